@@ -1,0 +1,106 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What was found before the first change, one file a concern, so that ``state: absent`` can give it back."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Dict, Iterable, List, Mapping, Tuple
+
+from .._host.protocols import Files
+from .change import ReplaceFile, Setting, Step
+from .errors import CannotLook, Scalar
+
+FOLDER = "/var/lib/gpufleet/before"
+# Shared by the concerns: whoever is given back last removes them.
+OUR_FOLDERS = ("/etc/gpufleet/declared.d", "/etc/gpufleet", FOLDER, "/var/lib/gpufleet")
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Found:
+    """The values of one setting before our first change: in effect and for the next boot."""
+
+    effective: Scalar
+    boot: Scalar
+
+
+@dataclass(frozen=True)
+class Before:
+    """All that was found: by (identity, setting), and the folders that were not there."""
+
+    found: Mapping[Tuple[str, str], Found]
+    folders: Tuple[str, ...] = ()
+
+
+def path_of(concern: str) -> str:
+    return f"{FOLDER}/{concern}.json"
+
+
+def load(files: Files, concern: str) -> Before:
+    """Read what was found; nothing where there was no change yet. Raises ``CannotLook`` on a damaged file."""
+    text = files.read_optional(path_of(concern))
+    if text is None:
+        return Before(found={})
+    try:
+        document = json.loads(text)
+        found = {
+            (entry["identity"], entry["setting"]): Found(effective=entry["effective"], boot=entry["boot"])
+            for entry in document["found"]
+        }
+        return Before(found=found, folders=tuple(document["folders"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CannotLook(
+            "read the values from before the first change",
+            object=path_of(concern),
+            cause=f"the file is damaged: {error!r}",
+            hint="restore it from a backup, or remove it to give up going back",
+        ) from error
+
+
+def remember(files: Files, concern: str, settings: Iterable[Setting], steps: Iterable[Step]) -> None:
+    """Add what the steps are about to change for the first time. What is already known is never overwritten."""
+    known = load(files, concern)
+    found: Dict[Tuple[str, str], Found] = dict(known.found)
+    steps = tuple(steps)
+    touched = {(change.object, change.setting) for step in steps for change in step.changes}
+    for setting in settings:
+        key = (setting.identity, setting.setting)
+        if (setting.object, setting.setting) in touched and key not in found:
+            found[key] = Found(effective=setting.effective, boot=setting.boot)
+    targets = [path_of(concern)] + [step.action.path for step in steps if isinstance(step.action, ReplaceFile)]
+    folders: List[str] = list(known.folders)
+    for target in targets:
+        folders.extend(folder for folder in _missing_folders(files, target) if folder not in folders)
+    if found == known.found and tuple(folders) == known.folders and known.found:
+        return
+    document = {
+        "schema": SCHEMA,
+        "found": [
+            {"identity": identity, "setting": setting, "effective": value.effective, "boot": value.boot}
+            for (identity, setting), value in sorted(found.items())
+        ],
+        "folders": folders,
+    }
+    files.replace(path_of(concern), json.dumps(document, indent=1) + "\n", 0o600)
+
+
+def forget(files: Files, concern: str) -> None:
+    """Drop the record of a concern that was given back, with the folders that its files needed, where empty now."""
+    folders = {*load(files, concern).folders, *OUR_FOLDERS}
+    files.remove(path_of(concern))
+    for folder in sorted(folders, key=len, reverse=True):
+        files.remove_folder(folder)
+
+
+def _missing_folders(files: Files, path: str) -> List[str]:
+    missing = []
+    folder = os.path.dirname(path)
+    while folder != "/" and not files.exists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    return missing

@@ -1,0 +1,199 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a plan is made of: settings seen three ways, the changes they need and the steps that make them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, Optional, Tuple, Union
+
+from .errors import Scalar
+
+EFFECTIVE = "effective"
+BOOT = "boot"
+
+NOW = "now"
+REBOOT = "reboot"
+
+RIGHT = "right"
+DIFFERS = "differs"
+PENDING = "pending"
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of one object: what is wanted, what is in effect and what the next boot will bring.
+
+    ``effective_matters`` and ``boot_matters`` follow ``immediate`` and ``permanent``. ``identity`` is what the object
+    is known by across reboots (serial, PCI address, path); ``object`` is what a person calls it today.
+    ``pending`` says why the effective value can only come right later (a reboot), and is empty otherwise.
+    """
+
+    object: str
+    setting: str
+    wanted: Scalar
+    effective: Scalar
+    boot: Scalar
+    identity: str
+    effective_matters: bool = True
+    boot_matters: bool = True
+    pending: str = ""
+
+    @property
+    def status(self) -> str:
+        if self.boot_matters and self.boot != self.wanted:
+            return DIFFERS
+        if self.effective_matters and self.effective != self.wanted:
+            return PENDING if self.pending else DIFFERS
+        return RIGHT
+
+    def row(self) -> Dict[str, Scalar]:
+        """The setting as a row of the audit's table."""
+        return {
+            "object": self.object,
+            "setting": self.setting,
+            "wanted": self.wanted,
+            "effective": self.effective,
+            "boot": self.boot,
+            "status": self.status,
+        }
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of one setting, either of the running system or of the next boot (``scope``)."""
+
+    object: str
+    setting: str
+    before: Scalar
+    after: Scalar
+    scope: str
+    takes_effect: str = NOW
+
+    def as_dict(self) -> Dict[str, Scalar]:
+        return {
+            "object": self.object,
+            "setting": self.setting,
+            "before": self.before,
+            "after": self.after,
+            "scope": self.scope,
+            "takes_effect": self.takes_effect,
+        }
+
+
+@dataclass(frozen=True)
+class SetKnob:
+    """Write a value into a file of the kernel, by one write(2)."""
+
+    path: str
+    value: str
+
+
+@dataclass(frozen=True)
+class ReplaceFile:
+    """Give a regular file this text, atomically. ``mode`` counts for a new file; an existing one keeps its own."""
+
+    path: str
+    text: str
+    mode: int = 0o644
+
+
+@dataclass(frozen=True)
+class RemoveFile:
+    """Remove a file of ours; one that is not there is fine."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class RunCommand:
+    """Run a command that must succeed; ``goal`` completes "Cannot ..." when it does not."""
+
+    argv: Tuple[str, ...]
+    goal: str
+    timeout: float = 120.0
+
+
+class RoomAction:
+    """An action only one room knows how to perform; the room's ``apply`` handles it."""
+
+
+Action = Union[SetKnob, ReplaceFile, RemoveFile, RunCommand, RoomAction]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One side effect and the changes it makes. A command that completes other steps makes none of its own."""
+
+    action: Action
+    changes: Tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unmanaged:
+    """What the declaration matched but the machine does not let anybody set."""
+
+    object: str
+    setting: str
+    reason: str
+
+    def as_dict(self) -> Dict[str, str]:
+        return {"object": self.object, "setting": self.setting, "reason": self.reason}
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Another owner of a setting of ours. ``wins`` says whose value stays in the end: ``them`` or ``us``."""
+
+    owner: str
+    path: str
+    line: Optional[int]
+    setting: str
+    value: str
+    wins: str
+
+    def as_dict(self) -> Dict[str, Union[str, int, None]]:
+        return {
+            "owner": self.owner,
+            "path": self.path,
+            "line": self.line,
+            "setting": self.setting,
+            "value": self.value,
+            "wins": self.wins,
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a run will do, complete before its first side effect; every output is derived from it."""
+
+    settings: Tuple[Setting, ...] = ()
+    steps: Tuple[Step, ...] = ()
+    unmanaged: Tuple[Unmanaged, ...] = ()
+    conflicts: Tuple[Conflict, ...] = ()
+
+    @property
+    def changes(self) -> Tuple[Change, ...]:
+        return tuple(change for step in self.steps for change in step.changes)
+
+    @property
+    def pending(self) -> Tuple[Setting, ...]:
+        """The settings that stay out of effect until a reboot, even when every step is done."""
+        return tuple(s for s in self.settings if s.pending and s.effective_matters and s.effective != s.wanted)
+
+    @property
+    def status(self) -> str:
+        if self.steps or any(s.status == DIFFERS for s in self.settings):
+            return DIFFERS
+        return PENDING if self.pending else RIGHT
+
+    @property
+    def needs(self) -> Tuple[str, ...]:
+        return (REBOOT,) if self.pending else ()
+
+    @property
+    def reboot_reasons(self) -> Tuple[str, ...]:
+        return tuple(f"{s.object} {s.setting} is {s.effective}, wanted {s.wanted}: {s.pending}" for s in self.pending)

@@ -1,0 +1,88 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The road on ``AnsibleModule``: the host that Ansible gives us, and the way from options to a result."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any, Dict, Mapping, Optional, Sequence
+
+from ansible.module_utils.basic import AnsibleModule
+
+from .._host import journal
+from .._host.files import LocalFiles
+from .._host.protocols import Completed, Host
+from .errors import GpuFleetError
+from .road import SHARED_OPTIONS, Concern, converge
+
+
+class ModuleFiles(LocalFiles):
+    """Finished files are moved by ``atomic_move``, which knows owners, SELinux contexts and bind mounts."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self._module = module
+
+    def move(self, source: str, target: str) -> None:
+        self._module.atomic_move(source, target)
+
+
+class ModuleCommands:
+    """Programs by ``run_command``."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self._module = module
+
+    def find(self, name: str) -> Optional[str]:
+        found: Optional[str] = self._module.get_bin_path(name)
+        return found
+
+    def run(self, argv: Sequence[str], *, timeout: float = 60.0) -> Completed:
+        program = self.find(argv[0])
+        if program is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+        # timeout(1) belongs to coreutils; run_command itself has no deadline.
+        status, output, errors = self._module.run_command(
+            ["timeout", str(timeout), program, *argv[1:]],
+            environ_update={"LANG": "C", "LC_ALL": "C"},
+            check_rc=False,
+        )
+        return Completed(status=status, output=output, errors=errors)
+
+
+class ModuleHost:
+    """``protocols.Host`` inside a module that Ansible runs."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.files = ModuleFiles(module)
+        self.commands = ModuleCommands(module)
+        self.may_change = os.geteuid() == 0
+
+    def journal(self, message: str, fields: Mapping[str, str]) -> None:
+        journal.send(message, fields)
+
+
+def host_of(module: AnsibleModule) -> Host:
+    """This machine, or the recorded tree that ``GPUFLEET_FSROOT`` names."""
+    root = os.environ.get("GPUFLEET_FSROOT")
+    if root is None:
+        return ModuleHost(module)
+    from .._host.recorded import RecordedHost
+
+    return RecordedHost(root)
+
+
+def arguments_of(concern: Concern[Any, Any]) -> Dict[str, Any]:
+    """What ``AnsibleModule`` must be told of a concern."""
+    return {"argument_spec": {**SHARED_OPTIONS, **concern.options}, "supports_check_mode": True}
+
+
+def answer(module: AnsibleModule, concern: Concern[Any, Any]) -> Dict[str, Any]:
+    """Take the road and return the result; it says ``failed`` when it did not reach the end."""
+    try:
+        outcome = converge(concern, module.params, host_of(module), check_mode=module.check_mode)
+    except GpuFleetError as error:
+        return {"failed": True, "changed": False, "msg": str(error), "failure": error.failure()}
+    return outcome.as_dict()

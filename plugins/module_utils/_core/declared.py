@@ -1,0 +1,82 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The declaration that a concern leaves on its node, for the boot service, for ``gpufleet status`` and the audit."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Mapping, Optional, Tuple
+
+from .._host.protocols import Files
+from .change import BOOT, NOW, Change, RemoveFile, ReplaceFile, Setting, Step
+from .version import VERSION
+
+FOLDER = "/etc/gpufleet/declared.d"
+SCHEMA = 1
+WANTED = "as declared"
+
+
+def path_of(concern: str) -> str:
+    return f"{FOLDER}/{concern}.json"
+
+
+def names(files: Files) -> Tuple[str, ...]:
+    """The concerns that have a declaration on this node."""
+    return tuple(name[: -len(".json")] for name in files.names(FOLDER) if name.endswith(".json"))
+
+
+def plan_present(files: Files, concern: str, params: Mapping[str, Any]) -> Tuple[Setting, Tuple[Step, ...]]:
+    """The declaration as a setting of the next boot, and the step that writes it where it is not what is declared."""
+    document = {
+        "schema": SCHEMA,
+        "collection_version": VERSION,
+        "concern": concern,
+        # The operating system's own files carry these settings across a reboot; the boot service only compares.
+        "apply_at_boot": False,
+        "declaration": dict(params),
+    }
+    path = path_of(concern)
+    found = _describe(files.read_optional(path), document)
+    setting = _setting(path, wanted=WANTED, found=found)
+    if found == WANTED:
+        return setting, ()
+    text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+    return setting, (Step(ReplaceFile(path, text), (_change(path, found, WANTED),)),)
+
+
+def plan_absent(files: Files, concern: str) -> Tuple[Setting, Tuple[Step, ...]]:
+    """The same for a concern that is given back: the file goes."""
+    path = path_of(concern)
+    found = None if files.read_optional(path) is None else "present"
+    steps = () if found is None else (Step(RemoveFile(path), (_change(path, found, None),)),)
+    return _setting(path, wanted=None, found=found), steps
+
+
+def _describe(text: Optional[str], document: Mapping[str, Any]) -> Optional[str]:
+    if text is None:
+        return None
+    try:
+        present = json.loads(text)
+        # Another release of the collection that declares the same is no difference.
+        same = {**present, "collection_version": VERSION} == json.loads(json.dumps(document))
+    except (ValueError, TypeError):
+        same = False
+    return WANTED if same else "another declaration"
+
+
+def _setting(path: str, *, wanted: Optional[str], found: Optional[str]) -> Setting:
+    return Setting(
+        object=path,
+        setting="declaration",
+        wanted=wanted,
+        effective=found,
+        boot=found,
+        identity=path,
+        effective_matters=False,
+    )
+
+
+def _change(path: str, before: Optional[str], after: Optional[str]) -> Change:
+    return Change(object=path, setting="declaration", before=before, after=after, scope=BOOT, takes_effect=NOW)

@@ -1,0 +1,95 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The one tree of errors that an operator can meet.
+
+A message reads "Cannot <goal> on <object>: <cause>", then what was found, what was wanted and the next step.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Union
+
+Scalar = Union[str, int, None]
+
+
+class GpuFleetError(Exception):
+    """Something we expected could go wrong.
+
+    ``goal`` completes the sentence "Cannot ...", ``object`` is the thing it was about, ``hint`` is the next step.
+    """
+
+    code = "failed"
+
+    def __init__(
+        self,
+        goal: str,
+        *,
+        cause: str,
+        object: str = "",
+        found: Scalar = None,
+        wanted: Scalar = None,
+        hint: str = "",
+    ) -> None:
+        self.object = object
+        self.found = found
+        self.wanted = wanted
+        self.hint = hint
+        subject = f" on {object}" if object else ""
+        values = [f"{word} {value}" for word, value in (("found", found), ("wanted", wanted)) if value is not None]
+        details = f" ({', '.join(values)})" if values else ""
+        ending = f" {hint[0].upper()}{hint[1:]}." if hint else ""
+        super().__init__(f"Cannot {goal}{subject}: {cause}{details}.{ending}")
+
+    def failure(self) -> Dict[str, Scalar]:
+        """The error as the result key ``failure``."""
+        return {
+            "code": self.code,
+            "object": self.object,
+            "found": self.found,
+            "wanted": self.wanted,
+            "hint": self.hint,
+        }
+
+
+class DeclarationError(GpuFleetError):
+    """The declaration asks for what this machine cannot have. Raised before anything changes."""
+
+    code = "declaration"
+
+
+class CannotLook(GpuFleetError):
+    """The state could not be read: neither right nor wrong, but ``unknown``."""
+
+    code = "cannot_look"
+
+
+class NotPermitted(GpuFleetError):
+    """We lack a right: not root, a read-only file system."""
+
+    code = "not_permitted"
+
+
+class OwnedByAnother(GpuFleetError):
+    """Another owner of the same setting would undo ours, or we theirs, at every boot."""
+
+    code = "conflict"
+
+
+class InUse(GpuFleetError):
+    """Somebody uses what the change would take away."""
+
+    code = "in_use"
+
+
+class Refused(GpuFleetError):
+    """The kernel or a program refused a value."""
+
+    code = "refused"
+
+
+class NotInEffect(GpuFleetError):
+    """The value was written and accepted, and is not what the machine now says."""
+
+    code = "not_in_effect"

@@ -1,0 +1,63 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The steps that every room can take. Imported only when there is something to do."""
+
+from __future__ import annotations
+
+import os
+
+from .._host.protocols import Host
+from .change import RemoveFile, ReplaceFile, RunCommand, SetKnob, Step
+from .errors import GpuFleetError, NotPermitted, Refused
+
+
+def perform(step: Step, host: Host) -> None:
+    """Take one step of a kind all rooms share. Raises ``Refused`` or ``NotPermitted`` with what the system said."""
+    action = step.action
+    try:
+        if isinstance(action, SetKnob):
+            host.files.set_knob(action.path, action.value)
+        elif isinstance(action, ReplaceFile):
+            host.files.replace(action.path, action.text, action.mode)
+        elif isinstance(action, RemoveFile):
+            host.files.remove(action.path)
+        elif isinstance(action, RunCommand):
+            run(action, host)
+        else:
+            raise TypeError(f"{type(action).__name__} belongs to a room")
+    except OSError as error:
+        raise _explain(step, error) from error
+
+
+def run(action: RunCommand, host: Host) -> str:
+    """Run a command that must succeed and return its output."""
+    try:
+        completed = host.commands.run(action.argv, timeout=action.timeout)
+    except OSError as error:
+        raise Refused(action.goal, object=action.argv[0], cause=error.strerror or str(error)) from error
+    if completed.status != 0:
+        said = (completed.errors or completed.output).strip().splitlines()
+        raise Refused(
+            action.goal,
+            object=" ".join(action.argv),
+            cause=f"exit status {completed.status}: {said[-1] if said else 'no output'}",
+        )
+    return completed.output
+
+
+def _explain(step: Step, error: OSError) -> GpuFleetError:
+    action = step.action
+    path = getattr(action, "path", "")
+    cause = error.strerror or os.strerror(error.errno or 0)
+    if isinstance(action, SetKnob) and step.changes:
+        change = step.changes[0]
+        return Refused(
+            f"set {change.setting}",
+            object=change.object,
+            cause=f"the kernel refused the value at {path}: {cause}",
+            found=change.before,
+            wanted=change.after,
+        )
+    return NotPermitted("write" if not isinstance(action, RemoveFile) else "remove", object=path, cause=cause)

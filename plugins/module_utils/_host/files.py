@@ -1,0 +1,146 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Files of the machine, by the standard library. The hosts differ only in how a finished file is moved into place."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+import time
+from typing import Optional, Tuple
+
+
+class LocalFiles:
+    """``protocols.Files`` on this machine. ``locate`` is where a recorded tree takes the place of the real root."""
+
+    def locate(self, path: str) -> str:
+        """Where the path really lies."""
+        return path
+
+    def move(self, source: str, target: str) -> None:
+        """Put a finished temporary file in the place of ``target``, whose owner, mode and context stay."""
+        raise NotImplementedError
+
+    def read(self, path: str) -> str:
+        descriptor = os.open(self.locate(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # One read(2) for a file of the kernel: those are at most a page, and a second one would only say "end".
+            data = os.read(descriptor, 65536)
+            while len(data) % 65536 == 0 and data:
+                more = os.read(descriptor, 65536)
+                if not more:
+                    break
+                data += more
+            return data.decode("utf-8", "surrogateescape")
+        finally:
+            os.close(descriptor)
+
+    def read_optional(self, path: str) -> Optional[str]:
+        try:
+            return self.read(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self.locate(path))
+
+    def names(self, path: str) -> Tuple[str, ...]:
+        try:
+            return tuple(sorted(os.listdir(self.locate(path))))
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+
+    def resolve(self, path: str) -> str:
+        return os.path.realpath(path)
+
+    def writable(self, path: str) -> bool:
+        return os.access(self.locate(path), os.W_OK)
+
+    def identity(self, path: str) -> Tuple[int, int]:
+        status = os.stat(self.locate(path))
+        return status.st_uid, status.st_mode & 0o7777
+
+    def set_knob(self, path: str, value: str) -> None:
+        # Without O_TRUNC and O_CREAT: a knob that is not there must not become a file.
+        descriptor = os.open(self.locate(path), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, value.encode())
+        finally:
+            os.close(descriptor)
+
+    def replace(self, path: str, text: str, mode: int = 0o644) -> None:
+        target = self.locate(self.resolve(path))
+        folder = os.path.dirname(target)
+        self._make_folders(folder)
+        descriptor, temporary = tempfile.mkstemp(prefix=".gpufleet-", dir=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(text.encode("utf-8", "surrogateescape"))
+                os.fchmod(stream.fileno(), mode)
+                stream.flush()
+                os.fsync(stream.fileno())
+            self.move(temporary, target)
+        except BaseException:
+            if os.path.lexists(temporary):
+                os.unlink(temporary)
+            raise
+        self._sync_folder(folder)
+
+    def remove(self, path: str) -> None:
+        target = self.locate(path)
+        try:
+            os.unlink(target)
+        except FileNotFoundError:
+            return
+        self._sync_folder(os.path.dirname(target))
+
+    def remove_folder(self, path: str) -> None:
+        with contextlib.suppress(OSError):
+            os.rmdir(self.locate(path))
+
+    def lock(self, path: str, timeout: float) -> FileLock:
+        target = self.locate(path)
+        self._make_folders(os.path.dirname(target))
+        return FileLock(target, timeout)
+
+    @staticmethod
+    def _make_folders(folder: str) -> None:
+        os.makedirs(folder, mode=0o755, exist_ok=True)
+
+    @staticmethod
+    def _sync_folder(folder: str) -> None:
+        # A rename is durable only when the folder that holds the name is on disk too.
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class FileLock:
+    """flock(2) on a file of its own; the kernel lets go of it when the process ends, however it ends."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        self._path = path
+        self._timeout = timeout
+        self._descriptor = -1
+
+    def __enter__(self) -> FileLock:
+        deadline = time.monotonic() + self._timeout
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return self
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    os.close(self._descriptor)
+                    raise TimeoutError(f"{self._path} is held by another run") from None
+                time.sleep(0.1)
+
+    def __exit__(self, *exc: object) -> None:
+        os.close(self._descriptor)

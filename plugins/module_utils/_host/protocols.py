@@ -1,0 +1,115 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The machine as the rooms see it.
+
+The implementations are ``_core/converge.py`` (Ansible), ``node/`` (standard library) and ``recorded.py`` (a tree of files).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, Iterator, Mapping, Optional, Protocol, Sequence, Tuple
+
+
+class Files(Protocol):
+    """Files by absolute path. Methods raise ``OSError`` as the system calls do, unless they say otherwise."""
+
+    def read(self, path: str) -> str:
+        """The whole text of a file, undecodable bytes kept as surrogates."""
+
+    def read_optional(self, path: str) -> Optional[str]:
+        """The same, or None where the file (or a folder on the way) is not there."""
+
+    def exists(self, path: str) -> bool:
+        """Whether the path, links followed, is there."""
+
+    def names(self, path: str) -> Tuple[str, ...]:
+        """The sorted names in a folder; none where it is not there."""
+
+    def resolve(self, path: str) -> str:
+        """The path with all links resolved."""
+
+    def writable(self, path: str) -> bool:
+        """Whether access(2) would let us write it: false on a read-only file system, also for root."""
+
+    def identity(self, path: str) -> Tuple[int, int]:
+        """Owner and permission bits of a file."""
+
+    def set_knob(self, path: str, value: str) -> None:
+        """Hand a value to a file of the kernel by one write(2)."""
+
+    def replace(self, path: str, text: str, mode: int = 0o644) -> None:
+        """Give a file a new text atomically and durably: after a crash it has the old text or the new one.
+
+        Owner, mode and SELinux context of an existing file stay, a link stays a link, missing folders are made.
+        """
+
+    def remove(self, path: str) -> None:
+        """Remove a file; one that is not there is fine."""
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder if it is empty; one that is not, or is not there, stays as it is."""
+
+    def lock(self, path: str, timeout: float) -> Lock:
+        """A context that holds an exclusive lock; raises ``TimeoutError`` after ``timeout`` seconds."""
+
+
+class Lock(Protocol):
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+@dataclass(frozen=True)
+class Completed:
+    """What a command left: exit status, output and error text."""
+
+    status: int
+    output: str
+    errors: str
+
+
+class Commands(Protocol):
+    def find(self, name: str) -> Optional[str]:
+        """The absolute path of a program on the system's path (the sbin folders included), or None."""
+
+    def run(self, argv: Sequence[str], *, timeout: float = 60.0) -> Completed:
+        """Run a program in the C locale, without a shell. Raises ``FileNotFoundError`` when it is not there.
+
+        One that takes longer than ``timeout`` seconds is ended and leaves status 124, as timeout(1) does.
+        """
+
+
+class Host(Protocol):
+    """One machine. Nothing in it asks for check mode: a plan decides what is written, not the host."""
+
+    @property
+    def files(self) -> Files: ...
+
+    @property
+    def commands(self) -> Commands: ...
+
+    @property
+    def may_change(self) -> bool:
+        """Whether we run as root, or on a recorded tree."""
+
+    def journal(self, message: str, fields: Mapping[str, str]) -> None:
+        """One structured line in the system's journal; silently nothing where there is none."""
+
+
+def walk_files(files: Files, folders: Sequence[str], suffix: str) -> Iterator[str]:
+    """The files a systemd-style set of drop-in folders yields, in the order they are read.
+
+    ``folders`` go from the strongest (``/etc``) to the weakest (``/usr/lib``): of equal names the strongest counts, and a
+    link to /dev/null switches the name off. Sorted by name across all folders, as sysctl.d(5), tmpfiles.d(5) and udev(7) say.
+    """
+    chosen: Dict[str, str] = {}
+    for folder in folders:
+        for name in files.names(folder):
+            if name.endswith(suffix):
+                chosen.setdefault(name, f"{folder}/{name}")
+    for name in sorted(chosen):
+        if files.resolve(chosen[name]) != "/dev/null":
+            yield chosen[name]

@@ -1,0 +1,104 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A recorded tree in the place of the machine: the environment variable ``GPUFLEET_FSROOT`` names its folder.
+
+Every absolute path then means the tree, with links resolved inside it; nothing outside is read or written, no command
+runs and no journal is written. The idea is hwloc's ``HWLOC_FSROOT``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from typing import Mapping, Optional, Sequence
+
+from .files import LocalFiles
+from .protocols import Completed
+
+VARIABLE = "GPUFLEET_FSROOT"
+
+
+class RecordedFiles(LocalFiles):
+    """Files below ``root``. A knob keeps the kernel's way of writing it: the brackets move, the newline stays."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.realpath(root)
+
+    def resolve(self, path: str) -> str:
+        parts = [part for part in reversed(path.split("/")) if part]
+        done = ""
+        links = 0
+        while parts:
+            part = parts.pop()
+            if part == ".":
+                continue
+            if part == "..":
+                done = os.path.dirname(done) if done else ""
+                continue
+            candidate = f"{done}/{part}"
+            try:
+                target = os.readlink(self.root + candidate)
+            except OSError:
+                done = candidate.rstrip("/")
+                continue
+            links += 1
+            if links > 40:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            if target.startswith("/"):
+                done = ""
+            parts.extend(piece for piece in reversed(target.split("/")) if piece)
+        return done or "/"
+
+    def locate(self, path: str) -> str:
+        return self.root + self.resolve(path)
+
+    def remove(self, path: str) -> None:
+        # The last link itself is what goes, not what it points to.
+        folder, name = os.path.split(path)
+        target = f"{self.locate(folder)}/{name}"
+        if os.path.lexists(target):
+            os.unlink(target)
+
+    def move(self, source: str, target: str) -> None:
+        if os.path.exists(target):
+            status = os.stat(target)
+            os.chmod(source, status.st_mode & 0o7777)
+            if os.geteuid() == 0:
+                os.chown(source, status.st_uid, status.st_gid)
+        os.replace(source, target)
+
+    def set_knob(self, path: str, value: str) -> None:
+        current = self.read(path)
+        if re.search(r"\[\S+\]", current):
+            words = [word.strip("[]") for word in current.split()]
+            if value not in words:
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+            value = " ".join(f"[{word}]" if word == value else word for word in words)
+        with open(self.locate(path), "r+b") as stream:
+            stream.truncate()
+            stream.write(value.encode() + (b"\n" if current.endswith("\n") else b""))
+
+
+class RecordedCommands:
+    """No program of the host belongs to a recorded tree."""
+
+    def find(self, name: str) -> Optional[str]:
+        return None
+
+    def run(self, argv: Sequence[str], *, timeout: float = 60.0) -> Completed:
+        raise FileNotFoundError(errno.ENOENT, "a recorded tree runs no commands", argv[0])
+
+
+class RecordedHost:
+    """``protocols.Host`` on a recorded tree."""
+
+    def __init__(self, root: str) -> None:
+        self.files = RecordedFiles(root)
+        self.commands = RecordedCommands()
+        self.may_change = True
+
+    def journal(self, message: str, fields: Mapping[str, str]) -> None:
+        return None

@@ -1,0 +1,101 @@
+#!/bin/sh
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+#
+# Turns a fresh Debian tree into the root file system of a node. Runs inside the tree (chroot), once per image.
+#   $1  UUID that the root file system is going to have
+#
+# Everything that differs between nodes (host name, keys, machine id) is not here: it is written to the node's disk before
+# its first boot, so that an image holds no secret.
+set -eu
+uuid=$1
+version=$(ls /lib/modules)
+
+# --- base -----------------------------------------------------------------------------------------------------------------
+
+echo 'LABEL=root / ext4 errors=remount-ro 0 1' >/etc/fstab
+
+# One NIC carries the management network, and its address is the one that QEMU's user-mode network reserves for the guest: no
+# DHCP round trip. The data NICs match nothing here and stay as the kernel left them.
+cat >/etc/systemd/network/10-management.network <<'NETWORK'
+[Match]
+MACAddress=52:54:00:6d:67:01
+
+[Network]
+Address=10.0.2.15/24
+Gateway=10.0.2.2
+LinkLocalAddressing=no
+IPv6AcceptRA=no
+NETWORK
+systemctl enable systemd-networkd.service
+
+# Background jobs that would disturb a measurement, consoles nobody types on, and waits nobody needs.
+systemctl mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service \
+  fstrim.timer man-db.timer getty@tty1.service serial-getty@ttyS0.service systemd-networkd-wait-online.service
+
+rm -f /etc/ssh/ssh_host_*
+cat >/etc/ssh/sshd_config.d/10-bed.conf <<'SSHD'
+HostKey /etc/ssh/ssh_host_ed25519_key
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+SSHD
+
+# --- boot -----------------------------------------------------------------------------------------------------------------
+
+# The root disk is virtio, ext4 is in the kernel: an initramfs of these two drivers is small, and reading and unpacking it is a
+# good part of a boot without KVM.
+mkdir -p /etc/initramfs-tools/conf.d
+printf 'MODULES=list\nCOMPRESS=lz4\n' >/etc/initramfs-tools/conf.d/bed
+printf 'virtio_pci\nvirtio_blk\n' >>/etc/initramfs-tools/modules
+update-initramfs -u -k "$version"
+
+# The settings that the package grub-pc would have asked for. An operator changes GRUB_CMDLINE_LINUX, so it starts empty.
+cat >/etc/default/grub <<'GRUB'
+GRUB_DEFAULT=0
+GRUB_TIMEOUT=0
+GRUB_DISTRIBUTOR=Debian
+GRUB_CMDLINE_LINUX_DEFAULT="console=ttyS0,115200n8 quiet"
+GRUB_CMDLINE_LINUX=""
+GRUB_TERMINAL="serial"
+GRUB_SERIAL_COMMAND="serial --unit=0 --speed=115200"
+GRUB_DISABLE_OS_PROBER=true
+GRUB
+mkdir -p /etc/default/grub.d /boot/grub/i386-pc
+cp /usr/lib/grub/i386-pc/*.mod /usr/lib/grub/i386-pc/*.lst /boot/grub/i386-pc/
+
+# What grub-install would have written to the first sectors: GRUB with just enough to find the root file system and to hand
+# over to its grub.cfg. lnxboot.img lets a virtual machine monitor load it the way it loads a kernel. From here on the node's
+# own /boot decides what is booted. Core and modules must come from the same GRUB, hence here and not on the build host.
+cat >/tmp/core.cfg <<'CORE'
+serial --unit=0 --speed=115200
+terminal_output serial
+search --no-floppy --label --set=root root
+set prefix=($root)/boot/grub
+configfile $prefix/grub.cfg
+CORE
+grub-mkimage -O i386-pc -p /boot/grub -c /tmp/core.cfg -o /tmp/core.img \
+  biosdisk ext2 normal linux search search_label search_fs_uuid configfile part_msdos serial terminal echo test ls gzio
+cat /usr/lib/grub/i386-pc/lnxboot.img /tmp/core.img >/boot/grub/lnxcore.img
+rm /tmp/core.cfg /tmp/core.img
+
+# The first grub.cfg comes from the same update-grub that the node runs later. There is no disk to probe yet, so a stand-in
+# gives the answers that grub-probe will give on the node: one disk, no partitions, ext4.
+mv /usr/sbin/grub-probe /usr/sbin/grub-probe.real
+cat >/usr/sbin/grub-probe <<PROBE
+#!/bin/sh
+for word in "\$@"; do
+  case \$word in
+  device | --target=device) echo /dev/vda ;;
+  fs_uuid | --target=fs_uuid) echo $uuid ;;
+  fs | --target=fs) echo ext2 ;;
+  drive | --target=drive) echo '(hd0)' ;;
+  esac
+done
+PROBE
+chmod 755 /usr/sbin/grub-probe
+mkdir -p /dev/disk/by-uuid
+touch "/dev/disk/by-uuid/$uuid"
+update-grub
+rm -r /dev/disk
+mv /usr/sbin/grub-probe.real /usr/sbin/grub-probe
+grep -q "root=UUID=$uuid " /boot/grub/grub.cfg
