@@ -4,7 +4,7 @@
 
 """The machine as the rooms see it.
 
-The implementations are ``_core/converge.py`` (Ansible), ``node/`` (standard library) and ``recorded.py`` (a tree of files).
+Implemented by ``_core/converge.py`` (Ansible), ``node/`` (standard library) and ``recorded.py`` (a tree of files).
 """
 
 from __future__ import annotations
@@ -102,8 +102,9 @@ class Host(Protocol):
 def walk_files(files: Files, folders: Sequence[str], suffix: str) -> Iterator[str]:
     """The files a systemd-style set of drop-in folders yields, in the order they are read.
 
-    ``folders`` go from the strongest (``/etc``) to the weakest (``/usr/lib``): of equal names the strongest counts, and a
-    link to /dev/null switches the name off. Sorted by name across all folders, as sysctl.d(5), tmpfiles.d(5) and udev(7) say.
+    ``folders`` go from the strongest (``/etc``) to the weakest (``/usr/lib``): of equal names the strongest counts, and
+    a link to /dev/null switches the name off. Sorted by name across all folders, as sysctl.d(5), tmpfiles.d(5) and
+    udev(7) say.
     """
     chosen: Dict[str, str] = {}
     for folder in folders:

@@ -1,0 +1,145 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A machine for tests: a tree of files whose knobs follow the kernel's rules, scripted commands, and faults on demand."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedFiles
+
+Rule = Callable[["KernelFiles", "re.Match[str]", str], None]
+
+
+class Killed(BaseException):
+    """The process ends here, as by kill -9: nothing after it runs, not even an ``except Exception``."""
+
+
+class KernelFiles(RecordedFiles):
+    """A recorded tree that remembers what was done to it.
+
+    ``rules`` map a pattern of a path to what the kernel does with a write there; without one the value is stored.
+    ``read_only`` are folders that refuse every write with EROFS. ``kill_at`` ends the run before the n-th side effect
+    (counted from 1), ``reads`` and ``log`` count and list what happened.
+    """
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(str(root))
+        self.rules: List[Tuple[str, Rule]] = []
+        self.read_only: List[str] = []
+        self.log: List[Tuple[str, str, str]] = []
+        self.reads: List[str] = []
+        self.kill_at: Optional[int] = None
+
+    def read(self, path: str) -> str:
+        self.reads.append(path)
+        return super().read(path)
+
+    def writable(self, path: str) -> bool:
+        return not self._refuses(path) and super().writable(path)
+
+    def store(self, path: str, value: str) -> None:
+        """What a rule uses to change a knob without being logged."""
+        super().set_knob(path, value)
+
+    def set_knob(self, path: str, value: str) -> None:
+        self._side_effect("set", path, value)
+        real = self.resolve(path)
+        for pattern, rule in self.rules:
+            match = re.fullmatch(pattern, real)
+            if match:
+                rule(self, match, value)
+                return
+        super().set_knob(path, value)
+
+    def replace(self, path: str, text: str, mode: int = 0o644) -> None:
+        self._side_effect("replace", path, text)
+        super().replace(path, text, mode)
+
+    def move(self, source: str, target: str) -> None:
+        # The temporary file is complete, the old one still in place: a second point to be killed at.
+        self._side_effect("move", target, "")
+        super().move(source, target)
+
+    def remove(self, path: str) -> None:
+        self._side_effect("remove", path, "")
+        super().remove(path)
+
+    def _refuses(self, path: str) -> bool:
+        return any(path.startswith(folder) for folder in self.read_only)
+
+    def _side_effect(self, kind: str, path: str, value: str) -> None:
+        if self._refuses(path):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        self.log.append((kind, path, value))
+        if self.kill_at is not None and len(self.log) >= self.kill_at:
+            raise Killed
+
+
+class ScriptedCommands:
+    """Programs as functions: ``programs[name]`` gets the arguments and answers; others are not installed."""
+
+    def __init__(self) -> None:
+        self.programs: Dict[str, Callable[[Sequence[str]], Completed]] = {}
+        self.calls: List[Tuple[str, ...]] = []
+
+    def find(self, name: str) -> Optional[str]:
+        return f"/usr/bin/{name}" if os.path.basename(name) in self.programs else None
+
+    def run(self, argv: Sequence[str], *, timeout: float = 60.0) -> Completed:
+        self.calls.append(tuple(argv))
+        program = self.programs.get(os.path.basename(argv[0]))
+        if program is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+        return program(argv)
+
+
+class FakeHost:
+    """``protocols.Host`` over a tree below ``root``."""
+
+    def __init__(self, root: Path) -> None:
+        self.files = KernelFiles(root)
+        self.commands = ScriptedCommands()
+        self.may_change = True
+        self.journal_lines: List[str] = []
+
+    def journal(self, message: str, fields: Mapping[str, str]) -> None:
+        self.journal_lines.append(message)
+
+
+def build(root: Path, files: Mapping[str, str], links: Optional[Mapping[str, str]] = None) -> FakeHost:
+    """A host of these files (absolute path to text) and links (absolute path to target), made below ``root``."""
+    for path, text in files.items():
+        target = root / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    for path, destination in (links or {}).items():
+        target = root / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(destination)
+    return FakeHost(root)
+
+
+def snapshot(root: Path, leave_out: Sequence[str] = ("run",)) -> Dict[str, Tuple[str, ...]]:
+    """Everything below ``root`` byte for byte: folders, links, files with their mode and content."""
+    found: Dict[str, Tuple[str, ...]] = {}
+    for folder, folders, names in os.walk(root):
+        if Path(folder) == root:
+            folders[:] = [name for name in folders if name not in leave_out]
+        for name in folders + names:
+            path = Path(folder) / name
+            key = str(path.relative_to(root))
+            if path.is_symlink():
+                found[key] = ("link", os.readlink(path))
+            elif path.is_dir():
+                found[key] = ("folder",)
+            else:
+                found[key] = ("file", oct(path.stat().st_mode), path.read_bytes().decode("latin-1"))
+    return found

@@ -1,0 +1,326 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""One node as a machine: its hardware, its disk before the first boot, its process, and the way into it by SSH."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import subprocess
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Optional, Sequence, Tuple
+
+from bed_host import BedError, processes, say, tail, tool
+from bed_image import Image
+
+NUMA_NODES = 2
+BUS_NUMBERS = (0x40, 0x80)
+DATA_DISK_BYTES = 1 << 30
+MANAGEMENT_MAC = "52:54:00:6d:67:01"
+# QEMU's NVMe controller has room for 20 characters.
+SERIAL_LENGTH = 20
+
+# The console says so when a boot can no longer succeed; waiting for the deadline would only hide it.
+DEAD_ENDS = (
+    "Kernel panic", "You are in emergency mode", "(initramfs) ", "grub rescue>", "\ngrub>",
+)  # fmt: skip
+
+KEY = "id_ed25519"
+HOST_KEY = "ssh_host_ed25519_key"
+KNOWN_HOSTS = "known_hosts"
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What every node of a bed is made of.
+
+    cpus: per node, spread evenly over the NUMA nodes.
+    memory_mib: per NUMA node. The first GiB of the first one lies below the PCI hole, where no 1 GiB page fits.
+    queues: queues per data NIC; 1 where the host lets us create no taps.
+    accel: `kvm` or `tcg`.
+    """
+
+    accel: str
+    cpus: int
+    memory_mib: int
+    queues: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A node of a bed: name, the port of its SSH on 127.0.0.1, and where its files are."""
+
+    name: str
+    port: int
+    index: int
+    bed_folder: Path
+    hardware: Hardware
+
+    @property
+    def folder(self) -> Path:
+        return self.bed_folder / self.name
+
+    @property
+    def disk(self) -> Path:
+        return self.folder / "root.raw"
+
+    @property
+    def loader(self) -> Path:
+        return self.folder / "loader.img"
+
+    @property
+    def console(self) -> Path:
+        return self.folder / "console.log"
+
+    @property
+    def monitor_log(self) -> Path:
+        return self.folder / "qemu.log"
+
+    @property
+    def pid_file(self) -> Path:
+        return self.folder / "qemu.pid"
+
+    @property
+    def serials(self) -> List[str]:
+        """Serial numbers of the NVMe drives, the one on NUMA node 0 first."""
+        return [f"GPUFLEET-{self.name}-{node}" for node in range(NUMA_NODES)]
+
+    @property
+    def data_macs(self) -> List[str]:
+        """Hardware addresses of the data NICs, the one on NUMA node 0 first."""
+        return [f"52:54:00:6d:{self.index + 1:02x}:{0xD0 + node:02x}" for node in range(NUMA_NODES)]
+
+    @property
+    def pid(self) -> Optional[int]:
+        """PID of the running QEMU, from the process table; None when the node is off."""
+        pids = processes(str(self.pid_file))
+        return pids[0] if pids else None
+
+
+def create_disks(machine: Machine, *, image: Image, bed: str) -> None:
+    """Write the node's disks: a copy of the image that knows the node's name and keys, and empty NVMe drives.
+
+    Takes the key pair of the bed from the bed's folder and adds the node's host key to its known_hosts.
+    """
+    machine.folder.mkdir(parents=True)
+    subprocess.run(["cp", "--reflink=auto", "--sparse=always", image.disk, machine.disk], check=True)
+    machine.disk.chmod(0o600)
+    # The loader belongs to the disk: a rebuilt image must not change what a running bed boots with.
+    subprocess.run(["cp", image.loader, machine.loader], check=True)
+    for drive in range(NUMA_NODES):
+        with (machine.folder / f"nvme{drive}.raw").open("wb") as handle:
+            handle.truncate(DATA_DISK_BYTES)
+
+    seed = machine.folder / "seed"
+    seed.mkdir(mode=0o700)
+    make_key(seed / HOST_KEY, comment=machine.name)
+    public = (seed / f"{HOST_KEY}.pub").read_text()
+    with (machine.bed_folder / KNOWN_HOSTS).open("a") as known_hosts:
+        known_hosts.write(f"[127.0.0.1]:{machine.port} {' '.join(public.split()[:2])}\n")
+
+    authorized = (machine.bed_folder / f"{KEY}.pub").read_text()
+    machine_id = uuid.uuid5(uuid.NAMESPACE_DNS, f"{machine.name}.{bed}.{public}").hex
+    files: List[Tuple[str, int, str]] = [
+        ("/etc/hostname", 0o644, f"{machine.name}\n"),
+        ("/etc/hosts", 0o644, f"127.0.0.1 localhost\n127.0.1.1 {machine.name}\n::1 localhost ip6-localhost\n"),
+        ("/etc/resolv.conf", 0o644, "nameserver 10.0.2.3\n"),
+        ("/etc/machine-id", 0o444, f"{machine_id}\n"),
+        ("/root/.ssh/authorized_keys", 0o600, authorized),
+        (f"/etc/ssh/{HOST_KEY}", 0o600, (seed / HOST_KEY).read_text()),
+        (f"/etc/ssh/{HOST_KEY}.pub", 0o644, public),
+    ]
+    script = ["mkdir /root/.ssh", "sif /root/.ssh mode 040700"]
+    for number, (path, mode, text) in enumerate(files):
+        source = f"file{number}"
+        (seed / source).write_text(text)
+        script += [f"rm {path}", f"write {source} {path}", f"sif {path} mode 0{0o100000 | mode:o}"]
+    # Written into the file system from outside: no mount, hence no root, and the image itself never holds a key.
+    (seed / "script").write_text("\n".join(script) + "\n")
+    subprocess.run(
+        [tool("debugfs"), "-w", "-f", "script", machine.disk], cwd=seed, capture_output=True, check=True, text=True
+    )
+    for path, _mode, text in files:
+        done = subprocess.run([tool("debugfs"), "-R", f"cat {path}", machine.disk], capture_output=True, check=True)
+        if done.stdout.decode() != text:
+            raise BedError(f"Cannot write {path} into {machine.disk}: {done.stderr.decode().strip()}")
+    subprocess.run(["rm", "-r", seed], check=True)
+
+
+def make_key(path: Path, *, comment: str) -> None:
+    """A new ed25519 key pair without passphrase at `path` and `path`.pub."""
+    subprocess.run([tool("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", path], check=True)
+
+
+def command_line(machine: Machine) -> List[str]:
+    """The arguments of QEMU for a node.
+
+    The root disk and the management NIC sit on the root bus. Each NUMA node has a PCI host bridge of its own (pxb-pcie), and
+    what hangs under it (one NVMe drive, one data NIC) reports that node in sysfs, as on a two-socket server.
+    """
+    hardware = machine.hardware
+    fast = hardware.accel == "kvm"
+    command = [
+        tool("qemu-system-x86_64"),
+        "-name",
+        f"{machine.name},debug-threads=on",
+        "-no-user-config",
+        "-nodefaults",
+    ]
+    command += ["-pidfile", str(machine.pid_file), "-display", "none"]
+    # With most of the first NUMA node above 4 GiB it has whole free GiB to offer.
+    command += ["-machine", "q35,max-ram-below-4g=1G"]
+    command += ["-accel", "kvm" if fast else "tcg,thread=multi", "-cpu", "host" if fast else "max,la57=off"]
+    command += ["-smp", f"{hardware.cpus},sockets={NUMA_NODES}", "-m", f"{hardware.memory_mib * NUMA_NODES}M"]
+    share = hardware.cpus // NUMA_NODES
+    for node in range(NUMA_NODES):
+        command += ["-object", f"memory-backend-ram,id=memory{node},size={hardware.memory_mib}M"]
+        command += ["-numa", f"node,nodeid={node},memdev=memory{node},cpus={node * share}-{(node + 1) * share - 1}"]
+
+    command += ["-kernel", str(machine.loader)]
+    command += ["-chardev", f"file,id=console,path={_escaped(machine.console)},append=on", "-serial", "chardev:console"]
+    # A guest that flushes gains nothing here: what QEMU wrote is in the host's page cache, and that survives QEMU.
+    drive = "format=raw,if=none,cache=unsafe,discard=unmap"
+    command += ["-drive", f"file={_escaped(machine.disk)},id=root,{drive}"]
+    command += ["-device", "virtio-blk-pci,drive=root,bus=pcie.0,addr=0x2"]
+    command += ["-netdev", f"user,id=management,hostfwd=tcp:127.0.0.1:{machine.port}-:22"]
+    command += ["-device", f"virtio-net-pci,netdev=management,mac={MANAGEMENT_MAC},bus=pcie.0,addr=0x3,romfile="]
+    command += ["-device", "virtio-rng-pci,bus=pcie.0,addr=0x4"]
+    for node in range(NUMA_NODES):
+        bridge = f"pxb-pcie,id=bus{node},bus=pcie.0,addr={0x10 + node:#x},bus_nr={BUS_NUMBERS[node]},numa_node={node}"
+        command += ["-device", bridge]
+        for slot in range(2):
+            port = f"pcie-root-port,id=port{node}{slot},bus=bus{node},chassis={node * 2 + slot + 1},slot={slot + 1}"
+            command += ["-device", port]
+        command += ["-drive", f"file={_escaped(machine.folder / f'nvme{node}.raw')},id=nvme{node},{drive}"]
+        command += ["-device", f"nvme,drive=nvme{node},serial={machine.serials[node]},bus=port{node}0"]
+        nic = f"virtio-net-pci,netdev=data{node},mac={machine.data_macs[node]},bus=port{node}1,romfile="
+        if hardware.queues > 1:
+            # The kernel names the tap (tap%d), so beds cannot clash, and drops it with the last descriptor.
+            command += ["-netdev", f"tap,id=data{node},queues={hardware.queues},script=no,downscript=no,vhost=off"]
+            nic += f",mq=on,vectors={2 * hardware.queues + 2}"
+        else:
+            command += ["-netdev", f"user,id=data{node},restrict=on"]
+        command += ["-device", nic]
+    return command
+
+
+def power_on(machine: Machine) -> int:
+    """Start QEMU for a node that is off. Returns where in the console log this boot begins.
+
+    Errors: BedError with what QEMU said when it ends at once (a port that was taken, no memory).
+    """
+    for disk in (machine.disk, machine.loader):
+        if not disk.exists():
+            raise BedError(f"Cannot start {machine.name}: {disk} is missing")
+    begin = machine.console.stat().st_size if machine.console.exists() else 0
+    with machine.monitor_log.open("ab") as output:
+        process = subprocess.Popen(
+            command_line(machine),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + 10
+    while not machine.pid_file.exists() or machine.pid != process.pid:
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise BedError(f"Cannot start {machine.name}: QEMU says\n{tail(machine.monitor_log)}")
+        time.sleep(0.05)
+    return begin
+
+
+def ssh_options(machine: Machine) -> List[str]:
+    """Options of ssh that reach nothing of the user's own configuration: no ~/.ssh/config, no known_hosts, no agent keys."""
+    options = [
+        f'UserKnownHostsFile="{machine.bed_folder / KNOWN_HOSTS}"', "GlobalKnownHostsFile=/dev/null",
+        "StrictHostKeyChecking=yes", "IdentitiesOnly=yes", "BatchMode=yes", "ConnectTimeout=20", "LogLevel=ERROR",
+    ]  # fmt: skip
+    arguments = ["-F", "/dev/null"]
+    for option in options:
+        arguments += ["-o", option]
+    return arguments
+
+
+def ssh_command(machine: Machine, words: Sequence[str]) -> List[str]:
+    """The command that logs in as root; `words` are what the shell of the node sees."""
+    identity = ["-i", str(machine.bed_folder / KEY), "-p", str(machine.port)]
+    return [tool("ssh"), *ssh_options(machine), *identity, "root@127.0.0.1", *words]
+
+
+def ask(machine: Machine, words: Sequence[str], *, timeout: float = 30) -> Optional[str]:
+    """What a command on the node prints, or None when the node cannot be reached or the command fails."""
+    try:
+        done = subprocess.run(
+            ssh_command(machine, words),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def boot_id(machine: Machine) -> Optional[str]:
+    """The kernel's random id of the running boot, or None when the node cannot be reached."""
+    return ask(machine, ["cat", "/proc/sys/kernel/random/boot_id"])
+
+
+def await_boot(machine: Machine, *, begin: int, deadline: float, previous: Optional[str] = None) -> None:
+    """Wait until a login works and systemd has finished starting, in a boot other than `previous`.
+
+    begin: where in the console log this boot's output starts.
+    deadline: in the time of time.monotonic().
+    Errors: BedError with the end of the console log when QEMU ends, the boot gives up or the deadline passes.
+    """
+    started = time.monotonic()
+    cause = f"no login within {deadline - started:.0f} s"
+    while time.monotonic() < deadline:
+        if machine.pid is None:
+            cause = f"QEMU ended; it said:\n{tail(machine.monitor_log)}\n"
+            break
+        output = _console_since(machine, begin)
+        dead_end = next((text for text in DEAD_ENDS if text in output), None)
+        if dead_end is not None:
+            cause = f"the boot stopped with {dead_end.strip()!r}"
+            break
+        if _has_banner(machine.port):
+            # One login answers both questions; is-system-running exits 1 for `degraded`, which is up as well.
+            script = "cat /proc/sys/kernel/random/boot_id && { systemctl is-system-running --wait || true; }"
+            answer = ask(machine, [script], timeout=max(5.0, deadline - time.monotonic()))
+            lines = (answer or "").split("\n")
+            if len(lines) == 2 and lines[0] != previous and lines[1] in ("running", "degraded"):
+                say(f"{machine.name} is up ({lines[1]}) after {time.monotonic() - started:.1f} s")
+                return
+        time.sleep(0.2)
+    raise BedError(f"Cannot boot {machine.name}: {cause}; console {machine.console}:\n{tail(machine.console)}")
+
+
+def _console_since(machine: Machine, begin: int) -> str:
+    with machine.console.open("rb") as handle:
+        handle.seek(begin)
+        return handle.read().decode("utf-8", "replace")
+
+
+def _has_banner(port: int) -> bool:
+    """Whether sshd itself answers. QEMU accepts the connection long before the guest listens, so a connect proves nothing."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=3) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def ansible_ssh_args(machine: Machine) -> str:
+    """`ssh_options` as one string for ansible_ssh_common_args."""
+    return " ".join(shlex.quote(word) for word in ssh_options(machine))
+
+
+def _escaped(path: Path) -> str:
+    # In QEMU's option lists a comma is written twice.
+    return str(path).replace(",", ",,")
