@@ -1,0 +1,61 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: with_work
+short_description: The hosts that a look found work on
+version_added: 0.1.0
+description:
+  - Takes names of hosts and keeps those whose registered result of M(gpufleet.node.node_state) has something to run.
+positional: _input, hostvars, register
+options:
+  _input:
+    description: Names of hosts.
+    type: list
+    elements: str
+    required: true
+  hostvars:
+    description: The variables of all hosts, that is P(ansible.builtin.hostvars#var).
+    type: dict
+    required: true
+  register:
+    description: The name under which the look was registered.
+    type: str
+    required: true
+author:
+  - gpufleet contributors (@gpufleet)
+"""
+
+EXAMPLES = r"""
+- name: Group the nodes that have work
+  ansible.builtin.add_host:
+    name: "{{ item }}"
+    groups: with_work
+  loop: "{{ ansible_play_hosts | gpufleet.node.with_work(hostvars, 'look') }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The names of the hosts that have work, in the given order.
+  type: list
+  elements: str
+"""
+
+from typing import Any, Callable, Dict, List, Mapping, Sequence
+
+
+def with_work(hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], register: str) -> List[str]:
+    found = []
+    for host in hosts:
+        variables = hostvars[host]
+        if register in variables and variables[register].get("to_run"):
+            found.append(host)
+    return found
+
+
+class FilterModule:
+    def filters(self) -> Dict[str, Callable[..., Any]]:
+        return {"with_work": with_work}

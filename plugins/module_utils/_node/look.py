@@ -1,0 +1,155 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One look at a whole node: every declared concern, in one process, each within its own deadline."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+
+from .._core import declared
+from .._core.change import DIFFERS, PENDING, RIGHT, UNKNOWN, Change, Plan
+from .._core.errors import CannotLook, DeclarationError, GpuFleetError
+from .._core.road import Concern, Params, diff, look
+from .._host.protocols import Host
+from .registry import REGISTRY, Entry, in_order, to_run
+
+# More than a person reads, and what keeps the answer of a converged node below 8 KiB whatever the number of devices.
+UNMANAGED_SHOWN = 8
+PACKAGE_MANAGERS = ("apt-get", "dnf", "yum", "zypper", "pacman")
+
+Validate = Callable[[Concern[Any, Any], Mapping[str, Any]], Params]
+
+
+class _DeadlineExceeded(Exception):
+    """The look at one concern took too long."""
+
+
+def look_at_node(
+    declarations: Mapping[str, Mapping[str, Any]],
+    host: Host,
+    *,
+    validate: Validate,
+    full: bool,
+    registry: Sequence[Entry] = REGISTRY,
+) -> Dict[str, Any]:
+    """Look at every declared concern and say what must run.
+
+    ``validate`` turns a declaration into complete parameters or raises ``DeclarationError``. No concern stops another:
+    its failure is in its own result. ``full`` adds the state of each concern and every setting, also the right ones.
+    """
+    results: Dict[str, Dict[str, Any]] = {}
+    wants_work: List[str] = []
+    for entry in in_order(registry):
+        if entry.name in declarations:
+            result = _look_at_concern(entry, declarations[entry.name], host, validate=validate, full=full)
+            results[entry.name] = result
+            if result["status"] in (DIFFERS, UNKNOWN):
+                wants_work.append(entry.name)
+    statuses = {name: result["status"] for name, result in results.items()}
+    return {
+        "concerns": results,
+        "differs": [name for name, status in statuses.items() if status == DIFFERS],
+        "pending": [name for name, status in statuses.items() if status == PENDING],
+        "unknown": [name for name, status in statuses.items() if status == UNKNOWN],
+        "right": [name for name, status in statuses.items() if status == RIGHT],
+        "invalid": [
+            name for name, result in results.items() if result.get("failure", {}).get("code") == DeclarationError.code
+        ],
+        "to_run": list(to_run(wants_work, declared=statuses, registry=registry)),
+        "undeclared": [name for name in declared.names(host.files) if name not in declarations],
+        "facts": node_facts(host),
+    }
+
+
+def _look_at_concern(
+    entry: Entry, declaration: Mapping[str, Any], host: Host, *, validate: Validate, full: bool
+) -> Dict[str, Any]:
+    try:
+        with _deadline(entry.deadline):
+            params = validate(entry.concern, declaration)
+            state, plan = look(entry.concern, params, host)
+            result = _describe(plan, full=full)
+            if full:
+                result["effective"], result["boot"] = entry.concern.report(state)
+            return result
+    except _DeadlineExceeded:
+        return _failed(
+            CannotLook(
+                f"look at {entry.name}",
+                cause=f"it took longer than {entry.deadline:g} s",
+                hint="look for a device that does not answer in the kernel log",
+            )
+        )
+    except GpuFleetError as error:
+        return _failed(error)
+
+
+def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
+    settings = [setting.row() for setting in plan.settings if full or setting.status != RIGHT]
+    unmanaged = [entry.as_dict() for entry in plan.unmanaged]
+    return {
+        "status": plan.status,
+        "settings": settings,
+        "settings_right": sum(setting.status == RIGHT for setting in plan.settings),
+        "changes": [change.as_dict() for change in plan.changes],
+        "needs": list(plan.needs),
+        "unmanaged": unmanaged if full else unmanaged[:UNMANAGED_SHOWN],
+        "unmanaged_total": len(unmanaged),
+        "conflicts": [entry.as_dict() for entry in plan.conflicts],
+        "reboot_required": bool(plan.needs),
+        "reboot_reasons": list(plan.reboot_reasons),
+    }
+
+
+def _failed(error: GpuFleetError) -> Dict[str, Any]:
+    # Only what could not be read or understood is unknown; a refusal means that the node is not as declared.
+    unknown = isinstance(error, (CannotLook, DeclarationError))
+    return {
+        **_describe(Plan(), full=False),
+        "status": UNKNOWN if unknown else DIFFERS,
+        "msg": str(error),
+        "failure": error.failure(),
+    }
+
+
+@contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """Raise ``_DeadlineExceeded`` in here after this many seconds. Ansible runs modules in the main thread."""
+
+    def exceeded(_number: int, _frame: Optional[FrameType]) -> None:
+        raise _DeadlineExceeded
+
+    previous = signal.signal(signal.SIGALRM, exceeded)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def node_diff(answer: Mapping[str, Any]) -> Dict[str, str]:
+    """The changes of all concerns of an answer, as one difference."""
+    changes = [Change(**change) for result in answer["concerns"].values() for change in result["changes"]]
+    return diff(tuple(changes))
+
+
+def node_facts(host: Host) -> Dict[str, Optional[str]]:
+    """The few facts that roles branch on."""
+    release: Dict[str, str] = {}
+    for line in (host.files.read_optional("/etc/os-release") or "").splitlines():
+        name, equals, value = line.partition("=")
+        if equals:
+            release[name] = value.strip().strip("\"'")
+    manager = next((name for name in PACKAGE_MANAGERS if host.commands.find(name)), None)
+    return {
+        "distribution": release.get("ID"),
+        "distribution_version": release.get("VERSION_ID"),
+        "package_manager": manager,
+        "kernel": (host.files.read_optional("/proc/sys/kernel/osrelease") or "").strip() or None,
+    }

@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every concern there is, in the order in which they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Container, Iterable, List, Sequence, Tuple
+
+from .._block.look import CONCERN as NVME_SCHEDULER
+from .._core.road import Concern
+from .._memory.look import CONCERN as HUGEPAGES
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A concern among the others.
+
+    ``after`` are the concerns that must be right before this one starts, ``disturbs`` those that a change of this one
+    may put out of order again. ``deadline`` is how many seconds its look may take.
+    """
+
+    concern: Concern[Any, Any]
+    after: Tuple[str, ...] = ()
+    disturbs: Tuple[str, ...] = ()
+    deadline: float = 10.0
+
+    @property
+    def name(self) -> str:
+        return self.concern.name
+
+
+# Huge pages come first: what is started later takes memory away and tears it into pieces.
+REGISTRY: Tuple[Entry, ...] = (
+    Entry(HUGEPAGES),
+    Entry(NVME_SCHEDULER, after=("hugepages",)),
+)
+
+
+def in_order(entries: Iterable[Entry] = REGISTRY) -> Tuple[Entry, ...]:
+    """Each entry behind all that it comes ``after``, else as registered. Raises ``ValueError`` on a ring."""
+    waiting: List[Entry] = list(entries)
+    known = {entry.name for entry in waiting}
+    done: List[Entry] = []
+    while waiting:
+        placed = {entry.name for entry in done}
+        for entry in waiting:
+            if all(name in placed for name in entry.after if name in known):
+                done.append(entry)
+                waiting.remove(entry)
+                break
+        else:
+            raise ValueError(f"{', '.join(entry.name for entry in waiting)} come after each other")
+    return tuple(done)
+
+
+def to_run(
+    wants_work: Iterable[str], *, declared: Container[str], registry: Sequence[Entry] = REGISTRY
+) -> Tuple[str, ...]:
+    """The concerns that must run, in order: those that want work, and the declared ones that these disturb in turn."""
+    chosen = set(wants_work)
+    ordered = in_order(registry)
+    # A disturbed concern may come earlier in the order, and may disturb others itself: until nothing is added.
+    waiting = list(chosen)
+    disturbs = {entry.name: entry.disturbs for entry in ordered}
+    while waiting:
+        for name in disturbs[waiting.pop()]:
+            if name in declared and name not in chosen:
+                chosen.add(name)
+                waiting.append(name)
+    return tuple(entry.name for entry in ordered if entry.name in chosen)

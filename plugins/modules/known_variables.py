@@ -1,0 +1,53 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: known_variables
+short_description: Refuse variables that no role of this collection knows
+version_added: 0.1.0
+description:
+  - A variable whose name begins with the name of a concern and that the concern's role does not know is a typo, and a typo
+    is a setting that silently does not happen. This refuses it, with the nearest name that exists.
+  - Runs once on the controller, for all hosts of the play, and contacts none of them.
+author:
+  - gpufleet contributors (@gpufleet)
+options: {}
+extends_documentation_fragment:
+  - gpufleet.node.contract.attributes
+attributes:
+  check_mode:
+    support: full
+    details: Only reads variables.
+  diff_mode:
+    support: none
+    details: There is nothing to change.
+  idempotent:
+    support: full
+  action:
+    support: full
+    details: Runs on the controller.
+  bypass_host_loop:
+    support: full
+    details: Runs once for all hosts.
+"""
+
+EXAMPLES = r"""
+- name: Refuse typos in the inventory
+  gpufleet.node.known_variables:
+"""
+
+RETURN = r"""
+checked:
+  description: The number of hosts whose variables were looked at.
+  returned: always
+  type: int
+unknown:
+  description: The variables that no role knows, with the nearest known name (or none) and the hosts that have them.
+  returned: always
+  type: list
+  elements: dict
+"""

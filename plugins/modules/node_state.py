@@ -1,0 +1,255 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_state
+short_description: Look at everything that is declared for a node, in one call
+version_added: 0.1.0
+description:
+  - Takes the declarations of all concerns, reads what the kernel, the driver and the daemons say, and answers what differs.
+  - It changes nothing. The playbooks P(gpufleet.node.site#playbook) and P(gpufleet.node.audit#playbook) are built on it.
+  - A concern that cannot be looked at is C(unknown) and does not stop the others.
+author:
+  - gpufleet contributors (@gpufleet)
+options:
+  declared:
+    description:
+      - What is declared, by concern. The keys are names of modules of this collection, such as V(hugepages), and the values
+        are the options of that module.
+      - The answer follows the order of the registry, whatever the order here.
+    type: dict
+    required: true
+  detail:
+    description:
+      - V(brief) answers only what is not right, in a few KiB for a converged node.
+      - V(full) adds every setting, and the state of each concern in effect and at boot.
+    type: str
+    choices: [brief, full]
+    default: brief
+  expect:
+    description:
+      - V(nothing) reports and never fails because of what it found.
+      - V(valid) fails when a declaration is wrong for this node, with all the reasons, so that nothing is changed on a node
+        whose inventory is wrong.
+      - V(right) fails as well when a setting differs or cannot be looked at. What only waits for a reboot does not fail. In
+        check mode differences are expected and do not fail.
+    type: str
+    choices: [nothing, valid, right]
+    default: nothing
+extends_documentation_fragment:
+  - gpufleet.node.contract.attributes
+attributes:
+  check_mode:
+    support: full
+    details: The module only ever looks.
+  diff_mode:
+    support: full
+    details: Shows what a converge would change.
+  idempotent:
+    support: full
+seealso:
+  - module: gpufleet.node.hugepages
+  - module: gpufleet.node.nvme_scheduler
+"""
+
+EXAMPLES = r"""
+- name: Look at the node
+  gpufleet.node.node_state:
+    declared:
+      hugepages:
+        pools:
+          - size: 2M
+            per_node: {0: 512, 1: 512}
+      nvme_scheduler:
+        queues:
+          - scheduler: none
+            read_ahead_kb: 4096
+  register: look
+
+- name: Fail when the node is not as declared
+  gpufleet.node.node_state:
+    declared: "{{ declarations }}"
+    expect: right
+"""
+
+RETURN = r"""
+concerns:
+  description:
+    - The result of each declared concern, in the order of the registry.
+    - The keys are those that the concern's own module returns. RV(concerns.effective) and RV(concerns.boot) are there only
+      with O(detail=full), RV(concerns.settings) lists only what is not right without it.
+  returned: always
+  type: dict
+  contains:
+    status:
+      description: V(right), V(differs), V(pending) (written, and waits for a reboot) or V(unknown) (could not be looked at).
+      type: str
+    settings:
+      description: One entry a setting, with what is wanted, what is in effect and what the next boot will bring.
+      type: list
+      elements: dict
+    settings_right:
+      description: The number of settings that are right.
+      type: int
+    changes:
+      description: What a converge would change.
+      type: list
+      elements: dict
+    needs:
+      description: What must still happen after a converge, by name, such as V(reboot).
+      type: list
+      elements: str
+    unmanaged:
+      description: What matched but cannot be set, with the reason. At most 8 entries without O(detail=full).
+      type: list
+      elements: dict
+    unmanaged_total:
+      description: The number of entries that RV(concerns.unmanaged) has with O(detail=full).
+      type: int
+    conflicts:
+      description: Other owners of the same settings.
+      type: list
+      elements: dict
+    reboot_required:
+      description: Whether something waits for a reboot.
+      type: bool
+    reboot_reasons:
+      description: What waits for the reboot, and why.
+      type: list
+      elements: str
+    effective:
+      description: The state in effect.
+      type: dict
+    boot:
+      description: The state that the next boot will bring.
+      type: dict
+    msg:
+      description: Why the concern could not be looked at or planned.
+      type: str
+    failure:
+      description: The same in parts.
+      type: dict
+right:
+  description: The concerns that are as declared.
+  returned: always
+  type: list
+  elements: str
+differs:
+  description: The concerns that are not as declared.
+  returned: always
+  type: list
+  elements: str
+pending:
+  description: The concerns that wait for a reboot.
+  returned: always
+  type: list
+  elements: str
+unknown:
+  description: The concerns that could not be looked at.
+  returned: always
+  type: list
+  elements: str
+invalid:
+  description: The concerns whose declaration is wrong for this node; they are in RV(unknown) too.
+  returned: always
+  type: list
+  elements: str
+to_run:
+  description: The concerns whose role must run, in order, with those that a planned change would disturb.
+  returned: always
+  type: list
+  elements: str
+undeclared:
+  description: The concerns that have a declaration on the node and none in O(declared).
+  returned: always
+  type: list
+  elements: str
+facts:
+  description: Facts that roles branch on.
+  returned: always
+  type: dict
+  contains:
+    distribution:
+      description: The C(ID) of os-release.
+      type: str
+    distribution_version:
+      description: The C(VERSION_ID) of os-release.
+      type: str
+    package_manager:
+      description: The program that installs packages, such as V(apt-get).
+      type: str
+    kernel:
+      description: The release of the running kernel.
+      type: str
+"""
+
+from difflib import get_close_matches
+from typing import Any, Dict, Mapping
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils._core.converge import host_of, validated
+from ..module_utils._core.errors import DeclarationError, GpuFleetError
+from ..module_utils._node.look import look_at_node, node_diff
+from ..module_utils._node.registry import REGISTRY
+
+
+def refuse_unknown_concerns(declared: Mapping[str, Any]) -> None:
+    names = [entry.name for entry in REGISTRY]
+    for name in declared:
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]}" if near else f"the concerns are {', '.join(names)}"
+            raise DeclarationError("look", object=name, cause="there is no such concern", hint=hint)
+
+
+def objections(answer: Mapping[str, Any], *, expect: str, check_mode: bool) -> Dict[str, str]:
+    """What the caller did not expect, by concern."""
+    if expect == "nothing":
+        return {}
+    names = list(answer["invalid"])
+    if expect == "right" and not check_mode:
+        names += [name for name in (*answer["differs"], *answer["unknown"]) if name not in names]
+    texts = {}
+    for name in names:
+        result = answer["concerns"][name]
+        differences = [
+            f"{row['object']} {row['setting']} is {row['effective']} (at boot {row['boot']}), wanted {row['wanted']}"
+            for row in result["settings"]
+        ]
+        texts[name] = result.get("msg") or "; ".join(differences)
+    return texts
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "declared": {"type": "dict", "required": True},
+            "detail": {"type": "str", "choices": ["brief", "full"], "default": "brief"},
+            "expect": {"type": "str", "choices": ["nothing", "valid", "right"], "default": "nothing"},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        refuse_unknown_concerns(module.params["declared"])
+    except GpuFleetError as error:
+        module.fail_json(msg=str(error), failure=error.failure())
+    answer = look_at_node(
+        module.params["declared"],
+        host_of(module),
+        validate=validated,
+        full=module.params["detail"] == "full",
+    )
+    answer.update(changed=False, diff=node_diff(answer))
+    unexpected = objections(answer, expect=module.params["expect"], check_mode=module.check_mode)
+    if unexpected:
+        module.fail_json(msg="\n".join(f"{name}: {text}" for name, text in unexpected.items()), **answer)
+    module.exit_json(**answer)
+
+
+if __name__ == "__main__":
+    main()

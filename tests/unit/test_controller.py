@@ -1,0 +1,138 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The controller's side: filters, the check of variables, the table of the audit, and what the playbooks must name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpufleet.node.plugins.action.drift_report import rows_of, table
+from ansible_collections.gpufleet.node.plugins.action.known_variables import options_of, unknown_variables
+from ansible_collections.gpufleet.node.plugins.filter.narrow import narrow
+from ansible_collections.gpufleet.node.plugins.filter.with_work import with_work
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
+
+ROOT = Path(__file__).resolve().parents[2]
+DECLARED: Dict[str, Any] = {
+    "hugepages": {"pools": [{"size": "2M"}], "transparent": {}, "state": "present"},
+    "nvme_scheduler": {"queues": [{}], "state": "present"},
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        ({}, ["hugepages", "nvme_scheduler"]),
+        ({"only": ["hugepages"]}, ["hugepages"]),
+        ({"skip": ["hugepages"]}, ["nvme_scheduler"]),
+        ({"tags": ["nvme_scheduler"]}, ["nvme_scheduler"]),
+        ({"tags": ["some_other_tag"]}, ["hugepages", "nvme_scheduler"]),
+        ({"skip_tags": ["nvme_scheduler"]}, ["hugepages"]),
+        ({"only": ["hugepages"], "skip_tags": ["hugepages"]}, []),
+    ],
+)
+def test_a_run_is_narrowed_by_variables_and_tags(arguments: Dict[str, Any], kept: List[str]) -> None:
+    assert list(narrow(DECLARED, **arguments)) == kept
+
+
+def test_a_concern_that_declares_nothing_is_left_out_unless_it_shall_be_taken_back() -> None:
+    nothing = {"pools": [], "transparent": {}, "on_shortage": "fail"}
+    assert narrow({"hugepages": {**nothing, "state": "present"}}) == {}
+    assert list(narrow({"hugepages": {**nothing, "state": "absent"}})) == ["hugepages"]
+
+
+@pytest.mark.parametrize("variable", ["only", "skip"])
+def test_a_typo_in_the_name_of_a_concern_is_refused(variable: str) -> None:
+    with pytest.raises(AnsibleFilterError, match="no concern hugepage; did you mean hugepages"):
+        narrow(DECLARED, **{variable: ["hugepage"]})
+
+
+def test_hosts_with_work_keep_their_order() -> None:
+    hostvars = {
+        "a": {"look": {"to_run": ["x"]}},
+        "b": {"look": {"to_run": []}},
+        "c": {},
+        "d": {"look": {"to_run": ["y"]}},
+    }
+    assert with_work(["d", "c", "b", "a"], hostvars, "look") == ["d", "a"]
+
+
+def test_a_variable_that_no_role_knows_is_named_with_the_nearest_one() -> None:
+    known = {"hugepages": {"hugepages_pools", "hugepages_transparent"}}
+    names = ["hugepages_pool", "hugepages_pools", "hugepages", "other_pools", "ansible_host"]
+    assert unknown_variables(names, known) == {"hugepages_pool": "hugepages_pools"}
+
+
+def test_every_concern_has_a_role_with_options_and_its_lines_in_the_look() -> None:
+    look = (ROOT / "playbooks" / "tasks" / "look.yml").read_text()
+    for entry in REGISTRY:
+        assert all(name.startswith(f"{entry.name}_") for name in options_of(entry.name))
+        assert f"name: gpufleet.node.{entry.name}\n" in look
+        assert f"'{entry.name}': __{entry.name}_declaration" in look
+
+
+def setting(status: str, **values: Any) -> Dict[str, Any]:
+    return {
+        "object": "nvme0n1",
+        "setting": "scheduler",
+        "wanted": "none",
+        "effective": "bfq",
+        "boot": None,
+        "status": status,
+        **values,
+    }
+
+
+def result(status: str, *settings: Dict[str, Any], **values: Any) -> Dict[str, Any]:
+    return {"status": status, "settings": list(settings), "conflicts": [], **values}
+
+
+def test_the_table_shows_what_is_not_right_and_why_something_is_unknown() -> None:
+    conflict = {
+        "owner": "tuned",
+        "path": "/etc/tuned/x",
+        "line": 3,
+        "setting": "enabled",
+        "value": "never",
+        "wins": "them",
+    }
+    look = {
+        "concerns": {
+            "hugepages": result("unknown", failure={}, msg="Cannot look."),
+            "nvme_scheduler": result("differs", setting("differs"), setting("right"), conflicts=[conflict]),
+        },
+        "undeclared": ["mig_layout"],
+    }
+    rows = rows_of("n1", look)
+    assert [(row["object"], row["status"]) for row in rows] == [
+        ("hugepages", "unknown"),
+        ("nvme0n1", "differs"),
+        ("nvme_scheduler", "conflict"),
+        ("mig_layout", "differs"),
+    ]
+    lines = table(rows)
+    assert lines[0].split() == ["NODE", "OBJECT", "SETTING", "WANTED", "IN", "EFFECT", "AT", "BOOT", "STATUS"]
+    assert "    Cannot look." in lines
+    assert "    tuned sets it to never in /etc/tuned/x:3" in lines
+    assert next(line for line in lines if "nvme0n1" in line).split() == [
+        "n1",
+        "nvme0n1",
+        "scheduler",
+        "none",
+        "bfq",
+        "-",
+        "differs",
+    ]
+
+
+def test_a_long_value_is_cut_in_the_table() -> None:
+    lines = table([{"node": "n", **setting("differs", effective="x" * 500)}])
+    assert max(len(line) for line in lines) < 160

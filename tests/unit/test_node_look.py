@@ -1,0 +1,179 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The look at a whole node, with small concerns of the tests' own in the place of real ones."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Dict, Mapping, Tuple
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.before import Before
+from ansible_collections.gpufleet.node.plugins.module_utils._core.change import (
+    EFFECTIVE,
+    Change,
+    Plan,
+    SetKnob,
+    Setting,
+    Step,
+    Unmanaged,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
+    CannotLook,
+    DeclarationError,
+    OwnedByAnother,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils._core.road import Concern, Params
+from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import look_at_node
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, Entry, in_order, to_run
+from support import FakeHost, build
+
+
+class Knob:
+    """A concern of one knob; ``trouble`` is what happens instead of a plan."""
+
+    def __init__(self, name: str, trouble: Any = None) -> None:
+        self.name = name
+        self.options: Mapping[str, Any] = {"value": {"type": "str"}}
+        self.trouble = trouble
+
+    def observe(self, host: Host, params: Params) -> str:
+        if callable(self.trouble):
+            self.trouble()
+        return host.files.read(f"/sys/{self.name}").strip()
+
+    def normalise(self, params: Params, state: str) -> str:
+        if isinstance(self.trouble, Exception):
+            raise self.trouble
+        return str(params["value"])
+
+    def restore(self, found: Before, state: str) -> str:
+        return str(found.found[(self.name, "value")].effective)
+
+    def plan(self, state: str, desired: str) -> Plan:
+        setting = Setting(self.name, "value", desired, state, None, self.name, boot_matters=False)
+        change = Change(self.name, "value", state, desired, EFFECTIVE)
+        steps = () if state == desired else (Step(SetKnob(f"/sys/{self.name}", desired), (change,)),)
+        unmanaged = tuple(Unmanaged(f"device{number}", "value", "there is none") for number in range(64))
+        return Plan(settings=(setting,), steps=steps, unmanaged=unmanaged)
+
+    def perform(self, step: Step, host: Host) -> None:
+        raise AssertionError("a look performs nothing")
+
+    def report(self, state: str) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        return {"value": state}, {}
+
+
+def validate(concern: Concern[Any, Any], declaration: Mapping[str, Any]) -> Params:
+    return {"state": "present", "immediate": True, "permanent": False, "strict": False, **declaration}
+
+
+def look(host: FakeHost, declared: Mapping[str, Any], *entries: Entry, full: bool = False) -> Dict[str, Any]:
+    return look_at_node(declared, host, validate=validate, full=full, registry=entries)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeHost:
+    return build(tmp_path, {"/sys/one": "1\n", "/sys/two": "2\n", "/etc/os-release": 'ID=debian\nVERSION_ID="13"\n'})
+
+
+def test_concerns_that_are_right_differ_and_cannot_be_looked_at_are_told_apart(host: FakeHost) -> None:
+    answer = look(
+        host,
+        {"one": {"value": "1"}, "two": {"value": "3"}, "gone": {"value": "4"}},
+        Entry(Knob("one")),
+        Entry(Knob("two")),
+        Entry(Knob("gone")),
+    )
+    assert (answer["right"], answer["differs"], answer["unknown"]) == (["one"], ["two"], ["gone"])
+    assert answer["to_run"] == ["two", "gone"]
+    assert answer["concerns"]["gone"]["failure"]["code"] == "cannot_look"
+    assert answer["concerns"]["two"]["changes"][0]["after"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "status", "listed"),
+    [
+        (CannotLook("look", cause="it is dark"), "unknown", []),
+        (DeclarationError("look", cause="there is no such thing"), "unknown", ["one"]),
+        (OwnedByAnother("set it", cause="tuned owns it"), "differs", []),
+    ],
+)
+def test_a_concern_in_trouble_does_not_stop_the_next(host: FakeHost, trouble: Any, status: str, listed: Any) -> None:
+    answer = look(host, {"one": {"value": "1"}, "two": {"value": "2"}}, Entry(Knob("one", trouble)), Entry(Knob("two")))
+    assert answer["concerns"]["one"]["status"] == status
+    assert answer["concerns"]["one"]["msg"] == str(trouble)
+    assert answer["invalid"] == listed
+    assert answer["right"] == ["two"]
+
+
+def test_a_concern_that_hangs_is_unknown_after_its_deadline(host: FakeHost) -> None:
+    entry = Entry(Knob("one", lambda: time.sleep(30)), deadline=0.05)
+    started = time.monotonic()
+    answer = look(host, {"one": {"value": "1"}, "two": {"value": "2"}}, entry, Entry(Knob("two")))
+    assert time.monotonic() - started < 5
+    assert answer["unknown"] == ["one"]
+    assert "took longer than 0.05 s" in answer["concerns"]["one"]["msg"]
+    assert answer["right"] == ["two"]
+
+
+def test_a_look_changes_nothing(host: FakeHost) -> None:
+    look(host, {"one": {"value": "9"}}, Entry(Knob("one")))
+    assert host.files.log == []
+    assert host.commands.calls == []
+
+
+def test_the_answer_of_a_converged_node_is_below_8_kib(host: FakeHost) -> None:
+    answer = look(host, {"one": {"value": "1"}, "two": {"value": "2"}}, Entry(Knob("one")), Entry(Knob("two")))
+    assert answer["concerns"]["one"]["unmanaged_total"] == 64
+    assert len(json.dumps(answer)) < 8192
+
+
+def test_full_detail_has_every_setting_and_the_state(host: FakeHost) -> None:
+    result = look(host, {"one": {"value": "1"}}, Entry(Knob("one")), full=True)["concerns"]["one"]
+    assert [row["status"] for row in result["settings"]] == ["right"]
+    assert result["effective"] == {"value": "1"}
+    assert len(result["unmanaged"]) == 64
+
+
+def test_a_declaration_on_the_node_that_nobody_makes_is_named(host: FakeHost, tmp_path: Path) -> None:
+    build(tmp_path, {"/etc/gpufleet/declared.d/two.json": "{}"})
+    assert look(host, {"one": {"value": "1"}}, Entry(Knob("one")), Entry(Knob("two")))["undeclared"] == ["two"]
+
+
+def test_facts_name_the_distribution(host: FakeHost) -> None:
+    facts = look(host, {}, Entry(Knob("one")))["facts"]
+    assert (facts["distribution"], facts["distribution_version"], facts["package_manager"]) == ("debian", "13", None)
+
+
+def test_a_concern_runs_behind_those_it_comes_after() -> None:
+    entries = (Entry(Knob("a"), after=("c",)), Entry(Knob("b")), Entry(Knob("c"), after=("b",)))
+    assert [entry.name for entry in in_order(entries)] == ["b", "c", "a"]
+
+
+def test_concerns_that_come_after_each_other_are_refused() -> None:
+    with pytest.raises(ValueError, match="come after each other"):
+        in_order((Entry(Knob("a"), after=("b",)), Entry(Knob("b"), after=("a",))))
+
+
+def test_what_a_change_disturbs_runs_too_where_it_is_declared() -> None:
+    entries = (
+        Entry(Knob("early")),
+        Entry(Knob("reset"), disturbs=("late", "early", "absent")),
+        Entry(Knob("late"), disturbs=("last",)),
+        Entry(Knob("last")),
+        Entry(Knob("absent")),
+    )
+    declared = ("early", "reset", "late", "last")
+    assert to_run(["reset"], declared=declared, registry=entries) == declared
+    assert to_run(["last"], declared=declared, registry=entries) == ("last",)
+
+
+def test_the_registry_has_an_order_and_each_name_once() -> None:
+    names = [entry.name for entry in in_order()]
+    assert len(names) == len(set(names)) == len(REGISTRY)

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The main job on a fleet of virtual machines: converge, look again, reboot, look again, meddle, heal.
+
+Boots the nodes of ``inventories/demo`` by ``tests/vm/bed.py`` and runs the playbooks by name, as an operator would.
+Every chapter ends with a check of what the machines say, and the first one that does not hold ends the demonstration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, NoReturn
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache"
+BED = [sys.executable, str(ROOT / "tests" / "vm" / "bed.py")]
+NAME = "demo"
+TRAINING, INFERENCE = "gpu-train-01", "gpu-infer-01"
+NODES = (TRAINING, INFERENCE)
+
+# Ansible runs the first word of a remote execution through this instead of ssh: a line a call is the whole count.
+COUNTING_SSH = """#!/bin/sh
+echo "$@" >> "$GPUFLEET_SSH_LOG"
+exec ssh "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a playbook left: its exit status, its text, the recap by node and the remote executions by node."""
+
+    status: int
+    text: str
+    recap: Dict[str, Dict[str, int]]
+    executions: Dict[str, int]
+
+    def total(self, key: str) -> int:
+        return sum(counts[key] for counts in self.recap.values())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keep", action="store_true", help="leave the nodes running at the end")
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    try:
+        story()
+    finally:
+        if not arguments.keep:
+            bed("down", "--name", NAME)
+    print(f"\nAll of it held, in {(time.monotonic() - started) / 60:.1f} minutes.")
+    if arguments.keep:
+        print(f"The nodes are still up. Log in: {' '.join(BED)} ssh --name {NAME} {TRAINING}")
+    return 0
+
+
+def story() -> None:
+    chapter("Two bare nodes with two NUMA nodes each boot their own kernel")
+    bed("up", "--name", NAME, "--nodes", ",".join(NODES), "--replace", "--owner-pid", str(os.getpid()))
+
+    chapter("site --check: what would change, nothing does")
+    predicted = playbook("site", "--check")
+    expect(predicted.status == 0, "the check ends well on bare nodes")
+    expect(files_of_ours(TRAINING) == "", "no file of ours is on the node")
+
+    chapter("site: the first run")
+    first = playbook("site")
+    expect(first.status == 0 and first.total("changed") > 0, f"converged, with {first.total('changed')} changed tasks")
+
+    chapter("site again: nothing to do")
+    second = playbook("site")
+    expect(second.status == 0 and second.total("changed") == 0, "nothing changed")
+    for node in NODES:
+        expect(second.executions[node] == 1, f"one remote execution on {node}")
+
+    chapter("audit: nothing differs, and the 1 GiB pages wait for the reboot that only an operator orders")
+    audit = playbook("audit", "-e", "audit_fail_on_drift=true")
+    expect(audit.status == 0, "no drift")
+    expect("needs a reboot" in audit.text, "the audit names what waits for the reboot")
+
+    chapter("A real reboot of both nodes")
+    bed("reboot", "--name", NAME, "--all")
+
+    chapter("audit: still right, from the boot loader's command line, tmpfiles.d and udev")
+    audit = playbook("audit", "-e", "audit_fail_on_drift=true")
+    expect(audit.status == 0 and "2 of 2 nodes are right" in audit.text, "both nodes are right")
+    pages = on(TRAINING, "cat /sys/devices/system/node/node*/hugepages/hugepages-1048576kB/nr_hugepages").split()
+    expect(pages == ["1", "1"], "the kernel has one 1 GiB page on each NUMA node")
+
+    chapter("Somebody changes a value by hand")
+    on(INFERENCE, "echo 128 > /sys/block/nvme0n1/queue/read_ahead_kb")
+    audit = playbook("audit", "-e", "audit_fail_on_drift=true")
+    expect(audit.status != 0, "the audit fails")
+    row = next((line for line in audit.text.splitlines() if "read_ahead_kb" in line), "")
+    expect(all(word in row for word in (INFERENCE, "nvme0n1", "128", "differs")), f"it says: {row.strip()}")
+
+    chapter("site heals it, and touches nothing else")
+    healed = playbook("site")
+    expect(healed.status == 0, "converged")
+    expect(healed.recap[TRAINING]["changed"] == 0, f"{TRAINING} was left alone")
+    expect(
+        on(INFERENCE, "cat /sys/block/nvme0n1/queue/read_ahead_kb").strip() != "128",
+        "the kernel says the declared value",
+    )
+
+
+def chapter(title: str) -> None:
+    print(f"\n\033[1m== {title}\033[0m", flush=True)
+
+
+def expect(held: bool, what: str) -> None:
+    print(f"   {'ok' if held else 'NOT SO'}: {what}", flush=True)
+    if not held:
+        fail(what)
+
+
+def fail(what: str) -> NoReturn:
+    sys.exit(f"The demonstration ends here: expected that {what}")
+
+
+def bed(*arguments: str) -> None:
+    if subprocess.run([*BED, *arguments], check=False).returncode != 0:
+        fail(f"`bed.py {arguments[0]}` works")
+
+
+def on(node: str, command: str) -> str:
+    """Run a command on a node and return its output."""
+    done = subprocess.run([*BED, "ssh", "--name", NAME, node, command], check=False, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        fail(f"`{command}` works on {node}")
+    return done.stdout
+
+
+def files_of_ours(node: str) -> str:
+    return on(node, "find /etc /var/lib -name '*gpufleet*'")
+
+
+def playbook(name: str, *arguments: str) -> Run:
+    """Run a playbook of the collection by its name against the demo inventory, with its output on the terminal."""
+    run = CACHE / "vm" / "run" / NAME
+    ssh = run / "counting-ssh"
+    ssh.write_text(COUNTING_SSH)
+    ssh.chmod(0o755)
+    log = run / "ssh.log"
+    log.write_text("")
+    environment = {
+        **os.environ,
+        "ANSIBLE_COLLECTIONS_PATH": str(CACHE / "collections"),
+        "ANSIBLE_HOME": str(CACHE / "ansible"),
+        "ANSIBLE_SSH_EXECUTABLE": str(ssh),
+        "ANSIBLE_FORCE_COLOR": "0",
+        "GPUFLEET_SSH_LOG": str(log),
+        "PYTHONUNBUFFERED": "1",
+    }
+    command = [
+        str(Path(sys.executable).parent / "ansible-playbook"),
+        *("-i", str(ROOT / "inventories" / "demo"), "-i", str(run / "hosts.yml")),
+        f"gpufleet.node.{name}",
+        *arguments,
+    ]
+    print(f"$ ansible-playbook -i inventories/demo ... {' '.join(command[5:])}", flush=True)
+    lines: List[str] = []
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            print(f"   {line}", end="", flush=True)
+    text = "".join(lines)
+    return Run(
+        status=process.returncode, text=text, recap=recap_of(text), executions=executions_of(log.read_text(), run)
+    )
+
+
+def recap_of(text: str) -> Dict[str, Dict[str, int]]:
+    """The counts of PLAY RECAP by node."""
+    recap = {}
+    for line in text.split("PLAY RECAP", 1)[-1].splitlines():
+        match = re.match(r"(\S+)\s+: (ok=.*)", line)
+        if match:
+            pairs = (word.split("=") for word in match[2].split())
+            recap[match[1]] = {key: int(value) for key, value in pairs}
+    return recap
+
+
+def executions_of(log: str, run: Path) -> Dict[str, int]:
+    """The remote executions by node, told apart by the port of its SSH."""
+    nodes = json.loads((run / "bed.json").read_text())["nodes"]
+    ports = {str(entry["port"]): name for name, entry in nodes.items()}
+    counts = Counter(ports[match[1]] for match in re.finditer(r"\bPort[= ](\d+)|-p (\d+)", log) if match[1] in ports)
+    return {node: counts[node] for node in NODES}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
