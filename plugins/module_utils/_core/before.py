@@ -91,9 +91,11 @@ def remember(files: Files, concern: str, settings: Iterable[Setting], steps: Ite
 
 def forget(files: Files, concern: str) -> None:
     """Drop the record of a concern that was given back, with the folders that its files needed, where empty now."""
-    folders = {*load(files, concern).folders, *OUR_FOLDERS}
+    # The folders of others first: once the record is gone nobody knows of them.
+    for folder in sorted(load(files, concern).folders, key=len, reverse=True):
+        files.remove_folder(folder)
     files.remove(path_of(concern))
-    for folder in sorted(folders, key=len, reverse=True):
+    for folder in OUR_FOLDERS:
         files.remove_folder(folder)
 
 

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from typing import Any, Dict, Mapping, Optional, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from .._host import journal
 from .._host.files import LocalFiles
 from .._host.protocols import Completed, Host
-from .errors import GpuFleetError
+from .errors import DeclarationError, GpuFleetError
 from .road import SHARED_OPTIONS, Concern, converge
+
+# What timeout(1) answers: the program was asked to end, or had to be killed because it did not listen.
+TIMED_OUT = 124
+KILLED = (137, -9)
+GRACE_SECONDS = 5.0
 
 
 class ModuleFiles(LocalFiles):
@@ -26,7 +33,20 @@ class ModuleFiles(LocalFiles):
         self._module = module
 
     def move(self, source: str, target: str) -> None:
-        self._module.atomic_move(source, target)
+        mode = os.stat(source).st_mode & 0o7777
+        new = not os.path.exists(target)
+        try:
+            self._module.atomic_move(source, target)
+        except OSError:
+            raise
+        except Exception as error:
+            # ansible-core 2.19 says what went wrong with a rename by a bare Exception.
+            cause = error.__cause__
+            number = cause.errno if isinstance(cause, OSError) else None
+            raise OSError(number or errno.EIO, str(error), target) from error
+        if new:
+            # atomic_move gives a new file the mode that the umask says.
+            os.chmod(target, mode)
 
 
 class ModuleCommands:
@@ -43,12 +63,17 @@ class ModuleCommands:
         program = self.find(argv[0])
         if program is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+        started = time.monotonic()
         # timeout(1) belongs to coreutils; run_command itself has no deadline.
         status, output, errors = self._module.run_command(
-            ["timeout", str(timeout), program, *argv[1:]],
+            ["timeout", f"--kill-after={GRACE_SECONDS}", str(timeout), program, *argv[1:]],
             environ_update={"LANG": "C", "LC_ALL": "C"},
             check_rc=False,
+            # Else "$x" and "~" in an argument are replaced, as a shell would.
+            expand_user_and_vars=False,
         )
+        if status in KILLED and time.monotonic() - started >= timeout:
+            status = TIMED_OUT
         return Completed(status=status, output=output, errors=errors)
 
 
@@ -77,6 +102,15 @@ def host_of(module: AnsibleModule) -> Host:
 def arguments_of(concern: Concern[Any, Any]) -> Dict[str, Any]:
     """What ``AnsibleModule`` must be told of a concern."""
     return {"argument_spec": {**SHARED_OPTIONS, **concern.options}, "supports_check_mode": True}
+
+
+def validated(concern: Concern[Any, Any], declaration: Mapping[str, Any]) -> Dict[str, Any]:
+    """A declaration made complete and checked as the concern's own module would. Raises ``DeclarationError``."""
+    checked = ArgumentSpecValidator({**SHARED_OPTIONS, **concern.options}).validate(dict(declaration))
+    if checked.error_messages:
+        raise DeclarationError(f"read the declaration of {concern.name}", cause="; ".join(checked.error_messages))
+    parameters: Dict[str, Any] = checked.validated_parameters
+    return parameters
 
 
 def answer(module: AnsibleModule, concern: Concern[Any, Any]) -> Dict[str, Any]:

@@ -147,6 +147,8 @@ def converge(concern: Concern[State, Desired], params: Params, host: Host, *, ch
             cause=str(error),
             hint="wait until the other run has ended, then run again",
         ) from error
+    except OSError as error:
+        raise _cannot_write(concern.name, error) from error
 
 
 def _converge_locked(concern: Concern[State, Desired], params: Params, host: Host) -> Outcome:
@@ -155,7 +157,10 @@ def _converge_locked(concern: Concern[State, Desired], params: Params, host: Hos
         _finish(concern, params, host, plan)
         return _outcome(concern, plan=plan, changes=(), state=state, remaining=plan)
     if params["state"] == "present":
-        before.remember(host.files, concern.name, plan.settings, plan.steps)
+        try:
+            before.remember(host.files, concern.name, plan.settings, plan.steps)
+        except OSError as error:
+            raise _cannot_write(concern.name, error) from error
     done: List[Change] = []
     failure: Optional[GpuFleetError] = None
     try:
@@ -166,13 +171,20 @@ def _converge_locked(concern: Concern[State, Desired], params: Params, host: Hos
                 _journal(concern.name, change, host)
     except GpuFleetError as error:
         failure = error
-    state, remaining = look(concern, params, host)
-    if failure is None:
-        failure = _not_in_effect(remaining)
-    if failure is None:
-        _finish(concern, params, host, remaining)
-    else:
-        _note_reboot(concern.name, host, remaining)
+    except OSError as error:
+        failure = _cannot_write(concern.name, error)
+    remaining = plan
+    try:
+        state, remaining = look(concern, params, host)
+        failure = failure or _not_in_effect(remaining)
+        if failure is None:
+            _finish(concern, params, host, remaining)
+        else:
+            _note_reboot(concern.name, host, remaining)
+    except GpuFleetError as error:
+        failure = failure or error
+    except OSError as error:
+        failure = failure or _cannot_write(concern.name, error)
     return _outcome(concern, plan=plan, changes=tuple(done), state=state, remaining=remaining, error=failure)
 
 
@@ -195,6 +207,10 @@ def _outcome(
         remaining=remaining,
         error=error,
     )
+
+
+def _cannot_write(concern: str, error: OSError) -> NotPermitted:
+    return NotPermitted(f"change {concern}", object=str(error.filename or ""), cause=error.strerror or str(error))
 
 
 def _not_in_effect(remaining: Plan) -> Optional[GpuFleetError]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
 import time
-from typing import Optional, Tuple
+from typing import List, Optional, Tuple
 
 
 class LocalFiles:
@@ -28,14 +27,13 @@ class LocalFiles:
     def read(self, path: str) -> str:
         descriptor = os.open(self.locate(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            # One read(2) for a file of the kernel: those are at most a page, and a second one would only say "end".
-            data = os.read(descriptor, 65536)
-            while len(data) % 65536 == 0 and data:
-                more = os.read(descriptor, 65536)
-                if not more:
-                    break
-                data += more
-            return data.decode("utf-8", "surrogateescape")
+            # A short read is not the end: files of /proc that list things hand out about a page at a time.
+            pieces: List[bytes] = []
+            while True:
+                piece = os.read(descriptor, 65536)
+                if not piece:
+                    return b"".join(pieces).decode("utf-8", "surrogateescape")
+                pieces.append(piece)
         finally:
             os.close(descriptor)
 
@@ -76,7 +74,11 @@ class LocalFiles:
         target = self.locate(self.resolve(path))
         folder = os.path.dirname(target)
         self._make_folders(folder)
-        descriptor, temporary = tempfile.mkstemp(prefix=".gpufleet-", dir=folder)
+        # Always the same name, so that what a killed run left is taken away by the next one that writes the file.
+        temporary = f"{folder}/.gpufleet-{os.path.basename(target)}"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(text.encode("utf-8", "surrogateescape"))
@@ -143,4 +145,6 @@ class FileLock:
                 time.sleep(0.1)
 
     def __exit__(self, *exc: object) -> None:
+        # Not by close alone: a forked child that we left behind would hold a copy of the descriptor.
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)

@@ -55,6 +55,12 @@ class RecordedFiles(LocalFiles):
     def locate(self, path: str) -> str:
         return self.root + self.resolve(path)
 
+    def exists(self, path: str) -> bool:
+        try:
+            return super().exists(path)
+        except OSError:
+            return False
+
     def remove(self, path: str) -> None:
         # The last link itself is what goes, not what it points to.
         folder, name = os.path.split(path)
@@ -65,9 +71,10 @@ class RecordedFiles(LocalFiles):
     def move(self, source: str, target: str) -> None:
         if os.path.exists(target):
             status = os.stat(target)
-            os.chmod(source, status.st_mode & 0o7777)
             if os.geteuid() == 0:
                 os.chown(source, status.st_uid, status.st_gid)
+            # After chown, which clears the setuid bits.
+            os.chmod(source, status.st_mode & 0o7777)
         os.replace(source, target)
 
     def set_knob(self, path: str, value: str) -> None:

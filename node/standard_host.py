@@ -1,0 +1,122 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The machine on the standard library alone: for the boot service and the command on the node, where no Ansible is."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import subprocess
+from typing import Mapping, Optional, Sequence
+
+from ansible_collections.gpufleet.node.plugins.module_utils._host import journal
+from ansible_collections.gpufleet.node.plugins.module_utils._host.files import LocalFiles
+from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Completed
+
+CONTEXT = "security.selinux"
+SELINUX = "/sys/fs/selinux/enforce"
+SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
+TIMED_OUT = 124
+GRACE_SECONDS = 5.0
+
+
+class StandardFiles(LocalFiles):
+    """Finished files are renamed into place, with the owner, mode and SELinux context of what was there."""
+
+    def __init__(self, commands: StandardCommands) -> None:
+        self._commands = commands
+
+    def move(self, source: str, target: str) -> None:
+        try:
+            status = os.stat(target)
+        except FileNotFoundError:
+            os.replace(source, target)
+            self._label_as_policy_says(target)
+            return
+        fresh = os.stat(source)
+        if (fresh.st_uid, fresh.st_gid) != (status.st_uid, status.st_gid):
+            os.chown(source, status.st_uid, status.st_gid)
+        # After chown, which clears the setuid bits.
+        os.chmod(source, status.st_mode & 0o7777)
+        context = _context(target)
+        if context is not None and context != _context(source):
+            os.setxattr(source, CONTEXT, context)
+        os.replace(source, target)
+
+    def _label_as_policy_says(self, path: str) -> None:
+        # A rename keeps the label of the temporary file, which the policy may know nothing of.
+        if os.path.exists(SELINUX) and self._commands.find("restorecon") is not None:
+            self._commands.run(["restorecon", path])
+
+
+class StandardCommands:
+    """Programs by ``subprocess``, each in a session of its own, so that its children end with it."""
+
+    def find(self, name: str) -> Optional[str]:
+        return shutil.which(name, path=_search_path())
+
+    def run(self, argv: Sequence[str], *, timeout: float = 60.0) -> Completed:
+        program = self.find(argv[0])
+        if program is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+        process = subprocess.Popen(
+            [program, *argv[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PATH": _search_path(), "LANG": "C", "LC_ALL": "C"},
+            encoding="utf-8",
+            errors="surrogateescape",
+            start_new_session=True,
+        )
+        try:
+            output, errors = process.communicate(timeout=timeout)
+            return Completed(status=process.returncode, output=output, errors=errors)
+        except subprocess.TimeoutExpired:
+            output, errors = self._end(process)
+            return Completed(status=TIMED_OUT, output=output, errors=errors)
+        except BaseException:
+            self._end(process)
+            raise
+
+    @staticmethod
+    def _end(process: subprocess.Popen[str]) -> tuple[str, str]:
+        """End a program and its children, politely first. One that hangs in the kernel is left behind."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.communicate(timeout=GRACE_SECONDS)
+        return "", ""
+
+
+class StandardHost:
+    """``protocols.Host`` without Ansible."""
+
+    def __init__(self) -> None:
+        self.commands = StandardCommands()
+        self.files = StandardFiles(self.commands)
+        self.may_change = os.geteuid() == 0
+
+    def journal(self, message: str, fields: Mapping[str, str]) -> None:
+        journal.send(message, fields)
+
+
+def _search_path() -> str:
+    folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    return os.pathsep.join([*folders, *(folder for folder in SBIN if folder not in folders)])
+
+
+def _context(path: str) -> Optional[bytes]:
+    """The SELinux context of a file; None where the file system has none."""
+    try:
+        return os.getxattr(path, CONTEXT)
+    except OSError as error:
+        if error.errno in (errno.ENODATA, errno.ENOTSUP):
+            return None
+        raise

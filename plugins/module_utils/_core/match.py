@@ -1,0 +1,154 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which entry of a declaration wins which device: the selection that every concern with a ``match`` shares.
+
+Entries are tried in order and the first that matches a device wins it. All keys of a ``match`` must agree; each has one
+value or a list of alternatives, as shell globs. An empty ``match`` agrees with everything.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import translate
+from typing import Any, List, Mapping, Optional, Pattern, Sequence, Tuple
+
+from .errors import DeclarationError
+
+WILDCARDS = "*?["
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry: ``where`` is how messages call it (``queues[0]``), ``match`` its alternatives by key."""
+
+    where: str
+    match: Mapping[str, Tuple[str, ...]]
+    optional: bool = False
+
+    def __str__(self) -> str:
+        if not self.match:
+            return f"{self.where} (which matches everything)"
+        return f"{self.where} ({', '.join(f'{key}: {_words(self.match[key])}' for key in self.match)})"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A device that can be won, with its values by key; one may have several (a disk reached by two controllers).
+
+    ``named_by`` is the key that must name it: no entry wins it without this key, nor by a pattern that begins with a
+    wildcard.
+    """
+
+    name: str
+    values: Mapping[str, Tuple[str, ...]]
+    named_by: Optional[str] = None
+
+
+def names_explicitly(pattern: str) -> bool:
+    """Whether a pattern says more than "anything"."""
+    return pattern[:1] not in WILDCARDS
+
+
+def parse(option: str, entries: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Tuple[Entry, ...]:
+    """The entries of an option. Raises ``DeclarationError`` on a key that is not one of ``keys``, or on no text."""
+    return tuple(
+        Entry(
+            where=f"{option}[{index}]",
+            match={
+                key: _alternatives(f"{option}[{index}]", key, value, keys)
+                for key, value in (entry.get("match") or {}).items()
+            },
+            optional=bool(entry.get("optional")),
+        )
+        for index, entry in enumerate(entries)
+    )
+
+
+def select(entries: Sequence[Entry], candidates: Sequence[Candidate]) -> Tuple[Optional[int], ...]:
+    """The index of the entry that wins each candidate, None where none does.
+
+    Raises ``DeclarationError`` for an entry that wins nothing and is not optional: it names what took its devices.
+    """
+    tests = [_Test(entry) for entry in entries]
+    matching = [[index for index, test in enumerate(tests) if test.agrees(candidate)] for candidate in candidates]
+    winners = tuple(indexes[0] if indexes else None for indexes in matching)
+    for index, entry in enumerate(entries):
+        if entry.optional or index in winners:
+            continue
+        lost = [position for position, indexes in enumerate(matching) if index in indexes]
+        if not lost:
+            there = ", ".join(candidate.name for candidate in candidates) or "nothing"
+            raise DeclarationError(
+                "apply an entry",
+                object=str(entry),
+                cause=f"it matches no device; there is {there}",
+                hint="correct the match, or say optional: true",
+            )
+        takers = sorted({winner for position in lost for winner in [winners[position]] if winner is not None})
+        raise DeclarationError(
+            "apply an entry",
+            object=str(entry),
+            cause=(
+                f"{_words([candidates[position].name for position in lost])} matched earlier "
+                f"{' and '.join(str(entries[taker]) for taker in takers)}"
+            ),
+            hint="put the entry before them, or say optional: true",
+        )
+    return winners
+
+
+class _Test:
+    """An entry with its patterns compiled."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._patterns: List[Tuple[str, Pattern[str]]] = [
+            (key, glob(alternatives)) for key, alternatives in entry.match.items()
+        ]
+        self._explicit = {
+            key: glob([text for text in texts if names_explicitly(text)]) for key, texts in entry.match.items()
+        }
+
+    def agrees(self, candidate: Candidate) -> bool:
+        if candidate.named_by is not None:
+            pattern = self._explicit.get(candidate.named_by)
+            if pattern is None or not _any(pattern, candidate.values.get(candidate.named_by, ())):
+                return False
+        return all(_any(pattern, candidate.values.get(key, ())) for key, pattern in self._patterns)
+
+
+def glob(alternatives: Sequence[str]) -> Pattern[str]:
+    """One expression for all alternatives; none at all agree with nothing."""
+    return re.compile("|".join(translate(text) for text in alternatives) if alternatives else r"(?!)")
+
+
+def _any(pattern: Pattern[str], values: Sequence[str]) -> bool:
+    return any(pattern.match(value) for value in values)
+
+
+def _alternatives(where: str, key: str, value: Any, keys: Sequence[str]) -> Tuple[str, ...]:
+    if key not in keys:
+        near = get_close_matches(key, keys, n=1)
+        raise DeclarationError(
+            "read a match",
+            object=where,
+            cause=f"there is no key {key}",
+            hint=f"did you mean {near[0]}" if near else f"the keys are {', '.join(keys)}",
+        )
+    texts = value if isinstance(value, (list, tuple)) else [value]
+    if not texts or any(isinstance(text, bool) or not isinstance(text, (str, int)) or text == "" for text in texts):
+        raise DeclarationError(
+            "read a match",
+            object=where,
+            cause=f"{key} is {value!r}, and must be one text or a list of texts",
+        )
+    return tuple(str(text) for text in texts)
+
+
+def _words(texts: Sequence[str]) -> str:
+    shown = ", ".join(texts[:4])
+    return f"{shown} and {len(texts) - 4} more" if len(texts) > 4 else shown

@@ -1,0 +1,411 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The road with a concern of two knobs and a file: what a run does, says and leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core import before, declared, road, steps
+from ansible_collections.gpufleet.node.plugins.module_utils._core.before import Before
+from ansible_collections.gpufleet.node.plugins.module_utils._core.change import (
+    BOOT,
+    EFFECTIVE,
+    REBOOT,
+    Change,
+    Plan,
+    RemoveFile,
+    ReplaceFile,
+    SetKnob,
+    Setting,
+    Step,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
+    CannotLook,
+    DeclarationError,
+    NotInEffect,
+    NotPermitted,
+    Refused,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
+from support import FakeHost, KernelFiles, Killed, build, snapshot
+
+KNOBS = ("/sys/kernel/fan", "/sys/kernel/lamp")
+CONF = "/etc/knobs.d/99-gpufleet.conf"
+LATER = "the lamp is read at boot only"
+
+
+@dataclass(frozen=True)
+class State:
+    knobs: Tuple[Optional[str], ...]
+    conf: Optional[str]
+
+
+@dataclass(frozen=True)
+class Desired:
+    knobs: Tuple[Optional[str], ...]
+    conf: Optional[str]
+    immediate: bool = True
+    permanent: bool = True
+
+
+class Knobs:
+    """Two numbers of the kernel, and one line each in a drop-in for the next boot."""
+
+    name = "knobs"
+    options: Mapping[str, Any] = {"value": {"type": "str"}}
+
+    def __init__(self, *, lamp_at_boot: bool = False) -> None:
+        self.lamp_at_boot = lamp_at_boot
+
+    def observe(self, host: Host, params: Mapping[str, Any]) -> State:
+        return State(tuple(host.files.read(path).strip() for path in KNOBS), host.files.read_optional(CONF))
+
+    def normalise(self, params: Mapping[str, Any], state: State) -> Desired:
+        value = params["value"]
+        if not str(value).isdigit():
+            raise DeclarationError("set the knobs", cause="the value is not a number", found=value)
+        text = "".join(f"{path} = {value}\n" for path in KNOBS)
+        return Desired((value, value), text, params["immediate"], params["permanent"])
+
+    def restore(self, found: Before, state: State) -> Desired:
+        values = [found.found.get((path, "value")) for path in KNOBS]
+        knobs = tuple(str(value.effective) if value else now for value, now in zip(values, state.knobs))
+        return Desired(knobs, None)
+
+    def plan(self, state: State, desired: Desired) -> Plan:
+        settings: List[Setting] = []
+        plan: List[Step] = []
+        changes: List[Change] = []
+        for path, now, wanted in zip(KNOBS, state.knobs, desired.knobs):
+            later = LATER if self.lamp_at_boot and path == KNOBS[1] else ""
+            boot = re.search(rf"{path} = (\S+)", state.conf or "")
+            settings.append(
+                Setting(
+                    object=path,
+                    setting="value",
+                    wanted=wanted,
+                    effective=now,
+                    boot=boot[1] if boot else None,
+                    identity=path,
+                    effective_matters=desired.immediate,
+                    boot_matters=desired.permanent and desired.conf is not None,
+                    pending=later,
+                )
+            )
+            if desired.permanent and state.conf != desired.conf:
+                after = wanted if desired.conf is not None else None
+                takes_effect = REBOOT if later else "now"
+                changes.append(Change(path, "value", boot[1] if boot else None, after, BOOT, takes_effect))
+            if desired.immediate and now != wanted and not later:
+                plan.append(Step(SetKnob(path, str(wanted)), (Change(path, "value", now, wanted, EFFECTIVE),)))
+        if desired.permanent and state.conf != desired.conf:
+            action = RemoveFile(CONF) if desired.conf is None else ReplaceFile(CONF, desired.conf)
+            plan.append(Step(action, tuple(changes)))
+        return Plan(settings=tuple(settings), steps=tuple(plan))
+
+    def perform(self, step: Step, host: Host) -> None:
+        steps.perform(step, host)
+
+    def report(self, state: State) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        return {"knobs": list(state.knobs)}, {"conf": state.conf}
+
+
+PRESENT: Dict[str, Any] = {"state": "present", "immediate": True, "permanent": True, "strict": False, "value": "7"}
+ABSENT: Dict[str, Any] = {**PRESENT, "state": "absent", "value": None}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeHost:
+    return build(tmp_path, {KNOBS[0]: "1\n", KNOBS[1]: "2\n", "/etc/keep": "", "/var/lib/keep": ""})
+
+
+def run(host: FakeHost, params: Mapping[str, Any] = PRESENT, *, check_mode: bool = False, **kind: bool) -> road.Outcome:
+    return road.converge(Knobs(**kind), params, host, check_mode=check_mode)
+
+
+def test_check_mode_writes_nothing_at_all(host: FakeHost, tmp_path: Path) -> None:
+    found = snapshot(tmp_path, leave_out=())
+    outcome = run(host, check_mode=True)
+    assert outcome.as_dict()["changed"] is True
+    assert host.files.log == []
+    assert host.journal_lines == []
+    assert snapshot(tmp_path, leave_out=()) == found
+
+
+@pytest.mark.parametrize("params", [PRESENT, {**PRESENT, "permanent": False}, {**PRESENT, "immediate": False}])
+def test_what_check_mode_predicts_is_what_a_run_does(host: FakeHost, params: Mapping[str, Any]) -> None:
+    predicted = run(host, params, check_mode=True).as_dict()
+    done = run(host, params).as_dict()
+    for key in ("changed", "changes", "diff", "status", "needs"):
+        assert done[key] == predicted[key]
+    assert predicted["changed"] is True
+
+
+def test_a_run_brings_the_machine_to_what_is_declared(host: FakeHost) -> None:
+    result = run(host).as_dict()
+    assert "failed" not in result
+    assert [host.files.read(path) for path in KNOBS] == ["7\n", "7\n"]
+    assert host.files.read(CONF) == "/sys/kernel/fan = 7\n/sys/kernel/lamp = 7\n"
+    assert (result["status"], result["effective"]) == ("differs", {"knobs": ["7", "7"]})
+
+
+def test_a_second_run_changes_and_writes_nothing(host: FakeHost, tmp_path: Path) -> None:
+    run(host)
+    found = snapshot(tmp_path, leave_out=())
+    host.files.log.clear()
+    host.journal_lines.clear()
+    result = run(host).as_dict()
+    assert (result["changed"], result["changes"], result["status"]) == (False, [], "right")
+    assert result["diff"] == {"before": "", "after": ""}
+    assert host.files.log == []
+    assert host.journal_lines == []
+    assert snapshot(tmp_path, leave_out=()) == found
+
+
+def test_the_diff_has_one_line_for_each_change_and_says_what_is_for_the_next_boot(host: FakeHost) -> None:
+    assert run(host, check_mode=True).as_dict()["diff"] == {
+        "before": (
+            "/sys/kernel/fan value: 1\n"
+            "/sys/kernel/lamp value: 2\n"
+            "/sys/kernel/fan value (boot): -\n"
+            "/sys/kernel/lamp value (boot): -\n"
+            "/etc/gpufleet/declared.d/knobs.json declaration (boot): -\n"
+        ),
+        "after": (
+            "/sys/kernel/fan value: 7\n"
+            "/sys/kernel/lamp value: 7\n"
+            "/sys/kernel/fan value (boot): 7\n"
+            "/sys/kernel/lamp value (boot): 7\n"
+            "/etc/gpufleet/declared.d/knobs.json declaration (boot): as declared\n"
+        ),
+    }
+
+
+def test_each_change_is_one_line_in_the_journal(host: FakeHost) -> None:
+    changes = run(host).changes
+    assert len(host.journal_lines) == len(changes)
+    assert host.journal_lines[0] == "knobs: /sys/kernel/fan value: 1 -> 7 (effective)"
+
+
+def test_a_value_that_does_not_take_is_a_failure_that_names_both(host: FakeHost) -> None:
+    def clamp(files: KernelFiles, match: re.Match[str], value: str) -> None:
+        files.store(match[0], str(min(int(value), 4)))
+
+    host.files.rules.append((KNOBS[0], clamp))
+    outcome = run(host)
+    result = outcome.as_dict()
+    assert isinstance(outcome.error, NotInEffect)
+    assert result["failed"] is True
+    assert result["failure"]["code"] == "not_in_effect"
+    assert (result["failure"]["object"], result["failure"]["found"], result["failure"]["wanted"]) == (
+        KNOBS[0],
+        "4",
+        "7",
+    )
+    assert "found 4, wanted 7" in result["msg"]
+    assert result["changed"] is True
+    assert result["effective"] == {"knobs": ["4", "7"]}
+
+
+def test_a_step_that_fails_ends_the_run_and_what_was_done_is_reported(host: FakeHost) -> None:
+    def refuse(files: KernelFiles, match: re.Match[str], value: str) -> None:
+        raise OSError(22, "Invalid argument", match[0])
+
+    host.files.rules.append((KNOBS[1], refuse))
+    outcome = run(host)
+    result = outcome.as_dict()
+    assert isinstance(outcome.error, Refused)
+    assert [(c["object"], c["after"]) for c in result["changes"]] == [(KNOBS[0], "7")]
+    assert (result["changed"], result["failed"]) == (True, True)
+    assert result["failure"] == {"code": "refused", "object": KNOBS[1], "found": "2", "wanted": "7", "hint": ""}
+    assert result["msg"] == (
+        "Cannot set value on /sys/kernel/lamp: the kernel refused the value at /sys/kernel/lamp: Invalid argument"
+        " (found 2, wanted 7)."
+    )
+    assert host.files.read_optional(CONF) is None
+    assert len(host.journal_lines) == 1
+
+
+def test_a_folder_that_refuses_writes_is_reported_with_what_was_done(host: FakeHost) -> None:
+    host.files.read_only.append("/etc")
+    outcome = run(host)
+    assert isinstance(outcome.error, NotPermitted)
+    assert str(outcome.error) == f"Cannot write on {CONF}: Read-only file system."
+    assert [change.object for change in outcome.changes] == list(KNOBS)
+
+
+def test_a_look_that_fails_after_the_changes_still_reports_them(host: FakeHost) -> None:
+    def vanish(files: KernelFiles, match: re.Match[str], value: str) -> None:
+        os.unlink(files.locate(match[0]))
+
+    host.files.rules.append((KNOBS[1], vanish))
+    outcome = run(host, {**PRESENT, "permanent": False})
+    assert isinstance(outcome.error, CannotLook)
+    assert outcome.as_dict()["changed"] is True
+    assert [change.object for change in outcome.changes] == list(KNOBS)
+
+
+def test_wrong_input_fails_before_anything_changes(host: FakeHost, tmp_path: Path) -> None:
+    found = snapshot(tmp_path)
+    with pytest.raises(DeclarationError, match="the value is not a number"):
+        run(host, {**PRESENT, "value": "fast"})
+    assert host.files.log == []
+    assert snapshot(tmp_path) == found
+
+
+def test_a_machine_that_cannot_be_read_is_unknown_and_unchanged(host: FakeHost, tmp_path: Path) -> None:
+    (tmp_path / KNOBS[1][1:]).unlink()
+    with pytest.raises(CannotLook, match=r"Cannot look at knobs on .*lamp: No such file or directory"):
+        run(host)
+    assert host.files.log == []
+
+
+def test_without_root_a_difference_is_refused_and_nothing_is_written(host: FakeHost, tmp_path: Path) -> None:
+    host.may_change = False
+    found = snapshot(tmp_path, leave_out=())
+    with pytest.raises(NotPermitted, match=r"not running as root.* Run the task with become: true"):
+        run(host)
+    assert snapshot(tmp_path, leave_out=()) == found
+
+
+def test_without_root_a_machine_that_is_right_is_right(host: FakeHost, tmp_path: Path) -> None:
+    run(host)
+    host.may_change = False
+    found = snapshot(tmp_path, leave_out=())
+    assert run(host).as_dict()["status"] == "right"
+    assert snapshot(tmp_path, leave_out=()) == found
+
+
+def test_another_run_that_holds_the_lock_is_waited_for_and_then_named(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(road, "LOCK_TIMEOUT_SECONDS", 0.2)
+    with (
+        host.files.lock(road.LOCK, 0.0),
+        pytest.raises(NotPermitted, match=r"held by another run.* Wait until the other run has ended"),
+    ):
+        run(host)
+    assert host.files.log == []
+    assert run(host).as_dict()["changed"] is True
+
+
+def test_a_lock_that_cannot_be_made_is_no_lock_that_is_held(host: FakeHost, tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("not a folder")
+    with pytest.raises(NotPermitted, match="Cannot change knobs") as caught:
+        run(host)
+    assert "another run" not in str(caught.value)
+    assert host.files.log == []
+
+
+# Boot and the declaration
+
+
+def test_a_setting_that_waits_for_a_reboot_is_pending_until_then(host: FakeHost) -> None:
+    reason = f"/sys/kernel/lamp value is 2, wanted 7: {LATER}"
+    first = run(host, lamp_at_boot=True).as_dict()
+    assert (first["needs"], first["reboot_required"], first["reboot_reasons"]) == (["reboot"], True, [reason])
+    assert "failed" not in first
+    assert host.files.read(f"{road.REBOOT_FOLDER}/knobs") == f"{reason}\n"
+    second = run(host, lamp_at_boot=True).as_dict()
+    assert (second["changed"], second["status"], second["needs"]) == (False, "pending", ["reboot"])
+    # What the boot does.
+    host.files.store(KNOBS[1], "7")
+    third = run(host, lamp_at_boot=True).as_dict()
+    assert (third["status"], third["needs"], third["reboot_required"]) == ("right", [], False)
+    assert not host.files.exists(f"{road.REBOOT_FOLDER}/knobs")
+
+
+def test_the_declaration_is_left_on_the_node_only_when_it_is_permanent(host: FakeHost) -> None:
+    run(host, {**PRESENT, "permanent": False})
+    assert declared.names(host.files) == ()
+    run(host)
+    assert declared.names(host.files) == ("knobs",)
+    document = json.loads(host.files.read(declared.path_of("knobs")))
+    assert (document["concern"], document["declaration"]) == ("knobs", PRESENT)
+
+
+def test_the_same_declaration_by_another_release_is_no_change(host: FakeHost) -> None:
+    run(host)
+    path = declared.path_of("knobs")
+    older = {**json.loads(host.files.read(path)), "collection_version": "0.0.1"}
+    host.files.replace(path, json.dumps(older))
+    assert run(host).as_dict()["changed"] is False
+    assert json.loads(host.files.read(path))["collection_version"] == "0.0.1"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1}', ""])
+def test_a_damaged_declaration_is_written_again(host: FakeHost, text: str) -> None:
+    run(host)
+    host.files.replace(declared.path_of("knobs"), text)
+    result = run(host).as_dict()
+    assert [(c["setting"], c["before"], c["after"]) for c in result["changes"]] == [
+        ("declaration", "another declaration", "as declared")
+    ]
+    assert run(host).as_dict()["changed"] is False
+
+
+# Killed
+
+
+def sequence(tmp_path: Path, name: str, kill_at: Optional[int]) -> Tuple[FakeHost, bool]:
+    host = build(tmp_path / name, {KNOBS[0]: "1\n", KNOBS[1]: "2\n", "/etc/keep": "", "/var/lib/keep": ""})
+    host.files.kill_at = kill_at
+    try:
+        run(host)
+    except Killed:
+        host.files.kill_at = None
+        return host, True
+    return host, False
+
+
+def test_a_run_killed_at_any_side_effect_is_finished_by_the_next_and_forgets_nothing(tmp_path: Path) -> None:
+    number = 0
+    killed = True
+    while killed:
+        number += 1
+        host, killed = sequence(tmp_path, f"run{number}", number)
+        found = snapshot(tmp_path / f"run{number}")
+        if not killed:
+            break
+        result = run(host).as_dict()
+        assert "failed" not in result
+        assert run(host).as_dict()["changed"] is False
+        assert [host.files.read(path) for path in KNOBS] == ["7\n", "7\n"], found
+        values = before.load(host.files, "knobs").found
+        assert [values[(path, "value")].effective for path in KNOBS] == ["1", "2"]
+        run(host, ABSENT)
+        assert [host.files.read(path) for path in KNOBS] == ["1\n", "2\n"]
+        assert not host.files.exists("/etc/gpufleet")
+        assert not host.files.exists("/etc/knobs.d")
+    # The record of the values, two knobs, the file, the declaration; each file is written and then moved.
+    assert number == 9
+
+
+def test_giving_back_killed_at_any_side_effect_is_finished_by_the_next_run(tmp_path: Path) -> None:
+    number = 0
+    killed = True
+    while killed:
+        number += 1
+        host, _ = sequence(tmp_path, f"run{number}", None)
+        host.files.log.clear()
+        host.files.kill_at = number
+        try:
+            run(host, ABSENT)
+            killed = False
+        except Killed:
+            host.files.kill_at = None
+            run(host, ABSENT)
+        host.files.kill_at = None
+        assert [host.files.read(path) for path in KNOBS] == ["1\n", "2\n"]
+        assert host.files.names("/etc") == ("keep",)
+        assert host.files.names("/var/lib") == ("keep",)
+    assert number > 4
