@@ -25,7 +25,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Callable, List, NoReturn, Optional, Sequence
+from typing import Callable, ContextManager, List, NoReturn, Optional, Sequence
 
 import bed_host
 import bed_image
@@ -68,7 +68,7 @@ class Bed:
         return [known[name] for name in names]
 
 
-# --- what the bed leaves for its users --------------------------------------------------------------------------------------
+# --- what the bed leaves for its users ------------------------------------------------------------------------------
 
 
 def write_state(bed: Bed) -> None:
@@ -139,7 +139,7 @@ def _replace(path: Path, text: str) -> None:
     part.replace(path)
 
 
-# --- commands -----------------------------------------------------------------------------------------------------------------
+# --- commands -------------------------------------------------------------------------------------------------------
 
 
 def image(args: argparse.Namespace) -> None:
@@ -210,8 +210,10 @@ def down(args: argparse.Namespace) -> None:
 
 
 def remove(name: str) -> int:
-    """Stop every node of a bed and delete what it had, except logs. Goes by the process table and the folder, so it also
-    clears what an interrupted `up` left. Returns how many nodes ran."""
+    """Stop every node of a bed and delete what it had, except logs. Returns how many nodes ran.
+
+    Goes by the process table and the folder, so it also clears what an interrupted `up` left.
+    """
     folder = RUNS / name
     if not folder.is_dir():
         return 0
@@ -277,9 +279,8 @@ def status(args: argparse.Namespace) -> None:
     for name in names:
         bed = read_state(name)
         hardware = bed.hardware
-        print(
-            f"{bed.name}: {bed.suite}, {hardware.accel}, {hardware.queues} queues per data NIC, {bed.folder / 'hosts.yml'}"
-        )
+        print(f"{bed.name}: {bed.suite}, {hardware.accel}, {hardware.queues} queues per data NIC")
+        print(f"  inventory {bed.folder / 'hosts.yml'}")
         for machine in bed.machines:
             pid = machine.pid
             state = "off" if pid is None else f"on, PID {pid}"
@@ -308,7 +309,7 @@ def _follow(name: str, *, owner: int) -> None:
         )
 
 
-def _locked_bed(name: str):  # type: ignore[no-untyped-def]
+def _locked_bed(name: str) -> ContextManager[None]:
     return locked(RUNS / f"{name}.lock", what=f"The bed {name}")
 
 
@@ -325,7 +326,7 @@ def _each(machines: Sequence[Machine], work: Callable[[Machine], None]) -> None:
         raise BedError("\n".join(failures))
 
 
-# --- command line -------------------------------------------------------------------------------------------------------------
+# --- command line ---------------------------------------------------------------------------------------------------
 
 
 def node_names(text: str) -> List[str]:
@@ -391,7 +392,7 @@ def parser() -> argparse.ArgumentParser:
     with_timeout(command)
     command.add_argument("--nodes", default="2", help="how many, or names separated by commas (default: %(default)s)")
     command.add_argument("--cpus", type=int, default=4, help="CPUs of a node (default: %(default)s)")
-    command.add_argument("--memory", type=int, default=3072, help="MiB per NUMA node (default: %(default)s)")
+    command.add_argument("--memory", type=int, default=5120, help="MiB per NUMA node (default: %(default)s)")
     command.add_argument("--accel", choices=("kvm", "tcg"), help="default: KVM if it works, else TCG")
     command.add_argument("--replace", action="store_true", help="take a bed of that name down first")
     command.add_argument("--owner-pid", type=int, metavar="PID", help="take the bed down when this process ends")

@@ -34,7 +34,7 @@ PACKAGES: Dict[str, str] = {
     "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
 }
 
-# Outside the range that Linux hands out for outgoing connections, so that a port stays free while its node is powered off.
+# Outside the range that Linux hands out for outgoing connections: a port stays free while its node is powered off.
 PORTS = range(20000, 32000)
 
 TUNSETIFF = 0x400454CA

@@ -20,8 +20,8 @@ SUITES = ("trixie", "bookworm")
 MIRROR = "http://deb.debian.org/debian"
 SIZE_MIB = 4096
 
-# A bare server: what boots, what answers to SSH, what Ansible needs. No irqbalance, no tuned, no container engine: bringing
-# those, or meeting them, is a matter for the tests.
+# A bare server: what boots, what answers to SSH, what Ansible needs. No irqbalance, no tuned, no container engine:
+# bringing those, or meeting them, is a matter for the tests.
 PACKAGES = (
     "systemd", "systemd-sysv", "udev", "dbus", "openssh-server", "python3", "iproute2", "kmod", "procps",
     "linux-image-cloud-amd64", "initramfs-tools", "lz4", "grub2-common", "grub-pc-bin",
@@ -55,8 +55,11 @@ class Image:
 
 
 def define(*, suite: str, mirror: str) -> Image:
-    """The image for a suite, whether it exists or not. Its digest covers everything it is built from except the versions of
-    the packages: those are the newest ones on the day of the build."""
+    """The image for a suite, whether it exists or not.
+
+    Its digest covers all that it is built from except the versions of the packages: those are the newest ones on the
+    day of the build.
+    """
     digest = hashlib.sha256()
     for part in (suite, mirror, str(SIZE_MIB), *PACKAGES, *LEFT_OUT):
         digest.update(part.encode() + b"\0")

@@ -28,6 +28,13 @@ DEAD_ENDS = (
     "Kernel panic", "You are in emergency mode", "(initramfs) ", "grub rescue>", "\ngrub>",
 )  # fmt: skip
 
+# A cache of translated code that is larger than a boot needs slows the next boot in the same QEMU down.
+EMULATION = "tcg,thread=multi,tb-size=256"
+# Everything QEMU can emulate (1 GiB pages above all), except: cx16, because QEMU 7.2 now and then loses the flags of
+# cmpxchg16b, which panics the kernel in kmalloc; a fifth level of page tables, which costs time at every TLB miss; and
+# what only makes the kernel load drivers (kvm_amd, accelerated ciphers) that nothing here uses.
+EMULATED_CPU = "max,cx16=off,la57=off,svm=off,aes=off,pclmulqdq=off,sha-ni=off"
+
 KEY = "id_ed25519"
 HOST_KEY = "ssh_host_ed25519_key"
 KNOWN_HOSTS = "known_hosts"
@@ -38,7 +45,8 @@ class Hardware:
     """What every node of a bed is made of.
 
     cpus: per node, spread evenly over the NUMA nodes.
-    memory_mib: per NUMA node. The first GiB of the first one lies below the PCI hole, where no 1 GiB page fits.
+    memory_mib: per NUMA node. Of the whole GiB in each, firmware and kernel take parts: the first one of node 0 (below
+        the PCI hole), the last one of each node, and any one more, where the kernel puts itself at random.
     queues: queues per data NIC; 1 where the host lets us create no taps.
     accel: `kvm` or `tcg`.
     """
@@ -157,8 +165,9 @@ def make_key(path: Path, *, comment: str) -> None:
 def command_line(machine: Machine) -> List[str]:
     """The arguments of QEMU for a node.
 
-    The root disk and the management NIC sit on the root bus. Each NUMA node has a PCI host bridge of its own (pxb-pcie), and
-    what hangs under it (one NVMe drive, one data NIC) reports that node in sysfs, as on a two-socket server.
+    The root disk and the management NIC sit on the root bus. Each NUMA node has a PCI host bridge of its own
+    (pxb-pcie), and what hangs under it (one NVMe drive, one data NIC) reports that node in sysfs, as on a server with
+    two sockets.
     """
     hardware = machine.hardware
     fast = hardware.accel == "kvm"
@@ -171,8 +180,8 @@ def command_line(machine: Machine) -> List[str]:
     ]
     command += ["-pidfile", str(machine.pid_file), "-display", "none"]
     # With most of the first NUMA node above 4 GiB it has whole free GiB to offer.
-    command += ["-machine", "q35,max-ram-below-4g=1G"]
-    command += ["-accel", "kvm" if fast else "tcg,thread=multi", "-cpu", "host" if fast else "max,la57=off"]
+    command += ["-machine", "q35,max-ram-below-4g=1G,sata=off,i8042=off"]
+    command += ["-accel", "kvm" if fast else EMULATION, "-cpu", "host" if fast else EMULATED_CPU]
     command += ["-smp", f"{hardware.cpus},sockets={NUMA_NODES}", "-m", f"{hardware.memory_mib * NUMA_NODES}M"]
     share = hardware.cpus // NUMA_NODES
     for node in range(NUMA_NODES):
@@ -192,7 +201,8 @@ def command_line(machine: Machine) -> List[str]:
         bridge = f"pxb-pcie,id=bus{node},bus=pcie.0,addr={0x10 + node:#x},bus_nr={BUS_NUMBERS[node]},numa_node={node}"
         command += ["-device", bridge]
         for slot in range(2):
-            port = f"pcie-root-port,id=port{node}{slot},bus=bus{node},chassis={node * 2 + slot + 1},slot={slot + 1}"
+            number = node * 2 + slot + 1
+            port = f"pcie-root-port,id=port{node}{slot},bus=bus{node},chassis={number},slot={number}"
             command += ["-device", port]
         command += ["-drive", f"file={_escaped(machine.folder / f'nvme{node}.raw')},id=nvme{node},{drive}"]
         command += ["-device", f"nvme,drive=nvme{node},serial={machine.serials[node]},bus=port{node}0"]
@@ -233,7 +243,7 @@ def power_on(machine: Machine) -> int:
 
 
 def ssh_options(machine: Machine) -> List[str]:
-    """Options of ssh that reach nothing of the user's own configuration: no ~/.ssh/config, no known_hosts, no agent keys."""
+    """Options of ssh that leave the user's own configuration out: no ~/.ssh/config, no known_hosts, no agent keys."""
     options = [
         f'UserKnownHostsFile="{machine.bed_folder / KNOWN_HOSTS}"', "GlobalKnownHostsFile=/dev/null",
         "StrictHostKeyChecking=yes", "IdentitiesOnly=yes", "BatchMode=yes", "ConnectTimeout=20", "LogLevel=ERROR",
@@ -308,7 +318,7 @@ def _console_since(machine: Machine, begin: int) -> str:
 
 
 def _has_banner(port: int) -> bool:
-    """Whether sshd itself answers. QEMU accepts the connection long before the guest listens, so a connect proves nothing."""
+    """Whether sshd itself answers. QEMU accepts connections long before the guest listens: a connect proves nothing."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=3) as connection:
             return connection.recv(4) == b"SSH-"

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
 BED = [sys.executable, str(ROOT / "tests" / "vm" / "bed.py")]
 NAME = "demo"
-TRAINING, INFERENCE = "gpu-train-01", "gpu-infer-01"
+TRAINING, INFERENCE = "train-01", "infer-01"
 NODES = (TRAINING, INFERENCE)
 
 # Ansible runs the first word of a remote execution through this instead of ssh: a line a call is the whole count.

@@ -1,0 +1,23 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+import machine
+
+
+def test_no_file_of_ours_is_left(host: Any) -> None:
+    assert host.check_output("find /etc /var/lib /boot -name '*gpufleet*'") == ""
+    assert "hugepages=" not in machine.text(host, "/boot/grub/grub.cfg")
+
+
+def test_the_kernel_has_the_values_from_before(host: Any) -> None:
+    before = host.check_output("cat /root/before")
+    assert host.check_output("sh /root/settings") == before
+
+
+def test_every_configuration_file_is_as_it_was(host: Any) -> None:
+    assert host.run("sha256sum --quiet --check /root/before.sums").stdout == ""

@@ -1,0 +1,52 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import machine
+import runs
+
+
+def name_of(host: Any) -> str:
+    return str(host.backend.get_hostname())
+
+
+def test_what_check_mode_predicted_is_what_converge_did(host: Any) -> None:
+    predicted, done = runs.predicted_and_done("converge.yml", name_of(host))
+    assert done
+    assert predicted == done
+
+
+def test_the_second_run_changed_nothing(host: Any) -> None:
+    assert not any(runs.repeated("converge.yml", name_of(host)).values())
+
+
+def test_the_kernel_says_what_is_declared(host: Any) -> None:
+    machine.assert_as_declared(host)
+
+
+def test_pages_of_1_gib_wait_for_the_reboot_and_say_so(host: Any) -> None:
+    assert machine.pages(host, 1048576) == {0: 0, 1: 0}
+    assert "hugepages_1G" in machine.text(host, "/run/gpufleet/reboot-required.d/hugepages")
+    assert "hugepages=0:1,1:1" in machine.text(host, "/boot/grub/grub.cfg")
+
+
+def test_udev_accepts_the_rules(host: Any) -> None:
+    path = "/etc/udev/rules.d/99-gpufleet-nvme_scheduler.rules"
+    if "verify" in host.run("udevadm --help").stdout:
+        assert host.run("udevadm verify %s", path).rc == 0
+    tested = host.run("udevadm test --action=add %s", machine.drive(host, 0).replace("/queue", ""))
+    assert not [line for line in tested.stderr.splitlines() if path in line and ("nvalid" in line or "nknown" in line)]
+
+
+def test_every_change_is_a_line_in_the_journal(host: Any) -> None:
+    lines = host.check_output("journalctl --output=json SYSLOG_IDENTIFIER=gpufleet").splitlines()
+    entries = [json.loads(line) for line in lines]
+    _predicted, done = runs.predicted_and_done("converge.yml", name_of(host))
+    made = [(change["object"], change["setting"], change["scope"]) for changes in done.values() for change in changes]
+    logged = [(entry["GPUFLEET_OBJECT"], entry["GPUFLEET_SETTING"], entry["GPUFLEET_SCOPE"]) for entry in entries]
+    assert sorted(logged) == sorted(made)

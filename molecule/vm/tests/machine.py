@@ -1,0 +1,59 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a node of the scenario says about itself, read without anything of the collection."""
+
+from __future__ import annotations
+
+from typing import Any, Dict
+
+HUGEPAGES = "/sys/devices/system/node/node{node}/hugepages/hugepages-{kb}kB/nr_hugepages"
+THP = "/sys/kernel/mm/transparent_hugepage"
+
+
+def text(host: Any, path: str) -> str:
+    return str(host.check_output("cat %s", path)).strip()
+
+
+def chosen(host: Any, path: str) -> str:
+    """The word in brackets."""
+    return text(host, path).split("[", 1)[1].split("]", 1)[0]
+
+
+def pages(host: Any, kb: int) -> Dict[int, int]:
+    return {node: int(text(host, HUGEPAGES.format(node=node, kb=kb))) for node in (0, 1)}
+
+
+def drive(host: Any, node: int) -> str:
+    """The folder of the queue of the NVMe drive on a NUMA node, found by its serial number."""
+    script = f"dirname $(grep -l -- '-{node} *$' /sys/class/nvme/nvme*/serial)"
+    controller = str(host.check_output(script)).strip()
+    name = str(host.check_output("ls %s | grep -E '^nvme[0-9]+n[0-9]+$'", controller)).strip()
+    return f"/sys/block/{name}/queue"
+
+
+def queue(host: Any, node: int, *names: str) -> Dict[str, str]:
+    folder = drive(host, node)
+    return {name: (chosen if name == "scheduler" else text)(host, f"{folder}/{name}") for name in names}
+
+
+def assert_as_declared(host: Any) -> None:
+    """Everything that ``inventory/fleet.yml`` declares and that needs no reboot."""
+    assert pages(host, 2048) == {0: 48, 1: 16}
+    assert chosen(host, f"{THP}/enabled") == "madvise"
+    assert chosen(host, f"{THP}/defrag") == "defer+madvise"
+    assert chosen(host, f"{THP}/shmem_enabled") == "advise"
+    assert text(host, f"{THP}/khugepaged/pages_to_scan") == "2048"
+    assert queue(host, 1, "scheduler", "read_ahead_kb", "nr_requests") == {
+        "scheduler": "mq-deadline",
+        "read_ahead_kb": "256",
+        "nr_requests": "48",
+    }
+    assert queue(host, 0, "scheduler", "read_ahead_kb", "rq_affinity", "nomerges", "max_sectors_kb") == {
+        "scheduler": "none",
+        "read_ahead_kb": "4096",
+        "rq_affinity": "2",
+        "nomerges": "1",
+        "max_sectors_kb": "128",
+    }

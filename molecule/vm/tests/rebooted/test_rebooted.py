@@ -1,0 +1,29 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+import machine
+
+
+def test_the_kernel_still_says_what_is_declared(host: Any) -> None:
+    machine.assert_as_declared(host)
+
+
+def test_the_boot_loader_brought_the_pages_of_1_gib(host: Any) -> None:
+    assert "hugepages=0:1,1:1" in machine.text(host, "/proc/cmdline")
+    assert machine.pages(host, 1048576) == {0: 1, 1: 1}
+
+
+def test_the_boot_cleared_the_reasons_for_a_reboot(host: Any) -> None:
+    assert not host.file("/run/gpufleet/reboot-required.d/hugepages").exists
+
+
+def test_a_drive_that_appears_gets_its_settings_from_udev(host: Any) -> None:
+    folder = machine.drive(host, 1)
+    controller = host.check_output("readlink -f %s/../device/device", folder)
+    host.run_expect([0], f"echo 1 > {controller}/remove && echo 1 > /sys/bus/pci/rescan && udevadm settle")
+    machine.assert_as_declared(host)

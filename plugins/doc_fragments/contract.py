@@ -1,0 +1,61 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the documentation of every concern module shares: ``gpufleet.node.contract`` and ``.contract.attributes``."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    DOCUMENTATION = r"""
+options:
+  state:
+    description:
+      - With V(present) the machine gets what is declared.
+      - With V(absent) it gets back what was found before the first change, in effect and for the next boot, and the
+        files of this module go. The other options that describe the setting are not looked at.
+    type: str
+    choices: [present, absent]
+    default: present
+  immediate:
+    description:
+      - Whether the declaration is about the running system.
+    type: bool
+    default: true
+  permanent:
+    description:
+      - Whether the declaration is about the next boot. The values then also go to the file that the operating system
+        itself applies at boot, and the declaration is kept in C(/etc/gpufleet/declared.d/).
+    type: bool
+    default: true
+  strict:
+    description:
+      - Whether a setting that this machine does not have is an error. Otherwise it is listed in RV(unmanaged)
+        with the reason.
+    type: bool
+    default: false
+requirements:
+  - Python 3.9 or newer on the node
+notes:
+  - Every value is read back from the kernel after it was written. One that did not take is a failure that names both.
+  - RV(status) is what was found before the run. Let handlers hang on RV(ignore:needs), which stays until
+    it was done, and not on C(changed).
+"""
+
+    ATTRIBUTES = r"""
+attributes:
+  check_mode:
+    support: full
+    description: Predicts the changes of a real run, and makes none.
+  diff_mode:
+    support: full
+    description: Shows each setting that changes, one a line, before and after.
+  idempotent:
+    support: full
+    description: A second run with the same declaration changes nothing.
+  platform:
+    support: full
+    platforms: linux
+    description: The systems that the module works on.
+"""

@@ -1,0 +1,312 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The concern ``nvme_scheduler``: block queues as they are, as the next boot will make them, and as declared."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+
+from .._core import before, match
+from .._core.before import Before
+from .._core.change import RIGHT, Conflict, Plan, Setting, Step, Unmanaged
+from .._core.errors import DeclarationError, Scalar
+from .._host.protocols import Files, Host
+from . import devices, rules
+from .devices import Disk, Queue, Subject
+from .rules import OUR_RULES
+from .spec import KNOBS, NAME, NR_REQUESTS, OPTIONS, SCHEDULER, WBT, QueueEntry, parse
+
+OUR_MODULES = "/etc/modules-load.d/gpufleet-nvme_scheduler.conf"
+DECLARED = "as declared"
+KNOWN_SCHEDULERS = ("mq-deadline", "kyber", "bfq")
+
+
+@dataclass(frozen=True)
+class State:
+    """What was seen. ``winners`` are indexes of entries, one a disk; ``texts`` the rule files that mention a queue.
+
+    ``boot`` is by device and setting, ``modules`` the kernel module of each scheduler that is one.
+    """
+
+    entries: Tuple[QueueEntry, ...]
+    disks: Tuple[Disk, ...]
+    winners: Tuple[Optional[int], ...]
+    texts: Tuple[Tuple[str, str], ...]
+    subjects: Mapping[str, Subject]
+    boot: Mapping[Tuple[str, str], Scalar]
+    rules_text: Optional[str]
+    modules_text: Optional[str]
+    modules: Mapping[str, str]
+    udev_runs: bool
+    read_only: Tuple[str, ...]
+    owners: Tuple[Conflict, ...] = ()
+
+    @property
+    def queues(self) -> Tuple[Queue, ...]:
+        return tuple(queue for disk in self.disks for queue in disk.queues)
+
+
+@dataclass(frozen=True)
+class Want:
+    """The values one queue shall have, in the order of writing."""
+
+    queue: Queue
+    values: Mapping[str, Scalar]
+
+
+@dataclass(frozen=True)
+class Desired:
+    """The declaration on this machine; ``giving_back`` is ``state: absent``. None for a text means: no such file."""
+
+    wants: Tuple[Want, ...]
+    rules_text: Optional[str]
+    modules_text: Optional[str]
+    unmanaged: Tuple[Unmanaged, ...] = ()
+    immediate: bool = True
+    permanent: bool = True
+    giving_back: bool = False
+
+
+class NvmeScheduler:
+    """``road.Concern`` for block queues."""
+
+    name = NAME
+    options: Mapping[str, Any] = OPTIONS
+
+    def observe(self, host: Host, params: Mapping[str, Any]) -> State:
+        files = host.files
+        absent = params["state"] == "absent"
+        entries = () if absent else parse(params["queues"])
+        settings = frozenset(setting for entry in entries for setting in entry.settings)
+        stacked = False
+        if absent:
+            found = before.load(files, NAME).found
+            settings = frozenset(setting for _identity, setting in found if setting in KNOBS)
+            stacked = any(identity.startswith(("md:", "dm:")) for identity, _setting in found)
+        if SCHEDULER in settings:
+            # A new scheduler takes these with it, declared or not.
+            settings |= {NR_REQUESTS, WBT}
+        elif NR_REQUESTS in settings:
+            # Its bound depends on the scheduler.
+            settings |= {SCHEDULER}
+        texts = rules.read_texts(files)
+        asked = frozenset(re.findall(r"ATTRS\{(model|address)\}", "".join(text for _path, text in texts)))
+        disks = devices.observe(files, settings=settings, entries=entries, asked=asked, others=stacked)
+        winners = match.select([entry.entry for entry in entries], [disk.candidate for disk in disks])
+        subjects: Mapping[str, Subject] = {}
+        boot: Mapping[Tuple[str, str], Scalar] = {}
+        if texts == ((OUR_RULES, rules.render(entries)),):
+            # Nobody else has a say: the rules are read in their own words only where somebody has.
+            boot = _declared(entries, disks, winners)
+        elif texts:
+            from . import udev
+
+            rule_files = udev.parse_texts(texts)
+            subjects = udev.subjects(disks, files=files, asked=udev.attributes_asked(rule_files))
+            boot = udev.boot(rule_files, disks, subjects)
+        return State(
+            entries=entries,
+            disks=disks,
+            winners=winners,
+            texts=texts,
+            subjects=subjects,
+            boot=boot,
+            rules_text=files.read_optional(OUR_RULES),
+            modules_text=files.read_optional(OUR_MODULES),
+            modules=_modules(files, entries),
+            udev_runs=files.exists("/run/udev/control"),
+            read_only=_read_only(files, disks) if host.may_change else (),
+            owners=_owners(files, settings) if entries else (),
+        )
+
+    def normalise(self, params: Mapping[str, Any], state: State) -> Desired:
+        entries = state.entries
+        wants: List[Want] = []
+        unmanaged: List[Unmanaged] = []
+        for disk, winner in zip(state.disks, state.winners):
+            if winner is None:
+                continue
+            for queue in disk.queues:
+                values, lacking = _possible(queue, disk, entries[winner].settings)
+                unmanaged.extend(lacking)
+                if any(queue.values[setting] != value for setting, value in values.items()):
+                    from .plan import refuse_impossible
+
+                    refuse_impossible(queue, values, state)
+                if values:
+                    wants.append(Want(queue, values))
+        if params["strict"] and unmanaged:
+            first = unmanaged[0]
+            raise DeclarationError(
+                f"set {first.setting}",
+                object=first.object,
+                cause=first.reason,
+                hint="leave it out, or say strict: false",
+            )
+        names = sorted({str(entry.settings[SCHEDULER]) for entry in entries if SCHEDULER in entry.settings})
+        modules = [state.modules[name] for name in names if state.modules.get(name)]
+        return Desired(
+            wants=tuple(wants),
+            rules_text=rules.render(entries),
+            modules_text=_modules_file(modules) if modules else None,
+            unmanaged=tuple(unmanaged),
+            immediate=params["immediate"],
+            permanent=params["permanent"],
+        )
+
+    def restore(self, found: Before, state: State) -> Desired:
+        from . import plan
+
+        return plan.restore(found, state)
+
+    def plan(self, state: State, desired: Desired) -> Plan:
+        settings = tuple(setting for want in desired.wants for setting in _settings_of(want, state, desired))
+        conflicts: Tuple[Conflict, ...] = () if desired.giving_back else state.owners
+        if desired.permanent:
+            settings += tuple(_file_settings(state, desired))
+            if any(path != OUR_RULES for path, _text in state.texts):
+                from . import udev
+
+                conflicts += udev.conflicts(
+                    udev.with_ours(state.texts, desired.rules_text),
+                    state.subjects,
+                    {want.queue.name: want.values for want in desired.wants},
+                    giving_back=desired.giving_back,
+                )
+        steps: Tuple[Step, ...] = ()
+        if any(setting.status != RIGHT for setting in settings):
+            from .plan import steps_of
+
+            taken_along, steps = steps_of(state, desired, settings)
+            settings += taken_along
+        return Plan(settings=settings, steps=steps, unmanaged=desired.unmanaged, conflicts=conflicts)
+
+    def perform(self, step: Step, host: Host) -> None:
+        from . import apply
+
+        apply.perform(step, host)
+
+    def report(self, state: State) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        effective = {queue.name: dict(queue.values) for queue in state.queues}
+        boot = {
+            queue.name: {setting: state.boot.get((queue.name, setting)) for setting in queue.values}
+            for queue in state.queues
+        }
+        return {"queues": effective}, {"queues": boot}
+
+
+CONCERN = NvmeScheduler()
+
+
+def _possible(queue: Queue, disk: Disk, settings: Mapping[str, Scalar]) -> Tuple[Dict[str, Scalar], List[Unmanaged]]:
+    """What of an entry this queue can have, and what not, with the reason."""
+    values = {}
+    lacking = []
+    for setting, value in settings.items():
+        if setting in queue.values:
+            values[setting] = value
+        elif setting in queue.missing:
+            lacking.append(Unmanaged(queue.name, setting, f"this kernel has no queue/{KNOBS[setting].file} for it"))
+        elif not queue.hidden and not queue.mq and len(disk.queues) == 1:
+            nvme = queue.name.startswith("nvme")
+            below = "none of its paths is there now" if nvme else "declare it for the disks below it"
+            lacking.append(Unmanaged(queue.name, setting, f"it has no request queue of its own; {below}"))
+    return values, lacking
+
+
+def _declared(
+    entries: Sequence[QueueEntry], disks: Sequence[Disk], winners: Sequence[Optional[int]]
+) -> Dict[Tuple[str, str], Scalar]:
+    """What our own rules leave in each queue."""
+    return {
+        (queue.name, setting): value
+        for disk, winner in zip(disks, winners)
+        if winner is not None
+        for queue in disk.queues
+        for setting, value in _possible(queue, disk, entries[winner].settings)[0].items()
+    }
+
+
+def _settings_of(want: Want, state: State, desired: Desired) -> List[Setting]:
+    queue = want.queue
+    return [
+        Setting(
+            object=queue.name,
+            setting=setting,
+            wanted=value,
+            effective=queue.values[setting],
+            boot=state.boot.get((queue.name, setting)),
+            identity=queue.identity,
+            effective_matters=desired.immediate,
+            boot_matters=desired.permanent and not desired.giving_back,
+        )
+        for setting, value in want.values.items()
+    ]
+
+
+def _file_settings(state: State, desired: Desired) -> List[Setting]:
+    made = []
+    for path, setting, found, wanted in (
+        (OUR_MODULES, "modules", state.modules_text, desired.modules_text),
+        (OUR_RULES, "rules", state.rules_text, desired.rules_text),
+    ):
+        goal = None if wanted is None else DECLARED
+        present = None if found is None else DECLARED if found == wanted else "others"
+        if goal is not None or present is not None:
+            made.append(Setting(path, setting, goal, present, present, path, effective_matters=False))
+    return made
+
+
+def _read_only(files: Files, disks: Sequence[Disk]) -> Tuple[str, ...]:
+    """Where root may not write: what access(2) denies root is on a read-only file system."""
+    denied = []
+    for disk in disks[:1]:
+        for setting in disk.queues[0].values:
+            if not files.writable(f"{disk.queues[0].path}/queue/{KNOBS[setting].file}"):
+                denied.append("/sys")
+            break
+    folder = OUR_RULES.rpartition("/")[0]
+    while folder and not files.exists(folder):
+        folder = folder.rpartition("/")[0]
+    if not files.writable(folder or "/"):
+        denied.append(OUR_RULES)
+    return tuple(denied)
+
+
+def _modules(files: Files, entries: Sequence[QueueEntry]) -> Dict[str, str]:
+    """The module of each scheduler that is one on this kernel. Built-in ones and ``none`` have none."""
+    asked: FrozenSet[str] = frozenset(str(entry.settings.get(SCHEDULER, "none")) for entry in entries) - {"none"}
+    if not asked:
+        return {}
+    release = files.read("/proc/sys/kernel/osrelease").strip()
+    text = files.read_optional(f"/lib/modules/{release}/modules.dep") or ""
+    found = {}
+    for name in sorted({*asked, *KNOWN_SCHEDULERS}):
+        for module in (f"{name}-iosched", name):
+            if re.search(rf"(?:^|/){re.escape(module)}\.ko(?:\.\w+)?:", text, re.MULTILINE):
+                found[name] = module
+                break
+    return found
+
+
+def _modules_file(modules: Sequence[str]) -> str:
+    return "".join(
+        [
+            "# Written by gpufleet.node, module nvme_scheduler. A change made here is overwritten by the next run.\n",
+            *(f"{module}\n" for module in modules),
+        ]
+    )
+
+
+def _owners(files: Files, settings: FrozenSet[str]) -> Tuple[Conflict, ...]:
+    cmdline = files.read_optional("/proc/cmdline") or ""
+    profiles = files.read_optional("/etc/tuned/active_profile") or ""
+    if "elevator=" not in cmdline and not profiles.strip():
+        return ()
+    from .owners import owners
+
+    return owners(files, cmdline=cmdline, profiles=profiles, settings=settings)

@@ -1,0 +1,122 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Our rules for udev as text, and the texts of all rules that mention a queue."""
+
+from __future__ import annotations
+
+import re
+from typing import List, Optional, Sequence, Tuple
+
+from .._core.match import names_explicitly
+from .._host.protocols import Files, walk_files
+from .spec import KNOBS, QueueEntry
+
+FOLDERS = (
+    "/etc/udev/rules.d",
+    "/run/udev/rules.d",
+    "/usr/local/lib/udev/rules.d",
+    "/usr/lib/udev/rules.d",
+    "/lib/udev/rules.d",
+)
+# After the rules of the distributions, which are numbered 60.
+OUR_RULES = "/etc/udev/rules.d/99-gpufleet-nvme_scheduler.rules"
+PCI_PROPERTY = "GPUFLEET_PCI_ADDRESS"
+
+_LABEL = "gpufleet_nvme_scheduler"
+_HEADER = """\
+# Written by gpufleet.node, module nvme_scheduler. A change made here is overwritten by the next run.
+#
+# Not "add" alone: many rules of others answer to "change" too, and would have the last word at every close after a
+# write; md and dm devices are complete only at "change". A queue that has the value already is left as it is.
+# Scheduler first: a new one resets nr_requests.
+# The paths below a native multipath disk are hidden and have no events of their own: they follow their disk.
+"""
+
+
+def read_texts(files: Files) -> Tuple[Tuple[str, str], ...]:
+    """Path and text of every rule file that mentions a queue, in udev's order."""
+    found = []
+    for path in walk_files(files, FOLDERS, ".rules"):
+        text = files.read_optional(path)
+        if text and "queue/" in text:
+            found.append((path, text))
+    return tuple(found)
+
+
+def render(entries: Sequence[QueueEntry]) -> Optional[str]:
+    """Our rules: the entries in their order by their own keys, then what each writes. None where none writes."""
+    if not any(entry.settings for entry in entries):
+        return None
+    end = f"{_LABEL}_end"
+    lines = [
+        f'ACTION!="add|change", GOTO="{end}"',
+        f'SUBSYSTEM!="block", GOTO="{end}"',
+        f'ENV{{DEVTYPE}}!="disk", GOTO="{end}"',
+    ]
+    if any("pci_address" in entry.entry.match for entry in entries):
+        # A multipath disk has no address of its own: that of a controller of its subsystem counts.
+        lines.append(
+            'KERNEL=="nvme*", TEST!="mq", '
+            "PROGRAM==\"/bin/sh -c 'echo $$(cat /sys%p/../nvme*/address)'\", "
+            f'ENV{{{PCI_PROPERTY}}}="%c"'
+        )
+    lines.append("")
+    sections = []
+    for index, entry in enumerate(entries):
+        label = f"{_LABEL}_{index}" if entry.settings else end
+        lines.extend(f'{test}, GOTO="{label}"' for test in _tests(entry))
+        if entry.settings:
+            sections.append(_section(label, end, entry))
+    return "\n".join([_HEADER + lines[0], *lines[1:], f'GOTO="{end}"', "", *sections, f'LABEL="{end}"', ""])
+
+
+def _tests(entry: QueueEntry) -> List[str]:
+    """The conditions of an entry: a line for NVMe disks and, where it names them, lines for md and dm."""
+    match = entry.entry.match
+    names = match.get("name", ())
+    disk = ['KERNEL=="nvme*"'] if not all(text.startswith("nvme") for text in names or ("",)) else []
+    disk += [f'KERNEL=="{"|".join(names)}"'] if names else []
+    # All ATTRS of a rule must agree at one parent: these three are attributes of the controller.
+    parent = [f'ATTRS{{{key}}}=="{"|".join(match[key])}"' for key in ("serial", "model") if key in match]
+    tests = []
+    if "pci_address" in match:
+        inside = "|".join(f"*{text}*" for text in match["pci_address"])
+        tests.append(", ".join([*disk, *parent, f'ATTRS{{address}}=="{"|".join(match["pci_address"])}"']))
+        tests.append(", ".join([*disk, *parent, f'ENV{{{PCI_PROPERTY}}}=="{inside}"']))
+    else:
+        tests.append(", ".join([*disk, *parent]))
+    explicit = [text for text in names if names_explicitly(text)]
+    if explicit and set(match) == {"name"}:
+        kernel = [text for text in explicit if text.startswith(("md", "dm-"))]
+        if kernel:
+            tests.append(f'KERNEL=="md*|dm-*", KERNEL=="{"|".join(kernel)}"')
+        mapped = [text for text in explicit if not re.match(r"nvme\d|md\d|dm-\d", text)]
+        if mapped:
+            tests.append(f'KERNEL=="dm-*", ATTR{{dm/name}}=="{"|".join(mapped)}"')
+    return tests
+
+
+def _section(label: str, end: str, entry: QueueEntry) -> str:
+    lines = [f"# {entry.entry.where}", f'LABEL="{label}"']
+    lines.append(f'TEST!="mq", GOTO="{label}_bio"')
+    lines.extend(_write(setting, value) for setting, value in entry.settings.items())
+    lines.append(f'GOTO="{end}"')
+    lines.append(f'LABEL="{label}_bio"')
+    lines.extend(_write(setting, value) for setting, value in entry.settings.items() if KNOBS[setting].bio)
+    below = [
+        f"echo {value} > $$q/{KNOBS[setting].file};"
+        for setting, value in entry.settings.items()
+        if setting != "read_ahead_kb"
+    ]
+    if below:
+        loop = f"for q in /sys%p/../nvme*/nvme*c*n%n/queue; do {' '.join(below)} done"
+        lines.append(f'KERNEL=="nvme*", RUN+="/bin/sh -c \'{loop}\'"')
+    lines.append(f'GOTO="{end}"')
+    return "\n".join([*lines, ""])
+
+
+def _write(setting: str, value: object) -> str:
+    file = f"queue/{KNOBS[setting].file}"
+    return f'TEST=="{file}", ATTR{{{file}}}="{value}"'

@@ -1,0 +1,158 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The steps from what is to what is declared. Imported only when there is something to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import List, Optional, Sequence, Tuple
+
+from .._core.change import (
+    BOOT,
+    EFFECTIVE,
+    NOW,
+    REBOOT,
+    Action,
+    Change,
+    RemoveFile,
+    ReplaceFile,
+    RoomAction,
+    SetKnob,
+    Setting,
+    Step,
+)
+from .._core.errors import InUse, NotPermitted
+from . import spec
+from .look import Boot, names_of
+from .spec import Desired
+from .state import COMMAND_LINE, NAME, TMPFILES, Pool, State
+
+HEADER = "# Written by the module gpufleet.node.hugepages; changes are lost.\n"
+
+
+@dataclass(frozen=True)
+class Grow(RoomAction):
+    """More pages in these pools: (pool, wanted). What to do when the kernel has fewer is in the other fields."""
+
+    targets: Tuple[Tuple[Pool, int], ...]
+    drop_caches: bool
+    on_shortage: str
+    permanent: bool
+
+
+def plan_steps(state: State, desired: Desired, boot: Boot, settings: List[Setting]) -> Tuple[Step, ...]:
+    """The next boot first, then the running system. Raises ``InUse``, ``NotPermitted`` or ``DeclarationError``."""
+    shrink, knobs, grow = _effective(settings, state, desired)
+    steps = (*_boot_steps(state, desired, boot, settings), *shrink, *knobs, *grow)
+    _check_writable(steps, state)
+    return steps
+
+
+def below_use(state: State, desired: Desired) -> Optional[InUse]:
+    """The error when the declaration takes pages away that somebody uses, or that are promised to somebody."""
+    if not desired.immediate:
+        return None
+    wanted = {want.knob: int(want.value or 0) for want in desired.wants if state.pools.get(want.knob) is not None}
+    hint = "stop what uses them, or declare at least {} pages there"
+    for size_kb in state.sizes:
+        pools = state.of_size(size_kb)
+        shrinking = [pool for pool in pools if wanted.get(pool.knob, pool.lasting) < pool.lasting]
+        by = f", by {', '.join(state.holders[:5])}" if state.holders else ""
+        for pool in shrinking:
+            if wanted[pool.knob] < pool.in_use:
+                return InUse(
+                    f"shrink {pool.setting}",
+                    object=pool.node.name,
+                    cause=f"{pool.in_use} of {pool.pages} pages are in use{by}",
+                    found=pool.lasting,
+                    wanted=wanted[pool.knob],
+                    hint=hint.format(pool.in_use),
+                )
+        promised = sum(pool.in_use for pool in pools) + state.reserved[size_kb]
+        left = sum(wanted.get(pool.knob, pool.lasting) + pool.surplus for pool in pools)
+        if shrinking and left < promised:
+            return InUse(
+                f"shrink {pools[0].setting}",
+                cause=f"{promised} pages on all nodes are in use or reserved{by}",
+                found=sum(pool.lasting for pool in pools),
+                wanted=left,
+                hint=hint.format(promised).replace(" there", " in all"),
+            )
+    return None
+
+
+def _boot_steps(state: State, desired: Desired, boot: Boot, settings: List[Setting]) -> List[Step]:
+    if not desired.permanent:
+        return []
+    pending = {setting.identity for setting in settings if setting.pending}
+    lines: List[Change] = []
+    arguments: List[Change] = []
+    for knob, (value, _line) in boot.after.items():
+        object_, setting = names_of(knob, state)
+        pool = state.pools.get(knob)
+        if boot.now[knob][0] != value:
+            effect = REBOOT if knob in pending else NOW
+            change = Change(object_, setting, boot.now[knob][0], value, BOOT, effect)
+            (arguments if pool is not None and spec.is_gigantic(pool) else lines).append(change)
+    text = HEADER + "".join(f"w! {line.knob} - - - - {line.value}\n" for line in boot.lines) if boot.lines else None
+    steps: List[Step] = []
+    if text != state.our_text and (lines or text is None):
+        if not lines:
+            lines = [Change(TMPFILES, "file", "present", None, BOOT)]
+        action: Action = RemoveFile(TMPFILES) if text is None else ReplaceFile(TMPFILES, text)
+        steps.append(Step(action, tuple(lines)))
+    if arguments or boot.arguments != boot.old_arguments or (state.loader.carried and not boot.arguments):
+        planned = state.loader.plan_arguments(boot.arguments, boot.old_arguments)
+        if not arguments:
+            old, new = " ".join(boot.old_arguments) or None, " ".join(boot.arguments) or None
+            arguments = [Change(COMMAND_LINE, NAME, old, new, BOOT)]
+        steps += [*planned[:-1], replace(planned[-1], changes=tuple(arguments))]
+    return steps
+
+
+def _effective(settings: List[Setting], state: State, desired: Desired) -> Tuple[List[Step], List[Step], List[Step]]:
+    """The steps on the running system: fewer pages, then transparent huge pages, then more pages.
+
+    Growth is last because it is what can fall short, which then leaves nothing else undone.
+    """
+    shrink: List[Step] = []
+    knobs: List[Step] = []
+    growing: List[Tuple[Pool, int, Change]] = []
+    for row in settings:
+        if not row.effective_matters or row.effective == row.wanted or row.pending:
+            continue
+        change = Change(row.object, row.setting, row.effective, row.wanted, EFFECTIVE)
+        pool = state.pools.get(row.identity)
+        if pool is None:
+            knobs.append(Step(SetKnob(row.identity, str(row.wanted)), (change,)))
+        elif int(row.wanted or 0) < pool.lasting:
+            shrink.append(Step(SetKnob(pool.knob, str(row.wanted)), (change,)))
+        else:
+            growing.append((pool, int(row.wanted or 0), change))
+    below = below_use(state, desired)
+    if below:
+        raise below
+    if not growing:
+        return shrink, knobs, []
+    # The largest pages first: they need the longest pieces of memory.
+    growing.sort(key=lambda row: -row[0].size_kb)
+    targets = tuple((pool, wanted) for pool, wanted, _change in growing)
+    action = Grow(targets, desired.drop_caches, desired.on_shortage, desired.permanent)
+    return shrink, knobs, [Step(action, tuple(change for _pool, _wanted, change in growing))]
+
+
+def _check_writable(steps: Sequence[Step], state: State) -> None:
+    for step in steps:
+        path = TMPFILES if isinstance(step.action, RoomAction) else getattr(step.action, "path", "")
+        if isinstance(step.action, Grow):
+            path = step.action.targets[0][0].knob
+        for refused in state.read_only:
+            if path.split("/")[1:2] == refused.split("/")[1:2]:
+                raise NotPermitted(
+                    "write",
+                    object=refused,
+                    cause="the file system is read-only",
+                    hint="in a container without rights on the host, declare huge pages on the host",
+                )

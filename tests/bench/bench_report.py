@@ -1,0 +1,153 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the samples say: medians, ratios, goals, the table, and the part of docs/performance.md that is generated."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+from bench_ways import FLOOR, GPUFLEET, USUAL, WAYS
+
+Results = Mapping[str, Any]
+MEASURES = ("wall", "node_cpu", "controller_cpu", "bytes_sent", "bytes_received")
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+# measure, compared with, at least (True) or at most, factor
+GOALS = (
+    ("wall", USUAL, True, 10.0),
+    ("node_cpu", USUAL, True, 10.0),
+    ("wall", FLOOR, False, 1.5),
+    ("node_cpu", FLOOR, False, 1.5),
+)
+WORDS = {"wall": "wall time", "node_cpu": "CPU time of the node", FLOOR: "the floor", USUAL: "the usual way"}
+
+
+def medians(samples: Sequence[Mapping[str, Any]]) -> Dict[str, Dict[str, float]]:
+    """The median of every measure, by way."""
+    ways = dict.fromkeys(sample["way"] for sample in samples)
+    return {
+        way: {measure: statistics.median(s[measure] for s in samples if s["way"] == way) for measure in MEASURES}
+        for way in ways
+    }
+
+
+def ratios(middle: Mapping[str, Mapping[str, float]], to: str) -> Dict[str, Dict[str, float]]:
+    """Every median in multiples of that of the way ``to``."""
+    if to not in middle:
+        return {}
+    return {
+        way: {measure: value / middle[to][measure] for measure, value in values.items()}
+        for way, values in middle.items()
+    }
+
+
+def goals(middle: Mapping[str, Mapping[str, float]]) -> List[Tuple[bool, str]]:
+    """Whether each goal is met, and the sentence about it."""
+    found = []
+    for measure, other, at_least, factor in GOALS:
+        if other not in middle or GPUFLEET not in middle:
+            continue
+        ours, theirs = middle[GPUFLEET][measure], middle[other][measure]
+        if at_least:
+            ratio, aim = theirs / ours, f"{factor:g} times less {WORDS[measure]} than {WORDS[other]}"
+            met, way = ratio >= factor, "at least"
+        else:
+            ratio, aim = ours / theirs, f"{factor:g} times the {WORDS[measure]} of {WORDS[other]}"
+            met, way = ratio <= factor, "at most"
+        found.append((met, f"{way} {aim}: {'met' if met else 'not met'}, {ratio:.2f} times"))
+    return found
+
+
+def table(results: Results) -> str:
+    """One row a way, as Markdown."""
+    middle = results["medians"]
+    ours, floor = results["ratio_to_gpufleet"], results["ratio_to_floor"]
+    counts = {entry["way"]: entry for entry in results["counts"]}
+    header = (
+        "way", "remote executions", "wall s", "to ours", "to floor", "node CPU s", "to ours", "to floor",
+        "controller CPU s", "KiB sent", "lines compiled",
+    )  # fmt: skip
+    rows = [header]
+    for way in WAYS:
+        if way.name not in middle:
+            continue
+        values, count = middle[way.name], counts[way.name]
+
+        def of(table_: Mapping[str, Mapping[str, float]], measure: str, name: str = way.name) -> str:
+            return f"{table_[name][measure]:.2f}" if table_ else "-"
+
+        rows.append(
+            (
+                way.title,
+                "1 connection" if way.mitogen else str(count["executions"]),
+                f"{values['wall']:.2f}",
+                of(ours, "wall"),
+                of(floor, "wall"),
+                f"{values['node_cpu']:.2f}",
+                of(ours, "node_cpu"),
+                of(floor, "node_cpu"),
+                f"{values['controller_cpu']:.2f}",
+                f"{values['bytes_sent'] / 1024:.0f}",
+                f"{count['lines']}",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    lines = [
+        "| " + " | ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))) + " |"
+        for row in rows
+    ]
+    rule = "|" + "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def machine(results: Results) -> str:
+    """The paragraph about what was measured where."""
+    node, controller, run = results["node"], results["controller"], results["run"]
+    accel = {"kvm": "a virtual machine with KVM", "tcg": "a virtual machine on an emulated CPU (QEMU TCG)"}
+    kind = accel.get(node["accel"], "a machine of its own")
+    where = "on the machine of the controller" if node["accel"] in accel else "on the network"
+    return (
+        f"Measured on {run['date']}: {run['rounds']} rounds, medians. The node is {kind} {where}, {node['cpus']} CPUs "
+        f"({node['cpu']}), {node['memory_mib']} MiB, {node['system']}, kernel {node['kernel']}, "
+        f"Python {node['python']}. "
+        f"The controller has {controller['cpus']} CPUs ({controller['cpu']}), Python {controller['python']}, "
+        f"ansible-core {controller['ansible_core']}, ansible.posix {controller['ansible_posix']}, "
+        f"mitogen {controller['mitogen'] or 'not there'}, {controller['ssh']}. The load of the controller was "
+        f"{run['load_before']:.1f} when the rounds began and {run['load_after']:.1f} when they had ended."
+    )
+
+
+def summary(results: Results) -> str:
+    """What the user reads at the end."""
+    lines = [table(results), "", machine(results), ""]
+    ours = next((entry for entry in results["counts"] if entry["way"] == GPUFLEET), None)
+    if ours:
+        lines.append(
+            f"Of the lines that gpufleet.node.site compiles on the node, {ours['lines_ours']} are this collection's."
+        )
+    lines += [f"Not run: {text}" for text in results["not_run"]]
+    lines += [f"Goal, {text}" for _met, text in goals(results["medians"])]
+    return "\n".join(lines)
+
+
+def write_docs(results: Results, page: Path) -> None:
+    """Replace the generated part of the page."""
+    text = page.read_text(encoding="utf-8")
+    head, begin, rest = text.partition(BEGIN)
+    _old, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{page} has no place for the table: {BEGIN} and {END}")
+    ours = next(entry for entry in results["counts"] if entry["way"] == GPUFLEET)
+    parts = [table(results), machine(results)]
+    parts.append(
+        f"Of the {ours['lines']} lines that `gpufleet.node.site` has the node compile, {ours['lines_ours']} are those "
+        "of this collection; the rest is what Ansible sends with every module."
+    )
+    parts += [f"{text}." for text in results["not_run"]]
+    parts.append(
+        "\n".join(["Goals for the converged node:", "", *(f"- {text}" for _met, text in goals(results["medians"]))])
+    )
+    page.write_text(f"{head}{BEGIN}\n\n" + "\n\n".join(parts) + f"\n\n{END}{tail}", encoding="utf-8")

@@ -1,0 +1,281 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which boot loader is there, what the next boot brings, and how arguments get into it and out again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Dict, Optional, Sequence, Tuple
+
+import nodetree
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core import steps
+from ansible_collections.gpufleet.node.plugins.module_utils._core.change import RunCommand
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, NotInEffect, Refused
+from ansible_collections.gpufleet.node.plugins.module_utils._host import bootloader
+from ansible_collections.gpufleet.node.plugins.module_utils._host.bootloader_apply import regenerate
+from ansible_collections.gpufleet.node.plugins.module_utils._host.bootloader_plan import RegenerateGrub
+from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedHost
+from hugepages_machine import grub_files, update_grub
+from support import FakeHost, build, snapshot
+
+ARGUMENTS = ("hugepagesz=1G", "hugepages=0:1,1:1")
+RUNNING = "ro running"
+MENU = """
+if [ "${next_entry}" ] ; then
+   set default="${next_entry}"
+else
+   set default="%s"
+fi
+function gfxmode {
+	set gfxpayload="${1}"
+}
+menuentry 'Debian' --class debian $menuentry_id_option 'gnulinux-simple-1' {
+	load_video
+	linux	/vmlinuz-6.1.0-2 root=UUID=1 ro quiet first $vt_handoff
+	initrd	/initrd.img-6.1.0-2
+}
+submenu 'Advanced options' $menuentry_id_option 'gnulinux-advanced-1' {
+	menuentry 'Debian, 6.1.0-2' $menuentry_id_option 'gnulinux-6.1.0-2' {
+		linux	/vmlinuz-6.1.0-2 root=UUID=1 ro quiet second
+	}
+	menuentry "Debian, 6.1.0-1" --class x $menuentry_id_option "gnulinux-6.1.0-1" {
+		linux	/vmlinuz-6.1.0-1 root=UUID=1 ro quiet third
+	}
+}
+menuentry 'Other' {
+	linux16 /memtest fourth
+}
+"""
+ENTRY = "title Linux\nversion {version}\nlinux /vmlinuz-{version}\noptions {options}\n"
+FEDORA = {
+    "/boot/grub2/grub.cfg": 'blscfg\nset tuned_params="skew_tick=1"\n',
+    "/boot/loader/entries/m-5.14.0-9.conf": ENTRY.format(version="5.14.0-9", options="root=a old $tuned_params"),
+    "/boot/loader/entries/m-5.14.0-10.conf": ENTRY.format(
+        version="5.14.0-10", options="root=a ${kernelopts} $tuned_params"
+    ),
+    "/boot/loader/entries/m-0-rescue.conf": ENTRY.format(version="0-rescue", options="root=a rescue"),
+}
+SYSTEMD = {
+    "/efi/loader/loader.conf": "timeout 3\n",
+    "/efi/loader/entries/arch.conf": ENTRY.format(version="6.9.1", options="root=b rw  quiet"),
+    "/efi/loader/entries/arch-old.conf": ENTRY.format(version="6.6.9", options="root=b rw"),
+    "/efi/loader/entries/windows.conf": "title Windows\nefi /EFI/Microsoft/Boot/bootmgfw.efi\n",
+    "/etc/kernel/cmdline": "root=b rw quiet\n",
+}
+
+
+def host_of(tmp_path: Path, files: Dict[str, str]) -> FakeHost:
+    return build(tmp_path, {"/etc/os-release": "ID=x\n", **files})
+
+
+def detect(host: FakeHost) -> bootloader.BootLoader:
+    return bootloader.detect(host, "hugepages", RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("default", "saved", "last"),
+    [
+        ("0", None, "first"),
+        ("gnulinux-simple-1", None, "first"),
+        ("Debian", None, "first"),
+        ("1>0", None, "second"),
+        ("1>1", None, "third"),
+        ("gnulinux-advanced-1>gnulinux-6.1.0-1", None, "third"),
+        ("Advanced options>Debian, 6.1.0-1", None, "third"),
+        ("2", None, "fourth"),
+        ("1", None, "second"),
+        ("${saved_entry}", "gnulinux-advanced-1>gnulinux-6.1.0-1", "third"),
+        ("${saved_entry}", None, "first"),
+        ("gone", None, "first"),
+    ],
+)
+def test_the_default_entry_of_a_menu_is_what_boots(
+    tmp_path: Path, default: str, saved: Optional[str], last: str
+) -> None:
+    files = {"/boot/grub/grub.cfg": MENU % default}
+    if saved:
+        files["/boot/grub/grubenv"] = f"# GRUB Environment Block\nsaved_entry={saved}\n####"
+    loader = detect(host_of(tmp_path, files))
+    assert loader.name == "GRUB"
+    assert loader.command_line.split()[-1] == last
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "command_line"),
+    [
+        (FEDORA, "GRUB with loader entries", "root=a  skew_tick=1"),
+        (
+            {**FEDORA, "/boot/grub2/grubenv": "kernelopts=ro quiet\nsaved_entry=m-5.14.0-9\n"},
+            "GRUB with loader entries",
+            "root=a old skew_tick=1",
+        ),
+        (
+            {**FEDORA, "/boot/grub2/grubenv": "kernelopts=ro quiet\n"},
+            "GRUB with loader entries",
+            "root=a ro quiet skew_tick=1",
+        ),
+        (
+            {**FEDORA, "/run/ostree-booted": "", "/boot/grub2/grub.cfg": ""},
+            "rpm-ostree",
+            "root=a",
+        ),
+        (SYSTEMD, "systemd-boot", "root=b rw  quiet"),
+        ({**SYSTEMD, "/efi/loader/loader.conf": "default arch-old.conf\n"}, "systemd-boot", "root=b rw"),
+        ({**SYSTEMD, "/efi/loader/loader.conf": "default *-old\n"}, "systemd-boot", "root=b rw"),
+        ({"/efi/EFI/Linux/linux.efi": ""}, "none", RUNNING),
+        ({"/etc/zipl.conf": ""}, "none", RUNNING),
+        ({}, "none", RUNNING),
+    ],
+)
+def test_what_boots_next_is_read_where_the_loader_reads_it(
+    tmp_path: Path, files: Dict[str, str], name: str, command_line: str
+) -> None:
+    loader = detect(host_of(tmp_path, files))
+    assert (loader.name, loader.command_line) == (name, command_line)
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"/efi/EFI/Linux/linux.efi": ""}, "unified kernel images carry their command line inside"),
+        ({"/etc/zipl.conf": ""}, "zipl is not supported"),
+        ({}, "no boot loader was found"),
+    ],
+)
+def test_what_we_cannot_edit_is_said(tmp_path: Path, files: Dict[str, str], reason: str) -> None:
+    with pytest.raises(DeclarationError, match=reason):
+        detect(host_of(tmp_path, files)).plan_arguments(ARGUMENTS, ())
+
+
+def take(host: FakeHost, wanted: Sequence[str], ours: Sequence[str]) -> None:
+    for step in detect(host).plan_arguments(tuple(wanted), tuple(ours)):
+        if isinstance(step.action, RegenerateGrub):
+            regenerate(step.action, host)
+        else:
+            steps.perform(step, host)
+
+
+@pytest.mark.parametrize("reads_drop_ins", [True, False])
+@pytest.mark.parametrize("ending", ["\n", ""])
+def test_arguments_go_into_grub_and_out_again(tmp_path: Path, reads_drop_ins: bool, ending: str) -> None:
+    files = grub_files()
+    files["/etc/default/grub"] = files["/etc/default/grub"].rstrip("\n") + ending
+    if not reads_drop_ins:
+        files["/usr/sbin/grub-mkconfig"] = ". ${sysconfdir}/default/grub\n"
+    host = host_of(tmp_path, {**files, "/etc/default/grub.d/other.cfg": 'X=""\n'})
+    host.commands.programs["update-grub"] = update_grub(host)
+    update_grub(host)([])
+    before = snapshot(tmp_path)
+    take(host, ARGUMENTS, ())
+    assert detect(host).carried == ARGUMENTS
+    assert " ".join(ARGUMENTS) in detect(host).command_line
+    assert host.files.exists(bootloader.drop_in_of("hugepages")) is reads_drop_ins
+    take(host, ("hugepagesz=1G", "hugepages=3"), ARGUMENTS)
+    assert "hugepages=3" in detect(host).command_line
+    assert "0:1" not in detect(host).command_line
+    take(host, (), ("hugepagesz=1G", "hugepages=3"))
+    assert snapshot(tmp_path) == before
+
+
+def test_only_the_menu_is_generated_when_the_drop_in_is_there(tmp_path: Path) -> None:
+    host = host_of(tmp_path, grub_files())
+    host.commands.programs["update-grub"] = update_grub(host)
+    update_grub(host)([])
+    first = detect(host).plan_arguments(ARGUMENTS, ())
+    steps.perform(first[0], host)
+    second = detect(host).plan_arguments(ARGUMENTS, ())
+    assert [type(step.action).__name__ for step in second] == ["RegenerateGrub"]
+
+
+@pytest.mark.parametrize(
+    ("program", "config", "argv"),
+    [
+        ("update-grub", "/boot/grub/grub.cfg", ("update-grub",)),
+        ("grub-mkconfig", "/boot/grub/grub.cfg", ("grub-mkconfig", "-o", "/boot/grub/grub.cfg")),
+        ("grub2-mkconfig", "/boot/grub2/grub.cfg", ("grub2-mkconfig", "-o", "/boot/grub2/grub.cfg")),
+    ],
+)
+def test_the_generator_that_is_installed_runs(tmp_path: Path, program: str, config: str, argv: Tuple[str, ...]) -> None:
+    host = host_of(tmp_path, {config: MENU % "0", "/etc/default/grub": 'GRUB_CMDLINE_LINUX=""\n'})
+    host.commands.programs[program] = lambda argv: Completed(0, "", "")
+    action = detect(host).plan_arguments(ARGUMENTS, ())[-1].action
+    assert isinstance(action, RegenerateGrub)
+    assert (action.command, action.config) == (argv, config)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [(Completed(1, "", "disk full"), Refused), (Completed(0, "", ""), NotInEffect)],
+    ids=["fails", "has no effect"],
+)
+@pytest.mark.parametrize("old", [None, "old"])
+def test_what_did_not_work_is_taken_back(tmp_path: Path, answer: Completed, error: type, old: Optional[str]) -> None:
+    host = host_of(tmp_path, grub_files())
+    update_grub(host)([])
+    if old is not None:
+        host.files.replace(bootloader.drop_in_of("hugepages"), old)
+    host.commands.programs["update-grub"] = lambda argv: answer
+    before = snapshot(tmp_path)
+    with pytest.raises(error, match="is again as it was before this step"):
+        take(host, ARGUMENTS, ())
+    after = snapshot(tmp_path)
+    assert {path: entry for path, entry in after.items() if entry[0] != "folder"} == {
+        path: entry for path, entry in before.items() if entry[0] != "folder"
+    }
+
+
+def test_grubby_edits_all_kernels_and_takes_the_old_arguments_out_first(tmp_path: Path) -> None:
+    host = host_of(tmp_path, FEDORA)
+    (step,) = detect(host).plan_arguments(ARGUMENTS, ("hugepagesz=1G", "hugepages=4"))
+    assert isinstance(step.action, RunCommand)
+    assert step.action.argv == (
+        "grubby",
+        "--update-kernel=ALL",
+        "--remove-args=hugepagesz=1G hugepages=4",
+        "--args=hugepagesz=1G hugepages=0:1,1:1",
+    )
+
+
+def test_grubby_cannot_have_a_name_twice(tmp_path: Path) -> None:
+    entry = ENTRY.format(version="5", options="ro hugepagesz=2M hugepages=64")
+    host = host_of(tmp_path, {"/boot/grub2/grub.cfg": "blscfg\n", "/boot/loader/entries/a.conf": entry})
+    with pytest.raises(DeclarationError) as caught:
+        detect(host).plan_arguments(ARGUMENTS, ())
+    assert str(caught.value) == (
+        "Cannot set kernel arguments on grubby: it keeps each name once, "
+        "and hugepages, hugepagesz would be there twice. Declare one page size at boot on this machine."
+    )
+
+
+def test_the_deployments_of_ostree_get_their_arguments_in_order(tmp_path: Path) -> None:
+    host = host_of(tmp_path, {**FEDORA, "/run/ostree-booted": ""})
+    (step,) = detect(host).plan_arguments(ARGUMENTS, ("hugepages=4",))
+    assert isinstance(step.action, RunCommand)
+    assert step.action.argv == (
+        *("rpm-ostree", "kargs", "--delete-if-present=hugepages=4"),
+        *("--append=hugepagesz=1G", "--append=hugepages=0:1,1:1"),
+    )
+
+
+def test_entries_of_systemd_boot_are_edited_and_given_back(tmp_path: Path) -> None:
+    host = host_of(tmp_path, SYSTEMD)
+    before = snapshot(tmp_path)
+    take(host, ARGUMENTS, ())
+    for path in ("/efi/loader/entries/arch.conf", "/efi/loader/entries/arch-old.conf", "/etc/kernel/cmdline"):
+        assert "hugepagesz=1G hugepages=0:1,1:1\n" in host.files.read(path)
+    assert [path for kind, path, _text in host.files.log if kind == "replace"][-1] == "/efi/loader/entries/arch.conf"
+    take(host, (), ARGUMENTS)
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", nodetree.names())
+def test_recorded_machines_boot_what_they_booted(tmp_path: Path, name: str) -> None:
+    host = RecordedHost(str(nodetree.expand(name, tmp_path / name)))
+    running = host.files.read("/proc/cmdline").strip()
+    loader = bootloader.detect(host, "hugepages", running)
+    words = [word for word in running.split() if not word.startswith(("BOOT_IMAGE=", "initrd="))]
+    assert loader.command_line.split() == words or loader.name == "none"

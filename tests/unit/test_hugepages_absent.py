@@ -1,0 +1,128 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``state: absent`` gives back what was found, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import InUse
+from ansible_collections.gpufleet.node.plugins.module_utils._core.road import converge
+from ansible_collections.gpufleet.node.plugins.module_utils._memory.look import CONCERN
+from hugepages_machine import DROP_IN, RECORD, TMPFILES, machine, pages, params, set_pool
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import FakeHost, snapshot
+
+counts = st.integers(min_value=0, max_value=2000)
+few = st.integers(min_value=0, max_value=8)
+
+
+def pool(size: str, numbers: Any) -> Any:
+    return st.one_of(
+        st.builds(lambda total: {"size": size, "pages": total}, numbers),
+        st.builds(lambda first, second: {"size": size, "per_node": {"0": first, "1": second}}, numbers, numbers),
+        st.builds(lambda second: {"size": size, "per_node": {"1": second}}, numbers),
+    )
+
+
+policies = st.fixed_dictionaries(
+    {},
+    optional={
+        "enabled": st.sampled_from(["always", "madvise", "never"]),
+        "defrag": st.sampled_from(["always", "defer", "madvise", "never"]),
+        "khugepaged": st.fixed_dictionaries(
+            {}, optional={"defrag": st.booleans(), "max_ptes_none": st.integers(min_value=0, max_value=511)}
+        ),
+        "sizes": st.just([{"size": "64K", "enabled": "inherit"}]),
+    },
+)
+declarations = st.fixed_dictionaries(
+    {"pools": st.tuples(st.none() | pool("2M", counts), st.none() | pool("1G", few)), "transparent": policies},
+    optional={"immediate": st.booleans()},
+)
+
+
+def run(host: FakeHost, **declared: Any) -> Any:
+    return converge(CONCERN, params(**declared), host, check_mode=False)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    first=declarations,
+    second=st.none() | declarations,
+    there=st.tuples(counts, few),
+    drop_ins=st.booleans(),
+    folder=st.booleans(),
+)
+def test_absent_after_present_gives_the_tree_back_byte_for_byte(
+    first: Dict[str, Any], second: Any, there: Any, drop_ins: bool, folder: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        extra = {"/etc/default/grub.d/kdump.cfg": 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX crashkernel=1G"\n'}
+        host = machine(root, extra=extra if drop_ins else {})
+        if folder:
+            (root / "etc/tmpfiles.d").mkdir()
+        set_pool(host, 0, total=there[0], free=there[0])
+        set_pool(host, 1, total=there[1], free=there[1], size_kb=1048576)
+        before = snapshot(root)
+        for declared in (first, second):
+            if declared:
+                entries = [entry for entry in declared["pools"] if entry]
+                outcome = run(host, **{**declared, "pools": entries})
+                assert outcome.error is None, str(outcome.error)
+        outcome = run(host, state="absent")
+        assert outcome.error is None, str(outcome.error)
+        assert outcome.remaining.status == "right"
+        assert snapshot(root) == before
+        assert run(host, state="absent").changes == ()
+
+
+def test_absent_without_a_record_removes_our_files_only(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    set_pool(host, 0, total=5, free=5)
+    run(host, pools=[{"size": "2M", "pages": 8}, {"size": "1G", "pages": 2}])
+    host.files.remove(RECORD)
+    run(host, state="absent")
+    assert not host.files.exists(TMPFILES)
+    assert not host.files.exists(DROP_IN)
+    assert "hugepages=" not in host.files.read("/boot/grub/grub.cfg")
+    assert pages(host, 0) == 4
+
+
+def test_absent_does_not_tear_pages_away_either(tmp_path: Path) -> None:
+    host = machine(tmp_path, extra={"/proc/77/status": "Name:\tpostgres\nHugetlbPages:\t 16 kB\n"})
+    run(host, pools=[{"size": "2M", "pages": 8}])
+    host.files.store("/sys/devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages", "1")
+    with pytest.raises(InUse, match=r"3 of 4 pages are in use, by postgres \(pid 77, 0 MiB\)"):
+        run(host, state="absent")
+    assert host.files.exists(TMPFILES)
+
+
+def test_gigantic_pages_that_came_at_boot_go_now_and_at_the_next_boot(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    run(host, pools=[{"size": "1G", "pages": 2}])
+    (tmp_path / "proc/cmdline").write_text("ro hugepagesz=1G hugepages=0:1,1:1\n")
+    for node in (0, 1):
+        set_pool(host, node, total=1, free=1, size_kb=1048576)
+    outcome = run(host, state="absent")
+    assert outcome.error is None
+    assert [pages(host, node, 1048576) for node in (0, 1)] == [0, 0]
+    assert "hugepages=" not in host.files.read("/boot/grub/grub.cfg")
+    assert not host.files.exists(RECORD)
+
+
+def test_the_declaration_is_left_for_the_boot_service_and_goes_with_absent(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    run(host, pools=[{"size": "2M", "pages": 8}])
+    document = json.loads(host.files.read("/etc/gpufleet/declared.d/hugepages.json"))
+    assert document["declaration"]["pools"] == [{"size": "2M", "pages": 8}]
+    run(host, state="absent")
+    assert not host.files.exists("/etc/gpufleet")

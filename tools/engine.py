@@ -1,0 +1,195 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A container engine for the length of a stage, and the machines in containers that it starts."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Dict, Iterator, Sequence
+
+from needs import CACHE, DEBIAN_KEYRING, require_programs
+from runner import Job, StageFailed
+
+SUITES = ("bookworm", "trixie")
+MIRROR = "http://deb.debian.org/debian"
+REPOSITORY = "gpufleet-node-test"
+DATA = CACHE / "docker"
+IMAGES = CACHE / "images"
+# What an engine leaves outside its folders.
+TRACES = tuple(Path(path) for path in ("/etc/docker/key.json", "/etc/docker", "/run/docker", "/run/containerd"))
+STARTUP_SECONDS = 60.0
+# The path of a socket may have 107 bytes, and containerd adds to it.
+LONGEST_SOCKET_FOLDER = 70
+
+# What a bare server has: an init system, udev, what Ansible and a login need.
+PACKAGES = ("systemd", "systemd-sysv", "udev", "dbus", "kmod", "procps", "iproute2", "openssh-server", "python3")
+LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
+# sshd is started by a connection, without its unit: see molecule/shared/create.yml.
+CUSTOMIZE = """
+systemctl --root="$1" mask ssh.service ssh.socket getty.target systemd-logind.service apt-daily.timer \
+    apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer
+systemctl --root="$1" set-default multi-user.target
+echo 'd /run/sshd 0755 root root' > "$1/usr/lib/tmpfiles.d/sshd-on-demand.conf"
+rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/* "$1"/etc/machine-id
+touch "$1/etc/machine-id"
+"""
+
+
+@contextlib.contextmanager
+def engine(job: Job) -> Iterator[Dict[str, str]]:
+    """A running engine; yields what its clients need in their environment.
+
+    Root gets one of its own, which is gone with all it held at the end. Others use the one that they may use.
+    """
+    if os.geteuid() != 0:
+        require_programs(job, ["docker"])
+        job.run(["docker", "version"])
+        try:
+            yield {}
+        finally:
+            _remove_containers(job, {})
+            with contextlib.suppress(StageFailed):
+                listed = job.run(["docker", "images", "-q", REPOSITORY], cleanup=True)
+                if listed:
+                    job.run(["docker", "rmi", "--force", *listed], cleanup=True)
+        return
+    require_programs(job, ["dockerd", "docker", "iptables"])
+    stop_stale()
+    before = [path for path in TRACES if path.exists()]
+    sockets = DATA / "run"
+    if len(os.fsencode(str(sockets))) > LONGEST_SOCKET_FOLDER:
+        raise StageFailed(f"Cannot start a container engine in {sockets}: the path is too long for a socket")
+    sockets.mkdir(parents=True, exist_ok=True)
+    address = {"DOCKER_HOST": f"unix://{sockets}/docker.sock", "DOCKER_CONFIG": str(DATA / "client")}
+    command = [
+        "dockerd",
+        "--host",
+        address["DOCKER_HOST"],
+        "--data-root",
+        str(DATA / "data"),
+        "--exec-root",
+        str(sockets / "exec"),
+    ]
+    command += ["--pidfile", str(sockets / "docker.pid"), "--config-file", str(DATA / "daemon.json")]
+    # Nothing of the machine's network is touched: the containers have none.
+    command += ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"]
+    (DATA / "daemon.json").write_text("{}\n", encoding="utf-8")
+    job.say("starting a container engine")
+    log = job.log.with_name("dockerd.log")
+    with log.open("wb") as output:
+        daemon = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=job.environment,
+            start_new_session=True,
+        )
+    try:
+        _await_engine(job, daemon, address, log)
+        yield address
+    finally:
+        _remove_containers(job, address)
+        daemon.terminate()
+        try:
+            daemon.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.wait()
+        _remove_data()
+        for path in TRACES:
+            if path not in before:
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+        job.say("the container engine is gone")
+
+
+def _await_engine(job: Job, daemon: subprocess.Popen[bytes], address: Dict[str, str], log: Path) -> None:
+    deadline = time.monotonic() + STARTUP_SECONDS
+    environment = {**job.environment, **address}
+    while daemon.poll() is None and time.monotonic() < deadline:
+        asked = subprocess.run(["docker", "version"], env=environment, capture_output=True, check=False)
+        if asked.returncode == 0:
+            return
+        time.sleep(0.3)
+    end = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
+    raise StageFailed(f"Cannot start a container engine:\n{end}")
+
+
+def _remove_containers(job: Job, address: Dict[str, str]) -> None:
+    """Remove the containers that carry our label, whoever left them."""
+    with contextlib.suppress(StageFailed):
+        listed = job.run(["docker", "ps", "-aq", "--filter", f"label={REPOSITORY}"], environment=address, cleanup=True)
+        if listed:
+            job.run(["docker", "rm", "--force", "--volumes", *listed], environment=address, cleanup=True)
+
+
+def stop_stale() -> None:
+    """Stop an engine that a killed run left, and delete what it held."""
+    pid_file = DATA / "run" / "docker.pid"
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(pid_file.read_text(encoding="utf-8"))
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        # The number may belong to another process by now.
+        if os.fsencode(str(pid_file)) in words:
+            os.kill(pid, signal.SIGTERM)
+            for _ in range(150):
+                os.kill(pid, 0)
+                time.sleep(0.2)
+    _remove_data()
+
+
+def _remove_data() -> None:
+    mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
+    for path in sorted((path for path in mounted if path.startswith(f"{DATA}/")), reverse=True):
+        subprocess.run(["umount", "--lazy", path], check=False)
+    shutil.rmtree(DATA, ignore_errors=True)
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+
+
+def images(job: Job, address: Dict[str, str], suites: Sequence[str] = SUITES) -> Dict[str, str]:
+    """Load the image of each suite, built when the cache has none. Returns the names by suite."""
+    names = {}
+    for suite in suites:
+        digest = hashlib.sha256("\0".join([suite, MIRROR, *PACKAGES, *LEFT_OUT, CUSTOMIZE]).encode()).hexdigest()[:12]
+        archive = IMAGES / f"{suite}-{digest}.tar"
+        with job.locked(CACHE / "locks" / f"image-{suite}", what=f"The image {suite}"):
+            if not archive.exists():
+                _build(job, suite, archive)
+        names[suite] = f"{REPOSITORY}:{suite}"
+        job.run(["docker", "import", str(archive), names[suite]], environment=address)
+    return names
+
+
+def _build(job: Job, suite: str, archive: Path) -> None:
+    needed = ["mmdebstrap", DEBIAN_KEYRING]
+    require_programs(job, needed if os.geteuid() == 0 else [*needed, "newuidmap"])
+    job.say(f"building the image {archive.name}")
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    for old in IMAGES.glob(f"{suite}-*"):
+        old.unlink()
+    part = archive.with_suffix(".part.tar")
+    command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", "--dpkgopt=force-unsafe-io"]
+    command += [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]
+    command += [f'--customize-hook=sh -euc {shlex.quote(CUSTOMIZE)} hook "$1"', suite, str(part), MIRROR]
+    job.run(command)
+    part.rename(archive)
+
+
+def image_variables(names: Dict[str, str]) -> Dict[str, str]:
+    """The images as environment variables for molecule.yml."""
+    return {f"GPUFLEET_IMAGE_{suite.upper()}": name for suite, name in names.items()}

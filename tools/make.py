@@ -1,0 +1,376 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What ``make`` runs: every check of the collection, the demonstration, the benchmark and the build.
+
+python3 tools/make.py test
+python3 tools/make.py unit --python 3.9 -- -k hugepages
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Callable, Dict, List, Sequence, Tuple
+
+import engine
+import needs
+from needs import CACHE, COLLECTIONS, HOME, ROOT
+from runner import Job, Stage, StageFailed, run_stages
+
+LOGS = CACHE / "logs"
+BUILD = ROOT / "build"
+NODE_PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13")
+# Which Pythons the controller of the oldest and of the newest ansible-core may run on, the preferred one first.
+CONTROLLERS = {"floor": ("3.11", "3.12", "3.13"), "newest": ("3.13", "3.12", "3.14")}
+# Pythons that ansible-core's own package refuses, although its module_utils run there.
+BELOW_CONTROLLER = ("3.9", "3.10")
+COLLECTION = "gpufleet.node"
+SIZE_LIMIT = 2_000_000
+VM_SCENARIO = "vm"
+PYTEST_END = r"^(=* ?)?\d+ (passed|failed|error|skipped)|^(FAILED|ERROR) "
+ANSIBLE_PROGRESS = r"^(PLAY \[|fatal:|failed:|.* (passed|failed)( in |,))|Action: '|[➜>] \w+|CRITICAL|Executed:"
+
+
+# --- environments -----------------------------------------------------------------------------------------------------
+
+
+def controller(job: Job, which: str) -> Path:
+    """The environment with the ``floor`` or the ``newest`` ansible-core and what runs on it."""
+    names = [f"core-{which}", "molecule", *(["lint"] if which == "newest" else [])]
+    interpreter = needs.python(job, *CONTROLLERS[which])
+    return needs.venv(job, which, interpreter=interpreter, requirements=needs.requirements(*names))
+
+
+def with_programs(job: Job, folder: Path) -> Dict[str, str]:
+    """The programs of an environment first on PATH: Ansible's tools call each other by name."""
+    return {"PATH": f"{folder / 'bin'}:{job.environment['PATH']}"}
+
+
+# --- lint -------------------------------------------------------------------------------------------------------------
+
+
+def lint(job: Job) -> None:
+    folder = controller(job, "newest")
+    programs = with_programs(job, folder)
+    failed = []
+
+    def check(title: str, command: Sequence[str], **variables: str) -> None:
+        job.say(title)
+        try:
+            job.run(command, environment={**programs, **variables})
+        except StageFailed as failure:
+            job.say(f"{title}: {failure}")
+            failed.append(title)
+
+    check("ruff", ["ruff", "check", "--quiet", "."])
+    check("ruff format", ["ruff", "format", "--check", "--quiet", "."])
+    check("yamllint", ["yamllint", "--strict", "."])
+    check("mypy plugins", ["mypy", "-p", "ansible_collections.gpufleet.node.plugins"], MYPYPATH=str(COLLECTIONS))
+    for name in ("tools", "tests/vm", "node"):
+        modules = [str(path) for path in sorted((ROOT / name).rglob("*.py"))]
+        if modules:
+            check(f"mypy {name}", ["mypy", *modules], MYPYPATH=f"{ROOT / name}:{COLLECTIONS}")
+    check("changelog fragments", ["antsibull-changelog", "lint"])
+    check("ansible-lint", ["ansible-lint", "--offline", "--profile", "production", "--strict", "-q"])
+    check("generated documentation", ["python", "tools/docs.py", "--check"])
+    if failed:
+        raise StageFailed(f"not clean: {', '.join(failed)}")
+
+
+def docs(job: Job) -> None:
+    """Write the generated part of the documentation."""
+    job.run(["python", "tools/docs.py"], environment=with_programs(job, controller(job, "newest")))
+
+
+# --- unit -------------------------------------------------------------------------------------------------------------
+
+
+def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[str] = ()) -> None:
+    """The unit tests on every Python that a node may have."""
+    failed = []
+    for version in pythons:
+        interpreter = needs.python(job, version)
+        below = version in BELOW_CONTROLLER
+        core = needs.requirements("core-newest" if version in CONTROLLERS["newest"] else "core-floor")
+        folder = needs.venv(
+            job,
+            f"unit-{version}",
+            interpreter=interpreter,
+            requirements=[*needs.requirements("unit"), *([] if below else core)],
+            without_dependencies=core if below else (),
+        )
+        if below:
+            _keep_module_utils(folder / "lib" / f"python{version}" / "site-packages" / "ansible")
+        job.say(f"Python {version}")
+        command = [str(folder / "bin" / "python"), "-m", "pytest", "-o", f"cache_dir={CACHE / 'pytest' / version}"]
+        command += ["--basetemp", str(CACHE / "tmp" / f"unit-{version}"), *arguments]
+        try:
+            lines = job.run(command, show=PYTEST_END)
+            job.note(f"Python {version}: {lines[-1] if lines else 'no output'}")
+        except StageFailed as failure:
+            job.say(f"Python {version}: {failure}")
+            failed.append(version)
+        shutil.rmtree(CACHE / "tmp" / f"unit-{version}", ignore_errors=True)
+    if failed:
+        raise StageFailed(f"unit tests failed on Python {', '.join(failed)}")
+
+
+def _keep_module_utils(package: Path) -> None:
+    """Leave of ansible-core what a node gets of it: the controller's part does not even compile there."""
+    for path in package.iterdir():
+        if path.is_dir() and path.name != "module_utils":
+            shutil.rmtree(path)
+
+
+# --- sanity -----------------------------------------------------------------------------------------------------------
+
+
+def sanity(which: str) -> Callable[[Job], None]:
+    """``ansible-test sanity`` with all its tests, on the Pythons of nodes that this ansible-core knows."""
+
+    def work(job: Job) -> None:
+        folder = controller(job, which)
+        needs.require_programs(job, ["git", "shellcheck"])
+        for cached in ("get_pip_24_2.py", "get_pip_25_2.py"):
+            place = HOME / ".ansible" / "test" / "cache" / cached
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / "tools" / "get_pip.py", place)
+        target = CACHE / "sanity" / which / "ansible_collections" / "gpufleet" / "node"
+        needs.copy_sources(target)
+        # Without a repository of its own the copy would be one of the ignored files of the checkout.
+        job.run(["git", "init", "--quiet", str(target)])
+        interpreters = [str(needs.python(job, version).parent) for version in NODE_PYTHONS]
+        path = ":".join([str(folder / "bin"), *interpreters, job.environment["PATH"]])
+        ansible_test = str(folder / "bin" / "ansible-test")
+        try:
+            job.run(
+                [ansible_test, "sanity", "--requirements", "--color", "no"],
+                cwd=target,
+                # It keeps its own bytecode, and refuses a prefix.
+                environment={"PATH": path, "PYTHONPYCACHEPREFIX": ""},
+                show=r"^(ERROR|FATAL):",
+            )
+        finally:
+            shutil.rmtree(CACHE / "sanity" / which, ignore_errors=True)
+
+    return work
+
+
+# --- molecule ---------------------------------------------------------------------------------------------------------
+
+
+def container_scenarios() -> List[str]:
+    found = sorted(path.parent.name for path in (ROOT / "molecule").glob("*/molecule.yml"))
+    return [name for name in found if name != VM_SCENARIO]
+
+
+def molecule(job: Job, scenarios: Sequence[str] = ()) -> None:
+    """The scenarios in containers."""
+    folder = controller(job, "floor")
+    with engine.engine(job) as address:
+        names = engine.images(job, address)
+        variables = {**address, **engine.image_variables(names)}
+        for scenario in scenarios or container_scenarios():
+            run_scenario(job, scenario, folder, variables)
+
+
+def vm_test(job: Job) -> None:
+    """The scenario on a real kernel, with a reboot."""
+    needs.require_programs(job, ["qemu-system-x86_64", "mmdebstrap", "mkfs.ext4", "debugfs", "ssh", "ssh-keygen"])
+    needs.require_programs(job, [needs.DEBIAN_KEYRING, *(["newuidmap"] if os.geteuid() != 0 else [])])
+    run_scenario(job, VM_SCENARIO, controller(job, "newest"), {})
+
+
+def run_scenario(job: Job, scenario: str, folder: Path, variables: Dict[str, str]) -> None:
+    """Run the sequence of a scenario; what it created is destroyed whatever happens."""
+    needs.require_programs(job, ["ssh", "ssh-keygen"])
+    state = CACHE / "molecule" / scenario
+    shutil.rmtree(state, ignore_errors=True)
+    state.mkdir(parents=True)
+    variables = {
+        **with_programs(job, folder),
+        "MOLECULE_EPHEMERAL_DIRECTORY": str(state),
+        "GPUFLEET_ROOT": str(ROOT),
+        "GPUFLEET_OWNER_PID": str(os.getpid()),
+        "GPUFLEET_RUNS": str(state / "runs.jsonl"),
+        "PYTEST_ADDOPTS": f"-o cache_dir={CACHE / 'pytest' / scenario}",
+        **variables,
+    }
+    command = [str(folder / "bin" / "molecule")]
+    try:
+        test = [*command, "test", "-s", scenario, "--destroy", "never"]
+        lines = job.run(test, environment=variables, show=ANSIBLE_PROGRESS)
+        for line in lines:
+            if " passed" in line and " in " in line:
+                job.note(f"{scenario}: {line.strip('= ')}")
+    finally:
+        job.run([*command, "destroy", "-s", scenario], environment=variables, accept=range(256), cleanup=True)
+
+
+# --- build ------------------------------------------------------------------------------------------------------------
+
+
+def build(job: Job) -> None:
+    """Build the tarball, prove that it depends on nothing but the sources, install it and use it by name."""
+    folder = controller(job, "newest")
+    programs = with_programs(job, folder)
+    export, again = CACHE / "export" / "sources", CACHE / "export" / "build"
+    needs.copy_sources(export)
+    shutil.rmtree(BUILD, ignore_errors=True)
+    tarballs = []
+    for source, target in ((ROOT, BUILD), (export, again)):
+        command = ["ansible-galaxy", "collection", "build", "--force", "--output-path", str(target), str(source)]
+        job.run(command, environment=programs)
+        tarballs.append(next(iter(target.glob("*.tar.gz"))))
+    used, clean = (_content(path) for path in tarballs)
+    if used != clean:
+        different = sorted(name for name in {*used, *clean} if used.get(name) != clean.get(name))
+        raise StageFailed(f"The tarballs of the used checkout and of a clean export differ in {', '.join(different)}")
+    size = tarballs[0].stat().st_size
+    if size > SIZE_LIMIT:
+        raise StageFailed(f"{tarballs[0].name} has {size} bytes, more than {SIZE_LIMIT}")
+    job.note(f"{os.path.relpath(tarballs[0], ROOT)}: {len(used)} files, {size} bytes")
+    for which in ("newest", "floor"):
+        _use_installed(job, tarballs[0], controller(job, which))
+    shutil.rmtree(CACHE / "export")
+
+
+def _content(tarball: Path) -> Dict[str, Tuple[int, bytes]]:
+    """Mode and bytes of every file in a tarball."""
+    found = {}
+    with tarfile.open(tarball) as archive:
+        for member in archive.getmembers():
+            handle = archive.extractfile(member)
+            found[member.name] = (member.mode, handle.read() if handle else b"")
+    return found
+
+
+def _use_installed(job: Job, tarball: Path, folder: Path) -> None:
+    """Install the tarball alone, and let Ansible find the playbooks and modules in it by name."""
+    place = CACHE / "export" / "installed"
+    shutil.rmtree(place, ignore_errors=True)
+    environment = {**with_programs(job, folder), "ANSIBLE_COLLECTIONS_PATH": str(place)}
+    command = ["ansible-galaxy", "collection", "install", "--offline", "--no-deps", "-p", str(place), str(tarball)]
+    job.run(command, environment=environment)
+    elsewhere = CACHE / "export"
+    installed = place / "ansible_collections" / "gpufleet" / "node"
+    for playbook in sorted((installed / "playbooks").glob("*.yml")):
+        command = ["ansible-playbook", "--syntax-check", "-i", str(installed / "inventories" / "demo" / "hosts.yml")]
+        job.run([*command, f"{COLLECTION}.{playbook.stem}"], environment=environment, cwd=elsewhere)
+    for module in sorted((installed / "plugins" / "modules").glob("*.py")):
+        job.run(["ansible-doc", "-t", "module", f"{COLLECTION}.{module.stem}"], environment=environment, cwd=elsewhere)
+
+
+# --- demonstration and benchmark --------------------------------------------------------------------------------------
+
+
+def demo(job: Job) -> None:
+    """The main job on virtual machines."""
+    _run_on_machines(job, ROOT / "tests" / "vm" / "demo.py")
+
+
+def bench(job: Job) -> None:
+    """The measurements behind docs/performance.md."""
+    _run_on_machines(job, ROOT / "tests" / "bench" / "bench.py")
+
+
+def _run_on_machines(job: Job, program: Path) -> None:
+    if not program.exists():
+        raise StageFailed(f"Cannot find {os.path.relpath(program, ROOT)}")
+    needs.require_programs(job, ["qemu-system-x86_64", "mmdebstrap", "mkfs.ext4", "debugfs", "ssh", "ssh-keygen"])
+    needs.require_programs(job, [needs.DEBIAN_KEYRING, *(["newuidmap"] if os.geteuid() != 0 else [])])
+    folder = controller(job, "newest")
+    job.run([str(folder / "bin" / "python"), str(program)], environment=with_programs(job, folder), show=r".")
+
+
+def clean() -> None:
+    """Stop what still runs, and delete every cache and every build."""
+    bed = ROOT / "tests" / "vm" / "bed.py"
+    for state in (CACHE / "vm" / "run").glob("*/bed.json"):
+        subprocess.run([sys.executable, str(bed), "down", "--name", state.parent.name], check=False)
+    engine.stop_stale()
+    for path in (CACHE, BUILD):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+# --- command line -----------------------------------------------------------------------------------------------------
+
+
+def schedule(target: str, options: argparse.Namespace) -> List[List[Stage]]:
+    """The stages of a target, in lanes that run side by side."""
+
+    def unit_with_options(job: Job) -> None:
+        unit(job, options.python or NODE_PYTHONS, options.arguments)
+
+    def molecule_with_options(job: Job) -> None:
+        molecule(job, options.scenario or ())
+
+    stages = {
+        stage.name: stage
+        for stage in (
+            Stage("lint", lint),
+            Stage("unit", unit_with_options),
+            Stage("sanity-floor", sanity("floor")),
+            Stage("sanity-newest", sanity("newest")),
+            Stage("molecule", molecule_with_options),
+            Stage("vm-test", vm_test),
+            Stage("docs", docs),
+            Stage("build", build),
+            Stage("demo", demo),
+            Stage("bench", bench),
+        )
+    }
+    lanes = LANES.get(target, [[target]])
+    return [[stages[name] for name in lane] for lane in lanes]
+
+
+# Two cores: the emulated machine keeps one of them and waits for much, the rest shares the other.
+LANES = {
+    "test": [["vm-test", "sanity-floor", "sanity-newest"], ["unit", "lint", "molecule", "build"]],
+    "sanity": [["sanity-floor"], ["sanity-newest"]],
+}
+
+TARGETS = {
+    "test": "every check there is",
+    "demo": "the main job on two virtual GPU nodes: converge, look, reboot, meddle, heal",
+    "bench": "the measurements behind docs/performance.md",
+    "lint": "ruff, mypy, yamllint, ansible-lint, changelog fragments, generated documentation",
+    "unit": "unit tests on Python 3.9 to 3.13",
+    "sanity": "ansible-test sanity on the oldest and the newest ansible-core",
+    "molecule": "scenarios in containers (SCENARIO=default for one)",
+    "vm-test": "the scenario on a real kernel with NUMA and NVMe, with a reboot",
+    "docs": "write the generated documentation",
+    "build": "the collection's tarball in build/",
+    "clean": "delete .cache/ and build/",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="make", description="\n".join(f"  {name:<9} {text}" for name, text in TARGETS.items())
+    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("target", choices=[*TARGETS, "help"])
+    parser.add_argument("--python", action="append", choices=NODE_PYTHONS, help="unit tests on this Python only")
+    parser.add_argument("--scenario", action="append", help="this scenario only")
+    parser.add_argument("arguments", nargs="*", help="for pytest, after --")
+    options = parser.parse_args()
+    if options.target == "help":
+        parser.print_help()
+        return 0
+    if options.target == "clean":
+        clean()
+        return 0
+    needs.prepare_places()
+    return run_stages(schedule(options.target, options), environment=needs.environment(), root=ROOT, logs=LOGS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,288 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the stages need from the machine: places, Debian packages, Python interpreters and virtual environments."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+from runner import Job, StageFailed
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = ROOT / ".cache"
+HOME = CACHE / "home"
+COLLECTIONS = CACHE / "collections"
+REQUIREMENTS = ROOT / "tests"
+
+# Where the interpreters of the user are; HOME is another one for everything that the stages start.
+USER_HOME = Path.home()
+DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+# Which Debian package brings a program (or a file, when the name is a path).
+PACKAGES: Dict[str, str] = {
+    "dockerd": "docker.io",
+    "docker": "docker-cli",
+    "iptables": "iptables",
+    "mmdebstrap": "mmdebstrap",
+    "newuidmap": "uidmap",
+    DEBIAN_KEYRING: "debian-archive-keyring",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "qemu-system-x86_64": "qemu-system-x86",
+    "mkfs.ext4": "e2fsprogs",
+    "debugfs": "e2fsprogs",
+    "git": "git",
+    "shellcheck": "shellcheck",
+}
+
+
+def environment() -> Dict[str, str]:
+    """The environment of every command: the caller's without what would change a result, all caches in the checkout."""
+    dropped = ("ANSIBLE_", "MOLECULE_", "GPUFLEET_", "MYPY", "PYTEST_", "DOCKER_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "CDPATH"):
+        kept.pop(name, None)
+    user_pip = USER_HOME / ".config" / "pip" / "pip.conf"
+    if user_pip.exists():
+        kept.setdefault("PIP_CONFIG_FILE", str(user_pip))
+    path = kept.get("PATH", os.defpath).split(":")
+    kept.update(
+        PATH=":".join([*path, *(folder for folder in SYSTEM_PATH if folder not in path)]),
+        HOME=str(HOME),
+        XDG_CACHE_HOME=str(CACHE / "xdg"),
+        XDG_CONFIG_HOME=str(HOME / ".config"),
+        PIP_CACHE_DIR=str(CACHE / "pip"),
+        PIP_DISABLE_PIP_VERSION_CHECK="1",
+        PIP_ROOT_USER_ACTION="ignore",
+        UV_CACHE_DIR=str(CACHE / "uv"),
+        UV_PYTHON_INSTALL_DIR=str(CACHE / "pythons"),
+        PYTHONPYCACHEPREFIX=str(CACHE / "pycache"),
+        PYTHONUNBUFFERED="1",
+        MYPY_CACHE_DIR=str(CACHE / "mypy"),
+        RUFF_CACHE_DIR=str(CACHE / "ruff"),
+        HYPOTHESIS_STORAGE_DIRECTORY=str(CACHE / "hypothesis"),
+        ANSIBLE_HOME=str(HOME / ".ansible"),
+        ANSIBLE_COLLECTIONS_PATH=str(COLLECTIONS),
+        ANSIBLE_DEPRECATION_WARNINGS="true",
+        LC_ALL="C.UTF-8",
+        NO_COLOR="1",
+        DEBIAN_FRONTEND="noninteractive",
+    )
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    return kept
+
+
+def prepare_places() -> None:
+    """Make the folders, and the checkout importable as ``ansible_collections.gpufleet.node``."""
+    HOME.mkdir(parents=True, exist_ok=True)
+    link = COLLECTIONS / "ansible_collections" / "gpufleet" / "node"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not link.is_symlink() or Path(os.readlink(link)) != ROOT:
+        if link.is_symlink():
+            link.unlink()
+        link.symlink_to(ROOT)
+
+
+def source_files() -> List[Path]:
+    """The files of the checkout, relative to it: what git tracks and what it would, or all but caches without git."""
+    git = shutil.which("git")
+    if git and (ROOT / ".git").exists():
+        command = [git, "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+        names = [Path(name) for name in listed if name]
+    else:
+        names = [path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file() or path.is_symlink()]
+        hidden = {".cache", ".git", "build", "__pycache__"}
+        names = [name for name in names if not hidden.intersection(name.parts)]
+    return sorted(name for name in names if (ROOT / name).is_file())
+
+
+def copy_sources(target: Path, names: Optional[Iterable[Path]] = None) -> None:
+    """A clean copy of the checkout in an empty folder. Files keep their times where nothing changed, for caches."""
+    shutil.rmtree(target, ignore_errors=True)
+    for name in source_files() if names is None else names:
+        place = target / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, place, follow_symlinks=False)
+
+
+# --- Debian packages --------------------------------------------------------------------------------------------------
+
+
+def require_programs(job: Job, names: Sequence[str]) -> None:
+    """Install what is missing where that is possible. Raises ``StageFailed`` with the exact command where it is not."""
+    missing = [name for name in names if not _there(job, name)]
+    if missing:
+        install_packages(job, sorted({_package(name) for name in missing}), why=", ".join(missing))
+
+
+def install_packages(job: Job, packages: Sequence[str], *, why: str) -> None:
+    line = f"apt-get install --no-install-recommends --yes {' '.join(packages)}"
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise StageFailed(f"Cannot go on without {why}. On Debian or Ubuntu, as root:\n    apt-get update && {line}")
+    job.say(f"installing {' '.join(packages)} ({why} missing)")
+    with job.locked(CACHE / "locks" / "apt", what="apt-get"):
+        job.run(["apt-get", "-o", "DPkg::Lock::Timeout=300", "update"])
+        job.run(["apt-get", "-o", "DPkg::Lock::Timeout=300", *line.split()[1:]])
+
+
+def _there(job: Job, name: str) -> bool:
+    return Path(name).exists() if name.startswith("/") else shutil.which(name, path=job.environment["PATH"]) is not None
+
+
+def _package(name: str) -> str:
+    # Before Debian 13 the client is part of docker.io.
+    if name == "docker" and shutil.which("apt-cache"):
+        known = subprocess.run(["apt-cache", "show", "docker-cli"], capture_output=True, check=False)
+        if known.returncode != 0:
+            return "docker.io"
+    return PACKAGES[name]
+
+
+# --- Python -----------------------------------------------------------------------------------------------------------
+
+# The base executable: an interpreter of a virtual environment would vanish with it.
+PROBE = "import ensurepip, sys, venv; print('%d.%d %s' % (*sys.version_info[:2], sys._base_executable))"
+
+
+@functools.cache
+def known_python(version: str) -> Optional[Path]:
+    """An interpreter of this version that can make virtual environments: on PATH, of pyenv, or one that uv brought."""
+    for candidate in _candidates(version):
+        found = _probe(candidate)
+        if found and found[0] == version:
+            return found[1]
+    return None
+
+
+def _candidates(version: str) -> Iterator[Path]:
+    for folder in [*os.environ.get("PATH", os.defpath).split(":"), *SYSTEM_PATH]:
+        yield Path(folder) / f"python{version}"
+    pyenv = Path(os.environ.get("PYENV_ROOT", str(USER_HOME / ".pyenv")))
+    yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}"), reverse=True)
+    yield from sorted((CACHE / "pythons").glob(f"cpython-{version}.*/bin/python{version}"), reverse=True)
+
+
+def _probe(candidate: Path) -> Optional[Tuple[str, Path]]:
+    if not candidate.exists():
+        return None
+    # A shim of pyenv exists for versions that are not selected, and fails.
+    done = subprocess.run([str(candidate), "-I", "-c", PROBE], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return None
+    version, path = done.stdout.strip().split(" ", 1)
+    return version, Path(path)
+
+
+def python(job: Job, *versions: str) -> Path:
+    """The first of these versions that is there; else the first one, brought by Debian or by uv.
+
+    Raises ``StageFailed`` that names what is missing.
+    """
+    for version in versions:
+        found = known_python(version)
+        if found:
+            return found
+    version = versions[0]
+    if any(path.exists() for path in _candidates(version)) and Path(f"/usr/bin/python{version}").exists():
+        # Debian's interpreter without its module for virtual environments.
+        install_packages(job, [f"python{version}-venv"], why=f"ensurepip of Python {version}")
+    else:
+        _bring_python(job, version)
+    known_python.cache_clear()
+    found = known_python(version)
+    if found is None:
+        raise StageFailed(_missing_python(version))
+    return found
+
+
+def _bring_python(job: Job, version: str) -> None:
+    with job.locked(CACHE / "locks" / "pythons", what="The folder of Python interpreters"):
+        job.say(f"Python {version} is not here, asking uv for it")
+        uv = venv(job, "uv", interpreter=any_python(job), requirements=["uv>=0.8,<1"]) / "bin" / "uv"
+        try:
+            job.run([str(uv), "python", "install", "--no-bin", version])
+        except StageFailed as failure:
+            raise StageFailed(f"{_missing_python(version)}\n({failure})") from failure
+
+
+def _missing_python(version: str) -> str:
+    return (
+        f"Cannot find Python {version}: no python{version} on PATH, none in ~/.pyenv/versions, nor from uv. "
+        f"Do one of: apt-get install python{version} python{version}-venv (where the distribution has it), "
+        f"pyenv install {version}, uv python install {version}"
+    )
+
+
+def any_python(job: Job) -> Path:
+    """The interpreter that runs this, or any other one, that can make virtual environments."""
+    found = _probe(Path(sys.executable))
+    if found:
+        return found[1]
+    for minor in range(13, 8, -1):
+        known = known_python(f"3.{minor}")
+        if known:
+            return known
+    install_packages(job, ["python3-venv"], why="ensurepip of python3")
+    return Path(sys.executable)
+
+
+# --- virtual environments ---------------------------------------------------------------------------------------------
+
+
+def requirements(*names: str) -> List[str]:
+    """The lines of tests/requirements-<name>.txt."""
+    lines = []
+    for name in names:
+        text = (REQUIREMENTS / f"requirements-{name}.txt").read_text(encoding="utf-8")
+        lines += [line for line in (raw.split("#")[0].strip() for raw in text.splitlines()) if line]
+    return lines
+
+
+def venv(
+    job: Job, name: str, *, interpreter: Path, requirements: Sequence[str], without_dependencies: Sequence[str] = ()
+) -> Path:
+    """A virtual environment with these packages, kept until one of them or the interpreter changes. Returns its folder.
+
+    ``without_dependencies`` are installed whatever Python they ask for, and alone.
+    """
+    definition = "\0".join([str(interpreter), *requirements, "", *without_dependencies])
+    folder = CACHE / "venvs" / f"{name}-{hashlib.sha256(definition.encode()).hexdigest()[:10]}"
+    ready = folder / ".ready"
+    with job.locked(CACHE / "locks" / f"venv-{name}", what=f"The environment {name}"):
+        if ready.exists():
+            return folder
+        job.say(f"making the environment {folder.name} with {interpreter}")
+        for old in (CACHE / "venvs").glob(f"{name}-??????????"):
+            shutil.rmtree(old)
+        # One pip for all: ensurepip in each would take longer than most installations.
+        job.run([str(interpreter), "-m", "venv", "--without-pip", str(folder)])
+        install = [*_pip(job, interpreter), "--python", str(folder / "bin" / "python"), "install"]
+        install += ["--no-compile", "--quiet"]
+        job.run([*install, *requirements])
+        if without_dependencies:
+            job.run([*install, "--no-deps", "--ignore-requires-python", *without_dependencies])
+        ready.touch()
+    return folder
+
+
+def _pip(job: Job, interpreter: Path) -> List[str]:
+    folder = CACHE / "venvs" / "pip"
+    with job.locked(CACHE / "locks" / "pip", what="pip"):
+        if not (folder / ".ready").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            job.run([str(interpreter), "-m", "venv", str(folder)])
+            # The last series that also runs on Python 3.9.
+            job.run([str(folder / "bin" / "pip"), "install", "--quiet", "pip>=25,<26"])
+            (folder / ".ready").touch()
+    return [str(folder / "bin" / "pip")]

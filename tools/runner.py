@@ -1,0 +1,270 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Stages: side by side in lanes, each with a log of its own, a few lines of progress, and its minutes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+
+TAIL_LINES = 60
+HEARTBEAT_SECONDS = 30.0
+STOP_SECONDS = 30.0
+
+
+class StageFailed(Exception):
+    """A stage ends here; the text is what the user reads above the end of the log."""
+
+
+@dataclass
+class Stage:
+    """A named piece of work. ``after`` are names of stages that must have passed before it starts."""
+
+    name: str
+    work: Callable[[Job], None]
+    after: Sequence[str] = ()
+
+
+@dataclass
+class Outcome:
+    """How a stage went. ``state`` is ``passed``, ``failed`` or ``skipped``; ``notes`` are for the summary."""
+
+    name: str
+    state: str
+    seconds: float = 0.0
+    notes: List[str] = field(default_factory=list)
+
+
+class Board:
+    """What all stages share: the terminal, the folder of logs, and the processes to stop when the user says so."""
+
+    def __init__(self, logs: Path) -> None:
+        self.logs = logs
+        self.started = time.monotonic()
+        self.stopping = threading.Event()
+        self._print = threading.Lock()
+        self._processes: Dict[int, subprocess.Popen[bytes]] = {}
+
+    def say(self, text: str) -> None:
+        elapsed = int(time.monotonic() - self.started)
+        with self._print:
+            print(f"[{elapsed // 60:02d}:{elapsed % 60:02d}] {text}", flush=True)
+
+    def print(self, text: str) -> None:
+        with self._print:
+            print(text, flush=True)
+
+    def add(self, process: subprocess.Popen[bytes]) -> None:
+        self._processes[process.pid] = process
+
+    def remove(self, process: subprocess.Popen[bytes]) -> None:
+        self._processes.pop(process.pid, None)
+
+    def stop(self) -> None:
+        """End every command that runs; stages see it as a failure and clean up."""
+        self.stopping.set()
+        for process in list(self._processes.values()):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+
+
+class Job:
+    """What a stage works with: commands whose output goes to its log, and lines for the user."""
+
+    def __init__(self, board: Board, name: str, environment: Mapping[str, str], root: Path) -> None:
+        self.name = name
+        self.root = root
+        self.environment = dict(environment)
+        self.notes: List[str] = []
+        self.log = board.logs / f"{name}.log"
+        self._board = board
+        self._last_line = ""
+
+    def say(self, text: str) -> None:
+        self._write(f"--- {text}\n")
+        self._board.say(f"{self.name}: {text}")
+
+    def note(self, text: str) -> None:
+        """A line for the summary."""
+        self.notes.append(text)
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Optional[Mapping[str, str]] = None,
+        cwd: Optional[Path] = None,
+        show: Optional[str] = None,
+        accept: Sequence[int] = (0,),
+        cleanup: bool = False,
+    ) -> List[str]:
+        """Run a command to its end and return its lines. Lines that match ``show`` are shown as they come.
+
+        ``cleanup`` runs it even when the user has stopped everything. Raises ``StageFailed`` on another exit status.
+        """
+        if self._board.stopping.is_set() and not cleanup:
+            raise StageFailed("stopped")
+        self._write(f"$ {' '.join(command)}\n")
+        pattern = re.compile(show) if show else None
+        lines: List[str] = []
+        try:
+            process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**self.environment, **(environment or {})},
+                cwd=cwd or self.root,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise StageFailed(f"Cannot run {command[0]}: {error.strerror}") from error
+        if not cleanup:
+            self._board.add(process)
+        assert process.stdout is not None
+        with self._heartbeat(), self.log.open("ab") as log:
+            for raw in process.stdout:
+                log.write(raw)
+                log.flush()
+                line = raw.decode("utf-8", "replace").rstrip()
+                lines.append(line)
+                if line.strip():
+                    self._last_line = line.strip()
+                if pattern and pattern.search(line):
+                    self._board.say(f"{self.name} | {line}")
+        status = process.wait()
+        self._board.remove(process)
+        self._write(f"= exit status {status}\n")
+        if status not in accept:
+            if self._board.stopping.is_set() and not cleanup:
+                raise StageFailed("stopped")
+            raise StageFailed(f"exit status {status} of: {' '.join(command)}")
+        return lines
+
+    @contextlib.contextmanager
+    def locked(self, path: Path, *, what: str) -> Iterator[None]:
+        """Hold an exclusive lock on a file, among all runs in this checkout."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.say(f"{what} is in use by another run, waiting")
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+
+    def tail(self) -> str:
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+        return "\n".join(f"    {line}" for line in lines)
+
+    def _write(self, text: str) -> None:
+        with self.log.open("a", encoding="utf-8") as log:
+            log.write(text)
+
+    @contextlib.contextmanager
+    def _heartbeat(self) -> Iterator[None]:
+        """Say from time to time that a long command is alive, and where it is."""
+        done = threading.Event()
+
+        def beat() -> None:
+            while not done.wait(HEARTBEAT_SECONDS):
+                self._board.say(f"{self.name} ... {self._last_line[:100]}")
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
+def run_stages(lanes: Sequence[Sequence[Stage]], *, environment: Mapping[str, str], root: Path, logs: Path) -> int:
+    """Run the lanes side by side, the stages of a lane one after the other. Returns the exit status for the process.
+
+    A failure does not stop what does not depend on it, so that one run tells all there is to tell.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    board = Board(logs)
+    outcomes: Dict[str, Outcome] = {}
+    finished = {stage.name: threading.Event() for lane in lanes for stage in lane}
+
+    def run_one(stage: Stage) -> Outcome:
+        for name in stage.after:
+            if name in finished:
+                finished[name].wait()
+                if outcomes[name].state != "passed":
+                    board.say(f"{stage.name}: skipped, because {name} did not pass")
+                    return Outcome(stage.name, "skipped")
+        if board.stopping.is_set():
+            return Outcome(stage.name, "skipped")
+        begin = time.monotonic()
+        job = Job(board, stage.name, environment, root)
+        board.say(f"{stage.name}: start (log: {os.path.relpath(job.log, root)})")
+        job.log.write_bytes(b"")
+        try:
+            with job.locked(logs / f"{stage.name}.lock", what=f"The stage {stage.name}"):
+                stage.work(job)
+        except StageFailed as failure:
+            state, reason = "failed", str(failure)
+        except Exception as error:  # a fault in the tools themselves must not leave a lane hanging
+            state, reason = "failed", f"{type(error).__name__}: {error}"
+        else:
+            state, reason = "passed", ""
+        seconds = time.monotonic() - begin
+        board.say(f"{stage.name}: {state} after {seconds / 60:.1f} min")
+        if state == "failed":
+            board.print(f"--- end of {job.log}\n{job.tail()}\n--- {stage.name}: {reason}")
+        return Outcome(stage.name, state, seconds, job.notes)
+
+    def run_lane(lane: Sequence[Stage]) -> None:
+        for stage in lane:
+            outcomes[stage.name] = run_one(stage)
+            finished[stage.name].set()
+
+    def on_signal(number: int, _frame: object) -> None:
+        board.say(f"stopped by {signal.Signals(number).name}, cleaning up")
+        board.stop()
+
+    previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    threads = [threading.Thread(target=run_lane, args=(lane,)) for lane in lanes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        # A bare join() would keep signals waiting until a stage ends.
+        while thread.is_alive():
+            thread.join(0.2)
+    for number, handler in previous.items():
+        signal.signal(number, handler)
+
+    board.print(summary([outcomes[stage.name] for lane in lanes for stage in lane], time.monotonic() - board.started))
+    passed = all(outcome.state == "passed" for outcome in outcomes.values())
+    return 0 if passed else 130 if board.stopping.is_set() else 1
+
+
+def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
+    """The table at the end."""
+    width = max(len("together"), *(len(outcome.name) for outcome in outcomes))
+    lines = ["", f"{'stage':<{width}}  result   minutes"]
+    for outcome in outcomes:
+        lines.append(f"{outcome.name:<{width}}  {outcome.state:<7}  {outcome.seconds / 60:7.1f}")
+        lines += [f"{'':<{width}}    {note}" for note in outcome.notes]
+    state = "passed" if all(outcome.state == "passed" for outcome in outcomes) else "failed"
+    lines.append(f"{'together':<{width}}  {state:<7}  {seconds / 60:7.1f}")
+    return "\n".join(lines)
+
+
+def complain(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
