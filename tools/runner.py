@@ -118,6 +118,7 @@ class Job:
             raise StageFailed("stopped")
         self._write(f"$ {' '.join(command)}\n")
         pattern = re.compile(show) if show else None
+        begin = time.monotonic()
         lines: List[str] = []
         try:
             process = subprocess.Popen(
@@ -146,7 +147,7 @@ class Job:
                     self._board.say(f"{self.name} | {line}")
         status = process.wait()
         self._board.remove(process)
-        self._write(f"= exit status {status}\n")
+        self._write(f"= exit status {status} after {time.monotonic() - begin:.1f} s\n")
         if status not in accept:
             if self._board.stopping.is_set() and not cleanup:
                 raise StageFailed("stopped")

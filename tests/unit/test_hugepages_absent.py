@@ -53,7 +53,7 @@ def run(host: FakeHost, **declared: Any) -> Any:
     return converge(CONCERN, params(**declared), host, check_mode=False)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     first=declarations,
     second=st.none() | declarations,

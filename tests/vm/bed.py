@@ -375,7 +375,7 @@ def parser() -> argparse.ArgumentParser:
         )
 
     def with_timeout(command: argparse.ArgumentParser) -> None:
-        command.add_argument("--timeout", type=float, default=240, help="seconds for the boot (default: %(default)s)")
+        command.add_argument("--timeout", type=float, default=600, help="seconds for the boot (default: %(default)s)")
 
     def with_nodes(command: argparse.ArgumentParser) -> None:
         which = command.add_mutually_exclusive_group(required=True)
@@ -435,6 +435,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         args.run(args)
     except BedError as error:
         print(error, file=sys.stderr)
+        return 1
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr or "").strip()
+        command = " ".join(str(word) for word in error.cmd)
+        print(f"Cannot {args.action}: `{command}` ended with exit status {error.returncode} {said}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -225,7 +225,9 @@ def power_on(machine: Machine) -> int:
     for disk in (machine.disk, machine.loader):
         if not disk.exists():
             raise BedError(f"Cannot start {machine.name}: {disk} is missing")
-    begin = machine.console.stat().st_size if machine.console.exists() else 0
+    # QEMU writes its PID before it opens the console: without a file, a reader could come too early.
+    machine.console.touch()
+    begin = machine.console.stat().st_size
     with machine.monitor_log.open("ab") as output:
         process = subprocess.Popen(
             command_line(machine),
@@ -234,7 +236,7 @@ def power_on(machine: Machine) -> int:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not machine.pid_file.exists() or machine.pid != process.pid:
         if process.poll() is not None or time.monotonic() > deadline:
             raise BedError(f"Cannot start {machine.name}: QEMU says\n{tail(machine.monitor_log)}")
@@ -260,7 +262,7 @@ def ssh_command(machine: Machine, words: Sequence[str]) -> List[str]:
     return [tool("ssh"), *ssh_options(machine), *identity, "root@127.0.0.1", *words]
 
 
-def ask(machine: Machine, words: Sequence[str], *, timeout: float = 30) -> Optional[str]:
+def ask(machine: Machine, words: Sequence[str], *, timeout: float = 60) -> Optional[str]:
     """What a command on the node prints, or None when the node cannot be reached or the command fails."""
     try:
         done = subprocess.run(

@@ -1,17 +1,22 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
 from typing import Any
-import runs
 
 
-def test_x(host: Any) -> None:
-    print(
-        host.check_output(
-            "find /etc /var/lib/gpufleet -name '*gpufleet*' -o -path '*gpufleet*' -type f | xargs tail -n +1"
-        )
-    )
-    print(
-        host.check_output(
-            "ls -la /run/gpufleet; systemctl --version; udevadm --help; ls /dev /sys/block /sys/class/nvme; cat /sys/kernel/mm/transparent_hugepage/*; mount | grep sys"
-        )
-    )
-    print(runs.read())
-    assert 0
+def test_no_file_of_ours_is_left(host: Any) -> None:
+    assert host.check_output("find /etc /var/lib /usr/lib/udev /usr/lib/tmpfiles.d -name '*gpufleet*'") == ""
+
+
+def test_every_configuration_file_is_as_it_was(host: Any) -> None:
+    compared = host.run("sha256sum --quiet --check /root/before.sums")
+    assert (compared.rc, compared.stdout) == (0, "")
+
+
+def test_no_configuration_file_was_added(host: Any) -> None:
+    known = host.check_output("cut -c67- /root/before.sums | sort")
+    found = "find /etc /usr/lib/udev /usr/lib/tmpfiles.d -type f | sort"
+    assert host.check_output(found) == known

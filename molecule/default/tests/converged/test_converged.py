@@ -1,17 +1,84 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import re
 from typing import Any
+
+import pytest
 import runs
 
+TMPFILES = "/etc/tmpfiles.d/00-gpufleet-hugepages.conf"
+RULES = "/etc/udev/rules.d/99-gpufleet-nvme_scheduler.rules"
+THP = "/sys/kernel/mm/transparent_hugepage"
 
-def test_x(host: Any) -> None:
-    print(
-        host.check_output(
-            "find /etc /var/lib/gpufleet -name '*gpufleet*' -o -path '*gpufleet*' -type f | xargs tail -n +1"
-        )
-    )
-    print(
-        host.check_output(
-            "ls -la /run/gpufleet; systemctl --version; udevadm --help; ls /dev /sys/block /sys/class/nvme; cat /sys/kernel/mm/transparent_hugepage/*; mount | grep sys"
-        )
-    )
-    print(runs.read())
-    assert 0
+
+def name_of(host: Any) -> str:
+    return str(host.backend.get_hostname())
+
+
+def systemd_version(host: Any) -> int:
+    return int(host.check_output("systemctl --version").split()[1])
+
+
+def test_what_check_mode_predicted_is_what_converge_did(host: Any) -> None:
+    predicted, done = runs.predicted_and_done("converge.yml", name_of(host))
+    assert len(done) == 2
+    assert all(done.values())
+    assert predicted == done
+
+
+def test_the_second_run_changed_nothing(host: Any) -> None:
+    assert not any(runs.repeated("converge.yml", name_of(host)).values())
+
+
+def test_nothing_in_effect_was_planned(host: Any) -> None:
+    _predicted, done = runs.predicted_and_done("converge.yml", name_of(host))
+    assert {change["scope"] for changes in done.values() for change in changes} == {"boot"}
+
+
+def test_systemd_tmpfiles_reads_every_line_of_ours(host: Any) -> None:
+    # A prefix that matches nothing: the file is parsed, and nothing is written.
+    parsed = host.run("systemd-tmpfiles --create --boot --prefix=/nowhere %s", TMPFILES)
+    assert (parsed.rc, parsed.stderr) == (0, "")
+
+
+def test_the_next_boot_writes_the_declared_values(host: Any) -> None:
+    effective = host.check_output("systemd-tmpfiles --cat-config")
+    written = dict(re.findall(r"^w! (/sys/\S+) - - - - (\S+)$", effective, re.MULTILINE))
+    pages = {path: int(value) for path, value in written.items() if path.endswith("-2048kB/nr_hugepages")}
+    assert sum(pages.values()) == 64
+    assert written[f"{THP}/enabled"] == "madvise"
+    assert written[f"{THP}/defrag"] == "defer+madvise"
+
+
+def test_systemd_tmpfiles_would_write_each_of_them_at_boot_only(host: Any) -> None:
+    if systemd_version(host) < 256:
+        pytest.skip("systemd-tmpfiles --dry-run came with systemd 256")
+    at_boot = host.run("systemd-tmpfiles --create --boot --dry-run %s", TMPFILES)
+    later = host.run("systemd-tmpfiles --create --dry-run %s", TMPFILES)
+    assert f'Would write to "{THP}/enabled"' in at_boot.stdout + at_boot.stderr
+    assert "Would write" not in later.stdout + later.stderr
+
+
+def test_udev_accepts_every_rule(host: Any) -> None:
+    if systemd_version(host) < 254:
+        pytest.skip("udevadm verify came with systemd 254")
+    verified = host.run("udevadm verify %s", RULES)
+    assert verified.rc == 0, verified.stdout + verified.stderr
+
+
+def test_udev_reads_the_rules_without_a_complaint(host: Any) -> None:
+    # Any device will do: all rules are read before they are matched.
+    device = host.check_output("ls -d /sys/class/net/lo /sys/class/mem/null | head -n 1")
+    tested = host.run("udevadm test --action=add %s", device)
+    lines = [line for line in (tested.stdout + tested.stderr).splitlines() if RULES in line]
+    assert [line for line in lines if "Reading rules file" in line] == lines
+    assert lines
+
+
+def test_the_declaration_stays_on_the_node(host: Any) -> None:
+    for concern in ("hugepages", "nvme_scheduler"):
+        assert host.check_output("cat /etc/gpufleet/declared.d/%s.json", concern)
