@@ -15,8 +15,8 @@ import subprocess
 from typing import Mapping, Optional, Sequence
 
 from ansible_collections.gpufleet.node.plugins.module_utils._host import journal
+from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._host.files import LocalFiles
-from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Completed
 
 CONTEXT = "security.selinux"
 SELINUX = "/sys/fs/selinux/enforce"

@@ -44,8 +44,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> List[str]:
     notes: Dict[int, str] = {}
     for row in rows:
         cells.append(
-            tuple(_text(row[key]) for key in ("node", "object", "setting", "wanted", "effective", "boot"))
-            + (_text(row["status"]),)
+            tuple(_text(row[key]) for key in ("node", "object", "setting", "wanted", "effective", "boot", "status"))
         )
         if row.get("note"):
             notes[len(cells) - 1] = row["note"]

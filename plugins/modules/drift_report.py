@@ -10,8 +10,8 @@ module: drift_report
 short_description: Show what a look at the fleet found, as a table
 version_added: 0.1.0
 description:
-  - Collects the registered results of M(gpufleet.node.node_state) of all hosts of the play and prints one table, with node,
-    object, setting, wanted, in effect, at boot and status.
+  - Collects the registered results of M(gpufleet.node.node_state) of all hosts of the play and prints one table, with
+    node, object, setting, wanted, in effect, at boot and status.
   - Runs once on the controller and contacts no host.
 author:
   - gpufleet contributors (@gpufleet)
@@ -21,7 +21,7 @@ options:
     type: str
     required: true
   fail_on_drift:
-    description: Fail when a setting is neither right nor only waiting for a reboot, or when a host could not be reached.
+    description: Fail when a setting is neither right nor only waiting for a reboot, or when a host gave no answer.
     type: bool
     default: false
   title:

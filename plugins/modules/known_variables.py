@@ -10,8 +10,8 @@ module: known_variables
 short_description: Refuse variables that no role of this collection knows
 version_added: 0.1.0
 description:
-  - A variable whose name begins with the name of a concern and that the concern's role does not know is a typo, and a typo
-    is a setting that silently does not happen. This refuses it, with the nearest name that exists.
+  - A variable whose name begins with the name of a concern and that the concern's role does not know is a typo, and a
+    typo is a setting that silently does not happen. This refuses it, with the nearest name that exists.
   - Runs once on the controller, for all hosts of the play, and contacts none of them.
 author:
   - gpufleet contributors (@gpufleet)

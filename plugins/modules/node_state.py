@@ -10,16 +10,17 @@ module: node_state
 short_description: Look at everything that is declared for a node, in one call
 version_added: 0.1.0
 description:
-  - Takes the declarations of all concerns, reads what the kernel, the driver and the daemons say, and answers what differs.
-  - It changes nothing. The playbooks P(gpufleet.node.site#playbook) and P(gpufleet.node.audit#playbook) are built on it.
+  - Takes the declarations of all concerns, reads what the kernel, the driver and the daemons say, and answers what
+    differs.
+  - It changes nothing. The playbooks C(gpufleet.node.site) and C(gpufleet.node.audit) are built on it.
   - A concern that cannot be looked at is C(unknown) and does not stop the others.
 author:
   - gpufleet contributors (@gpufleet)
 options:
   declared:
     description:
-      - What is declared, by concern. The keys are names of modules of this collection, such as V(hugepages), and the values
-        are the options of that module.
+      - What is declared, by concern. The keys are names of modules of this collection, such as V(hugepages), and the
+        values are the options of that module.
       - The answer follows the order of the registry, whatever the order here.
     type: dict
     required: true
@@ -33,10 +34,10 @@ options:
   expect:
     description:
       - V(nothing) reports and never fails because of what it found.
-      - V(valid) fails when a declaration is wrong for this node, with all the reasons, so that nothing is changed on a node
-        whose inventory is wrong.
-      - V(right) fails as well when a setting differs or cannot be looked at. What only waits for a reboot does not fail. In
-        check mode differences are expected and do not fail.
+      - V(valid) fails when a declaration is wrong for this node, with all the reasons, so that nothing is changed on a
+        node whose inventory is wrong.
+      - V(right) fails as well when a setting differs or cannot be looked at. What only waits for a reboot does not fail.
+        In check mode differences are expected and do not fail.
     type: str
     choices: [nothing, valid, right]
     default: nothing
@@ -80,13 +81,14 @@ RETURN = r"""
 concerns:
   description:
     - The result of each declared concern, in the order of the registry.
-    - The keys are those that the concern's own module returns. RV(concerns.effective) and RV(concerns.boot) are there only
-      with O(detail=full), RV(concerns.settings) lists only what is not right without it.
+    - The keys are those that the concern's own module returns. RV(concerns.effective) and RV(concerns.boot) are there
+      only with O(detail=full), RV(concerns.settings) lists only what is not right without it.
   returned: always
   type: dict
   contains:
     status:
-      description: V(right), V(differs), V(pending) (written, and waits for a reboot) or V(unknown) (could not be looked at).
+      description:
+        - V(right), V(differs), V(pending) (written, and waits for a reboot) or V(unknown) (could not be looked at).
       type: str
     settings:
       description: One entry a setting, with what is wanted, what is in effect and what the next boot will bring.

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence
 
-from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from support import FakeHost, KernelFiles, build
 
 NODES = "/sys/devices/system/node"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A machine for tests: a tree of files whose knobs follow the kernel's rules, scripted commands, and faults on demand."""
+"""A machine for tests: files whose knobs follow the kernel's rules, scripted commands, and faults on demand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedFiles
 
 Rule = Callable[["KernelFiles", "re.Match[str]", str], None]

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._host import bootloader
 from ansible_collections.gpufleet.node.plugins.module_utils._host.bootloader_apply import regenerate
 from ansible_collections.gpufleet.node.plugins.module_utils._host.bootloader_plan import RegenerateGrub
-from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedHost
 from hugepages_machine import grub_files, update_grub
 from support import FakeHost, build, snapshot

@@ -20,7 +20,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import pytest
 from ansible_collections.gpufleet.node.node import standard_host
 from ansible_collections.gpufleet.node.plugins.module_utils._host import journal
-from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host, walk_files
+from ansible_collections.gpufleet.node.plugins.module_utils._host.dropins import walk_files
+from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedFiles, RecordedHost
 
 

@@ -14,7 +14,7 @@ from typing import Any, Dict
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, InUse, NotPermitted
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import Outcome, converge, look
-from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._memory.look import CONCERN
 from hugepages_machine import (
     DROP_IN,

@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._block.look import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import converge
-from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from nvme_machine import RULES, Drive, knobs_written, machine, params, run, value
 from support import FakeHost, snapshot
 

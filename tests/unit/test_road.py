@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._core import before, declared, road, steps
+from ansible_collections.gpufleet.node.plugins.module_utils._core import apply, before, declared, road, steps
 from ansible_collections.gpufleet.node.plugins.module_utils._core.before import Before
 from ansible_collections.gpufleet.node.plugins.module_utils._core.change import (
     BOOT,
@@ -109,7 +109,8 @@ class Knobs:
                 plan.append(Step(SetKnob(path, str(wanted)), (Change(path, "value", now, wanted, EFFECTIVE),)))
         if desired.permanent and state.conf != desired.conf:
             action = RemoveFile(CONF) if desired.conf is None else ReplaceFile(CONF, desired.conf)
-            plan.append(Step(action, tuple(changes)))
+            # The next boot first: it cannot be refused by a kernel that has other plans.
+            plan.insert(0, Step(action, tuple(changes)))
         return Plan(settings=tuple(settings), steps=tuple(plan))
 
     def perform(self, step: Step, host: Host) -> None:
@@ -174,18 +175,18 @@ def test_a_second_run_changes_and_writes_nothing(host: FakeHost, tmp_path: Path)
 def test_the_diff_has_one_line_for_each_change_and_says_what_is_for_the_next_boot(host: FakeHost) -> None:
     assert run(host, check_mode=True).as_dict()["diff"] == {
         "before": (
-            "/sys/kernel/fan value: 1\n"
-            "/sys/kernel/lamp value: 2\n"
             "/sys/kernel/fan value (boot): -\n"
             "/sys/kernel/lamp value (boot): -\n"
             "/etc/gpufleet/declared.d/knobs.json declaration (boot): -\n"
+            "/sys/kernel/fan value: 1\n"
+            "/sys/kernel/lamp value: 2\n"
         ),
         "after": (
-            "/sys/kernel/fan value: 7\n"
-            "/sys/kernel/lamp value: 7\n"
             "/sys/kernel/fan value (boot): 7\n"
             "/sys/kernel/lamp value (boot): 7\n"
             "/etc/gpufleet/declared.d/knobs.json declaration (boot): as declared\n"
+            "/sys/kernel/fan value: 7\n"
+            "/sys/kernel/lamp value: 7\n"
         ),
     }
 
@@ -193,7 +194,7 @@ def test_the_diff_has_one_line_for_each_change_and_says_what_is_for_the_next_boo
 def test_each_change_is_one_line_in_the_journal(host: FakeHost) -> None:
     changes = run(host).changes
     assert len(host.journal_lines) == len(changes)
-    assert host.journal_lines[0] == "knobs: /sys/kernel/fan value: 1 -> 7 (effective)"
+    assert host.journal_lines[-1] == "knobs: /sys/kernel/lamp value: 2 -> 7 (effective)"
 
 
 def test_a_value_that_does_not_take_is_a_failure_that_names_both(host: FakeHost) -> None:
@@ -224,23 +225,28 @@ def test_a_step_that_fails_ends_the_run_and_what_was_done_is_reported(host: Fake
     outcome = run(host)
     result = outcome.as_dict()
     assert isinstance(outcome.error, Refused)
-    assert [(c["object"], c["after"]) for c in result["changes"]] == [(KNOBS[0], "7")]
+    assert [(c["object"], c["scope"]) for c in result["changes"]] == [
+        (KNOBS[0], "boot"),
+        (KNOBS[1], "boot"),
+        ("/etc/gpufleet/declared.d/knobs.json", "boot"),
+        (KNOBS[0], "effective"),
+    ]
     assert (result["changed"], result["failed"]) == (True, True)
     assert result["failure"] == {"code": "refused", "object": KNOBS[1], "found": "2", "wanted": "7", "hint": ""}
     assert result["msg"] == (
         "Cannot set value on /sys/kernel/lamp: the kernel refused the value at /sys/kernel/lamp: Invalid argument"
         " (found 2, wanted 7)."
     )
-    assert host.files.read_optional(CONF) is None
-    assert len(host.journal_lines) == 1
+    assert len(host.journal_lines) == 4
 
 
 def test_a_folder_that_refuses_writes_is_reported_with_what_was_done(host: FakeHost) -> None:
-    host.files.read_only.append("/etc")
+    path = "/etc/gpufleet/declared.d/knobs.json"
+    host.files.read_only.append("/etc/gpufleet")
     outcome = run(host)
     assert isinstance(outcome.error, NotPermitted)
-    assert str(outcome.error) == f"Cannot write on {CONF}: Read-only file system."
-    assert [change.object for change in outcome.changes] == list(KNOBS)
+    assert str(outcome.error) == f"Cannot write on {path}: Read-only file system."
+    assert [(change.object, change.scope) for change in outcome.changes] == [(knob, BOOT) for knob in KNOBS]
 
 
 def test_a_look_that_fails_after_the_changes_still_reports_them(host: FakeHost) -> None:
@@ -288,9 +294,9 @@ def test_without_root_a_machine_that_is_right_is_right(host: FakeHost, tmp_path:
 def test_another_run_that_holds_the_lock_is_waited_for_and_then_named(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(road, "LOCK_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(apply, "LOCK_TIMEOUT_SECONDS", 0.2)
     with (
-        host.files.lock(road.LOCK, 0.0),
+        host.files.lock(apply.LOCK, 0.0),
         pytest.raises(NotPermitted, match=r"held by another run.* Wait until the other run has ended"),
     ):
         run(host)

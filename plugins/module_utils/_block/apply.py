@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import List, Tuple
+from typing import TYPE_CHECKING, List, Tuple
 
 from .._core import steps
 from .._core.change import Step
 from .._core.errors import Refused, Scalar
-from .._host.protocols import Host
 from .plan import CheckRules, SetQueue
 from .spec import KNOBS, NR_REQUESTS, SCHEDULER, WBT
+
+if TYPE_CHECKING:
+    from .._host.protocols import Host
 
 CANDIDATE = "/run/gpufleet/nvme_scheduler.rules"
 

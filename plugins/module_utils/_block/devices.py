@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.errors import Scalar
 from .._core.match import Candidate, names_explicitly
-from .._host.protocols import Files
 from .spec import KNOBS, NR_REQUESTS, SCHEDULER, QueueEntry
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
 
 FOLDER = "/sys/block"
 CONTROLLER = ("serial", "model", "address")

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from .._core import before, match
 from .._core.before import Before
 from .._core.change import RIGHT, Conflict, Plan, Setting, Step, Unmanaged
 from .._core.errors import DeclarationError, Scalar
-from .._host.protocols import Files, Host
 from . import devices, rules
 from .devices import Disk, Queue, Subject
 from .rules import OUR_RULES
 from .spec import KNOBS, NAME, NR_REQUESTS, OPTIONS, SCHEDULER, WBT, QueueEntry, parse
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files, Host
 
 OUR_MODULES = "/etc/modules-load.d/gpufleet-nvme_scheduler.conf"
 DECLARED = "as declared"

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import re
-from typing import FrozenSet, List, Tuple
+from typing import TYPE_CHECKING, FrozenSet, List, Tuple
 
 from .._core.change import Conflict
-from .._host.protocols import Files
 from .spec import KNOBS, SCHEDULER
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
 
 
 def owners(files: Files, *, cmdline: str, profiles: str, settings: FrozenSet[str]) -> Tuple[Conflict, ...]:

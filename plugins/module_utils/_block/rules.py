@@ -7,11 +7,14 @@
 from __future__ import annotations
 
 import re
-from typing import List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from .._core.match import names_explicitly
-from .._host.protocols import Files, walk_files
+from .._host.dropins import walk_files
 from .spec import KNOBS, QueueEntry
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
 
 FOLDERS = (
     "/etc/udev/rules.d",

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Dict, FrozenSet, List, Mapping, Optional, Pattern, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Pattern, Sequence, Tuple
 
 from .._core.change import Conflict
 from .._core.errors import OwnedByAnother, Scalar
 from .._core.match import glob
-from .._host.protocols import Files
 from .devices import CONTROLLER, Disk, Level, Subject
 from .rules import OUR_RULES, PCI_PROPERTY
 from .spec import KNOBS, SCHEDULER
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
 
 _SETTING_OF_FILE = {knob.file: setting for setting, knob in KNOBS.items()}
 _TOKEN = re.compile(r'([A-Z_]+)(?:\{([^}]*)\})?\s*(==|!=|\+=|-=|:=|=)\s*(e|i)?"((?:[^"\\]|\\.)*)"')

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import Dict, Iterable, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Tuple
 
-from .._host.protocols import Files
 from .change import ReplaceFile, Setting, Step
 from .errors import CannotLook, Scalar
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
 
 FOLDER = "/var/lib/gpufleet/before"
 # Shared by the concerns: whoever is given back last removes them.

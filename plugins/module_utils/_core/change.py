@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, Optional, Tuple, Union
 
 from .errors import Scalar
@@ -178,6 +178,17 @@ class Plan:
     @property
     def changes(self) -> Tuple[Change, ...]:
         return tuple(change for step in self.steps for change in step.changes)
+
+    def split(self) -> Tuple[Tuple[Step, ...], Tuple[Step, ...]]:
+        """The steps before the first one that changes the running system, and the others."""
+        for index, step in enumerate(self.steps):
+            if any(change.scope == EFFECTIVE for change in step.changes):
+                return self.steps[:index], self.steps[index:]
+        return self.steps, ()
+
+    def with_setting(self, setting: Setting, steps: Tuple[Step, ...]) -> Plan:
+        """The plan with one more setting, and other steps."""
+        return replace(self, settings=(*self.settings, setting), steps=steps)
 
     @property
     def pending(self) -> Tuple[Setting, ...]:

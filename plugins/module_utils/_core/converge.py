@@ -9,16 +9,18 @@ from __future__ import annotations
 import errno
 import os
 import time
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from .._host import journal
+from .._host.command import Completed
 from .._host.files import LocalFiles
-from .._host.protocols import Completed, Host
 from .errors import DeclarationError, GpuFleetError
 from .road import SHARED_OPTIONS, Concern, converge
+
+if TYPE_CHECKING:
+    from .._host.protocols import Host
 
 # What timeout(1) answers: the program was asked to end, or had to be killed because it did not listen.
 TIMED_OUT = 124
@@ -86,6 +88,8 @@ class ModuleHost:
         self.may_change = os.geteuid() == 0
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
+        from .._host import journal
+
         journal.send(message, fields)
 
 

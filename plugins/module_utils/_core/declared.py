@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Tuple
 
-from .._host.protocols import Files
 from .change import BOOT, NOW, Change, RemoveFile, ReplaceFile, Setting, Step
 from .version import VERSION
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
 
 FOLDER = "/etc/gpufleet/declared.d"
 SCHEMA = 1

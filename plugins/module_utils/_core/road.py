@@ -6,21 +6,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Mapping, Optional, Protocol, Tuple, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Protocol, Tuple, TypeVar
 
-from .._host.protocols import Host
-from . import before, declared
-from .before import Before
+from . import declared
 from .change import EFFECTIVE, Change, Plan, Step
-from .errors import CannotLook, GpuFleetError, NotInEffect, NotPermitted
+from .errors import CannotLook, GpuFleetError, NotPermitted
+
+if TYPE_CHECKING:
+    from .._host.protocols import Host
+    from .before import Before
 
 State = TypeVar("State")
 Desired = TypeVar("Desired")
 Params = Mapping[str, Any]
 
-LOCK = "/run/gpufleet/lock"
-LOCK_TIMEOUT_SECONDS = 60.0
 REBOOT_FOLDER = "/run/gpufleet/reboot-required.d"
 
 SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -62,7 +62,6 @@ class Outcome:
     """What a look or a run found and did; ``as_dict`` is the contract of every module."""
 
     status: str
-    plan: Plan
     changes: Tuple[Change, ...]
     effective: Mapping[str, Any]
     boot: Mapping[str, Any]
@@ -107,14 +106,18 @@ def look(concern: Concern[State, Desired], params: Params, host: Host) -> Tuple[
     try:
         state = concern.observe(host, params)
         if params["state"] == "absent":
+            from . import before
+
             plan = concern.plan(state, concern.restore(before.load(host.files, concern.name), state))
-            declaration, steps = declared.plan_absent(host.files, concern.name)
-            return state, replace(plan, settings=(*plan.settings, declaration), steps=(*plan.steps, *steps))
+            declaration, step = declared.plan_absent(host.files, concern.name)
+            return state, plan.with_setting(declaration, (*plan.steps, *step))
         plan = concern.plan(state, concern.normalise(params, state))
         if not params["permanent"]:
             return state, plan
-        declaration, steps = declared.plan_present(host.files, concern.name, params)
-        return state, replace(plan, settings=(*plan.settings, declaration), steps=(*plan.steps, *steps))
+        declaration, step = declared.plan_present(host.files, concern.name, params)
+        # With the rest of the next boot, before the running system may refuse something.
+        boot, running = plan.split()
+        return state, plan.with_setting(declaration, (*boot, *step, *running))
     except OSError as error:
         raise CannotLook(
             f"look at {concern.name}", object=error.filename or "", cause=error.strerror or str(error)
@@ -126,69 +129,19 @@ def converge(concern: Concern[State, Desired], params: Params, host: Host, *, ch
 
     Raises ``GpuFleetError`` before anything changed; a failure after that is in ``Outcome.error``.
     """
-    if check_mode:
-        state, plan = look(concern, params, host)
-        return _outcome(concern, plan=plan, changes=plan.changes, state=state, remaining=plan)
-    if not host.may_change:
-        state, plan = look(concern, params, host)
-        if plan.steps:
-            raise NotPermitted(
-                f"change {concern.name}", cause="not running as root", hint="run the task with become: true"
-            )
-        return _outcome(concern, plan=plan, changes=(), state=state, remaining=plan)
-    try:
-        lock = host.files.lock(LOCK, LOCK_TIMEOUT_SECONDS)
-        with lock:
-            return _converge_locked(concern, params, host)
-    except TimeoutError as error:
-        raise NotPermitted(
-            f"change {concern.name}",
-            object=LOCK,
-            cause=str(error),
-            hint="wait until the other run has ended, then run again",
-        ) from error
-    except OSError as error:
-        raise _cannot_write(concern.name, error) from error
-
-
-def _converge_locked(concern: Concern[State, Desired], params: Params, host: Host) -> Outcome:
     state, plan = look(concern, params, host)
-    if not plan.steps:
-        _finish(concern, params, host, plan)
-        return _outcome(concern, plan=plan, changes=(), state=state, remaining=plan)
-    if params["state"] == "present":
-        try:
-            before.remember(host.files, concern.name, plan.settings, plan.steps)
-        except OSError as error:
-            raise _cannot_write(concern.name, error) from error
-    done: List[Change] = []
-    failure: Optional[GpuFleetError] = None
-    try:
-        for step in plan.steps:
-            concern.perform(step, host)
-            done.extend(step.changes)
-            for change in step.changes:
-                _journal(concern.name, change, host)
-    except GpuFleetError as error:
-        failure = error
-    except OSError as error:
-        failure = _cannot_write(concern.name, error)
-    remaining = plan
-    try:
-        state, remaining = look(concern, params, host)
-        failure = failure or _not_in_effect(remaining)
-        if failure is None:
-            _finish(concern, params, host, remaining)
-        else:
-            _note_reboot(concern.name, host, remaining)
-    except GpuFleetError as error:
-        failure = failure or error
-    except OSError as error:
-        failure = failure or _cannot_write(concern.name, error)
-    return _outcome(concern, plan=plan, changes=tuple(done), state=state, remaining=remaining, error=failure)
+    if check_mode:
+        return outcome(concern, plan=plan, changes=plan.changes, state=state, remaining=plan)
+    if not plan.steps and not _left_over(concern.name, params, host, plan):
+        return outcome(concern, plan=plan, changes=(), state=state, remaining=plan)
+    if not host.may_change:
+        raise NotPermitted(f"change {concern.name}", cause="not running as root", hint="run the task with become: true")
+    from .apply import carry_out
+
+    return carry_out(concern, params, host)
 
 
-def _outcome(
+def outcome(
     concern: Concern[State, Desired],
     *,
     plan: Plan,
@@ -198,63 +151,23 @@ def _outcome(
     error: Optional[GpuFleetError] = None,
 ) -> Outcome:
     effective, boot = concern.report(state)
-    return Outcome(
-        status=plan.status,
-        plan=plan,
-        changes=changes,
-        effective=effective,
-        boot=boot,
-        remaining=remaining,
-        error=error,
-    )
+    return Outcome(plan.status, changes, effective, boot, remaining, error)
 
 
-def _cannot_write(concern: str, error: OSError) -> NotPermitted:
-    return NotPermitted(f"change {concern}", object=str(error.filename or ""), cause=error.strerror or str(error))
+def reboot_note(concern: str) -> str:
+    """Where the reasons for a reboot are kept, so that the next boot clears them by itself."""
+    return f"{REBOOT_FOLDER}/{concern}"
 
 
-def _not_in_effect(remaining: Plan) -> Optional[GpuFleetError]:
-    """The first change that was made and that the machine does not confirm."""
-    if not remaining.changes:
-        return None
-    change = remaining.changes[0]
-    return NotInEffect(
-        f"bring {change.setting} into effect",
-        object=change.object,
-        cause="the value was written, and the machine says another one",
-        found=change.before,
-        wanted=change.after,
-        hint="look at conflicts in the result for another owner of the setting",
-    )
+def reboot_text(plan: Plan) -> str:
+    return "".join(f"{reason}\n" for reason in plan.reboot_reasons)
 
 
-def _finish(concern: Concern[State, Desired], params: Params, host: Host, remaining: Plan) -> None:
-    _note_reboot(concern.name, host, remaining)
-    if params["state"] == "absent" and not remaining.needs:
-        before.forget(host.files, concern.name)
+def _left_over(concern: str, params: Params, host: Host, plan: Plan) -> bool:
+    """Whether a run that has no step left something of ours behind: a record to drop, reasons that no longer hold."""
+    if params["state"] == "absent":
+        from . import before
 
-
-def _note_reboot(concern: str, host: Host, remaining: Plan) -> None:
-    """Keep the reasons for a reboot where the next boot clears them by itself."""
-    path = f"{REBOOT_FOLDER}/{concern}"
-    text = "".join(f"{reason}\n" for reason in remaining.reboot_reasons)
-    if text == (host.files.read_optional(path) or ""):
-        return
-    if text:
-        host.files.replace(path, text)
-    else:
-        host.files.remove(path)
-
-
-def _journal(concern: str, change: Change, host: Host) -> None:
-    host.journal(
-        f"{concern}: {change.object} {change.setting}: {change.before} -> {change.after} ({change.scope})",
-        {
-            "GPUFLEET_CONCERN": concern,
-            "GPUFLEET_OBJECT": change.object,
-            "GPUFLEET_SETTING": change.setting,
-            "GPUFLEET_BEFORE": str(change.before),
-            "GPUFLEET_AFTER": str(change.after),
-            "GPUFLEET_SCOPE": change.scope,
-        },
-    )
+        if host.files.exists(before.path_of(concern)):
+            return True
+    return (host.files.read_optional(reboot_note(concern)) or "") != reboot_text(plan)

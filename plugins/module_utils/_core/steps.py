@@ -7,10 +7,13 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from .._host.protocols import Host
 from .change import RemoveFile, ReplaceFile, RunCommand, SetKnob, Step
 from .errors import GpuFleetError, NotPermitted, Refused
+
+if TYPE_CHECKING:
+    from .._host.protocols import Host
 
 
 def perform(step: Step, host: Host) -> None:

@@ -13,10 +13,12 @@ from __future__ import annotations
 import fnmatch
 import re
 from dataclasses import dataclass, field
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.change import Step
-from .protocols import Files, Host
+
+if TYPE_CHECKING:
+    from .protocols import Files, Host
 
 DEFAULTS = "/etc/default/grub"
 DROP_INS = "/etc/default/grub.d"

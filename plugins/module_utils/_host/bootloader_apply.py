@@ -6,12 +6,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .._core.change import RunCommand
 from .._core.errors import GpuFleetError, NotInEffect
 from .._core.steps import run
 from .bootloader import menu_command_line
 from .bootloader_plan import RegenerateGrub
-from .protocols import Host
+
+if TYPE_CHECKING:
+    from .protocols import Host
 
 
 def regenerate(action: RegenerateGrub, host: Host) -> None:

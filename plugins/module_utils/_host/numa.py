@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Tuple
+from typing import TYPE_CHECKING, Mapping, Tuple
 
 from .._topology import cpulist
 from .._topology.numa import Node, parse_meminfo
-from .protocols import Files
+
+if TYPE_CHECKING:
+    from .protocols import Files
 
 FOLDER = "/sys/devices/system/node"
 

@@ -9,8 +9,10 @@ Implemented by ``_core/converge.py`` (Ansible), ``node/`` (standard library) and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Dict, Iterator, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, Mapping, Optional, Protocol, Sequence, Tuple
+
+if TYPE_CHECKING:
+    from .command import Completed
 
 
 class Files(Protocol):
@@ -62,15 +64,6 @@ class Lock(Protocol):
     def __exit__(self, *exc: object) -> None: ...
 
 
-@dataclass(frozen=True)
-class Completed:
-    """What a command left: exit status, output and error text."""
-
-    status: int
-    output: str
-    errors: str
-
-
 class Commands(Protocol):
     def find(self, name: str) -> Optional[str]:
         """The absolute path of a program on the system's path (the sbin folders included), or None."""
@@ -97,20 +90,3 @@ class Host(Protocol):
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         """One structured line in the system's journal; silently nothing where there is none."""
-
-
-def walk_files(files: Files, folders: Sequence[str], suffix: str) -> Iterator[str]:
-    """The files a systemd-style set of drop-in folders yields, in the order they are read.
-
-    ``folders`` go from the strongest (``/etc``) to the weakest (``/usr/lib``): of equal names the strongest counts, and
-    a link to /dev/null switches the name off. Sorted by name across all folders, as sysctl.d(5), tmpfiles.d(5) and
-    udev(7) say.
-    """
-    chosen: Dict[str, str] = {}
-    for folder in folders:
-        for name in files.names(folder):
-            if name.endswith(suffix):
-                chosen.setdefault(name, f"{folder}/{name}")
-    for name in sorted(chosen):
-        if files.resolve(chosen[name]) != "/dev/null":
-            yield chosen[name]

@@ -15,8 +15,8 @@ import os
 import re
 from typing import Mapping, Optional, Sequence
 
+from .command import Completed
 from .files import LocalFiles
-from .protocols import Completed
 
 VARIABLE = "GPUFLEET_FSROOT"
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import time
-from typing import List, Tuple
+from typing import TYPE_CHECKING, List, Tuple
 
 from .._core import steps
 from .._core.change import Step
@@ -16,11 +16,13 @@ from .._core.road import REBOOT_FOLDER
 from .._host.bootloader_apply import regenerate
 from .._host.bootloader_plan import RegenerateGrub
 from .._host.numa import FOLDER
-from .._host.protocols import Files, Host
 from .._topology.numa import parse_meminfo
 from .plan import Grow
 from .spec import REBOOT
 from .state import NAME, SHORT, Pool
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files, Host
 
 ATTEMPTS = 5
 PAUSE_SECONDS = 0.1

@@ -7,14 +7,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 from .._core import before
 from .._core.before import Before
 from .._core.change import DIFFERS, Conflict, Plan, Setting, Step
 from .._core.errors import DeclarationError, OwnedByAnother, Scalar
 from .._host import bootloader
-from .._host.protocols import Host
 from . import spec
 from .owners import Assignment, in_effect, parse_tmpfiles
 from .spec import Desired, Want
@@ -35,6 +34,9 @@ from .state import (
     read_state,
     touches,
 )
+
+if TYPE_CHECKING:
+    from .._host.protocols import Host
 
 AT_BOOT = "the kernel reserves pages of this size at boot"
 

@@ -12,17 +12,19 @@ from __future__ import annotations
 import fnmatch
 import re
 from dataclasses import dataclass
-from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from .._core import before
 from .._core.errors import Scalar
 from .._core.road import REBOOT_FOLDER
 from .._host import bootloader, numa
 from .._host.bootloader import BootLoader
-from .._host.protocols import Files, Host
 from .._topology.numa import Node, parse_meminfo, spread
 from . import owners
 from .owners import SYSCTL_KNOB, THP, Assignment
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files, Host
 
 NAME = "hugepages"
 # The earliest name wins among files of tmpfiles.d that write the same path, so ours starts with zeros.

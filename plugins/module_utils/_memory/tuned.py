@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
 
-from .._host.protocols import Files
 from .owners import SYSCTL_KNOB, THP, Assignment
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
 
 FOLDERS = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned")
 POLICY = ("transparent_hugepages", "transparent_hugepage")
