@@ -145,7 +145,8 @@ def stop_stale() -> None:
         # The number may belong to another process by now.
         if os.fsencode(str(pid_file)) in words:
             os.kill(pid, signal.SIGTERM)
-            for _ in range(150):
+            deadline = time.monotonic() + STARTUP_SECONDS
+            while time.monotonic() < deadline:
                 os.kill(pid, 0)
                 time.sleep(0.2)
     _remove_data()

@@ -34,7 +34,8 @@ BELOW_CONTROLLER = ("3.9", "3.10")
 COLLECTION = "gpufleet.node"
 SIZE_LIMIT = 2_000_000
 VM_SCENARIO = "vm"
-PYTEST_END = r"^(=* ?)?\d+ (passed|failed|error|skipped)|^(FAILED|ERROR) "
+PYTEST_END = r"^(=* ?)?\d+ (passed|failed|error|skipped)"
+FAILURES_SHOWN = 20
 ANSIBLE_PROGRESS = r"^(PLAY \[|fatal:|failed:|.* (passed|failed)( in |,))|Action: '|[➜>] \w+|CRITICAL|Executed:"
 
 
@@ -95,6 +96,7 @@ def docs(job: Job) -> None:
 def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[str] = ()) -> None:
     """The unit tests on every Python that a node may have."""
     failed = []
+    (CACHE / "tmp").mkdir(exist_ok=True)
     for version in pythons:
         interpreter = needs.python(job, version)
         below = version in BELOW_CONTROLLER
@@ -115,7 +117,10 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
             lines = job.run(command, show=PYTEST_END)
             job.note(f"Python {version}: {lines[-1] if lines else 'no output'}")
         except StageFailed as failure:
-            job.say(f"Python {version}: {failure}")
+            tests = [line for line in failure.lines if line.startswith(("FAILED ", "ERROR "))]
+            for line in tests[:FAILURES_SHOWN]:
+                job.say(line)
+            job.say(f"Python {version}: {len(tests)} tests failed")
             failed.append(version)
         shutil.rmtree(CACHE / "tmp" / f"unit-{version}", ignore_errors=True)
     if failed:
@@ -125,7 +130,7 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
 def _keep_module_utils(package: Path) -> None:
     """Leave of ansible-core what a node gets of it: the controller's part does not even compile there."""
     for path in package.iterdir():
-        if path.is_dir() and path.name != "module_utils":
+        if path.is_dir() and path.name not in ("module_utils", "_vendor"):
             shutil.rmtree(path)
 
 
@@ -146,8 +151,9 @@ def sanity(which: str) -> Callable[[Job], None]:
         needs.copy_sources(target)
         # Without a repository of its own the copy would be one of the ignored files of the checkout.
         job.run(["git", "init", "--quiet", str(target)])
+        # It takes every python3.x on PATH for an interpreter that works, which a shim of pyenv need not be.
         interpreters = [str(needs.python(job, version).parent) for version in NODE_PYTHONS]
-        path = ":".join([str(folder / "bin"), *interpreters, job.environment["PATH"]])
+        path = ":".join([str(folder / "bin"), *interpreters, *needs.SYSTEM_PATH])
         ansible_test = str(folder / "bin" / "ansible-test")
         try:
             job.run(
@@ -200,7 +206,6 @@ def run_scenario(job: Job, scenario: str, folder: Path, variables: Dict[str, str
         "GPUFLEET_ROOT": str(ROOT),
         "GPUFLEET_OWNER_PID": str(os.getpid()),
         "GPUFLEET_RUNS": str(state / "runs.jsonl"),
-        "PYTEST_ADDOPTS": f"-o cache_dir={CACHE / 'pytest' / scenario}",
         **variables,
     }
     command = [str(folder / "bin" / "molecule")]

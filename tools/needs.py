@@ -121,9 +121,13 @@ def copy_sources(target: Path, names: Optional[Iterable[Path]] = None) -> None:
 
 def require_programs(job: Job, names: Sequence[str]) -> None:
     """Install what is missing where that is possible. Raises ``StageFailed`` with the exact command where it is not."""
-    missing = [name for name in names if not _there(job, name)]
-    if missing:
-        install_packages(job, sorted({_package(name) for name in missing}), why=", ".join(missing))
+    if all(_there(job, name) for name in names):
+        return
+    # Another stage may be installing the same.
+    with job.locked(CACHE / "locks" / "require", what="The list of packages"):
+        missing = [name for name in names if not _there(job, name)]
+        if missing:
+            install_packages(job, sorted({_package(name) for name in missing}), why=", ".join(missing))
 
 
 def install_packages(job: Job, packages: Sequence[str], *, why: str) -> None:

@@ -25,7 +25,11 @@ STOP_SECONDS = 30.0
 
 
 class StageFailed(Exception):
-    """A stage ends here; the text is what the user reads above the end of the log."""
+    """A stage ends here. The text says why, ``lines`` are the output of the command that failed."""
+
+    def __init__(self, text: str, lines: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.lines = lines
 
 
 @dataclass
@@ -151,7 +155,7 @@ class Job:
         if status not in accept:
             if self._board.stopping.is_set() and not cleanup:
                 raise StageFailed("stopped")
-            raise StageFailed(f"exit status {status} of: {' '.join(command)}")
+            raise StageFailed(f"exit status {status} of: {' '.join(command)}", lines)
         return lines
 
     @contextlib.contextmanager

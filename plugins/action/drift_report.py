@@ -90,7 +90,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
-        _, arguments = self.validate_argument_spec(
+        _validated, arguments = self.validate_argument_spec(
             {
                 "register": {"type": "str", "required": True},
                 "fail_on_drift": {"type": "bool", "default": False},

@@ -40,11 +40,12 @@ attributes:
   idempotent:
     support: full
   action:
+    description: Has an action plugin, so that part of it runs on the controller.
     support: full
-    details: Runs on the controller.
+    details: All of it runs on the controller.
   bypass_host_loop:
+    description: Runs once for all hosts, not once a host.
     support: full
-    details: Runs once for all hosts.
 """
 
 EXAMPLES = r"""

@@ -36,8 +36,8 @@ options:
       - V(nothing) reports and never fails because of what it found.
       - V(valid) fails when a declaration is wrong for this node, with all the reasons, so that nothing is changed on a
         node whose inventory is wrong.
-      - V(right) fails as well when a setting differs or cannot be looked at. What only waits for a reboot does not fail.
-        In check mode differences are expected and do not fail.
+      - V(right) fails as well when a setting differs or cannot be looked at. What only waits for a reboot does not
+        fail. In check mode differences are expected and do not fail.
     type: str
     choices: [nothing, valid, right]
     default: nothing

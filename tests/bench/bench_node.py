@@ -134,9 +134,9 @@ class Meter:
     def calibrate(self, *, idle_seconds: float = 5.0, times: int = 5) -> Dict[str, float]:
         """Learn what a reading itself costs, and what the node spends while nobody asks anything of it."""
         self._cost = self._idle = Spent(seconds=0, cpu_seconds=0, received=0, sent=0)
-        self._cost = _median([self.between(self.read(), self.read()) for _ in range(times)])
+        self._cost = _median([self.between(self.read(), self.read()) for _round in range(times)])
         idle = []
-        for _ in range(times):
+        for _round in range(times):
             begin = self.read()
             time.sleep(idle_seconds)
             idle.append(self.between(begin, self.read()))

@@ -22,7 +22,8 @@ from bench_node import BenchError, Meter, Node
 
 BENCH = Path(__file__).resolve().parent
 OURS = "/ansible_collections/gpufleet/node/"
-COUNTING_FOLDER = "/run/gpufleet-bench"
+# Not below /run, from where nothing may be executed.
+COUNTING_FOLDER = "/var/tmp/gpufleet-bench"
 END_SECONDS = 10.0
 
 # A line a call is the whole count.
@@ -118,13 +119,13 @@ class Runner:
     def can(self, way: Way) -> bool:
         return self._mitogen is not None or not way.mitogen
 
-    def converge(self, way: Way) -> Dict[str, int]:
-        """Run a way without any measure, and let it change what it will. Returns the counts of its recap."""
+    def converge(self, way: Way) -> None:
+        """Run a way without any measure, and let it change what it will."""
         with tempfile.TemporaryDirectory(prefix="gpufleet-") as sockets:
             log = self._log(way, "converge")
             status, _usage = self._run(way, log=log, sockets=Path(sockets), variables={})
             _close_connections(Path(sockets))
-        return _recap(self.node.name, status=status, log=log)
+        _recap(self.node.name, status=status, log=log)
 
     def count(self, way: Way) -> Count:
         """Run a way that has nothing to do, and count its remote executions and the lines that the node compiles."""

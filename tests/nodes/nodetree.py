@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # Copyright: (c) 2026, gpufleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
@@ -59,7 +58,7 @@ def parse(text: str, name: str = "tree") -> Tree:
     lines = text.split("\n")
     if lines and not lines[-1]:
         lines.pop()
-    _parse_lines([(number, line) for number, line in enumerate(lines, 1)], {}, tree, name)
+    _parse_lines(list(enumerate(lines, 1)), {}, tree, name)
     return _tidy(tree)
 
 

@@ -25,7 +25,7 @@ class Killed(BaseException):
 class KernelFiles(RecordedFiles):
     """A recorded tree that remembers what was done to it.
 
-    ``rules`` map a pattern of a path to what the kernel does with a write there; without one the value is stored.
+    ``rules`` map a pattern of a path to what the kernel does with a write there, by ``store``, which is not logged.
     ``read_only`` are folders that refuse every write with EROFS. ``kill_at`` ends the run before the n-th side effect
     (counted from 1), ``reads`` and ``log`` count and list what happened.
     """
@@ -44,10 +44,6 @@ class KernelFiles(RecordedFiles):
 
     def writable(self, path: str) -> bool:
         return not self._refuses(path) and super().writable(path)
-
-    def store(self, path: str, value: str) -> None:
-        """What a rule uses to change a knob without being logged."""
-        super().set_knob(path, value)
 
     def set_knob(self, path: str, value: str) -> None:
         self._side_effect("set", path, value)

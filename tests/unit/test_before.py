@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import before
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, NotPermitted
 from support import FakeHost, KernelFiles, build, snapshot
-from test_road import ABSENT, CONF, KNOBS, PRESENT, run
+from test_road import CONF, ABSENT, KNOBS, PRESENT, run
 
 RECORD = before.path_of("knobs")
 
@@ -30,7 +30,7 @@ def test_the_values_found_are_written_before_the_first_change(host: FakeHost) ->
     run(host)
     kinds = [(kind, path) for kind, path, _value in host.files.log]
     assert kinds[:2] == [("replace", RECORD), ("move", host.files.locate(RECORD))]
-    assert kinds[2] == ("set", KNOBS[0])
+    assert kinds[2] == ("replace", CONF)
 
 
 def test_the_values_found_are_on_disk_before_the_first_change(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def test_the_values_found_are_on_disk_before_the_first_change(host: FakeHost, mo
     monkeypatch.setattr(os, "fsync", watch)
     run(host)
     folder = host.files.locate(before.FOLDER)
-    file, directory = at_first_change[0]
+    file, directory = at_first_change[0][:2]
     assert os.path.dirname(file) == folder
     assert directory == folder
 

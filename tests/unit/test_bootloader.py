@@ -24,32 +24,7 @@ from support import FakeHost, build, snapshot
 
 ARGUMENTS = ("hugepagesz=1G", "hugepages=0:1,1:1")
 RUNNING = "ro running"
-MENU = """
-if [ "${next_entry}" ] ; then
-   set default="${next_entry}"
-else
-   set default="%s"
-fi
-function gfxmode {
-	set gfxpayload="${1}"
-}
-menuentry 'Debian' --class debian $menuentry_id_option 'gnulinux-simple-1' {
-	load_video
-	linux	/vmlinuz-6.1.0-2 root=UUID=1 ro quiet first $vt_handoff
-	initrd	/initrd.img-6.1.0-2
-}
-submenu 'Advanced options' $menuentry_id_option 'gnulinux-advanced-1' {
-	menuentry 'Debian, 6.1.0-2' $menuentry_id_option 'gnulinux-6.1.0-2' {
-		linux	/vmlinuz-6.1.0-2 root=UUID=1 ro quiet second
-	}
-	menuentry "Debian, 6.1.0-1" --class x $menuentry_id_option "gnulinux-6.1.0-1" {
-		linux	/vmlinuz-6.1.0-1 root=UUID=1 ro quiet third
-	}
-}
-menuentry 'Other' {
-	linux16 /memtest fourth
-}
-"""
+MENU = (Path(__file__).parent / "data" / "grub.cfg").read_text()
 ENTRY = "title Linux\nversion {version}\nlinux /vmlinuz-{version}\noptions {options}\n"
 FEDORA = {
     "/boot/grub2/grub.cfg": 'blscfg\nset tuned_params="skew_tick=1"\n',

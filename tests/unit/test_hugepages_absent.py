@@ -11,11 +11,13 @@ import tempfile
 from pathlib import Path
 from typing import Any, Dict
 
+import nodetree
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import InUse
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import converge
+from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedHost
 from ansible_collections.gpufleet.node.plugins.module_utils._memory.look import CONCERN
-from hugepages_machine import DROP_IN, RECORD, TMPFILES, machine, pages, params, set_pool
+from hugepages_machine import DROP_IN, RECORD, TMPFILES, machine, pages, params, pool_path, set_pool
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import FakeHost, snapshot
@@ -126,3 +128,33 @@ def test_the_declaration_is_left_for_the_boot_service_and_goes_with_absent(tmp_p
     assert document["declaration"]["pools"] == [{"size": "2M", "pages": 8}]
     run(host, state="absent")
     assert not host.files.exists("/etc/gpufleet")
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"permanent": False, "pools": [{"size": "2M", "pages": 64}, {"size": "1G", "per_node": {"0": 1, "1": 2}}]},
+        {"pools": [{"size": "2M", "per_node": {"0": 24, "1": 40}}], "transparent": {"enabled": "never"}},
+    ],
+    ids=["now only", "at boot too"],
+)
+def test_a_recorded_machine_is_given_back_byte_for_byte_too(tmp_path: Path, declared: Dict[str, Any]) -> None:
+    # What GPUFLEET_FSROOT gives: a plain recorded tree, where no command runs, so no 1G pages for the next boot.
+    host = RecordedHost(str(nodetree.expand("hgx-2socket", tmp_path / "node")))
+    (tmp_path / "node/var/lib").mkdir(parents=True)  # Every machine has it; the recording left it out.
+    before = snapshot(tmp_path / "node")
+    outcome = converge(CONCERN, params(**declared), host, check_mode=False)
+    assert outcome.error is None, str(outcome.error)
+    assert (outcome.status, outcome.remaining.status) == ("differs", "right")
+    found = [
+        sum(int(host.files.read(pool_path(node, name=name))) for node in nodes)
+        for nodes in ((0, 1), (None,))
+        for name in ("nr", "free")
+    ]
+    assert found == [64, 64, 64, 64]
+    assert host.files.exists(RECORD)
+    assert converge(CONCERN, params(**declared), host, check_mode=False).changes == ()
+    outcome = converge(CONCERN, params(state="absent"), host, check_mode=False)
+    assert outcome.error is None, str(outcome.error)
+    assert snapshot(tmp_path / "node") == before
+    assert converge(CONCERN, params(state="absent"), host, check_mode=False).changes == ()

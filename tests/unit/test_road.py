@@ -129,8 +129,10 @@ def host(tmp_path: Path) -> FakeHost:
     return build(tmp_path, {KNOBS[0]: "1\n", KNOBS[1]: "2\n", "/etc/keep": "", "/var/lib/keep": ""})
 
 
-def run(host: FakeHost, params: Mapping[str, Any] = PRESENT, *, check_mode: bool = False, **kind: bool) -> road.Outcome:
-    return road.converge(Knobs(**kind), params, host, check_mode=check_mode)
+def run(
+    host: FakeHost, params: Optional[Mapping[str, Any]] = None, *, check_mode: bool = False, **kind: bool
+) -> road.Outcome:
+    return road.converge(Knobs(**kind), params or PRESENT, host, check_mode=check_mode)
 
 
 def test_check_mode_writes_nothing_at_all(host: FakeHost, tmp_path: Path) -> None:
@@ -401,7 +403,7 @@ def test_giving_back_killed_at_any_side_effect_is_finished_by_the_next_run(tmp_p
     killed = True
     while killed:
         number += 1
-        host, _ = sequence(tmp_path, f"run{number}", None)
+        host, _path = sequence(tmp_path, f"run{number}", None)
         host.files.log.clear()
         host.files.kill_at = number
         try:

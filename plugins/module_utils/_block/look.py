@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from .._core import before, match
-from .._core.before import Before
+from .._core import match
 from .._core.change import RIGHT, Conflict, Plan, Setting, Step, Unmanaged
 from .._core.errors import DeclarationError, Scalar
 from . import devices, rules
@@ -20,6 +19,7 @@ from .rules import OUR_RULES
 from .spec import KNOBS, NAME, NR_REQUESTS, OPTIONS, SCHEDULER, WBT, QueueEntry, parse
 
 if TYPE_CHECKING:
+    from .._core.before import Before
     from .._host.protocols import Files, Host
 
 OUR_MODULES = "/etc/modules-load.d/gpufleet-nvme_scheduler.conf"
@@ -86,6 +86,8 @@ class NvmeScheduler:
         settings = frozenset(setting for entry in entries for setting in entry.settings)
         stacked = False
         if absent:
+            from .._core import before
+
             found = before.load(files, NAME).found
             settings = frozenset(setting for _identity, setting in found if setting in KNOBS)
             stacked = any(identity.startswith(("md:", "dm:")) for identity, _setting in found)

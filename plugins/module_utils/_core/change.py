@@ -180,9 +180,9 @@ class Plan:
         return tuple(change for step in self.steps for change in step.changes)
 
     def split(self) -> Tuple[Tuple[Step, ...], Tuple[Step, ...]]:
-        """The steps before the first one that changes the running system, and the others."""
-        for index, step in enumerate(self.steps):
-            if any(change.scope == EFFECTIVE for change in step.changes):
+        """The steps up to the last one that changes the next boot, and the others; all and none without such a one."""
+        for index in range(len(self.steps), 0, -1):
+            if any(change.scope == BOOT for change in self.steps[index - 1].changes):
                 return self.steps[:index], self.steps[index:]
         return self.steps, ()
 

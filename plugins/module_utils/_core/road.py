@@ -115,7 +115,7 @@ def look(concern: Concern[State, Desired], params: Params, host: Host) -> Tuple[
         if not params["permanent"]:
             return state, plan
         declaration, step = declared.plan_present(host.files, concern.name, params)
-        # With the rest of the next boot, before the running system may refuse something.
+        # With the rest of the next boot: a room that writes that last leaves no declaration of what the kernel refused.
         boot, running = plan.split()
         return state, plan.with_setting(declaration, (*boot, *step, *running))
     except OSError as error:

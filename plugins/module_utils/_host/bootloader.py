@@ -10,14 +10,13 @@ What the loader really reads is what counts here: the generated grub.cfg, the lo
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .._core.change import Step
-
 if TYPE_CHECKING:
+    from .._core.change import Step
+    from .bootloader_entries import Entries
     from .protocols import Files, Host
 
 DEFAULTS = "/etc/default/grub"
@@ -66,28 +65,25 @@ class BootLoader:
 def detect(host: Host, concern: str, running: str) -> BootLoader:
     """The boot loader of this machine, with the files of ``concern``. ``running`` is /proc/cmdline."""
     files = host.files
-    entries = _read_entries(files)
-    if files.exists("/run/ostree-booted") and entries:
-        return BootLoader(OSTREE, _default_entry(entries, {}, ""))
+    entries: Optional[Entries] = None
+    if any(files.exists(folder) for folder in ENTRY_FOLDERS):
+        from .bootloader_entries import read_entries
+
+        entries = read_entries(files)
+    if entries and files.exists("/run/ostree-booted"):
+        return entries.rpm_ostree()
     for folder in ("/boot/grub", "/boot/grub2"):
         config = f"{folder}/grub.cfg"
         text = files.read_optional(config)
         variables = _read_environment(files, config)
         if entries and (folder == "/boot/grub2" and files.exists(folder) if text is None else "blscfg" in text):
-            set_here = dict(re.findall(r'^\s*set (\w+)="?([^"\n]*)"?$', text or "", re.MULTILINE))
-            chosen = variables.get("saved_entry", "")
-            return BootLoader(GRUBBY, _default_entry(entries, {**set_here, **variables}, chosen))
+            return entries.grub(text or "", variables)
         if text is not None:
             return _grub(host, concern, config, _menu_arguments(text, variables))
     if files.exists("/etc/zipl.conf"):
         return BootLoader(NONE, running, reason="zipl is not supported")
     if entries:
-        default = _loader_default(files)
-        chosen = _default_path(entries, default)
-        ordered = sorted(entries.items(), key=lambda entry: entry[0] == chosen)
-        kernel = files.read_optional(KERNEL_COMMAND_LINE)
-        future = () if kernel is None else ((KERNEL_COMMAND_LINE, kernel),)
-        return BootLoader(SYSTEMD, _options(entries[chosen], {}), texts=dict((*future, *ordered)))
+        return entries.systemd_boot(files)
     if any(name.endswith(".efi") for folder in IMAGE_FOLDERS for name in files.names(folder)):
         return BootLoader(NONE, running, reason="unified kernel images carry their command line inside")
     return BootLoader(NONE, running, reason="no boot loader was found")
@@ -101,20 +97,6 @@ def menu_command_line(files: Files, config: str) -> str:
 def without(command_line: str, arguments: Sequence[str]) -> str:
     """The command line without one occurrence of these arguments, which stand next to each other in it."""
     return exchange(command_line, (), tuple(arguments))
-
-
-def find_sources(files: Files, loader: BootLoader, names: Sequence[str]) -> Dict[str, Tuple[str, int]]:
-    """File and line where somebody else put an argument, by its name; nothing for one that the usual files lack."""
-    found: Dict[str, Tuple[str, int]] = {}
-    if names:
-        known = loader.texts
-        drop_ins = (f"{DROP_INS}/{name}" for name in files.names(DROP_INS) if name.endswith(".cfg"))
-        for path in (DEFAULTS, *drop_ins, KERNEL_COMMAND_LINE):
-            text = known[path] if path in known else files.read_optional(path)
-            for number, line in enumerate((text or "").splitlines(), 1):
-                if not line.lstrip().startswith("#") and MARK not in line:
-                    found.update((name, (path, number)) for name in names if re.search(rf"\b{name}=", line))
-    return found
 
 
 def drop_in_of(concern: str) -> str:
@@ -156,49 +138,6 @@ def _read_environment(files: Files, config: str) -> Dict[str, str]:
     text = files.read_optional(f"{config[: -len('.cfg')]}env") or ""
     pairs = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
     return {name: value for name, equals, value in pairs if equals}
-
-
-def _read_entries(files: Files) -> Dict[str, str]:
-    """The Linux entries of the first folder that has some (Boot Loader Specification, type 1), by path."""
-    for folder in ENTRY_FOLDERS:
-        paths = [f"{folder}/{name}" for name in files.names(folder) if name.endswith(".conf")]
-        texts = ((path, files.read(path)) for path in paths)
-        entries = {path: text for path, text in texts if re.search(r"^linux\s", text, re.MULTILINE)}
-        if entries:
-            return entries
-    return {}
-
-
-def _loader_default(files: Files) -> str:
-    for folder in ENTRY_FOLDERS:
-        text = files.read_optional(f"{folder[: -len('/entries')]}/loader.conf")
-        found = re.search(r"^default\s+(\S+)", text or "", re.MULTILINE)
-        if found:
-            return found[1]
-    return ""
-
-
-def _default_path(entries: Mapping[str, str], default: str) -> str:
-    """The entry that boots: the one whose name the default names, else the newest version."""
-
-    def newest(path: str) -> List[Tuple[int, int, str]]:
-        version = re.search(r"^version\s+(\S+)", entries[path], re.MULTILINE)
-        parts = re.findall(r"\d+|[^\d]+", version[1] if version else path.rpartition("/")[2])
-        return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts]
-
-    ordered = sorted(entries, key=newest, reverse=True)
-    pattern = default[: -len(".conf")] if default.endswith(".conf") else default
-    named = [path for path in ordered if fnmatch.fnmatch(path.rpartition("/")[2][: -len(".conf")], pattern)]
-    return (named or ordered)[0]
-
-
-def _options(text: str, variables: Mapping[str, str]) -> str:
-    line = " ".join(re.findall(r"^options[ \t]+(.*)$", text, re.MULTILINE))
-    return re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], ""), line).strip()
-
-
-def _default_entry(entries: Mapping[str, str], variables: Mapping[str, str], default: str) -> str:
-    return _options(entries[_default_path(entries, default)], variables)
 
 
 def _menu_arguments(text: str, variables: Mapping[str, str]) -> str:

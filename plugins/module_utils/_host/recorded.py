@@ -19,10 +19,15 @@ from .command import Completed
 from .files import LocalFiles
 
 VARIABLE = "GPUFLEET_FSROOT"
+ALL_POOLS = "/sys/kernel/mm/hugepages"
+POOL = re.compile(rf"({ALL_POOLS}|/sys/devices/system/node/node\d+/hugepages)/(hugepages-\d+kB)/nr_hugepages")
 
 
 class RecordedFiles(LocalFiles):
-    """Files below ``root``. A knob keeps the kernel's way of writing it: the brackets move, the newline stays."""
+    """Files below ``root``. A knob keeps the kernel's way of writing it: the brackets move, the newline stays.
+
+    New huge pages are free ones, and those of a node count among all.
+    """
 
     def __init__(self, root: str) -> None:
         self.root = os.path.realpath(root)
@@ -78,6 +83,21 @@ class RecordedFiles(LocalFiles):
         os.replace(source, target)
 
     def set_knob(self, path: str, value: str) -> None:
+        pool = POOL.fullmatch(self.resolve(path))
+        if pool is None:
+            self.store(path, value)
+            return
+        if not value.isdigit():
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+        added = int(value) - int(self.read(path))
+        self.store(path, value)
+        self._add(f"{pool[1]}/{pool[2]}/free_hugepages", added)
+        if pool[1] != ALL_POOLS:
+            self._add(f"{ALL_POOLS}/{pool[2]}/nr_hugepages", added)
+            self._add(f"{ALL_POOLS}/{pool[2]}/free_hugepages", added)
+
+    def store(self, path: str, value: str) -> None:
+        """Give a knob a value that nothing else follows from."""
         current = self.read(path)
         if re.search(r"\[\S+\]", current):
             words = [word.strip("[]") for word in current.split()]
@@ -87,6 +107,11 @@ class RecordedFiles(LocalFiles):
         with open(self.locate(path), "r+b") as stream:
             stream.truncate()
             stream.write(value.encode() + (b"\n" if current.endswith("\n") else b""))
+
+    def _add(self, path: str, pages: int) -> None:
+        current = self.read_optional(path)
+        if current is not None:
+            self.store(path, str(int(current) + pages))
 
 
 class RecordedCommands:

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-from typing import List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from .._core.change import (
     BOOT,
@@ -24,11 +25,16 @@ from .._core.change import (
     Step,
 )
 from .._core.errors import InUse, NotPermitted
+from .._topology.numa import parse_meminfo
 from . import spec
 from .look import Boot, names_of
 from .spec import Desired
-from .state import COMMAND_LINE, NAME, TMPFILES, Pool, State
+from .state import COMMAND_LINE, NAME, SHORT, TMPFILES, Pool, State
 
+if TYPE_CHECKING:
+    from .._host.protocols import Files
+
+AT_BOOT = "the kernel reserves pages of this size at boot"
 HEADER = "# Written by the module gpufleet.node.hugepages; changes are lost.\n"
 
 
@@ -81,6 +87,45 @@ def below_use(state: State, desired: Desired) -> Optional[InUse]:
                 hint=hint.format(promised).replace(" there", " in all"),
             )
     return None
+
+
+def read_holders(files: Files) -> Tuple[str, ...]:
+    """The processes that hold huge pages, most first: ``HugetlbPages`` in proc_pid_status(5)."""
+    found: List[Tuple[int, str]] = []
+    for pid in files.names("/proc"):
+        if pid.isdigit():
+            try:
+                text = files.read_optional(f"/proc/{pid}/status") or ""
+            except OSError:
+                continue  # It ended while we looked.
+            held = parse_meminfo(text).get("HugetlbPages", 0)
+            if held:
+                name = re.search(r"^Name:\s*(.+)$", text, re.MULTILINE)
+                found.append((held, f"{name[1] if name else '?'} (pid {pid}, {held // 1024} MiB)"))
+    return tuple(text for _held, text in sorted(found, reverse=True))
+
+
+def why_pending(pool: Pool, wanted: int, state: State, desired: Desired) -> str:
+    """Why growth that the next boot brings has to wait for it; empty when it has not to."""
+    if spec.is_gigantic(pool):
+        from .command_line import parse_pages
+
+        asked = parse_pages(state.running, state.default_kb).get(pool.size_kb, {})
+        asked_here = asked.get(pool.node.number, 0) if None not in asked else asked[None] // len(state.nodes)
+        if asked_here < wanted:
+            return AT_BOOT
+    known = f"{pool.node.name} {pool.setting} {wanted}" in _reasons(state.awaited)
+    return SHORT if known and desired.on_shortage == spec.REBOOT else ""
+
+
+def _reasons(text: str) -> List[str]:
+    """What each reason for a reboot is about, without the value that was found then."""
+    found = []
+    for line in text.splitlines():
+        match = re.match(r"(\S+ \S+) is \S+, wanted (\S+): ", line)
+        if match:
+            found.append(f"{match[1]} {match[2]}")
+    return found
 
 
 def _boot_steps(state: State, desired: Desired, boot: Boot, settings: List[Setting]) -> List[Step]:

@@ -14,18 +14,10 @@ from .._core.change import Unmanaged
 from .._core.errors import DeclarationError, Scalar
 from .._topology import numa
 from .owners import THP
-from .state import GIGANTIC_KB, Knob, Pool, State, format_size, thp_object
+from .state import GIGANTIC_KB, KHUGEPAGED, Pool, State, format_size, thp_object
 
 FAIL = "fail"
 REBOOT = "reboot"
-KHUGEPAGED = (
-    "pages_to_scan",
-    "scan_sleep_millisecs",
-    "alloc_sleep_millisecs",
-    "max_ptes_none",
-    "max_ptes_swap",
-    "max_ptes_shared",
-)
 SHMEM = ["always", "within_size", "advise", "never", "deny", "force"]
 SHMEM_OF_SIZE = ["always", "inherit", "within_size", "advise", "never"]
 
@@ -100,12 +92,15 @@ def normalise(params: Mapping[str, Any], state: State) -> Desired:
         if size_kb in pools:
             raise _wrong(entry["size"], "the size is declared twice")
         pools[size_kb] = _counts(entry, size_kb, state)
-    _check_memory(pools, state)
     wants = [
         Want(state.pool(size_kb, number).knob, count)
         for size_kb, counts in pools.items()
         for number, count in counts.items()
     ]
+    if any(want.value != state.pools[want.knob].lasting for want in wants):
+        from .limits import check_memory
+
+        check_memory(pools, state)
     unmanaged: List[Unmanaged] = []
     for path, object_, setting, value in _transparent(params["transparent"] or {}, state):
         knob = state.knobs.get(path)
@@ -115,7 +110,10 @@ def normalise(params: Mapping[str, Any], state: State) -> Desired:
                 raise DeclarationError(f"set {setting}", object=object_, cause=reason, wanted=value)
             unmanaged.append(Unmanaged(object_, setting, reason))
         else:
-            _check_knob(knob, value, state)
+            if value != knob.value:
+                from .limits import check_knob
+
+                check_knob(knob, value, state)
             wants.append(Want(path, value))
     return Desired(
         tuple(wants),
@@ -131,31 +129,6 @@ def parse_size(text: str) -> Optional[int]:
     """A page size in kB, from ``2M``, ``1G``, ``64K`` or the like; None when it is none."""
     match = re.fullmatch(r"(\d+)\s*([KMG])(?:i?B)?", text.strip(), re.IGNORECASE)
     return int(match[1]) * {"K": 1, "M": 1024, "G": 1024 * 1024}[match[2].upper()] if match else None
-
-
-def command_line_arguments(counts: Mapping[Pool, int], state: State) -> Tuple[str, ...]:
-    """The kernel arguments that reserve these pages of one size at boot, none for no pages.
-
-    The form with nodes came with Linux 5.16 (Documentation/admin-guide/kernel-parameters.txt, ``hugepages=``).
-    """
-    total = sum(counts.values())
-    if not total:
-        return ()
-    size = format_size(next(iter(counts)).size_kb)
-    memory = [node.number for node in state.nodes if node.number is not None and node.total_kb]
-    by_node = {pool.node.number: count for pool, count in counts.items() if pool.node.number is not None and count}
-    even = {number: count for number, count in numa.spread(total, memory).items() if count} if memory else {}
-    if len(memory) < 2 or (state.kernel < (5, 16) and by_node == even):
-        return (f"hugepagesz={size}", f"hugepages={total}")
-    if state.kernel < (5, 16):
-        raise DeclarationError(
-            f"reserve {size} pages at boot",
-            cause="before Linux 5.16 the command line takes only a total, which goes evenly to all nodes with memory",
-            found=",".join(f"{number}:{count}" for number, count in sorted(even.items())),
-            wanted=",".join(f"{number}:{count}" for number, count in sorted(by_node.items())),
-            hint="declare that distribution, or permanent: false",
-        )
-    return (f"hugepagesz={size}", "hugepages=" + ",".join(f"{node}:{count}" for node, count in sorted(by_node.items())))
 
 
 def _wrong(size: str, cause: str, **values: Any) -> DeclarationError:
@@ -193,7 +166,7 @@ def _counts(entry: Mapping[str, Any], size_kb: int, state: State) -> Mapping[Opt
     total = _count(pages, size)
     if known == {None}:
         return {None: total}
-    usable = [node.number for node in state.nodes if node.cpus and node.total_kb and node.number in known]
+    usable = [node.number for node in state.nodes if node.has_cpus and node.total_kb and node.number in known]
     numbers = [number for number in usable if number is not None]
     if not numbers:
         raise _wrong(
@@ -213,20 +186,6 @@ def _count(value: Any, size: str) -> int:
     return int(value)
 
 
-def _check_memory(pools: Mapping[int, Mapping[Optional[int], int]], state: State) -> None:
-    for node in state.nodes:
-        needed = sum(size_kb * counts.get(node.number, 0) for size_kb, counts in pools.items())
-        if needed > node.total_kb:
-            sizes = ", ".join(format_size(size_kb) for size_kb, counts in pools.items() if counts.get(node.number))
-            raise DeclarationError(
-                f"declare pages of {sizes}",
-                object=node.name,
-                cause="they need more memory than there is",
-                found=f"{node.total_kb // 1024} MiB",
-                wanted=f"{needed // 1024} MiB",
-            )
-
-
 def _transparent(declared: Mapping[str, Any], state: State) -> List[Tuple[str, str, str, Scalar]]:
     """What is declared about transparent huge pages, as (path, object, setting, value)."""
     found: List[Tuple[str, str, str, Scalar]] = []
@@ -235,36 +194,11 @@ def _transparent(declared: Mapping[str, Any], state: State) -> List[Tuple[str, s
     for setting, value in (declared.get("khugepaged") or {}).items():
         number = None if value is None else int(value)
         found.append((f"{THP}/khugepaged/{setting}", "khugepaged", setting, number))
-    seen = set()
-    for entry in declared.get("sizes") or ():
-        size_kb = parse_size(entry["size"])
-        goal = f"declare transparent hugepages of {entry['size']}"
-        if size_kb is None:
-            raise DeclarationError(goal, cause="this is not a page size", hint="write it like 64K or 2M")
-        if size_kb in seen:
-            raise DeclarationError(goal, cause="the size is declared twice")
-        seen.add(size_kb)
-        if state.thp_sizes and size_kb not in state.thp_sizes:
-            known = ", ".join(format_size(size) for size in state.thp_sizes)
-            raise DeclarationError(goal, cause="this kernel does not have the size", found=known)
-        for setting in ("enabled", "shmem_enabled"):
-            path = f"{THP}/hugepages-{size_kb}kB/{setting}"
-            found.append((path, thp_object(size_kb), setting, entry.get(setting)))
+    if declared.get("sizes"):
+        from .thp_sizes import settings_of_sizes
+
+        found.extend(settings_of_sizes(declared["sizes"], state))
     return [row for row in found if row[3] is not None]
-
-
-def _check_knob(knob: Knob, value: Scalar, state: State) -> None:
-    problem = ""
-    if knob.choices and value not in knob.choices:
-        problem = f"this kernel knows only {', '.join(knob.choices)}"
-    elif isinstance(value, int) and value < 0:
-        problem = "the value is negative"
-    elif knob.setting == "pages_to_scan" and value == 0:
-        problem = "the kernel takes no 0 here"
-    elif knob.setting.startswith("max_ptes") and isinstance(value, int) and state.thp_kb and value >= state.thp_kb // 4:
-        problem = f"the kernel takes at most {state.thp_kb // 4 - 1} here"
-    if problem:
-        raise DeclarationError(f"set {knob.setting}", object=knob.object, cause=problem, wanted=value)
 
 
 def is_gigantic(pool: Pool) -> bool:

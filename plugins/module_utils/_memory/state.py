@@ -9,19 +9,17 @@ Rules from Documentation/admin-guide/mm/hugetlbpage.rst, mm/transhuge.rst and ke
 
 from __future__ import annotations
 
-import fnmatch
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from .._core import before
 from .._core.errors import Scalar
-from .._core.road import REBOOT_FOLDER
+from .._core.road import reboot_note
 from .._host import bootloader, numa
 from .._host.bootloader import BootLoader
-from .._topology.numa import Node, parse_meminfo, spread
+from .._topology.numa import Node, parse_meminfo
 from . import owners
-from .owners import SYSCTL_KNOB, THP, Assignment
+from .owners import THP, Assignment
 
 if TYPE_CHECKING:
     from .._host.protocols import Files, Host
@@ -32,8 +30,17 @@ TMPFILES = "/etc/tmpfiles.d/00-gpufleet-hugepages.conf"
 GLOBAL = "/sys/kernel/mm/hugepages"
 GIGANTIC_KB = 1024 * 1024
 COMMAND_LINE = "kernel command line"
+HUGEPAGE = "hugepage"
+"""What the names of all kernel arguments about huge pages have in them."""
 SHORT = "the kernel found too little memory in one piece"
-THP_ARGUMENTS = {"transparent_hugepage": "enabled", "transparent_hugepage_shmem": "shmem_enabled"}
+KHUGEPAGED = (
+    "pages_to_scan",
+    "scan_sleep_millisecs",
+    "alloc_sleep_millisecs",
+    "max_ptes_none",
+    "max_ptes_swap",
+    "max_ptes_shared",
+)
 Values = Dict[str, Tuple[Scalar, Optional[Assignment]]]
 
 
@@ -74,6 +81,16 @@ class Knob:
 
 
 @dataclass(frozen=True)
+class KernelArguments:
+    """What the command line of the next boot says about huge pages; on most machines it says nothing."""
+
+    ours: Tuple[str, ...] = ()
+    our_sizes: FrozenSet[int] = frozenset()
+    sources: Mapping[str, Tuple[str, int]] = field(default_factory=dict)
+    """Where the arguments of others were put, by their names."""
+
+
+@dataclass(frozen=True)
 class State:
     """Everything a plan needs, read once."""
 
@@ -91,11 +108,9 @@ class State:
     tmpfiles: Tuple[Assignment, ...]
     others: Tuple[Assignment, ...]
     our_text: Optional[str]
-    our_sizes: FrozenSet[int]
-    sources: Mapping[str, Tuple[str, int]]
-    """Where an argument of the command line was put, by its name."""
-    short: FrozenSet[str]
-    """The beginnings of the reasons for which a reboot is awaited."""
+    arguments: KernelArguments
+    awaited: str
+    """The reasons for which a reboot is awaited, a line each."""
     read_only: Tuple[str, ...]
     holders: Tuple[str, ...] = ()
 
@@ -131,6 +146,12 @@ def thp_object(size_kb: Optional[int]) -> str:
     return "transparent_hugepages" if size_kb is None else f"transparent_hugepages_{format_size(size_kb)}"
 
 
+def pool_folder(node: Optional[int], size_kb: int) -> str:
+    """The folder of the pages of one size, on one node or on all together."""
+    root = GLOBAL if node is None else f"{numa.FOLDER}/node{node}/hugepages"
+    return f"{root}/hugepages-{size_kb}kB"
+
+
 def read_state(host: Host, *, every_knob: bool) -> State:
     """Look at the machine. ``every_knob`` adds the settings for each size of transparent huge pages."""
     files = host.files
@@ -144,14 +165,18 @@ def read_state(host: Host, *, every_knob: bool) -> State:
     release = re.match(r"(\d+)\.(\d+)", files.read_optional("/proc/sys/kernel/osrelease") or "")
     running = (files.read_optional("/proc/cmdline") or "").strip()
     loader = bootloader.detect(host, NAME, running)
-    argued = [name for name in ("hugepages", *THP_ARGUMENTS) if f"{name}=" in loader.command_line]
+    arguments = KernelArguments()
+    if loader.carried or HUGEPAGE in loader.command_line:
+        from .command_line import read_arguments
+
+        arguments = read_arguments(files, loader, pools, nodes, default_kb)
     tmpfiles = owners.read_tmpfiles(files)
     first = next((path for path in (*pools, *knobs)), None)
     etc = "/etc/tmpfiles.d" if files.exists("/etc/tmpfiles.d") else "/etc"
     return State(
         nodes=nodes,
         pools=pools,
-        reserved={size_kb: _number(files, f"{_folder(GLOBAL, size_kb)}/resv_hugepages") for size_kb in sizes},
+        reserved={size_kb: _number(files, f"{pool_folder(None, size_kb)}/resv_hugepages") for size_kb in sizes},
         default_kb=default_kb,
         knobs=knobs,
         thp_sizes=thp_sizes,
@@ -162,27 +187,10 @@ def read_state(host: Host, *, every_knob: bool) -> State:
         tmpfiles=tuple(line for path, text in tmpfiles.items() for line in owners.parse_tmpfiles(path, text)),
         others=(*owners.read_sysctl(files), *owners.read_tuned(files)),
         our_text=tmpfiles.get(TMPFILES),
-        our_sizes=_our_sizes(files, loader, pools, nodes, default_kb),
-        sources=bootloader.find_sources(files, loader, argued),
-        short=frozenset(_reasons(files.read_optional(f"{REBOOT_FOLDER}/{NAME}") or "")),
+        arguments=arguments,
+        awaited=files.read_optional(reboot_note(NAME)) or "",
         read_only=tuple(path for path in (first, etc) if path and host.may_change and not files.writable(path)),
     )
-
-
-def read_holders(files: Files) -> Tuple[str, ...]:
-    """The processes that hold huge pages, most first: ``HugetlbPages`` in proc_pid_status(5)."""
-    found: List[Tuple[int, str]] = []
-    for pid in files.names("/proc"):
-        if pid.isdigit():
-            try:
-                text = files.read_optional(f"/proc/{pid}/status") or ""
-            except OSError:
-                continue  # It ended while we looked.
-            held = parse_meminfo(text).get("HugetlbPages", 0)
-            if held:
-                name = re.search(r"^Name:\s*(.+)$", text, re.MULTILINE)
-                found.append((held, f"{name[1] if name else '?'} (pid {pid}, {held // 1024} MiB)"))
-    return tuple(text for _held, text in sorted(found, reverse=True))
 
 
 def boot_values(state: State, *, ours: Sequence[Assignment], command_line: str) -> Values:
@@ -193,149 +201,58 @@ def boot_values(state: State, *, ours: Sequence[Assignment], command_line: str) 
     values: Values = {}
     values.update((path, (0, None)) for path in state.pools)
     values.update((path, (None, None)) for path in state.knobs)
-    for line in command_line_assignments(state, command_line):
-        _assign(values, line, state)
     at_boot = [line for line in state.others if line.at_boot]
     # Sorted by file name as read: all names that sort before ours stay before it.
     earlier = [line for line in state.foreign if line.path.rpartition("/")[2] < TMPFILES.rpartition("/")[2]]
     later = [line for line in state.foreign if line not in earlier]
-    written = owners.in_effect([*earlier, *ours, *later])
     for line in [
+        *command_line_assignments(state, command_line),
         *(line for line in at_boot if line.owner != "tuned"),
-        *written,
+        *owners.in_effect([*earlier, *ours, *later]),
         *(line for line in at_boot if line.owner == "tuned"),
     ]:
-        _assign(values, line, state)
+        if line.knob in values:
+            assign(values, line.knob, line, state)
+        else:
+            from .patterns import assign_all
+
+            assign_all(values, line, state)
     return values
 
 
 def command_line_assignments(state: State, command_line: str) -> List[Assignment]:
-    """What a command line says, as assignments. A count per node goes to the node's knob, a total to the global one."""
-    found = []
-    for size_kb, value in parse_pages(command_line, state.default_kb).items():
-        path, line = _source(state, "hugepages")
-        for node, count in value.items():
-            knob = f"{_folder(GLOBAL if node is None else _node_root(node), size_kb)}/nr_hugepages"
-            found.append(Assignment(COMMAND_LINE, path, line, knob, str(count), later=False))
-    for word in command_line.split():
-        name, _equals, text = word.partition("=")
-        if name in THP_ARGUMENTS:
-            path, line = _source(state, name)
-            found.append(Assignment(COMMAND_LINE, path, line, f"{THP}/{THP_ARGUMENTS[name]}", text, later=False))
-    return found
+    """What a command line says, as assignments."""
+    if HUGEPAGE not in command_line:
+        return []
+    from .command_line import parse_assignments
+
+    return parse_assignments(state, command_line)
 
 
-def parse_pages(command_line: str, default_kb: int) -> Dict[int, Dict[Optional[int], int]]:
-    """``hugepages=`` by page size and node (None: a total over all nodes). The first of each size counts."""
-    found: Dict[int, Dict[Optional[int], int]] = {}
-    size_kb = default_kb
-    for word in command_line.split():
-        name, _equals, text = word.partition("=")
-        if name in ("hugepagesz", "default_hugepagesz"):
-            match = re.fullmatch(r"(\d+)([KMGkmg]?)", text)
-            factor = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
-            size_kb = int(match[1]) * factor[match[2].upper()] // 1024 if match else 0
-        elif name == "hugepages" and size_kb and size_kb not in found:
-            if re.fullmatch(r"\d+", text):
-                found[size_kb] = {None: int(text)}
-            elif re.fullmatch(r"\d+:\d+(,\d+:\d+)*", text):
-                pairs = (part.split(":") for part in text.split(","))
-                found[size_kb] = {int(node): int(count) for node, count in pairs}
-    return found
-
-
-def arguments_of_sizes(command_line: str, sizes: FrozenSet[int]) -> Tuple[str, ...]:
-    """The arguments on a command line that reserve pages of these sizes, in the form in which we write them."""
-    words = command_line.split()
-    found: List[str] = []
-    for first, second in zip(words, words[1:]):
-        pair = first.startswith("hugepagesz=") and second.startswith("hugepages=")
-        if pair and set(parse_pages(f"{first} {second}", 0)) & sizes:
-            found += [first, second]
-    return tuple(found)
-
-
-def touches(line: Assignment, knob: str, state: State) -> bool:
-    """Whether an assignment has a say in a knob, also by the total over all nodes."""
-    pool = state.pools.get(knob)
-    return any(_names(line, name) for name in ([knob] if pool is None else [knob, *_global_knobs(pool.size_kb, state)]))
-
-
-def is_total(line: Assignment, pool: Pool, state: State) -> bool:
-    """Whether an assignment is about the pages of all nodes together."""
-    return (
-        pool.node.number is not None
-        and not _names(line, pool.knob)
-        and any(_names(line, name) for name in _global_knobs(pool.size_kb, state))
-    )
-
-
-def _names(line: Assignment, knob: str) -> bool:
-    return line.knob == knob or (("*" in line.knob or "?" in line.knob) and fnmatch.fnmatch(knob, line.knob))
-
-
-def _source(state: State, argument: str) -> Tuple[str, Optional[int]]:
-    return state.sources.get(argument, ("/proc/cmdline", None))
-
-
-def _assign(values: Values, line: Assignment, state: State) -> None:
+def assign(values: Values, path: str, line: Assignment, state: State) -> None:
+    """Let a line give one knob its value; a pool takes only numbers."""
     number = int(line.value) if line.value.isdigit() else None
-    for path, knob in state.knobs.items():
-        if touches(line, path, state):
-            values[path] = (line.value if knob.choices or number is None else number, line)
-    if number is None:
-        return
-    for size_kb in state.sizes:
-        pools = state.of_size(size_kb)
-        if any(is_total(line, pool, state) for pool in pools):
-            # A total that is there already leaves the distribution alone; another one is spread evenly.
-            if sum(int(values[pool.knob][0] or 0) for pool in pools) != number:
-                shares = spread(number, [pool.node.number or 0 for pool in pools if pool.node.total_kb])
-                values.update((pool.knob, (shares.get(pool.node.number or 0, 0), line)) for pool in pools)
-        else:
-            values.update((pool.knob, (number, line)) for pool in pools if touches(line, pool.knob, state))
-
-
-def _our_sizes(
-    files: Files, loader: BootLoader, pools: Mapping[str, Pool], nodes: Sequence[Node], default_kb: int
-) -> FrozenSet[int]:
-    """The sizes whose arguments at the next boot are ours: in a file of ours, or changed since we first came."""
-    sizes = set(parse_pages(" ".join(loader.carried), 0))
-    there = parse_pages(loader.command_line, default_kb)
-    if set(there) - sizes:
-        found = before.load(files, NAME).found
-        memory = [node.number or 0 for node in nodes if node.total_kb]
-        for pool in pools.values():
-            first = found.get((pool.knob, pool.setting))
-            counts = there.get(pool.size_kb, {})
-            number = pool.node.number
-            if None in counts and number is not None:
-                count = spread(counts[None], memory).get(number, 0)
-            else:
-                count = counts.get(number, 0)
-            if pool.size_kb in there and first is not None and first.boot != count:
-                sizes.add(pool.size_kb)
-    return frozenset(sizes)
+    knob = state.knobs.get(path)
+    if knob is not None:
+        values[path] = (line.value if knob.choices or number is None else number, line)
+    elif number is not None:
+        values[path] = (number, line)
 
 
 def _pools(files: Files, size_kb: int, node: Node) -> Tuple[Pool, ...]:
-    root = GLOBAL if node.number is None else _node_root(node.number)
-    folder = _folder(root, size_kb)
-    knob = f"{folder}/nr_hugepages"
-    pages = files.read_optional(knob)
+    folder = pool_folder(node.number, size_kb)
+    pages = files.read_optional(f"{folder}/nr_hugepages")
     if pages is None:
         return ()
     free, surplus = (_number(files, f"{folder}/{name}_hugepages") for name in ("free", "surplus"))
-    return (Pool(size_kb, node, knob, int(pages), free, surplus),)
+    return (Pool(size_kb, node, f"{folder}/nr_hugepages", int(pages), free, surplus),)
 
 
 def _read_knobs(files: Files, thp_sizes: Sequence[int]) -> Dict[str, Knob]:
     rows = [(f"{THP}/{name}", thp_object(None)) for name in ("enabled", "defrag", "shmem_enabled")]
-    numbers = ("defrag", "pages_to_scan", "scan_sleep_millisecs", "alloc_sleep_millisecs")
-    limits = ("max_ptes_none", "max_ptes_swap", "max_ptes_shared")
-    rows += [(f"{THP}/khugepaged/{name}", "khugepaged") for name in (*numbers, *limits)]
+    rows += [(f"{THP}/khugepaged/{name}", "khugepaged") for name in ("defrag", *KHUGEPAGED)]
     for size_kb in thp_sizes:
-        rows += [(f"{_folder(THP, size_kb)}/{name}", thp_object(size_kb)) for name in ("enabled", "shmem_enabled")]
+        rows += [(f"{THP}/hugepages-{size_kb}kB/{name}", thp_object(size_kb)) for name in ("enabled", "shmem_enabled")]
     knobs = {}
     for path, object_ in rows:
         text = files.read_optional(path)
@@ -348,33 +265,9 @@ def _read_knobs(files: Files, thp_sizes: Sequence[int]) -> Dict[str, Knob]:
     return knobs
 
 
-def _reasons(text: str) -> List[str]:
-    """What each reason for a reboot is about, without the value that was found then."""
-    found = []
-    for line in text.splitlines():
-        match = re.match(r"(\S+ \S+) is \S+, wanted (\S+): ", line)
-        if match:
-            found.append(f"{match[1]} {match[2]}")
-    return found
-
-
 def _sizes(names: Sequence[str]) -> Tuple[int, ...]:
     matches = (re.fullmatch(r"hugepages-(\d+)kB", name) for name in names)
     return tuple(sorted(int(match[1]) for match in matches if match))
-
-
-def _global_knobs(size_kb: int, state: State) -> List[str]:
-    folder = _folder(GLOBAL, size_kb)
-    knobs = [f"{folder}/nr_hugepages", f"{folder}/nr_hugepages_mempolicy"]
-    return [*knobs, SYSCTL_KNOB] if size_kb == state.default_kb else knobs
-
-
-def _folder(root: str, size_kb: int) -> str:
-    return f"{root}/hugepages-{size_kb}kB"
-
-
-def _node_root(number: int) -> str:
-    return f"{numa.FOLDER}/node{number}/hugepages"
 
 
 def _number(files: Files, path: str) -> int:

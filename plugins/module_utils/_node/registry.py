@@ -46,13 +46,11 @@ def in_order(entries: Iterable[Entry] = REGISTRY) -> Tuple[Entry, ...]:
     done: List[Entry] = []
     while waiting:
         placed = {entry.name for entry in done}
-        for entry in waiting:
-            if all(name in placed for name in entry.after if name in known):
-                done.append(entry)
-                waiting.remove(entry)
-                break
-        else:
+        ready = [entry for entry in waiting if all(name in placed for name in entry.after if name in known)]
+        if not ready:
             raise ValueError(f"{', '.join(entry.name for entry in waiting)} come after each other")
+        done.append(ready[0])
+        waiting.remove(ready[0])
     return tuple(done)
 
 

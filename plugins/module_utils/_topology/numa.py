@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Dict, FrozenSet, Mapping, Optional, Sequence
+from typing import Dict, Mapping, Optional, Sequence
 
 
 @dataclass(frozen=True)
 class Node:
-    """One NUMA node. ``number`` is None for the memory of a machine that has no node folders. Sizes are kB."""
+    """One NUMA node. ``number`` is None for the memory of a machine that has no node folders; sizes are kB."""
 
     number: Optional[int]
-    cpus: FrozenSet[int]
+    has_cpus: bool
     total_kb: int
-    free_kb: int
 
     @property
     def name(self) -> str:

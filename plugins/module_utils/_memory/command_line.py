@@ -1,0 +1,153 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Huge pages on the kernel command line. Imported only where it speaks of them, or has to.
+
+Rules from Documentation/admin-guide/kernel-parameters.txt.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+
+from .._core.errors import DeclarationError
+from .._host import bootloader
+from .._topology.numa import spread
+from .owners import THP, Assignment
+from .state import COMMAND_LINE, NAME, KernelArguments, Pool, State, Values, format_size, pool_folder
+
+if TYPE_CHECKING:
+    from .._host.bootloader import BootLoader
+    from .._host.protocols import Files
+    from .._topology.numa import Node
+
+THP_ARGUMENTS = {"transparent_hugepage": "enabled", "transparent_hugepage_shmem": "shmem_enabled"}
+
+
+def read_arguments(
+    files: Files, loader: BootLoader, pools: Mapping[str, Pool], nodes: Sequence[Node], default_kb: int
+) -> KernelArguments:
+    """Which arguments of the next boot are ours, and where those of others come from."""
+    our_sizes = _our_sizes(files, loader, pools, nodes, default_kb)
+    ours = _arguments_of_sizes(loader.command_line, our_sizes)
+    rest = bootloader.without(loader.command_line, ours)
+    names = [name for name in ("hugepages", *THP_ARGUMENTS) if f"{name}=" in rest]
+    if not names:
+        return KernelArguments(ours, our_sizes)
+    from .._host.bootloader_sources import find_sources
+
+    return KernelArguments(ours, our_sizes, find_sources(files, loader, names))
+
+
+def parse_assignments(state: State, command_line: str) -> List[Assignment]:
+    """What a command line says, as assignments. A count per node goes to the node's knob, a total to the global one."""
+    found = []
+    for size_kb, value in parse_pages(command_line, state.default_kb).items():
+        path, line = _source(state, "hugepages")
+        for node, count in value.items():
+            knob = f"{pool_folder(node, size_kb)}/nr_hugepages"
+            found.append(Assignment(COMMAND_LINE, path, line, knob, str(count), later=False))
+    for word in command_line.split():
+        name, _equals, text = word.partition("=")
+        if name in THP_ARGUMENTS:
+            path, line = _source(state, name)
+            found.append(Assignment(COMMAND_LINE, path, line, f"{THP}/{THP_ARGUMENTS[name]}", text, later=False))
+    return found
+
+
+def parse_pages(command_line: str, default_kb: int) -> Dict[int, Dict[Optional[int], int]]:
+    """``hugepages=`` by page size and node (None: a total over all nodes). The first of each size counts."""
+    found: Dict[int, Dict[Optional[int], int]] = {}
+    size_kb = default_kb
+    for word in command_line.split():
+        name, _equals, text = word.partition("=")
+        if name in ("hugepagesz", "default_hugepagesz"):
+            match = re.fullmatch(r"(\d+)([KMGkmg]?)", text)
+            factor = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+            size_kb = int(match[1]) * factor[match[2].upper()] // 1024 if match else 0
+        elif name == "hugepages" and size_kb and size_kb not in found:
+            if re.fullmatch(r"\d+", text):
+                found[size_kb] = {None: int(text)}
+            elif re.fullmatch(r"\d+:\d+(,\d+:\d+)*", text):
+                pairs = (part.split(":") for part in text.split(","))
+                found[size_kb] = {int(node): int(count) for node, count in pairs}
+    return found
+
+
+def wanted_arguments(
+    gigantic: Mapping[int, Mapping[Pool, int]], without_ours: Values, command_line: str, state: State
+) -> Tuple[str, ...]:
+    """The arguments for pages of these sizes that are needed beside ``command_line``, which has those of others."""
+    others = parse_pages(command_line, state.default_kb)
+    arguments: List[str] = []
+    for size_kb, counts in sorted(gigantic.items()):
+        differs = any(without_ours[pool.knob][0] != count for pool, count in counts.items())
+        if size_kb not in others and (differs or size_kb in state.arguments.our_sizes):
+            arguments.extend(_reserve(counts, state))
+    return tuple(arguments)
+
+
+def _reserve(counts: Mapping[Pool, int], state: State) -> Tuple[str, ...]:
+    """The kernel arguments that reserve these pages of one size at boot, none for no pages.
+
+    The form with nodes came with Linux 5.16 (Documentation/admin-guide/kernel-parameters.txt, ``hugepages=``).
+    """
+    total = sum(counts.values())
+    if not total:
+        return ()
+    size = format_size(next(iter(counts)).size_kb)
+    memory = [node.number for node in state.nodes if node.number is not None and node.total_kb]
+    by_node = {pool.node.number: count for pool, count in counts.items() if pool.node.number is not None and count}
+    even = {number: count for number, count in spread(total, memory).items() if count} if memory else {}
+    if len(memory) < 2 or (state.kernel < (5, 16) and by_node == even):
+        return (f"hugepagesz={size}", f"hugepages={total}")
+    if state.kernel < (5, 16):
+        raise DeclarationError(
+            f"reserve {size} pages at boot",
+            cause="before Linux 5.16 the command line takes only a total, which goes evenly to all nodes with memory",
+            found=",".join(f"{number}:{count}" for number, count in sorted(even.items())),
+            wanted=",".join(f"{number}:{count}" for number, count in sorted(by_node.items())),
+            hint="declare that distribution, or permanent: false",
+        )
+    return (f"hugepagesz={size}", "hugepages=" + ",".join(f"{node}:{count}" for node, count in sorted(by_node.items())))
+
+
+def _arguments_of_sizes(command_line: str, sizes: FrozenSet[int]) -> Tuple[str, ...]:
+    """The arguments on a command line that reserve pages of these sizes, in the form in which we write them."""
+    words = command_line.split()
+    found: List[str] = []
+    for first, second in zip(words, words[1:]):
+        pair = first.startswith("hugepagesz=") and second.startswith("hugepages=")
+        if pair and set(parse_pages(f"{first} {second}", 0)) & sizes:
+            found += [first, second]
+    return tuple(found)
+
+
+def _our_sizes(
+    files: Files, loader: BootLoader, pools: Mapping[str, Pool], nodes: Sequence[Node], default_kb: int
+) -> FrozenSet[int]:
+    """The sizes whose arguments at the next boot are ours: in a file of ours, or changed since we first came."""
+    sizes = set(parse_pages(" ".join(loader.carried), 0))
+    there = parse_pages(loader.command_line, default_kb)
+    if set(there) - sizes:
+        from .._core import before
+
+        found = before.load(files, NAME).found
+        memory = [node.number or 0 for node in nodes if node.total_kb]
+        for pool in pools.values():
+            first = found.get((pool.knob, pool.setting))
+            counts = there.get(pool.size_kb, {})
+            number = pool.node.number
+            if None in counts and number is not None:
+                count = spread(counts[None], memory).get(number, 0)
+            else:
+                count = counts.get(number, 0)
+            if pool.size_kb in there and first is not None and first.boot != count:
+                sizes.add(pool.size_kb)
+    return frozenset(sizes)
+
+
+def _source(state: State, argument: str) -> Tuple[str, Optional[int]]:
+    return state.arguments.sources.get(argument, ("/proc/cmdline", None))
