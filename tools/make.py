@@ -11,13 +11,15 @@ python3 tools/make.py unit --python 3.9 -- -k hugepages
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
-from typing import Callable, Dict, List, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 
 import engine
 import needs
@@ -36,6 +38,7 @@ SIZE_LIMIT = 2_000_000
 VM_SCENARIO = "vm"
 PYTEST_END = r"^(=* ?)?\d+ (passed|failed|error|skipped)"
 FAILURES_SHOWN = 20
+SCRATCH_BYTES = 1 << 30
 ANSIBLE_PROGRESS = r"^(PLAY \[|fatal:|failed:|.* (passed|failed)( in |,))|Action: '|[➜>] \w+|CRITICAL|Executed:"
 
 
@@ -96,7 +99,6 @@ def docs(job: Job) -> None:
 def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[str] = ()) -> None:
     """The unit tests on every Python that a node may have."""
     failed = []
-    (CACHE / "tmp").mkdir(exist_ok=True)
     for version in pythons:
         interpreter = needs.python(job, version)
         below = version in BELOW_CONTROLLER
@@ -112,19 +114,29 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
             _keep_module_utils(folder / "lib" / f"python{version}" / "site-packages" / "ansible")
         job.say(f"Python {version}")
         command = [str(folder / "bin" / "python"), "-m", "pytest", "-o", f"cache_dir={CACHE / 'pytest' / version}"]
-        command += ["--basetemp", str(CACHE / "tmp" / f"unit-{version}"), *arguments]
         try:
-            lines = job.run(command, show=PYTEST_END)
+            with _scratch() as scratch:
+                lines = job.run([*command, "--basetemp", str(scratch / "tests"), *arguments], show=PYTEST_END)
             job.note(f"Python {version}: {lines[-1] if lines else 'no output'}")
         except StageFailed as failure:
             tests = [line for line in failure.lines if line.startswith(("FAILED ", "ERROR "))]
             for line in tests[:FAILURES_SHOWN]:
                 job.say(line)
-            job.say(f"Python {version}: {len(tests)} tests failed")
+            job.say(f"Python {version}: {len(tests)} tests failed ({failure})")
             failed.append(version)
-        shutil.rmtree(CACHE / "tmp" / f"unit-{version}", ignore_errors=True)
     if failed:
         raise StageFailed(f"unit tests failed on Python {', '.join(failed)}")
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for thousands of small files that are forced to disk: in memory, where that has room."""
+    memory, place = Path("/dev/shm"), CACHE / "tmp"
+    place.mkdir(exist_ok=True)
+    if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > SCRATCH_BYTES:
+        place = memory
+    with tempfile.TemporaryDirectory(prefix="gpufleet-unit-", dir=place) as folder:
+        yield Path(folder)
 
 
 def _keep_module_utils(package: Path) -> None:

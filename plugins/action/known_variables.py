@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Set
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set
 
 import yaml
 from ansible.plugins.action import ActionBase
@@ -14,6 +14,13 @@ from ansible.plugins.action import ActionBase
 from ..module_utils._node.registry import REGISTRY
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
+
+
+# What the playbooks themselves read or register.
+OF_THE_PLAYBOOKS = {
+    *("gpufleet_hosts", "gpufleet_concerns", "gpufleet_skip", "gpufleet_batches", "gpufleet_detail"),
+    *("gpufleet_expect", "gpufleet_look", "gpufleet_concern", "audit_fail_on_drift"),
+}
 
 
 def options_of(role: str) -> Set[str]:
@@ -24,11 +31,15 @@ def options_of(role: str) -> Set[str]:
 
 def unknown_variables(names: Iterable[str], known: Mapping[str, Set[str]]) -> Dict[str, Optional[str]]:
     """The names that begin with a concern and are no variable of its role, with the nearest one that is."""
-    everything = sorted(name for options in known.values() for name in options)
+    everything = sorted({*OF_THE_PLAYBOOKS, *(name for options in known.values() for name in options)})
+    ours = tuple(f"{prefix}_" for prefix in (*known, "gpufleet"))
     found: Dict[str, Optional[str]] = {}
     for name in names:
-        if any(name.startswith(f"{concern}_") and name not in known[concern] for concern in known):
-            near = get_close_matches(name, everything, n=1, cutoff=0.5)
+        if name in everything:
+            continue
+        near = get_close_matches(name, everything, n=1, cutoff=0.5)
+        # Others may have variables for audits of their own, so there only what is nearly ours counts.
+        if name.startswith(ours) or (name.startswith("audit_") and get_close_matches(name, everything, cutoff=0.85)):
             found[name] = near[0] if near else None
     return found
 
@@ -38,7 +49,7 @@ class ActionModule(ActionBase):
 
     BYPASS_HOST_LOOP = True
     _requires_connection = False
-    _VALID_ARGS = frozenset()
+    _VALID_ARGS: FrozenSet[str] = frozenset()
 
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)

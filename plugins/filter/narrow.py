@@ -28,8 +28,8 @@ options:
     default: []
   tags:
     description:
-      - The tags of the run, that is P(ansible.builtin.ansible_run_tags#var). When one of them is the name of a concern,
-        only concerns that are named so are kept.
+      - The tags of the run, that is C(ansible_run_tags). Unless they stand for everything, only the concerns that they
+        name are kept; a tag that is nearly the name of a concern is refused.
     type: list
     elements: str
     default: [all]
@@ -55,9 +55,12 @@ _value:
 """
 
 from difflib import get_close_matches
-from typing import Any, Callable, Dict, Mapping, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Union
 
 from ansible.errors import AnsibleFilterError
+
+# The tags of a run that was not told to run less.
+EVERYTHING = ("all", "always", "tagged", "untagged")
 
 
 def declares_something(declaration: Mapping[str, Any]) -> bool:
@@ -67,25 +70,41 @@ def declares_something(declaration: Mapping[str, Any]) -> bool:
     return any(isinstance(value, (list, dict)) and len(value) > 0 for value in declaration.values())
 
 
+def names_of(value: Union[str, Sequence[str]]) -> List[str]:
+    """A list of names, also from a text with commas, as it comes from the command line."""
+    names = value.split(",") if isinstance(value, str) else value
+    return [name.strip() for name in names if name.strip()]
+
+
+def refuse_unknown(what: str, names: Sequence[str], known: Sequence[str], *, cutoff: float) -> None:
+    for name in names:
+        near = get_close_matches(name, known, n=1, cutoff=cutoff)
+        if name not in known and (near or not cutoff):
+            hint = f"did you mean {near[0]}?" if near else f"the concerns are {', '.join(known)}."
+            raise AnsibleFilterError(f"Cannot narrow the run by {what}: there is no concern {name}; {hint}")
+
+
 def narrow(
     declarations: Mapping[str, Mapping[str, Any]],
-    only: Sequence[str] = (),
-    skip: Sequence[str] = (),
+    only: Union[str, Sequence[str]] = (),
+    skip: Union[str, Sequence[str]] = (),
     tags: Sequence[str] = ("all",),
     skip_tags: Sequence[str] = (),
 ) -> Dict[str, Mapping[str, Any]]:
-    for variable, names in (("gpufleet_concerns", only), ("gpufleet_skip", skip)):
-        for name in names:
-            if name not in declarations:
-                near = get_close_matches(name, list(declarations), n=1)
-                hint = f"did you mean {near[0]}?" if near else f"The concerns are {', '.join(declarations)}."
-                raise AnsibleFilterError(f"Cannot narrow the run by {variable}: there is no concern {name}; {hint}")
-    tagged = [name for name in declarations if name in tags]
+    known = list(declarations)
+    only, skip = names_of(only), names_of(skip)
+    refuse_unknown("gpufleet_concerns", only, known, cutoff=0.0)
+    refuse_unknown("gpufleet_skip", skip, known, cutoff=0.0)
+    named = [tag for tag in tags if tag not in EVERYTHING]
+    if named and not any(tag in known for tag in named):
+        # A tag of somebody else's runs nothing of ours; one that is nearly a concern is a typo.
+        refuse_unknown("tags", named, known, cutoff=0.6)
+    tagged = named if len(named) == len(tags) else known
     return {
         name: declaration
         for name, declaration in declarations.items()
         if (not only or name in only)
-        and (not tagged or name in tagged)
+        and name in tagged
         and name not in skip
         and name not in skip_tags
         and declares_something(declaration)

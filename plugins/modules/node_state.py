@@ -24,6 +24,13 @@ options:
       - The answer follows the order of the registry, whatever the order here.
     type: dict
     required: true
+  left_out:
+    description:
+      - Concerns that are declared for the node too, and that this look is not about. Without this their declarations on
+        the node would be reported as RV(undeclared).
+    type: list
+    elements: str
+    default: []
   detail:
     description:
       - V(brief) answers only what is not right, in a few KiB for a converged node.
@@ -37,7 +44,7 @@ options:
       - V(valid) fails when a declaration is wrong for this node, with all the reasons, so that nothing is changed on a
         node whose inventory is wrong.
       - V(right) fails as well when a setting differs or cannot be looked at. What only waits for a reboot does not
-        fail. In check mode differences are expected and do not fail.
+        fail. In check mode differences are expected; what a converge would fail on fails then as well.
     type: str
     choices: [nothing, valid, right]
     default: nothing
@@ -214,8 +221,14 @@ def objections(answer: Mapping[str, Any], *, expect: str, check_mode: bool) -> D
     if expect == "nothing":
         return {}
     names = list(answer["invalid"])
-    if expect == "right" and not check_mode:
-        names += [name for name in (*answer["differs"], *answer["unknown"]) if name not in names]
+    if expect == "right":
+        # In check mode nothing was changed, so a difference is as expected; what will fail then fails now.
+        wrong = [
+            name
+            for name in (*answer["differs"], *answer["unknown"])
+            if not check_mode or "failure" in answer["concerns"][name]
+        ]
+        names += [name for name in wrong if name not in names]
     texts = {}
     for name in names:
         result = answer["concerns"][name]
@@ -231,6 +244,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "declared": {"type": "dict", "required": True},
+            "left_out": {"type": "list", "elements": "str", "default": []},
             "detail": {"type": "str", "choices": ["brief", "full"], "default": "brief"},
             "expect": {"type": "str", "choices": ["nothing", "valid", "right"], "default": "nothing"},
         },
@@ -245,6 +259,7 @@ def main() -> None:
         host_of(module),
         validate=validated,
         full=module.params["detail"] == "full",
+        left_out=module.params["left_out"],
     )
     answer.update(changed=False, diff=node_diff(answer))
     unexpected = objections(answer, expect=module.params["expect"], check_mode=module.check_mode)

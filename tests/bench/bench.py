@@ -45,7 +45,8 @@ CONTROLLER_PYTHONS = ("3.11", "3.12", "3.13")
 MITOGEN = "mitogen>=0.3.50,<0.4"
 # ansible.posix is on PyPI only inside this distribution; its release 12 belongs to ansible-core 2.19.
 DISTRIBUTION = "ansible>=12,<13"
-BUSY_SHARE = 0.5
+BUSY_SHARE = 0.1
+IDLE_SECONDS = 10.0
 
 
 def main() -> int:
@@ -70,10 +71,11 @@ def main() -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    names = [way.name for way in WAYS]
     made = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     made.add_argument("--rounds", type=int, default=5, help="how often each way is timed (default: %(default)s)")
-    made.add_argument("--ways", default=",".join(names), help=f"which ways, of {', '.join(names)} (default: all)")
+    names = ", ".join(way.name for way in WAYS)
+    always = ",".join(way.name for way in WAYS if way.always)
+    made.add_argument("--ways", default=always, help=f"of {names} (default: %(default)s)")
     made.add_argument("--inventory", help="measure on a node of this inventory, and change it to tests/bench/node.yml")
     made.add_argument("--host", help="the node in the inventory, when it has several")
     made.add_argument(
@@ -94,8 +96,8 @@ def say(text: str) -> None:
 
 def measure(options: argparse.Namespace) -> Dict[str, Any]:
     chosen = choose(options.ways)
-    needs.prepare_places()
-    CACHE.mkdir(parents=True, exist_ok=True)
+    # A copy, so that all ways are measured with the same sources whoever works in the checkout meanwhile.
+    needs.copy_sources(CACHE / "collections" / "ansible_collections" / "gpufleet" / "node")
     job = Job(Board(CACHE), "setup", needs.environment(), ROOT)
     job.log.write_bytes(b"")
     programs, mitogen, not_run = environment(job)
@@ -114,11 +116,10 @@ def measure(options: argparse.Namespace) -> Dict[str, Any]:
         say("counting")
         counts = [runner.count(way) for way in ways]
         meter = Meter(node)
-        calibration = meter.calibrate()
-        load_before = os.getloadavg()[0]
-        cpus = os.cpu_count() or 1
-        if load_before > BUSY_SHARE * cpus and accel is None:
-            say(f"warning: the load is {load_before:.1f} on {cpus} CPUs; others work here, and wall times say little")
+        with Busy() as before:
+            calibration = meter.calibrate()
+        if before.share > BUSY_SHARE:
+            say(f"warning: others use {before.share:.0%} of this machine's CPUs; the numbers will say little")
         samples = []
         started = time.monotonic()
         for number in range(options.rounds):
@@ -130,12 +131,15 @@ def measure(options: argparse.Namespace) -> Dict[str, Any]:
                     f"node CPU {sample.node_cpu:6.2f}  controller CPU {sample.controller_cpu:5.2f}  "
                     f"sent {sample.bytes_sent / 1024:7.1f} KiB"
                 )
+        seconds = time.monotonic() - started
+        with Busy() as after:
+            time.sleep(IDLE_SECONDS)
         run = {
             "date": date.today().isoformat(),
             "rounds": options.rounds,
-            "seconds": time.monotonic() - started,
-            "load_before": load_before,
-            "load_after": os.getloadavg()[0],
+            "seconds": seconds,
+            "busy_before": before.share,
+            "busy_after": after.share,
         }
         meter.close()
         middle = report.medians(samples)
@@ -154,6 +158,27 @@ def measure(options: argparse.Namespace) -> Dict[str, Any]:
         }
 
 
+class Busy:
+    """While it is open: how much of the CPUs here is used, which should be nothing. ``share`` is between 0 and 1."""
+
+    share = 0.0
+
+    def __enter__(self) -> Busy:
+        self._begin = self._read()
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        used, total = (end - begin for begin, end in zip(self._begin, self._read()))
+        self.share = used / total
+
+    @staticmethod
+    def _read() -> Tuple[int, int]:
+        with open("/proc/stat", encoding="ascii") as file:
+            ticks = [int(word) for word in file.readline().split()[1:9]]
+        # user nice system idle iowait irq softirq steal: another machine's use of a CPU is use by others as well.
+        return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
 def choose(text: str) -> List[Way]:
     known = {way.name: way for way in WAYS}
     names = text.split(",")
@@ -164,7 +189,7 @@ def choose(text: str) -> List[Way]:
 
 
 def converge(runner: Runner, ways: Sequence[Way]) -> None:
-    """Let every way bring the node to what it shall be. The runs that count then prove that none has anything left to do.
+    """Let every way bring the node to what it shall be. The runs that count prove that none has anything left to do.
 
     The collection comes first. The files that it leaves for the next boot are what the other ways deploy, so that all
     of them keep the same settings in the same places.

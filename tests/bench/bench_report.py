@@ -22,7 +22,8 @@ GOALS = (
     ("wall", FLOOR, False, 1.5),
     ("node_cpu", FLOOR, False, 1.5),
 )
-WORDS = {"wall": "wall time", "node_cpu": "CPU time of the node", FLOOR: "the floor", USUAL: "the usual way"}
+WORDS = {"wall": "wall time", "node_cpu": "node CPU"}
+TITLES = {FLOOR: "the floor", USUAL: "the usual way"}
 
 
 def medians(samples: Sequence[Mapping[str, Any]]) -> Dict[str, Dict[str, float]]:
@@ -51,13 +52,13 @@ def goals(middle: Mapping[str, Mapping[str, float]]) -> List[Tuple[bool, str]]:
         if other not in middle or GPUFLEET not in middle:
             continue
         ours, theirs = middle[GPUFLEET][measure], middle[other][measure]
+        ratio = theirs / ours if at_least else ours / theirs
+        met = ratio >= factor if at_least else ratio <= factor
         if at_least:
-            ratio, aim = theirs / ours, f"{factor:g} times less {WORDS[measure]} than {WORDS[other]}"
-            met, way = ratio >= factor, "at least"
+            aim = f"{TITLES[other]} takes at least {factor:g} times our {WORDS[measure]}"
         else:
-            ratio, aim = ours / theirs, f"{factor:g} times the {WORDS[measure]} of {WORDS[other]}"
-            met, way = ratio <= factor, "at most"
-        found.append((met, f"{way} {aim}: {'met' if met else 'not met'}, {ratio:.2f} times"))
+            aim = f"we take at most {factor:g} times the {WORDS[measure]} of {TITLES[other]}"
+        found.append((met, f"{aim}: {'met' if met else 'not met'}, {ratio:.2f} times"))
     return found
 
 
@@ -115,8 +116,8 @@ def machine(results: Results) -> str:
         f"Python {node['python']}. "
         f"The controller has {controller['cpus']} CPUs ({controller['cpu']}), Python {controller['python']}, "
         f"ansible-core {controller['ansible_core']}, ansible.posix {controller['ansible_posix']}, "
-        f"mitogen {controller['mitogen'] or 'not there'}, {controller['ssh']}. The load of the controller was "
-        f"{run['load_before']:.1f} when the rounds began and {run['load_after']:.1f} when they had ended."
+        f"mitogen {controller['mitogen'] or 'not there'}, {controller['ssh']}. Others used "
+        f"{run['busy_before']:.0%} of the controller's CPUs before the rounds and {run['busy_after']:.0%} after."
     )
 
 
@@ -129,7 +130,7 @@ def summary(results: Results) -> str:
             f"Of the lines that gpufleet.node.site compiles on the node, {ours['lines_ours']} are this collection's."
         )
     lines += [f"Not run: {text}" for text in results["not_run"]]
-    lines += [f"Goal, {text}" for _met, text in goals(results["medians"])]
+    lines += [f"Goal: {text}" for _met, text in goals(results["medians"])]
     return "\n".join(lines)
 
 

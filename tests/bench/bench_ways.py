@@ -39,13 +39,14 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(frozen=True)
 class Way:
-    """A playbook of the folder ``ways``, and whether mitogen runs it."""
+    """A playbook of the folder ``ways`` and what runs it; ``always`` unless it is left to those who ask for it."""
 
     name: str
     title: str
     playbook: str
     mitogen: bool = False
     pipelining: bool = True
+    always: bool = True
 
 
 FLOOR, GPUFLEET, USUAL = "floor", "gpufleet", "usual"
@@ -56,7 +57,7 @@ WAYS = (
     Way("tasks_mitogen", "well-written tasks, mitogen", "tasks.yml", mitogen=True),
     Way(USUAL, "the usual way", "usual.yml"),
     Way("usual_mitogen", "the usual way, mitogen", "usual.yml", mitogen=True),
-    Way("usual_default", "the usual way, no pipelining", "usual.yml", pipelining=False),
+    Way("usual_default", "the usual way, no pipelining", "usual.yml", pipelining=False, always=False),
 )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from hypothesis import settings
+
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTIONS = ROOT / ".cache" / "collections"
 LINK = COLLECTIONS / "ansible_collections" / "gpufleet" / "node"
@@ -19,3 +21,7 @@ if not LINK.exists():
 sys.path.insert(0, str(COLLECTIONS))
 sys.path.insert(0, str(ROOT / "tests" / "nodes"))
 sys.path.insert(0, str(Path(__file__).parent))
+
+# How long an example takes is the machine's matter; what must be fast has a test that says so.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")

@@ -111,7 +111,7 @@ def request_files(place: str, drive: Drive) -> Dict[str, str]:
     return files
 
 
-def machine(root: Path, drives: Sequence[Drive], more: Optional[Mapping[str, str]] = None, **links: str) -> FakeHost:
+def machine(root: Path, drives: Sequence[Drive], more: Optional[Mapping[str, str]] = None) -> FakeHost:
     """A host with these drives; ``more`` are further files."""
     files = {
         "/proc/sys/kernel/osrelease": f"{RELEASE}\n",

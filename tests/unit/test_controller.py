@@ -34,7 +34,9 @@ DECLARED: Dict[str, Any] = {
         ({"only": ["hugepages"]}, ["hugepages"]),
         ({"skip": ["hugepages"]}, ["nvme_scheduler"]),
         ({"tags": ["nvme_scheduler"]}, ["nvme_scheduler"]),
-        ({"tags": ["some_other_tag"]}, ["hugepages", "nvme_scheduler"]),
+        ({"only": "hugepages, nvme_scheduler", "skip": "hugepages"}, ["nvme_scheduler"]),
+        ({"tags": ["always", "hugepages"]}, ["hugepages", "nvme_scheduler"]),
+        ({"tags": ["some_other_tag"]}, []),
         ({"skip_tags": ["nvme_scheduler"]}, ["hugepages"]),
         ({"only": ["hugepages"], "skip_tags": ["hugepages"]}, []),
     ],
@@ -55,6 +57,11 @@ def test_a_typo_in_the_name_of_a_concern_is_refused(variable: str) -> None:
         narrow(DECLARED, **{variable: ["hugepage"]})
 
 
+def test_a_tag_that_is_nearly_a_concern_is_refused() -> None:
+    with pytest.raises(AnsibleFilterError, match="by tags: there is no concern hugepage; did you mean hugepages"):
+        narrow(DECLARED, tags=["hugepage"])
+
+
 def test_hosts_with_work_keep_their_order() -> None:
     hostvars = {
         "a": {"look": {"to_run": ["x"]}},
@@ -71,12 +78,18 @@ def test_a_variable_that_no_role_knows_is_named_with_the_nearest_one() -> None:
     assert unknown_variables(names, known) == {"hugepages_pool": "hugepages_pools"}
 
 
+def test_typos_in_the_variables_of_the_playbooks_are_named_and_others_audits_left_alone() -> None:
+    names = ["gpufleet_concern_s", "audit_fail_on_drfit", "audit_log_path", "gpufleet_hosts"]
+    found = unknown_variables(names, {"hugepages": {"hugepages_pools"}})
+    assert found == {"gpufleet_concern_s": "gpufleet_concerns", "audit_fail_on_drfit": "audit_fail_on_drift"}
+
+
 def test_every_concern_has_a_role_with_options_and_its_lines_in_the_look() -> None:
     look = (ROOT / "playbooks" / "tasks" / "look.yml").read_text()
     for entry in REGISTRY:
         assert all(name.startswith(f"{entry.name}_") for name in options_of(entry.name))
         assert f"name: gpufleet.node.{entry.name}\n" in look
-        assert f"'{entry.name}': __{entry.name}_declaration" in look
+        assert f'{entry.name}: "{{{{ __{entry.name}_declaration }}}}"\n' in look
 
 
 def setting(status: str, **values: Any) -> Dict[str, Any]:

@@ -132,12 +132,6 @@ def test_links_in_a_circle_raise_eloop_and_do_not_exist(machine: Machine) -> Non
     assert not machine.host.files.exists(machine.path("a"))
 
 
-def test_the_identity_of_a_file_is_its_owner_and_permission_bits(machine: Machine) -> None:
-    (machine.root / "a").write_text("x")
-    (machine.root / "a").chmod(0o4751)
-    assert machine.host.files.identity(machine.path("a")) == (os.geteuid(), 0o4751)
-
-
 # Replacing
 
 

@@ -52,7 +52,7 @@ class Knob:
             raise self.trouble
         return str(params["value"])
 
-    def restore(self, found: Before, state: str) -> str:
+    def restore(self, params: Params, found: Before, state: str) -> str:
         return str(found.found[(self.name, "value")].effective)
 
     def plan(self, state: str, desired: str) -> Plan:
@@ -144,6 +144,23 @@ def test_full_detail_has_every_setting_and_the_state(host: FakeHost) -> None:
 def test_a_declaration_on_the_node_that_nobody_makes_is_named(host: FakeHost, tmp_path: Path) -> None:
     build(tmp_path, {"/etc/gpufleet/declared.d/two.json": "{}"})
     assert look(host, {"one": {"value": "1"}}, Entry(Knob("one")), Entry(Knob("two")))["undeclared"] == ["two"]
+
+
+def test_a_declaration_that_this_look_is_not_about_is_not_reported(host: FakeHost, tmp_path: Path) -> None:
+    build(tmp_path, {"/etc/gpufleet/declared.d/two.json": "{}", "/etc/gpufleet/declared.d/.x.json": "{}"})
+    answer = look_at_node({}, host, validate=validate, full=False, left_out=["two"], registry=())
+    assert answer["undeclared"] == []
+
+
+def test_a_defect_in_one_concern_is_unknown_with_its_traceback(host: FakeHost) -> None:
+    def crash() -> None:
+        raise ZeroDivisionError("odd text in sysfs")
+
+    answer = look(host, {"one": {"value": "1"}, "two": {"value": "2"}}, Entry(Knob("one", crash)), Entry(Knob("two")))
+    assert answer["unknown"] == ["one"]
+    assert "ZeroDivisionError: odd text in sysfs" in answer["concerns"]["one"]["msg"]
+    assert "in crash" in answer["concerns"]["one"]["exception"]
+    assert answer["right"] == ["two"]
 
 
 def test_facts_name_the_distribution(host: FakeHost) -> None:

@@ -76,7 +76,7 @@ class Knobs:
         text = "".join(f"{path} = {value}\n" for path in KNOBS)
         return Desired((value, value), text, params["immediate"], params["permanent"])
 
-    def restore(self, found: Before, state: State) -> Desired:
+    def restore(self, params: Mapping[str, Any], found: Before, state: State) -> Desired:
         values = [found.found.get((path, "value")) for path in KNOBS]
         knobs = tuple(str(value.effective) if value else now for value, now in zip(values, state.knobs))
         return Desired(knobs, None)
@@ -242,6 +242,17 @@ def test_a_step_that_fails_ends_the_run_and_what_was_done_is_reported(host: Fake
     assert len(host.journal_lines) == 4
 
 
+def test_what_a_failed_step_did_all_the_same_is_reported_with_the_value_that_is_there(host: FakeHost) -> None:
+    def half(files: KernelFiles, match: re.Match[str], value: str) -> None:
+        files.store(match[0], "4")
+        raise OSError(22, "Invalid argument", match[0])
+
+    host.files.rules.append((KNOBS[1], half))
+    result = run(host, {**PRESENT, "permanent": False}).as_dict()
+    assert [(change["object"], change["after"]) for change in result["changes"]] == [(KNOBS[0], "7"), (KNOBS[1], "4")]
+    assert host.journal_lines[-1] == "knobs: /sys/kernel/lamp value: 2 -> 4 (effective)"
+
+
 def test_a_folder_that_refuses_writes_is_reported_with_what_was_done(host: FakeHost) -> None:
     path = "/etc/gpufleet/declared.d/knobs.json"
     host.files.read_only.append("/etc/gpufleet")
@@ -338,7 +349,8 @@ def test_the_declaration_is_left_on_the_node_only_when_it_is_permanent(host: Fak
     run(host)
     assert declared.names(host.files) == ("knobs",)
     document = json.loads(host.files.read(declared.path_of("knobs")))
-    assert (document["concern"], document["declaration"]) == ("knobs", PRESENT)
+    # Only what is no default: an option that a later release adds changes no declaration.
+    assert (document["concern"], document["declaration"]) == ("knobs", {"value": "7"})
 
 
 def test_the_same_declaration_by_another_release_is_no_change(host: FakeHost) -> None:

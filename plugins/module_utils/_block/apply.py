@@ -8,67 +8,92 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, List, Tuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from .._core import steps
 from .._core.change import Step
 from .._core.errors import Refused, Scalar
-from .plan import CheckRules, SetQueue
+from .plan import CheckRules, QueueValues, SetQueues
 from .spec import KNOBS, NR_REQUESTS, SCHEDULER, WBT
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
 
 CANDIDATE = "/run/gpufleet/nvme_scheduler.rules"
+HINT = (
+    "every other disk has its values, and the files for the next boot are as before; give this disk an entry of its "
+    "own, or declare what it takes"
+)
+GONE_HINT = "run again without it; the files for the next boot are as before"
 
 
 def perform(step: Step, host: Host) -> None:
-    if isinstance(step.action, SetQueue):
-        set_queue(step.action, host)
+    if isinstance(step.action, SetQueues):
+        set_queues(step.action, host)
     elif isinstance(step.action, CheckRules):
         check_rules(step.action.text, host)
     else:
         steps.perform(step, host)
 
 
-def set_queue(action: SetQueue, host: Host) -> None:
-    """All values of one queue, or none: raises ``Refused`` after those already written were put back."""
+@dataclass(frozen=True)
+class Refusal:
+    """The value that one queue did not take, and why."""
+
+    queue: str
+    setting: str
+    value: Scalar
+    found: Scalar
+    cause: str
+    gone: bool
+
+
+def set_queues(action: SetQueues, host: Host) -> None:
+    """Every queue gets its try. Raises ``Refused``, which names all that did not take a value."""
+    refusals = [refusal for queue in action.queues for refusal in (set_queue(queue, host),) if refusal is not None]
+    if not refusals:
+        return
+    first = refusals[0]
+    others = [f"; {r.queue}, {r.setting} {r.value}: {r.cause}" for r in refusals[1:]]
+    raise Refused(
+        f"set {first.setting}",
+        object=first.queue,
+        cause=first.cause + "".join(others),
+        found=None if first.gone else first.found,
+        wanted=None if first.gone else first.value,
+        hint=GONE_HINT if all(refusal.gone for refusal in refusals) else HINT,
+    )
+
+
+def set_queue(queue: QueueValues, host: Host) -> Optional[Refusal]:
+    """All values of one queue, or none: those already written are put back when one is refused."""
     written: List[str] = []
-    for setting, value in action.values:
+    for setting, value in queue.values:
         try:
-            host.files.set_knob(f"{action.path}/{KNOBS[setting].file}", str(value))
+            host.files.set_knob(f"{queue.path}/{KNOBS[setting].file}", str(value))
         except OSError as error:
-            raise _refused(action, setting, value, error, _put_back(action, written, host)) from error
+            failed = _put_back(queue, written, host)
+            gone = error.errno in (errno.ENOENT, errno.ENODEV, errno.ENXIO)
+            said = error.strerror or os.strerror(error.errno or 0)
+            outcome = f"{', '.join(failed)} could not be put back" if failed else "its other values are as before"
+            cause = "the device has gone meanwhile" if gone else f"the kernel answered {said}; {outcome}"
+            return Refusal(queue.queue, setting, value, dict(queue.found).get(setting), cause, gone)
         written.append(setting)
+    return None
 
 
-def _put_back(action: SetQueue, written: List[str], host: Host) -> List[str]:
+def _put_back(queue: QueueValues, written: List[str], host: Host) -> List[str]:
     """Put the values found back, scheduler first, and return the settings for which that failed."""
     taken_along = (NR_REQUESTS, WBT) if SCHEDULER in written else ()
     failed = []
-    for setting, value in action.found:
+    for setting, value in queue.found:
         if setting in written or setting in taken_along:
             try:
-                host.files.set_knob(f"{action.path}/{KNOBS[setting].file}", str(value))
+                host.files.set_knob(f"{queue.path}/{KNOBS[setting].file}", str(value))
             except OSError:
                 failed.append(setting)
     return failed
-
-
-def _refused(action: SetQueue, setting: str, value: Scalar, error: OSError, failed: List[str]) -> Refused:
-    if error.errno in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
-        return Refused(
-            f"set {setting}", object=action.queue, cause="the device has gone meanwhile", hint="run again without it"
-        )
-    said = error.strerror or os.strerror(error.errno or 0)
-    outcome = f"{', '.join(failed)} could not be put back" if failed else "its other values are as before"
-    return Refused(
-        f"set {setting}",
-        object=action.queue,
-        cause=f"the kernel answered {said}; {outcome}",
-        found=dict(action.found).get(setting),
-        wanted=value,
-    )
 
 
 def check_rules(text: str, host: Host) -> None:

@@ -21,6 +21,7 @@ from .spec import KNOBS, NAME, NR_REQUESTS, OPTIONS, SCHEDULER, WBT, QueueEntry,
 if TYPE_CHECKING:
     from .._core.before import Before
     from .._host.protocols import Files, Host
+    from .._host.tuned import Option
 
 OUR_MODULES = "/etc/modules-load.d/gpufleet-nvme_scheduler.conf"
 DECLARED = "as declared"
@@ -31,7 +32,8 @@ KNOWN_SCHEDULERS = ("mq-deadline", "kyber", "bfq")
 class State:
     """What was seen. ``winners`` are indexes of entries, one a disk; ``texts`` the rule files that mention a queue.
 
-    ``boot`` is by device and setting, ``modules`` the kernel module of each scheduler that is one.
+    ``boot`` is by device and setting, ``modules`` the kernel module of each scheduler that is one, ``tuned`` what its
+    active profile sets.
     """
 
     entries: Tuple[QueueEntry, ...]
@@ -46,6 +48,7 @@ class State:
     udev_runs: bool
     read_only: Tuple[str, ...]
     owners: Tuple[Conflict, ...] = ()
+    tuned: Tuple[Option, ...] = ()
 
     @property
     def queues(self) -> Tuple[Queue, ...]:
@@ -112,6 +115,11 @@ class NvmeScheduler:
             rule_files = udev.parse_texts(texts)
             subjects = udev.subjects(disks, files=files, asked=udev.attributes_asked(rule_files))
             boot = udev.boot(rule_files, disks, subjects)
+        tuned = _tuned(files)
+        if tuned:
+            from . import owners
+
+            boot = owners.after_tuned(tuned, disks, boot)
         return State(
             entries=entries,
             disks=disks,
@@ -125,6 +133,7 @@ class NvmeScheduler:
             udev_runs=files.exists("/run/udev/control"),
             read_only=_read_only(files, disks) if host.may_change else (),
             owners=_owners(files, settings) if entries else (),
+            tuned=tuned,
         )
 
     def normalise(self, params: Mapping[str, Any], state: State) -> Desired:
@@ -162,14 +171,19 @@ class NvmeScheduler:
             permanent=params["permanent"],
         )
 
-    def restore(self, found: Before, state: State) -> Desired:
+    def restore(self, params: Mapping[str, Any], found: Before, state: State) -> Desired:
         from . import plan
 
-        return plan.restore(found, state)
+        return plan.restore(params, found, state)
 
     def plan(self, state: State, desired: Desired) -> Plan:
         settings = tuple(setting for want in desired.wants for setting in _settings_of(want, state, desired))
         conflicts: Tuple[Conflict, ...] = () if desired.giving_back else state.owners
+        if state.tuned and not desired.giving_back:
+            from . import owners
+
+            wanted = [(want.queue, want.values) for want in desired.wants]
+            conflicts += owners.of_tuned(state.tuned, wanted, permanent=desired.permanent)
         if desired.permanent:
             settings += tuple(_file_settings(state, desired))
             if any(path != OUR_RULES for path, _text in state.texts):
@@ -308,9 +322,16 @@ def _modules_file(modules: Sequence[str]) -> str:
 
 def _owners(files: Files, settings: FrozenSet[str]) -> Tuple[Conflict, ...]:
     cmdline = files.read_optional("/proc/cmdline") or ""
-    profiles = files.read_optional("/etc/tuned/active_profile") or ""
-    if "elevator=" not in cmdline and not profiles.strip():
+    if "elevator=" not in cmdline:
         return ()
-    from .owners import owners
+    from .owners import of_command_line
 
-    return owners(files, cmdline=cmdline, profiles=profiles, settings=settings)
+    return of_command_line(cmdline, settings)
+
+
+def _tuned(files: Files) -> Tuple[Option, ...]:
+    if not files.exists("/etc/tuned/active_profile"):
+        return ()
+    from .._host.tuned import read_active
+
+    return read_active(files)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from .._core.before import Before
 from .._core.change import (
@@ -21,6 +21,7 @@ from .._core.change import (
     RunCommand,
     Setting,
     Step,
+    Unmanaged,
 )
 from .._core.errors import DeclarationError, NotPermitted, Scalar
 from . import udev
@@ -38,7 +39,7 @@ class CheckRules(RoomAction):
 
 
 @dataclass(frozen=True)
-class SetQueue(RoomAction):
+class QueueValues:
     """Write values into one queue in this order, or, when the kernel refuses one, put back those of ``found``."""
 
     queue: str
@@ -47,7 +48,14 @@ class SetQueue(RoomAction):
     found: Tuple[Tuple[str, Scalar], ...]
 
 
-def restore(found: Before, state: State) -> Desired:
+@dataclass(frozen=True)
+class SetQueues(RoomAction):
+    """Set all these queues, each for itself: one that refuses does not keep the others from their values."""
+
+    queues: Tuple[QueueValues, ...]
+
+
+def restore(params: Mapping[str, Any], found: Before, state: State) -> Desired:
     """What ``state: absent`` wants: the values from before the first change, and no file of ours."""
     wants = []
     for queue in state.queues:
@@ -63,7 +71,25 @@ def restore(found: Before, state: State) -> Desired:
                 values.setdefault(NR_REQUESTS, kept)
         if values:
             wants.append(Want(queue, {setting: values[setting] for setting in KNOBS if setting in values}))
-    return Desired(wants=tuple(wants), rules_text=None, modules_text=None, giving_back=True)
+    return Desired(
+        wants=tuple(wants),
+        rules_text=None,
+        modules_text=None,
+        immediate=params["immediate"],
+        permanent=params["permanent"],
+        giving_back=True,
+        unmanaged=_gone(found, state),
+    )
+
+
+def _gone(found: Before, state: State) -> Tuple[Unmanaged, ...]:
+    """What was changed on disks that are not there now: nothing is left to give back, and the record ends here."""
+    there = {queue.identity for queue in state.queues}
+    return tuple(
+        Unmanaged(identity, setting, "the drive is not there; its running values went with it")
+        for identity, setting in sorted(found.found)
+        if setting in KNOBS and identity not in there
+    )
 
 
 def refuse_impossible(queue: Queue, values: Mapping[str, Scalar], state: State) -> None:
@@ -123,25 +149,28 @@ def steps_of(
     for setting in settings:
         by_object.get(setting.object, []).append(setting)
     reset: List[Setting] = []
-    queue_steps: List[Step] = []
+    queues: List[QueueValues] = []
+    changes: List[Change] = []
     for want in desired.wants:
         made = by_object[want.queue.name]
         along = _taken_along(want, state) if desired.immediate and _changes_scheduler(want) else []
         reset.extend(along)
-        step = _queue_step(want, [*made, *along])
-        if step is not None:
-            queue_steps.append(step)
-    if queue_steps and "/sys" in state.read_only:
+        of_queue = _queue_changes([*made, *along])
+        if of_queue:
+            queues.append(_queue_values(want, of_queue))
+            changes.extend(of_queue)
+    if queues and "/sys" in state.read_only:
         raise NotPermitted(
             "set a queue",
-            object=queue_steps[0].changes[0].object,
+            object=queues[0].queue,
             cause="/sys is read-only here",
             hint="run on the host itself, not in a container without the right to change it",
         )
     checks, files = _file_steps(state, desired, settings)
     # udev is asked first: what it does not accept must not cost a change. The files come after the values, so that none
-    # is left that the kernel refuses.
-    return tuple(reset), (*checks, *queue_steps, *files)
+    # is left that the kernel refuses: one file is for all disks, and a disk that refuses keeps it as it was.
+    steps = (Step(SetQueues(tuple(queues)), tuple(changes)),) if queues else ()
+    return tuple(reset), (*checks, *steps, *files)
 
 
 def _taken_along(want: Want, state: State) -> List[Setting]:
@@ -180,30 +209,28 @@ def _reset(want: Want) -> List[Tuple[str, Scalar]]:
     return reset
 
 
-def _queue_step(want: Want, made: Sequence[Setting]) -> Optional[Step]:
-    queue = want.queue
-    changes = tuple(
+def _queue_changes(made: Sequence[Setting]) -> List[Change]:
+    return [
         Change(setting.object, setting.setting, setting.effective, setting.wanted, EFFECTIVE)
         for setting in made
         if setting.effective_matters and setting.effective != setting.wanted
-    )
-    if not changes:
-        return None
+    ]
+
+
+def _queue_values(want: Want, changes: Sequence[Change]) -> QueueValues:
+    queue = want.queue
     changed = {change.setting for change in changes}
     if SCHEDULER in changed:
         changed |= {NR_REQUESTS, WBT}
-    return Step(
-        SetQueue(
-            queue=queue.name,
-            path=f"{queue.path}/queue",
-            values=tuple((setting, value) for setting, value in want.values.items() if setting in changed),
-            found=tuple(
-                (setting, queue.values[setting])
-                for setting in KNOBS
-                if setting in changed and queue.values.get(setting) is not None
-            ),
+    return QueueValues(
+        queue=queue.name,
+        path=f"{queue.path}/queue",
+        values=tuple((setting, value) for setting, value in want.values.items() if setting in changed),
+        found=tuple(
+            (setting, queue.values[setting])
+            for setting in KNOBS
+            if setting in changed and queue.values.get(setting) is not None
         ),
-        changes,
     )
 
 
@@ -237,6 +264,10 @@ def _file_steps(state: State, desired: Desired, settings: Sequence[Setting]) -> 
 def _boot_changes(state: State, desired: Desired) -> List[Change]:
     rule_files = udev.with_ours(state.texts, desired.rules_text)
     after = udev.boot(rule_files, state.disks, state.subjects or udev.subjects(state.disks))
+    if state.tuned:
+        from .owners import after_tuned
+
+        after = after_tuned(state.tuned, state.disks, after)
     changes = []
     for want in desired.wants:
         for setting in want.values:

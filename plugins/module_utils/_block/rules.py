@@ -32,7 +32,7 @@ _HEADER = """\
 # Written by gpufleet.node, module nvme_scheduler. A change made here is overwritten by the next run.
 #
 # Not "add" alone: many rules of others answer to "change" too, and would have the last word at every close after a
-# write; md and dm devices are complete only at "change". A queue that has the value already is left as it is.
+# write; md and dm devices are complete only at "change". Each such event writes all values, also those that are there.
 # Scheduler first: a new one resets nr_requests.
 # The paths below a native multipath disk are hidden and have no events of their own: they follow their disk.
 """
@@ -92,13 +92,18 @@ def _tests(entry: QueueEntry) -> List[str]:
         tests.append(", ".join([*disk, *parent]))
     explicit = [text for text in names if names_explicitly(text)]
     if explicit and set(match) == {"name"}:
-        kernel = [text for text in explicit if text.startswith(("md", "dm-"))]
+        # A device of dm goes by either name. Kernel names begin in one of two ways: the others need no line.
+        kernel = [text for text in explicit if _may_begin(text, ("md", "dm-"))]
         if kernel:
             tests.append(f'KERNEL=="md*|dm-*", KERNEL=="{"|".join(kernel)}"')
-        mapped = [text for text in explicit if not re.match(r"nvme\d|md\d|dm-\d", text)]
-        if mapped:
-            tests.append(f'KERNEL=="dm-*", ATTR{{dm/name}}=="{"|".join(mapped)}"')
+        tests.append(f'KERNEL=="dm-*", ATTR{{dm/name}}=="{"|".join(explicit)}"')
     return tests
+
+
+def _may_begin(pattern: str, beginnings: Sequence[str]) -> bool:
+    """Whether a text that agrees with this glob can begin in one of these ways."""
+    fixed = re.split(r"[*?[]", pattern)[0]
+    return any(fixed.startswith(beginning) or beginning.startswith(fixed) for beginning in beginnings)
 
 
 def _section(label: str, end: str, entry: QueueEntry) -> str:

@@ -6,12 +6,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Optional
+from dataclasses import replace
+from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from . import before
-from .change import Change, Plan
+from .change import DIFFERS, EFFECTIVE, Change, Plan
 from .errors import GpuFleetError, NotInEffect, NotPermitted
-from .road import Concern, Desired, Outcome, Params, State, look, outcome, reboot_note, reboot_text
+from .road import (
+    Concern,
+    Desired,
+    Outcome,
+    Params,
+    State,
+    gives_all_back,
+    look,
+    outcome,
+    reboot_note,
+    reboot_text,
+)
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
@@ -44,9 +56,11 @@ def _carry_out_locked(concern: Concern[State, Desired], params: Params, host: Ho
     if params["state"] == "present":
         before.remember(host.files, concern.name, plan.settings, plan.steps)
     done: List[Change] = []
+    tried: List[Change] = []
     failure: Optional[GpuFleetError] = None
     try:
         for step in plan.steps:
+            tried.extend(step.changes)
             concern.perform(step, host)
             done.extend(step.changes)
             for change in step.changes:
@@ -58,7 +72,12 @@ def _carry_out_locked(concern: Concern[State, Desired], params: Params, host: Ho
     remaining = plan
     try:
         state, remaining = look(concern, params, host)
-        failure = failure or _not_in_effect(remaining)
+        made = _made(tried, done, remaining)
+        for change in made:
+            if change not in done:
+                _journal(concern.name, change, host)
+        done = made
+        failure = failure or not_in_effect(remaining)
         if failure is None:
             _finish(concern, params, host, remaining)
         else:
@@ -74,24 +93,40 @@ def _cannot_write(concern: str, error: OSError) -> NotPermitted:
     return NotPermitted(f"change {concern}", object=str(error.filename or ""), cause=error.strerror or str(error))
 
 
-def _not_in_effect(remaining: Plan) -> Optional[GpuFleetError]:
-    """The first change that was made and that the machine does not confirm."""
-    if not remaining.changes:
-        return None
-    change = remaining.changes[0]
-    return NotInEffect(
-        f"bring {change.setting} into effect",
-        object=change.object,
-        cause="the value was written, and the machine says another one",
-        found=change.before,
-        wanted=change.after,
-        hint="look at conflicts in the result for another owner of the setting",
-    )
+def not_in_effect(plan: Plan) -> Optional[GpuFleetError]:
+    """The first setting that the machine does not have as it is wanted, and that no step of the plan is for."""
+    for setting in plan.settings:
+        if setting.status == DIFFERS:
+            at_boot = not setting.effective_matters or setting.effective == setting.wanted
+            return NotInEffect(
+                f"bring {setting.setting} into effect{' at boot' if at_boot else ''}",
+                object=setting.object,
+                cause="the machine says another value than the one that was written",
+                found=setting.boot if at_boot else setting.effective,
+                wanted=setting.wanted,
+                hint="look at conflicts in the result for another owner of the setting",
+            )
+    return None
+
+
+def _made(tried: Sequence[Change], done: Sequence[Change], remaining: Plan) -> List[Change]:
+    """What really changed, by the last look: a step that failed may have done a part, one that did not may have too."""
+    settings = {(setting.object, setting.setting): setting for setting in remaining.settings}
+    made = []
+    for change in tried:
+        setting = settings.get((change.object, change.setting))
+        if setting is None:
+            made.extend([change] if change in done else [])
+            continue
+        now = setting.effective if change.scope == EFFECTIVE else setting.boot
+        if now != change.before:
+            made.append(replace(change, after=now))
+    return made
 
 
 def _finish(concern: Concern[State, Desired], params: Params, host: Host, remaining: Plan) -> None:
     _note_reboot(concern.name, host, remaining)
-    if params["state"] == "absent" and not remaining.needs:
+    if gives_all_back(params) and not remaining.needs:
         before.forget(host.files, concern.name)
 
 

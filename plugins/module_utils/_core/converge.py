@@ -17,7 +17,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from .._host.command import Completed
 from .._host.files import LocalFiles
 from .errors import DeclarationError, GpuFleetError
-from .road import SHARED_OPTIONS, Concern, converge
+from .road import SHARED_OPTIONS, Concern, converge, refused
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
@@ -110,6 +110,10 @@ def arguments_of(concern: Concern[Any, Any]) -> Dict[str, Any]:
 
 def validated(concern: Concern[Any, Any], declaration: Mapping[str, Any]) -> Dict[str, Any]:
     """A declaration made complete and checked as the concern's own module would. Raises ``DeclarationError``."""
+    if not isinstance(declaration, Mapping):
+        raise DeclarationError(
+            f"read the declaration of {concern.name}", cause=f"it must be a dictionary of options, not {declaration!r}"
+        )
     checked = ArgumentSpecValidator({**SHARED_OPTIONS, **concern.options}).validate(dict(declaration))
     if checked.error_messages:
         raise DeclarationError(f"read the declaration of {concern.name}", cause="; ".join(checked.error_messages))
@@ -122,5 +126,5 @@ def answer(module: AnsibleModule, concern: Concern[Any, Any]) -> Dict[str, Any]:
     try:
         outcome = converge(concern, module.params, host_of(module), check_mode=module.check_mode)
     except GpuFleetError as error:
-        return {"failed": True, "changed": False, "msg": str(error), "failure": error.failure()}
+        outcome = refused(error)
     return outcome.as_dict()

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from .change import BOOT, NOW, Change, RemoveFile, ReplaceFile, Setting, Step
 from .version import VERSION
@@ -26,10 +26,32 @@ def path_of(concern: str) -> str:
 
 def names(files: Files) -> Tuple[str, ...]:
     """The concerns that have a declaration on this node."""
-    return tuple(name[: -len(".json")] for name in files.names(FOLDER) if name.endswith(".json"))
+    return tuple(
+        name[: -len(".json")] for name in files.names(FOLDER) if name.endswith(".json") and not name.startswith(".")
+    )
 
 
-def plan_present(files: Files, concern: str, params: Mapping[str, Any]) -> Tuple[Setting, Tuple[Step, ...]]:
+def essence(params: Mapping[str, Any], options: Mapping[str, Any]) -> Dict[str, Any]:
+    """What of the parameters was really declared: neither a default nor empty.
+
+    So a release that adds an option changes no declaration.
+    """
+    return {
+        name: _without_none(value)
+        for name, value in params.items()
+        if value is not None and value != options[name].get("default")
+    }
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_none(entry) for name, entry in value.items() if entry is not None}
+    if isinstance(value, list):
+        return [_without_none(entry) for entry in value]
+    return value
+
+
+def plan_present(files: Files, concern: str, declaration: Mapping[str, Any]) -> Tuple[Setting, Tuple[Step, ...]]:
     """The declaration as a setting of the next boot, and the step that writes it where it is not what is declared."""
     document = {
         "schema": SCHEMA,
@@ -37,7 +59,7 @@ def plan_present(files: Files, concern: str, params: Mapping[str, Any]) -> Tuple
         "concern": concern,
         # The operating system's own files carry these settings across a reboot; the boot service only compares.
         "apply_at_boot": False,
-        "declaration": dict(params),
+        "declaration": dict(declaration),
     }
     path = path_of(concern)
     found = _describe(files.read_optional(path), document)

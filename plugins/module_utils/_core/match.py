@@ -105,7 +105,6 @@ class _Test:
     """An entry with its patterns compiled."""
 
     def __init__(self, entry: Entry) -> None:
-        self._entry = entry
         self._patterns: List[Tuple[str, Pattern[str]]] = [
             (key, glob(alternatives)) for key, alternatives in entry.match.items()
         ]

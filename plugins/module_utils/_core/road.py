@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Protocol, Tuple, TypeVar
 
 from . import declared
-from .change import EFFECTIVE, Change, Plan, Step
-from .errors import CannotLook, GpuFleetError, NotPermitted
+from .change import DIFFERS, EFFECTIVE, UNKNOWN, Change, Plan, Step
+from .errors import CannotLook, DeclarationError, GpuFleetError, NotPermitted
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
@@ -44,8 +45,11 @@ class Concern(Protocol[State, Desired]):
     def normalise(self, params: Params, state: State) -> Desired:
         """The declaration resolved against this machine. Raises ``DeclarationError`` on wrong input."""
 
-    def restore(self, found: Before, state: State) -> Desired:
-        """What ``state: absent`` wants: the values from before the first change, and no file of ours."""
+    def restore(self, params: Params, found: Before, state: State) -> Desired:
+        """What ``state: absent`` wants: the values from before the first change, and no file of ours.
+
+        Of ``params`` only ``immediate`` and ``permanent`` count.
+        """
 
     def plan(self, state: State, desired: Desired) -> Plan:
         """Pure: the settings three ways and the steps from here to there, complete and in order."""
@@ -88,6 +92,16 @@ class Outcome:
         return result
 
 
+def status_of(error: GpuFleetError) -> str:
+    """Only what could not be read or understood is unknown; a refusal means that the node is not as declared."""
+    return UNKNOWN if isinstance(error, (CannotLook, DeclarationError)) else DIFFERS
+
+
+def refused(error: GpuFleetError) -> Outcome:
+    """The outcome of a run that failed before its first change."""
+    return Outcome(status_of(error), (), {}, {}, Plan(), error)
+
+
 def diff(changes: Tuple[Change, ...]) -> Dict[str, str]:
     """The changes for ``--diff``: one ``object setting: value`` a line, those for the next boot marked as such."""
     sides: Dict[str, str] = {}
@@ -108,19 +122,26 @@ def look(concern: Concern[State, Desired], params: Params, host: Host) -> Tuple[
         if params["state"] == "absent":
             from . import before
 
-            plan = concern.plan(state, concern.restore(before.load(host.files, concern.name), state))
+            plan = concern.plan(state, concern.restore(params, before.load(host.files, concern.name), state))
+            if not params["permanent"]:
+                return state, plan
             declaration, step = declared.plan_absent(host.files, concern.name)
             return state, plan.with_setting(declaration, (*plan.steps, *step))
         plan = concern.plan(state, concern.normalise(params, state))
         if not params["permanent"]:
             return state, plan
-        declaration, step = declared.plan_present(host.files, concern.name, params)
+        declaration, step = declared.plan_present(
+            host.files, concern.name, declared.essence(params, {**SHARED_OPTIONS, **concern.options})
+        )
         # With the rest of the next boot: a room that writes that last leaves no declaration of what the kernel refused.
         boot, running = plan.split()
         return state, plan.with_setting(declaration, (*boot, *step, *running))
     except OSError as error:
         raise CannotLook(
-            f"look at {concern.name}", object=error.filename or "", cause=error.strerror or str(error)
+            f"look at {concern.name}",
+            object=error.filename or "",
+            cause=error.strerror or str(error),
+            hint="run as root, or with become: true" if error.errno in (errno.EACCES, errno.EPERM) else "",
         ) from error
 
 
@@ -133,7 +154,11 @@ def converge(concern: Concern[State, Desired], params: Params, host: Host, *, ch
     if check_mode:
         return outcome(concern, plan=plan, changes=plan.changes, state=state, remaining=plan)
     if not plan.steps and not _left_over(concern.name, params, host, plan):
-        return outcome(concern, plan=plan, changes=(), state=state, remaining=plan)
+        if plan.status != DIFFERS:
+            return outcome(concern, plan=plan, changes=(), state=state, remaining=plan)
+        from .apply import not_in_effect
+
+        return outcome(concern, plan=plan, changes=(), state=state, remaining=plan, error=not_in_effect(plan))
     if not host.may_change:
         raise NotPermitted(f"change {concern.name}", cause="not running as root", hint="run the task with become: true")
     from .apply import carry_out
@@ -154,6 +179,11 @@ def outcome(
     return Outcome(plan.status, changes, effective, boot, remaining, error)
 
 
+def gives_all_back(params: Params) -> bool:
+    """Whether nothing of ours is left after the run, so that the record of what was found can go."""
+    return bool(params["state"] == "absent" and params["immediate"] and params["permanent"])
+
+
 def reboot_note(concern: str) -> str:
     """Where the reasons for a reboot are kept, so that the next boot clears them by itself."""
     return f"{REBOOT_FOLDER}/{concern}"
@@ -165,7 +195,7 @@ def reboot_text(plan: Plan) -> str:
 
 def _left_over(concern: str, params: Params, host: Host, plan: Plan) -> bool:
     """Whether a run that has no step left something of ours behind: a record to drop, reasons that no longer hold."""
-    if params["state"] == "absent":
+    if gives_all_back(params):
         from . import before
 
         if host.files.exists(before.path_of(concern)):

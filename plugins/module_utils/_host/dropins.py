@@ -22,7 +22,7 @@ def walk_files(files: Files, folders: Sequence[str], suffix: str) -> Iterator[st
     chosen: Dict[str, str] = {}
     for folder in folders:
         for name in files.names(folder):
-            if name.endswith(suffix):
+            if name.endswith(suffix) and not name.startswith("."):
                 chosen.setdefault(name, f"{folder}/{name}")
     for name in sorted(chosen):
         if files.resolve(chosen[name]) != "/dev/null":

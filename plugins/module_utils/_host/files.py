@@ -13,6 +13,12 @@ import time
 from typing import List, Optional, Tuple
 
 
+def temporary_of(target: str) -> str:
+    """The file beside ``target`` that becomes it. No daemon reads this ending, should a killed run leave it."""
+    folder, name = os.path.split(target)
+    return f"{folder}/.{name}.gpufleet-tmp"
+
+
 class LocalFiles:
     """``protocols.Files`` on this machine. ``locate`` is where a recorded tree takes the place of the real root."""
 
@@ -58,10 +64,6 @@ class LocalFiles:
     def writable(self, path: str) -> bool:
         return os.access(self.locate(path), os.W_OK)
 
-    def identity(self, path: str) -> Tuple[int, int]:
-        status = os.stat(self.locate(path))
-        return status.st_uid, status.st_mode & 0o7777
-
     def set_knob(self, path: str, value: str) -> None:
         # Without O_TRUNC and O_CREAT: a knob that is not there must not become a file.
         descriptor = os.open(self.locate(path), os.O_WRONLY | os.O_CLOEXEC)
@@ -75,7 +77,7 @@ class LocalFiles:
         folder = os.path.dirname(target)
         self._make_folders(folder)
         # Always the same name, so that what a killed run left is taken away by the next one that writes the file.
-        temporary = f"{folder}/.gpufleet-{os.path.basename(target)}"
+        temporary = temporary_of(target)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -94,9 +96,11 @@ class LocalFiles:
 
     def remove(self, path: str) -> None:
         target = self.locate(path)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(temporary_of(target))
         try:
             os.unlink(target)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
         self._sync_folder(os.path.dirname(target))
 

@@ -36,9 +36,6 @@ class Files(Protocol):
     def writable(self, path: str) -> bool:
         """Whether access(2) would let us write it: false on a read-only file system, also for root."""
 
-    def identity(self, path: str) -> Tuple[int, int]:
-        """Owner and permission bits of a file."""
-
     def set_knob(self, path: str, value: str) -> None:
         """Hand a value to a file of the kernel by one write(2)."""
 

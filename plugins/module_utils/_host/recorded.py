@@ -16,7 +16,7 @@ import re
 from typing import Mapping, Optional, Sequence
 
 from .command import Completed
-from .files import LocalFiles
+from .files import LocalFiles, temporary_of
 
 VARIABLE = "GPUFLEET_FSROOT"
 ALL_POOLS = "/sys/kernel/mm/hugepages"
@@ -70,8 +70,9 @@ class RecordedFiles(LocalFiles):
         # The last link itself is what goes, not what it points to.
         folder, name = os.path.split(path)
         target = f"{self.locate(folder)}/{name}"
-        if os.path.lexists(target):
-            os.unlink(target)
+        for there in (temporary_of(target), target):
+            if os.path.lexists(there):
+                os.unlink(there)
 
     def move(self, source: str, target: str) -> None:
         if os.path.exists(target):

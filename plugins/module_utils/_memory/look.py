@@ -63,7 +63,7 @@ class Hugepages:
         if not any(pool.in_use for pool in state.pools.values()):
             return state
         try:
-            desired = self._given_back(host, state) if absent else spec.normalise(params, state)
+            desired = self._given_back(host, params, state) if absent else spec.normalise(params, state)
         except DeclarationError:
             return state  # The road comes to the same error, with nothing to say about processes.
         pools = ((want, state.pools.get(want.knob)) for want in desired.wants)
@@ -76,15 +76,17 @@ class Hugepages:
     def normalise(self, params: Mapping[str, Any], state: State) -> Desired:
         return spec.normalise(params, state)
 
-    def restore(self, found: Before, state: State) -> Desired:
+    def restore(self, params: Mapping[str, Any], found: Before, state: State) -> Desired:
         known = {*state.pools, *state.knobs}
         wants = (Want(path, values.effective) for (path, _setting), values in found.found.items() if path in known)
-        return Desired(tuple(wants), giving_back=True)
+        return Desired(
+            tuple(wants), immediate=params["immediate"], permanent=params["permanent"], giving_back=True
+        )
 
-    def _given_back(self, host: Host, state: State) -> Desired:
+    def _given_back(self, host: Host, params: Mapping[str, Any], state: State) -> Desired:
         from .._core import before
 
-        return self.restore(before.load(host.files, NAME), state)
+        return self.restore(params, before.load(host.files, NAME), state)
 
     def plan(self, state: State, desired: Desired) -> Plan:
         boot = _plan_boot(state, desired)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import signal
+import traceback
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
@@ -14,13 +15,15 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from .._core import declared
 from .._core.change import DIFFERS, PENDING, RIGHT, UNKNOWN, Change, Plan
 from .._core.errors import CannotLook, DeclarationError, GpuFleetError
-from .._core.road import Concern, Params, diff, look
+from .._core.road import Concern, Params, diff, look, status_of
 from .._host.protocols import Host
 from .registry import REGISTRY, Entry, in_order, to_run
 
 # More than a person reads, and what keeps the answer of a converged node below 8 KiB whatever the number of devices.
 UNMANAGED_SHOWN = 8
 PACKAGE_MANAGERS = ("apt-get", "dnf", "yum", "zypper", "pacman")
+
+DEFECT = "this is a defect of the collection, report it with the exception in the result"
 
 Validate = Callable[[Concern[Any, Any], Mapping[str, Any]], Params]
 
@@ -35,12 +38,14 @@ def look_at_node(
     *,
     validate: Validate,
     full: bool,
+    left_out: Sequence[str] = (),
     registry: Sequence[Entry] = REGISTRY,
 ) -> Dict[str, Any]:
     """Look at every declared concern and say what must run.
 
     ``validate`` turns a declaration into complete parameters or raises ``DeclarationError``. No concern stops another:
     its failure is in its own result. ``full`` adds the state of each concern and every setting, also the right ones.
+    ``left_out`` are concerns that are declared too, and that this look is not about.
     """
     results: Dict[str, Dict[str, Any]] = {}
     wants_work: List[str] = []
@@ -61,7 +66,9 @@ def look_at_node(
             name for name, result in results.items() if result.get("failure", {}).get("code") == DeclarationError.code
         ],
         "to_run": list(to_run(wants_work, declared=statuses, registry=registry)),
-        "undeclared": [name for name in declared.names(host.files) if name not in declarations],
+        "undeclared": [
+            name for name in declared.names(host.files) if name not in declarations and name not in left_out
+        ],
         "facts": node_facts(host),
     }
 
@@ -82,11 +89,17 @@ def _look_at_concern(
             CannotLook(
                 f"look at {entry.name}",
                 cause=f"it took longer than {entry.deadline:g} s",
-                hint="look for a device that does not answer in the kernel log",
+                hint="look at the load of the node, and for devices that do not answer in its kernel log",
             )
         )
     except GpuFleetError as error:
         return _failed(error)
+    except Exception as error:
+        # A defect of ours in one concern is no reason to say nothing about the others.
+        return {
+            **_failed(CannotLook(f"look at {entry.name}", cause=f"{type(error).__name__}: {error}", hint=DEFECT)),
+            "exception": traceback.format_exc(),
+        }
 
 
 def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
@@ -107,11 +120,9 @@ def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
 
 
 def _failed(error: GpuFleetError) -> Dict[str, Any]:
-    # Only what could not be read or understood is unknown; a refusal means that the node is not as declared.
-    unknown = isinstance(error, (CannotLook, DeclarationError))
     return {
         **_describe(Plan(), full=False),
-        "status": UNKNOWN if unknown else DIFFERS,
+        "status": status_of(error),
         "msg": str(error),
         "failure": error.failure(),
     }
@@ -119,7 +130,10 @@ def _failed(error: GpuFleetError) -> Dict[str, Any]:
 
 @contextmanager
 def _deadline(seconds: float) -> Iterator[None]:
-    """Raise ``_DeadlineExceeded`` in here after this many seconds. Ansible runs modules in the main thread."""
+    """Raise ``_DeadlineExceeded`` in here after this many seconds. Ansible runs modules in the main thread.
+
+    The signal ends a loop and a wait for a program. It cannot end a read(2) that sleeps uninterruptibly in the kernel.
+    """
 
     def exceeded(_number: int, _frame: Optional[FrameType]) -> None:
         raise _DeadlineExceeded
