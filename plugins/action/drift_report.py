@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -40,7 +40,7 @@ def rows_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> List[str]:
     """The rows as lines of text in columns; a note takes the place of the values."""
-    cells = [HEADER]
+    cells: List[Tuple[str, ...]] = [HEADER]
     notes: Dict[int, str] = {}
     for row in rows:
         cells.append(
