@@ -59,15 +59,22 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Union
 
 from ansible.errors import AnsibleFilterError
 
+from ..module_utils._node.registry import REGISTRY
+
+OPTIONS = {entry.name: entry.concern.options for entry in REGISTRY}
+
 # The tags of a run that was not told to run less.
 EVERYTHING = ("all", "always", "tagged", "untagged")
 
 
-def declares_something(declaration: Mapping[str, Any]) -> bool:
-    """Whether a role was given anything to do: an entry in one of its lists, or the wish to be taken back."""
-    if declaration.get("state") == "absent":
-        return True
-    return any(isinstance(value, (list, dict)) and len(value) > 0 for value in declaration.values())
+def declares_something(concern: str, declaration: Mapping[str, Any]) -> bool:
+    """Whether a role was given anything to do: in one of its lists or dictionaries, or by another state.
+
+    What is there and of the wrong type counts, so that the look refuses it.
+    """
+    lists = [name for name, option in OPTIONS[concern].items() if option["type"] in ("list", "dict")]
+    given = any(declaration.get(name) not in (None, [], {}) for name in lists)
+    return given or declaration.get("state", "present") != "present"
 
 
 def names_of(value: Union[str, Sequence[str]]) -> List[str]:
@@ -107,7 +114,7 @@ def narrow(
         and name in tagged
         and name not in skip
         and name not in skip_tags
-        and declares_something(declaration)
+        and declares_something(name, declaration)
     }
 
 

@@ -20,6 +20,9 @@ description:
     the processes that hold pages.
   - Pages of 1 GiB and more go to the kernel command line, through the boot loader that is there, and are pending until
     the reboot. Everything else goes to C(/etc/tmpfiles.d/00-gpufleet-hugepages.conf), in lines that count at boot only.
+  - On the kernel command line only the exact arguments that this module set are its own. They are in a file or a line
+    of its own where the boot loader has such, and also noted in C(/var/lib/gpufleet/hugepages.arguments). What
+    only looks alike is somebody else's and stays, also with O(state=absent).
   - Somebody else who sets the same (C(sysctl.d), C(tmpfiles.d), the kernel command line, tuned) is listed in
     RV(conflicts). Where the two would undo each other the module refuses and names file and line.
 extends_documentation_fragment:

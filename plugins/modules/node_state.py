@@ -252,11 +252,12 @@ def main() -> None:
     )
     try:
         refuse_unknown_concerns(module.params["declared"])
+        host = host_of(module)
     except GpuFleetError as error:
         module.fail_json(msg=str(error), failure=error.failure())
     answer = look_at_node(
         module.params["declared"],
-        host_of(module),
+        host,
         validate=validated,
         full=module.params["detail"] == "full",
         left_out=module.params["left_out"],

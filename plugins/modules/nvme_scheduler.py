@@ -20,10 +20,14 @@ description:
   - With native multipath the disk (C(nvme0n1)) has the read-ahead, and each hidden path below it (C(nvme0c0n1)) the
     request queue. An entry that wins the disk is for both. A path that appears while the disk is already there gets the
     settings with the next event of the disk, or the next run.
-  - When the kernel refuses a value, what was written to that disk in this run is put back, and the disks after it are
-    not touched.
+  - When the kernel refuses a value, what was written to that disk in this run is put back, all other disks get their
+    values, and one error at the end names every disk that refused. The files for the next boot then stay as they were,
+    for all disks, so that no boot repeats what was refused. They are written by the next run that nothing refuses.
   - Other udev rules for the same settings, tuned and C(elevator=) on the kernel command line are listed in
     RV(conflicts). A rule that udev reads after ours and that sets another value is an error, which names file and line.
+  - An enabled tuned sets the values of its active profile (C([disk]) and C([sysfs])) after all rules at boot. They are
+    part of RV(boot). One that differs from what is declared is an error too, unless O(permanent=false).
+  - With O(state=absent), a disk that is not there now is listed in RV(unmanaged), for its values went with it.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -44,8 +48,9 @@ options:
           - The keys are C(name) (such as C(nvme0n1)), C(serial), C(model) and C(pci_address) (such as C(0000:41:00.0)).
             Names may change from boot to boot, the others do not. Blanks at the end of a serial or model do not count.
           - A hidden path counts as its disk, by any of their keys. A multipath disk has the addresses of all its paths.
-          - Devices of md and device mapper are matched only by C(name), the latter also by the name of the mapping, and
-            not by a glob that begins with a wildcard. Partitions and other disks never are.
+          - Devices of md and device mapper are matched only by C(name), and not by a glob that begins with a wildcard.
+            The latter go by two names, that of the kernel (C(dm-0)) and that of the mapping; either may match.
+            Partitions and other disks never are.
         type: dict
         default: {}
       scheduler:
@@ -190,17 +195,19 @@ needs:
   elements: str
   sample: []
 unmanaged:
-  description: What was declared and the device or this kernel does not have, with the reason.
+  description:
+    - What was declared and the device or this kernel does not have, with the reason.
+    - With O(state=absent) what was changed on disks that are not there now.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
   contains:
     object:
-      description: The device.
+      description: The device, or the identity of one that is not there.
       type: str
       sample: md0
     setting:
-      description: The setting that it does not have.
+      description: The setting that it does not have, or that is not given back.
       type: str
       sample: scheduler
     reason:
@@ -257,7 +264,7 @@ effective:
       type: dict
       sample: {"nvme0n1": {"scheduler": "none", "read_ahead_kb": 4096}}
 boot:
-  description: What the next boot brings, from all udev rules; null where it stays with the kernel's own default.
+  description: What the next boot brings, from all udev rules and tuned; null where the kernel's own default stays.
   returned: always, unless the declaration was refused
   type: dict
   contains:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Dict, Optional, Sequence, Tuple
 
@@ -17,13 +18,16 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._host import bootloader
 from ansible_collections.gpufleet.node.plugins.module_utils._host.bootloader_apply import regenerate
 from ansible_collections.gpufleet.node.plugins.module_utils._host.bootloader_plan import RegenerateGrub
+from ansible_collections.gpufleet.node.plugins.module_utils._host.bootloader_sources import find_sources
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedHost
 from hugepages_machine import grub_files, update_grub
-from support import FakeHost, build, snapshot
+from support import FakeHost, Killed, build, snapshot
 
 ARGUMENTS = ("hugepagesz=1G", "hugepages=0:1,1:1")
 RUNNING = "ro running"
+MEMORY = "/var/lib/gpufleet/hugepages.arguments"
+APART = ("run", "var")
 MENU = (Path(__file__).parent / "data" / "grub.cfg").read_text()
 ENTRY = "title Linux\nversion {version}\nlinux /vmlinuz-{version}\noptions {options}\n"
 FEDORA = {
@@ -144,7 +148,7 @@ def test_arguments_go_into_grub_and_out_again(tmp_path: Path, reads_drop_ins: bo
     host = host_of(tmp_path, {**files, "/etc/default/grub.d/other.cfg": 'X=""\n'})
     host.commands.programs["update-grub"] = update_grub(host)
     update_grub(host)([])
-    before = snapshot(tmp_path)
+    before = snapshot(tmp_path, APART)
     take(host, ARGUMENTS, ())
     assert detect(host).carried == ARGUMENTS
     assert " ".join(ARGUMENTS) in detect(host).command_line
@@ -153,7 +157,8 @@ def test_arguments_go_into_grub_and_out_again(tmp_path: Path, reads_drop_ins: bo
     assert "hugepages=3" in detect(host).command_line
     assert "0:1" not in detect(host).command_line
     take(host, (), ("hugepagesz=1G", "hugepages=3"))
-    assert snapshot(tmp_path) == before
+    assert snapshot(tmp_path, APART) == before
+    assert not host.files.exists(MEMORY)
 
 
 def test_only_the_menu_is_generated_when_the_drop_in_is_there(tmp_path: Path) -> None:
@@ -161,7 +166,8 @@ def test_only_the_menu_is_generated_when_the_drop_in_is_there(tmp_path: Path) ->
     host.commands.programs["update-grub"] = update_grub(host)
     update_grub(host)([])
     first = detect(host).plan_arguments(ARGUMENTS, ())
-    steps.perform(first[0], host)
+    for step in first[:2]:
+        steps.perform(step, host)
     second = detect(host).plan_arguments(ARGUMENTS, ())
     assert [type(step.action).__name__ for step in second] == ["RegenerateGrub"]
 
@@ -194,10 +200,10 @@ def test_what_did_not_work_is_taken_back(tmp_path: Path, answer: Completed, erro
     if old is not None:
         host.files.replace(bootloader.drop_in_of("hugepages"), old)
     host.commands.programs["update-grub"] = lambda argv: answer
-    before = snapshot(tmp_path)
+    before = snapshot(tmp_path, APART)
     with pytest.raises(error, match="is again as it was before this step"):
         take(host, ARGUMENTS, ())
-    after = snapshot(tmp_path)
+    after = snapshot(tmp_path, APART)
     assert {path: entry for path, entry in after.items() if entry[0] != "folder"} == {
         path: entry for path, entry in before.items() if entry[0] != "folder"
     }
@@ -205,7 +211,7 @@ def test_what_did_not_work_is_taken_back(tmp_path: Path, answer: Completed, erro
 
 def test_grubby_edits_all_kernels_and_takes_the_old_arguments_out_first(tmp_path: Path) -> None:
     host = host_of(tmp_path, FEDORA)
-    (step,) = detect(host).plan_arguments(ARGUMENTS, ("hugepagesz=1G", "hugepages=4"))
+    _noted, step, _tidied = detect(host).plan_arguments(ARGUMENTS, ("hugepagesz=1G", "hugepages=4"))
     assert isinstance(step.action, RunCommand)
     assert step.action.argv == (
         "grubby",
@@ -228,7 +234,7 @@ def test_grubby_cannot_have_a_name_twice(tmp_path: Path) -> None:
 
 def test_the_deployments_of_ostree_get_their_arguments_in_order(tmp_path: Path) -> None:
     host = host_of(tmp_path, {**FEDORA, "/run/ostree-booted": ""})
-    (step,) = detect(host).plan_arguments(ARGUMENTS, ("hugepages=4",))
+    _noted, step, _tidied = detect(host).plan_arguments(ARGUMENTS, ("hugepages=4",))
     assert isinstance(step.action, RunCommand)
     assert step.action.argv == (
         *("rpm-ostree", "kargs", "--delete-if-present=hugepages=4"),
@@ -238,13 +244,77 @@ def test_the_deployments_of_ostree_get_their_arguments_in_order(tmp_path: Path) 
 
 def test_entries_of_systemd_boot_are_edited_and_given_back(tmp_path: Path) -> None:
     host = host_of(tmp_path, SYSTEMD)
-    before = snapshot(tmp_path)
+    before = snapshot(tmp_path, APART)
     take(host, ARGUMENTS, ())
     for path in ("/efi/loader/entries/arch.conf", "/efi/loader/entries/arch-old.conf", "/etc/kernel/cmdline"):
         assert "hugepagesz=1G hugepages=0:1,1:1\n" in host.files.read(path)
     assert [path for kind, path, _text in host.files.log if kind == "replace"][-1] == "/efi/loader/entries/arch.conf"
+    assert detect(host).ours == ARGUMENTS
     take(host, (), ARGUMENTS)
-    assert snapshot(tmp_path) == before
+    assert snapshot(tmp_path, APART) == before
+    assert not host.files.exists(MEMORY)
+
+
+def test_a_run_that_is_killed_between_two_entries_puts_no_argument_in_twice(tmp_path: Path) -> None:
+    after = ("hugepagesz=1G", "hugepages=3")
+    for point in range(1, 12):
+        (tmp_path / str(point)).mkdir()
+        host = host_of(tmp_path / str(point), SYSTEMD)
+        take(host, ARGUMENTS, ())
+        host.files.log.clear()
+        host.files.kill_at = point
+        with contextlib.suppress(Killed):
+            take(host, after, detect(host).ours)
+        host.files.kill_at = None
+        ours = detect(host).ours
+        assert ours in (ARGUMENTS, after)
+        if ours != after:
+            take(host, after, ours)
+        assert detect(host).ours == after
+        for path in ("/efi/loader/entries/arch.conf", "/efi/loader/entries/arch-old.conf", "/etc/kernel/cmdline"):
+            assert host.files.read(path).count("hugepagesz=") == 1, point
+            assert "hugepagesz=1G hugepages=3\n" in host.files.read(path)
+
+
+def test_arguments_are_ours_word_for_word_or_not_at_all(tmp_path: Path) -> None:
+    entry = ENTRY.format(version="5", options="ro hugepagesz=1G hugepages=4 quiet")
+    files = {"/boot/grub2/grub.cfg": "blscfg\n", "/boot/loader/entries/a.conf": entry}
+    for number, (noted, ours) in enumerate(
+        [
+            ("", ()),
+            ("hugepagesz=1G hugepages=8\n", ()),
+            ("hugepagesz=1G hugepages=4\n", ("hugepagesz=1G", "hugepages=4")),
+            # A run was killed before grubby ran.
+            ("hugepagesz=1G hugepages=8\nhugepagesz=1G hugepages=4\n", ("hugepagesz=1G", "hugepages=4")),
+        ]
+    ):
+        assert detect(host_of(tmp_path / str(number), {**files, MEMORY: noted})).ours == ours
+
+
+def test_arguments_that_an_admin_moved_from_our_file_to_his_are_his(tmp_path: Path) -> None:
+    host = host_of(tmp_path, grub_files())
+    host.commands.programs["update-grub"] = update_grub(host)
+    update_grub(host)([])
+    take(host, ARGUMENTS, ())
+    host.files.remove(bootloader.drop_in_of("hugepages"))
+    host.files.replace(
+        "/etc/default/grub", grub_files()["/etc/default/grub"].replace('=""', f'="{" ".join(ARGUMENTS)}"')
+    )
+    update_grub(host)([])
+    assert " ".join(ARGUMENTS) in detect(host).command_line
+    assert detect(host).ours == ()
+
+
+def test_left_over_temporary_files_and_dangling_links_are_no_entries(tmp_path: Path) -> None:
+    other = ENTRY.format(version="9.9", options="ro temporary")
+    files = {
+        **SYSTEMD,
+        "/efi/loader/entries/.arch.conf": other,
+        "/etc/default/grub.d/.x.cfg": 'GRUB_CMDLINE_LINUX="hugepages=1"\n',
+    }
+    host = build(tmp_path, {"/etc/os-release": "ID=x\n", **files}, {"/efi/loader/entries/gone.conf": "../nowhere.conf"})
+    assert detect(host).command_line == "root=b rw  quiet"
+    assert find_sources(host.files, detect(host), ["hugepages"]) == {}
 
 
 @pytest.mark.parametrize("name", nodetree.names())

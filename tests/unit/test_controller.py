@@ -48,7 +48,8 @@ def test_a_run_is_narrowed_by_variables_and_tags(arguments: Dict[str, Any], kept
 def test_a_concern_that_declares_nothing_is_left_out_unless_it_shall_be_taken_back() -> None:
     nothing = {"pools": [], "transparent": {}, "on_shortage": "fail"}
     assert narrow({"hugepages": {**nothing, "state": "present"}}) == {}
-    assert list(narrow({"hugepages": {**nothing, "state": "absent"}})) == ["hugepages"]
+    for something in ({"state": "absent"}, {"state": "absnet"}, {"pools": "2M"}, {"transparent": "always"}):
+        assert list(narrow({"hugepages": {**nothing, "state": "present", **something}})) == ["hugepages"]
 
 
 @pytest.mark.parametrize("variable", ["only", "skip"])

@@ -297,7 +297,7 @@ def test_a_kill_at_any_primitive_leaves_the_old_file_or_the_new_one(machine: Mac
             assert stat.S_IMODE(target.stat().st_mode) == 0o640
         if target.parent.exists():
             left = [name for name in os.listdir(target.parent) if name != "a"]
-            assert all(name.startswith(".gpufleet-") for name in left)
+            assert all(name.endswith(".gpufleet-tmp") for name in left)
             for name in (*left, "a"):
                 with contextlib.suppress(FileNotFoundError):
                     (target.parent / name).unlink()
@@ -312,7 +312,7 @@ def test_what_a_killed_run_left_is_gone_after_the_next_one(machine: Machine) -> 
         machine.host.files.replace(machine.path("a"), "new", 0o600)
 
     killed_at(0, end_before_rename)
-    assert os.listdir(machine.root) == [".gpufleet-a"]
+    assert os.listdir(machine.root) == [".a.gpufleet-tmp"]
     machine.host.files.replace(machine.path("a"), "newer", 0o600)
     assert os.listdir(machine.root) == ["a"]
     assert (machine.root / "a").read_text() == "newer"

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._host.command import
 from ansible_collections.gpufleet.node.plugins.module_utils._memory.look import CONCERN
 from hugepages_machine import (
     DROP_IN,
+    NODES,
     RECORD,
     THP,
     TMPFILES,
@@ -190,6 +192,41 @@ def test_compaction_is_tried_before_giving_up(tmp_path: Path) -> None:
     assert not any("drop_caches" in path for _kind, path, _value in host.files.log)
 
 
+@pytest.mark.parametrize("knob", ["compact_memory", "drop_caches", "compact"])
+def test_help_that_the_kernel_refuses_does_not_hide_the_shortage(tmp_path: Path, knob: str) -> None:
+    host = machine(tmp_path, limits={0: 300, 1: 7})
+
+    def refuse(files: Any, match: Any, value: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", match[0])
+
+    host.files.rules.insert(0, (rf"/.*/{knob}", refuse))
+    outcome = run(host, drop_caches=True, **EVEN)
+    assert outcome.error is not None
+    assert outcome.error.code == "shortage"
+    assert "node0 got 300 of 512" in str(outcome.error)
+    assert "node1 got 7 of 512" in str(outcome.error)
+
+
+def test_a_pool_that_the_kernel_refuses_does_not_keep_the_others_from_their_pages(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+
+    def refuse(files: Any, match: Any, value: str) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument", match[0])
+
+    host.files.rules.insert(0, (pool_path(0), refuse))
+    outcome = run(host, **EVEN)
+    assert "the kernel refused the number" in str(outcome.error)
+    assert pages(host, 1) == 512
+
+
+def test_a_shortage_reports_what_really_changed(tmp_path: Path) -> None:
+    host = machine(tmp_path, limits={0: 300})
+    outcome = run(host, **EVEN)
+    assert outcome.error is not None
+    found = {name: values for name, values in rows(outcome).items() if name.endswith("effective")}
+    assert found == {"node0 hugepages_2M effective": (0, 300), "node1 hugepages_2M effective": (0, 512)}
+
+
 @pytest.mark.parametrize("allowed", [True, False])
 def test_caches_are_dropped_only_when_allowed(tmp_path: Path, allowed: bool) -> None:
     host = machine(tmp_path, limits={0: 300})
@@ -230,6 +267,34 @@ def test_gigantic_pages_go_to_the_command_line_and_wait_for_the_reboot(tmp_path:
     assert outcome.remaining.needs == ("reboot",)
     assert not host.files.exists(TMPFILES)
     assert {change.takes_effect for change in outcome.changes if change.setting == "hugepages_1G"} == {"reboot"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "total", "shares"),
+    [
+        ({}, 5, {0: 3, 1: 2}),
+        (
+            {"nodes": (0, 1, 2), "cpuless": (2,), "extra": {f"{NODES}/node2/meminfo": "Node 2 MemTotal: 0 kB\n"}},
+            4,
+            None,
+        ),
+    ],
+    ids=["a remainder", "a node without memory"],
+)
+def test_a_total_that_the_kernel_was_booted_with_asks_for_no_other_reboot(
+    tmp_path: Path, shape: Dict[str, Any], total: int, shares: Any
+) -> None:
+    line = f"hugepagesz=1G hugepages={total}"
+    extra = {"/etc/default/grub": f'GRUB_CMDLINE_LINUX_DEFAULT=""\nGRUB_CMDLINE_LINUX="{line}"\n'}
+    host = machine(tmp_path, command_line=f"ro {line}", **{**shape, "extra": {**shape.get("extra", {}), **extra}})
+    # One page got lost after the boot: an attempt is due, and no reboot would bring more than the last one did.
+    for node, count in (shares or {0: 2, 1: 2}).items():
+        set_pool(host, node, total=count - (node == 0), free=count - (node == 0), size_kb=1048576)
+    declared = {"pools": [{"size": "1G", "per_node": {str(n): count for n, count in (shares or {0: 2, 1: 2}).items()}}]}
+    assert run(host, check_mode=True, **declared).remaining.needs == ()
+    outcome = run(host, **declared)
+    assert outcome.error is None
+    assert outcome.remaining.status == "right"
 
 
 def test_gigantic_pages_are_right_after_the_reboot(tmp_path: Path) -> None:

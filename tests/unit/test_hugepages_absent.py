@@ -6,21 +6,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Sequence
 
 import nodetree
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import InUse
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import converge
+from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedHost
 from ansible_collections.gpufleet.node.plugins.module_utils._memory.look import CONCERN
 from hugepages_machine import DROP_IN, RECORD, TMPFILES, machine, pages, params, pool_path, set_pool
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import FakeHost, snapshot
+from support import FakeHost, Killed, snapshot
 
 counts = st.integers(min_value=0, max_value=2000)
 few = st.integers(min_value=0, max_value=8)
@@ -158,3 +160,115 @@ def test_a_recorded_machine_is_given_back_byte_for_byte_too(tmp_path: Path, decl
     assert outcome.error is None, str(outcome.error)
     assert snapshot(tmp_path / "node") == before
     assert converge(CONCERN, params(state="absent"), host, check_mode=False).changes == ()
+
+
+def test_absent_that_is_not_immediate_takes_nothing_from_the_running_system(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    run(host, pools=[{"size": "2M", "pages": 8}], transparent={"enabled": "never"})
+    host.files.store(pool_path(0, name="free"), "1")
+    outcome = run(host, state="absent", immediate=False)
+    assert outcome.error is None
+    assert [change.scope for change in outcome.changes].count("effective") == 0
+    assert (pages(host, 0), pages(host, 1)) == (4, 4)
+    assert "[never]" in host.files.read("/sys/kernel/mm/transparent_hugepage/enabled")
+    assert not host.files.exists(TMPFILES)
+
+
+def test_absent_that_is_not_permanent_leaves_our_files(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    run(host, pools=[{"size": "2M", "pages": 8}, {"size": "1G", "pages": 2}])
+    files = [host.files.read(path) for path in (TMPFILES, DROP_IN)]
+    outcome = run(host, state="absent", permanent=False)
+    assert outcome.error is None
+    assert (pages(host, 0), pages(host, 1)) == (0, 0)
+    assert [host.files.read(path) for path in (TMPFILES, DROP_IN)] == files
+    assert host.files.exists(RECORD)
+    run(host, state="absent")
+    assert not host.files.exists("/var/lib/gpufleet")
+
+
+@pytest.mark.parametrize("permanent", [True, False])
+def test_absent_does_not_touch_arguments_that_somebody_else_added_later(tmp_path: Path, permanent: bool) -> None:
+    host = machine(tmp_path)
+    run(host, permanent=False, pools=[{"size": "1G", "per_node": {"0": 1}}])
+    grub = host.files.read("/etc/default/grub").replace('LINUX=""', 'LINUX="hugepagesz=1G hugepages=8"')
+    host.files.replace("/etc/default/grub", grub)
+    host.commands.run(["update-grub"])
+    host.commands.calls.clear()
+    outcome = run(host, state="absent", permanent=permanent)
+    assert outcome.error is None
+    assert host.commands.calls == []
+    assert "hugepagesz=1G hugepages=8" in host.files.read("/boot/grub/grub.cfg")
+
+
+ENTRY = "/boot/loader/entries/a.conf"
+
+
+def machine_with_grubby(root: Path, options: str) -> FakeHost:
+    """GRUB with loader entries, and a grubby that edits the only one as the real one does."""
+    extra = {"/boot/grub2/grub.cfg": "blscfg\n", ENTRY: f"version 5\nlinux /vmlinuz\noptions {options}\n"}
+    host = machine(root, grub=False, extra=extra)
+
+    def grubby(argv: Sequence[str]) -> Completed:
+        words = host.files.read(ENTRY).rpartition("options ")[2].split()
+        for option, _equals, value in (word.partition("=") for word in argv[2:]):
+            for word in value.split():
+                words = [other for other in words if other != word]
+            words += value.split() if option == "--args" else []
+        host.files.replace(ENTRY, f"version 5\nlinux /vmlinuz\noptions {' '.join(words)}\n")
+        return Completed(0, "", "")
+
+    host.commands.programs["grubby"] = grubby
+    return host
+
+
+def test_arguments_that_no_file_of_ours_carries_are_remembered_and_given_back(tmp_path: Path) -> None:
+    host = machine_with_grubby(tmp_path, "ro quiet")
+    before = snapshot(tmp_path)
+    for total in (4, 6):
+        outcome = run(host, immediate=False, pools=[{"size": "1G", "pages": total}])
+        assert outcome.error is None
+        assert f"hugepages=0:{total // 2},1:{total // 2}\n" in host.files.read(ENTRY)
+        assert host.files.read(ENTRY).count("hugepagesz") == 1
+    assert run(host, immediate=False, pools=[{"size": "1G", "pages": 6}]).changes == ()
+    assert run(host, state="absent").error is None
+    assert snapshot(tmp_path) == before
+
+
+def test_arguments_that_were_there_first_are_not_ours_where_no_file_is(tmp_path: Path) -> None:
+    host = machine_with_grubby(tmp_path, "ro hugepagesz=1G hugepages=4 quiet")
+    outcome = run(host, immediate=False, pools=[{"size": "1G", "pages": 4}, {"size": "2M", "pages": 4}])
+    assert outcome.error is None
+    run(host, state="absent")
+    assert host.commands.calls == []
+
+
+def test_a_note_whose_arguments_somebody_took_away_goes_with_absent(tmp_path: Path) -> None:
+    host = machine_with_grubby(tmp_path, "ro quiet")
+    before = snapshot(tmp_path)
+    run(host, immediate=False, pools=[{"size": "1G", "pages": 4}])
+    host.files.replace(ENTRY, "version 5\nlinux /vmlinuz\noptions ro quiet\n")
+    host.commands.calls.clear()
+    assert run(host, state="absent").error is None
+    assert host.commands.calls == []
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("verb", ["present", "absent"])
+def test_arguments_that_no_file_of_ours_carries_survive_a_kill_anywhere(tmp_path: Path, verb: str) -> None:
+    declared = {"immediate": False, "pools": [{"size": "1G", "pages": 6}]}
+    for point in range(1, 20):
+        (tmp_path / str(point)).mkdir()
+        host = machine_with_grubby(tmp_path / str(point), "ro quiet")
+        before = snapshot(tmp_path / str(point))
+        run(host, immediate=False, pools=[{"size": "1G", "pages": 4}])
+        host.files.log.clear()
+        host.files.kill_at = point
+        with contextlib.suppress(Killed):
+            run(host, **(declared if verb == "present" else {"state": "absent"}))
+        host.files.kill_at = None
+        if verb == "present":
+            assert run(host, **declared).error is None
+            assert host.files.read(ENTRY).endswith("options ro quiet hugepagesz=1G hugepages=0:3,1:3\n")
+        assert run(host, state="absent").error is None
+        assert snapshot(tmp_path / str(point)) == before, point

@@ -426,3 +426,44 @@ def test_the_boot_entries_of_a_recorded_machine_are_read(tmp_path: Path) -> None
     state, plan = look(CONCERN, params(), host)
     assert state.loader.name == "GRUB with loader entries"
     assert plan.status == DIFFERS
+
+
+def test_arguments_that_an_admin_adds_beside_ours_are_a_conflict_and_no_fight(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    declared = params(**one("1G", per_node={"0": 1, "1": 2}))
+    converge(CONCERN, declared, host, check_mode=False)
+    text = host.files.read("/etc/default/grub").replace('LINUX=""', 'LINUX="hugepagesz=1G hugepages=8"')
+    host.files.replace("/etc/default/grub", text)
+    host.commands.run(["update-grub"])
+    assert "hugepagesz=1G hugepages=8 hugepagesz=1G hugepages=0:1,1:2" in host.files.read("/boot/grub/grub.cfg")
+    before = snapshot(tmp_path)
+    for _attempt in range(2):
+        with pytest.raises(OwnedByAnother) as caught:
+            converge(CONCERN, declared, host, check_mode=False)
+        assert str(caught.value) == (
+            "Cannot set hugepages_1G on all nodes: kernel command line sets it too, at /etc/default/grub:3 "
+            "(found 8, wanted 3). Remove it there, or declare the same value."
+        )
+    assert snapshot(tmp_path) == before
+
+
+def test_arguments_that_somebody_added_after_a_run_for_now_only_are_not_ours(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    converge(CONCERN, params(permanent=False, **one("1G", pages=2)), host, check_mode=False)
+    text = host.files.read("/etc/default/grub").replace('LINUX=""', 'LINUX="hugepagesz=1G hugepages=8"')
+    host.files.replace("/etc/default/grub", text)
+    host.commands.run(["update-grub"])
+    with pytest.raises(OwnedByAnother, match=r"at /etc/default/grub:3 \(found 8, wanted 2\)"):
+        converge(CONCERN, params(**one("1G", pages=2)), host, check_mode=False)
+
+
+def test_links_that_point_nowhere_say_nothing(tmp_path: Path) -> None:
+    links = {
+        "/etc/sysctl.d/99-sysctl.conf": "../sysctl.conf",
+        "/etc/tmpfiles.d/gone.conf": "/opt/gone.conf",
+        "/etc/sysctl.d/50-none.conf": "/dev/null",
+    }
+    host = machine(tmp_path, links=links)
+    outcome = converge(CONCERN, params(**one(pages=8)), host, check_mode=False)
+    assert outcome.error is None
+    assert outcome.remaining.conflicts == ()

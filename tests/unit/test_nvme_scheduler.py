@@ -267,13 +267,41 @@ def test_absent_after_present_gives_the_tree_back_byte_for_byte(runs: List[Any])
         assert run(host, state="absent").changes == ()
 
 
-def test_absent_leaves_disks_that_have_gone_and_gives_back_the_others(tmp_path: Path) -> None:
+def test_absent_names_disks_that_have_gone_and_gives_back_the_others(tmp_path: Path) -> None:
     host = machine(tmp_path, [Drive(0), Drive(1)])
     run(host, {"read_ahead_kb": 256})
     (tmp_path / "sys/block/nvme1n1").unlink()
-    run(host, state="absent")
+    outcome = run(host, state="absent")
     assert value(host, "nvme0n1", "read_ahead_kb") == "128"
     assert not host.files.exists(RULES)
+    assert [entry.as_dict() for entry in outcome.remaining.unmanaged] == [
+        {
+            "object": "serial:S0001/ns1",
+            "setting": "read_ahead_kb",
+            "reason": "the drive is not there; its running values went with it",
+        }
+    ]
+    assert run(host, state="absent").remaining.unmanaged == ()
+
+
+def test_absent_without_immediate_leaves_the_running_queues_alone(tmp_path: Path) -> None:
+    host = machine(tmp_path, [Drive(0)])
+    run(host, {"read_ahead_kb": 256, "scheduler": "kyber"})
+    run(host, state="absent", immediate=False)
+    assert (value(host, "nvme0n1", "read_ahead_kb"), value(host, "nvme0n1", "scheduler")) == ("256", "kyber")
+    assert not host.files.exists(RULES)
+    assert not host.files.exists(MODULES)
+    run(host, state="absent")
+    assert (value(host, "nvme0n1", "read_ahead_kb"), value(host, "nvme0n1", "scheduler")) == ("128", "none")
+
+
+def test_absent_without_permanent_leaves_our_files_alone(tmp_path: Path) -> None:
+    host = machine(tmp_path, [Drive(0)])
+    run(host, {"read_ahead_kb": 256, "scheduler": "kyber"})
+    files = {path: host.files.read(path) for path in (RULES, MODULES)}
+    run(host, state="absent", permanent=False)
+    assert (value(host, "nvme0n1", "read_ahead_kb"), value(host, "nvme0n1", "scheduler")) == ("128", "none")
+    assert {path: host.files.read(path) for path in (RULES, MODULES)} == files
 
 
 @pytest.mark.parametrize("state", ["present", "absent"])

@@ -27,6 +27,13 @@ MD = {
 LATER = "/etc/udev/rules.d/99-zz-site.rules"
 THEIRS = 'ACTION=="add|change", KERNEL=="nvme*", ATTR{queue/scheduler}="none"\n'
 
+TUNED = {
+    "/etc/tuned/active_profile": "site\n",
+    "/etc/systemd/system/multi-user.target.wants/tuned.service": "",
+    "/etc/tuned/profiles/site/tuned.conf": "[main]\ninclude=base\n",
+    "/usr/lib/tuned/base/tuned.conf": "[disk]\nelevator=none\nreadahead=>8192\n",
+}
+
 
 def not_root(host: FakeHost) -> None:
     host.may_change = False
@@ -222,6 +229,22 @@ def case(
             {"scheduler": "mq-deadline"},
             more={LATER: THEIRS},
         ),
+        case(
+            "a profile of tuned that reads ahead more",
+            "Cannot keep read_ahead_kb on nvme0n1: tuned starts after our rules, and "
+            "/usr/lib/tuned/base/tuned.conf line 3 sets another value (found >8192, wanted 512). Remove that line, "
+            "declare its value, or say permanent: false.",
+            {"read_ahead_kb": 512},
+            more=TUNED,
+        ),
+        case(
+            "a profile of tuned with another scheduler",
+            "Cannot keep scheduler on nvme0n1: tuned starts after our rules, and /usr/lib/tuned/base/tuned.conf line 2 "
+            "sets another value (found none, wanted mq-deadline). Remove that line, declare its value, or say "
+            "permanent: false.",
+            {"scheduler": "mq-deadline", "read_ahead_kb": 8192},
+            more=TUNED,
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_changes(
@@ -260,35 +283,65 @@ def test_an_option_that_is_no_option_is_refused_by_the_specification(queue: Dict
     assert message in str(caught.value)
 
 
-def test_a_refused_value_puts_back_what_was_written_and_leaves_the_rest_alone(tmp_path: Path) -> None:
+def refuse(files: Any, path: Any, text: str) -> None:
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path.group())
+
+
+HINT = (
+    "Every other disk has its values, and the files for the next boot are as before; give this disk an entry of its "
+    "own, or declare what it takes."
+)
+
+
+def test_a_refused_value_puts_back_what_was_written_to_that_disk_and_the_others_get_theirs(tmp_path: Path) -> None:
     host = machine(tmp_path, [Drive(0), Drive(1, scheduler="[none] mq-deadline kyber", nr_requests=700), Drive(2)])
-
-    def refuse(files: Any, path: Any, text: str) -> None:
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path.group())
-
     host.files.rules.insert(0, (r".*/nvme1n1/queue/rq_affinity", refuse))
     with pytest.raises(Refused) as caught:
         run(host, {"scheduler": "mq-deadline", "nr_requests": 64, "rq_affinity": 2, "nomerges": 2})
     assert str(caught.value) == (
         "Cannot set rq_affinity on nvme1n1: the kernel answered Invalid argument; its other values are as before "
-        "(found 1, wanted 2)."
+        f"(found 1, wanted 2). {HINT}"
     )
-    assert (value(host, "nvme0n1", "scheduler"), value(host, "nvme0n1", "nr_requests")) == ("mq-deadline", "64")
     assert (value(host, "nvme1n1", "scheduler"), value(host, "nvme1n1", "nr_requests")) == ("none", "700")
-    assert "nvme2n1" not in {device for device, _file, _text in knobs_written(host)}
-    assert not host.files.exists(RULES)
+    for device in ("nvme0n1", "nvme2n1"):
+        assert (value(host, device, "scheduler"), value(host, device, "nr_requests")) == ("mq-deadline", "64")
+        assert (value(host, device, "rq_affinity"), value(host, device, "nomerges")) == ("2", "2")
+
+
+def test_one_error_names_every_disk_that_refused(tmp_path: Path) -> None:
+    host = machine(tmp_path, [Drive(number) for number in range(4)])
+    host.files.rules.insert(0, (r".*/nvme0n1/queue/rq_affinity", refuse))
+    host.files.rules.insert(0, (r".*/nvme2n1/queue/nomerges", refuse))
+    with pytest.raises(Refused) as caught:
+        run(host, {"rq_affinity": 2, "nomerges": 2})
+    assert str(caught.value) == (
+        "Cannot set rq_affinity on nvme0n1: the kernel answered Invalid argument; its other values are as before; "
+        "nvme2n1, nomerges 2: the kernel answered Invalid argument; its other values are as before "
+        f"(found 1, wanted 2). {HINT}"
+    )
+    assert [value(host, f"nvme{number}n1", "rq_affinity") for number in range(4)] == ["1", "2", "1", "2"]
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["no file yet", "a file of an earlier run"])
+def test_a_value_that_one_disk_refused_is_left_for_no_boot(tmp_path: Path, known: bool) -> None:
+    host = machine(tmp_path, [Drive(0), Drive(1)], {"/run/udev/control": ""})
+    host.commands.programs["udevadm"] = lambda argv: Completed(0, "", "")
+    if known:
+        run(host, {"nomerges": 1})
+    before = host.files.read_optional(RULES)
+    host.files.rules.insert(0, (r".*/nvme1n1/queue/nomerges", refuse))
+    with pytest.raises(Refused):
+        run(host, {"nomerges": 2})
+    assert host.files.read_optional(RULES) == before
+    assert value(host, "nvme0n1", "nomerges") == "2"
 
 
 def test_the_result_of_a_refused_run_tells_what_was_done(tmp_path: Path) -> None:
-    host = machine(tmp_path, [Drive(0), Drive(1)])
-
-    def refuse(files: Any, path: Any, text: str) -> None:
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path.group())
-
+    host = machine(tmp_path, [Drive(0), Drive(1), Drive(2)])
     host.files.rules.insert(0, (r".*/nvme1n1/queue/nomerges", refuse))
     result = converge(CONCERN, params({"nomerges": 2}), host, check_mode=False).as_dict()
     assert (result["failed"], result["changed"], result["failure"]["object"]) == (True, True, "nvme1n1")
-    assert [(change["object"], change["after"]) for change in result["changes"]] == [("nvme0n1", 2)]
+    assert [(change["object"], change["after"]) for change in result["changes"]] == [("nvme0n1", 2), ("nvme2n1", 2)]
 
 
 def test_a_disk_that_goes_between_the_look_and_the_write_is_named(tmp_path: Path) -> None:
@@ -301,7 +354,10 @@ def test_a_disk_that_goes_between_the_look_and_the_write_is_named(tmp_path: Path
     host.files.rules.insert(0, (r".*/nvme1n1/queue/nomerges", gone))
     with pytest.raises(Refused) as caught:
         run(host, {"nomerges": 2})
-    assert str(caught.value) == ("Cannot set nomerges on nvme1n1: the device has gone meanwhile. Run again without it.")
+    assert str(caught.value) == (
+        "Cannot set nomerges on nvme1n1: the device has gone meanwhile. Run again without it; the files for the next "
+        "boot are as before."
+    )
     assert run(host, {"nomerges": 2}).remaining.status == "right"
 
 

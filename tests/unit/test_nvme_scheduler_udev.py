@@ -221,15 +221,6 @@ def test_our_rules_bring_every_disk_to_what_its_entry_says_also_through_multipat
             id="a program runs after all rules",
         ),
         pytest.param(
-            {
-                "/etc/tuned/active_profile": "site\n",
-                "/etc/tuned/profiles/site/tuned.conf": "[main]\ninclude=base\n",
-                "/usr/lib/tuned/base/tuned.conf": "[disk]\nelevator=bfq\n",
-            },
-            ("tuned", "/usr/lib/tuned/base/tuned.conf", 2, "scheduler", "bfq", "them"),
-            id="the active profile of tuned",
-        ),
-        pytest.param(
             {"/proc/cmdline": "ro elevator=noop quiet\n"},
             ("kernel command line", "/proc/cmdline", 1, "scheduler", "noop", "us"),
             id="a command line that the kernel no longer reads",
@@ -240,6 +231,134 @@ def test_other_owners_are_listed_with_file_and_line(tmp_path: Path, files: Dict[
     host = machine(tmp_path, [Drive(0), Drive(1)], files)
     found = run(host, {"scheduler": "mq-deadline"}).remaining.conflicts
     assert [(c.owner, c.path, c.line, c.setting, c.value, c.wins) for c in found] == [conflict]
+
+
+PROFILE = "/etc/tuned/profiles/site/tuned.conf"
+BASE = "/usr/lib/tuned/base/tuned.conf"
+
+
+def tuned(profile: str, base: str = "", *, enabled: bool = True) -> Dict[str, str]:
+    files = {"/etc/tuned/active_profile": "site\n", PROFILE: f"[main]\ninclude=base\n{profile}", BASE: base}
+    return {**files, "/etc/systemd/system/multi-user.target.wants/tuned.service": ""} if enabled else files
+
+
+@pytest.mark.parametrize(
+    ("files", "boot", "conflict"),
+    [
+        pytest.param(tuned("", "[disk]\nreadahead=512\n"), 512, (BASE, 2, "512", "us"), id="an equal value is listed"),
+        pytest.param(tuned("[disk]\nreadahead=1024 s\n"), 512, (PROFILE, 4, "1024 s", "us"), id="in sectors"),
+        pytest.param(tuned("[disk]\nreadahead=>256\n"), 512, (PROFILE, 4, ">256", "us"), id="at least what is less"),
+        pytest.param(
+            tuned("[disk]\nreadahead=512\n", "[disk]\nreadahead=>8192\n"),
+            512,
+            (PROFILE, 4, "512", "us"),
+            id="a profile overrides the one it includes",
+        ),
+        pytest.param(
+            tuned("[variables]\nra=512 # KiB\n", "[variables]\nra=64\n[disk]\nreadahead=${ra}\n"),
+            512,
+            (BASE, 4, "512", "us"),
+            id="a variable that the including profile sets",
+        ),
+        pytest.param(
+            tuned("[disk]\nreplace=1\n", "[disk]\nreadahead=>8192\n"), 512, None, id="a section that starts anew"
+        ),
+        pytest.param(
+            tuned("[slow]\ntype=disk\ndevices=sd*, !nvme*\nreadahead=64\n"), 512, None, id="a section for others"
+        ),
+        pytest.param(
+            tuned("[mine]\ntype=disk\ndevices=nvme*\nreadahead=512\n[disk]\nreadahead=64\n"),
+            512,
+            (PROFILE, 6, "512", "us"),
+            id="the first section that asks for a disk has it",
+        ),
+        pytest.param(
+            tuned("[sysfs]\n/sys/block/nvme*n1/queue/read_ahead_kb=512\n"),
+            512,
+            (PROFILE, 4, "512", "us"),
+            id="a path of sysfs",
+        ),
+        pytest.param(
+            tuned("[disk]\nreadahead=${f:calc:2}\n"),
+            512,
+            (PROFILE, 4, "${f:calc:2}", "them"),
+            id="a value that cannot be told is reported",
+        ),
+        pytest.param(tuned("[disk]\nreadahead=>8192\n", enabled=False), 512, None, id="a tuned that is not enabled"),
+    ],
+)
+def test_tuned_has_the_last_word_at_boot_and_may_only_say_the_same(
+    tmp_path: Path, files: Dict[str, str], boot: int, conflict: Any
+) -> None:
+    host = machine(tmp_path, [Drive(0), Drive(1)], files)
+    outcome = run(host, {"read_ahead_kb": 512})
+    assert [outcome.boot["queues"][f"nvme{number}n1"]["read_ahead_kb"] for number in (0, 1)] == [boot, boot]
+    found = [(c.owner, c.path, c.line, c.setting, c.value, c.wins) for c in outcome.remaining.conflicts]
+    assert found == ([("tuned", *conflict[:2], "read_ahead_kb", *conflict[2:])] if conflict else [])
+    assert run(host, {"read_ahead_kb": 512}).changes == ()
+
+
+def test_what_tuned_will_set_is_told_as_the_value_of_the_next_boot(tmp_path: Path) -> None:
+    host = machine(tmp_path, [Drive(0)], tuned("[disk]\nreadahead=>8192\nelevator=kyber\n"))
+    outcome = run(host, {"read_ahead_kb": 512, "scheduler": "mq-deadline"}, permanent=False)
+    assert outcome.boot["queues"]["nvme0n1"]["read_ahead_kb"] == 8192
+    assert outcome.boot["queues"]["nvme0n1"]["scheduler"] == "kyber"
+    assert [(c.setting, c.wins) for c in outcome.remaining.conflicts] == [
+        ("read_ahead_kb", "them"),
+        ("scheduler", "them"),
+    ]
+    assert value(host, "nvme0n1", "read_ahead_kb") == "512"
+
+
+def test_whether_tuned_reaches_a_multipath_disk_is_reported_and_not_decided(tmp_path: Path) -> None:
+    host = machine(tmp_path, [Drive(0, paths=2)], tuned("[disk]\nreadahead=>8192\n"))
+    outcome = run(host, {"read_ahead_kb": 512})
+    assert outcome.boot["queues"]["nvme0n1"]["read_ahead_kb"] == 512
+    assert [c.wins for c in outcome.remaining.conflicts] == ["them"]
+
+
+@pytest.mark.parametrize(
+    ("name", "won"),
+    [
+        ("d*", ["dm-0", "dm-1", "dm-2"]),
+        ("da*", ["dm-1"]),
+        ("dm-0", ["dm-0"]),
+        ("vg-*", ["dm-0"]),
+        ("m*", ["md127"]),
+        ("n*", ["dm-2"]),
+        ("nvme0n1p3_*", ["dm-2"]),
+    ],
+)
+def test_our_rules_and_the_run_agree_on_devices_of_md_and_dm(tmp_path: Path, name: str, won: List[str]) -> None:
+    files = {f"{ETC}/10-site.rules": "# nothing yet about ATTR{queue/scheduler}\n"}
+    names = {"dm-0": "vg-root", "dm-1": "data", "dm-2": "nvme0n1p3_crypt", "md127": ""}
+    for device, mapped in names.items():
+        files[f"/sys/devices/virtual/block/{device}/queue/read_ahead_kb"] = "128\n"
+        if mapped:
+            files[f"/sys/devices/virtual/block/{device}/dm/name"] = f"{mapped}\n"
+    host = machine(tmp_path, [Drive(0)], files)
+    for device in names:
+        (tmp_path / "sys/block" / device).symlink_to(f"/sys/devices/virtual/block/{device}")
+    entries = [{"match": {"name": name}, "read_ahead_kb": 512}, {"match": {"name": ["dm-*", "md*"]}, "optional": True}]
+    outcome = run(host, *entries)
+    assert outcome.remaining.status == "right"
+    assert [device for device in sorted(names) if value(host, device, "read_ahead_kb") == "512"] == won
+    boot = outcome.boot["queues"]
+    assert [device for device in sorted(names) if boot[device]["read_ahead_kb"] == 512] == won
+
+
+def test_a_file_that_a_killed_run_left_is_not_read(tmp_path: Path) -> None:
+    left = {f"{ETC}/.99-gpufleet.rules": 'KERNEL=="nvme*", ATTR{queue/scheduler}="kyber"\n'}
+    host = machine(tmp_path, [Drive(0)], left)
+    outcome = run(host, {"scheduler": "none"}, permanent=False)
+    assert outcome.boot["queues"]["nvme0n1"]["scheduler"] is None
+    assert outcome.remaining.conflicts == ()
+
+
+def test_the_rules_say_of_themselves_that_every_event_writes_all_values() -> None:
+    text = rules.render(parse([{"scheduler": "none"}])) or ""
+    assert "Each such event writes all values" in text
+    assert 'TEST=="queue/scheduler", ATTR{queue/scheduler}="none"' in text.splitlines()
 
 
 def test_a_later_rule_with_the_same_value_is_no_conflict(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 OUR_MODULES = "/etc/modules-load.d/gpufleet-nvme_scheduler.conf"
 DECLARED = "as declared"
-KNOWN_SCHEDULERS = ("mq-deadline", "kyber", "bfq")
 
 
 @dataclass(frozen=True)
@@ -160,12 +159,10 @@ class NvmeScheduler:
                 cause=first.reason,
                 hint="leave it out, or say strict: false",
             )
-        names = sorted({str(entry.settings[SCHEDULER]) for entry in entries if SCHEDULER in entry.settings})
-        modules = [state.modules[name] for name in names if state.modules.get(name)]
         return Desired(
             wants=tuple(wants),
             rules_text=rules.render(entries),
-            modules_text=_modules_file(modules) if modules else None,
+            modules_text=_modules_text(entries, state.modules),
             unmanaged=tuple(unmanaged),
             immediate=params["immediate"],
             permanent=params["permanent"],
@@ -290,7 +287,7 @@ def _read_only(files: Files, disks: Sequence[Disk]) -> Tuple[str, ...]:
     folder = OUR_RULES.rpartition("/")[0]
     while folder and not files.exists(folder):
         folder = folder.rpartition("/")[0]
-    if not files.writable(folder or "/"):
+    if not files.writable(f"{folder}/."):
         denied.append(OUR_RULES)
     return tuple(denied)
 
@@ -300,24 +297,17 @@ def _modules(files: Files, entries: Sequence[QueueEntry]) -> Dict[str, str]:
     asked: FrozenSet[str] = frozenset(str(entry.settings.get(SCHEDULER, "none")) for entry in entries) - {"none"}
     if not asked:
         return {}
-    release = files.read("/proc/sys/kernel/osrelease").strip()
-    text = files.read_optional(f"/lib/modules/{release}/modules.dep") or ""
-    found = {}
-    for name in sorted({*asked, *KNOWN_SCHEDULERS}):
-        for module in (f"{name}-iosched", name):
-            if re.search(rf"(?:^|/){re.escape(module)}\.ko(?:\.\w+)?:", text, re.MULTILINE):
-                found[name] = module
-                break
-    return found
+    from .modules import of_schedulers
+
+    return of_schedulers(files, asked)
 
 
-def _modules_file(modules: Sequence[str]) -> str:
-    return "".join(
-        [
-            "# Written by gpufleet.node, module nvme_scheduler. A change made here is overwritten by the next run.\n",
-            *(f"{module}\n" for module in modules),
-        ]
-    )
+def _modules_text(entries: Sequence[QueueEntry], modules: Mapping[str, str]) -> Optional[str]:
+    if not modules:
+        return None
+    from .modules import text_of
+
+    return text_of([str(entry.settings.get(SCHEDULER)) for entry in entries], modules)
 
 
 def _owners(files: Files, settings: FrozenSet[str]) -> Tuple[Conflict, ...]:

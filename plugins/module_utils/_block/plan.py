@@ -26,7 +26,8 @@ from .._core.change import (
 from .._core.errors import DeclarationError, NotPermitted, Scalar
 from . import udev
 from .devices import Queue
-from .look import KNOWN_SCHEDULERS, OUR_MODULES, Desired, State, Want
+from .look import OUR_MODULES, Desired, State, Want
+from .modules import KNOWN_SCHEDULERS
 from .rules import OUR_RULES
 from .spec import KNOBS, MAX_SCHED_RQ, NR_REQUESTS, SCHEDULER, WBT
 

@@ -127,6 +127,8 @@ def _check_value(where: str, setting: str, knob: Knob, value: Any) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", value):
             raise DeclarationError("set scheduler", object=where, cause=f"{value!r} is no name of a scheduler")
         return
+    if isinstance(value, bool):
+        raise DeclarationError(f"set {setting}", object=where, cause="it is a number", wanted=str(value))
     if not knob.low <= value <= knob.high:
         raise DeclarationError(
             f"set {setting}", object=where, cause=f"it goes from {knob.low} to {knob.high}", wanted=value

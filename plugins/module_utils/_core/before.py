@@ -50,18 +50,26 @@ def load(files: Files, concern: str) -> Before:
         return Before(found={})
     try:
         document = json.loads(text)
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"schema {document['schema']}")
         found = {
-            (entry["identity"], entry["setting"]): Found(effective=entry["effective"], boot=entry["boot"])
+            (entry["identity"], entry["setting"]): Found(_scalar(entry["effective"]), _scalar(entry["boot"]))
             for entry in document["found"]
         }
         return Before(found=found, folders=tuple(document["folders"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CannotLook(
             "read the values from before the first change",
             object=path_of(concern),
             cause=f"the file is damaged: {error!r}",
             hint="restore it from a backup, or remove it to give up going back",
         ) from error
+
+
+def _scalar(value: object) -> Scalar:
+    if value is None or (isinstance(value, (str, int)) and not isinstance(value, bool)):
+        return value
+    raise TypeError(f"{value!r} is no value of a setting")
 
 
 def remember(files: Files, concern: str, settings: Iterable[Setting], steps: Iterable[Step]) -> None:

@@ -116,7 +116,12 @@ def validated(concern: Concern[Any, Any], declaration: Mapping[str, Any]) -> Dic
         )
     checked = ArgumentSpecValidator({**SHARED_OPTIONS, **concern.options}).validate(dict(declaration))
     if checked.error_messages:
-        raise DeclarationError(f"read the declaration of {concern.name}", cause="; ".join(checked.error_messages))
+        messages = [
+            f"unsupported option {message}" if "Supported parameters" in message else message
+            for message in checked.error_messages
+        ]
+        cause = "; ".join(message.rstrip(".") for message in messages)
+        raise DeclarationError(f"read the declaration of {concern.name}", cause=cause)
     parameters: Dict[str, Any] = checked.validated_parameters
     return parameters
 

@@ -85,7 +85,7 @@ def _describe(text: Optional[str], document: Mapping[str, Any]) -> Optional[str]
         present = json.loads(text)
         # Another release of the collection that declares the same is no difference.
         same = {**present, "collection_version": VERSION} == json.loads(json.dumps(document))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         same = False
     return WANTED if same else "another declaration"
 

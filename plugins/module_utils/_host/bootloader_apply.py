@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .._core.change import RunCommand
 from .._core.errors import GpuFleetError, NotInEffect
 from .._core.steps import run
-from .bootloader import menu_command_line
+from .bootloader_grub import menu_command_line
 from .bootloader_plan import RegenerateGrub
 
 if TYPE_CHECKING:

@@ -46,8 +46,8 @@ class Entries:
 def read_entries(files: Files) -> Optional[Entries]:
     """The entries of the first folder that has some for Linux."""
     for folder in ENTRY_FOLDERS:
-        paths = [f"{folder}/{name}" for name in files.names(folder) if name.endswith(".conf")]
-        texts = ((path, files.read(path)) for path in paths)
+        paths = [f"{folder}/{name}" for name in files.names(folder) if name.endswith(".conf") and name[0] != "."]
+        texts = ((path, files.read_optional(path) or "") for path in paths)
         entries = {path: text for path, text in texts if re.search(r"^linux\s", text, re.MULTILINE)}
         if entries:
             return Entries(entries)

@@ -24,6 +24,7 @@ from .bootloader import (
     BootLoader,
     exchange,
     mark_of,
+    memory_of,
     without,
 )
 
@@ -45,8 +46,20 @@ class RegenerateGrub(RoomAction):
 
 
 def plan_arguments(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
-    """See ``BootLoader.plan_arguments``."""
-    return PLANNERS[loader.name](loader, wanted, ours)
+    """See ``BootLoader.plan_arguments``.
+
+    What is about to be set is noted first, beside what it replaces, so that a run that was killed in between leaves no
+    argument whose owner nobody knows; the note ends with the arguments that are there then.
+    """
+    memory = memory_of(loader.concern)
+    forget = Step(RemoveFile(memory))
+    if not wanted and not ours and not loader.carried:
+        return (forget,)
+    planned = PLANNERS[loader.name](loader, wanted, ours)
+    lines = tuple(dict.fromkeys(" ".join(arguments) for arguments in (wanted, ours) if arguments))
+    first = (Step(ReplaceFile(memory, "".join(f"{line}\n" for line in lines))),)
+    last = (Step(ReplaceFile(memory, f"{lines[0]}\n")),) if len(lines) > 1 else ()
+    return (*(first if lines and lines != loader.remembered else ()), *planned, *(last if wanted else (forget,)))
 
 
 def _grub(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
@@ -108,12 +121,17 @@ def _systemd(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[St
             continue
         if path == KERNEL_COMMAND_LINE:
             body = text.rstrip("\n")
-            new = exchange(body, wanted, ours) + text[len(body) :]
+            new = _once(body, wanted, ours) + text[len(body) :]
         else:
-            new = re.sub(r"^options[ \t]+.*$", lambda match: exchange(match[0], wanted, ours), text, flags=re.MULTILINE)
+            new = re.sub(r"^options[ \t]+.*$", lambda match: _once(match[0], wanted, ours), text, flags=re.MULTILINE)
         if new != text:
             steps.append(Step(ReplaceFile(path, new)))
     return tuple(steps)
+
+
+def _once(line: str, wanted: Arguments, ours: Arguments) -> str:
+    """A run that was killed may have left ``wanted`` in this line already."""
+    return exchange(without(line, wanted), wanted, ours)
 
 
 def _none(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:

@@ -15,6 +15,7 @@ import os
 import re
 from typing import Mapping, Optional, Sequence
 
+from .._core.errors import CannotLook
 from .command import Completed
 from .files import LocalFiles, temporary_of
 
@@ -129,6 +130,8 @@ class RecordedHost:
     """``protocols.Host`` on a recorded tree."""
 
     def __init__(self, root: str) -> None:
+        if not (os.path.isabs(root) and os.path.isdir(root)):
+            raise CannotLook("use a recorded tree", object=VARIABLE, cause=f"{root!r} is no absolute path of a folder")
         self.files = RecordedFiles(root)
         self.commands = RecordedCommands()
         self.may_change = True

@@ -56,7 +56,7 @@ def read_profiles(files: Files, names: Sequence[str]) -> Tuple[Option, ...]:
     _read(files, names, units, [])
     variables = {key: value for key, (_path, _line, value) in units.pop("variables", {}).items()}
     units.pop("main", None)
-    found = []
+    found: List[Option] = []
     for section, options in units.items():
         said = {key: _expand(value, variables) for key, (_path, _line, value) in options.items()}
         if said.get("enabled", "1").lower() in ("0", "false", "no", "off"):

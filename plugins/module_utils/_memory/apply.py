@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, List, Tuple
 
@@ -49,8 +50,18 @@ def perform(step: Step, host: Host) -> None:
 
 def _grow_all(action: Grow, host: Host) -> None:
     """Every pool gets its try, so that the error, if there is one, names all that fell short."""
-    results = [(pool, wanted, _grow(action, pool, wanted, host)) for pool, wanted in action.targets]
-    short = [(pool, wanted, got) for pool, wanted, got in results if got < wanted]
+    short: List[Tuple[Pool, int, int]] = []
+    refused: List[Refused] = []
+    for pool, wanted in action.targets:
+        try:
+            got = _grow(action, pool, wanted, host)
+        except Refused as error:
+            refused.append(error)
+            continue
+        if got < wanted:
+            short.append((pool, wanted, got))
+    if refused:
+        raise refused[0]
     if not short:
         return
     if action.on_shortage == REBOOT:
@@ -94,10 +105,12 @@ def _grow(action: Grow, pool: Pool, wanted: int, host: Host) -> int:
         if not may_drop:
             break
         may_drop = False
-        if host.commands.find("sync"):
-            host.commands.run(["sync"], timeout=60.0)
-        files.set_knob("/proc/sys/vm/drop_caches", "3")
-        time.sleep(PAUSE_SECONDS)
+        # As compaction, this is only help: the number that is read back says whether it was enough.
+        with contextlib.suppress(OSError):
+            if host.commands.find("sync"):
+                host.commands.run(["sync"], timeout=60.0)
+            files.set_knob("/proc/sys/vm/drop_caches", "3")
+            time.sleep(PAUSE_SECONDS)
         got = _ask(files, pool, wanted)
     return got
 
@@ -124,7 +137,8 @@ def _compact(files: Files, pool: Pool) -> None:
         paths = (f"{FOLDER}/node{pool.node.number}/compact", *paths)
     present: List[str] = [path for path in paths if files.exists(path)]
     for path in present:
-        files.set_knob(path, "1")
+        with contextlib.suppress(OSError):
+            files.set_knob(path, "1")
 
 
 def _free_mib(files: Files, pool: Pool) -> int:

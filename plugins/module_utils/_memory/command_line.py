@@ -10,35 +10,31 @@ Rules from Documentation/admin-guide/kernel-parameters.txt.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
 from .._core.errors import DeclarationError
 from .._host import bootloader
-from .._topology.numa import spread
 from .owners import THP, Assignment
-from .state import COMMAND_LINE, NAME, KernelArguments, Pool, State, Values, format_size, pool_folder
+from .patterns import spread_total
+from .state import COMMAND_LINE, KernelArguments, Pool, State, Values, format_size, pool_folder
 
 if TYPE_CHECKING:
     from .._host.bootloader import BootLoader
     from .._host.protocols import Files
-    from .._topology.numa import Node
 
 THP_ARGUMENTS = {"transparent_hugepage": "enabled", "transparent_hugepage_shmem": "shmem_enabled"}
 
 
-def read_arguments(
-    files: Files, loader: BootLoader, pools: Mapping[str, Pool], nodes: Sequence[Node], default_kb: int
-) -> KernelArguments:
-    """Which arguments of the next boot are ours, and where those of others come from."""
-    our_sizes = _our_sizes(files, loader, pools, nodes, default_kb)
-    ours = _arguments_of_sizes(loader.command_line, our_sizes)
-    rest = bootloader.without(loader.command_line, ours)
+def read_arguments(files: Files, loader: BootLoader) -> KernelArguments:
+    """For which sizes we set arguments of the next boot, and where those of others come from."""
+    our_sizes = frozenset(parse_pages(" ".join((*loader.ours, *loader.carried)), 0))
+    rest = bootloader.without(loader.command_line, loader.ours)
     names = [name for name in ("hugepages", *THP_ARGUMENTS) if f"{name}=" in rest]
     if not names:
-        return KernelArguments(ours, our_sizes)
+        return KernelArguments(our_sizes)
     from .._host.bootloader_sources import find_sources
 
-    return KernelArguments(ours, our_sizes, find_sources(files, loader, names))
+    return KernelArguments(our_sizes, find_sources(files, loader, names))
 
 
 def parse_assignments(state: State, command_line: str) -> List[Assignment]:
@@ -98,10 +94,9 @@ def _reserve(counts: Mapping[Pool, int], state: State) -> Tuple[str, ...]:
     if not total:
         return ()
     size = format_size(next(iter(counts)).size_kb)
-    memory = [node.number for node in state.nodes if node.number is not None and node.total_kb]
+    even = {number: count for number, count in spread_total(total, state.nodes).items() if count}
     by_node = {pool.node.number: count for pool, count in counts.items() if pool.node.number is not None and count}
-    even = {number: count for number, count in spread(total, memory).items() if count} if memory else {}
-    if len(memory) < 2 or (state.kernel < (5, 16) and by_node == even):
+    if sum(bool(node.total_kb) for node in state.nodes) < 2 or (state.kernel < (5, 16) and by_node == even):
         return (f"hugepagesz={size}", f"hugepages={total}")
     if state.kernel < (5, 16):
         raise DeclarationError(
@@ -112,41 +107,6 @@ def _reserve(counts: Mapping[Pool, int], state: State) -> Tuple[str, ...]:
             hint="declare that distribution, or permanent: false",
         )
     return (f"hugepagesz={size}", "hugepages=" + ",".join(f"{node}:{count}" for node, count in sorted(by_node.items())))
-
-
-def _arguments_of_sizes(command_line: str, sizes: FrozenSet[int]) -> Tuple[str, ...]:
-    """The arguments on a command line that reserve pages of these sizes, in the form in which we write them."""
-    words = command_line.split()
-    found: List[str] = []
-    for first, second in zip(words, words[1:]):
-        pair = first.startswith("hugepagesz=") and second.startswith("hugepages=")
-        if pair and set(parse_pages(f"{first} {second}", 0)) & sizes:
-            found += [first, second]
-    return tuple(found)
-
-
-def _our_sizes(
-    files: Files, loader: BootLoader, pools: Mapping[str, Pool], nodes: Sequence[Node], default_kb: int
-) -> FrozenSet[int]:
-    """The sizes whose arguments at the next boot are ours: in a file of ours, or changed since we first came."""
-    sizes = set(parse_pages(" ".join(loader.carried), 0))
-    there = parse_pages(loader.command_line, default_kb)
-    if set(there) - sizes:
-        from .._core import before
-
-        found = before.load(files, NAME).found
-        memory = [node.number or 0 for node in nodes if node.total_kb]
-        for pool in pools.values():
-            first = found.get((pool.knob, pool.setting))
-            counts = there.get(pool.size_kb, {})
-            number = pool.node.number
-            if None in counts and number is not None:
-                count = spread(counts[None], memory).get(number, 0)
-            else:
-                count = counts.get(number, 0)
-            if pool.size_kb in there and first is not None and first.boot != count:
-                sizes.add(pool.size_kb)
-    return frozenset(sizes)
 
 
 def _source(state: State, argument: str) -> Tuple[str, Optional[int]]:

@@ -32,6 +32,8 @@ def check_knob(knob: Knob, value: Scalar, state: State) -> None:
         problem = f"this kernel knows only {', '.join(knob.choices)}"
     elif isinstance(value, int) and value < 0:
         problem = "the value is negative"
+    elif isinstance(value, int) and value >= 2**32:
+        problem = f"the kernel takes at most {2**32 - 1} here"
     elif knob.setting == "pages_to_scan" and value == 0:
         problem = "the kernel takes no 0 here"
     elif knob.setting.startswith("max_ptes") and isinstance(value, int) and state.thp_kb and value >= state.thp_kb // 4:

@@ -45,7 +45,7 @@ class Boot:
         """Whether anything of it is still to be done."""
         if not desired.permanent:
             return False
-        files = bool(self.lines) != (state.our_text is not None) or bool(self.arguments) < bool(state.loader.carried)
+        files = bool(self.lines) != (state.our_text is not None) or bool(self.arguments) < state.loader.marked
         values = any(value[0] != self.after[knob][0] for knob, value in self.now.items())
         return files or values or self.arguments != self.old_arguments
 
@@ -79,9 +79,7 @@ class Hugepages:
     def restore(self, params: Mapping[str, Any], found: Before, state: State) -> Desired:
         known = {*state.pools, *state.knobs}
         wants = (Want(path, values.effective) for (path, _setting), values in found.found.items() if path in known)
-        return Desired(
-            tuple(wants), immediate=params["immediate"], permanent=params["permanent"], giving_back=True
-        )
+        return Desired(tuple(wants), immediate=params["immediate"], permanent=params["permanent"], giving_back=True)
 
     def _given_back(self, host: Host, params: Mapping[str, Any], state: State) -> Desired:
         from .._core import before
@@ -126,7 +124,7 @@ CONCERN = Hugepages()
 def _plan_boot(state: State, desired: Desired) -> Boot:
     """Our lines and arguments for the next boot: for each knob that would not come right, or that we carry already."""
     command_line = state.loader.command_line
-    old = state.arguments.ours
+    old = state.loader.ours
     stripped = bootloader.without(command_line, old)
     now = boot_values(state, ours=state.ours, command_line=command_line)
     if not desired.permanent:

@@ -72,7 +72,7 @@ def in_effect(lines: Iterable[Assignment]) -> List[Assignment]:
 
 def read_tmpfiles(files: Files) -> Mapping[str, str]:
     """The tmpfiles.d files about huge pages, path to text, in the order in which they are read."""
-    texts = ((path, files.read(path)) for path in walk_files(files, TMPFILES_FOLDERS, ".conf"))
+    texts = ((path, files.read_optional(path) or "") for path in walk_files(files, TMPFILES_FOLDERS, ".conf"))
     return {path: text for path, text in texts if "hugepage" in text}
 
 
@@ -84,7 +84,7 @@ def read_sysctl(files: Files) -> Tuple[Assignment, ...]:
     counts: List[Assignment] = []
     paths = tuple(walk_files(files, SYSCTL_FOLDERS, ".conf"))
     for path in paths:
-        counts = _parse_sysctl(path, files.read(path), at_boot=True)[-1:] or counts
+        counts = _parse_sysctl(path, files.read_optional(path) or "", at_boot=True)[-1:] or counts
     if not any(path.endswith("/99-sysctl.conf") and files.resolve(path) == SYSCTL_CONF for path in paths):
         counts += _parse_sysctl(SYSCTL_CONF, files.read_optional(SYSCTL_CONF) or "", at_boot=False)[-1:]
     return tuple(counts)

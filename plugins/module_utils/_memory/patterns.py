@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import List
+from typing import Dict, List, Optional, Sequence
 
-from .._topology.numa import spread
+from .._topology.numa import Node, spread
 from .owners import SYSCTL_KNOB, Assignment
 from .state import Pool, State, Values, assign, pool_folder
 
@@ -27,10 +27,20 @@ def assign_all(values: Values, line: Assignment, state: State) -> None:
         if any(is_total(line, pool, state) for pool in pools):
             # A total that is there already leaves the distribution alone; another one is spread evenly.
             if sum(int(values[pool.knob][0] or 0) for pool in pools) != number:
-                shares = spread(number, [pool.node.number or 0 for pool in pools if pool.node.total_kb])
-                values.update((pool.knob, (shares.get(pool.node.number or 0, 0), line)) for pool in pools)
+                shares = spread_total(number, state.nodes)
+                values.update((pool.knob, (shares[pool.node.number], line)) for pool in pools)
         else:
             values.update((pool.knob, (number, line)) for pool in pools if touches(line, pool.knob, state))
+
+
+def spread_total(total: int, nodes: Sequence[Node]) -> Dict[Optional[int], int]:
+    """What the kernel makes of a total over all nodes: it takes turns among those with memory.
+
+    The one rule for sysctl, the number for all nodes and ``hugepages=`` on the command line alike.
+    """
+    numbers = [node.number or 0 for node in nodes if node.total_kb]
+    shares = spread(total, numbers) if numbers else {}
+    return {node.number: shares.get(node.number or 0, 0) for node in nodes}
 
 
 def touches(line: Assignment, knob: str, state: State) -> bool:

@@ -109,10 +109,11 @@ def why_pending(pool: Pool, wanted: int, state: State, desired: Desired) -> str:
     """Why growth that the next boot brings has to wait for it; empty when it has not to."""
     if spec.is_gigantic(pool):
         from .command_line import parse_pages
+        from .patterns import spread_total
 
         asked = parse_pages(state.running, state.default_kb).get(pool.size_kb, {})
-        asked_here = asked.get(pool.node.number, 0) if None not in asked else asked[None] // len(state.nodes)
-        if asked_here < wanted:
+        here = spread_total(asked[None], state.nodes) if None in asked else asked
+        if here.get(pool.node.number, 0) < wanted:
             return AT_BOOT
     known = f"{pool.node.name} {pool.setting} {wanted}" in _reasons(state.awaited)
     return SHORT if known and desired.on_shortage == spec.REBOOT else ""
@@ -148,11 +149,13 @@ def _boot_steps(state: State, desired: Desired, boot: Boot, settings: List[Setti
             lines = [Change(TMPFILES, "file", "present", None, BOOT)]
         action: Action = RemoveFile(TMPFILES) if text is None else ReplaceFile(TMPFILES, text)
         steps.append(Step(action, tuple(lines)))
-    if arguments or boot.arguments != boot.old_arguments or (state.loader.carried and not boot.arguments):
+    if arguments or boot.arguments != boot.old_arguments or (state.loader.marked and not boot.arguments):
         planned = state.loader.plan_arguments(boot.arguments, boot.old_arguments)
         if not arguments:
             old, new = " ".join(boot.old_arguments) or None, " ".join(boot.arguments) or None
-            arguments = [Change(COMMAND_LINE, NAME, old, new, BOOT)]
+            change = Change(COMMAND_LINE, NAME, old, new, BOOT)
+            # Files of ours that bring nothing, and that a run that was killed left.
+            arguments = [replace(change, setting="files", before="present") if old == new else change]
         steps += [*planned[:-1], replace(planned[-1], changes=tuple(arguments))]
     return steps
 

@@ -127,7 +127,7 @@ def normalise(params: Mapping[str, Any], state: State) -> Desired:
 
 def parse_size(text: str) -> Optional[int]:
     """A page size in kB, from ``2M``, ``1G``, ``64K`` or the like; None when it is none."""
-    match = re.fullmatch(r"(\d+)\s*([KMG])(?:i?B)?", text.strip(), re.IGNORECASE)
+    match = re.fullmatch(r"([0-9]{1,9})\s*([KMG])(?:i?B)?", text.strip(), re.IGNORECASE)
     return int(match[1]) * {"K": 1, "M": 1024, "G": 1024 * 1024}[match[2].upper()] if match else None
 
 
@@ -155,7 +155,7 @@ def _counts(entry: Mapping[str, Any], size_kb: int, state: State) -> Mapping[Opt
     if per_node is not None:
         counts: Dict[Optional[int], int] = {}
         for name, value in per_node.items():
-            number = int(name) if str(name).isdigit() else None
+            number = int(name) if re.fullmatch(r"0|[1-9][0-9]{0,5}", str(name)) else None
             if number is None or number not in known:
                 there = ", ".join(node.name for node in state.nodes if node.number in known and node.number is not None)
                 raise _wrong(
@@ -179,7 +179,7 @@ def _counts(entry: Mapping[str, Any], size_kb: int, state: State) -> Mapping[Opt
 
 
 def _count(value: Any, size: str) -> int:
-    if isinstance(value, bool) or not re.fullmatch(r"-?\d+", str(value)):
+    if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]{1,15}", str(value)):
         raise _wrong(size, "the number of pages is not a whole number", found=str(value))
     if int(value) < 0:
         raise _wrong(size, "the number of pages is negative", found=int(value))
@@ -192,6 +192,8 @@ def _transparent(declared: Mapping[str, Any], state: State) -> List[Tuple[str, s
     for setting in ("enabled", "defrag", "shmem_enabled"):
         found.append((f"{THP}/{setting}", thp_object(None), setting, declared.get(setting)))
     for setting, value in (declared.get("khugepaged") or {}).items():
+        if isinstance(value, bool) and setting != "defrag":
+            raise DeclarationError(f"set {setting}", object="khugepaged", cause="it is a number", wanted=str(value))
         number = None if value is None else int(value)
         found.append((f"{THP}/khugepaged/{setting}", "khugepaged", setting, number))
     if declared.get("sizes"):

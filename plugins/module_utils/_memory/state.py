@@ -84,7 +84,6 @@ class Knob:
 class KernelArguments:
     """What the command line of the next boot says about huge pages; on most machines it says nothing."""
 
-    ours: Tuple[str, ...] = ()
     our_sizes: FrozenSet[int] = frozenset()
     sources: Mapping[str, Tuple[str, int]] = field(default_factory=dict)
     """Where the arguments of others were put, by their names."""
@@ -169,7 +168,7 @@ def read_state(host: Host, *, every_knob: bool) -> State:
     if loader.carried or HUGEPAGE in loader.command_line:
         from .command_line import read_arguments
 
-        arguments = read_arguments(files, loader, pools, nodes, default_kb)
+        arguments = read_arguments(files, loader)
     tmpfiles = owners.read_tmpfiles(files)
     first = next((path for path in (*pools, *knobs)), None)
     etc = "/etc/tmpfiles.d" if files.exists("/etc/tmpfiles.d") else "/etc"

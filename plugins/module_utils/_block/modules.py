@@ -1,0 +1,37 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Schedulers that are modules of the kernel. Imported only where another scheduler than ``none`` is declared."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Dict, Iterable, Mapping, Optional
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
+
+KNOWN_SCHEDULERS = ("mq-deadline", "kyber", "bfq")
+
+
+def of_schedulers(files: Files, asked: Iterable[str]) -> Dict[str, str]:
+    """The modules of these schedulers and of the known ones, by scheduler, as far as this kernel has them."""
+    release = files.read("/proc/sys/kernel/osrelease").strip()
+    text = files.read_optional(f"/lib/modules/{release}/modules.dep") or ""
+    found = {}
+    for name in sorted({*asked, *KNOWN_SCHEDULERS}):
+        for module in (f"{name}-iosched", name):
+            if re.search(rf"(?:^|/){re.escape(module)}\.ko(?:\.\w+)?:", text, re.MULTILINE):
+                found[name] = module
+                break
+    return found
+
+
+def text_of(schedulers: Iterable[str], modules: Mapping[str, str]) -> Optional[str]:
+    """The file that loads what these schedulers need at boot; None where all are built in."""
+    needed = [modules[name] for name in sorted(set(schedulers)) if name in modules]
+    if not needed:
+        return None
+    header = "# Written by gpufleet.node, module nvme_scheduler. A change made here is overwritten by the next run.\n"
+    return header + "".join(f"{module}\n" for module in needed)
