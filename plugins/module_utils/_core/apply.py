@@ -18,7 +18,6 @@ from .road import (
     Outcome,
     Params,
     State,
-    gives_all_back,
     look,
     outcome,
     reboot_note,
@@ -126,8 +125,17 @@ def _made(tried: Sequence[Change], done: Sequence[Change], remaining: Plan) -> L
 
 def _finish(concern: Concern[State, Desired], params: Params, host: Host, remaining: Plan) -> None:
     _note_reboot(concern.name, host, remaining)
-    if gives_all_back(params) and not remaining.needs:
+    if params["state"] == "absent" and _all_given_back(concern, params, host):
         before.forget(host.files, concern.name)
+
+
+def _all_given_back(concern: Concern[State, Desired], params: Params, host: Host) -> bool:
+    """Whether nothing of ours is left, neither now nor at boot, also when only one of the two was given back here."""
+    try:
+        _state, plan = look(concern, {**params, "immediate": True, "permanent": True}, host)
+    except GpuFleetError:
+        return False
+    return not plan.steps and not plan.needs
 
 
 def _note_reboot(concern: str, host: Host, remaining: Plan) -> None:

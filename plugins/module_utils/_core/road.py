@@ -179,11 +179,6 @@ def outcome(
     return Outcome(plan.status, changes, effective, boot, remaining, error)
 
 
-def gives_all_back(params: Params) -> bool:
-    """Whether nothing of ours is left after the run, so that the record of what was found can go."""
-    return bool(params["state"] == "absent" and params["immediate"] and params["permanent"])
-
-
 def reboot_note(concern: str) -> str:
     """Where the reasons for a reboot are kept, so that the next boot clears them by itself."""
     return f"{REBOOT_FOLDER}/{concern}"
@@ -195,7 +190,7 @@ def reboot_text(plan: Plan) -> str:
 
 def _left_over(concern: str, params: Params, host: Host, plan: Plan) -> bool:
     """Whether a run that has no step left something of ours behind: a record to drop, reasons that no longer hold."""
-    if gives_all_back(params):
+    if params["state"] == "absent":
         from . import before
 
         if host.files.exists(before.path_of(concern)):
