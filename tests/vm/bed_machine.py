@@ -24,9 +24,10 @@ MANAGEMENT_MAC = "52:54:00:6d:67:01"
 SERIAL_LENGTH = 20
 
 # The console says so when a boot can no longer succeed; waiting for the deadline would only hide it.
-DEAD_ENDS = (
-    "Kernel panic", "You are in emergency mode", "(initramfs) ", "grub rescue>", "\ngrub>",
-)  # fmt: skip
+DEAD_ENDS = ("You are in emergency mode", "(initramfs) ", "grub rescue>", "\ngrub>")
+# The node resets itself after a panic, because emulation causes one now and then. More in a row have another cause.
+PANIC = "Kernel panic - not syncing"
+PANICS_IN_A_ROW = 3
 
 # A cache of translated code that is larger than a boot needs slows the next boot in the same QEMU down.
 EMULATION = "tcg,thread=multi,tb-size=256"
@@ -300,6 +301,9 @@ def await_boot(machine: Machine, *, begin: int, deadline: float, previous: Optio
         dead_end = next((text for text in DEAD_ENDS if text in output), None)
         if dead_end is not None:
             cause = f"the boot stopped with {dead_end.strip()!r}"
+            break
+        if output.count(PANIC) >= PANICS_IN_A_ROW:
+            cause = f"the kernel panicked {PANICS_IN_A_ROW} times in a row"
             break
         if _has_banner(machine.port):
             # One login answers both questions; is-system-running exits 1 for `degraded`, which is up as well.

@@ -64,12 +64,13 @@ rm -f /usr/lib/udev/hwdb.bin /etc/udev/hwdb.bin
 update-initramfs -u -k "$version"
 
 # The settings that the package grub-pc would have asked for. An operator changes GRUB_CMDLINE_LINUX, so it starts empty.
+# panic=1: the emulated CPU now and then loses a patch of the running kernel (int3 in sched_clock_cpu); a reset helps.
 # tsc=reliable: the kernel distrusts the emulated TSC and would pay a device access for every look at the clock.
 cat >/etc/default/grub <<'GRUB'
 GRUB_DEFAULT=0
 GRUB_TIMEOUT=0
 GRUB_DISTRIBUTOR=Debian
-GRUB_CMDLINE_LINUX_DEFAULT="console=ttyS0,115200n8 quiet tsc=reliable"
+GRUB_CMDLINE_LINUX_DEFAULT="console=ttyS0,115200n8 quiet tsc=reliable panic=1"
 GRUB_CMDLINE_LINUX=""
 GRUB_TERMINAL="serial"
 GRUB_SERIAL_COMMAND="serial --unit=0 --speed=115200"
