@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 TMPFILES_FOLDERS = ("/etc/tmpfiles.d", "/run/tmpfiles.d", "/usr/local/lib/tmpfiles.d", "/usr/lib/tmpfiles.d")
 SYSCTL_FOLDERS = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d")
 SYSCTL_CONF = "/etc/sysctl.conf"
-TUNED_ENABLED = "/etc/systemd/system/multi-user.target.wants/tuned.service"
 SYSCTL_KNOB = "/proc/sys/vm/nr_hugepages"
 THP = "/sys/kernel/mm/transparent_hugepage"
 
@@ -92,12 +91,11 @@ def read_sysctl(files: Files) -> Tuple[Assignment, ...]:
 
 def read_tuned(files: Files) -> Tuple[Assignment, ...]:
     """What the active profile of an enabled tuned sets, includes resolved: it does so whenever it starts."""
-    active = files.read_optional("/etc/tuned/active_profile")
-    if not active or not files.exists(TUNED_ENABLED):
-        return ()
-    from .tuned import read_profiles
+    if not files.exists("/etc/tuned/active_profile"):
+        return ()  # Most nodes have no tuned; its files are parsed only where it has a profile.
+    from .tuned import read_active
 
-    return read_profiles(files, active.split())
+    return read_active(files)
 
 
 def _parse_sysctl(path: str, text: str, *, at_boot: bool) -> List[Assignment]:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Tuple
 
 from .._host import tuned
 from .owners import SYSCTL_KNOB, THP, Assignment
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 POLICY = ("transparent_hugepages", "transparent_hugepage")
 
 
-def read_profiles(files: Files, names: Sequence[str]) -> Tuple[Assignment, ...]:
-    """What these profiles set together: what comes later replaces what came before."""
+def read_active(files: Files) -> Tuple[Assignment, ...]:
+    """What the active profile of an enabled tuned sets: what comes later replaces what came before."""
     found: Dict[str, Assignment] = {}
-    for option in tuned.read_profiles(files, names):
+    for option in tuned.read_active(files):
         knob = _knob(option.plugin, option.key)
         if knob:
             found[knob] = Assignment("tuned", option.path, option.line, knob, option.value)
