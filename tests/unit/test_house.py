@@ -26,7 +26,9 @@ CODE = ("plugins", "node", "tests", "tools", "molecule")
 LINES_OF_A_MODULE = 2000
 LINES_OF_THE_LOOK = 6000
 
-WITH_ANSIBLE = ("plugins/modules/", "plugins/action/", "plugins/callback/", "plugins/filter/")
+WITH_ANSIBLE = tuple(
+    f"plugins/{kind}/" for kind in ("modules", "action", "callback", "filter", "lookup", "plugin_utils")
+)
 CONVERGE = "plugins/module_utils/_core/converge.py"
 
 

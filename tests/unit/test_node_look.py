@@ -40,6 +40,7 @@ class Knob:
     def __init__(self, name: str, trouble: Any = None) -> None:
         self.name = name
         self.options: Mapping[str, Any] = {"value": {"type": "str"}}
+        self.apply_at_boot = False
         self.trouble = trouble
 
     def observe(self, host: Host, params: Params) -> str:

@@ -62,6 +62,7 @@ class Knobs:
 
     name = "knobs"
     options: Mapping[str, Any] = {"value": {"type": "str"}}
+    apply_at_boot = False
 
     def __init__(self, *, lamp_at_boot: bool = False) -> None:
         self.lamp_at_boot = lamp_at_boot

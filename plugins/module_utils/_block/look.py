@@ -80,6 +80,7 @@ class NvmeScheduler:
 
     name = NAME
     options: Mapping[str, Any] = OPTIONS
+    apply_at_boot = False
 
     def observe(self, host: Host, params: Mapping[str, Any]) -> State:
         files = host.files
@@ -88,11 +89,9 @@ class NvmeScheduler:
         settings = frozenset(setting for entry in entries for setting in entry.settings)
         stacked = False
         if absent:
-            from .._core import before
+            from .plan import found_before
 
-            found = before.load(files, NAME).found
-            settings = frozenset(setting for _identity, setting in found if setting in KNOBS)
-            stacked = any(identity.startswith(("md:", "dm:")) for identity, _setting in found)
+            settings, stacked = found_before(files)
         if SCHEDULER in settings:
             # A new scheduler takes these with it, declared or not.
             settings |= {NR_REQUESTS, WBT}
@@ -278,18 +277,13 @@ def _file_settings(state: State, desired: Desired) -> List[Setting]:
 
 def _read_only(files: Files, disks: Sequence[Disk]) -> Tuple[str, ...]:
     """Where root may not write: what access(2) denies root is on a read-only file system."""
-    denied = []
-    for disk in disks[:1]:
-        for setting in disk.queues[0].values:
-            if not files.writable(f"{disk.queues[0].path}/queue/{KNOBS[setting].file}"):
-                denied.append("/sys")
-            break
+    queues = [queue for disk in disks for queue in disk.queues if queue.values][:1]
+    knobs = [f"{queue.path}/queue/{KNOBS[next(iter(queue.values))].file}" for queue in queues]
     folder = OUR_RULES.rpartition("/")[0]
     while folder and not files.exists(folder):
         folder = folder.rpartition("/")[0]
-    if not files.writable(f"{folder}/."):
-        denied.append(OUR_RULES)
-    return tuple(denied)
+    places = {"/sys": knobs, OUR_RULES: [f"{folder}/."]}
+    return tuple(place for place, paths in places.items() if not all(map(files.writable, paths)))
 
 
 def _modules(files: Files, entries: Sequence[QueueEntry]) -> Dict[str, str]:

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Sequence, Tuple
 
+from .._core import before
 from .._core.before import Before
 from .._core.change import (
     BOOT,
@@ -29,7 +30,10 @@ from .devices import Queue
 from .look import OUR_MODULES, Desired, State, Want
 from .modules import KNOWN_SCHEDULERS
 from .rules import OUR_RULES
-from .spec import KNOBS, MAX_SCHED_RQ, NR_REQUESTS, SCHEDULER, WBT
+from .spec import KNOBS, MAX_SCHED_RQ, NAME, NR_REQUESTS, SCHEDULER, WBT
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,13 @@ class SetQueues(RoomAction):
     """Set all these queues, each for itself: one that refuses does not keep the others from their values."""
 
     queues: Tuple[QueueValues, ...]
+
+
+def found_before(files: Files) -> Tuple[FrozenSet[str], bool]:
+    """The settings that were ever changed, and whether devices of md or device mapper were among them."""
+    found = before.load(files, NAME).found
+    settings = frozenset(setting for _identity, setting in found if setting in KNOBS)
+    return settings, any(identity.startswith(("md:", "dm:")) for identity, _setting in found)
 
 
 def restore(params: Mapping[str, Any], found: Before, state: State) -> Desired:

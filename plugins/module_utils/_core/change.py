@@ -15,6 +15,8 @@ EFFECTIVE = "effective"
 BOOT = "boot"
 
 NOW = "now"
+SERVICE_RESTART = "service_restart"
+GPU_RESET = "gpu_reset"
 REBOOT = "reboot"
 
 RIGHT = "right"
@@ -29,7 +31,7 @@ class Setting:
 
     ``effective_matters`` and ``boot_matters`` follow ``immediate`` and ``permanent``. ``identity`` is what the object
     is known by across reboots (serial, PCI address, path); ``object`` is what a person calls it today.
-    ``pending`` says why the effective value can only come right later (a reboot), and is empty otherwise.
+    ``pending`` says why the effective value can only come right later, and is empty otherwise; ``needs`` what it takes.
     """
 
     object: str
@@ -41,6 +43,7 @@ class Setting:
     effective_matters: bool = True
     boot_matters: bool = True
     pending: str = ""
+    needs: str = REBOOT
 
     @property
     def status(self) -> str:
@@ -192,7 +195,7 @@ class Plan:
 
     @property
     def pending(self) -> Tuple[Setting, ...]:
-        """The settings that stay out of effect until a reboot, even when every step is done."""
+        """The settings that stay out of effect for now, even when every step is done."""
         return tuple(s for s in self.settings if s.pending and s.effective_matters and s.effective != s.wanted)
 
     @property
@@ -203,8 +206,12 @@ class Plan:
 
     @property
     def needs(self) -> Tuple[str, ...]:
-        return (REBOOT,) if self.pending else ()
+        return tuple(dict.fromkeys(s.needs for s in self.pending))
 
     @property
     def reboot_reasons(self) -> Tuple[str, ...]:
-        return tuple(f"{s.object} {s.setting} is {s.effective}, wanted {s.wanted}: {s.pending}" for s in self.pending)
+        return tuple(
+            f"{s.object} {s.setting} is {s.effective}, wanted {s.wanted}: {s.pending}"
+            for s in self.pending
+            if s.needs == REBOOT
+        )

@@ -14,6 +14,7 @@ from .version import VERSION
 
 if TYPE_CHECKING:
     from .._host.protocols import Files
+    from .road import Concern
 
 FOLDER = "/etc/gpufleet/declared.d"
 SCHEMA = 1
@@ -51,17 +52,18 @@ def _without_none(value: Any) -> Any:
     return value
 
 
-def plan_present(files: Files, concern: str, declaration: Mapping[str, Any]) -> Tuple[Setting, Tuple[Step, ...]]:
+def plan_present(
+    files: Files, concern: Concern[Any, Any], params: Mapping[str, Any], shared: Mapping[str, Any]
+) -> Tuple[Setting, Tuple[Step, ...]]:
     """The declaration as a setting of the next boot, and the step that writes it where it is not what is declared."""
     document = {
         "schema": SCHEMA,
         "collection_version": VERSION,
-        "concern": concern,
-        # The operating system's own files carry these settings across a reboot; the boot service only compares.
-        "apply_at_boot": False,
-        "declaration": dict(declaration),
+        "concern": concern.name,
+        "apply_at_boot": concern.apply_at_boot,
+        "declaration": essence(params, {**shared, **concern.options}),
     }
-    path = path_of(concern)
+    path = path_of(concern.name)
     found = _describe(files.read_optional(path), document)
     setting = _setting(path, wanted=WANTED, found=found)
     if found == WANTED:

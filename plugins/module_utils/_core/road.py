@@ -38,6 +38,8 @@ class Concern(Protocol[State, Desired]):
     name: str
     options: Mapping[str, Any]
     """The argument specification, as data, without the shared options."""
+    apply_at_boot: bool
+    """Whether the boot service applies the declaration, because nothing else carries it across a reboot."""
 
     def observe(self, host: Host, params: Params) -> State:
         """What is in effect and what the next boot will bring. ``params`` only narrows what is read."""
@@ -82,7 +84,7 @@ class Outcome:
             "needs": list(self.remaining.needs),
             "unmanaged": [entry.as_dict() for entry in self.remaining.unmanaged],
             "conflicts": [entry.as_dict() for entry in self.remaining.conflicts],
-            "reboot_required": bool(self.remaining.needs),
+            "reboot_required": bool(self.remaining.reboot_reasons),
             "reboot_reasons": list(self.remaining.reboot_reasons),
             "effective": dict(self.effective),
             "boot": dict(self.boot),
@@ -130,9 +132,7 @@ def look(concern: Concern[State, Desired], params: Params, host: Host) -> Tuple[
         plan = concern.plan(state, concern.normalise(params, state))
         if not params["permanent"]:
             return state, plan
-        declaration, step = declared.plan_present(
-            host.files, concern.name, declared.essence(params, {**SHARED_OPTIONS, **concern.options})
-        )
+        declaration, step = declared.plan_present(host.files, concern, params, SHARED_OPTIONS)
         # With the rest of the next boot: a room that writes that last leaves no declaration of what the kernel refused.
         boot, running = plan.split()
         return state, plan.with_setting(declaration, (*boot, *step, *running))

@@ -55,6 +55,7 @@ class Hugepages:
 
     name = NAME
     options = spec.OPTIONS
+    apply_at_boot = False
 
     def observe(self, host: Host, params: Mapping[str, Any]) -> State:
         absent = params["state"] == "absent"

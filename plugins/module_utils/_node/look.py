@@ -114,7 +114,7 @@ def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
         "unmanaged": unmanaged if full else unmanaged[:UNMANAGED_SHOWN],
         "unmanaged_total": len(unmanaged),
         "conflicts": [entry.as_dict() for entry in plan.conflicts],
-        "reboot_required": bool(plan.needs),
+        "reboot_required": bool(plan.reboot_reasons),
         "reboot_reasons": list(plan.reboot_reasons),
     }
 

@@ -19,12 +19,14 @@ class Entry:
     """A concern among the others.
 
     ``after`` are the concerns that must be right before this one starts, ``disturbs`` those that a change of this one
-    may put out of order again. ``deadline`` is how many seconds its look may take.
+    may put out of order again. ``serves`` are those that cannot do without it: where one of them is declared, it is too,
+    by its defaults. ``deadline`` is how many seconds its look may take.
     """
 
     concern: Concern[Any, Any]
     after: Tuple[str, ...] = ()
     disturbs: Tuple[str, ...] = ()
+    serves: Tuple[str, ...] = ()
     deadline: float = 10.0
 
     @property
