@@ -36,6 +36,7 @@ BELOW_CONTROLLER = ("3.9", "3.10")
 COLLECTION = "gpufleet.node"
 SIZE_LIMIT = 2_000_000
 VM_SCENARIO = "vm"
+COMPILER = ("cc", needs.C_HEADERS)
 PYTEST_END = r"^(=* ?)?\d+ (passed|failed|error|skipped)"
 FAILURES_SHOWN = 20
 SCRATCH_BYTES = 1 << 30
@@ -77,7 +78,7 @@ def lint(job: Job) -> None:
     check("ruff format", ["ruff", "format", "--check", "--quiet", "."])
     check("yamllint", ["yamllint", "--strict", "."])
     check("mypy plugins", ["mypy", "-p", "ansible_collections.gpufleet.node.plugins"], MYPYPATH=str(COLLECTIONS))
-    for name in ("tools", "tests/vm", "node"):
+    for name in ("tools", "tests/vm", "tests/nvml_simulator", "node"):
         modules = [str(path) for path in sorted((ROOT / name).rglob("*.py"))]
         if modules:
             check(f"mypy {name}", ["mypy", *modules], MYPYPATH=f"{ROOT / name}:{COLLECTIONS}")
@@ -98,6 +99,7 @@ def docs(job: Job) -> None:
 
 def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[str] = ()) -> None:
     """The unit tests on every Python that a node may have."""
+    needs.require_programs(job, COMPILER)
     failed = []
     for version in pythons:
         interpreter = needs.python(job, version)
@@ -201,9 +203,15 @@ def molecule(job: Job, scenarios: Sequence[str] = ()) -> None:
 
 def vm_test(job: Job) -> None:
     """The scenario on a real kernel, with a reboot."""
+    require_machines(job)
+    run_scenario(job, VM_SCENARIO, controller(job, "newest"), {})
+
+
+def require_machines(job: Job) -> None:
+    """What virtual machines with simulated GPUs take."""
     needs.require_programs(job, ["qemu-system-x86_64", "mmdebstrap", "mkfs.ext4", "debugfs", "ssh", "ssh-keygen"])
     needs.require_programs(job, [needs.DEBIAN_KEYRING, *(["newuidmap"] if os.geteuid() != 0 else [])])
-    run_scenario(job, VM_SCENARIO, controller(job, "newest"), {})
+    needs.require_programs(job, COMPILER)
 
 
 def run_scenario(job: Job, scenario: str, folder: Path, variables: Dict[str, str]) -> None:
@@ -240,7 +248,8 @@ def build(job: Job) -> None:
     programs = with_programs(job, folder)
     export, again = CACHE / "export" / "sources", CACHE / "export" / "build"
     needs.copy_sources(export)
-    shutil.rmtree(BUILD, ignore_errors=True)
+    for old in BUILD.glob("*.tar.gz"):
+        old.unlink()
     tarballs = []
     for source, target in ((ROOT, BUILD), (export, again)):
         command = ["ansible-galaxy", "collection", "build", "--force", "--output-path", str(target), str(source)]
@@ -285,6 +294,14 @@ def _use_installed(job: Job, tarball: Path, folder: Path) -> None:
         job.run(["ansible-doc", "-t", "module", f"{COLLECTION}.{module.stem}"], environment=environment, cwd=elsewhere)
 
 
+def nvml_simulator(job: Job) -> None:
+    """The simulated driver and the tool that drives it, for any NVML client."""
+    needs.require_programs(job, COMPILER)
+    target = BUILD / "nvml_simulator"
+    job.run([sys.executable, str(ROOT / "tests" / "nvml_simulator" / "build.py"), str(target)])
+    job.note(f"{os.path.relpath(target, ROOT)}: libnvidia-ml.so.1, nvml-sim")
+
+
 # --- demonstration and benchmark --------------------------------------------------------------------------------------
 
 
@@ -301,8 +318,7 @@ def bench(job: Job) -> None:
 def _run_on_machines(job: Job, program: Path) -> None:
     if not program.exists():
         raise StageFailed(f"Cannot find {os.path.relpath(program, ROOT)}")
-    needs.require_programs(job, ["qemu-system-x86_64", "mmdebstrap", "mkfs.ext4", "debugfs", "ssh", "ssh-keygen"])
-    needs.require_programs(job, [needs.DEBIAN_KEYRING, *(["newuidmap"] if os.geteuid() != 0 else [])])
+    require_machines(job)
     folder = controller(job, "newest")
     job.run([str(folder / "bin" / "python"), str(program)], environment=with_programs(job, folder), show=r".")
 
@@ -340,6 +356,7 @@ def schedule(target: str, options: argparse.Namespace) -> List[List[Stage]]:
             Stage("vm-test", vm_test),
             Stage("docs", docs),
             Stage("build", build),
+            Stage("nvml-simulator", nvml_simulator),
             Stage("demo", demo),
             Stage("bench", bench),
         )
@@ -365,13 +382,14 @@ TARGETS = {
     "vm-test": "the scenario on a real kernel with NUMA and NVMe, with a reboot",
     "docs": "write the generated documentation",
     "build": "the collection's tarball in build/",
+    "nvml-simulator": "a libnvidia-ml.so.1 without a GPU, and the tool nvml-sim, in build/nvml_simulator/",
     "clean": "delete .cache/ and build/",
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="make", description="\n".join(f"  {name:<9} {text}" for name, text in TARGETS.items())
+        prog="make", description="\n".join(f"  {name:<14} {text}" for name, text in TARGETS.items())
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("target", choices=[*TARGETS, "help"])

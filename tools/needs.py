@@ -26,6 +26,7 @@ REQUIREMENTS = ROOT / "tests"
 # Where the interpreters of the user are; HOME is another one for everything that the stages start.
 USER_HOME = Path.home()
 DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+C_HEADERS = "/usr/include/stdio.h"
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 # Which Debian package brings a program (or a file, when the name is a path).
@@ -41,6 +42,8 @@ PACKAGES: Dict[str, str] = {
     "qemu-system-x86_64": "qemu-system-x86",
     "mkfs.ext4": "e2fsprogs",
     "debugfs": "e2fsprogs",
+    "cc": "gcc",
+    C_HEADERS: "libc6-dev",
     "git": "git",
     "shellcheck": "shellcheck",
 }

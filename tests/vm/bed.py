@@ -24,8 +24,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Callable, ContextManager, List, NoReturn, Optional, Sequence
+from typing import Callable, ContextManager, Dict, List, NoReturn, Optional, Sequence
 
+import bed_gpus
 import bed_host
 import bed_image
 import bed_machine
@@ -34,6 +35,7 @@ from bed_machine import Hardware, Machine
 
 RUNS = CACHE / "run"
 NEEDED = ("qemu-system-x86_64", "debugfs", "ssh", "ssh-keygen")
+NEEDED_FOR_GPUS = ("cc", "/usr/include/stdio.h")
 # Logs outlive the bed: they are what remains to look at after a failed run.
 KEPT = ("console.log", "qemu.log")
 LONGEST_NAME = bed_machine.SERIAL_LENGTH - len("GPUFLEET--0")
@@ -85,6 +87,7 @@ def write_state(bed: Bed) -> None:
                 "port": machine.port,
                 "pid": machine.pid,
                 "console": str(machine.console),
+                "gpus": machine.gpus,
                 "nvme_serials": machine.serials,
                 "data_nic_macs": machine.data_macs,
             }
@@ -126,7 +129,7 @@ def read_state(name: str) -> Bed:
         ) from None
     hardware = Hardware(**state["hardware"])
     machines = [
-        Machine(name=node, port=entry["port"], index=index, bed_folder=folder, hardware=hardware)
+        Machine(node, entry["port"], index, bed_folder=folder, hardware=hardware, gpus=entry["gpus"])
         for index, (node, entry) in enumerate(state["nodes"].items())
     ]
     return Bed(name=state["name"], suite=state["suite"], image=state["image"], machines=machines)
@@ -147,8 +150,9 @@ def image(args: argparse.Namespace) -> None:
 
 
 def up(args: argparse.Namespace) -> None:
-    bed_host.require(NEEDED)
+    bed_host.require((*NEEDED, *NEEDED_FOR_GPUS) if args.gpus else NEEDED)
     names = node_names(args.nodes)
+    gpus = gpus_of(args.gpus, names)
     if args.cpus % bed_machine.NUMA_NODES:
         raise BedError(f"Cannot spread {args.cpus} CPUs evenly over {bed_machine.NUMA_NODES} NUMA nodes")
     built = bed_image.ensure(suite=args.suite, mirror=args.mirror)
@@ -171,7 +175,7 @@ def up(args: argparse.Namespace) -> None:
         for _name in names:
             ports.append(bed_host.free_port(ports))
         machines = [
-            Machine(name=name, port=ports[index], index=index, bed_folder=RUNS / args.name, hardware=hardware)
+            Machine(name, ports[index], index, bed_folder=RUNS / args.name, hardware=hardware, gpus=gpus.get(name, ""))
             for index, name in enumerate(names)
         ]
         bed = Bed(name=args.name, suite=built.suite, image=built.folder.name, machines=machines)
@@ -347,6 +351,20 @@ def node_names(text: str) -> List[str]:
     return names
 
 
+def gpus_of(words: Sequence[str], names: Sequence[str]) -> Dict[str, str]:
+    """`node=machine` of the command line, by node."""
+    found = {}
+    for word in words:
+        node, _equals, machine = word.partition("=")
+        if node not in names or machine not in bed_gpus.machines():
+            known = ", ".join(bed_gpus.machines())
+            raise BedError(
+                f"Cannot plug in {word!r}: write NODE=MACHINE, a node of {', '.join(names)} and one of {known}"
+            )
+        found[node] = machine
+    return found
+
+
 def bed_name(text: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,31}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not made of a-z, 0-9 and -, at most 32 characters")
@@ -390,6 +408,7 @@ def parser() -> argparse.ArgumentParser:
     with_suite(command)
     with_timeout(command)
     command.add_argument("--nodes", default="2", help="how many, or names separated by commas (default: %(default)s)")
+    command.add_argument("--gpus", action="append", default=[], metavar="NODE=MACHINE", help="simulated GPUs of a node")
     command.add_argument("--cpus", type=int, default=4, help="CPUs of a node (default: %(default)s)")
     command.add_argument("--memory", type=int, default=5120, help="MiB per NUMA node (default: %(default)s)")
     command.add_argument("--accel", choices=("kvm", "tcg"), help="default: KVM if it works, else TCG")

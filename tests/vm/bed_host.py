@@ -31,6 +31,8 @@ PACKAGES: Dict[str, str] = {
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
     "newuidmap": "uidmap",
+    "cc": "gcc",
+    "/usr/include/stdio.h": "libc6-dev",
     "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
 }
 

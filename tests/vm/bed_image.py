@@ -95,7 +95,8 @@ def _build(image: Image, *, mirror: str, work: Path) -> None:
     tree, log = work / "tree.tar", work / "build.log"
     identity = str(uuid.uuid5(uuid.NAMESPACE_DNS, image.folder.name))
     bootstrap = [tool("mmdebstrap"), "--variant=minbase", f"--include={','.join(PACKAGES)}"]
-    bootstrap += ["--architectures=amd64", "--dpkgopt=force-unsafe-io"]
+    # nvidia-persistenced is free software that asks for a driver that is not: contrib.
+    bootstrap += ["--architectures=amd64", "--components=main,contrib", "--dpkgopt=force-unsafe-io"]
     bootstrap += [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]
     bootstrap += [
         # update-initramfs runs once, in the script, with the node's own configuration.

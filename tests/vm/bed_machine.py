@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
 
+import bed_gpus
 from bed_host import BedError, processes, say, tail, tool
 from bed_image import Image
 
@@ -60,13 +61,17 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Machine:
-    """A node of a bed: name, the port of its SSH on 127.0.0.1, and where its files are."""
+    """A node of a bed: name, the port of its SSH on 127.0.0.1, and where its files are.
+
+    gpus: the machine of the NVML simulator whose GPUs it has; empty for none.
+    """
 
     name: str
     port: int
     index: int
     bed_folder: Path
     hardware: Hardware
+    gpus: str = ""
 
     @property
     def folder(self) -> Path:
@@ -142,6 +147,9 @@ def create_disks(machine: Machine, *, image: Image, bed: str) -> None:
         (f"/etc/ssh/{HOST_KEY}.pub", 0o644, public),
     ]
     script = ["mkdir /root/.ssh", "sif /root/.ssh mode 040700"]
+    if machine.gpus:
+        (seed / "gpus").write_bytes(bed_gpus.pack(machine.gpus))
+        script.append(f"write gpus {bed_gpus.ARCHIVE}")
     for number, (path, mode, text) in enumerate(files):
         source = f"file{number}"
         (seed / source).write_text(text)

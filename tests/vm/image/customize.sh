@@ -53,6 +53,55 @@ PermitRootLogin prohibit-password
 PasswordAuthentication no
 SSHD
 
+# --- GPUs -----------------------------------------------------------------------------------------------------------------
+
+# The distribution's own unit of nvidia-persistenced and its user. The daemon itself comes with the GPUs of a node, as does the
+# driver's library; without GPUs the unit stays disabled.
+(
+  cd /tmp
+  apt-get download nvidia-persistenced
+  dpkg-deb --fsys-tarfile nvidia-persistenced_*.deb | tar --extract --to-stdout --wildcards \
+    './*lib/systemd/system/nvidia-persistenced.service' >/usr/lib/systemd/system/nvidia-persistenced.service
+  rm nvidia-persistenced_*.deb
+)
+grep -q '^ExecStart=/usr/bin/nvidia-persistenced --user nvpd' /usr/lib/systemd/system/nvidia-persistenced.service
+useradd --system --user-group --home-dir /var/run/nvpd --no-create-home --shell /usr/sbin/nologin nvpd
+
+# What a driver does when it is loaded: the GPUs are there before anything that uses them, and have forgotten what they forget.
+cat >/usr/lib/systemd/system/bed-gpus.service <<'UNIT'
+[Unit]
+Description=Simulated GPUs
+DefaultDependencies=no
+ConditionPathExists=/opt/gpus.tar
+RequiresMountsFor=/opt /var
+After=systemd-remount-fs.service
+Before=sysinit.target shutdown.target
+Conflicts=shutdown.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh /usr/lib/bed-gpus
+
+[Install]
+WantedBy=sysinit.target
+UNIT
+cat >/usr/lib/bed-gpus <<'SCRIPT'
+set -eu
+if [ -d /opt/nvml_simulator ]; then
+  exec nvml-sim reboot
+fi
+tar --extract --directory /opt --file /opt/gpus.tar
+ln -s /opt/nvml_simulator/libnvidia-ml.so.1 /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1
+ln -s /opt/nvml_simulator/nvml-sim /usr/local/bin/nvml-sim
+printf '#!/bin/sh\nexec /usr/bin/python3 /opt/nvml_simulator/persistenced.py "$@"\n' >/usr/bin/nvidia-persistenced
+chmod 755 /usr/bin/nvidia-persistenced
+ldconfig
+mkdir -p /var/lib/nvml_simulator
+exec nvml-sim create "$(cat /opt/nvml_simulator/machine)"
+SCRIPT
+systemctl enable bed-gpus.service
+
 # --- boot -----------------------------------------------------------------------------------------------------------------
 
 # The root disk is virtio, ext4 is in the kernel: an initramfs of these two drivers is small, and reading and unpacking it is a

@@ -1,0 +1,53 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The GPUs of a node: the NVML simulator where the driver would be, around it what a distribution brings."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from bed_host import CACHE, BedError, locked
+
+SIMULATOR = Path(__file__).resolve().parents[1] / "nvml_simulator"
+# Where the service bed-gpus of the image looks for it.
+ARCHIVE = "/opt/gpus.tar"
+
+
+def machines() -> list[str]:
+    """The names of the machines that the simulator knows."""
+    return sorted(path.stem for path in (SIMULATOR / "machines").glob("*.json"))
+
+
+def pack(machine: str) -> bytes:
+    """The driver and the GPUs of a machine, as the tar archive that its node unpacks at its first boot.
+
+    Errors: BedError when the simulator knows no such machine, or cannot be built.
+    """
+    if machine not in machines():
+        raise BedError(f"Cannot plug in the GPUs of {machine}: the simulator has {', '.join(machines())}")
+    built = CACHE / "nvml_simulator"
+    with locked(CACHE / "nvml_simulator.lock", what="The simulator"):
+        command = [sys.executable, str(SIMULATOR / "build.py"), str(built)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise BedError(f"Cannot build the simulator: {done.stderr.strip() or done.stdout.strip()}")
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            archive.add(built, arcname="nvml_simulator", filter=_of_root)
+            archive.add(SIMULATOR / "persistenced.py", arcname="nvml_simulator/persistenced.py", filter=_of_root)
+            name = tarfile.TarInfo("nvml_simulator/machine")
+            name.size = len(machine)
+            archive.addfile(name, io.BytesIO(machine.encode()))
+    return buffer.getvalue()
+
+
+def _of_root(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    if "__pycache__" in member.name:
+        return None
+    member.uid = member.gid = 0
+    member.uname = member.gname = "root"
+    return member
