@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Dict, Iterable, Mapping, Optional
+
+from .._host.modules import read_installed
 
 if TYPE_CHECKING:
     from .._host.protocols import Files
@@ -17,12 +18,11 @@ KNOWN_SCHEDULERS = ("mq-deadline", "kyber", "bfq")
 
 def of_schedulers(files: Files, asked: Iterable[str]) -> Dict[str, str]:
     """The modules of these schedulers and of the known ones, by scheduler, as far as this kernel has them."""
-    release = files.read("/proc/sys/kernel/osrelease").strip()
-    text = files.read_optional(f"/lib/modules/{release}/modules.dep") or ""
+    installed = read_installed(files)
     found = {}
     for name in sorted({*asked, *KNOWN_SCHEDULERS}):
         for module in (f"{name}-iosched", name):
-            if re.search(rf"(?:^|/){re.escape(module)}\.ko(?:\.\w+)?:", text, re.MULTILINE):
+            if installed.dependencies(module) is not None:
                 found[name] = module
                 break
     return found

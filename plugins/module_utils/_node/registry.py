@@ -11,6 +11,7 @@ from typing import Any, Container, Iterable, List, Sequence, Tuple
 
 from .._block.look import CONCERN as NVME_SCHEDULER
 from .._core.road import Concern
+from .._kernel.look import CONCERN as KERNEL_MODULES
 from .._memory.look import CONCERN as HUGEPAGES
 
 
@@ -37,6 +38,7 @@ class Entry:
 # Huge pages come first: what is started later takes memory away and tears it into pieces.
 REGISTRY: Tuple[Entry, ...] = (
     Entry(HUGEPAGES),
+    Entry(KERNEL_MODULES, after=("hugepages",)),
     Entry(NVME_SCHEDULER, after=("hugepages",)),
 )
 

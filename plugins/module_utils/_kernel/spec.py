@@ -1,0 +1,65 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What can be declared of the kernel's modules, and what is wrong whatever the machine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Mapping, Sequence, Tuple, Type
+
+from .._core.errors import DeclarationError, GpuFleetError, Scalar
+from .._host.modules import normal
+
+NAME = "kernel_modules"
+
+OPTIONS: Mapping[str, Any] = {
+    "load": {"type": "list", "elements": "str", "default": []},
+    "block": {"type": "list", "elements": "str", "default": []},
+}
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Names as the kernel writes them, each once, in the order of the declaration."""
+
+    load: Tuple[str, ...] = ()
+    block: Tuple[str, ...] = ()
+
+
+def parse(params: Mapping[str, Any]) -> Declared:
+    """Raises ``DeclarationError`` on what is no name of a module, and on one that is in both lists."""
+    load, block = _names("load", params["load"]), _names("block", params["block"])
+    for name in load:
+        if name in block:
+            raise refusal(
+                DeclarationError, "load", name, cause="it is in load and in block", hint="leave it in one of the two"
+            )
+    return Declared(load, block)
+
+
+def refusal(
+    kind: Type[GpuFleetError],
+    goal: str,
+    name: str,
+    *,
+    cause: str,
+    found: Scalar = None,
+    wanted: Scalar = None,
+    hint: str = "",
+) -> GpuFleetError:
+    """An error about one module, whose message reads "Cannot load nvidia: ..."."""
+    error = kind(f"{goal} {name}", cause=cause, found=found, wanted=wanted, hint=hint)
+    error.object = name
+    return error
+
+
+def _names(option: str, texts: Sequence[str]) -> Tuple[str, ...]:
+    for index, text in enumerate(texts):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", text):
+            raise DeclarationError(
+                "read a name", object=f"{option}[{index}]", cause=f"{text!r} is no name of a kernel module"
+            )
+    return tuple(dict.fromkeys(normal(text) for text in texts))

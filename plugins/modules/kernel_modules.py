@@ -1,0 +1,251 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kernel_modules
+short_description: Kernel modules that are always loaded, and others that never are
+version_added: 0.1.0
+author:
+  - gpufleet contributors (@gpufleet)
+description:
+  - Loads modules now and at every boot, such as those of the NVIDIA driver, and keeps others from ever being loaded,
+    such as nouveau. What is loaded is read back from C(/proc/modules).
+  - The next boot is two files, C(/etc/modules-load.d/gpufleet-kernel_modules.conf) and
+    C(/etc/modprobe.d/gpufleet-kernel_modules.conf). RV(boot) is computed from all files of modules-load.d and
+    modprobe.d, and from the kernel command line of the next boot.
+  - Modules that a loaded one needs come along and are listed in RV(changes) too. A module that is declared no longer
+    stays loaded until the next boot.
+  - A blocked module that is loaded is unloaded with C(rmmod) when nothing uses it. Otherwise it stays until the next
+    boot, and RV(reboot_reasons) says what uses it.
+  - When the list of blocked modules changes for a module that is on disk, the initramfs of all installed kernels is
+    built anew with C(update-initramfs) or C(dracut), where one of them is there, for it may hold the module. On a
+    system of rpm-ostree it is left alone.
+  - A module that is to be loaded and that a file of somebody else, or the kernel command line, stops at boot is an
+    error, which names file and line. Lines of others that ask for a blocked module are listed in RV(conflicts).
+  - The modules that count as installed are those of the running kernel. After a new kernel was booted, run again.
+  - With O(state=absent), a module that was loaded here and is in use by then stays loaded, and is listed in
+    RV(unmanaged).
+extends_documentation_fragment:
+  - gpufleet.node.contract
+  - gpufleet.node.contract.attributes
+options:
+  load:
+    description:
+      - Names of modules that are loaded now and at every boot. In a name C(-) and C(_) are equal.
+      - One that is built into the kernel counts as loaded. One that the running kernel does not have is listed in
+        RV(unmanaged), and left out of the file.
+    type: list
+    elements: str
+    default: []
+  block:
+    description:
+      - Names of modules that are never loaded, neither for a device, nor by their name, nor because another module
+        needs them. This kernel need not have them.
+      - One that is built into the kernel cannot be blocked.
+    type: list
+    elements: str
+    default: []
+seealso:
+  - name: modules-load.d(5)
+    description: How modules are loaded at boot.
+    link: https://www.freedesktop.org/software/systemd/man/latest/modules-load.d.html
+  - name: modprobe.d(5)
+    description: What C(blacklist) and C(install) do.
+    link: https://man7.org/linux/man-pages/man5/modprobe.d.5.html
+  - name: The kernel's command-line parameters
+    description: C(module_blacklist=) in the documentation of the kernel.
+    link: https://docs.kernel.org/admin-guide/kernel-parameters.html
+"""
+
+EXAMPLES = r"""
+- name: Have the NVIDIA driver loaded from boot on, and nouveau never
+  gpufleet.node.kernel_modules:
+    load: [nvidia, nvidia_uvm]
+    block: [nouveau]
+
+- name: The same with GPUDirect RDMA, on nodes that must have the driver
+  gpufleet.node.kernel_modules:
+    load: [nvidia, nvidia_uvm, nvidia_peermem]
+    block: [nouveau]
+    strict: true
+
+- name: Prepare the next boot, and leave the running system alone
+  gpufleet.node.kernel_modules:
+    block: [nouveau]
+    immediate: false
+
+- name: Give back what was there before
+  gpufleet.node.kernel_modules:
+    state: absent
+"""
+
+RETURN = r"""
+status:
+  description: What was found before the run, one of C(right), C(differs) and C(pending).
+  returned: success
+  type: str
+  sample: differs
+changes:
+  description: The plan, which check mode and real mode share.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The module, the file, or C(initramfs).
+      type: str
+      sample: nvidia_uvm
+    setting:
+      description: C(state) for a module, else the list that the file or the initramfs holds.
+      type: str
+      sample: state
+    before:
+      description: What was found.
+      type: raw
+      sample: not loaded
+    after:
+      description: What was declared.
+      type: raw
+      sample: loaded
+    scope:
+      description: C(effective) for the running system, C(boot) for the next boot.
+      type: str
+      sample: effective
+    takes_effect:
+      description: C(now), or C(reboot) for a module that waits for it.
+      type: str
+      sample: now
+needs:
+  description: What must still happen, C(reboot) or nothing.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+  sample: []
+unmanaged:
+  description:
+    - Modules that were to be loaded and that the running kernel does not have, with the reason.
+    - With O(state=absent) modules that could not be given back.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The module.
+      type: str
+      sample: nvidia
+    setting:
+      description: Always C(state).
+      type: str
+      sample: state
+    reason:
+      description: Why.
+      type: str
+      sample: the NVIDIA driver is not installed for this kernel (6.8.0-45-generic)
+conflicts:
+  description: Who else says the contrary of what is declared.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    owner:
+      description: C(modules-load.d), C(modprobe.d) or C(kernel command line).
+      type: str
+      sample: modules-load.d
+    path:
+      description: The file.
+      type: str
+      sample: /etc/modules-load.d/site.conf
+    line:
+      description: The line in it, where it is known.
+      type: int
+      sample: 3
+    setting:
+      description: The module and what of it.
+      type: str
+      sample: nouveau state
+    value:
+      description: What the line says.
+      type: str
+      sample: nouveau
+    wins:
+      description: Who has it in the end, C(us) or C(them).
+      type: str
+      sample: us
+reboot_required:
+  description: Whether RV(needs) has a reboot.
+  returned: always, unless the declaration was refused
+  type: bool
+  sample: false
+reboot_reasons:
+  description: Why.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+  sample: ["nouveau state is loaded, wanted not loaded: in use by drm_client"]
+effective:
+  description: The modules of the running kernel.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    modules:
+      description: By name C(loaded) or C(not loaded).
+      type: dict
+      sample: {"nvidia": "loaded", "nouveau": "not loaded"}
+boot:
+  description: What the next boot brings.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    modules:
+      description:
+        - By name C(loaded), when something asks for it; C(on demand), when it is loaded only if a device or another
+          module needs it; C(blacklisted), when no device brings it, while others still may; C(blocked), when nothing
+          does.
+      type: dict
+      sample: {"nvidia": "loaded", "nouveau": "blocked"}
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(conflict), C(in_use), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
+      type: str
+      sample: conflict
+    object:
+      description: What it was about.
+      type: str
+      sample: nvidia
+    found:
+      description: The value that was found.
+      type: raw
+      sample: blacklisted
+    wanted:
+      description: The value that was wanted.
+      type: raw
+      sample: loaded
+    hint:
+      description: The next step.
+      type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils._kernel.look import CONCERN
+
+
+def main() -> None:
+    module = AnsibleModule(**arguments_of(CONCERN))
+    result = answer(module, CONCERN)
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
