@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import LocalNvml
 from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedFiles
 
 Rule = Callable[["KernelFiles", "re.Match[str]", str], None]
@@ -103,6 +104,7 @@ class FakeHost:
     def __init__(self, root: Path) -> None:
         self.files = KernelFiles(root)
         self.commands = ScriptedCommands()
+        self.nvml = LocalNvml(self.commands, library="")
         self.may_change = True
         self.journal_lines: List[str] = []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
@@ -20,7 +21,7 @@ from .errors import DeclarationError, GpuFleetError
 from .road import SHARED_OPTIONS, Concern, converge, refused
 
 if TYPE_CHECKING:
-    from .._host.protocols import Host
+    from .._host.protocols import Host, Nvml
 
 # What timeout(1) answers: the program was asked to end, or had to be killed because it did not listen.
 TIMED_OUT = 124
@@ -86,6 +87,12 @@ class ModuleHost:
         self.files = ModuleFiles(module)
         self.commands = ModuleCommands(module)
         self.may_change = os.geteuid() == 0
+
+    @cached_property
+    def nvml(self) -> Nvml:
+        from .._host.nvml import LocalNvml
+
+        return LocalNvml(self.commands)
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         from .._host import journal

@@ -9,10 +9,12 @@ Implemented by ``_core/converge.py`` (Ansible), ``node/`` (standard library) and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
 
 if TYPE_CHECKING:
     from .command import Completed
+
+T = TypeVar("T")
 
 
 class Files(Protocol):
@@ -72,6 +74,23 @@ class Commands(Protocol):
         """
 
 
+class Nvml(Protocol):
+    """The NVIDIA driver, in a process of its own."""
+
+    def begin(self) -> None:
+        """Start to load the driver's library in the background; errors come with the first question."""
+
+    def ask(self, question: Callable[..., T], *arguments: Any) -> T:
+        """What ``question(driver, *arguments)`` answers, where ``driver`` is a ``nvml_driver.Driver``.
+
+        The question is a function of a module, its arguments and answer plain values or frozen dataclasses. Raises
+        ``nvml.NoDriver``, ``NoBinding`` or ``DriverHangs`` (at once, after the first time), or what it raises.
+        """
+
+    def close(self) -> None:
+        """Let go of the driver; the next question opens it again."""
+
+
 class Host(Protocol):
     """One machine. Nothing in it asks for check mode: a plan decides what is written, not the host."""
 
@@ -80,6 +99,9 @@ class Host(Protocol):
 
     @property
     def commands(self) -> Commands: ...
+
+    @property
+    def nvml(self) -> Nvml: ...
 
     @property
     def may_change(self) -> bool:

@@ -13,11 +13,15 @@ from __future__ import annotations
 import errno
 import os
 import re
-from typing import Mapping, Optional, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from .._core.errors import CannotLook
 from .command import Completed
 from .files import LocalFiles, temporary_of
+
+if TYPE_CHECKING:
+    from .protocols import Nvml
 
 VARIABLE = "GPUFLEET_FSROOT"
 ALL_POOLS = "/sys/kernel/mm/hugepages"
@@ -135,6 +139,12 @@ class RecordedHost:
         self.files = RecordedFiles(root)
         self.commands = RecordedCommands()
         self.may_change = True
+
+    @cached_property
+    def nvml(self) -> Nvml:
+        from .nvml import LIBRARY_VARIABLE, LocalNvml
+
+        return LocalNvml(self.commands, library=os.environ.get(LIBRARY_VARIABLE, ""))
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         return None

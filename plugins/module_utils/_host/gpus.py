@@ -1,0 +1,93 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which GPUs there are, and which of them an entry of a declaration is about: the same for every concern of GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Tuple
+
+from .._core import match
+from .._core.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from .nvml_driver import Identity
+    from .protocols import Files
+
+MATCH_KEYS = ("index", "uuid", "pci_address", "model")
+PCI = "/sys/bus/pci/devices"
+NVIDIA = "0x10de"
+# 0x0300 is a VGA controller, 0x0302 a 3D controller: what a data centre GPU calls itself.
+DISPLAY_CLASSES = ("0x0300", "0x0302")
+
+
+def parse(option: str, entries: Sequence[Mapping[str, Any]]) -> Tuple[match.Entry, ...]:
+    """The entries of an option, with PCI addresses as sysfs writes them.
+
+    Raises ``DeclarationError`` on a key that there is not, and on the UUID of a MIG device.
+    """
+    return tuple(_normal(entry) for entry in match.parse(option, entries, MATCH_KEYS))
+
+
+def select(entries: Sequence[match.Entry], gpus: Sequence[Identity]) -> Tuple[Optional[int], ...]:
+    """The index of the entry that wins each GPU, None where none does. Nobody wins a GPU that is lost.
+
+    Raises ``DeclarationError`` for an entry that wins none and is not optional, unless it may be for one that is lost.
+    """
+    present = [gpu for gpu in gpus if not gpu.lost]
+    if len(present) < len(gpus):
+        entries = [replace(entry, optional=True) for entry in entries]
+    winners = dict(zip(present, match.select(entries, [_candidate(gpu) for gpu in present])))
+    return tuple(winners.get(gpu) for gpu in gpus)
+
+
+def on_the_bus(files: Files) -> Tuple[str, ...]:
+    """The PCI addresses of NVIDIA's GPUs, whether a driver has them or not."""
+    return tuple(
+        name
+        for name in files.names(PCI)
+        if (files.read_optional(f"{PCI}/{name}/vendor") or "").strip() == NVIDIA
+        and (files.read_optional(f"{PCI}/{name}/class") or "").startswith(DISPLAY_CLASSES)
+    )
+
+
+def none_is_fine(entries: Sequence[match.Entry], files: Files) -> bool:
+    """Whether a machine without the driver is as declared: no entry insists on a GPU, and the bus has none."""
+    return all(entry.optional for entry in entries) and not on_the_bus(files)
+
+
+def _normal(entry: match.Entry) -> match.Entry:
+    for text in entry.match.get("uuid", ()):
+        if text.upper().startswith("MIG-"):
+            raise DeclarationError(
+                "read a match",
+                object=entry.where,
+                cause=f"{text} is a MIG device, and the setting belongs to a whole GPU",
+                hint="write the UUID of its GPU, which begins with GPU-",
+            )
+    addresses = entry.match.get("pci_address")
+    if addresses is None:
+        return entry
+    return replace(entry, match={**entry.match, "pci_address": tuple(_pci_address(text) for text in addresses)})
+
+
+def _pci_address(text: str) -> str:
+    """A pattern as somebody copies it: NVML and nvidia-smi write eight digits of domain, in capitals."""
+    lower = text.lower()
+    if lower.count(":") == 2:
+        domain, _colon, rest = lower.partition(":")
+        return f"{domain[4:] if len(domain) == 8 and domain.startswith('0000') else domain}:{rest}"
+    # lspci leaves the domain out.
+    return f"0000:{lower}" if lower.count(":") == 1 and lower[:1] not in match.WILDCARDS else lower
+
+
+def _candidate(gpu: Identity) -> match.Candidate:
+    values = {
+        "index": (str(gpu.index),),
+        "uuid": (gpu.uuid,),
+        "pci_address": (gpu.pci_address,),
+        "model": (gpu.model,),
+    }
+    return match.Candidate(gpu.name, values)
