@@ -10,6 +10,7 @@ short_description: The declarations that a run is about
 version_added: 0.1.0
 description:
   - Leaves out the concerns that declare nothing on a host, and those that the run was told to leave out.
+  - A concern that serves others, such as C(nvml), is kept where one of them declares something.
 positional: _input
 options:
   _input:
@@ -55,26 +56,33 @@ _value:
 """
 
 from difflib import get_close_matches
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Union
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Set, Union
 
 from ansible.errors import AnsibleFilterError
 
 from ..module_utils._node.registry import REGISTRY
 
-OPTIONS = {entry.name: entry.concern.options for entry in REGISTRY}
+ENTRIES = {entry.name: entry for entry in REGISTRY}
 
 # The tags of a run that was not told to run less.
 EVERYTHING = ("all", "always", "tagged", "untagged")
 
 
 def declares_something(concern: str, declaration: Mapping[str, Any]) -> bool:
-    """Whether a role was given anything to do: in one of its lists or dictionaries, or by another state.
+    """Whether a role was given anything to do: by an option that is empty without it, or by another state.
 
     What is there and of the wrong type counts, so that the look refuses it.
     """
-    lists = [name for name, option in OPTIONS[concern].items() if option["type"] in ("list", "dict")]
-    given = any(declaration.get(name) not in (None, [], {}) for name in lists)
+    entry = ENTRIES[concern]
+    empty = [name for name, option in entry.concern.options.items() if option.get("default") in (None, [], {})]
+    given = not entry.serves and any(declaration.get(name) not in (None, [], {}) for name in empty)
     return given or declaration.get("state", "present") != "present"
+
+
+def declaring(declarations: Mapping[str, Mapping[str, Any]]) -> Set[str]:
+    """The concerns that declare something, and those that serve them."""
+    names = {name for name, declaration in declarations.items() if declares_something(name, declaration)}
+    return names | {name for name in declarations if names.intersection(ENTRIES[name].serves)}
 
 
 def names_of(value: Union[str, Sequence[str]]) -> List[str]:
@@ -107,6 +115,7 @@ def narrow(
         # A tag of somebody else's runs nothing of ours; one that is nearly a concern is a typo.
         refuse_unknown("tags", named, known, cutoff=0.6)
     tagged = named if len(named) == len(tags) else known
+    given = declaring(declarations)
     return {
         name: declaration
         for name, declaration in declarations.items()
@@ -114,7 +123,7 @@ def narrow(
         and name in tagged
         and name not in skip
         and name not in skip_tags
-        and declares_something(name, declaration)
+        and name in given
     }
 
 

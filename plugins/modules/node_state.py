@@ -162,6 +162,13 @@ unknown:
   returned: always
   type: list
   elements: str
+waiting:
+  description:
+    - The concerns that cannot be looked at until another one is there, such as those of GPUs until V(nvml) brought the
+      binding; they are in RV(unknown) too. In check mode nothing more can be said about them, and they do not fail.
+  returned: always
+  type: list
+  elements: str
 invalid:
   description: The concerns whose declaration is wrong for this node; they are in RV(unknown) too.
   returned: always
@@ -222,12 +229,11 @@ def objections(answer: Mapping[str, Any], *, expect: str, check_mode: bool) -> D
         return {}
     names = list(answer["invalid"])
     if expect == "right":
-        # In check mode nothing was changed, so a difference is as expected; what will fail then fails now.
-        wrong = [
-            name
-            for name in (*answer["differs"], *answer["unknown"])
-            if not check_mode or "failure" in answer["concerns"][name]
-        ]
+        wrong = [*answer["differs"], *answer["unknown"]]
+        if check_mode:
+            # Nothing was changed, so a difference is as expected, and what waits for it too; what will fail fails now.
+            failing = [name for name in wrong if "failure" in answer["concerns"][name]]
+            wrong = [name for name in failing if name not in answer["waiting"]]
         names += [name for name in wrong if name not in names]
     texts = {}
     for name in names:
