@@ -12,11 +12,15 @@ import os
 import shutil
 import signal
 import subprocess
-from typing import Mapping, Optional, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from ansible_collections.gpufleet.node.plugins.module_utils._host import journal
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._host.files import LocalFiles
+
+if TYPE_CHECKING:
+    from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Nvml
 
 CONTEXT = "security.selinux"
 SELINUX = "/sys/fs/selinux/enforce"
@@ -102,6 +106,12 @@ class StandardHost:
         self.commands = StandardCommands()
         self.files = StandardFiles(self.commands)
         self.may_change = os.geteuid() == 0
+
+    @cached_property
+    def nvml(self) -> Nvml:
+        from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import LocalNvml
+
+        return LocalNvml(self.commands)
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         journal.send(message, fields)

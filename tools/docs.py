@@ -42,7 +42,7 @@ def rows(options: Dict[str, Any], depth: int) -> Iterator[str]:
 
 
 def literal(value: object) -> str:
-    return yaml.safe_dump(value, default_flow_style=True).replace("\n...", "").strip()
+    return yaml.safe_dump(value, default_flow_style=True, width=10**6).replace("\n...", "").strip()
 
 
 def prose(description: object) -> str:

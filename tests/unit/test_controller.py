@@ -14,11 +14,11 @@ import pytest
 pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpufleet.node.plugins.action.drift_report import rows_of, table
 from ansible_collections.gpufleet.node.plugins.action.known_variables import options_of, unknown_variables
 from ansible_collections.gpufleet.node.plugins.filter.narrow import narrow
 from ansible_collections.gpufleet.node.plugins.filter.with_work import with_work
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
+from ansible_collections.gpufleet.node.plugins.module_utils._node.table import rows_of, table
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED: Dict[str, Any] = {

@@ -99,7 +99,7 @@ def test_concerns_that_are_right_differ_and_cannot_be_looked_at_are_told_apart(h
 
 def test_what_cannot_be_looked_at_until_another_concern_is_there_waits_for_it(host: FakeHost) -> None:
     declared = {"one": {"value": "2"}, "two": {"value": "2"}, "gone": {"value": "4"}}
-    entries = (Entry(Knob("one"), serves=("gone", "two")), Entry(Knob("two")), Entry(Knob("gone"), after=("one",)))
+    entries = (Entry(Knob("one"), cures=("cannot_look",)), Entry(Knob("two")), Entry(Knob("gone"), after=("one",)))
     answer = look(host, declared, *entries)
     assert (answer["unknown"], answer["waiting"], answer["to_run"]) == (["gone"], ["gone"], ["one", "gone"])
     host.files.set_knob("/sys/one", "2")

@@ -6,17 +6,15 @@
 
 from __future__ import annotations
 
-import signal
 import traceback
-from contextlib import contextmanager
-from types import FrameType
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from .._core import declared
 from .._core.change import DIFFERS, PENDING, RIGHT, UNKNOWN, Change, Plan
 from .._core.errors import CannotLook, DeclarationError, GpuFleetError
 from .._core.road import Concern, Params, diff, look, status_of
 from .._host.protocols import Host
+from .deadline import DeadlineExceeded, deadline
 from .registry import REGISTRY, Entry, in_order, to_run
 
 # More than a person reads, and what keeps the answer of a converged node below 8 KiB whatever the number of devices.
@@ -26,10 +24,6 @@ PACKAGE_MANAGERS = ("apt-get", "dnf", "yum", "zypper", "pacman")
 DEFECT = "this is a defect of the collection, report it with the exception in the result"
 
 Validate = Callable[[Concern[Any, Any], Mapping[str, Any]], Params]
-
-
-class _DeadlineExceeded(Exception):
-    """The look at one concern took too long."""
 
 
 def look_at_node(
@@ -62,6 +56,7 @@ def look_at_node(
         "pending": [name for name, status in statuses.items() if status == PENDING],
         "unknown": [name for name, status in statuses.items() if status == UNKNOWN],
         "right": [name for name, status in statuses.items() if status == RIGHT],
+        "waiting": waiting(results, registry),
         "invalid": [
             name for name, result in results.items() if result.get("failure", {}).get("code") == DeclarationError.code
         ],
@@ -73,19 +68,31 @@ def look_at_node(
     }
 
 
+def waiting(results: Mapping[str, Mapping[str, Any]], registry: Sequence[Entry] = REGISTRY) -> List[str]:
+    """The concerns that cannot be looked at because of what another concern has yet to bring."""
+    coming = {
+        code for entry in registry for code in entry.cures if results.get(entry.name, {}).get("status") == DIFFERS
+    }
+    return [
+        name
+        for name, result in results.items()
+        if result["status"] == UNKNOWN and result.get("failure", {}).get("code") in coming
+    ]
+
+
 def _look_at_concern(
     entry: Entry, declaration: Mapping[str, Any], host: Host, *, validate: Validate, full: bool
 ) -> Dict[str, Any]:
     try:
-        with _deadline(entry.deadline):
+        with deadline(entry.deadline):
             params = validate(entry.concern, declaration)
             state, plan = look(entry.concern, params, host)
             result = _describe(plan, full=full)
             if full:
                 result["effective"], result["boot"] = entry.concern.report(state)
             return result
-    except _DeadlineExceeded:
-        return _failed(
+    except DeadlineExceeded:
+        return failed(
             CannotLook(
                 f"look at {entry.name}",
                 cause=f"it took longer than {entry.deadline:g} s",
@@ -93,11 +100,11 @@ def _look_at_concern(
             )
         )
     except GpuFleetError as error:
-        return _failed(error)
+        return failed(error)
     except Exception as error:
         # A defect of ours in one concern is no reason to say nothing about the others.
         return {
-            **_failed(CannotLook(f"look at {entry.name}", cause=f"{type(error).__name__}: {error}", hint=DEFECT)),
+            **failed(CannotLook(f"look at {entry.name}", cause=f"{type(error).__name__}: {error}", hint=DEFECT)),
             "exception": traceback.format_exc(),
         }
 
@@ -119,32 +126,14 @@ def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
     }
 
 
-def _failed(error: GpuFleetError) -> Dict[str, Any]:
+def failed(error: GpuFleetError) -> Dict[str, Any]:
+    """The result of a concern that could not be looked at, or that was refused."""
     return {
         **_describe(Plan(), full=False),
         "status": status_of(error),
         "msg": str(error),
         "failure": error.failure(),
     }
-
-
-@contextmanager
-def _deadline(seconds: float) -> Iterator[None]:
-    """Raise ``_DeadlineExceeded`` in here after this many seconds. Ansible runs modules in the main thread.
-
-    The signal ends a loop and a wait for a program. It cannot end a read(2) that sleeps uninterruptibly in the kernel.
-    """
-
-    def exceeded(_number: int, _frame: Optional[FrameType]) -> None:
-        raise _DeadlineExceeded
-
-    previous = signal.signal(signal.SIGALRM, exceeded)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
 
 
 def node_diff(answer: Mapping[str, Any]) -> Dict[str, str]:

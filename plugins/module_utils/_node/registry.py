@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Container, Iterable, List, Sequence, Tuple
 
+from .._binding.look import CONCERN as NVML
 from .._block.look import CONCERN as NVME_SCHEDULER
 from .._core.road import Concern
 from .._kernel.look import CONCERN as KERNEL_MODULES
 from .._memory.look import CONCERN as HUGEPAGES
+from .._tools.look import CONCERN as NODE_TOOLS
 
 
 @dataclass(frozen=True)
@@ -20,14 +22,16 @@ class Entry:
     """A concern among the others.
 
     ``after`` are the concerns that must be right before this one starts, ``disturbs`` those that a change of this one
-    may put out of order again. ``serves`` are those that cannot do without it: where one of them is declared, it is too,
-    by its defaults. ``deadline`` is how many seconds its look may take.
+    may put out of order again. ``serves`` are those that cannot do without it: where one of them is declared, it is
+    too, by its defaults. ``cures`` are codes of failures to look at others that its work ends. ``deadline`` is how many
+    seconds its look may take.
     """
 
     concern: Concern[Any, Any]
     after: Tuple[str, ...] = ()
     disturbs: Tuple[str, ...] = ()
     serves: Tuple[str, ...] = ()
+    cures: Tuple[str, ...] = ()
     deadline: float = 10.0
 
     @property
@@ -35,11 +39,20 @@ class Entry:
         return self.concern.name
 
 
+GPU_CONCERNS = ("nvidia_persistence", "gpu_settings")
+# A driver that hangs is given up by then, so that the look at the first concern that asks it can say so.
+DRIVER_DEADLINE = 75.0
+
 # Huge pages come first: what is started later takes memory away and tears it into pieces.
-REGISTRY: Tuple[Entry, ...] = (
+_SETTINGS: Tuple[Entry, ...] = (
     Entry(HUGEPAGES),
-    Entry(KERNEL_MODULES, after=("hugepages",)),
+    Entry(KERNEL_MODULES, after=("hugepages",), cures=("no_driver",)),
     Entry(NVME_SCHEDULER, after=("hugepages",)),
+    Entry(NVML, serves=GPU_CONCERNS, cures=("no_binding",)),
+)
+REGISTRY: Tuple[Entry, ...] = (
+    *_SETTINGS,
+    Entry(NODE_TOOLS, serves=tuple(entry.name for entry in _SETTINGS)),
 )
 
 

@@ -1,0 +1,94 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``gpufleet boot``: apply the declarations that nothing else carries across a reboot."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from typing import Optional, Sequence, Tuple
+
+from ansible_collections.gpufleet.node.node.declarations import Declaration, complete_params, load
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
+from ansible_collections.gpufleet.node.plugins.module_utils._core.road import converge
+from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
+from ansible_collections.gpufleet.node.plugins.module_utils._node.deadline import DeadlineExceeded, deadline
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, Entry, in_order
+
+TIMEOUT_SECONDS = 300.0
+# What the steps of one concern may take, besides the three looks of a run.
+STEPS_SECONDS = 60.0
+LOOKS = 3
+SETTLE_SECONDS = 30.0
+
+OK, FAILED = "ok", "failed"
+NOTICE, ERROR = "5", "3"
+
+
+def boot(host: Host, *, timeout: float = TIMEOUT_SECONDS, registry: Sequence[Entry] = REGISTRY) -> int:
+    """Apply them in order, all within ``timeout`` seconds, and return 1 when any of them failed.
+
+    No concern stops another. What it does is about the running system alone: files, declarations included, stay.
+    """
+    end = time.monotonic() + timeout
+    declarations = load(host.files, registry)
+    failures = 0
+    for name, error in declarations.broken.items():
+        failures += _tell(host, name, FAILED, str(error))
+    chosen = [
+        (entry, declarations.usable[entry.name])
+        for entry in in_order(registry)
+        if entry.name in declarations.usable and declarations.usable[entry.name].apply_at_boot
+    ]
+    if chosen:
+        _wait_for_devices(host, min(SETTLE_SECONDS, timeout))
+    for entry, declaration in chosen:
+        result, message = _apply(entry, declaration, host, end - time.monotonic())
+        failures += _tell(host, entry.name, result, message)
+    return 1 if failures else 0
+
+
+def limit_of(entry: Entry) -> float:
+    """How many seconds one concern may take at boot."""
+    return LOOKS * entry.deadline + STEPS_SECONDS
+
+
+def _apply(entry: Entry, declaration: Declaration, host: Host, left: float) -> Tuple[str, str]:
+    seconds = min(limit_of(entry), left)
+    if seconds <= 0:
+        return FAILED, "no time was left for it"
+    try:
+        with deadline(seconds):
+            # The next boot is what we are in: its files are right, or it is not for us to change them.
+            params = {**complete_params(entry.concern, declaration.options), "immediate": True, "permanent": False}
+            outcome = converge(entry.concern, params, host, check_mode=False)
+    except DeadlineExceeded:
+        return FAILED, f"it took longer than {seconds:.3g} s"
+    except GpuFleetError as error:
+        return FAILED, str(error)
+    except Exception as error:
+        # A defect of ours in one concern is no reason to leave the others out.
+        return FAILED, f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+    if outcome.error is not None:
+        return FAILED, str(outcome.error)
+    needs = f", needs {', '.join(outcome.remaining.needs)}" if outcome.remaining.needs else ""
+    return OK, f"{outcome.status} before, {len(outcome.changes)} changed{needs}"
+
+
+def _tell(host: Host, concern: str, result: str, message: str) -> int:
+    """One line in the journal and one for who calls it by hand; 1 for a failure."""
+    line = f"boot: {concern}: {message if result == OK else f'failed: {message}'}"
+    priority = NOTICE if result == OK else ERROR
+    host.journal(line, {"PRIORITY": priority, "GPUFLEET_CONCERN": concern, "GPUFLEET_BOOT": result})
+    print(line)
+    return int(result == FAILED)
+
+
+def _wait_for_devices(host: Host, seconds: float) -> Optional[int]:
+    """The driver is loaded by udev, and its devices are there when udev has nothing left to do."""
+    try:
+        return host.commands.run(["udevadm", "settle", f"--timeout={seconds:.0f}"], timeout=seconds + 5).status
+    except OSError:
+        return None

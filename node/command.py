@@ -1,0 +1,106 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The command ``gpufleet`` on a node. A subcommand is a function that adds its parser, and one that runs it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from typing import Any, NoReturn, Optional, Sequence
+
+from ansible_collections.gpufleet.node.node.standard_host import StandardHost
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
+from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
+from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
+from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import VARIABLE, RecordedHost
+
+# Apart from those of `status`.
+USAGE_EXIT = 64
+
+
+class Parser(argparse.ArgumentParser):
+    """Wrong usage must not look like an answer."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(USAGE_EXIT, f"{self.prog}: {message}\n")
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Run one subcommand and return its exit status."""
+    parser = Parser(prog="gpufleet", description="What is declared for this node, and what of it is in effect.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for add in (add_status, add_boot, add_version):
+        add(commands)
+    parsed = parser.parse_args(arguments)
+    try:
+        status: int = parsed.run(parsed)
+        sys.stdout.flush()
+        return status
+    except GpuFleetError as error:
+        print(error, file=sys.stderr)
+        return USAGE_EXIT
+    except BrokenPipeError:
+        # The reader of our output has gone; Python must not try to flush it once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return USAGE_EXIT
+
+
+def this_host() -> Host:
+    """This machine, or the recorded tree that ``GPUFLEET_FSROOT`` names."""
+    root = os.environ.get(VARIABLE)
+    return StandardHost() if root is None else RecordedHost(root)
+
+
+def add_status(commands: Any) -> None:
+    parser = commands.add_parser(
+        "status",
+        help="compare what is declared, in effect and of the next boot",
+        description="Exit status: 0 all is right, 1 something differs, 2 something is pending, 3 something is unknown.",
+    )
+    parser.add_argument("--json", action="store_true", help="the whole answer, for programs")
+    parser.add_argument("--concern", metavar="NAME", help="only this one, such as hugepages")
+    parser.set_defaults(run=run_status)
+
+
+def run_status(parsed: argparse.Namespace) -> int:
+    from ansible_collections.gpufleet.node.node.status import status
+
+    return status(this_host(), concern=parsed.concern, as_json=parsed.json)
+
+
+def add_boot(commands: Any) -> None:
+    parser = commands.add_parser(
+        "boot",
+        help="apply the declared settings that a boot loses",
+        description="Exit status: 0 all were applied, 1 at least one failed. The boot service runs this.",
+    )
+    parser.add_argument("--timeout", metavar="SECONDS", type=_seconds, default=300, help="for all of them together")
+    parser.set_defaults(run=run_boot)
+
+
+def run_boot(parsed: argparse.Namespace) -> int:
+    from ansible_collections.gpufleet.node.node.boot import boot
+
+    return boot(this_host(), timeout=parsed.timeout)
+
+
+def add_version(commands: Any) -> None:
+    parser = commands.add_parser("version", help="the release of the collection this came from")
+    parser.set_defaults(run=run_version)
+
+
+def run_version(parsed: argparse.Namespace) -> int:
+    print(f"gpufleet.node {VERSION}, Python {platform.python_version()}")
+    return 0
+
+
+def _seconds(text: str) -> int:
+    seconds = int(text) if text.isdigit() else 0
+    if not 1 <= seconds <= 86400:
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds from 1 to 86400")
+    return seconds

@@ -1,0 +1,91 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The declarations on the node, and why one of them cannot be used."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Sequence, Tuple
+
+from ansible_collections.gpufleet.node.plugins.module_utils._core import declared
+from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
+from ansible_collections.gpufleet.node.plugins.module_utils._core.road import SHARED_OPTIONS, Concern
+from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
+from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Files
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import Entry
+
+UPDATE = "run the role node_tools, which brings the program that fits the declarations"
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What one concern left: its options that are no default, and the release that wrote them."""
+
+    concern: str
+    version: str
+    apply_at_boot: bool
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Declarations:
+    """All of a node, by concern; those that cannot be used with the error that says why."""
+
+    usable: Mapping[str, Declaration]
+    broken: Mapping[str, CannotLook]
+
+    def other_releases(self) -> Dict[str, Tuple[str, ...]]:
+        """The concerns that another release than this program declared, by that release."""
+        found: Dict[str, Tuple[str, ...]] = {}
+        for name, declaration in self.usable.items():
+            if declaration.version != VERSION:
+                found[declaration.version] = (*found.get(declaration.version, ()), name)
+        return found
+
+
+def load(files: Files, registry: Sequence[Entry]) -> Declarations:
+    """Read them. One that is damaged, or unknown to this release, does not keep the others from being read."""
+    known = [entry.name for entry in registry]
+    usable: Dict[str, Declaration] = {}
+    broken: Dict[str, CannotLook] = {}
+    for name in declared.names(files):
+        try:
+            usable[name] = _load_one(files, name, known)
+        except CannotLook as error:
+            broken[name] = error
+    return Declarations(usable, broken)
+
+
+def complete_params(concern: Concern[Any, Any], options: Mapping[str, Any]) -> Dict[str, Any]:
+    """The parameters that the module of the concern would have. Raises ``DeclarationError``."""
+    return complete({**SHARED_OPTIONS, **concern.options}, options)
+
+
+def _load_one(files: Files, name: str, known: Sequence[str]) -> Declaration:
+    path = declared.path_of(name)
+    try:
+        document = json.loads(files.read(path))
+    except OSError as error:
+        raise _broken(path, error.strerror or str(error), "run as root") from error
+    except (ValueError, RecursionError) as error:
+        raise _broken(path, f"the file is damaged: {error}") from error
+    if not isinstance(document, dict):
+        raise _broken(path, "the file is damaged: it holds no dictionary")
+    if document.get("schema") != declared.SCHEMA:
+        raise _broken(path, f"it has schema {document.get('schema')!r}, and this release {declared.SCHEMA}", UPDATE)
+    if document.get("concern") != name:
+        raise _broken(path, f"it is about {document.get('concern')!r}")
+    if name not in known:
+        raise _broken(path, f"release {VERSION} knows no concern of this name", UPDATE)
+    options, at_boot = document.get("declaration"), document.get("apply_at_boot")
+    if not isinstance(options, dict) or not isinstance(at_boot, bool):
+        raise _broken(path, "the file is damaged: declaration or apply_at_boot is missing")
+    return Declaration(name, str(document.get("collection_version")), at_boot, options)
+
+
+def _broken(path: str, cause: str, hint: str = "run the role of the concern, which writes it again") -> CannotLook:
+    return CannotLook("read the declaration", object=path, cause=cause, hint=hint)

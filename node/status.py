@@ -1,0 +1,85 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``gpufleet status``: what is declared, in effect and of the next boot on this node, as the audit compares it."""
+
+from __future__ import annotations
+
+import json
+import os
+from difflib import get_close_matches
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from ansible_collections.gpufleet.node.node.declarations import UPDATE, complete_params, load
+from ansible_collections.gpufleet.node.plugins.module_utils._core.change import REBOOT, UNKNOWN
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
+from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
+from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import failed, look_at_node
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, Entry
+from ansible_collections.gpufleet.node.plugins.module_utils._node.table import rows_of, table
+
+RIGHT_EXIT, DIFFERS_EXIT, PENDING_EXIT, UNKNOWN_EXIT = 0, 1, 2, 3
+
+
+def status(
+    host: Host, *, concern: Optional[str] = None, as_json: bool = False, registry: Sequence[Entry] = REGISTRY
+) -> int:
+    """Print it and return the exit status, by the worst thing found. Raises ``DeclarationError`` for a wrong name."""
+    answer = look(host, concern=concern, registry=registry)
+    if as_json:
+        print(json.dumps(answer, indent=1, sort_keys=True))
+    else:
+        print("\n".join(told(answer)))
+    if answer["unknown"]:
+        return UNKNOWN_EXIT
+    if answer["differs"]:
+        return DIFFERS_EXIT
+    return PENDING_EXIT if answer["pending"] else RIGHT_EXIT
+
+
+def look(host: Host, *, concern: Optional[str], registry: Sequence[Entry]) -> Dict[str, Any]:
+    """The answer of the look at this node, with ``node``, ``collection_version`` and ``other_releases`` added."""
+    declarations = load(host.files, registry)
+    names = [*declarations.usable, *declarations.broken]
+    if concern is not None and concern not in names:
+        near = get_close_matches(concern, names, n=1)
+        hint = f"did you mean {near[0]}" if near else f"declared are {', '.join(sorted(names)) or 'none'}"
+        raise DeclarationError("look", object=concern, cause="nothing of this name is declared on this node", hint=hint)
+    answer = look_at_node(
+        {name: entry.options for name, entry in declarations.usable.items() if concern in (None, name)},
+        host,
+        validate=complete_params,
+        full=False,
+        left_out=names,
+        registry=registry,
+    )
+    for name, error in declarations.broken.items():
+        if concern in (None, name):
+            answer["concerns"][name] = failed(error)
+            answer[UNKNOWN].append(name)
+    answer.update(node=os.uname().nodename, collection_version=VERSION, other_releases=declarations.other_releases())
+    return answer
+
+
+def told(answer: Mapping[str, Any]) -> List[str]:
+    """The answer as lines for a person."""
+    node = answer["node"]
+    concerns: Mapping[str, Mapping[str, Any]] = answer["concerns"]
+    rows = rows_of(node, answer)
+    lines = table(rows) if rows else []
+    for name, result in concerns.items():
+        lines += [f"{node} needs a reboot: {reason}" for reason in result["reboot_reasons"]]
+        lines += [f"{name} needs {need}" for need in result["needs"] if need != REBOOT]
+    for release, names in answer["other_releases"].items():
+        lines.append(
+            f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} declared by release {release}, and this is "
+            f"{VERSION}. {UPDATE[0].upper()}{UPDATE[1:]}."
+        )
+    if not concerns:
+        lines.append("Nothing is declared on this node.")
+    else:
+        counts = [f"{len(answer[word])} {word}" for word in ("right", "differs", "pending", "unknown")]
+        lines.append(f"Concerns: {', '.join(count for count in counts if count[0] != '0')}.")
+    return lines

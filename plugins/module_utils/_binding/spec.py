@@ -1,0 +1,64 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What can be declared of the Python binding of NVML, and what is wrong whatever the machine."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Mapping
+
+from .._core.errors import DeclarationError
+
+NAME = "nvml"
+CONTROLLER = "controller"
+PACKAGE = "package"
+FOLDER = "folder"
+# What Debian and Ubuntu call it; it is in contrib and in multiverse.
+DEBIAN_PACKAGE = "python3-pynvml"
+
+OPTIONS: Mapping[str, Any] = {
+    "source": {"type": "str", "choices": [CONTROLLER, PACKAGE, FOLDER], "default": CONTROLLER},
+    "pynvml_sha256": {"type": "str", "default": ""},
+    "version": {"type": "str", "default": ""},
+    "lacking": {"type": "str", "default": ""},
+    "package": {"type": "str", "default": DEBIAN_PACKAGE},
+    "folder": {"type": "str", "default": ""},
+}
+
+
+def check(params: Mapping[str, Any]) -> None:
+    """Raises ``DeclarationError`` on what no machine could have."""
+    source, folder = params["source"], params["folder"]
+    if source == CONTROLLER and params["lacking"]:
+        raise not_on_the_controller(params["lacking"])
+    if source == CONTROLLER and not re.fullmatch(r"[0-9a-f]{64}", params["pynvml_sha256"]):
+        raise DeclarationError(
+            "bring nvidia-ml-py",
+            object="pynvml_sha256",
+            cause=f"{params['pynvml_sha256']!r} is no SHA-256 sum",
+            hint="take the role nvml, or the lookup gpufleet.node.nvml_binding",
+        )
+    if source == FOLDER and not folder.startswith("/"):
+        raise DeclarationError(
+            "use nvidia-ml-py", object="folder", cause=f"{folder!r} is no absolute path", hint="name the folder"
+        )
+    if source != FOLDER and folder:
+        raise DeclarationError(
+            "use nvidia-ml-py",
+            object="folder",
+            cause=f"it is for source: {FOLDER} only",
+            found=source,
+            hint=f"say source: {FOLDER}, or leave folder out",
+        )
+
+
+def not_on_the_controller(cause: str) -> DeclarationError:
+    """The controller has no binding to bring."""
+    return DeclarationError(
+        "find nvidia-ml-py",
+        object="the controller",
+        cause=cause,
+        hint="run pip install nvidia-ml-py there, or set nvml_file, or nvml_source: package",
+    )

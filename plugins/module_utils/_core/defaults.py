@@ -1,0 +1,65 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A declaration made complete without Ansible: on the node, where it lies as what is no default."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from difflib import get_close_matches
+from typing import Any, Dict, Mapping
+
+from .errors import DeclarationError
+
+TYPES: Mapping[str, Any] = {
+    "str": str,
+    "path": str,
+    "int": int,
+    "float": (float, int),
+    "bool": bool,
+    "list": list,
+    "dict": dict,
+}
+
+
+def complete(options: Mapping[str, Any], declaration: Mapping[str, Any], where: str = "") -> Dict[str, Any]:
+    """The declaration with the defaults of ``options``, an argument specification, at every depth.
+
+    What Ansible accepted once is of the right type already, so nothing is converted. Raises ``DeclarationError`` for
+    what this release does not know or take: a file of another release, or one that was edited. ``where`` begins a path.
+    """
+    for name in declaration:
+        if name not in options:
+            near = get_close_matches(str(name), list(options), n=1)
+            raise _refused(f"{where}{name}", "there is no such option", f"did you mean {near[0]}" if near else "")
+    completed = {}
+    for name, option in options.items():
+        value = declaration.get(name)
+        if value is None:
+            if option.get("required"):
+                raise _refused(f"{where}{name}", "it is missing")
+            completed[name] = deepcopy(option.get("default"))
+        else:
+            completed[name] = _checked(option, value, f"{where}{name}")
+    return completed
+
+
+def _checked(option: Mapping[str, Any], value: Any, where: str) -> Any:
+    kind = option.get("type", "str")
+    # Python takes a boolean for a number.
+    if not isinstance(value, TYPES.get(kind, object)) or (isinstance(value, bool) and kind in ("int", "float")):
+        raise _refused(where, f"{value!r} is of another type than {kind}")
+    if option.get("choices") and value not in option["choices"]:
+        raise _refused(where, f"{value!r} is none of {', '.join(str(choice) for choice in option['choices'])}")
+    if kind == "list":
+        element = {key: option[key] for key in ("options",) if key in option}
+        element["type"] = option.get("elements", "raw")
+        return [_checked(element, entry, f"{where}[{index}]") for index, entry in enumerate(value)]
+    if kind == "dict" and "options" in option:
+        return complete(option["options"], value, f"{where}.")
+    return value
+
+
+def _refused(where: str, cause: str, hint: str = "") -> DeclarationError:
+    return DeclarationError("read the declaration", object=where, cause=cause, hint=hint)

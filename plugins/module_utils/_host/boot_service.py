@@ -1,0 +1,30 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The boot service as the rooms see it that have nothing else to carry their settings across a reboot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import systemd
+
+if TYPE_CHECKING:
+    from .protocols import Files
+
+UNIT = "gpufleet-boot.service"
+PROGRAM = "/usr/local/sbin/gpufleet"
+ARCHIVE = "/usr/local/lib/gpufleet/gpufleet.pyz"
+
+
+def carries(files: Files) -> str:
+    """Empty when the next boot applies the declarations that say ``apply_at_boot``, else why not. Reads only files."""
+    status = systemd.enabled(files, UNIT)
+    if status == systemd.ENABLED and files.exists(PROGRAM) and files.exists(ARCHIVE):
+        return ""
+    if status == systemd.MASKED:
+        return f"the boot service is masked; run systemctl unmask {UNIT}"
+    if status in (systemd.DISABLED, systemd.STATIC):
+        return "the boot service is not enabled; run the role node_tools"
+    return "the boot service is not installed; run the role node_tools"

@@ -1,0 +1,189 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Units of systemd as their files have them, and the only way of ours to make systemd read them again.
+
+Files alone, no program runs: ``unit_lines``, ``drop_ins``, ``enabled``, ``links``, ``running``.
+A room that changes a file of a unit calls ``announce`` before its first write and ``reload`` after its last. What
+``reload`` refuses stays due: ``reload_due`` finds it again, and asks systemd only where there was such a change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from .dropins import walk_files
+
+if TYPE_CHECKING:
+    from .protocols import Files, Host
+
+# systemd.unit(5), from the strongest to the weakest.
+FOLDERS = (
+    "/etc/systemd/system.control",
+    "/run/systemd/system.control",
+    "/run/systemd/transient",
+    "/run/systemd/generator.early",
+    "/etc/systemd/system",
+    "/etc/systemd/system.attached",
+    "/run/systemd/system",
+    "/run/systemd/system.attached",
+    "/run/systemd/generator",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+    "/run/systemd/generator.late",
+)
+ETC = "/etc/systemd/system"
+MARKER = "/run/gpufleet/daemon-reload"
+DAEMON_RELOAD = "daemon-reload"
+
+ENABLED = "enabled"
+DISABLED = "disabled"
+STATIC = "static"
+MASKED = "masked"
+NOT_FOUND = "not-found"
+
+
+def running(files: Files) -> bool:
+    """Whether systemd runs this machine, as sd_booted(3) tells it."""
+    return files.exists("/run/systemd/system")
+
+
+def unit_lines(files: Files, unit: str) -> Mapping[str, Tuple[str, ...]]:
+    """A unit with its drop-ins merged, as ``Section.Key`` to all its values; of a single setting the last counts.
+
+    An empty assignment resets what came before. Empty for a unit that is not there or is masked.
+    """
+    fragment = _fragment(files, unit)
+    if fragment is None or _is_mask(files, fragment):
+        return {}
+    merged: Dict[str, List[str]] = {}
+    for path in (fragment, *drop_ins(files, unit)):
+        for key, value in assignments(files.read(path)):
+            values = merged.setdefault(key, [])
+            if value:
+                values.append(value)
+            else:
+                values.clear()
+    return {key: tuple(values) for key, values in merged.items()}
+
+
+def drop_ins(files: Files, unit: str) -> Tuple[str, ...]:
+    """The drop-in files of a unit in the order they count, those of its prefixes (``a-.service.d``) and type too."""
+    stem, _dot, kind = unit.rpartition(".")
+    parts = stem.split("-")
+    names = [unit, *(f"{'-'.join(parts[:count])}-.{kind}" for count in range(len(parts) - 1, 0, -1))]
+    folders = [f"{folder}/{name}.d" for folder in FOLDERS for name in names]
+    return tuple(walk_files(files, [*folders, *(f"{folder}/{kind}.d" for folder in FOLDERS)], ".conf"))
+
+
+def assignments(text: str) -> Iterator[Tuple[str, str]]:
+    """The assignments of a unit file in order, as (``Section.Key``, value); continued lines are joined by a blank."""
+    section = ""
+    started = ""
+    for raw in text.splitlines():
+        line = raw.strip()
+        if line.startswith(("#", ";")) or (not line and not started):
+            continue
+        line = f"{started} {line}" if started else line
+        started = ""
+        if line.endswith("\\"):
+            started = line[:-1].rstrip()
+        elif line.startswith("[") and line.endswith("]"):
+            section = line[1:-1]
+        else:
+            key, equals, value = line.partition("=")
+            if equals:
+                yield f"{section}.{key.strip()}", value.strip()
+
+
+def links(files: Files, unit: str, folders: Sequence[str] = FOLDERS) -> Tuple[str, ...]:
+    """What pulls the unit in: folders such as ``multi-user.target.wants``, sorted, that hold its name."""
+    found = {
+        name
+        for folder in folders
+        for name in files.names(folder)
+        if name.endswith((".wants", ".requires")) and unit in files.names(f"{folder}/{name}")
+    }
+    return tuple(sorted(found))
+
+
+def enabled(files: Files, unit: str) -> str:
+    """What a boot makes of a unit: enabled, disabled, static (nothing says how to enable it), masked, not-found."""
+    fragment = _fragment(files, unit)
+    if fragment is None:
+        return NOT_FOUND
+    if _is_mask(files, fragment):
+        return MASKED
+    if links(files, unit, [folder for folder in FOLDERS if not folder.startswith("/run/")]):
+        return ENABLED
+    return DISABLED if any(key.startswith("Install.") for key in unit_lines(files, unit)) else STATIC
+
+
+def announce(host: Host, unit: str) -> None:
+    """Note that files of this unit are about to change, so that a run that is killed does not lose the reload."""
+    noted = (host.files.read_optional(MARKER) or "").splitlines()
+    if running(host.files) and unit not in noted:
+        host.files.replace(MARKER, "".join(f"{name}\n" for name in (*noted, unit)))
+
+
+def reload_due(host: Host, unit: str) -> bool:
+    """Whether a file of this unit was changed by us and systemd has not read it yet."""
+    noted = host.files.read_optional(MARKER)
+    if noted is None or unit not in noted.splitlines():
+        return False
+    from .systemd_apply import needs_reload
+
+    return needs_reload(host, unit)
+
+
+def obstacle(host: Host) -> str:
+    """Why systemd must not read its units now: which containers would lose their GPUs. Empty when it may."""
+    from .systemd_apply import containers_that_lose_gpus
+
+    return containers_that_lose_gpus(host)
+
+
+def reload(host: Host) -> Optional[str]:
+    """Let systemd read the announced units again, where it has not yet. Returns the reason when it must not now."""
+    from .systemd_apply import reload_announced
+
+    return reload_announced(host)
+
+
+def restart(host: Host, unit: str) -> None:
+    """Raises ``Refused`` with what systemd said."""
+    _systemctl(host, ("restart", unit), f"restart {unit}")
+
+
+def enable(host: Host, unit: str) -> None:
+    """Make the links that its [Install] asks for, also where systemd does not run; it reads no unit again for them."""
+    _systemctl(host, ("--no-reload", "enable", unit), f"enable {unit}")
+
+
+def reenable(host: Host, unit: str) -> None:
+    """The same, and remove all other links to it."""
+    _systemctl(host, ("--no-reload", "reenable", unit), f"enable {unit}")
+
+
+def disable(host: Host, unit: str) -> None:
+    """Remove all links to it; systemd reads no unit again for it."""
+    _systemctl(host, ("--no-reload", "disable", unit), f"disable {unit}")
+
+
+def _systemctl(host: Host, arguments: Tuple[str, ...], goal: str) -> None:
+    from .._core.change import RunCommand
+    from .._core.steps import run
+
+    run(RunCommand(("systemctl", *arguments), goal), host)
+
+
+def _fragment(files: Files, unit: str) -> Optional[str]:
+    places = (f"{folder}/{unit}" for folder in FOLDERS)
+    return next((path for path in places if files.exists(path) or files.resolve(path) == "/dev/null"), None)
+
+
+def _is_mask(files: Files, path: str) -> bool:
+    # An empty file masks as well as a link to /dev/null.
+    return files.resolve(path) == "/dev/null" or not (files.read_optional(path) or "")

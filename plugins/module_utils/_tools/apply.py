@@ -1,0 +1,55 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The steps that only the tools on the node have. Imported when there is something to do."""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from .._core import steps
+from .._core.change import Step
+from .._core.errors import Refused
+from .._host import systemd
+from .._host.boot_service import ARCHIVE, UNIT
+from .plan import AnnounceUnit, EnableUnit, InstallArchive, ReloadUnits, RemoveArchive
+
+if TYPE_CHECKING:
+    from .._host.protocols import Host
+
+
+def perform(step: Step, host: Host) -> None:
+    action = step.action
+    if isinstance(action, InstallArchive):
+        install_archive(action, host)
+    elif isinstance(action, RemoveArchive):
+        host.files.remove(ARCHIVE)
+        host.files.remove_folder(os.path.dirname(ARCHIVE))
+    elif isinstance(action, AnnounceUnit):
+        systemd.announce(host, UNIT)
+    elif isinstance(action, ReloadUnits):
+        # What must wait is found again by the look that follows, with its reason.
+        systemd.reload(host)
+    elif isinstance(action, EnableUnit):
+        (systemd.reenable if action.enable else systemd.disable)(host, UNIT)
+    else:
+        steps.perform(step, host)
+
+
+def install_archive(action: InstallArchive, host: Host) -> None:
+    """Raises ``Refused`` for a file that is not the declared one: what arrived may not be what was sent."""
+    content = action.content or b""
+    digest = sha256(content).hexdigest()
+    if digest != action.digest:
+        raise Refused(
+            "install the archive",
+            object=ARCHIVE,
+            cause="the file that came has another SHA-256 sum" if content else "no file came with the task",
+            found=digest[:12] if content else None,
+            wanted=action.digest[:12],
+            hint="run again",
+        )
+    host.files.replace(ARCHIVE, content.decode("utf-8", "surrogateescape"))

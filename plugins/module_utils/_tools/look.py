@@ -1,0 +1,207 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The concern ``node_tools``: the command ``gpufleet`` on the node, and the service that runs it at boot."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
+
+from .._core.change import RIGHT, Conflict, Plan, Setting, Step
+from .._host import systemd
+from .._host.boot_service import ARCHIVE, PROGRAM, UNIT
+from .spec import NAME, OPTIONS, TARGET, check, interpreter_of, launcher_text, unit_text, wanted_links
+
+if TYPE_CHECKING:
+    from .._core.before import Before
+    from .._host.protocols import Files, Host
+
+UNIT_PATH = f"{systemd.ETC}/{UNIT}"
+DECLARED = "as declared"
+OTHERS = "others"
+NOT_READ = "as before the change"
+
+
+@dataclass(frozen=True)
+class State:
+    """What was seen. None for a sum or a text means: no such file.
+
+    ``interpreter`` is what the command on the node names, or what runs this where it names none that is there.
+    ``links`` are the folders in /etc that hold a link to the unit. ``reload_due`` says that systemd has not read the
+    unit since we changed it, ``obstacle`` why it must not now. ``early`` are those of ``boot_before`` that cannot wait.
+    """
+
+    archive: Optional[str]
+    launcher: Optional[str]
+    interpreter: str
+    unit: Optional[str]
+    masked: bool
+    links: Tuple[str, ...]
+    reload_due: bool = False
+    obstacle: str = ""
+    early: Tuple[str, ...] = ()
+    drop_ins: Tuple[Conflict, ...] = ()
+
+
+@dataclass(frozen=True)
+class Desired:
+    """What the machine shall have; None for a text or a sum means: no such file."""
+
+    archive: Optional[str] = None
+    launcher: Optional[str] = None
+    unit: Optional[str] = None
+    links: Tuple[str, ...] = ()
+    immediate: bool = True
+    permanent: bool = True
+
+
+class NodeTools:
+    """``road.Concern`` for what of us stays on the node. ``sent`` is the archive that came with the task, if any."""
+
+    name = NAME
+    options: Mapping[str, Any] = OPTIONS
+    apply_at_boot = False
+
+    def __init__(self, sent: Optional[bytes] = None) -> None:
+        self._sent = sent
+
+    def observe(self, host: Host, params: Mapping[str, Any]) -> State:
+        files = host.files
+        launcher = files.read_optional(PROGRAM)
+        interpreter = interpreter_of(launcher or "")
+        unit = files.read_optional(UNIT_PATH)
+        early: Tuple[str, ...] = ()
+        if params["state"] == "present" and params["permanent"] and unit != unit_text(params):
+            from .plan import early_units
+
+            early = early_units(files, params["boot_before"])
+        due = systemd.reload_due(host, UNIT)
+        return State(
+            archive=archive_sum(files),
+            launcher=launcher,
+            # Two runs with different interpreters agree on the first one that still is there.
+            interpreter=interpreter if interpreter and files.exists(interpreter) else sys.executable,
+            unit=unit,
+            masked=files.resolve(UNIT_PATH) == "/dev/null",
+            links=systemd.links(files, UNIT, [systemd.ETC]),
+            reload_due=due,
+            obstacle=systemd.obstacle(host) if due else "",
+            early=early,
+            drop_ins=_drop_ins(files),
+        )
+
+    def normalise(self, params: Mapping[str, Any], state: State) -> Desired:
+        check(params)
+        if params["permanent"] and (state.masked or state.early):
+            from .plan import refuse_impossible
+
+            refuse_impossible(state)
+        return Desired(
+            archive=params["archive_sha256"],
+            launcher=launcher_text(state.interpreter),
+            unit=unit_text(params),
+            links=wanted_links(params),
+            immediate=params["immediate"],
+            permanent=params["permanent"],
+        )
+
+    def restore(self, params: Mapping[str, Any], found: Before, state: State) -> Desired:
+        return Desired(immediate=params["immediate"], permanent=params["permanent"])
+
+    def plan(self, state: State, desired: Desired) -> Plan:
+        settings: Tuple[Setting, ...] = ()
+        if desired.immediate or desired.permanent:
+            settings += (
+                _setting(ARCHIVE, "archive", _short(desired.archive), _short(state.archive)),
+                _setting(PROGRAM, "command", *_told(desired.launcher, state.launcher)),
+            )
+        if desired.permanent and not state.masked:
+            settings += (_unit_setting(state, desired), _links_setting(state, desired))
+        steps: Tuple[Step, ...] = ()
+        if any(setting.status != RIGHT for setting in settings):
+            from .plan import steps_of
+
+            steps = steps_of(state, desired, settings, sent=self._sent)
+        return Plan(settings=settings, steps=steps, conflicts=state.drop_ins if desired.unit else ())
+
+    def perform(self, step: Step, host: Host) -> None:
+        from . import apply
+
+        apply.perform(step, host)
+
+    def report(self, state: State) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        return (
+            {"archive_sha256": state.archive, "interpreter": interpreter_of(state.launcher or "") or None},
+            {"service": systemd.MASKED if state.masked else _links_told(state.links)},
+        )
+
+
+CONCERN = NodeTools()
+
+
+def archive_sum(files: Files) -> Optional[str]:
+    """The SHA-256 sum of the installed archive."""
+    text = files.read_optional(ARCHIVE)
+    return None if text is None else sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def lacks_archive(files: Files, params: Mapping[str, Any]) -> bool:
+    """Whether a run with these parameters would have to write the archive."""
+    if params["state"] == "absent" or not (params["immediate"] or params["permanent"]):
+        return False
+    wanted: Optional[str] = params["archive_sha256"]
+    return archive_sum(files) != wanted
+
+
+def _setting(path: str, setting: str, wanted: Optional[str], found: Optional[str]) -> Setting:
+    return Setting(path, setting, wanted, found, found, path, boot_matters=False)
+
+
+def _unit_setting(state: State, desired: Desired) -> Setting:
+    wanted, found = _told(desired.unit, state.unit)
+    return Setting(
+        object=UNIT_PATH,
+        setting="unit",
+        wanted=wanted,
+        effective=NOT_READ if state.reload_due else found,
+        boot=found,
+        identity=UNIT_PATH,
+        effective_matters=desired.immediate,
+        pending=f"systemd must read it again, and {state.obstacle}" if state.obstacle else "",
+        needs=systemd.DAEMON_RELOAD,
+    )
+
+
+def _links_setting(state: State, desired: Desired) -> Setting:
+    wanted, found = _links_told(desired.links), _links_told(state.links)
+    return Setting(UNIT, "enabled", wanted, found, found, UNIT, effective_matters=False)
+
+
+def _told(wanted: Optional[str], found: Optional[str]) -> Tuple[Optional[str], Optional[str]]:
+    present = None if found is None else DECLARED if found == wanted else OTHERS
+    return None if wanted is None else DECLARED, present
+
+
+def _links_told(links: Tuple[str, ...]) -> str:
+    more = [name for name in links if name != f"{TARGET}.wants"]
+    if len(more) == len(links):
+        return ", ".join(["disabled", *more])
+    return ", ".join(["enabled", *more])
+
+
+def _short(digest: Optional[str]) -> Optional[str]:
+    return None if digest is None else digest[:12]
+
+
+def _drop_ins(files: Files) -> Tuple[Conflict, ...]:
+    """What others changed of our unit; drop-ins for all services are none of ours."""
+    paths = [path for path in systemd.drop_ins(files, UNIT) if f"/{UNIT}.d/" in path]
+    return tuple(
+        Conflict("systemd drop-in", path, None, key, value, "them")
+        for path in paths
+        for key, value in systemd.assignments(files.read(path))
+    )

@@ -1,0 +1,118 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The way from what is on the node to what is declared. Imported when something differs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple, Union
+
+from .._core.change import BOOT, EFFECTIVE, RIGHT, Change, RemoveFile, ReplaceFile, RoomAction, Setting, Step
+from .._core.errors import DeclarationError, OwnedByAnother
+from .._host import systemd
+from .._host.boot_service import PROGRAM, UNIT
+from .look import UNIT_PATH, Desired, State
+
+if TYPE_CHECKING:
+    from .._core.errors import Scalar
+    from .._host.protocols import Files
+
+
+@dataclass(frozen=True)
+class InstallArchive(RoomAction):
+    """Give the archive this content, which must have this sum."""
+
+    content: Optional[bytes]
+    digest: str
+
+
+@dataclass(frozen=True)
+class RemoveArchive(RoomAction):
+    """Remove the archive, and its folder where nothing else is in it."""
+
+
+@dataclass(frozen=True)
+class AnnounceUnit(RoomAction):
+    """Note that systemd must read the unit again."""
+
+
+@dataclass(frozen=True)
+class ReloadUnits(RoomAction):
+    """Let systemd do so, if it may."""
+
+
+@dataclass(frozen=True)
+class EnableUnit(RoomAction):
+    """Make the links that the unit asks for, or remove all."""
+
+    enable: bool
+
+
+def early_units(files: Files, units: Sequence[str]) -> Tuple[str, ...]:
+    """Those that start before basic.target, which the boot service waits for: none of them can wait for it."""
+    found = []
+    for unit in units:
+        lines = systemd.unit_lines(files, unit)
+        if lines.get("Unit.DefaultDependencies", ("yes",))[-1:] in (("no",), ("false",), ("off",), ("0",)):
+            found.append(unit)
+    return tuple(found)
+
+
+def refuse_impossible(state: State) -> None:
+    """Raise what stands in the way of another unit than the one that is there."""
+    if state.masked:
+        raise OwnedByAnother(
+            "install the boot service",
+            object=UNIT_PATH,
+            cause="somebody masked it",
+            hint=f"run systemctl unmask {UNIT}, or say permanent: false",
+        )
+    if state.early:
+        raise DeclarationError(
+            "order the boot service",
+            object="boot_before",
+            cause="it starts before basic.target, which the boot service waits for",
+            found=state.early[0],
+            hint="take it out of boot_before",
+        )
+
+
+def steps_of(state: State, desired: Desired, settings: Sequence[Setting], *, sent: Optional[bytes]) -> Tuple[Step, ...]:
+    """The archive and the command first: a unit that has nothing to start is not left behind by a failure."""
+    wrong = {setting.setting: setting for setting in settings if setting.status != RIGHT}
+    files: List[Step] = []
+    if "archive" in wrong:
+        install = RemoveArchive() if desired.archive is None else InstallArchive(sent, desired.archive)
+        files.append(Step(install, (_effective(wrong["archive"]),)))
+    if "command" in wrong:
+        files.append(Step(_file(PROGRAM, desired.launcher, 0o755), (_effective(wrong["command"]),)))
+    unit: List[Step] = []
+    if "enabled" in wrong:
+        unit.append(Step(EnableUnit(bool(desired.links)), (_boot(wrong["enabled"]),)))
+    text = wrong.get("unit")
+    if text is not None and text.boot != text.wanted:
+        replace = (Step(AnnounceUnit()), Step(_file(UNIT_PATH, desired.unit), (_boot(text),)))
+        # systemctl takes links away only while the unit is there, and makes them by what it says.
+        unit = [*replace, *unit] if desired.unit is not None else [*unit, *replace]
+        unit.append(Step(ReloadUnits()))
+    elif text is not None and not text.pending:
+        unit.append(Step(ReloadUnits(), (_effective(text),)))
+    return (*files, *unit) if desired.unit is not None else (*unit, *files)
+
+
+def _file(path: str, text: Optional[str], mode: int = 0o644) -> Union[ReplaceFile, RemoveFile]:
+    return RemoveFile(path) if text is None else ReplaceFile(path, text, mode)
+
+
+def _effective(setting: Setting) -> Change:
+    return _change(setting, setting.effective, EFFECTIVE)
+
+
+def _boot(setting: Setting) -> Change:
+    return _change(setting, setting.boot, BOOT)
+
+
+def _change(setting: Setting, before: Scalar, scope: str) -> Change:
+    return Change(setting.object, setting.setting, before, setting.wanted, scope)

@@ -1,0 +1,394 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The command on the node: its archive, the declarations it reads, and what it says about them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Sequence
+
+import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.node.node import command
+from ansible_collections.gpufleet.node.node.declarations import load
+from ansible_collections.gpufleet.node.node.status import status
+from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
+from ansible_collections.gpufleet.node.plugins.module_utils._core.road import SHARED_OPTIONS
+from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, Entry
+from ansible_collections.gpufleet.node.plugins.plugin_utils import archive
+from nvme_machine import Drive, machine, run
+from support import FakeHost, build
+from test_boot_service import Knob
+
+ROOT = Path(__file__).resolve().parents[2]
+ENTRIES = (Entry(Knob("one")), Entry(Knob("two")))
+FOLDER = "/etc/gpufleet/declared.d"
+
+
+# The archive
+
+
+def copy_of_the_collection(target: Path) -> Path:
+    for folder in ("node", "plugins"):
+        shutil.copytree(ROOT / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return target
+
+
+def test_the_same_sources_give_the_same_bytes_whatever_the_folder_the_modes_the_times_and_what_else_lies_there(
+    tmp_path: Path,
+) -> None:
+    other = copy_of_the_collection(tmp_path / "elsewhere")
+    files = sorted(path for path in other.rglob("*") if path.is_file())
+    for number, path in enumerate(reversed(files)):
+        os.utime(path, (number, number))
+        path.chmod(0o600 if number % 2 else 0o775)
+    (other / "node" / "notes.txt").write_text("x")
+    (other / "node" / "__pycache__").mkdir()
+    (other / "node" / "__pycache__" / "boot.cpython-39.py").write_bytes(b"x")
+    assert archive.build(other) == archive.build(ROOT)
+
+
+def test_a_changed_source_gives_another_archive(tmp_path: Path) -> None:
+    other = copy_of_the_collection(tmp_path / "elsewhere")
+    with (other / "plugins/module_utils/_block/look.py").open("a") as stream:
+        stream.write("\n")
+    assert archive.build(other) != archive.build(ROOT)
+
+
+def test_every_member_has_fixed_attributes_and_is_not_compressed() -> None:
+    with zipfile.ZipFile(io.BytesIO(archive.build())) as opened:
+        members = opened.infolist()
+    assert [member.filename for member in members] == sorted(member.filename for member in members)
+    attributes = {(m.date_time, m.external_attr >> 16, m.create_system, m.compress_type) for m in members}
+    assert attributes == {((1980, 1, 1, 0, 0, 0), 0o100644, 3, zipfile.ZIP_STORED)}
+
+
+def test_the_archive_holds_the_rooms_under_their_names_and_nothing_that_needs_ansible() -> None:
+    names = set(zipfile.ZipFile(io.BytesIO(archive.build())).namelist())
+    package = "ansible_collections/gpufleet/node"
+    for name in ("node/boot.py", "plugins/module_utils/_node/look.py", "plugins/module_utils/_tools/apply.py"):
+        assert f"{package}/{name}" in names
+    assert f"{package}/plugins/module_utils/_core/converge.py" not in names
+    assert not [name for name in names if "/plugins/modules/" in name or "/plugins/action/" in name]
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("program") / "gpufleet.pyz"
+    path.write_bytes(archive.build())
+    return path
+
+
+def call(program: Path, root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run it as the launcher does, and without the packages of this Python: no Ansible is there."""
+    environment = {"PATH": os.environ["PATH"], "GPUFLEET_FSROOT": str(root), "PYTHONPATH": "/nonexistent"}
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-W", "error", str(program), *arguments],
+        env=environment,
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_archive_runs_alone_and_shadows_nothing_of_the_folder_it_runs_in(program: Path, tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('not this one')\n")
+    done = call(program, tmp_path, "version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"gpufleet.node {VERSION}, Python {sys.version_info[0]}.")
+
+
+def test_every_file_of_the_archive_can_be_imported_from_it(program: Path, tmp_path: Path) -> None:
+    names = [
+        name[: -len(".py")].replace("/", ".").replace(".__init__", "")
+        for name in zipfile.ZipFile(program).namelist()
+        if name != "__main__.py"
+    ]
+    code = (
+        f"import sys, importlib; sys.path.insert(0, {str(program)!r})\nfor n in {names!r}: importlib.import_module(n)"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_on_a_node_it_compares_what_the_module_declared(program: Path, tmp_path: Path) -> None:
+    host = machine(tmp_path, [Drive(0), Drive(1)])
+    run(host, {"scheduler": "mq-deadline", "read_ahead_kb": 4096})
+    done = call(program, tmp_path, "status")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Concerns: 1 right.\n", "")
+    host.files.set_knob("/sys/block/nvme1n1/queue/read_ahead_kb", "128")
+    done = call(program, tmp_path, "status")
+    assert done.returncode == 1
+    row = next(line for line in done.stdout.splitlines() if "nvme1n1" in line).split()
+    assert row == [os.uname().nodename, "nvme1n1", "read_ahead_kb", "4096", "128", "4096", "differs"]
+    # Nothing here is for the boot service, for a udev rule carries it.
+    assert call(program, tmp_path, "boot").returncode == 0
+    assert host.files.read("/sys/block/nvme1n1/queue/read_ahead_kb") == "128\n"
+
+
+# Declarations made complete
+
+
+SAMPLES: Sequence[Any] = (
+    ("hugepages", {"pools": [{"size": "2M", "pages": 4}], "transparent": {"enabled": "never"}}),
+    ("hugepages", {}),
+    ("nvme_scheduler", {"queues": [{"match": {"name": "nvme*"}, "scheduler": "none"}, {"optional": True}]}),
+    ("nvme_scheduler", {"queues": [], "strict": True, "immediate": False}),
+)
+
+
+@pytest.mark.parametrize(("name", "declaration"), SAMPLES)
+def test_a_declaration_is_made_complete_as_ansible_would(name: str, declaration: Mapping[str, Any]) -> None:
+    concern = next(entry.concern for entry in REGISTRY if entry.name == name)
+    options = {**SHARED_OPTIONS, **concern.options}
+    validated = ArgumentSpecValidator(options).validate(dict(declaration))
+    assert validated.error_messages == []
+    assert complete(options, declaration) == validated.validated_parameters
+
+
+OPTIONS: Mapping[str, Any] = {
+    "count": {"type": "int"},
+    "mode": {"type": "str", "choices": ["a", "b"], "default": "a"},
+    "names": {"type": "list", "elements": "str", "default": []},
+    "free": {"type": "raw"},
+    "parts": {
+        "type": "list",
+        "elements": "dict",
+        "options": {"size": {"type": "float", "required": True}, "on": {"type": "bool", "default": True}},
+    },
+}
+
+
+def test_defaults_are_filled_at_every_depth_and_are_never_shared() -> None:
+    first = complete(OPTIONS, {"parts": [{"size": 2}], "free": [{"x": True}]})
+    assert first == {
+        "count": None,
+        "mode": "a",
+        "names": [],
+        "free": [{"x": True}],
+        "parts": [{"size": 2, "on": True}],
+    }
+    first["names"].append("x")
+    assert complete(OPTIONS, {})["names"] == []
+
+
+@pytest.mark.parametrize(
+    ("declaration", "message"),
+    [
+        ({"cuont": 1}, "Cannot read the declaration on cuont: there is no such option. Did you mean count."),
+        ({"zzz": 1}, "Cannot read the declaration on zzz: there is no such option."),
+        ({"count": "1"}, "Cannot read the declaration on count: '1' is of another type than int."),
+        ({"count": True}, "Cannot read the declaration on count: True is of another type than int."),
+        ({"mode": "c"}, "Cannot read the declaration on mode: 'c' is none of a, b."),
+        ({"names": "x"}, "Cannot read the declaration on names: 'x' is of another type than list."),
+        ({"names": ["x", 1]}, "Cannot read the declaration on names[1]: 1 is of another type than str."),
+        ({"parts": [{}]}, "Cannot read the declaration on parts[0].size: it is missing."),
+        ({"parts": [{"size": 1, "of": 1}]}, "Cannot read the declaration on parts[0].of: there is no such option."),
+        (
+            {"parts": [{"size": 1, "on": 0}]},
+            "Cannot read the declaration on parts[0].on: 0 is of another type than bool.",
+        ),
+    ],
+)
+def test_what_this_release_does_not_know_or_take_is_refused(declaration: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        complete(OPTIONS, declaration)
+    # The next step depends on the nearest name.
+    assert str(caught.value).startswith(message)
+
+
+# Broken declarations
+
+
+GOOD: Dict[str, Any] = {
+    "schema": 1,
+    "collection_version": VERSION,
+    "concern": "one",
+    "apply_at_boot": True,
+    "declaration": {"value": "0"},
+}
+RIGHT: Dict[str, Any] = {"declaration": {"value": "0", "permanent": False}}
+WRONG: Dict[str, Any] = {"declaration": {"value": "1", "permanent": False}}
+AGAIN = "Run the role of the concern, which writes it again."
+UPDATE = "Run the role node_tools, which brings the program that fits the declarations."
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("one", "{", f"the file is damaged: Expecting property name enclosed in double quotes*. {AGAIN}"),
+        ("one", "", f"the file is damaged: Expecting value*. {AGAIN}"),
+        ("one", "[]", f"the file is damaged: it holds no dictionary. {AGAIN}"),
+        ("one", "[" * 100_000, f"the file is damaged: maximum recursion depth*. {AGAIN}"),
+        ("one", {"schema": 2}, f"it has schema 2, and this release 1. {UPDATE}"),
+        ("one", {"schema": None}, f"it has schema None, and this release 1. {UPDATE}"),
+        ("one", {"concern": "two"}, f"it is about 'two'. {AGAIN}"),
+        ("new", {"concern": "new"}, f"release {VERSION} knows no concern of this name. {UPDATE}"),
+        ("one", {"declaration": None}, f"the file is damaged: declaration or apply_at_boot is missing. {AGAIN}"),
+        ("one", {"apply_at_boot": "no"}, f"the file is damaged: declaration or apply_at_boot is missing. {AGAIN}"),
+    ],
+)
+def test_a_broken_declaration_is_named_and_the_others_are_read(
+    tmp_path: Path, name: str, text: Any, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = text if isinstance(text, str) else json.dumps({**GOOD, **text})
+    other = json.dumps({**GOOD, "concern": "two", **RIGHT})
+    host = build(
+        tmp_path, {f"{FOLDER}/{name}.json": given, f"{FOLDER}/two.json": other, "/sys/one": "0\n", "/sys/two": "0\n"}
+    )
+    found = load(host.files, ENTRIES)
+    assert list(found.usable) == ["two"]
+    told = str(found.broken[name])
+    start, _star, end = message.partition("*")
+    assert told.startswith(f"Cannot read the declaration on {FOLDER}/{name}.json: {start}"), told
+    assert told.endswith(end)
+    assert status(host, registry=ENTRIES) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert f"    {told}" in lines
+    assert lines[-1] == "Concerns: 1 right, 1 unknown."
+
+
+def test_an_option_that_this_release_does_not_know_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    host = node(tmp_path, one={"declaration": {"valeu": "1"}})
+    assert status(host, registry=ENTRIES) == 3
+    out = capsys.readouterr().out
+    assert "Cannot read the declaration on valeu: there is no such option. Did you mean value." in out
+
+
+# What it says
+
+
+def node(root: Path, **declarations: Mapping[str, Any]) -> FakeHost:
+    texts = {
+        f"{FOLDER}/{name}.json": json.dumps({**GOOD, "concern": name, **values})
+        for name, values in declarations.items()
+    }
+    return build(root, {"/sys/one": "0\n", "/sys/two": "0\n", **texts})
+
+
+@pytest.mark.parametrize(
+    ("declarations", "expected", "last"),
+    [
+        ({}, 0, "Nothing is declared on this node."),
+        ({"one": RIGHT}, 0, "Concerns: 1 right."),
+        ({"one": RIGHT, "two": WRONG}, 1, "Concerns: 1 right, 1 differs."),
+        ({"one": {"schema": 9}, "two": WRONG}, 3, "Concerns: 1 differs, 1 unknown."),
+    ],
+)
+def test_the_exit_status_is_that_of_the_worst(
+    tmp_path: Path,
+    declarations: Dict[str, Any],
+    expected: int,
+    last: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    host = node(tmp_path, **declarations)
+    assert status(host, registry=ENTRIES) == expected
+    assert capsys.readouterr().out.splitlines()[-1] == last
+    assert host.files.log == []
+
+
+def test_one_concern_can_be_asked_for_and_a_wrong_name_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = node(tmp_path, one=RIGHT, two=WRONG)
+    assert status(host, concern="one", registry=ENTRIES) == 0
+    assert capsys.readouterr().out == "Concerns: 1 right.\n"
+    message = r"Cannot look on tow: nothing of this name is declared on this node\. Did you mean two\."
+    with pytest.raises(DeclarationError, match=message):
+        status(host, concern="tow", registry=ENTRIES)
+
+
+def test_for_programs_the_whole_answer_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    host = node(tmp_path, one=RIGHT, two=WRONG)
+    assert status(host, as_json=True, registry=ENTRIES) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["right"], answer["differs"], answer["undeclared"]) == (["one"], ["two"], [])
+    assert answer["concerns"]["two"]["changes"][0]["after"] == "1"
+    assert (answer["node"], answer["collection_version"]) == (os.uname().nodename, VERSION)
+
+
+def test_a_declaration_of_another_release_is_mentioned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    host = node(tmp_path, one={**RIGHT, "collection_version": "9.9.9"}, two={**RIGHT, "collection_version": "9.9.9"})
+    assert status(host, registry=ENTRIES) == 0
+    line = f"one, two were declared by release 9.9.9, and this is {VERSION}. {UPDATE}"
+    assert line in capsys.readouterr().out.splitlines()
+
+
+def test_what_waits_for_a_reboot_or_for_something_else_is_told_with_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = node(tmp_path, one=WRONG, two=WRONG)
+    entries = (Entry(Pending("one", "reboot")), Entry(Pending("two", "daemon-reload")))
+    assert status(host, registry=entries) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert f"{os.uname().nodename} needs a reboot: one value is 0, wanted 1: it takes time" in lines
+    assert "two needs daemon-reload" in lines
+
+
+class Pending(Knob):
+    """Its value comes later, when what it needs has happened."""
+
+    def __init__(self, name: str, needs: str) -> None:
+        super().__init__(name)
+        self.needs = needs
+
+    def plan(self, state: Any, desired: str) -> Any:
+        plan = super().plan(state, desired)
+        settings = tuple(replace(entry, pending="it takes time", needs=self.needs) for entry in plan.settings)
+        return replace(plan, settings=settings, steps=())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "required: COMMAND"),
+        (["stats"], "invalid choice: 'stats'"),
+        (["status", "--concern"], "expected one argument"),
+        (["boot", "--timeout", "0"], "0 is no number of seconds from 1 to 86400"),
+        (["boot", "--timeout", "soon"], "soon is no number of seconds from 1 to 86400"),
+    ],
+)
+def test_wrong_usage_has_an_exit_status_of_its_own(
+    arguments: List[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command.main(arguments)
+    assert caught.value.code == 64
+    assert said in capsys.readouterr().err
+
+
+def test_a_recorded_tree_that_is_not_there_is_an_error_and_no_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPUFLEET_FSROOT", "/nonexistent")
+    assert command.main(["status"]) == 64
+    assert "is no absolute path of a folder" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_gone_is_no_crash(program: Path, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(program), "status"],
+        env={"PATH": os.environ["PATH"], "GPUFLEET_FSROOT": str(tmp_path)},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (64, "")
