@@ -48,7 +48,7 @@ ANSIBLE_PROGRESS = r"^(PLAY \[|fatal:|failed:|.* (passed|failed)( in |,))|Action
 
 def controller(job: Job, which: str) -> Path:
     """The environment with the ``floor`` or the ``newest`` ansible-core and what runs on it."""
-    names = [f"core-{which}", "molecule", *(["lint"] if which == "newest" else [])]
+    names = [f"core-{which}", "molecule", "nvml", *(["lint"] if which == "newest" else [])]
     interpreter = needs.python(job, *CONTROLLERS[which])
     return needs.venv(job, which, interpreter=interpreter, requirements=needs.requirements(*names))
 
@@ -109,7 +109,7 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
             job,
             f"unit-{version}",
             interpreter=interpreter,
-            requirements=[*needs.requirements("unit"), *([] if below else core)],
+            requirements=[*needs.requirements("unit", "nvml"), *([] if below else core)],
             without_dependencies=core if below else (),
         )
         if below:

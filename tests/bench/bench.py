@@ -40,7 +40,7 @@ from runner import Board, Job, StageFailed  # noqa: E402
 CACHE = ROOT / ".cache" / "bench"
 PAGE = ROOT / "docs" / "performance.md"
 BED = [sys.executable, str(ROOT / "tests" / "vm" / "bed.py")]
-BED_NAME, BED_NODE = "bench", "gpu-b01"
+BED_NAME, BED_NODE, GPUS = "bench", "gpu-b01", "hgx-h100-80gb-8"
 CONTROLLER_PYTHONS = ("3.11", "3.12", "3.13")
 MITOGEN = "mitogen>=0.3.50,<0.4"
 # ansible.posix is on PyPI only inside this distribution; its release 12 belongs to ansible-core 2.19.
@@ -229,7 +229,7 @@ def fetch_boot_files(node: Node) -> List[Dict[str, str]]:
 def environment(job: Job) -> Tuple[Path, Optional[Path], List[str]]:
     """The programs of a controller, the strategy plugins of mitogen, and what will not run without them."""
     interpreter = needs.python(job, *CONTROLLER_PYTHONS)
-    core = [*needs.requirements("core-floor"), "pip>=25"]
+    core = [*needs.requirements("core-floor", "nvml"), "pip>=25"]
     try:
         folder = needs.venv(job, "bench", interpreter=interpreter, requirements=[*core, MITOGEN])
     except StageFailed as error:
@@ -273,7 +273,8 @@ def node_of(options: argparse.Namespace, programs: Path) -> Iterator[Tuple[Node,
     folder = ROOT / ".cache" / "vm" / "run" / BED_NAME
     try:
         if not (options.keep and (folder / "bed.json").exists()):
-            bed("up", "--nodes", BED_NODE, "--memory", "2048", "--replace", *owner(options.keep))
+            gpus = f"{BED_NODE}={GPUS}"
+            bed("up", "--nodes", BED_NODE, "--gpus", gpus, "--memory", "2048", "--replace", *owner(options.keep))
         accel = json.loads((folder / "bed.json").read_text(encoding="utf-8"))["accel"]
         yield find_node(str(folder / "hosts.yml"), BED_NODE, programs=programs), accel
     finally:
