@@ -38,7 +38,6 @@ def pack(machine: str) -> bytes:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as archive:
             archive.add(built, arcname="nvml_simulator", filter=_of_root)
-            archive.add(SIMULATOR / "persistenced.py", arcname="nvml_simulator/persistenced.py", filter=_of_root)
             name = tarfile.TarInfo("nvml_simulator/machine")
             name.size = len(machine)
             archive.addfile(name, io.BytesIO(machine.encode()))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The main job on a fleet of virtual machines: converge, look again, reboot, look again, meddle, heal.
+"""The main job on a fleet of virtual machines with simulated GPUs: converge, look again, reboot, meddle, heal.
 
 Boots the nodes of ``inventories/demo`` by ``tests/vm/bed.py`` and runs the playbooks by name, as an operator would.
 Every chapter ends with a check of what the machines say, and the first one that does not hold ends the demonstration.
@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, NoReturn
+from typing import Any, Dict, List, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
@@ -28,6 +28,12 @@ BED = [sys.executable, str(ROOT / "tests" / "vm" / "bed.py")]
 NAME = "demo"
 TRAINING, INFERENCE = "train-01", "infer-01"
 NODES = (TRAINING, INFERENCE)
+GPUS = {TRAINING: "hgx-h100-80gb-8", INFERENCE: "hgx-a100-80gb-8"}
+# As an image of last year left it: the daemon runs, and keeps nothing.
+OLD_DROP_IN = """[Service]
+ExecStart=
+ExecStart=/usr/bin/nvidia-persistenced --user nvpd --no-persistence-mode
+"""
 
 # Ansible runs the first word of a remote execution through this instead of ssh: a line a call is the whole count.
 COUNTING_SSH = """#!/bin/sh
@@ -66,8 +72,16 @@ def main() -> int:
 
 
 def story() -> None:
-    chapter("Two bare nodes with two NUMA nodes each boot their own kernel")
-    bed("up", "--name", NAME, "--nodes", ",".join(NODES), "--replace", "--owner-pid", str(os.getpid()))
+    chapter("Two bare nodes with two NUMA nodes and eight simulated GPUs each boot their own kernel")
+    plugged = [word for node, machine in GPUS.items() for word in ("--gpus", f"{node}={machine}")]
+    bed("up", "--name", NAME, "--nodes", ",".join(NODES), *plugged, "--replace", "--owner-pid", str(os.getpid()))
+    on(INFERENCE, "mkdir /etc/systemd/system/nvidia-persistenced.service.d")
+    on(INFERENCE, "cat > /etc/systemd/system/nvidia-persistenced.service.d/fleet.conf", text=OLD_DROP_IN)
+    on(INFERENCE, "systemctl daemon-reload && systemctl enable --quiet --now nvidia-persistenced")
+    on(INFERENCE, "nvml-sim set 3 ecc=0 ecc_pending=0")
+    for node in NODES:
+        held = [persistent(gpu) for gpu in driver(node)["gpus"]]
+        expect(held == [False] * 8, f"{node}: the driver has eight GPUs, persistence mode off on all")
 
     chapter("site --check: what would change, nothing does")
     predicted = playbook("site", "--check")
@@ -77,6 +91,7 @@ def story() -> None:
     chapter("site: the first run")
     first = playbook("site")
     expect(first.status == 0 and first.total("changed") > 0, f"converged, with {first.total('changed')} changed tasks")
+    show_gpus()
 
     chapter("site again: nothing to do")
     second = playbook("site")
@@ -88,6 +103,7 @@ def story() -> None:
     audit = playbook("audit", "-e", "audit_fail_on_drift=true")
     expect(audit.status == 0, "no drift")
     expect("needs a reboot" in audit.text, "the audit names what waits for the reboot")
+    expect("gpu3" in audit.text and "pending" in audit.text, "and the GPU whose ECC comes on with its next reset")
 
     chapter("A real reboot of both nodes")
     bed("reboot", "--name", NAME, "--all")
@@ -98,12 +114,25 @@ def story() -> None:
     pages = on(TRAINING, "cat /sys/devices/system/node/node*/hugepages/hugepages-1048576kB/nr_hugepages").split()
     expect(pages == ["1", "1"], "the kernel has one 1 GiB page on each NUMA node")
 
-    chapter("Somebody changes a value by hand")
+    chapter("gpufleet status on the nodes says the same, without a controller")
+    for node in NODES:
+        text = on(node, "gpufleet status")
+        print("".join(f"   {line}\n" for line in text.splitlines()), end="")
+    on(INFERENCE, "journalctl --quiet --boot --identifier gpufleet --grep power_limit")
+    show_gpus()
+    expect(all(persistent(gpu) for node in NODES for gpu in driver(node)["gpus"]), "all GPUs keep their state")
+    limits = {gpu["power_limit"] for gpu in driver(TRAINING)["gpus"]}
+    expect(limits == {600_000}, "the boot service gave the GPUs their power limit again")
+
+    chapter("Somebody changes two values by hand")
     on(INFERENCE, "echo 128 > /sys/block/nvme0n1/queue/read_ahead_kb")
+    on(INFERENCE, "nvml-sim set 2 power_limit=400000")
     audit = playbook("audit", "-e", "audit_fail_on_drift=true")
     expect(audit.status != 0, "the audit fails")
     row = next((line for line in audit.text.splitlines() if "read_ahead_kb" in line), "")
     expect(all(word in row for word in (INFERENCE, "nvme0n1", "128", "differs")), f"it says: {row.strip()}")
+    row = next((line for line in audit.text.splitlines() if "power_limit" in line), "")
+    expect(all(word in row for word in (INFERENCE, "gpu2", "400", "differs")), f"and: {row.strip()}")
 
     chapter("site heals it, and touches nothing else")
     healed = playbook("site")
@@ -113,6 +142,8 @@ def story() -> None:
         on(INFERENCE, "cat /sys/block/nvme0n1/queue/read_ahead_kb").strip() != "128",
         "the kernel says the declared value",
     )
+    limits = [gpu["power_limit"] for gpu in driver(INFERENCE)["gpus"]]
+    expect(limits == [350_000] * 8, "and so does the driver")
 
 
 def chapter(title: str) -> None:
@@ -134,9 +165,32 @@ def bed(*arguments: str) -> None:
         fail(f"`bed.py {arguments[0]}` works")
 
 
-def on(node: str, command: str) -> str:
-    """Run a command on a node and return its output."""
-    done = subprocess.run([*BED, "ssh", "--name", NAME, node, command], check=False, stdout=subprocess.PIPE, text=True)
+def driver(node: str) -> Dict[str, Any]:
+    """What the driver of a node has, as the simulator itself says it: no code of ours is asked."""
+    described: Dict[str, Any] = json.loads(on(node, "nvml-sim describe --json"))
+    return described
+
+
+def persistent(gpu: Dict[str, Any]) -> bool:
+    """By the daemon, or by the driver's own flag."""
+    return bool(gpu["daemon_pid"] or gpu["persistence"])
+
+
+def show_gpus() -> None:
+    """The GPUs of the fleet in a table, as their nodes tell them."""
+    columns = "{:<9} {:>3}  {:<27} {:<12} {:>4} {:>11} {:>8} {:>14}"
+    print("   " + columns.format("NODE", "GPU", "MODEL", "PCI", "NUMA", "PERSISTENCE", "POWER", "COMPUTE MODE"))
+    for node in NODES:
+        for gpu in json.loads(on(node, "gpufleet facts --json"))["gpus"]:
+            values = (node, gpu["index"], gpu["model"], gpu["pci_address"], gpu["numa_node"])
+            state = ("on" if gpu["persistence_mode"] else "off", f"{gpu['power_limit_watts']} W", gpu["compute_mode"])
+            print("   " + columns.format(*("-" if value is None else value for value in (*values, *state))))
+
+
+def on(node: str, command: str, *, text: str = "") -> str:
+    """Run a command on a node, with a text as its input, and return its output."""
+    words = [*BED, "ssh", "--name", NAME, node, command]
+    done = subprocess.run(words, check=False, input=text, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         fail(f"`{command}` works on {node}")
     return done.stdout

@@ -94,8 +94,7 @@ fi
 tar --extract --directory /opt --file /opt/gpus.tar
 ln -s /opt/nvml_simulator/libnvidia-ml.so.1 /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1
 ln -s /opt/nvml_simulator/nvml-sim /usr/local/bin/nvml-sim
-printf '#!/bin/sh\nexec /usr/bin/python3 /opt/nvml_simulator/persistenced.py "$@"\n' >/usr/bin/nvidia-persistenced
-chmod 755 /usr/bin/nvidia-persistenced
+ln -s /opt/nvml_simulator/nvidia-persistenced /usr/bin/nvidia-persistenced
 ldconfig
 mkdir -p /var/lib/nvml_simulator
 exec nvml-sim create "$(cat /opt/nvml_simulator/machine)"

@@ -1,0 +1,395 @@
+/* Copyright: (c) 2026, gpufleet contributors
+ * GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+ * SPDX-License-Identifier: GPL-3.0-or-later
+ */
+
+/* The state file, its lock, and the two ends of every NVML call: faults, the log, who is initialised. */
+#include "simulator.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAGIC "nvml-simulator 1"
+
+/* This process: mapped from the first nvmlInit to the last nvmlShutdown. */
+static struct {
+    pthread_mutex_t mutex;
+    int file;
+    struct state *state;
+    unsigned int users;
+    uint32_t epoch;
+    pid_t pid;
+} self = {.mutex = PTHREAD_MUTEX_INITIALIZER, .file = -1};
+
+const char *state_path(void)
+{
+    const char *path = getenv("NVML_SIM_STATE");
+    return path && *path ? path : "/var/lib/nvml_simulator/state";
+}
+
+bool is_root(void)
+{
+    const char *user = getenv("NVML_SIM_EUID");
+    return user && *user ? strcmp(user, "0") == 0 : geteuid() == 0;
+}
+
+/* The file's descriptor, or a negative errno. EPROTO: the file is not a state of this build. */
+int state_map(const char *path, struct state **state)
+{
+    struct stat found;
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0)
+        return -errno;
+    if (fstat(file, &found) != 0 || found.st_size != (off_t)sizeof(struct state)) {
+        close(file);
+        return -EPROTO;
+    }
+    void *memory = mmap(NULL, sizeof(struct state), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED) {
+        int error = errno;
+        close(file);
+        return -error;
+    }
+    *state = memory;
+    if (memcmp((*state)->magic, MAGIC, sizeof (*state)->magic) != 0 || (*state)->size != sizeof(struct state)) {
+        state_unmap(file, *state);
+        return -EPROTO;
+    }
+    return file;
+}
+
+void state_unmap(int file, struct state *state)
+{
+    munmap(state, sizeof *state);
+    close(file);
+}
+
+void state_lock(int file, struct state *state)
+{
+    while (flock(file, LOCK_EX) != 0 && errno == EINTR)
+        continue;
+    if (state->undo_length && state->undo_offset + state->undo_length <= sizeof(struct machine)) {
+        memcpy((char *)&state->machine + state->undo_offset, state->undo, state->undo_length);
+        atomic_signal_fence(memory_order_seq_cst);
+        state->undo_length = 0;
+    }
+}
+
+void state_unlock(int file, struct state *state)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+    state->undo_length = 0;
+    while (flock(file, LOCK_UN) != 0 && errno == EINTR)
+        continue;
+}
+
+/* To be called before a change: a killed writer's half change is taken back by the next one who locks. */
+static void change_begin(struct state *state, size_t offset, size_t length)
+{
+    if (state->undo_length)
+        return; /* the first one of a call covers what the call changes */
+    memcpy(state->undo, (char *)&state->machine + offset, length);
+    state->undo_offset = offset;
+    atomic_signal_fence(memory_order_seq_cst);
+    state->undo_length = length;
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
+void change_all(struct state *state)
+{
+    change_begin(state, 0, sizeof state->machine);
+}
+
+void change_gpu(struct state *state, struct gpu *gpu)
+{
+    change_begin(state, (size_t)((char *)gpu - (char *)&state->machine), sizeof *gpu);
+}
+
+uint32_t symbol_hash(const char *symbol)
+{
+    uint32_t hash = 2166136261u;
+    for (; *symbol; symbol++)
+        hash = (hash ^ (unsigned char)*symbol) * 16777619u;
+    return hash;
+}
+
+static struct fault *fault_for(struct machine *machine, const char *symbol)
+{
+    uint32_t hash = symbol_hash(symbol);
+    for (struct fault *fault = machine->fault; fault < machine->fault + MAX_FAULTS && fault->symbol[0]; fault++)
+        if (fault->hash == hash && strcmp(fault->symbol, symbol) == 0)
+            return fault;
+    return NULL;
+}
+
+static void fault_drop(struct machine *machine, struct fault *fault)
+{
+    struct fault *last = fault;
+    while (last + 1 < machine->fault + MAX_FAULTS && last[1].symbol[0])
+        last++;
+    *fault = *last;
+    memset(last, 0, sizeof *last);
+}
+
+/* A hung driver: no signal but KILL gets through, until the fault is healed or the state file is removed. */
+static nvmlReturn_t hang(struct call *call, uint32_t milliseconds)
+{
+    const struct timespec moment = {.tv_nsec = 20 * 1000 * 1000};
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    bool hanging = true;
+    for (uint64_t waited = 0; hanging && (milliseconds == 0 || waited < milliseconds); waited += 20) {
+        struct stat file;
+        call_pause(call);
+        nanosleep(&moment, NULL);
+        if (call_resume(call) != NVML_SUCCESS)
+            break;
+        struct fault *fault = fault_for(call->machine, call->symbol);
+        hanging = fault && fault->kind == HANG && fstat(self.file, &file) == 0 && file.st_nlink > 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return call->state ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+}
+
+static nvmlReturn_t meet_fault(struct call *call)
+{
+    struct fault *fault = fault_for(call->machine, call->symbol);
+    if (!fault)
+        return NVML_SUCCESS;
+    if (fault->kind == HANG)
+        return hang(call, fault->milliseconds);
+    nvmlReturn_t code = (nvmlReturn_t)fault->code;
+    if (fault->remaining > 1) {
+        fault->remaining--;
+    } else if (fault->remaining == 1) {
+        change_all(call->state);
+        fault_drop(call->machine, fault);
+    }
+    return code;
+}
+
+static struct client *register_self(void)
+{
+    struct client wanted = {
+        .pid = (uint32_t)self.pid, .start_time = process_start(self.pid), .gpu = NONE, .gpu_instance = NONE,
+        .compute_instance = NONE, .kind = MONITOR, .nvml = 1};
+    process_name(self.pid, wanted.name, sizeof wanted.name);
+    return client_add(&self.state->machine, &wanted);
+}
+
+/* A forked child shares its parent's lock: give it a file description of its own, and count it as a client. */
+static bool adopt_after_fork(void)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", self.file);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    close(self.file);
+    self.file = file;
+    self.pid = getpid();
+    state_lock(self.file, self.state);
+    register_self();
+    return true;
+}
+
+static void fresh_mutex(void)
+{
+    pthread_mutex_init(&self.mutex, NULL);
+}
+
+static nvmlReturn_t lock_self(void)
+{
+    pthread_mutex_lock(&self.mutex);
+    if (self.state && self.pid == getpid()) {
+        state_lock(self.file, self.state);
+        return NVML_SUCCESS;
+    }
+    if (self.state && adopt_after_fork())
+        return NVML_SUCCESS;
+    pthread_mutex_unlock(&self.mutex);
+    return NVML_ERROR_UNINITIALIZED;
+}
+
+/* NVML_SUCCESS with the lock held; else the lock is held only when call->state is set. */
+nvmlReturn_t call_begin(struct call *call, const char *symbol, bool change)
+{
+    *call = (struct call){.symbol = symbol, .gpu = NONE, .change = change};
+    nvmlReturn_t result = call_resume(call);
+    if (result != NVML_SUCCESS)
+        return result;
+    result = meet_fault(call);
+    if (result != NVML_SUCCESS)
+        return result;
+    if (call->machine->system.epoch != self.epoch || !call->machine->system.driver_loaded)
+        return NVML_ERROR_UNINITIALIZED;
+    return NVML_SUCCESS;
+}
+
+void call_pause(struct call *call)
+{
+    call->state = NULL;
+    call->machine = NULL;
+    state_unlock(self.file, self.state);
+    pthread_mutex_unlock(&self.mutex);
+}
+
+nvmlReturn_t call_resume(struct call *call)
+{
+    nvmlReturn_t result = lock_self();
+    if (result == NVML_SUCCESS) {
+        call->state = self.state;
+        call->machine = &self.state->machine;
+    }
+    return result;
+}
+
+nvmlReturn_t call_end(struct call *call, nvmlReturn_t result)
+{
+    if (!call->state)
+        return result;
+    struct state *state = call->state;
+    struct log_entry *log = call->change ? state->change_log : state->read_log;
+    uint64_t *count = call->change ? &state->changes : &state->reads;
+    struct log_entry *entry = &log[*count % LOG_SIZE];
+    entry->sequence = 0;
+    entry->pid = (uint32_t)self.pid;
+    entry->gpu = call->gpu;
+    entry->result = (uint32_t)result;
+    strncpy(entry->symbol, call->symbol, sizeof entry->symbol - 1);
+    atomic_signal_fence(memory_order_seq_cst);
+    entry->sequence = ++state->sequence;
+    ++*count;
+    call_pause(call);
+    return result;
+}
+
+static nvmlReturn_t attach(void)
+{
+    static bool watched;
+    if (!watched)
+        watched = pthread_atfork(NULL, NULL, fresh_mutex) == 0;
+    int file = state_map(state_path(), &self.state);
+    if (file < 0) {
+        self.state = NULL;
+        return file == -EACCES ? NVML_ERROR_NO_PERMISSION
+               : file == -EPROTO ? NVML_ERROR_UNKNOWN : NVML_ERROR_DRIVER_NOT_LOADED;
+    }
+    self.file = file;
+    self.pid = getpid();
+    return NVML_SUCCESS;
+}
+
+static void detach(void)
+{
+    state_unmap(self.file, self.state);
+    self.state = NULL;
+    self.file = -1;
+    self.users = 0;
+}
+
+static nvmlReturn_t initialise(struct call *call)
+{
+    nvmlReturn_t result = meet_fault(call);
+    if (result != NVML_SUCCESS)
+        return result;
+    struct system *system = &call->machine->system;
+    if (!system->driver_loaded)
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    if (system->version_mismatch)
+        return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
+    if (self.users == 0 || self.epoch != system->epoch) {
+        clients_sweep(call->state);
+        if (!client_of_process(call->machine, self.pid) && !register_self())
+            return NVML_ERROR_MEMORY;
+        self.users = 0;
+        self.epoch = system->epoch;
+    }
+    self.users++;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
+{
+    (void)flags;
+    struct call call = {.symbol = "nvmlInitWithFlags", .gpu = NONE};
+    pthread_mutex_lock(&self.mutex);
+    nvmlReturn_t result = self.state ? NVML_SUCCESS : attach();
+    pthread_mutex_unlock(&self.mutex);
+    if (result == NVML_SUCCESS)
+        result = call_resume(&call);
+    if (result != NVML_SUCCESS)
+        return result;
+    result = call_end(&call, initialise(&call));
+    pthread_mutex_lock(&self.mutex);
+    if (self.state && self.users == 0)
+        detach();
+    pthread_mutex_unlock(&self.mutex);
+    return result;
+}
+
+EXPORT nvmlReturn_t nvmlInit_v2(void)
+{
+    return nvmlInitWithFlags(0);
+}
+
+EXPORT nvmlReturn_t nvmlInit(void)
+{
+    return nvmlInitWithFlags(0);
+}
+
+EXPORT nvmlReturn_t nvmlShutdown(void)
+{
+    struct call call = {.symbol = "nvmlShutdown", .gpu = NONE};
+    nvmlReturn_t result = call_resume(&call);
+    if (result != NVML_SUCCESS)
+        return result;
+    result = meet_fault(&call);
+    if (result != NVML_SUCCESS)
+        return call_end(&call, result);
+    bool last = --self.users == 0;
+    if (last) {
+        struct client *client = client_of_process(call.machine, self.pid);
+        if (client)
+            client_remove(call.state, client);
+        clients_sweep(call.state);
+    }
+    result = call_end(&call, NVML_SUCCESS);
+    pthread_mutex_lock(&self.mutex);
+    if (last && self.state && self.users == 0)
+        detach();
+    pthread_mutex_unlock(&self.mutex);
+    return result;
+}
+
+nvmlReturn_t put_text(char *out, unsigned int length, const char *text)
+{
+    if (!out)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (length <= strlen(text))
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    strcpy(out, text);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t put_u32(unsigned int *out, uint32_t value)
+{
+    if (!out)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (value == NONE)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *out = value;
+    return NVML_SUCCESS;
+}
