@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,6 +22,7 @@ if not LINK.exists():
 sys.path.insert(0, str(COLLECTIONS))
 sys.path.insert(0, str(ROOT / "tests" / "nodes"))
 sys.path.insert(0, str(Path(__file__).parent))
+pytest.register_assert_rewrite("gpu_machine", "persistence_machine", "nvml_simulator_machine", "facts_machine")
 
 # How long an example takes is the machine's matter; what must be fast has a test that says so.
 settings.register_profile("any machine", deadline=None)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fnmatch import translate
 from typing import Any, List, Mapping, Optional, Pattern, Sequence, Tuple
 
@@ -131,6 +130,8 @@ def _any(pattern: Pattern[str], values: Sequence[str]) -> bool:
 
 def _alternatives(where: str, key: str, value: Any, keys: Sequence[str]) -> Tuple[str, ...]:
     if key not in keys:
+        from difflib import get_close_matches
+
         near = get_close_matches(key, keys, n=1)
         raise DeclarationError(
             "read a match",

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 UNIT = "gpufleet-boot.service"
 PROGRAM = "/usr/local/sbin/gpufleet"
 ARCHIVE = "/usr/local/lib/gpufleet/gpufleet.pyz"
+# What is in the archive, unpacked and compiled, in a folder named after its sum.
+COMPILED = "/usr/local/lib/gpufleet/compiled"
 
 
 def carries(files: Files) -> str:

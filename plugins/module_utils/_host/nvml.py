@@ -201,7 +201,6 @@ def _rebuilt(kind: Type[GpuFleetError], message: str, fields: Dict[str, Any]) ->
 
 def _leave_what_is_not_ours(keep: Tuple[int, ...]) -> None:
     """Close all descriptors but ours: who waits for our parent's output or lock must not wait for us."""
-    signal.setitimer(signal.ITIMER_REAL, 0)
     for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     for name in os.listdir("/proc/self/fd"):

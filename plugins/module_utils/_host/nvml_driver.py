@@ -120,6 +120,8 @@ class Driver:
             return Answer(call(*arguments))
         except self.nvml.NVMLError as error:
             return Answer(None, _lacking(error))
+        except self.nvml.NVMLLibraryMismatchError as error:
+            return Answer(None, f"the driver is too old or too new for this nvidia-ml-py: {error}")
 
     def close(self) -> None:
         self._gpus = None
@@ -202,7 +204,8 @@ def explained(error: Exception, goal: str = GOAL, object_name: str = "") -> GpuF
             hint="reload the driver while no GPU is in use, or reboot the node",
         )
     if code == NO_PERMISSION:
-        return NotPermitted(
+        # Who may not even look does not know what differs.
+        return (CannotLook if goal == GOAL else NotPermitted)(
             goal,
             object=object_name,
             cause="the driver allows it to root only",

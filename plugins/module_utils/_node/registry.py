@@ -12,6 +12,8 @@ from typing import Any, Container, Iterable, List, Sequence, Tuple
 from .._binding.look import CONCERN as NVML
 from .._block.look import CONCERN as NVME_SCHEDULER
 from .._core.road import Concern
+from .._gpu.persistence import CONCERN as NVIDIA_PERSISTENCE
+from .._gpu.settings_look import CONCERN as GPU_SETTINGS
 from .._kernel.look import CONCERN as KERNEL_MODULES
 from .._memory.look import CONCERN as HUGEPAGES
 from .._tools.look import CONCERN as NODE_TOOLS
@@ -49,6 +51,14 @@ _SETTINGS: Tuple[Entry, ...] = (
     Entry(KERNEL_MODULES, after=("hugepages",), cures=("no_driver",)),
     Entry(NVME_SCHEDULER, after=("hugepages",)),
     Entry(NVML, serves=GPU_CONCERNS, cures=("no_binding",)),
+    Entry(
+        NVIDIA_PERSISTENCE,
+        after=("node_tools", "kernel_modules", "nvml"),
+        disturbs=("gpu_settings",),
+        deadline=DRIVER_DEADLINE,
+    ),
+    # It needs what brings its values back at boot.
+    Entry(GPU_SETTINGS, after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence"), deadline=DRIVER_DEADLINE),
 )
 REGISTRY: Tuple[Entry, ...] = (
     *_SETTINGS,

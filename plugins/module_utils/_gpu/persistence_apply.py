@@ -1,0 +1,98 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The steps that only persistence mode has. Imported when there is something to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, List, Sequence, Tuple
+
+from .._core import steps
+from .._core.change import RunCommand, Step
+from .._core.errors import GpuFleetError, Refused
+from .._host import boot_service, systemd
+from . import lost
+from .persistence_daemon import SOCKET, UNIT
+from .persistence_plan import AnnounceUnit, ReloadUnits, RequireBootService, RunService, StartAtBoot, SwitchModes
+from .persistence_spec import ON, SETTING, mode
+
+if TYPE_CHECKING:
+    from .._host.nvml_driver import Driver
+    from .._host.protocols import Host
+
+
+def perform(step: Step, host: Host) -> None:
+    action = step.action
+    if isinstance(action, RequireBootService):
+        require_boot_service(host)
+    elif isinstance(action, AnnounceUnit):
+        systemd.announce(host, UNIT)
+    elif isinstance(action, ReloadUnits):
+        # What must wait is found again by the look that follows, with its reason.
+        systemd.reload(host)
+    elif isinstance(action, StartAtBoot):
+        start_at_boot(action, host)
+    elif isinstance(action, RunService):
+        steps.run(RunCommand(("systemctl", action.verb, UNIT), f"{action.verb} {UNIT}"), host)
+    elif isinstance(action, SwitchModes):
+        switch_modes(action, host)
+    elif isinstance(action, lost.NameLost):
+        lost.name_lost(action)
+    else:
+        steps.perform(step, host)
+
+
+def require_boot_service(host: Host) -> None:
+    cause, _semicolon, hint = boot_service.carries(host.files).partition("; ")
+    if cause:
+        raise Refused(
+            f"keep {SETTING} across a reboot", cause=cause, hint=f"{hint or 'enable it'} first, or say permanent: false"
+        )
+
+
+def start_at_boot(action: StartAtBoot, host: Host) -> None:
+    if not action.enable:
+        systemd.disable(host, UNIT)
+    elif action.static:
+        # A drop-in cannot add an [Install] section, so the link that one would ask for is made for itself.
+        link = ("systemctl", "--no-reload", "add-wants", "multi-user.target", UNIT)
+        steps.run(RunCommand(link, f"enable {UNIT}"), host)
+    else:
+        systemd.enable(host, UNIT)
+
+
+def switch_modes(action: SwitchModes, host: Host) -> None:
+    try:
+        host.nvml.ask(switch, action.modes)
+    except Refused:
+        if not (action.restart and host.files.exists(SOCKET)):
+            raise
+        # The daemon lists the GPUs when it starts, and refuses one that came later. We hold the others meanwhile: none
+        # loses its state. Its own default counts again, so every GPU is looked at.
+        systemd.restart(host, UNIT)
+        host.nvml.ask(switch, action.modes)
+    finally:
+        if action.reopen:
+            host.nvml.close()
+
+
+def switch(driver: Driver, modes: Sequence[Tuple[str, str]]) -> None:
+    """A question: give each GPU (a UUID) its mode where it has another. One that refuses does not stop the others.
+
+    Raises the error of the first, which names the others.
+    """
+    errors: List[GpuFleetError] = []
+    for uuid, wanted in modes:
+        try:
+            gpu = driver.gpu(uuid)
+            if mode(gpu.persistence_mode().value) != wanted:
+                gpu.change(f"switch {SETTING} {wanted}", "nvmlDeviceSetPersistenceMode", int(wanted == ON))
+        except GpuFleetError as error:
+            errors.append(error)
+    if not errors:
+        return
+    errors.sort(key=lambda error: not isinstance(error, Refused))
+    if len(errors) > 1:
+        errors[0].args = (f"{errors[0]} The same happened to {', '.join(error.object for error in errors[1:])}.",)
+    raise errors[0]

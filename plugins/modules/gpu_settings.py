@@ -1,0 +1,282 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_settings
+short_description: Clocks, power limit, ECC and compute mode of NVIDIA GPUs
+version_added: 0.1.0
+author:
+  - gpufleet contributors (@gpufleet)
+description:
+  - Brings the settings of all NVIDIA GPUs of a machine to what is declared, in one call, through NVML, and reads them
+    back through a new connection to the driver.
+  - Every value is checked against what its GPU allows before any GPU is changed. When the driver refuses a value all
+    the same, all others are set, and one error at the end names every value that was refused. The declaration for the
+    next boot then stays as it was.
+  - The driver forgets clocks, power limit and compute mode when its kernel module is loaded again, when the GPU is
+    reset, and, without persistence mode, when its last client goes. So a value other than V(default) takes persistence
+    mode, which M(gpufleet.node.nvidia_persistence) switches on, and, unless O(permanent=false), the boot service of the
+    role P(gpufleet.node.node_tools#role), which applies the declaration at every boot. Without one of them nothing is
+    changed and the error names the role.
+  - ECC is kept in the GPU. A new mode is pending until the GPU is reset or the machine reboots; until then
+    RV(needs) has C(gpu_reset), on every run.
+  - NVML locks clocks and has no function that reads the lock back. What this module set is therefore recorded in
+    C(/run/gpufleet/gpu_settings.json), and believed as long as persistence mode is on, the kernel module was not loaded
+    again, the same C(nvidia-persistenced) runs, the energy count of the GPU did not begin anew, and the clock of this
+    moment is one that the lock allows. A clock below the lock counts as allowed while the driver names a reason for
+    it, such as idleness, heat or the power limit. A lock that is not believed is C(unknown), and set again. A lock
+    that was never set by this module is null, whatever it is; V(default) then takes one call that gives it back.
+    Nobody can tell from NVML when somebody else changes a lock to another one that the clock happens to meet.
+  - A GPU that is lost does not keep the others from what is declared; the run then fails and names it.
+  - With O(state=absent), power limit, compute mode and ECC are what they were before the first change, and locks that
+    this module set are given back. What was changed on a GPU that is not there now is listed in RV(unmanaged); while
+    one is lost, nobody knows whether it is that one, so the run fails and what was found is kept.
+extends_documentation_fragment:
+  - gpufleet.node.contract
+  - gpufleet.node.contract.attributes
+options:
+  gpus:
+    description:
+      - The entries, tried in order for each GPU. The first that matches wins the GPU, and no later one adds to it. An
+        entry without settings leaves its GPUs alone.
+      - A setting that is not given is left alone. One that is V(default) is given back to the driver.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      match:
+        description:
+          - Which GPUs the entry is for. All keys must agree; each has one value or a list of alternatives, as shell
+            globs. Without keys the entry is for all GPUs.
+          - The keys are C(index) (the driver's order), C(uuid) (such as C(GPU-4f0c...)), C(pci_address) (such as
+            C(0000:17:00.0)) and C(model) (such as C(NVIDIA H100*)).
+          - A MIG device is no GPU, and its UUID an error; the settings of its GPU apply to all its instances.
+        type: dict
+        default: {}
+      locked_graphics_clocks:
+        description:
+          - The range that the graphics clock may be in, C(MIN-MAX) in MHz, or one number for both, or V(default) for
+            the driver's own boost. It must be within what the GPU supports.
+        type: str
+      locked_memory_clocks:
+        description:
+          - The same for the memory clock. Each number must be one of the few clocks that the memory has; the error
+            for another one names the nearest.
+        type: str
+      power_limit_watts:
+        description:
+          - The power limit, a whole number of watts within the constraints of the GPU, or V(default) for that of
+            the driver.
+        type: str
+      ecc:
+        description:
+          - Whether memory errors are corrected. V(default) is the mode that the GPU was made with.
+          - V(enabled) on a GPU without ECC is an error; V(disabled) and V(default) are listed in RV(unmanaged) there.
+        type: str
+        choices: [enabled, disabled, default]
+      compute_mode:
+        description:
+          - How many processes may compute on the GPU. V(default) is any number, V(exclusive_process) one, as MPS and
+            some schedulers need it, V(prohibited) none.
+        type: str
+        choices: [default, exclusive_process, prohibited]
+      optional:
+        description:
+          - Whether the entry may win no GPU. Otherwise that is an error. With this in every entry a machine without
+            GPUs and without a driver is as declared.
+        type: bool
+        default: false
+requirements:
+  - nvidia-ml-py on the node, which the role P(gpufleet.node.nvml#role) brings
+seealso:
+  - module: gpufleet.node.nvidia_persistence
+  - name: NVML API reference
+    description: What the driver lets one set and read.
+    link: https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceCommands.html
+  - name: nvidia-smi
+    description: The same settings on the command line (-lgc, -lmc, -pl, -e, -c).
+    link: https://docs.nvidia.com/deploy/nvidia-smi/index.html
+"""
+
+EXAMPLES = r"""
+- name: Cap the power of all GPUs, with ECC
+  gpufleet.node.gpu_settings:
+    gpus:
+      - power_limit_watts: 500
+        ecc: enabled
+
+- name: Fixed clocks for benchmarks on one GPU, and the driver's own on all others
+  gpufleet.node.gpu_settings:
+    gpus:
+      - match:
+          pci_address: "0000:17:00.0"
+        locked_graphics_clocks: "1410"
+        locked_memory_clocks: "1593"
+      - locked_graphics_clocks: default
+        locked_memory_clocks: default
+
+- name: By model, also for machines that have none of them
+  gpufleet.node.gpu_settings:
+    gpus:
+      - match:
+          model: "NVIDIA H100*"
+        optional: true
+        locked_graphics_clocks: 1200-1755
+        compute_mode: exclusive_process
+      - match:
+          model: ["NVIDIA A100*", "NVIDIA A30*"]
+        optional: true
+        power_limit_watts: default
+        compute_mode: default
+
+- name: Give back what was there before
+  gpufleet.node.gpu_settings:
+    state: absent
+"""
+
+RETURN = r"""
+status:
+  description: What was found before the run, one of C(right), C(differs), C(pending) and C(unknown).
+  returned: success
+  type: str
+  sample: differs
+changes:
+  description: The plan, which check mode and real mode share.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The GPU by the driver's index, or the file.
+      type: str
+      sample: gpu0
+    setting:
+      description: What is set on it.
+      type: str
+      sample: power_limit_watts
+    before:
+      description: The value that was found.
+      type: raw
+      sample: 700
+    after:
+      description: The value that was declared.
+      type: raw
+      sample: 500
+    scope:
+      description: C(effective) for the running system, C(boot) for the next boot.
+      type: str
+      sample: effective
+    takes_effect:
+      description: C(now), or C(gpu_reset) for ECC.
+      type: str
+      sample: now
+needs:
+  description: What must still happen, C(gpu_reset) while an ECC mode is pending.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+  sample: [gpu_reset]
+unmanaged:
+  description:
+    - What was declared and the GPU does not have, with the reason.
+    - With O(state=absent) what was changed on GPUs that are not there now.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The GPU, or the UUID of one that is not there.
+      type: str
+      sample: gpu0
+    setting:
+      description: The setting that it does not have, or that is not given back.
+      type: str
+      sample: power_limit_watts
+    reason:
+      description: Why.
+      type: str
+      sample: not supported by this GPU
+conflicts:
+  description: Always empty, for the driver does not say who set a value.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  sample: []
+reboot_required:
+  description: Always false, for a reset of the GPU is enough.
+  returned: always, unless the declaration was refused
+  type: bool
+  sample: false
+reboot_reasons:
+  description: Why; always empty.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+  sample: []
+effective:
+  description: The settings in effect, as the driver says them, and locks as described above.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    gpus:
+      description: By GPU the settings that the declaration is about.
+      type: dict
+      sample: {"gpu0": {"power_limit_watts": 500, "locked_graphics_clocks": "1200-1755", "ecc": "enabled"}}
+boot:
+  description:
+    - What the next boot brings. That is the declaration where it is on the node and the boot service applies it, the
+      driver's default otherwise, and for ECC the mode that is pending. Null where another declaration is on the node.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    gpus:
+      description: By GPU the settings that the declaration is about.
+      type: dict
+      sample: {"gpu0": {"power_limit_watts": 500, "locked_graphics_clocks": "1200-1755", "ecc": "enabled"}}
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(not_permitted), C(refused), C(not_in_effect), C(cannot_look), C(no_driver), C(no_binding) or
+          C(driver_hangs).
+      type: str
+      sample: declaration
+    object:
+      description: What it was about.
+      type: str
+      sample: gpu0
+    found:
+      description: The value that was found.
+      type: raw
+      sample: 700
+    wanted:
+      description: The value that was wanted.
+      type: raw
+      sample: 900
+    hint:
+      description: The next step.
+      type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils._gpu.settings_look import CONCERN
+
+
+def main() -> None:
+    module = AnsibleModule(**arguments_of(CONCERN))
+    result = answer(module, CONCERN)
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

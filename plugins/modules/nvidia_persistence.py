@@ -1,0 +1,288 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nvidia_persistence
+short_description: Persistence mode of NVIDIA GPUs
+version_added: 0.1.0
+author:
+  - gpufleet contributors (@gpufleet)
+description:
+  - Brings persistence mode of all GPUs of a machine to what is declared, now and for the next boot, and reads back what
+    the driver says. With it the driver keeps a GPU initialised while nobody uses it. Without it, the last program to
+    leave takes clock locks, the power limit and the compute mode along, and the next one waits until the
+    driver has started the GPU anew.
+  - Where the machine has C(nvidia-persistenced.service), the daemon does it. The module enables its unit, and takes
+    C(--no-persistence-mode) off its command line by the drop-in
+    C(/etc/systemd/system/nvidia-persistenced.service.d/gpufleet.conf), which keeps every other argument, C(--user)
+    above all. A unit without an C([Install]) section that no udev rule starts gets a link in
+    C(multi-user.target.wants). C(StopWhenUnneeded=true), as on Ubuntu, is taken back.
+  - A daemon that runs is not restarted; it is told by the driver's library to hold each GPU. It is restarted only for a
+    GPU that it does not know, because the GPU came after it.
+  - Where there is no such unit, the driver's own flag is set (the legacy way, which the driver logs as deprecated), and
+    the boot service of the role C(node_tools) sets it again at every boot.
+  - A daemon starts with one mode for all GPUs. Where they are not wanted alike, or where entries leave some of them
+    alone, its default stays as it is, and the boot service brings the modes that differ from it.
+  - With O(enabled=false) the daemon keeps running, and holds no GPU, now and at boot, because our drop-in then adds
+    C(--no-persistence-mode).
+  - Systemd reads its units again only while no running container would lose its GPUs by that. Otherwise the modes come
+    right all the same, and C(daemon-reload) stays in RV(needs).
+  - With O(state=absent), a GPU that is not there now is listed in RV(unmanaged), for its mode went with it. One whose
+    memory would go offline keeps persistence mode until the next boot, which is then in RV(needs).
+extends_documentation_fragment:
+  - gpufleet.node.contract
+  - gpufleet.node.contract.attributes
+options:
+  enabled:
+    description:
+      - Whether persistence mode is on, of all GPUs. A machine without a GPU and without the driver is as declared.
+      - Exactly one of O(enabled) and O(gpus) must be given.
+    type: bool
+  gpus:
+    description:
+      - The entries, tried in order for each GPU. The first that matches wins the GPU, and no later one adds to it.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      match:
+        description:
+          - Which GPUs the entry is for. All keys must agree; each has one value or a list of alternatives, as shell
+            globs. Without keys the entry is for all GPUs.
+          - The keys are C(index) (the driver's order), C(uuid), C(pci_address) (such as C(0000:17:00.0)) and C(model)
+            (such as C(NVIDIA H100*)).
+        type: dict
+        default: {}
+      enabled:
+        description:
+          - Whether persistence mode is on. Without it the entry leaves its GPUs alone.
+        type: bool
+      optional:
+        description:
+          - Whether the entry may win no GPU. Otherwise that is an error.
+        type: bool
+        default: false
+  force:
+    description:
+      - Whether persistence mode may be switched off where that takes memory of the machine offline. On coherent
+        platforms (such as GH200 and GB200, addressing mode ATS) the memory of a GPU is a NUMA node, which comes and
+        goes with persistence mode. What uses it is ended or fails.
+    type: bool
+    default: false
+requirements:
+  - nvidia-ml-py, which the role C(gpufleet.node.nvml) brings
+seealso:
+  - module: gpufleet.node.gpu_settings
+  - name: Driver persistence
+    description: The daemon and the legacy flag in NVIDIA's documentation.
+    link: https://docs.nvidia.com/deploy/driver-persistence/
+  - name: nvidia-persistenced
+    description: The source of the daemon, with its options.
+    link: https://github.com/NVIDIA/nvidia-persistenced
+  - name: systemd.unit(5)
+    description: Drop-ins and the order in which they count.
+    link: https://www.freedesktop.org/software/systemd/man/latest/systemd.unit.html
+"""
+
+EXAMPLES = r"""
+- name: Keep the driver's state of every GPU
+  gpufleet.node.nvidia_persistence:
+    enabled: true
+
+- name: All GPUs but the one that drives a display
+  gpufleet.node.nvidia_persistence:
+    gpus:
+      - match:
+          pci_address: "0000:c1:00.0"
+        enabled: false
+        optional: true
+      - enabled: true
+        optional: true
+
+- name: Off on a machine whose GPU memory is memory of the machine
+  gpufleet.node.nvidia_persistence:
+    enabled: false
+    force: true
+
+- name: Give back what was there before
+  gpufleet.node.nvidia_persistence:
+    state: absent
+"""
+
+RETURN = r"""
+status:
+  description: What was found before the run, one of C(right), C(differs) and C(pending).
+  returned: success
+  type: str
+  sample: differs
+changes:
+  description: The plan, which check mode and real mode share.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The GPU, the unit of the daemon, or the file.
+      type: str
+      sample: gpu0
+    setting:
+      description: What is set on it.
+      type: str
+      sample: persistence_mode
+    before:
+      description: The value that was found.
+      type: raw
+      sample: "off"
+    after:
+      description: The value that was declared.
+      type: raw
+      sample: "on"
+    scope:
+      description: C(effective) for the running system, C(boot) for the next boot.
+      type: str
+      sample: effective
+    takes_effect:
+      description: Always C(now).
+      type: str
+      sample: now
+needs:
+  description:
+    - What must still happen. C(daemon-reload) where systemd must not read its units yet, C(reboot) where memory of the
+      machine would go offline with O(state=absent).
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+  sample: [daemon-reload]
+unmanaged:
+  description:
+    - The GPUs that have no persistence mode, with the reason, as in a virtual machine with a vGPU.
+    - With O(state=absent) the GPUs that are not there now.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The GPU, or the UUID of one that is not there.
+      type: str
+      sample: gpu0
+    setting:
+      description: Always C(persistence_mode).
+      type: str
+      sample: persistence_mode
+    reason:
+      description: Why.
+      type: str
+      sample: not supported by this GPU
+conflicts:
+  description: The drop-ins of somebody else that set the command line of the daemon.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    owner:
+      description: Always C(systemd drop-in).
+      type: str
+      sample: systemd drop-in
+    path:
+      description: The file.
+      type: str
+      sample: /etc/systemd/system/nvidia-persistenced.service.d/override.conf
+    line:
+      description: Always null.
+      type: int
+    setting:
+      description: Always C(ExecStart).
+      type: str
+      sample: ExecStart
+    value:
+      description: The command line it sets.
+      type: str
+      sample: /usr/bin/nvidia-persistenced --no-persistence-mode
+    wins:
+      description:
+        - C(us) where what is declared comes at boot all the same, else C(them), which is an error unless
+          O(permanent=false).
+      type: str
+      sample: us
+reboot_required:
+  description: Whether RV(needs) has a reboot.
+  returned: always, unless the declaration was refused
+  type: bool
+  sample: false
+reboot_reasons:
+  description: Why.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+effective:
+  description: The running system, as read back from the driver.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    through:
+      description: Who holds the GPUs, C(daemon) where nvidia-persistenced is listening, else C(legacy).
+      type: str
+      sample: daemon
+    gpus:
+      description: By GPU its C(persistence_mode), C(on), C(off), or null where it has none.
+      type: dict
+      sample: {"gpu0": {"persistence_mode": "on"}}
+boot:
+  description: What the next boot brings, by the unit of the daemon with all its drop-ins, and by the boot service.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    through:
+      description: Who holds the GPUs then, C(daemon) where something starts nvidia-persistenced, else C(legacy).
+      type: str
+      sample: daemon
+    gpus:
+      description: By GPU its C(persistence_mode), C(on), C(off), or null where it has none.
+      type: dict
+      sample: {"gpu0": {"persistence_mode": "on"}}
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(conflict), C(in_use), C(not_permitted), C(refused), C(not_in_effect), C(cannot_look),
+          C(no_driver), C(no_binding) or C(driver_hangs).
+      type: str
+      sample: conflict
+    object:
+      description: What it was about.
+      type: str
+      sample: nvidia-persistenced.service
+    found:
+      description: The value that was found.
+      type: raw
+      sample: /usr/bin/nvidia-persistenced --no-persistence-mode
+    wanted:
+      description: The value that was wanted.
+      type: raw
+    hint:
+      description: The next step.
+      type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils._gpu.persistence import CONCERN
+
+
+def main() -> None:
+    module = AnsibleModule(**arguments_of(CONCERN))
+    result = answer(module, CONCERN)
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
