@@ -96,11 +96,7 @@ def _parse_lines(lines: Sequence[Tuple[int, str]], values: Mapping[str, Value], 
             if match["sign"] == "<<":
                 if content:
                     raise ValueError("has text after <<")
-                body: List[str] = []
-                while index < len(lines) and lines[index][1].startswith("|"):
-                    body.append(_unescape(_fill(lines[index][1][1:], values)) + "\n")
-                    index += 1
-                content = "".join(body)
+                content, index = _body(lines, index, values)
             else:
                 content = _unescape(content) + ("\n" if match["sign"] == "=" else "")
             kind = LINK if match["sign"] == "->" else FILE
@@ -112,6 +108,28 @@ def _parse_lines(lines: Sequence[Tuple[int, str]], values: Mapping[str, Value], 
             raise
         except ValueError as error:
             raise TreeError(f"{name}, line {number}: {error}: {line}") from error
+
+
+def _body(lines: Sequence[Tuple[int, str]], index: int, values: Mapping[str, Value]) -> Tuple[str, int]:
+    """The lines of a file from here on, those in blocks that begin with a line of it repeated, and where they end."""
+    body: List[str] = []
+    while index < len(lines):
+        line = lines[index][1]
+        if line.startswith("|"):
+            body.append(_unescape(_fill(line[1:], values)) + "\n")
+            index += 1
+        elif line.startswith("@each ") and _is_body(lines[index:]):
+            end = _end_of_block(lines, index + 1)
+            for row in _rows(line[len("@each ") :]):
+                body.append(_body(lines[index + 1 : end], 0, {**values, **row})[0])
+            index = end + 1
+        else:
+            break
+    return "".join(body), index
+
+
+def _is_body(lines: Sequence[Tuple[int, str]]) -> bool:
+    return next((line.startswith("|") for _number, line in lines if not line.startswith("@each ")), False)
 
 
 def _add(tree: Tree, path: str, entry: Entry) -> None:
@@ -351,6 +369,10 @@ class Source:
         status = self.status(path)
         return status is not None and stat.S_ISDIR(status.st_mode)
 
+    def is_file(self, path: str) -> bool:
+        status = self.status(path)
+        return status is not None and stat.S_ISREG(status.st_mode)
+
     def read(self, path: str) -> str:
         with open(self.root + self.resolve(path), "rb") as stream:
             return stream.read().decode("utf-8", "surrogateescape")
@@ -421,6 +443,16 @@ PLAIN = (
     "/sys/kernel/mm/transparent_hugepage/hugepages-*/*",
     "/sys/devices/virtual/dmi/id/sys_vendor",
     "/sys/devices/virtual/dmi/id/product_name",
+    "/sys/devices/virtual/dmi/id/board_name",
+    "/sys/devices/virtual/dmi/id/bios_vendor",
+    "/sys/devices/virtual/dmi/id/bios_version",
+    "/sys/devices/virtual/dmi/id/bios_date",
+    "/sys/devices/system/cpu/cpu0/microcode/version",
+    "/proc/irq/default_smp_affinity",
+    "/proc/irq/*/smp_affinity_list",
+    "/proc/driver/nvidia/version",
+    "/proc/driver/nvidia/gpus/*/information",
+    "/sys/module/nvidia/version",
     "/sys/module/nvme/parameters/*",
     "/sys/module/nvme_core/parameters/*",
     "/sys/fs/selinux/enforce",
@@ -464,6 +496,39 @@ REDUCED: Mapping[str, str] = {
     "/lib/modules/*/modules.dep": r"[^:]*(iosched|bfq|deadline|nvme|virtio_blk|nvidia|mlx5_core)[^:]*:",
 }
 
+# Services whose units say something about a GPU machine; of those that are not NVIDIA's only that they are there.
+SERVICES = (
+    *("nvidia-*", "dcgm*", "docker", "containerd", "crio", "kubelet", "k3s*", "rke2-*", "slurmd", "nomad"),
+    *("irqbalance", "tuned"),
+)
+PROGRAMS = (
+    *("dockerd", "containerd", "crio", "podman", "apptainer", "k3s", "rke2", "nvidia-ctk", "cuda-checkpoint", "criu"),
+    "nvidia-persistenced",
+)
+# What is kept as an empty file or folder: that it is there is all that anybody asks.
+PRESENT = (
+    *(f"{top}/systemd/system/{name}.service" for top in ("/etc", "/run", "/usr/lib", "/lib") for name in SERVICES),
+    "/etc/systemd/system/multi-user.target.wants/tuned.service",
+    *(f"{top}{folder}/{name}" for top in ("/usr/local", "/usr") for folder in ("/sbin", "/bin") for name in PROGRAMS),
+    *(f"/var/lib/rancher/rke2/bin/{name}" for name in PROGRAMS),
+    "/usr/lib/criu/cuda_plugin.so",
+    "/sys/fs/cgroup/system.slice",
+    *(f"/sys/fs/cgroup/system.slice/{name}.service" for name in SERVICES),
+    *(
+        "/var/lib/kubelet/config.yaml",
+        "/etc/kubernetes/kubelet.conf",
+        "/etc/slurm/slurm.conf",
+        "/etc/nomad.d/nomad.hcl",
+    ),
+    *("/etc/rancher/k3s/config.yaml", "/etc/rancher/k3s/k3s.yaml", "/etc/rancher/rke2/config.yaml"),
+    *("/run/nvidia/driver", "/run/nvidia/validations", "/usr/local/nvidia/toolkit", "/etc/nvidia-mig-manager"),
+    *("/run/.containerenv", "/.dockerenv", "/run/systemd/container"),
+)
+PACKAGES = (
+    *("docker-ce", "docker.io", "moby-engine", "containerd.io", "containerd", "moby-containerd", "cri-o", "podman"),
+    *("apptainer", "nvidia-container-toolkit"),
+)
+
 FOLDERS = (
     "/etc/sysctl.d",
     "/etc/tmpfiles.d",
@@ -476,6 +541,13 @@ FOLDERS = (
     "/sys/module/bfq",
     "/sys/module/mq_deadline",
     "/sys/module/nvidia",
+    "/sys/module/nvidia_uvm",
+    "/sys/module/nvidia_modeset",
+    "/sys/module/nvidia_drm",
+    "/sys/module/nvidia_peermem",
+    "/sys/module/nvidia_fs",
+    "/sys/module/gdrdrv",
+    "/sys/module/nouveau",
     "/usr/lib/sysctl.d",
     "/usr/lib/tmpfiles.d",
     "/usr/lib/udev/rules.d",
@@ -502,10 +574,11 @@ PCI_FILES = (
     *("vendor", "device", "subsystem_vendor", "subsystem_device", "class", "revision", "numa_node", "local_cpulist"),
     *("irq", "current_link_speed", "current_link_width", "max_link_speed", "max_link_width", "msi_irqs/*"),
 )
-# Mass storage, network, display, bridges of other kinds (NVSwitch), processing accelerators.
-PCI_CLASSES = ("0x01", "0x02", "0x03", "0x0680", "0x12")
+# Mass storage, network, display, PCI bridges, bridges of other kinds (NVSwitch), processing accelerators.
+PCI_CLASSES = ("0x01", "0x02", "0x03", "0x0604", "0x0680", "0x12")
 
 NET_FILES = ("address", "mtu", "operstate", "type", "addr_assign_type", "dev_id", "dev_port")
+RDMA_FILES = ("fw_ver", "board_id", "hca_type", "node_type")
 
 BLOCK_LEFT_OUT = ("loop*", "ram*", "zram*", "sr*", "fd*")
 NET_LEFT_OUT = ("lo", "veth*", "docker*", "br-*", "cni*", "cali*", "tap*", "tun*", "bonding_masters")
@@ -531,11 +604,16 @@ class Recorder:
         for pattern, kept in REDUCED.items():
             self._reduced(pattern, kept)
         self._cpuinfo()
+        self._interrupts()
+        self._packages()
         self._devices("/sys/block/*", BLOCK_FILES, BLOCK_LINKS, left_out=BLOCK_LEFT_OUT)
         self._devices("/sys/class/nvme/*", NVME_FILES, ("device", "subsystem"))
         self._devices("/sys/class/nvme-subsystem/*", SUBSYSTEM_FILES, ("subsystem", "nvme*"))
         self._pci()
         self._devices("/sys/class/net/*", NET_FILES, ("device", "subsystem"), left_out=NET_LEFT_OUT)
+        self._devices("/sys/class/infiniband/*", RDMA_FILES, ("device", "subsystem"))
+        for pattern in PRESENT:
+            self._present(pattern)
         for folder in FOLDERS:
             if self._source.is_folder(folder):
                 self.tree.setdefault(self._source.resolve(folder), Entry(DIRECTORY))
@@ -608,6 +686,43 @@ class Recorder:
 
         for path in self._source.glob("/proc/cpuinfo"):
             self._keep(path, reduce)
+
+    def _interrupts(self) -> None:
+        """The counts of all CPUs as one: a column for each would be most of the tree."""
+
+        def one(match: re.Match[str]) -> str:
+            return f"{match[1]}:{sum(map(int, match[2].split())):11d}{match[3]}"
+
+        def reduce(text: str) -> str:
+            lines = text.splitlines()[1:]
+            kept = [re.sub(r"(\s*\w+):((?: +\d+)+)(.*)", one, line) for line in lines]
+            return "".join(f"{line}\n" for line in ("            CPU0", *kept))
+
+        for path in self._source.glob("/proc/interrupts"):
+            self._keep(path, reduce)
+
+    def _packages(self) -> None:
+        """Of the packages of dpkg the few that matter, with state and version."""
+
+        def reduce(text: str) -> str:
+            kept = []
+            for entry in text.split("\n\n"):
+                lines = [line for line in entry.splitlines() if re.match(r"(Package|Status|Version): ", line)]
+                if lines and lines[0].partition(": ")[2] in PACKAGES:
+                    kept.append("".join(f"{line}\n" for line in lines))
+            return "\n".join(kept)
+
+        for path in self._source.glob("/var/lib/dpkg/status"):
+            self._keep(path, reduce)
+
+    def _present(self, pattern: str) -> None:
+        for path in self._source.glob(pattern):
+            self._link(path)
+            real = self._source.resolve(path)
+            if self._source.is_folder(real):
+                self.tree.setdefault(real, Entry(DIRECTORY))
+            elif self._source.is_file(real):
+                self.tree.setdefault(real, Entry(FILE))
 
     def _keep(self, path: str, reduce: Callable[[str], Optional[str]]) -> None:
         # /proc/mounts is a link into the folder of the process that reads it.

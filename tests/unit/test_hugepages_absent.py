@@ -143,7 +143,6 @@ def test_the_declaration_is_left_for_the_boot_service_and_goes_with_absent(tmp_p
 def test_a_recorded_machine_is_given_back_byte_for_byte_too(tmp_path: Path, declared: Dict[str, Any]) -> None:
     # What GPUFLEET_FSROOT gives: a plain recorded tree, where no command runs, so no 1G pages for the next boot.
     host = RecordedHost(str(nodetree.expand("hgx-2socket", tmp_path / "node")))
-    (tmp_path / "node/var/lib").mkdir(parents=True)  # Every machine has it; the recording left it out.
     before = snapshot(tmp_path / "node")
     outcome = converge(CONCERN, params(**declared), host, check_mode=False)
     assert outcome.error is None, str(outcome.error)

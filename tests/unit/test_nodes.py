@@ -222,6 +222,15 @@ FORMAT: List[Tuple[str, Dict[str, nodetree.Entry]]] = [
     ("# note\n\n@each n in 9..10, w in x y\n/{w}{n:02x} = {n*2+1}\n@end\n", {
         "/x09": nodetree.Entry(nodetree.FILE, "19\n"), "/y0a": nodetree.Entry(nodetree.FILE, "21\n"),
     }),
+    ("/a <<\n|x\n@each n in 1..2\n|y{n}\n@each m in 0..1\n|z{n*2+m}\n@end\n@end\n|{y}\n/b = 1\n", {
+        "/a": nodetree.Entry(nodetree.FILE, "x\ny1\nz2\nz3\ny2\nz4\nz5\n{y}\n"),
+        "/b": nodetree.Entry(nodetree.FILE, "1\n"),
+    }),
+    ("/a <<\n|x\n@each n in 1..2\n@each m in 3\n/b{n} <<\n|y{m}\n@end\n@end\n", {
+        "/a": nodetree.Entry(nodetree.FILE, "x\n"),
+        "/b1": nodetree.Entry(nodetree.FILE, "y3\n"),
+        "/b2": nodetree.Entry(nodetree.FILE, "y3\n"),
+    }),
     ("@each n in 1..2\n@each m in 0..1\n@at /p{n}\n./q{m} = {n%2}\n@end\n@end\n", {
         f"/p{n}/q{m}": nodetree.Entry(nodetree.FILE, f"{n % 2}\n") for n in (1, 2) for m in (0, 1)
     }),
@@ -302,6 +311,49 @@ def test_a_recording_names_no_serial_address_or_id_of_the_machine(tmp_path: Path
     assert "UUID=00000000-0000-4000-8000-000000000001 ip=anonymous quiet" in first["/proc/cmdline"].text
     assert "UUID=00000000-0000-4000-8000-000000000001" in first["/boot/grub/grub.cfg"].text
     assert nodetree.record(nodetree.expand(first, tmp_path / "second")) == first
+
+
+MANY_CPUS = """           CPU0       CPU1       CPU2
+  24:          1          0         14  IO-APIC   5-edge      ttyS0
+ 301:     904113          2          0  PCI-MSIX-0000:18:00.0   1-edge      mlx5_comp0@pci:0000:18:00.0
+ NMI:          3          3          4   Non-maskable interrupts
+ ERR:          7
+"""
+ONE_COLUMN = """            CPU0
+  24:         15  IO-APIC   5-edge      ttyS0
+ 301:     904115  PCI-MSIX-0000:18:00.0   1-edge      mlx5_comp0@pci:0000:18:00.0
+ NMI:         10   Non-maskable interrupts
+ ERR:          7
+"""
+
+
+def test_a_recording_adds_the_interrupts_of_all_cpus_up(tmp_path: Path) -> None:
+    tree = {"/proc/interrupts": nodetree.Entry(nodetree.FILE, MANY_CPUS)}
+    assert nodetree.record(nodetree.expand(tree, tmp_path / "one"))["/proc/interrupts"].text == ONE_COLUMN
+
+
+def test_a_recording_notes_services_and_programs_without_what_is_in_them(tmp_path: Path) -> None:
+    entry = nodetree.Entry
+    tree = {
+        "/lib": entry(nodetree.LINK, "usr/lib"),
+        "/usr/lib/systemd/system/k3s.service": entry(nodetree.FILE, "[Service]\nEnvironment=K3S_TOKEN=secret\n"),
+        "/usr/lib/systemd/system/ssh.service": entry(nodetree.FILE, "[Service]\n"),
+        "/etc/systemd/system/docker.service": entry(nodetree.LINK, "/dev/null"),
+        "/usr/bin/dockerd": entry(nodetree.FILE, "\x7fELF"),
+        "/sys/fs/cgroup/system.slice/k3s.service/cgroup.procs": entry(nodetree.FILE, "12\n"),
+        "/var/lib/dpkg/status": entry(
+            nodetree.FILE, "Package: adduser\nStatus: s\n\nPackage: podman\nStatus: s\nDepends: x\nVersion: 4\n"
+        ),
+    }
+    recorded = nodetree.record(nodetree.expand(tree, tmp_path / "one"))
+    assert recorded == {
+        "/lib": entry(nodetree.LINK, "usr/lib"),
+        "/etc/systemd/system/docker.service": entry(nodetree.LINK, "/dev/null"),
+        "/sys/fs/cgroup/system.slice/k3s.service": entry(nodetree.DIRECTORY),
+        "/usr/bin/dockerd": entry(nodetree.FILE),
+        "/usr/lib/systemd/system/k3s.service": entry(nodetree.FILE),
+        "/var/lib/dpkg/status": entry(nodetree.FILE, "Package: podman\nStatus: s\nVersion: 4\n"),
+    }
 
 
 def test_a_recording_of_the_machine_that_runs_the_tests_can_be_expanded_and_recorded_again(tmp_path: Path) -> None:

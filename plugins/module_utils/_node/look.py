@@ -7,15 +7,17 @@
 from __future__ import annotations
 
 import traceback
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from .._core import declared
 from .._core.change import DIFFERS, PENDING, RIGHT, UNKNOWN, Change, Plan
 from .._core.errors import CannotLook, DeclarationError, GpuFleetError
 from .._core.road import Concern, Params, diff, look, status_of
-from .._host.protocols import Host
 from .deadline import DeadlineExceeded, deadline
 from .registry import REGISTRY, Entry, in_order, to_run
+
+if TYPE_CHECKING:
+    from .._host.protocols import Host
 
 # More than a person reads, and what keeps the answer of a converged node below 8 KiB whatever the number of devices.
 UNMANAGED_SHOWN = 8

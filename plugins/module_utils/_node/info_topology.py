@@ -1,0 +1,137 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where the devices are: the NUMA node and CPUs of every GPU, network card and NVMe drive, and who is near whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
+
+from .._host.numa import FOLDER
+from .._topology import cpulist, pci
+from .._topology.numa import parse_meminfo
+from .info_fields import Facts, Fields, read, read_as
+from .info_pci import GPU, NIC, Device
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
+
+NO_NUMA = "this kernel has no NUMA nodes"
+NOT_TOLD = "neither the driver nor the firmware tells its node"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A NUMA node; ``distances`` are those to all nodes, in the order of their numbers."""
+
+    number: int
+    cpus: FrozenSet[int]
+    memory_mib: int
+    distances: Tuple[int, ...]
+
+
+def gather(files: Files, devices: Sequence[Device], links: Mapping[str, Facts], gpus: Mapping[str, Facts]) -> Facts:
+    """By PCI address, ``links`` has those of all devices, ``gpus`` the ``numa_node`` and ``cpus`` the driver tells."""
+    nodes = _read_nodes(files)
+    placed = [
+        (device, {**_place(files, device, nodes, gpus.get(device.address, {})), "link": links[device.address]})
+        for device in devices
+    ]
+    return {
+        "nodes": [_node_facts(node) for node in nodes.values()],
+        "devices": [facts for _device, facts in placed],
+        "distances": [
+            _distance(gpu, at, nic, there, numa=bool(nodes))
+            for gpu, at in placed
+            if gpu.kind == GPU
+            for nic, there in placed
+            if nic.kind == NIC
+        ],
+    }
+
+
+def _read_nodes(files: Files) -> Dict[int, Node]:
+    numbers = sorted(int(name[4:]) for name in files.names(FOLDER) if name[:4] == "node" and name[4:].isdigit())
+    return {number: _read_node(files, number) for number in numbers}
+
+
+def _read_node(files: Files, number: int) -> Node:
+    folder = f"{FOLDER}/node{number}"
+    memory = parse_meminfo(files.read_optional(f"{folder}/meminfo") or "")
+    distances = (files.read_optional(f"{folder}/distance") or "").split()
+    cpus = cpulist.parse(files.read_optional(f"{folder}/cpulist") or "")
+    return Node(number, cpus, memory.get("MemTotal", 0) // 1024, tuple(map(int, distances)))
+
+
+def _node_facts(node: Node) -> Facts:
+    fields = Fields(node=node.number, cpus=cpulist.render(node.cpus), memory_mib=node.memory_mib)
+    fields.add("distances", list(node.distances) or None, "the kernel does not tell")
+    return fields.facts
+
+
+def _place(files: Files, device: Device, nodes: Mapping[int, Node], driver: Facts) -> Facts:
+    fields = Fields(
+        kind=device.kind,
+        pci_address=device.address,
+        pci_id=f"{device.vendor[2:]}:{device.device[2:]}",
+        names=list(device.names),
+    )
+    fields.add("kernel_driver", device.driver, "no driver has it")
+    affinity = cpulist.parse(driver.get("cpus") or "")
+    local = cpulist.parse(read(files, f"{device.path}/local_cpulist")[0] or "")
+    numa_node, reason = read_as(files, f"{device.path}/numa_node", int)
+    sources: Tuple[Tuple[str, Optional[int]], ...] = (
+        ("nvml_numa_id", driver.get("numa_node")),
+        ("nvml_cpu_affinity", _majority(affinity, nodes)),
+        ("sysfs_numa_node", numa_node if numa_node is not None and numa_node >= 0 else None),
+        ("sysfs_local_cpulist", _majority(local, nodes)),
+    )
+    source, node = next((pair for pair in sources if pair[1] in nodes), ("", None))
+    reason = NO_NUMA if not nodes else reason or NOT_TOLD
+    fields.add("numa_node", node, reason)
+    fields.add("numa_source", source or None, reason)
+    near = _nearest_with_cpus(nodes, node)
+    cpus, cpus_source = next(
+        (
+            pair
+            for pair in (
+                (affinity, "nvml_cpu_affinity"),
+                (local, "sysfs_local_cpulist"),
+                (nodes[near].cpus if near is not None else frozenset(), "numa_node"),
+            )
+            if pair[0]
+        ),
+        (frozenset(), ""),
+    )
+    fields.add("cpus", cpulist.render(cpus) or None, reason)
+    fields.add("cpus_source", cpus_source or None, reason)
+    cpu_node = _majority(cpus, nodes)
+    fields.add("cpu_node", near if cpu_node is None else cpu_node, reason)
+    return fields.facts
+
+
+def _majority(cpus: FrozenSet[int], nodes: Mapping[int, Node]) -> Optional[int]:
+    """The node that more than half of the CPUs belong to. The CPUs of all nodes together name none of them."""
+    counts = {node.number: len(node.cpus & cpus) for node in nodes.values() if node.cpus & cpus}
+    if len(counts) > 1 and all(node.cpus <= cpus for node in nodes.values()):
+        return None
+    return next((number for number, count in counts.items() if 2 * count > len(cpus)), None)
+
+
+def _nearest_with_cpus(nodes: Mapping[int, Node], number: Optional[int]) -> Optional[int]:
+    """The node itself, or for one that has only memory the nearest that has CPUs."""
+    if number is None or nodes[number].cpus:
+        return number
+    distances = dict(zip(nodes, nodes[number].distances))
+    candidates = [node.number for node in nodes.values() if node.cpus and node.number in distances]
+    return min(candidates, key=lambda other: (distances[other], other), default=None)
+
+
+def _distance(gpu: Device, at: Facts, nic: Device, there: Facts, *, numa: bool) -> Facts:
+    fields = Fields(gpu=gpu.address, nic=nic.address)
+    known = not numa or None not in (at["cpu_node"], there["cpu_node"])
+    level = pci.distance(gpu.chain, nic.chain, same_node=at["cpu_node"] == there["cpu_node"] if known else None)
+    fields.add("level", level, "they hang below different host bridges, and the NUMA node of one is not known")
+    return fields.facts
