@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import sys
+import traceback
 from typing import Any, NoReturn, Optional, Sequence
 
 from ansible_collections.gpufleet.node.node.standard_host import StandardHost
@@ -34,7 +36,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run one subcommand and return its exit status."""
     parser = Parser(prog="gpufleet", description="What is declared for this node, and what of it is in effect.")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (add_status, add_boot, add_version):
+    for add in (add_status, add_boot, add_facts, add_compile, add_version):
         add(commands)
     parsed = parser.parse_args(arguments)
     try:
@@ -47,6 +49,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except BrokenPipeError:
         # The reader of our output has gone; Python must not try to flush it once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return USAGE_EXIT
+    except Exception:
+        # Python itself would exit with 1, which says that something differs.
+        traceback.print_exc()
         return USAGE_EXIT
 
 
@@ -86,7 +92,47 @@ def add_boot(commands: Any) -> None:
 def run_boot(parsed: argparse.Namespace) -> int:
     from ansible_collections.gpufleet.node.node.boot import boot
 
+    # A run that was killed may have left it to us.
+    if os.environ.get(VARIABLE) is None:
+        run_compile(argparse.Namespace(remove=False))
     return boot(this_host(), timeout=parsed.timeout)
+
+
+def add_facts(commands: Any) -> None:
+    parser = commands.add_parser(
+        "facts",
+        help="what this machine is, as JSON",
+        description="What the module gpu_node_info answers. A field that cannot be read is null, with the reason.",
+    )
+    parser.add_argument(
+        "part", nargs="*", type=_part, metavar="PART", help="only these, or all; without, all but holders"
+    )
+    parser.set_defaults(run=run_facts)
+
+
+def run_facts(parsed: argparse.Namespace) -> int:
+    from ansible_collections.gpufleet.node.plugins.module_utils._node.info import DEFAULT_PARTS, PARTS, gather
+
+    wanted = PARTS if "all" in parsed.part else parsed.part or DEFAULT_PARTS
+    print(json.dumps(gather(this_host(), wanted), indent=2))
+    return 0
+
+
+def add_compile(commands: Any) -> None:
+    parser = commands.add_parser("compile", help="compile this program, so that the next look is faster")
+    parser.add_argument("--remove", action="store_true", help="remove what was compiled")
+    parser.set_defaults(run=run_compile)
+
+
+def run_compile(parsed: argparse.Namespace) -> int:
+    from ansible_collections.gpufleet.node.node import compile as compiled
+
+    try:
+        (compiled.remove if parsed.remove else compiled.compile_program)()
+    except OSError as error:
+        print(f"Cannot compile the program: {error}. It works without that, only slower.", file=sys.stderr)
+        return 1
+    return 0
 
 
 def add_version(commands: Any) -> None:
@@ -97,6 +143,14 @@ def add_version(commands: Any) -> None:
 def run_version(parsed: argparse.Namespace) -> int:
     print(f"gpufleet.node {VERSION}, Python {platform.python_version()}")
     return 0
+
+
+def _part(text: str) -> str:
+    from ansible_collections.gpufleet.node.plugins.module_utils._node.info import PARTS
+
+    if text not in ("all", *PARTS):
+        raise argparse.ArgumentTypeError(f"there is no part {text}; these are all, {', '.join(sorted(PARTS))}")
+    return text
 
 
 def _seconds(text: str) -> int:

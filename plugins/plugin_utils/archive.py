@@ -12,12 +12,26 @@ from functools import cache
 from pathlib import Path
 from typing import Dict, Iterator
 
+from ..module_utils._host.boot_service import COMPILED
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "ansible_collections/gpufleet/node"
 UTILS = "plugins/module_utils"
 # It stands on Ansible, which a node need not have.
 LEFT_OUT = (f"{UTILS}/_core/converge.py",)
-MAIN = f"from {PACKAGE.replace('/', '.')}.node.command import main\n\nraise SystemExit(main())\n"
+# The first entry of the path is the archive itself.
+MAIN = f"""import hashlib
+import os
+import sys
+
+with open(sys.path[0], "rb") as archive:
+    compiled = "{COMPILED}/" + hashlib.sha256(archive.read()).hexdigest()
+if os.path.isdir(compiled):
+    sys.path.insert(0, compiled)
+from {PACKAGE.replace("/", ".")}.node.command import main
+
+raise SystemExit(main())
+"""
 # The oldest date that the format knows.
 DATE = (1980, 1, 1, 0, 0, 0)
 MODE = 0o100644

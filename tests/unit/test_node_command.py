@@ -379,6 +379,17 @@ def test_a_recorded_tree_that_is_not_there_is_an_error_and_no_answer(
     assert "is no absolute path of a folder" in capsys.readouterr().err
 
 
+def test_a_defect_is_no_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def defect() -> None:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(command, "this_host", defect)
+    assert command.main(["status"]) == 64
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.endswith("KeyError: 'ours'\n")
+
+
 def test_a_reader_that_has_gone_is_no_crash(program: Path, tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)

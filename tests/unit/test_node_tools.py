@@ -248,7 +248,7 @@ def test_without_permanent_there_is_only_the_command(tmp_path: Path) -> None:
     run(host, permanent=False)
     assert host.files.exists(PROGRAM)
     assert not host.files.exists(UNIT_PATH)
-    assert host.commands.calls == []
+    assert [call[-1] for call in host.commands.calls] == ["compile"]
 
 
 @pytest.mark.parametrize("booted", [True, False])
@@ -305,6 +305,19 @@ def test_the_launcher_runs_the_archive_and_falls_back_to_another_python(tmp_path
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("gpufleet.node ")
+
+
+@pytest.mark.parametrize("content", [None, b"", CONTENT[: len(CONTENT) // 2]], ids=["missing", "empty", "truncated"])
+@pytest.mark.parametrize("subcommand", ["status", "boot"])
+def test_an_archive_that_cannot_be_run_is_no_answer(tmp_path: Path, content: Optional[bytes], subcommand: str) -> None:
+    program = tmp_path / "program.pyz"
+    if content is not None:
+        program.write_bytes(content)
+    text = spec.launcher_text(sys.executable).replace(ARCHIVE, str(program))
+    done = subprocess.run(["/bin/sh", "-c", text, "gpufleet", subcommand], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert done.stderr.startswith(f"Cannot run {program}: ")
+    assert done.stderr.endswith(". Run the role node_tools.\n")
 
 
 # systemd's memory
@@ -365,7 +378,7 @@ def test_a_service_is_never_started_stopped_or_restarted(tmp_path: Path) -> None
     run(host, boot_timeout=60)
     run(host, boot_failure="hold")
     run(host, state="absent")
-    assert set(verbs(host)) <= {"show", "reenable", "disable", "daemon-reload"}
+    assert set(verbs(host)) <= {"show", "reenable", "disable", "daemon-reload", ARCHIVE}
 
 
 @pytest.mark.parametrize("kill_at", range(1, 15))

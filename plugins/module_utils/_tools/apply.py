@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,7 @@ def perform(step: Step, host: Host) -> None:
     if isinstance(action, InstallArchive):
         install_archive(action, host)
     elif isinstance(action, RemoveArchive):
+        _compile(host, "--remove")
         host.files.remove(ARCHIVE)
         host.files.remove_folder(os.path.dirname(ARCHIVE))
     elif isinstance(action, AnnounceUnit):
@@ -53,3 +56,10 @@ def install_archive(action: InstallArchive, host: Host) -> None:
             hint="run again",
         )
     host.files.replace(ARCHIVE, content.decode("utf-8", "surrogateescape"))
+    _compile(host)
+
+
+def _compile(host: Host, *options: str) -> None:
+    """Let the program compile itself. Nothing depends on it: without it looks are slower, and the next boot tries."""
+    with contextlib.suppress(OSError):
+        host.commands.run([sys.executable, "-I", ARCHIVE, "compile", *options], timeout=120.0)

@@ -46,6 +46,8 @@ TIMEOUT_SECONDS = 300
 SHORTEST_SECONDS, LONGEST_SECONDS = 10, 3600
 # For the start of Python, and for ending a program that outlived the deadline.
 MARGIN_SECONDS = 30
+# As the command itself exits on wrong usage, apart from what `gpufleet status` says.
+BROKEN_EXIT = 64
 # What hangs in the driver cannot be ended, and must not keep the boot waiting either.
 STOP_SECONDS = 5
 
@@ -127,11 +129,22 @@ def wanted_links(params: Mapping[str, Any]) -> Tuple[str, ...]:
 
 
 def launcher_text(interpreter: str) -> str:
-    """The command. Isolated, so that no variable and no folder of a user has a say in what root runs."""
+    """The command. Isolated, so that no variable and no folder of a user has a say in what root runs.
+
+    An archive that cannot be read must not look like an answer: Python takes an empty one for a program that succeeds,
+    and ends with 1 or 2 for a damaged or a missing one.
+    """
     return (
         f"#!/bin/sh\n{HEADER}\npython={shlex.quote(interpreter)}\n"
         '[ -x "$python" ] || python=python3\n'
-        f'exec "$python" -I {ARCHIVE} "$@"\n'
+        'exec "$python" -I -c \'import sys\n'
+        "try:\n"
+        f'    sys.path.insert(0, "{ARCHIVE}")\n'
+        "    from ansible_collections.gpufleet.node.node.command import main\n"
+        "except Exception as error:\n"
+        f'    sys.stderr.write("Cannot run {ARCHIVE}: %s. Run the role node_tools.\\n" % error)\n'
+        f"    raise SystemExit({BROKEN_EXIT})\n"
+        'raise SystemExit(main())\' "$@"\n'
     )
 
 
