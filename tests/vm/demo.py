@@ -178,13 +178,15 @@ def persistent(gpu: Dict[str, Any]) -> bool:
 
 def show_gpus() -> None:
     """The GPUs of the fleet in a table, as their nodes tell them."""
-    columns = "{:<9} {:>3}  {:<27} {:<12} {:>4} {:>11} {:>8} {:>14}"
-    print("   " + columns.format("NODE", "GPU", "MODEL", "PCI", "NUMA", "PERSISTENCE", "POWER", "COMPUTE MODE"))
+    columns = "   {:<9} {:>3}  {:<21} {:<12} {:>4}  {:<11} {:>7}  {}"
+    print(columns.format("NODE", "GPU", "MODEL", "PCI", "NUMA", "PERSISTENCE", "POWER", "COMPUTE MODE"))
     for node in NODES:
-        for gpu in json.loads(on(node, "gpufleet facts --json"))["gpus"]:
-            values = (node, gpu["index"], gpu["model"], gpu["pci_address"], gpu["numa_node"])
-            state = ("on" if gpu["persistence_mode"] else "off", f"{gpu['power_limit_watts']} W", gpu["compute_mode"])
-            print("   " + columns.format(*("-" if value is None else value for value in (*values, *state))))
+        facts = json.loads(on(node, "gpufleet facts gpus topology"))
+        places = {device["pci_address"]: device["numa_node"] for device in facts["topology"]["devices"]}
+        for gpu in facts["gpus"]:
+            where = (gpu["index"], gpu["model"], gpu["pci_address"], places.get(gpu["pci_address"], "-"))
+            state = ("on" if gpu["persistence"] else "off", f"{gpu['power']['limit_watts']:.0f} W", gpu["compute_mode"])
+            print(columns.format(node, *where, *state), flush=True)
 
 
 def on(node: str, command: str, *, text: str = "") -> str:

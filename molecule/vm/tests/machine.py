@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+import json
+from typing import Any, Dict, List
 
 HUGEPAGES = "/sys/devices/system/node/node{node}/hugepages/hugepages-{kb}kB/nr_hugepages"
+EXCLUSIVE_PROCESS = 3
 THP = "/sys/kernel/mm/transparent_hugepage"
 
 
@@ -36,6 +38,26 @@ def drive(host: Any, node: int) -> str:
 def queue(host: Any, node: int, *names: str) -> Dict[str, str]:
     folder = drive(host, node)
     return {name: (chosen if name == "scheduler" else text)(host, f"{folder}/{name}") for name in names}
+
+
+def gpus(host: Any) -> List[Dict[str, Any]]:
+    """The GPUs as the simulated driver has them; power in milliwatts, clocks in MHz, modes as NVML numbers them."""
+    described: List[Dict[str, Any]] = json.loads(host.check_output("nvml-sim describe --json"))["gpus"]
+    return described
+
+
+def assert_gpus_as_declared(host: Any, *, ecc: bool) -> None:
+    """``ecc``: whether the GPU that shall have none was reset since it was told so."""
+    found = gpus(host)
+    assert all(gpu["daemon_pid"] for gpu in found)
+    assert [gpu["power_limit"] for gpu in found] == [300_000, *[350_000] * 7]
+    assert [gpu["compute_mode"] for gpu in found] == [EXCLUSIVE_PROCESS, *[0] * 7]
+    assert [(gpu["locked_graphics_min"], gpu["locked_graphics_max"]) for gpu in found] == [
+        (900, 1200),
+        *[(None, None)] * 7,
+    ]
+    assert [gpu["ecc_pending"] for gpu in found] == [1, 1, 1, 1, 1, 0, 1, 1]
+    assert found[5]["ecc"] == int(not ecc)
 
 
 def assert_as_declared(host: Any) -> None:

@@ -10,7 +10,7 @@ import machine
 
 
 def test_no_file_of_ours_is_left(host: Any) -> None:
-    assert host.check_output("find /etc /var/lib /boot -name '*gpufleet*'") == ""
+    assert host.check_output("find /etc /var/lib /boot /usr/local -name '*gpufleet*'") == ""
     assert "hugepages=" not in machine.text(host, "/boot/grub/grub.cfg")
 
 

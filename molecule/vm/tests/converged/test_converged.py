@@ -29,6 +29,31 @@ def test_the_kernel_says_what_is_declared(host: Any) -> None:
     machine.assert_as_declared(host)
 
 
+def test_the_driver_says_what_is_declared(host: Any) -> None:
+    machine.assert_gpus_as_declared(host, ecc=False)
+
+
+def test_the_second_look_calls_nothing_that_changes_a_gpu(host: Any) -> None:
+    host.check_output("nvml-sim log --clear")
+    assert host.run("gpufleet status").rc == 2
+    assert json.loads(host.check_output("nvml-sim log --json --changes")) == []
+
+
+def test_modules_are_loaded_and_blocked(host: Any) -> None:
+    loaded = host.check_output("cut -d' ' -f1 /proc/modules").split()
+    assert "dummy" in loaded
+    assert "pcspkr" not in loaded
+    assert host.run("modprobe pcspkr").rc != 0
+
+
+def test_systemd_accepts_our_units(host: Any) -> None:
+    assert host.run("systemd-analyze verify gpufleet-boot.service nvidia-persistenced.service").rc == 0
+    assert host.check_output("systemctl show -P NeedDaemonReload gpufleet-boot nvidia-persistenced").split() == [
+        "no",
+        "no",
+    ]
+
+
 def test_pages_of_1_gib_wait_for_the_reboot_and_say_so(host: Any) -> None:
     assert machine.pages(host, 1048576) == {0: 0, 1: 0}
     assert "hugepages_1G" in machine.text(host, "/run/gpufleet/reboot-required.d/hugepages")

@@ -13,6 +13,21 @@ def test_the_kernel_still_says_what_is_declared(host: Any) -> None:
     machine.assert_as_declared(host)
 
 
+def test_the_boot_service_gave_the_gpus_their_settings_again(host: Any) -> None:
+    machine.assert_gpus_as_declared(host, ecc=True)
+    assert host.check_output("systemctl show -P Result gpufleet-boot") == "success"
+
+
+def test_the_node_itself_says_that_all_is_right(host: Any) -> None:
+    status = host.run("gpufleet status")
+    assert status.rc == 0, status.stdout + status.stderr
+
+
+def test_modules_are_loaded_and_blocked_again(host: Any) -> None:
+    assert "dummy" in host.check_output("cut -d' ' -f1 /proc/modules").split()
+    assert host.run("modprobe pcspkr").rc != 0
+
+
 def test_the_boot_loader_brought_the_pages_of_1_gib(host: Any) -> None:
     assert "hugepages=0:1,1:1" in machine.text(host, "/proc/cmdline")
     assert machine.pages(host, 1048576) == {0: 1, 1: 1}
