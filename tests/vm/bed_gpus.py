@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Sequence
 
 from bed_host import CACHE, BedError, locked
 
@@ -22,13 +24,18 @@ def machines() -> list[str]:
     return sorted(path.stem for path in (SIMULATOR / "machines").glob("*.json"))
 
 
-def pack(machine: str) -> bytes:
+def pack(machine: str, *, node: str, cpus: Sequence[str]) -> bytes:
     """The driver and the GPUs of a machine, as the tar archive that its node unpacks at its first boot.
 
+    node: its name, from which the GPUs get their UUIDs.
+    cpus: those of each NUMA node of the node, in the kernel's list format, which take the place of the machine's own.
     Errors: BedError when the simulator knows no such machine, or cannot be built.
     """
     if machine not in machines():
         raise BedError(f"Cannot plug in the GPUs of {machine}: the simulator has {', '.join(machines())}")
+    description = json.loads((SIMULATOR / "machines" / f"{machine}.json").read_text())
+    description["nodes"] = {number: cpus[int(number) % len(cpus)] for number in description["nodes"]}
+    text = json.dumps(description).encode()
     built = CACHE / "nvml_simulator"
     with locked(CACHE / "nvml_simulator.lock", what="The simulator"):
         command = [sys.executable, str(SIMULATOR / "build.py"), str(built)]
@@ -38,9 +45,9 @@ def pack(machine: str) -> bytes:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as archive:
             archive.add(built, arcname="nvml_simulator", filter=_of_root)
-            name = tarfile.TarInfo("nvml_simulator/machine")
-            name.size = len(machine)
-            archive.addfile(name, io.BytesIO(machine.encode()))
+            own = tarfile.TarInfo(f"nvml_simulator/node/{node}.json")
+            own.size = len(text)
+            archive.addfile(own, io.BytesIO(text))
     return buffer.getvalue()
 
 

@@ -58,6 +58,12 @@ class Hardware:
     memory_mib: int
     queues: int
 
+    @property
+    def cpu_lists(self) -> List[str]:
+        """The CPUs of each NUMA node, in the kernel's list format."""
+        share = self.cpus // NUMA_NODES
+        return [f"{node * share}-{(node + 1) * share - 1}" for node in range(NUMA_NODES)]
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -148,7 +154,7 @@ def create_disks(machine: Machine, *, image: Image, bed: str) -> None:
     ]
     script = ["mkdir /root/.ssh", "sif /root/.ssh mode 040700"]
     if machine.gpus:
-        (seed / "gpus").write_bytes(bed_gpus.pack(machine.gpus))
+        (seed / "gpus").write_bytes(bed_gpus.pack(machine.gpus, node=machine.name, cpus=machine.hardware.cpu_lists))
         script.append(f"write gpus {bed_gpus.ARCHIVE}")
     for number, (path, mode, text) in enumerate(files):
         source = f"file{number}"
@@ -192,10 +198,9 @@ def command_line(machine: Machine) -> List[str]:
     command += ["-machine", "q35,max-ram-below-4g=1G,sata=off,i8042=off"]
     command += ["-accel", "kvm" if fast else EMULATION, "-cpu", "host" if fast else EMULATED_CPU]
     command += ["-smp", f"{hardware.cpus},sockets={NUMA_NODES}", "-m", f"{hardware.memory_mib * NUMA_NODES}M"]
-    share = hardware.cpus // NUMA_NODES
-    for node in range(NUMA_NODES):
+    for node, cpus in enumerate(hardware.cpu_lists):
         command += ["-object", f"memory-backend-ram,id=memory{node},size={hardware.memory_mib}M"]
-        command += ["-numa", f"node,nodeid={node},memdev=memory{node},cpus={node * share}-{(node + 1) * share - 1}"]
+        command += ["-numa", f"node,nodeid={node},memdev=memory{node},cpus={cpus}"]
 
     command += ["-kernel", str(machine.loader)]
     command += ["-chardev", f"file,id=console,path={_escaped(machine.console)},append=on", "-serial", "chardev:console"]

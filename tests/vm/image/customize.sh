@@ -97,7 +97,7 @@ ln -s /opt/nvml_simulator/nvml-sim /usr/local/bin/nvml-sim
 ln -s /opt/nvml_simulator/nvidia-persistenced /usr/bin/nvidia-persistenced
 ldconfig
 mkdir -p /var/lib/nvml_simulator
-exec nvml-sim create "$(cat /opt/nvml_simulator/machine)"
+exec nvml-sim create /opt/nvml_simulator/node/*.json
 SCRIPT
 systemctl enable bed-gpus.service
 
