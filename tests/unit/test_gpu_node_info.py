@@ -21,7 +21,7 @@ import yaml
 from ansible_collections.gpufleet.node.node import command
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml_driver import Driver
-from ansible_collections.gpufleet.node.plugins.module_utils._node import info, info_gpus
+from ansible_collections.gpufleet.node.plugins.module_utils._node import info, info_gpus, info_pci
 from ansible_collections.gpufleet.node.plugins.modules import gpu_node_info
 from facts_machine import EXPECTED, LARGE, LARGE_CPUS, LARGE_IRQS, MACHINES, Trees, gpu_host, quiet_host, render
 
@@ -187,6 +187,20 @@ def test_a_lost_gpu_is_listed_with_what_the_bus_says_and_the_others_are_whole(hg
     assert [gpu["lost"] for gpu in facts["gpus"]] == [index == 3 for index in range(8)]
     assert facts["gpus"][4]["memory"]["total_mib"] == 81559
     assert [gpu["healthy"] for gpu in facts["health"]["gpus"]] == [index != 3 for index in range(8)]
+
+
+def test_gpus_that_the_bus_does_not_show_have_the_place_that_the_driver_tells(
+    gpu_machine: MakeMachine, trees: Trees
+) -> None:
+    host = quiet_host(trees("rhel9-bls"))
+    host.nvml = gpu_machine("hgx-h100-80gb-8").host.nvml
+    facts = info.gather(host, ("topology",))
+    unseen = [device for device in facts["topology"]["devices"] if device["kind"] == "gpu" and device["link"] is None]
+    assert len(unseen) == 8
+    assert unseen[0]["pci_address"] == "0000:1b:00.0"
+    assert {device["cpus_source"] for device in unseen} == {"nvml_cpu_affinity"}
+    assert {device["unavailable"]["link"] for device in unseen} == {info_pci.NOT_ON_BUS}
+    assert [entry for entry in facts["topology"]["distances"] if entry["gpu"] == unseen[0]["pci_address"]] == []
 
 
 def test_one_value_that_fails_is_null_with_what_the_driver_said(hgx: GpuMachine) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .info_fields import UNAVAILABLE, Facts, Fields, read
-from .info_pci import GPU, Device
+from .info_pci import GPU, NOT_ON_BUS, Device
 
 if TYPE_CHECKING:
     from .._host.protocols import Files
@@ -21,7 +21,6 @@ STATE = (
     *("throttle_reasons", "vbios", "inforom", "gsp_firmware", "mig", "ecc", "memory", "clocks", "power", "processes"),
 )
 UNKNOWN_TO_DRIVER = "the NVIDIA driver does not know this GPU"
-NOT_ON_BUS = "it is not among the PCI devices that can be seen from here"
 
 
 def by_address(answers: Sequence[Facts], devices: Sequence[Device]) -> Dict[str, Facts]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 GPU, NIC, NVME = "gpu", "nic", "nvme"
 # Ethernet, InfiniBand and what else calls itself a network controller; NVM Express.
 KINDS: Dict[str, str] = {"0x0200": NIC, "0x0207": NIC, "0x0280": NIC, "0x0108": NVME}
+NOT_ON_BUS = "it is not among the PCI devices that can be seen from here"
 IDLE = "a GPU lowers the speed of its link while it is idle"
 
 

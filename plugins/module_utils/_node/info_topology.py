@@ -13,7 +13,7 @@ from .._host.numa import FOLDER
 from .._topology import cpulist, pci
 from .._topology.numa import parse_meminfo
 from .info_fields import Facts, Fields, read, read_as
-from .info_pci import GPU, NIC, Device
+from .info_pci import GPU, NIC, NOT_ON_BUS, PCI, Device
 
 if TYPE_CHECKING:
     from .._host.protocols import Files
@@ -35,13 +35,19 @@ class Node:
 def gather(files: Files, devices: Sequence[Device], links: Mapping[str, Facts], gpus: Mapping[str, Facts]) -> Facts:
     """By PCI address, ``links`` has those of all devices, ``gpus`` the ``numa_node`` and ``cpus`` the driver tells."""
     nodes = _read_nodes(files)
+    on_bus = {device.address for device in devices}
     placed = [
         (device, {**_place(files, device, nodes, gpus.get(device.address, {})), "link": links[device.address]})
         for device in devices
     ]
+    unseen = [
+        _place(files, _unseen(address), nodes, place)
+        for address, place in gpus.items()
+        if place and address not in on_bus
+    ]
     return {
         "nodes": [_node_facts(node) for node in nodes.values()],
-        "devices": [facts for _device, facts in placed],
+        "devices": [facts for _device, facts in placed] + unseen,
         "distances": [
             _distance(gpu, at, nic, there, numa=bool(nodes))
             for gpu, at in placed
@@ -50,6 +56,11 @@ def gather(files: Files, devices: Sequence[Device], links: Mapping[str, Facts], 
             if nic.kind == NIC
         ],
     }
+
+
+def _unseen(address: str) -> Device:
+    """A GPU that the driver places and the bus does not show, as in a container without its own /sys."""
+    return Device(GPU, address, path=f"{PCI}/{address}", chain=(), vendor="", device="", driver=None, names=())
 
 
 def _read_nodes(files: Files) -> Dict[int, Node]:
@@ -72,13 +83,13 @@ def _node_facts(node: Node) -> Facts:
 
 
 def _place(files: Files, device: Device, nodes: Mapping[int, Node], driver: Facts) -> Facts:
-    fields = Fields(
-        kind=device.kind,
-        pci_address=device.address,
-        pci_id=f"{device.vendor[2:]}:{device.device[2:]}",
-        names=list(device.names),
-    )
-    fields.add("kernel_driver", device.driver, "no driver has it")
+    fields = Fields(kind=device.kind, pci_address=device.address)
+    if device.vendor:
+        fields.add("pci_id", f"{device.vendor[2:]}:{device.device[2:]}")
+        fields.add("names", list(device.names))
+        fields.add("kernel_driver", device.driver, "no driver has it")
+    else:
+        fields.lack(NOT_ON_BUS, "pci_id", "names", "kernel_driver", "link")
     affinity = cpulist.parse(driver.get("cpus") or "")
     local = cpulist.parse(read(files, f"{device.path}/local_cpulist")[0] or "")
     numa_node, reason = read_as(files, f"{device.path}/numa_node", int)
