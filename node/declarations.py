@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Sequence, Tuple
@@ -19,6 +20,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import Entry
 
 UPDATE = "run the role node_tools, which brings the program that fits the declarations"
+WRITE_AGAIN = "run the role of the concern, which writes it again"
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ def _load_one(files: Files, name: str, known: Sequence[str]) -> Declaration:
     try:
         document = json.loads(files.read(path))
     except OSError as error:
-        raise _broken(path, error.strerror or str(error), "run as root") from error
+        denied = error.errno in (errno.EACCES, errno.EPERM)
+        raise _broken(path, error.strerror or str(error), "run as root" if denied else WRITE_AGAIN) from error
     except (ValueError, RecursionError) as error:
         raise _broken(path, f"the file is damaged: {error}") from error
     if not isinstance(document, dict):
@@ -87,5 +90,5 @@ def _load_one(files: Files, name: str, known: Sequence[str]) -> Declaration:
     return Declaration(name, str(document.get("collection_version")), at_boot, options)
 
 
-def _broken(path: str, cause: str, hint: str = "run the role of the concern, which writes it again") -> CannotLook:
+def _broken(path: str, cause: str, hint: str = WRITE_AGAIN) -> CannotLook:
     return CannotLook("read the declaration", object=path, cause=cause, hint=hint)

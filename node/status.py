@@ -16,10 +16,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.change import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
 from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
+from ansible_collections.gpufleet.node.plugins.module_utils._host.systemd import DAEMON_RELOAD
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import failed, look_at_node
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, Entry
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import rows_of, table
 
+# Nobody should do by hand what was left undone for a reason.
+WHY_NOT_NOW = {DAEMON_RELOAD: ", which now would take their GPUs from running containers"}
 RIGHT_EXIT, DIFFERS_EXIT, PENDING_EXIT, UNKNOWN_EXIT = 0, 1, 2, 3
 
 
@@ -71,7 +74,7 @@ def told(answer: Mapping[str, Any]) -> List[str]:
     lines = table(rows) if rows else []
     for name, result in concerns.items():
         lines += [f"{node} needs a reboot: {reason}" for reason in result["reboot_reasons"]]
-        lines += [f"{name} needs {need}" for need in result["needs"] if need != REBOOT]
+        lines += [f"{name} needs {need}{WHY_NOT_NOW.get(need, '')}" for need in result["needs"] if need != REBOOT]
     for release, names in answer["other_releases"].items():
         lines.append(
             f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} declared by release {release}, and this is "

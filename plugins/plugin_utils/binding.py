@@ -41,7 +41,10 @@ def binding_of(file: str = "") -> Binding:
     """
     if file.endswith(".whl"):
         return _from_wheel(file)
-    found = inspect(LocalFiles(), file) if file else search(LocalFiles(), sys.path)
+    try:
+        found = inspect(LocalFiles(), file) if file else search(LocalFiles(), sys.path)
+    except OSError as error:
+        raise NoBinding(f"{file or error.filename} cannot be read: {error.strerror or error}") from error
     if found is None:
         raise NoBinding(f"there is no {file}" if file else f"its Python {sys.executable} does not find it")
     if found.fault:

@@ -164,7 +164,7 @@ def test_a_module_that_this_kernel_lacks_can_be_blocked_and_costs_no_initramfs(t
             "nouveau 2506752 4 drm_client, Live 0x0\ndrm_client 1 2 - Live 0x0\n",
             "in use by drm_client",
         ),
-        ("nouveau 2506752 3 - Live 0x0\n", "in use 3 times, by an open device, a console or a mount"),
+        ("nouveau 2506752 3 - Live 0x0\n", "an open device, a console or a mount uses it"),
         ("nouveau 2506752 - - Live 0x0\n", "it cannot be unloaded"),
         ("nouveau 2506752 1 [permanent], Live 0x0\n", "it cannot be unloaded"),
     ],
@@ -189,7 +189,7 @@ def test_the_driver_waits_for_the_reboot_that_takes_the_gpus_from_nouveau(tmp_pa
     loaded = "nouveau 16384 2 - Live 0x0\n"
     host, kernel = machine(tmp_path, loaded=loaded, hardware=["nouveau"], initramfs=True)
     outcome = run(host, ["nvidia", "nvidia_uvm", "dummy"], ["nouveau"])
-    reason = "in use 2 times, by an open device, a console or a mount"
+    reason = "an open device, a console or a mount uses it"
     assert outcome.remaining.reboot_reasons == (
         f"nvidia state is not loaded, wanted loaded: nouveau has the GPUs until then, {reason}",
         f"nvidia_uvm state is not loaded, wanted loaded: nouveau has the GPUs until then, {reason}",
@@ -268,6 +268,13 @@ def test_debians_list_of_modules_counts_through_its_link(tmp_path: Path) -> None
     host, _kernel = machine(tmp_path, {"/etc/modules": "# kernel modules\nnvidia\n"})
     (tmp_path / "etc/modules-load.d/modules.conf").symlink_to("../modules")
     assert CONCERN.report(CONCERN.observe(host, params(["nvidia"])))[1] == {"modules": {"nvidia": "loaded"}}
+
+
+def test_a_link_that_leads_nowhere_says_nothing(tmp_path: Path) -> None:
+    host, _kernel = machine(tmp_path)
+    (tmp_path / "etc/modules-load.d/modules.conf").symlink_to("../modules")
+    (tmp_path / "etc/modprobe.d/site.conf").symlink_to("/nowhere")
+    assert CONCERN.report(CONCERN.observe(host, params(["nvidia"])))[1] == {"modules": {"nvidia": "on demand"}}
 
 
 @pytest.mark.parametrize(
@@ -462,7 +469,7 @@ def test_absent_leaves_a_module_that_is_in_use_and_names_it_once(tmp_path: Path)
     outcome = run(host, state="absent")
     assert [(entry.object, entry.reason) for entry in outcome.remaining.unmanaged] == [
         ("nvidia", "it stays loaded: in use by nvidia_uvm"),
-        ("nvidia_uvm", "it stays loaded: in use 2 times, by an open device, a console or a mount"),
+        ("nvidia_uvm", "it stays loaded: an open device, a console or a mount uses it"),
     ]
     assert sorted(kernel.loaded()) == ["nvidia", "nvidia_uvm"]
     assert not host.files.exists(LOAD_FILE)

@@ -226,6 +226,16 @@ AGAIN = "Run the role of the concern, which writes it again."
 UPDATE = "Run the role node_tools, which brings the program that fits the declarations."
 
 
+def test_only_what_root_may_read_is_told_to_run_as_root(tmp_path: Path) -> None:
+    (tmp_path / "etc/gpufleet/declared.d/one.json").mkdir(parents=True)
+    (tmp_path / "etc/gpufleet/declared.d/two.json").symlink_to("/nowhere")
+    broken = load(build(tmp_path, {}).files, ENTRIES).broken
+    assert {name: str(error) for name, error in broken.items()} == {
+        "one": f"Cannot read the declaration on {FOLDER}/one.json: Is a directory. {AGAIN}",
+        "two": f"Cannot read the declaration on {FOLDER}/two.json: No such file or directory. {AGAIN}",
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -336,7 +346,7 @@ def test_what_waits_for_a_reboot_or_for_something_else_is_told_with_its_reason(
     assert status(host, registry=entries) == 2
     lines = capsys.readouterr().out.splitlines()
     assert f"{os.uname().nodename} needs a reboot: one value is 0, wanted 1: it takes time" in lines
-    assert "two needs daemon-reload" in lines
+    assert "two needs daemon-reload, which now would take their GPUs from running containers" in lines
 
 
 class Pending(Knob):

@@ -454,6 +454,23 @@ ORDER = "Cannot order the boot service on boot_before: "
             "kubelet.service.",
         ),
         (
+            {"boot_before": [""]},
+            as_it_is,
+            f"{ORDER}'' is no name of a service (found ). Write it as systemctl shows it, such as kubelet.service.",
+        ),
+        (
+            {"boot_before": ["app@.service"]},
+            as_it_is,
+            f"{ORDER}'app@.service' is a template, and only its instances start (found app@.service). Name an "
+            "instance, such as app@1.service.",
+        ),
+        (
+            {"boot_before": [f"{'a' * 248}.service"]},
+            as_it_is,
+            f"{ORDER}'{'a' * 248}.service' is no name of a service (found {'a' * 248}.service). Write it as systemctl "
+            "shows it, such as kubelet.service.",
+        ),
+        (
             {"boot_before": ["a.service b.service"]},
             as_it_is,
             f"{ORDER}'a.service b.service' is no name of a service (found a.service b.service). Write it as systemctl "

@@ -70,6 +70,18 @@ def case(
             pynvml_sha256="1a2b",
         ),
         case(
+            "a package without a name",
+            "Cannot use nvidia-ml-py on package: '' is no name of a package. Leave package out for python3-pynvml.",
+            source="package",
+            package="",
+        ),
+        case(
+            "two packages",
+            "Cannot use nvidia-ml-py on package: 'a b' is no name of a package. Leave package out for python3-pynvml.",
+            source="package",
+            package="a b",
+        ),
+        case(
             "a folder without a name",
             "Cannot use nvidia-ml-py on folder: '' is no absolute path. Name the folder.",
             source="folder",
@@ -260,6 +272,7 @@ def wheel(path: Path, *members: str) -> None:
         ("missing.whl", None, "{path} cannot be read: No such file or directory"),
         ("pynvml.py", OLD, "{path} will not do: it is older than 11.515, and lacks calls that MIG needs"),
         ("pynvml.py", "import nvml\n", "{path} will not do: it is not nvidia-ml-py"),
+        ("", None, "{path} cannot be read: Is a directory"),
         ("broken.whl", "text", "{path} cannot be read: File is not a zip file"),
     ],
 )

@@ -118,6 +118,14 @@ def test_what_the_next_boot_makes_of_a_unit_is_told_by_files(
     assert host.commands.calls == []
 
 
+def test_a_drop_in_that_leads_nowhere_says_nothing(tmp_path: Path) -> None:
+    host = build(tmp_path, {"/etc/systemd/system/a.service": "[Unit]\nAfter=b.service\n"})
+    folder = tmp_path / "etc/systemd/system/a.service.d"
+    folder.mkdir()
+    (folder / "x.conf").symlink_to("/nowhere")
+    assert systemd.unit_lines(host.files, "a.service") == {"Unit.After": ("b.service",)}
+
+
 def test_what_pulls_a_unit_in_is_listed(tmp_path: Path) -> None:
     places = (f"{ETC}/multi-user.target.wants", f"{ETC}/docker.service.requires", f"{LIB}/graphical.target.wants")
     host = build(tmp_path, {}, {f"{place}/{UNIT}": f"{LIB}/{UNIT}" for place in places})

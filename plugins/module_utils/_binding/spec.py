@@ -40,6 +40,13 @@ def check(params: Mapping[str, Any]) -> None:
             cause=f"{params['pynvml_sha256']!r} is no SHA-256 sum",
             hint="take the role nvml, or the lookup gpufleet.node.nvml_binding",
         )
+    if source == PACKAGE and not re.fullmatch(r"\S+", params["package"]):
+        raise DeclarationError(
+            "use nvidia-ml-py",
+            object="package",
+            cause=f"{params['package']!r} is no name of a package",
+            hint=f"leave package out for {DEBIAN_PACKAGE}",
+        )
     if source == FOLDER and not folder.startswith("/"):
         raise DeclarationError(
             "use nvidia-ml-py", object="folder", cause=f"{folder!r} is no absolute path", hint="name the folder"

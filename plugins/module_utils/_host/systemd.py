@@ -60,7 +60,7 @@ def unit_lines(files: Files, unit: str) -> Mapping[str, Tuple[str, ...]]:
         return {}
     merged: Dict[str, List[str]] = {}
     for path in (fragment, *drop_ins(files, unit)):
-        for key, value in assignments(files.read(path)):
+        for key, value in assignments(files.read_optional(path) or ""):
             values = merged.setdefault(key, [])
             if value:
                 values.append(value)

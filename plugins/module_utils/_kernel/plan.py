@@ -137,7 +137,7 @@ def _why_stuck(module: Module, order: Sequence[str]) -> str:
         return "it cannot be unloaded"
     if users:
         return f"in use by {', '.join(users)}"
-    return f"in use {module.references - len(module.users)} times, by an open device, a console or a mount"
+    return "an open device, a console or a mount uses it"
 
 
 def _lines_after(state: State, desired: Desired) -> Tuple[Line, ...]:

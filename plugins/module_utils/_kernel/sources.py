@@ -70,11 +70,12 @@ class Line:
 
 
 def read_files(files: Files) -> Tuple[Line, ...]:
+    """What they all say. A link that leads nowhere says nothing."""
     lines: List[Line] = []
     for path in walk_files(files, LOAD_FOLDERS, ".conf"):
-        lines.extend(parse_load(path, files.read(path)))
+        lines.extend(parse_load(path, files.read_optional(path) or ""))
     for path in walk_files(files, MODPROBE_FOLDERS, ".conf"):
-        lines.extend(parse_modprobe(path, files.read(path)))
+        lines.extend(parse_modprobe(path, files.read_optional(path) or ""))
     return tuple(lines)
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
 
+from .._host.gpus import PCI
 from .._host.numa import FOLDER
 from .._topology import cpulist, pci
 from .._topology.numa import parse_meminfo
 from .info_fields import Facts, Fields, read, read_as
-from .info_pci import GPU, NIC, NOT_ON_BUS, PCI, Device
+from .info_pci import GPU, NIC, NOT_ON_BUS, Device
 
 if TYPE_CHECKING:
     from .._host.protocols import Files

@@ -70,6 +70,8 @@ class NodeTools:
         self._sent = sent
 
     def observe(self, host: Host, params: Mapping[str, Any]) -> State:
+        if params["state"] == "present":
+            check(params)
         files = host.files
         launcher = files.read_optional(PROGRAM)
         interpreter = interpreter_of(launcher or "")
@@ -95,7 +97,6 @@ class NodeTools:
         )
 
     def normalise(self, params: Mapping[str, Any], state: State) -> Desired:
-        check(params)
         if params["permanent"] and (state.masked or state.early):
             from .plan import refuse_impossible
 
@@ -203,5 +204,5 @@ def _drop_ins(files: Files) -> Tuple[Conflict, ...]:
     return tuple(
         Conflict("systemd drop-in", path, None, key, value, "them")
         for path in paths
-        for key, value in systemd.assignments(files.read(path))
+        for key, value in systemd.assignments(files.read_optional(path) or "")
     )

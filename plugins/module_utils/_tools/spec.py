@@ -44,6 +44,8 @@ BEFORE = (
 )
 TIMEOUT_SECONDS = 300
 SHORTEST_SECONDS, LONGEST_SECONDS = 10, 3600
+# UNIT_NAME_MAX of systemd, without its closing zero.
+LONGEST_NAME = 255
 # For the start of Python, and for ending a program that outlived the deadline.
 MARGIN_SECONDS = 30
 # As the command itself exits on wrong usage, apart from what `gpufleet status` says.
@@ -87,8 +89,10 @@ def _check_unit(unit: str) -> None:
     elif unit.endswith((".socket", ".target", ".mount", ".path", ".timer")):
         cause = "only services can wait; units of this kind start before basic.target, which the boot service waits for"
         hint = "name the service that uses it"
-    elif not re.fullmatch(r"[A-Za-z0-9:_.\\@-]+\.service", unit):
+    elif not re.fullmatch(r"[A-Za-z0-9:_.\\@-]+\.service", unit) or len(unit) > LONGEST_NAME:
         cause, hint = f"{unit!r} is no name of a service", "write it as systemctl shows it, such as kubelet.service"
+    elif unit.endswith("@.service"):
+        cause, hint = f"{unit!r} is a template, and only its instances start", "name an instance, such as app@1.service"
     if cause:
         raise DeclarationError("order the boot service", object="boot_before", cause=cause, found=unit, hint=hint)
 
@@ -137,14 +141,14 @@ def launcher_text(interpreter: str) -> str:
     return (
         f"#!/bin/sh\n{HEADER}\npython={shlex.quote(interpreter)}\n"
         '[ -x "$python" ] || python=python3\n'
-        'exec "$python" -I -c \'import sys\n'
+        'exec "$python" -I -c \'import runpy, sys\n'
+        'error = "it is empty"\n'
         "try:\n"
-        f'    sys.path.insert(0, "{ARCHIVE}")\n'
-        "    from ansible_collections.gpufleet.node.node.command import main\n"
-        "except Exception as error:\n"
-        f'    sys.stderr.write("Cannot run {ARCHIVE}: %s. Run the role node_tools.\\n" % error)\n'
-        f"    raise SystemExit({BROKEN_EXIT})\n"
-        'raise SystemExit(main())\' "$@"\n'
+        f'    runpy.run_path("{ARCHIVE}", run_name="__main__")\n'
+        "except Exception as caught:\n"
+        "    error = caught\n"
+        f'sys.stderr.write("Cannot run {ARCHIVE}: %s. Run the role node_tools.\\n" % error)\n'
+        f'raise SystemExit({BROKEN_EXIT})\' "$@"\n'
     )
 
 
