@@ -25,6 +25,7 @@ from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Tupl
 HOME = Path(__file__).resolve().parent
 DEFAULT_STATE = "/var/lib/nvml_simulator/state"
 MOST_GPUS = 16
+LARGEST = 2**32 - 2  # the library keeps numbers of 32 bits; the next one means "none"
 KINDS = ("monitor", "compute", "graphics", "mps")
 FAULTS = ("fail", "hang", "hide", "old")
 ERRORS = (
@@ -71,6 +72,7 @@ ALIASES = {
     "nvmlDeviceGetAttributes": "nvmlDeviceGetAttributes_v2",
     "nvmlDeviceGetGpuInstancePossiblePlacements": "nvmlDeviceGetGpuInstancePossiblePlacements_v2",
     "nvmlComputeInstanceGetInfo": "nvmlComputeInstanceGetInfo_v2",
+    "nvmlEventSetWait": "nvmlEventSetWait_v2",
 }
 Tree = Dict[str, Any]
 
@@ -234,7 +236,7 @@ def error_code(word: str) -> int:
         return 999
     if name in ERRORS[1:]:
         return ERRORS.index(name)
-    if word.isdigit() and int(word) > 0:
+    if word.isdigit() and 0 < int(word) <= LARGEST:
         return int(word)
     raise SimulatorError(f"{word} is no NVML error: a number above 0 or a name such as NVML_ERROR_IN_USE")
 
@@ -646,17 +648,18 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _number(text: str) -> int:
-    if not re.fullmatch(r"\d+", text):
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 0")
+    if not re.fullmatch(r"\d+", text) or int(text) > LARGEST:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to {LARGEST}")
     return int(text)
 
 
 def _seconds(text: str) -> float:
-    if not re.fullmatch(r"\d+(\.\d+)?", text):
-        raise argparse.ArgumentTypeError(f"{text} is not a time from 0")
+    if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) * 1000 > LARGEST:
+        raise argparse.ArgumentTypeError(f"{text} is not a time from 0 to {LARGEST // 1000}")
     return float(text)
 
 
+@functools.cache
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="nvml-sim", description="Drive the simulated machine that libnvidia-ml.so.1 shows.")
     parser.add_argument("--state", help=f"the state file (default: NVML_SIM_STATE, else {DEFAULT_STATE})")
@@ -825,6 +828,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         _run(Simulator(options.state), options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (SimulatorError, OSError) as error:
         print(f"nvml-sim: {error}", file=sys.stderr)
         return 1

@@ -6,6 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +17,29 @@ from pathlib import Path
 import pytest
 from nvml_simulator_machine import SOURCES, Machine, Machines
 
+BUILDS = Path(__file__).resolve().parents[2] / ".cache" / "nvml_simulator"
+
+
+def built_simulator() -> Path:
+    """The simulator as its sources are now: built once for all Pythons that the tests run on."""
+    sources = sorted(path for path in SOURCES.rglob("*") if path.suffix in (".py", ".json", ".c", ".h", ".def"))
+    content = hashlib.sha256()
+    for path in sources:
+        content.update(f"{path.relative_to(SOURCES)}\0".encode() + path.read_bytes())
+    built = BUILDS / content.hexdigest()[:16]
+    if not built.exists():
+        fresh = BUILDS / f"{built.name}.{os.getpid()}"
+        subprocess.run([sys.executable, str(SOURCES / "build.py"), str(fresh)], check=True, timeout=300)
+        with contextlib.suppress(OSError):  # another session was faster
+            fresh.rename(built)
+        shutil.rmtree(fresh, ignore_errors=True)
+    return built
+
 
 @pytest.fixture(scope="session")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Machines:
     """The simulator, built from its sources."""
-    built = tmp_path_factory.mktemp("nvml_simulator") / "built"
-    subprocess.run([sys.executable, str(SOURCES / "build.py"), str(built)], check=True, timeout=300)
-    return Machines(built, tmp_path_factory.mktemp("machines"))
+    return Machines(built_simulator(), tmp_path_factory.mktemp("machines"))
 
 
 @pytest.fixture

@@ -78,6 +78,10 @@ def handle(name: str, *before: Any) -> Any:
     return found
 
 
+def pci(name: str, device: Any) -> Any:
+    return struct(nvml.nvmlPciInfo_t(), lambda info: raw(name, device, byref(info)))
+
+
 def field(device: Any, number_of_field: int) -> Any:
     (value,) = nvml.nvmlDeviceGetFieldValues(device, [number_of_field])
     return value
@@ -209,6 +213,8 @@ ROWS: Dict[str, List[Tuple[Call, Any]]] = {
         (lambda on: nvml.nvmlDeviceGetPciInfo(on.gpu).busId, BUS_ID),
         (lambda on: nvml.nvmlDeviceGetPciInfo(on.gpu).pciDeviceId, 0x233010DE),
     ],
+    "nvmlDeviceGetPciInfo_v2": [(lambda on: pci("nvmlDeviceGetPciInfo_v2", on.gpu).pciSubSystemId, 0x16C110DE)],
+    "nvmlDeviceGetPciInfo": [(lambda on: pci("nvmlDeviceGetPciInfo", on.gpu).pciDeviceId, 0x233010DE)],
     "nvmlDeviceGetPciInfoExt": [
         (
             lambda on: (
@@ -366,6 +372,10 @@ ROWS: Dict[str, List[Tuple[Call, Any]]] = {
         (lambda on: nvml.nvmlDeviceGetUtilizationRates(on.gpu), nvml.c_nvmlUtilization_t),
         (lambda on: nvml.nvmlDeviceGetUtilizationRates(on.mig), Error(NOT_SUPPORTED)),
     ],
+    "nvmlDeviceGetProcessUtilization": [
+        (lambda on: number("nvmlDeviceGetProcessUtilization", on.gpu, None), Error(nvml.NVML_ERROR_NOT_FOUND)),
+        (lambda on: number("nvmlDeviceGetProcessUtilization", on.mig, None), Error(NOT_SUPPORTED)),
+    ],
     "nvmlDeviceGetEncoderUtilization": [(lambda on: nvml.nvmlDeviceGetEncoderUtilization(on.gpu), [int, int])],
     "nvmlDeviceGetDecoderUtilization": [(lambda on: nvml.nvmlDeviceGetDecoderUtilization(on.gpu), [int, int])],
     "nvmlDeviceGetJpgUtilization": [(lambda on: nvml.nvmlDeviceGetJpgUtilization(on.gpu), [int, int])],
@@ -484,6 +494,12 @@ ROWS: Dict[str, List[Tuple[Call, Any]]] = {
     ],
     "nvmlEventSetWait_v2": [
         (lambda on: nvml.nvmlEventSetWait_v2(nvml.nvmlEventSetCreate(), 1), Error(nvml.NVML_ERROR_TIMEOUT)),
+    ],
+    "nvmlEventSetWait": [
+        (
+            lambda on: raw("nvmlEventSetWait", nvml.nvmlEventSetCreate(), byref(nvml.c_nvmlEventData_t()), c_uint(1)),
+            Error(nvml.NVML_ERROR_TIMEOUT),
+        ),
     ],
     "nvmlEventSetFree": [(lambda on: nvml.nvmlEventSetFree(nvml.nvmlEventSetCreate()), DONE)],
     # Links and places

@@ -90,6 +90,9 @@ def test_every_export_is_a_function_of_nvml(machine: Machine) -> None:
         "nvmlDeviceGetGpuInstancePossiblePlacements",
         "nvmlComputeInstanceGetInfo",
         "nvmlDeviceGetAttributes",
+        "nvmlDeviceGetPciInfo",
+        "nvmlDeviceGetPciInfo_v2",
+        "nvmlEventSetWait",
     }
     assert sorted(exported(machine) - header - older) == []
 
@@ -200,6 +203,17 @@ def test_a_struct_of_a_version_that_the_library_does_not_know_is_a_mismatch(mach
             made.version = version
             answers[f"{name} {version:#x}"] = getattr(nvml.nvmlLib, name)(*before(on), byref(made))
     assert {call: code for call, code in answers.items() if code != nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH} == {}
+
+
+@as_client
+def test_the_older_versions_of_the_pci_struct_end_earlier(machine: Machine) -> None:
+    expected = nvml.nvmlDeviceGetPciInfo(gpu())
+    for name, end in (("nvmlDeviceGetPciInfo", 32), ("nvmlDeviceGetPciInfo_v2", 36)):
+        got = nvml.nvmlPciInfo_t.from_buffer_copy(b"?" * ctypes.sizeof(nvml.nvmlPciInfo_t))
+        assert getattr(nvml.nvmlLib, name)(gpu(), byref(got)) == 0
+        assert got.busIdLegacy == expected.busIdLegacy
+        assert bytes(got)[16:end] == bytes(expected)[16:end]
+        assert set(bytes(got)[end:]) == {ord("?")}
 
 
 @kind("l40s-1")

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
@@ -113,12 +114,14 @@ def test_a_reset_reload_or_reboot_gives_settings_back_to_the_driver(machine: Mac
     old = gpu()
     nvml.nvmlDeviceSetPersistenceMode(old, 1)
     change_settings(old)
+    assert nvml.nvmlDeviceGetTotalEnergyConsumption(old) > 0
     nvml.nvmlShutdown()
     machine.tool(event)
     nvml.nvmlInit()
     assert answer(nvml.nvmlDeviceGetName, old) == nvml.NVML_ERROR_INVALID_ARGUMENT
     assert settings(gpu()) == defaults
     assert nvml.nvmlDeviceGetPersistenceMode(gpu()) == 0
+    assert nvml.nvmlDeviceGetTotalEnergyConsumption(gpu()) == 0, "it is counted since the driver took the GPU up"
 
 
 @pytest.mark.parametrize("event", ["reset", "reload-driver", "reboot"])
@@ -133,6 +136,13 @@ def test_ecc_is_pending_until_a_reset_reload_or_reboot(machine: Machine, event: 
     nvml.nvmlInit()
     assert nvml.nvmlDeviceGetEccMode(gpu()) == [0, 0]
     assert nvml.nvmlDeviceGetEccMode(gpu(1)) == [1, 1]
+
+
+@as_client
+def test_a_host_of_virtual_gpus_has_no_persistence_mode_to_set(machine: Machine) -> None:
+    machine.tool("set", 0, f"virtualization_mode={nvml.NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU}")
+    with refused(nvml.NVML_ERROR_NOT_SUPPORTED):
+        nvml.nvmlDeviceSetPersistenceMode(gpu(), 1)
 
 
 @as_client
@@ -194,6 +204,14 @@ def test_a_dead_process_holds_nothing(machine: Machine) -> None:
         process.kill()
         process.wait()
         machine.tool("reset")
+
+
+@as_client
+def test_a_process_id_that_is_used_again_is_another_process(machine: Machine) -> None:
+    machine.tool("add-client", 0, "--pid", os.getppid(), "--name", "trainer")
+    assert "trainer" in [client["name"] for client in machine.describe()["clients"]]
+    tool_of(machine.built).Simulator().control("set", "client.1.start_time=1")
+    assert [client["pid"] for client in machine.describe()["clients"]] == [os.getpid()]
 
 
 @as_client
@@ -398,6 +416,71 @@ def test_a_file_that_is_no_state_is_refused(machine: Machine, content: bytes) ->
     assert str(machine.state) in machine.refusal("describe")
 
 
+@as_client
+def test_a_state_of_another_build_is_refused_even_if_it_is_as_long(machine: Machine) -> None:
+    nvml.nvmlShutdown()
+    content = bytearray(machine.state.read_bytes())
+    content[16] ^= 1  # in the number that stands for the layout
+    machine.state.write_bytes(content)
+    with refused(nvml.NVML_ERROR_UNKNOWN):
+        nvml.nvmlInit()
+    assert machine.refusal("describe") == f"nvml-sim: {machine.state} is not a state of this build: create it again"
+
+
+@pytest.mark.parametrize("byte", [0x00, 0x01, 0x7F, 0xFF])
+@as_client
+def test_a_damaged_state_is_refused(machine: Machine, byte: int) -> None:
+    nvml.nvmlShutdown()
+    content = machine.state.read_bytes()
+    machine.state.write_bytes(content[:24] + bytes([byte]) * (len(content) - 24))
+    with refused(nvml.NVML_ERROR_UNKNOWN):
+        nvml.nvmlInit()
+    assert machine.refusal("describe").startswith(f"nvml-sim: {machine.state} is damaged (")
+
+
+@as_client
+def test_a_state_that_no_one_may_write_is_a_matter_of_permissions(machine: Machine) -> None:
+    nvml.nvmlShutdown()
+    machine.state.chmod(0o444)
+    if os.geteuid() == 0:
+        os.setuid(65534)
+    with refused(nvml.NVML_ERROR_NO_PERMISSION):
+        nvml.nvmlInit()
+
+
+@as_client
+def test_a_folder_in_the_place_of_the_state_is_an_unknown_error(machine: Machine) -> None:
+    nvml.nvmlShutdown()
+    machine.state.unlink()
+    machine.state.mkdir()
+    with refused(nvml.NVML_ERROR_UNKNOWN):
+        nvml.nvmlInit()
+    assert machine.refusal("describe") == f"nvml-sim: cannot open {machine.state}: Is a directory"
+
+
+@as_client
+def test_a_state_cut_under_a_client_ends_its_nvml_and_not_its_process(machine: Machine) -> None:
+    os.truncate(machine.state, 0)
+    for _ in range(2):
+        with refused(nvml.NVML_ERROR_UNINITIALIZED):
+            nvml.nvmlDeviceGetCount()
+    with refused(nvml.NVML_ERROR_UNKNOWN):
+        nvml.nvmlInit()
+
+
+@as_client
+def test_a_machine_created_anew_is_another_driver_to_its_clients(machine: Machine) -> None:
+    nvml.nvmlInit()
+    machine.tool("create", "l40s-1", "--force")
+    with refused(nvml.NVML_ERROR_UNINITIALIZED):
+        nvml.nvmlDeviceGetCount()
+    nvml.nvmlInit()
+    assert nvml.nvmlDeviceGetCount() == 1
+    assert [client["pid"] for client in machine.describe()["clients"]] == [os.getpid()]
+    nvml.nvmlShutdown()
+    assert machine.describe()["clients"] == []
+
+
 # The log
 
 
@@ -532,6 +615,42 @@ def test_a_client_killed_in_the_middle_of_its_calls_leaves_a_state_that_works(ma
         assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
         in_another_process(look)
     machine.tool("reset")
+
+
+def test_a_killed_client_leaves_no_lock_with_its_forked_children(machine: Machine) -> None:
+    reader, writer = os.pipe()
+
+    def parent() -> None:
+        load(machine)
+        nvml.nvmlInit()
+        child = os.fork()
+        if child == 0:
+            os.close(writer)
+            os.read(reader, 1)  # until the test ends
+            os._exit(0)
+        held = [number for number in os.listdir("/proc/self/fd") if is_state(number)]
+        assert len(held) == 1
+        fcntl.flock(int(held[0]), fcntl.LOCK_EX)  # as in the middle of a call
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def is_state(number: str) -> bool:
+        try:
+            return os.readlink(f"/proc/self/fd/{number}") == str(machine.state)
+        except FileNotFoundError:
+            return False
+
+    child = os.fork()
+    if child == 0:
+        try:
+            parent()
+        finally:
+            os._exit(1)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    try:
+        assert len(machine.describe()["gpus"]) == 8
+    finally:
+        os.close(writer)
+        os.close(reader)
 
 
 # Any subset of the three placements.

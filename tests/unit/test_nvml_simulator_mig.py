@@ -385,6 +385,14 @@ def test_instances_need_mig_to_be_enabled(machine: Machine) -> None:
     assert nvml.nvmlDeviceGetMaxMigDeviceCount(gpu()) == 0
 
 
+@as_client
+def test_a_guest_with_a_virtual_gpu_makes_no_instances(machine: Machine) -> None:
+    nvml.nvmlDeviceSetMigMode(gpu(), 1)
+    machine.tool("set", 0, f"virtualization_mode={nvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU}")
+    with refused(nvml.NVML_ERROR_NOT_SUPPORTED):
+        create(gpu(), 19)
+
+
 # The mode
 
 
@@ -434,7 +442,9 @@ def test_hopper_does_not_change_its_mode_below_a_compute_process(machine: Machin
 @AMPERE
 @as_client
 def test_a_gpu_passed_through_to_a_virtual_machine_waits_for_its_reboot(machine: Machine) -> None:
+    assert nvml.nvmlDeviceGetVirtualizationMode(gpu()) == nvml.NVML_GPU_VIRTUALIZATION_MODE_NONE
     machine.tool("set", 0, "passthrough=1")
+    assert nvml.nvmlDeviceGetVirtualizationMode(gpu()) == nvml.NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH
     assert nvml.nvmlDeviceSetMigMode(gpu(), 1) == nvml.NVML_ERROR_RESET_REQUIRED
     assert nvml.nvmlDeviceGetMigMode(gpu()) == [0, 1]
     nvml.nvmlShutdown()

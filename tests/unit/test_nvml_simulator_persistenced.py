@@ -43,7 +43,7 @@ def folder_of(machine: Machine) -> Path:
 
 
 def start(machine: Machine, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(machine.built / "persistenced.py"), *options]
+    command = [sys.executable, "-S", str(machine.built / "persistenced.py"), *options]
     return subprocess.run(command, env=machine.environment(), text=True, capture_output=True, timeout=30)
 
 
@@ -109,6 +109,17 @@ def test_nvml_sets_the_mode_through_the_running_daemon(machine: Machine) -> None
         assert machine.elsewhere(MODES) == [1, 0, 1, 1, 1, 1, 1, 1]
     with running(machine):
         assert machine.elsewhere(MODES) == [1] * 8, "a restart goes back to the options"
+
+
+@kind("gb200-4")
+@as_client
+def test_a_coherent_gpu_that_it_releases_leaves_the_system_with_its_handles(machine: Machine) -> None:
+    with running(machine):
+        released, kept = gpu(0), gpu(1)
+        nvml.nvmlDeviceSetPersistenceMode(released, 0)
+        with refused(nvml.NVML_ERROR_INVALID_ARGUMENT):
+            nvml.nvmlDeviceGetPersistenceMode(released)
+        assert [nvml.nvmlDeviceGetPersistenceMode(one) for one in (gpu(0), kept)] == [0, 1]
 
 
 @as_client

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from nvml_simulator_machine import SOURCES, Machine, Machines
+from nvml_simulator_machine import SOURCES, Machine, Machines, in_another_process
 
 pytest_plugins = ("nvml_simulator_fixtures",)
 
@@ -46,7 +47,8 @@ REFUSALS = [
     ("add-client 0 --ci 0", "nvml-sim: --ci needs --gi"),
     ("add-client 0 --kind display", "argument --kind: invalid choice: 'display' (choose from "),
     ("add-client 0 --memory -1", "argument --memory: -1 is not a number from 0"),
-    ("add-client 0 --pid none", "argument --pid: none is not a number from 0"),
+    ("add-client 0 --pid none", "argument --pid: none is not a number from 0 to 4294967294"),
+    ("add-client 0 --memory 4294967296", "argument --memory: 4294967296 is not a number from 0 to 4294967294"),
     ("remove-client", "nvml-sim: remove-client takes an ID or --all"),
     ("remove-client 4711", "nvml-sim: there is no client 4711"),
     ("fail nvmlDeviceGetNames 3", "nvml-sim: the library has no function nvmlDeviceGetNames"),
@@ -57,7 +59,9 @@ REFUSALS = [
     ),
     ("fail nvmlDeviceGetName 0", "nvml-sim: 0 is no NVML error: "),
     ("fail nvmlDeviceGetName 3 -1", "argument COUNT: -1 is not a number from 0"),
-    ("hang nvmlDeviceGetName -1", "argument SECONDS: -1 is not a time from 0"),
+    ("fail nvmlDeviceGetName 99999999999", "nvml-sim: 99999999999 is no NVML error: "),
+    ("hang nvmlDeviceGetName -1", "argument SECONDS: -1 is not a time from 0 to 4294967"),
+    ("hang nvmlDeviceGetName 4294968", "argument SECONDS: 4294968 is not a time from 0 to 4294967"),
     ("heal nvmlDeviceGetName", "nvml-sim: nvmlDeviceGetName has no fault"),
     ("lose 9", "nvml-sim: there is no GPU 9: the machine has 8"),
     ("mismatch maybe", "argument mode: invalid choice: 'maybe' (choose from "),
@@ -65,25 +69,36 @@ REFUSALS = [
     ("set 0 temperature=50 warmth=1", "nvml-sim: there is no warmth"),
     ("set 0 temperature=50 fans=many", "nvml-sim: fans cannot be many"),
     ("set system cuda_version=", "nvml-sim: cuda_version cannot be"),
+    (f"set 0 name={'x' * 96}", "nvml-sim: name cannot be xxx"),
+    ("set 0 graphics_clock_step=0", "nvml-sim: gpu.0.graphics_clock_step would not fit the rest of the machine"),
+    ("set 0 graphics_clock_max=0", "nvml-sim: gpu.0.graphics_clock_max would not fit the rest of the machine"),
+    ("set 0 memory_slices=0", "nvml-sim: gpu.0.memory_slices would not fit the rest of the machine"),
+    ("set 0 compute_slices=none", "nvml-sim: gpu.0.compute_slices would not fit the rest of the machine"),
+    ("set 0 cpus=0-99999999999999", "nvml-sim: gpu.0.cpus would not fit the rest of the machine"),
+    ("set 0 cpus_of_socket=7-3", "nvml-sim: gpu.0.cpus_of_socket would not fit the rest of the machine"),
+    ("set 0 cpu_nodes_of_socket=x", "nvml-sim: gpu.0.cpu_nodes_of_socket would not fit the rest of the machine"),
+    ("set 0 mig=7", "nvml-sim: gpu.0.mig would not fit the rest of the machine"),
+    ("set 0 mig_pending=2", "nvml-sim: gpu.0.mig_pending would not fit the rest of the machine"),
+    ("set 0 profile_count=21", "nvml-sim: gpu.0.profile_count would not fit the rest of the machine"),
+    ("set 0 profile.1.memory_slices=0", "nvml-sim: gpu.0.profile would not fit the rest of the machine"),
+    (
+        "set 0 instance.3.birth=1 instance.3.profile=50",
+        "nvml-sim: gpu.0.instance would not fit the rest of the machine",
+    ),
+    ("set system gpu_count=99", "nvml-sim: system.gpu_count would not fit the rest of the machine"),
+    ("set system gpu_count=0", "nvml-sim: system.gpu_count would not fit the rest of the machine"),
     ("daemon-hold 0 --pid 4194304", "nvml-sim: there is no process 4194304"),
 ]
-
-
-@pytest.fixture(scope="module")
-def fresh(machines: Machines, tmp_path_factory: pytest.TempPathFactory) -> Dict[str, Any]:
-    """The description of the machine that every test begins with."""
-    return machines.copy(tmp_path_factory.mktemp("fresh"), "hgx-h100-80gb-8").describe()
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"), REFUSALS, ids=[arguments or "nothing" for arguments, reason in REFUSALS]
 )
-def test_wrong_use_says_why_and_changes_nothing(
-    machine: Machine, fresh: Dict[str, Any], arguments: str, reason: str
-) -> None:
+def test_wrong_use_says_why_and_changes_nothing(machine: Machine, arguments: str, reason: str) -> None:
+    before = machine.state.read_bytes()
     message = machine.refusal(*arguments.split())
     assert reason.format(state=machine.state) in message
-    assert machine.describe() == fresh
+    assert machine.state.read_bytes() == before
 
 
 def test_a_text_of_more_than_a_line_is_refused(machine: Machine, tmp_path: Path) -> None:
@@ -134,6 +149,31 @@ def test_the_built_folder_works_where_it_is_copied(machine: Machine, tmp_path: P
     copy = Machine(tmp_path / "copy", tmp_path)
     copy.tool("create", "l40s-1")
     assert copy.elsewhere("nvmlDeviceGetName(gpu[0])") == "NVIDIA L40S"
+
+
+def test_who_reads_only_the_beginning_of_an_answer_sees_no_error(machine: Machine) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [str(machine.built / "nvml-sim"), "machines"]
+    with os.fdopen(writer, "wb") as nobody:
+        done = subprocess.run(command, stdout=nobody, stderr=subprocess.PIPE, timeout=30)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_full_disk_is_the_reason_and_leaves_no_file(machine: Machine, tmp_path: Path) -> None:
+    folder = tmp_path / "full"
+    before = machine.state.read_bytes()
+
+    def work() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        reason = machine.refusal("--state", folder / "state", "create", "l40s-1")
+        assert reason == f"nvml-sim: cannot write {folder / 'state'}: No space left on device"
+        machine.refusal("create", "l40s-1", "--force")
+
+    in_another_process(work)
+    assert list(folder.iterdir()) == []
+    assert [path.name for path in machine.state.parent.iterdir()] == ["state"]
+    assert machine.state.read_bytes() == before
 
 
 def test_a_build_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
@@ -254,6 +294,10 @@ WRONG_MACHINES: List[Any] = [
     (
         '{"gpus": [{"model": "h100-sxm5-80gb", "pci": "0000:41:00.0", "set": {"warmth": 1}}]}',
         "there is no warmth",
+    ),
+    (
+        '{"gpus": [{"model": "h100-sxm5-80gb", "pci": "0000:41:00.0", "set": {"graphics_clock_step": 0}}]}',
+        "gpu.0.graphics_clock_step does not fit the rest of the machine",
     ),
     (json.dumps({"gpus": ONE_GPU["gpus"] * 17}), "a machine has 1 to 16 GPUs, this one 17"),
     ('{"gpus": []}', "a machine has 1 to 16 GPUs, this one 0"),

@@ -104,6 +104,17 @@ void gpu_left(struct state *state, uint32_t index)
     gpu_forget_settings(gpu);
 }
 
+/* The daemon releases a GPU, or died. The memory of a coherent GPU leaves the system then: old handles are dead. */
+void daemon_left(struct state *state, uint32_t index)
+{
+    struct gpu *gpu = &state->machine.gpu[index];
+    change_all(state);
+    if (gpu->daemon_pid && gpu->addressing_mode == ADDRESSING_ATS)
+        gpu->generation++;
+    gpu->daemon_pid = 0;
+    gpu_left(state, index);
+}
+
 void client_remove(struct state *state, struct client *client)
 {
     struct client gone = *client;
@@ -122,11 +133,8 @@ void clients_sweep(struct state *state)
         if (client->id && client->start_time && process_start((pid_t)client->pid) != client->start_time)
             client_remove(state, client);
     for (uint32_t gpu = 0; gpu < machine->system.gpu_count; gpu++)
-        if (machine->gpu[gpu].daemon_pid && !daemon_holds(&machine->gpu[gpu])) {
-            change_all(state);
-            machine->gpu[gpu].daemon_pid = 0;
-            gpu_left(state, gpu);
-        }
+        if (machine->gpu[gpu].daemon_pid && !daemon_holds(&machine->gpu[gpu]))
+            daemon_left(state, gpu);
 }
 
 bool gpu_has_other_clients(struct machine *machine, uint32_t gpu, pid_t except)

@@ -106,6 +106,11 @@ static int set(struct request *request, struct state *state)
         snprintf(line, sizeof line, "%s", request->words[i]);
         fine = text_assign(changed, line, request->answer, request->size);
     }
+    char field[64];
+    if (fine && !machine_is_sound(changed, field, sizeof field)) {
+        refuse(request, "%s would not fit the rest of the machine", field);
+        fine = false;
+    }
     if (fine) {
         change_all(state);
         memcpy(&state->machine, changed, sizeof *changed);
@@ -264,10 +269,7 @@ static int hold(struct request *request, struct state *state)
 
 static int release(struct request *request, struct state *state)
 {
-    uint32_t gpu = number(request->words[1]);
-    change_all(state);
-    state->machine.gpu[gpu].daemon_pid = 0;
-    gpu_left(state, gpu);
+    daemon_left(state, number(request->words[1]));
     return 0;
 }
 
@@ -320,9 +322,18 @@ EXPORT int nvml_sim_control(const char *path, int count, const char **words, cha
             return refuse(&request, "%s is not a state of this build: create it again", path);
         if (file < 0)
             return refuse(&request, "cannot open %s: %s", path, strerror(-file));
-        state_lock(file, state);
-        clients_sweep(state);
-        int result = verbs[i].run(&request, state);
+        if (!state_lock(file, state)) {
+            state_unmap(file, state);
+            return refuse(&request, "%s was replaced meanwhile: try again", path);
+        }
+        char field[64];
+        int result;
+        if (machine_is_sound(&state->machine, field, sizeof field)) {
+            clients_sweep(state);
+            result = verbs[i].run(&request, state);
+        } else {
+            result = refuse(&request, "%s is damaged (%s): create it again", path, field);
+        }
         state_unlock(file, state);
         state_unmap(file, state);
         return result;
@@ -338,11 +349,12 @@ EXPORT int nvml_sim_create(const char *path, char *text, char *answer, size_t si
     struct state *state = calloc(1, sizeof *state);
     int length = snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
     if (!state || length >= (int)sizeof temporary) {
+        int reason = state ? ENAMETOOLONG : ENOMEM;
         free(state);
-        return refuse(&request, "out of memory");
+        return refuse(&request, "cannot write %s: %s", path, strerror(reason));
     }
-    memcpy(state->magic, "nvml-simulator 1", sizeof state->magic);
-    state->size = sizeof *state;
+    memcpy(state->magic, MAGIC, sizeof state->magic);
+    state->layout = text_layout();
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         if (!text_assign(&state->machine, line, answer, size)) {
             free(state);
@@ -350,9 +362,16 @@ EXPORT int nvml_sim_create(const char *path, char *text, char *answer, size_t si
         }
     for (struct fault *fault = state->machine.fault; fault->symbol[0]; fault++)
         fault->hash = symbol_hash(fault->symbol);
+    char field[64];
+    if (!machine_is_sound(&state->machine, field, sizeof field)) {
+        free(state);
+        return refuse(&request, "%s does not fit the rest of the machine", field);
+    }
     int file = open(temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool written = file >= 0 && fchmod(file, 0666) == 0 &&
-                   write(file, state, sizeof *state) == (ssize_t)sizeof *state && rename(temporary, path) == 0;
+    ssize_t length_written = file >= 0 && fchmod(file, 0666) == 0 ? write(file, state, sizeof *state) : -1;
+    if (length_written >= 0 && length_written < (ssize_t)sizeof *state)
+        errno = ENOSPC;
+    bool written = length_written == (ssize_t)sizeof *state && rename(temporary, path) == 0;
     int error = errno;
     if (file >= 0)
         close(file);

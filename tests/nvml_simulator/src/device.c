@@ -279,6 +279,35 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
     END(NVML_SUCCESS);
 }
 
+/* The structs of old: they end before the long address, the first one before the subsystem, too. */
+static nvmlReturn_t put_old_pci_info(const struct gpu *gpu, nvmlPciInfo_t *pci, bool with_subsystem)
+{
+    char bus_id[32];
+    if (!pci)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    pci_bus_id(gpu, bus_id);
+    strcpy(pci->bus_id_legacy, bus_id + 4);
+    pci->domain = gpu->pci_domain;
+    pci->bus = gpu->pci_bus;
+    pci->device = gpu->pci_device;
+    pci->pci_device_id = gpu->pci_device_id;
+    if (with_subsystem)
+        pci->pci_subsystem_id = gpu->pci_subsystem_id;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+    BEGIN_ANY_DEVICE(device);
+    END(put_old_pci_info(gpu, pci, true));
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+    BEGIN_ANY_DEVICE(device);
+    END(put_old_pci_info(gpu, pci, false));
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_t *pci)
 {
     BEGIN_ANY_DEVICE(device);
@@ -421,7 +450,6 @@ NUMBER_OF_GPU(nvmlDeviceGetMemoryBusWidth, memory_bus_width)
 NUMBER_OF_GPU(nvmlDeviceGetIrqNum, irq)
 NUMBER_OF_GPU(nvmlDeviceGetDisplayMode, display_mode)
 NUMBER_OF_GPU(nvmlDeviceGetDisplayActive, display_active)
-NUMBER_OF_ANY_DEVICE(nvmlDeviceGetVirtualizationMode, virtualization_mode)
 NUMBER_OF_GPU(nvmlDeviceGetNumaNodeId, gpu_node)
 NUMBER_OF_GPU(nvmlDeviceGetMaxPcieLinkGeneration, pcie_generation_max)
 NUMBER_OF_GPU(nvmlDeviceGetGpuMaxPcieLinkGeneration, pcie_generation_gpu_max)
@@ -430,6 +458,12 @@ NUMBER_OF_GPU(nvmlDeviceGetCurrPcieLinkGeneration, pcie_generation)
 NUMBER_OF_GPU(nvmlDeviceGetCurrPcieLinkWidth, pcie_width)
 NUMBER_OF_GPU(nvmlDeviceGetPcieReplayCounter, pcie_replay)
 NUMBER_OF_GPU(nvmlDeviceGetPcieLinkMaxSpeed, pcie_generation_max)
+
+EXPORT nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, unsigned int *mode)
+{
+    BEGIN_ANY_DEVICE(device);
+    END(put_u32(mode, gpu->passthrough ? PASSTHROUGH : gpu->virtualization_mode));
+}
 
 EXPORT nvmlReturn_t nvmlDeviceGetPcieSpeed(nvmlDevice_t device, unsigned int *speed)
 {

@@ -52,3 +52,8 @@ EXPORT nvmlReturn_t nvmlEventSetWait_v2(uintptr_t set, void *data, unsigned int 
     begun = call_resume(&call);
     END(begun == NVML_SUCCESS ? NVML_ERROR_TIMEOUT : begun);
 }
+
+EXPORT nvmlReturn_t nvmlEventSetWait(uintptr_t set, void *data, unsigned int milliseconds)
+{
+    return nvmlEventSetWait_v2(set, data, milliseconds);
+}

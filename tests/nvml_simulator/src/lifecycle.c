@@ -32,6 +32,8 @@ void gpu_reset(struct gpu *gpu)
         gpu->remap_pending = 0;
     if (gpu->retired_pending != NONE)
         gpu->retired_pending = 0;
+    if (gpu->energy != UINT64_MAX)
+        gpu->energy = 0; /* counted since the driver took the GPU up */
     gpu->generation++;
 }
 

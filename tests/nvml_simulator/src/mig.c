@@ -284,7 +284,7 @@ static nvmlReturn_t create(struct call *call, struct gpu *gpu, const struct prof
                            const nvmlPlacement_t *placement, nvmlGpuInstance_t *handle)
 {
     uint32_t taken = slices_taken(gpu), start = NONE;
-    if (!gpu->mig)
+    if (!gpu->mig || gpu->virtualization_mode == VGPU_GUEST)
         return NVML_ERROR_NOT_SUPPORTED;
     for (uint32_t i = 0; i < profile->default_order.count && start == NONE; i++) {
         uint32_t candidate = profile->default_order.item[i];

@@ -93,6 +93,18 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
     END(NVML_SUCCESS);
 }
 
+/* No process used anything since then. */
+EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, void *samples, unsigned int *count,
+                                                    unsigned long long since)
+{
+    (void)samples, (void)since;
+    BEGIN_GPU(device);
+    REQUIRE(count, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(gpu->mig != 1, NVML_ERROR_NOT_SUPPORTED);
+    *count = 0;
+    END(NVML_ERROR_NOT_FOUND);
+}
+
 #define MEDIA_UTILIZATION(symbol)                                                                     \
     EXPORT nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *percent, unsigned int *period_usec) \
     {                                                                                                 \

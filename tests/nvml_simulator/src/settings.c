@@ -60,6 +60,7 @@ EXPORT nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, unsigned i
     char bus_id[32];
     BEGIN_ROOT(device);
     REQUIRE(mode <= 1, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(gpu->virtualization_mode != VGPU_HOST, NVML_ERROR_NOT_SUPPORTED);
     pci_bus_id(gpu, bus_id);
     int link = connect_daemon();
     if (link < 0) {
@@ -72,7 +73,7 @@ EXPORT nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, unsigned i
     close(link);
     begun = call_resume(&call);
     if (begun == NVML_SUCCESS && answer == NVML_SUCCESS && mode == 0)
-        gpu->persistence = 0;
+        call.machine->gpu[call.gpu].persistence = 0;
     END(begun == NVML_SUCCESS ? answer : begun);
 }
 

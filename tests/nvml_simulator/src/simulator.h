@@ -25,6 +25,8 @@
 #define MAX_CLIENTS 256
 #define MAX_FAULTS 192
 #define LOG_SIZE 4096
+#define MAX_CPUS 4096
+#define MAGIC "nvml-simulator 1"
 
 #define AS_TEXT(name, size) char name[size];
 #define AS_U32(name) uint32_t name;
@@ -69,7 +71,7 @@ struct log_entry {
  * lock (the writer was killed) puts it back. */
 struct state {
     char magic[16];
-    uint64_t size;
+    uint64_t layout; /* of the build that made it: another one may not touch it */
     uint64_t sequence;
     uint64_t reads, changes;
     struct log_entry read_log[LOG_SIZE], change_log[LOG_SIZE];
@@ -81,12 +83,14 @@ struct state {
 enum client_kind { MONITOR, COMPUTE, GRAPHICS, MPS };
 enum fault_kind { FAIL, HANG, HIDDEN, OLD }; /* OLD: the driver's version lacks the function */
 enum { ARCH_HOPPER = 9 };
+enum virtualization_mode { PASSTHROUGH = 1, VGPU_GUEST = 2, VGPU_HOST = 3 };
+enum { ADDRESSING_ATS = 2 };
 
 /* state.c: the file, its lock, and the two ends of every NVML call */
 const char *state_path(void);
 int state_map(const char *path, struct state **state);
 void state_unmap(int file, struct state *state);
-void state_lock(int file, struct state *state);
+bool state_lock(int file, struct state *state);
 void state_unlock(int file, struct state *state);
 void change_all(struct state *state);
 void change_gpu(struct state *state, struct gpu *gpu);
@@ -155,6 +159,11 @@ nvmlReturn_t put_u32(unsigned int *out, uint32_t value);
 /* text.c */
 bool text_assign(struct machine *machine, char *line, char *error, size_t size);
 size_t text_dump(const struct machine *machine, char *out, size_t size);
+uint64_t text_layout(void);
+bool text_is_whole(const struct machine *machine);
+
+/* sound.c */
+bool machine_is_sound(const struct machine *machine, char *field, size_t size);
 
 /* clients.c */
 uint64_t process_start(pid_t pid);
@@ -168,6 +177,7 @@ bool daemon_holds(const struct gpu *gpu);
 bool gpu_has_other_clients(struct machine *machine, uint32_t gpu, pid_t except);
 bool gpu_has_work(const struct machine *machine, uint32_t gpu);
 void gpu_left(struct state *state, uint32_t gpu);
+void daemon_left(struct state *state, uint32_t gpu);
 
 /* lifecycle.c */
 void gpu_forget_settings(struct gpu *gpu);

@@ -20,8 +20,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAGIC "nvml-simulator 1"
-
 /* This process: mapped from the first nvmlInit to the last nvmlShutdown. */
 static struct {
     pthread_mutex_t mutex;
@@ -44,7 +42,20 @@ bool is_root(void)
     return user && *user ? strcmp(user, "0") == 0 : geteuid() == 0;
 }
 
-/* The file's descriptor, or a negative errno. EPROTO: the file is not a state of this build. */
+/* Another description of an open file, and the only one: a lock belongs to a description. */
+static int reopen(int file)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    int own = open(path, O_RDWR | O_CLOEXEC);
+    int error = errno;
+    close(file);
+    errno = error;
+    return own;
+}
+
+/* The file's descriptor, or a negative errno. EPROTO: the file is not a state of this build. The mapping, which forked
+ * children share, keeps its own description, so that it keeps no lock. */
 int state_map(const char *path, struct state **state)
 {
     struct stat found;
@@ -62,11 +73,16 @@ int state_map(const char *path, struct state **state)
         return -error;
     }
     *state = memory;
-    if (memcmp((*state)->magic, MAGIC, sizeof (*state)->magic) != 0 || (*state)->size != sizeof(struct state)) {
+    if (memcmp((*state)->magic, MAGIC, sizeof (*state)->magic) != 0 || (*state)->layout != text_layout()) {
         state_unmap(file, *state);
         return -EPROTO;
     }
-    return file;
+    file = reopen(file);
+    if (file >= 0)
+        return file;
+    int error = errno;
+    munmap(*state, sizeof **state);
+    return -error;
 }
 
 void state_unmap(int file, struct state *state)
@@ -75,15 +91,23 @@ void state_unmap(int file, struct state *state)
     close(file);
 }
 
-void state_lock(int file, struct state *state)
+/* False, without the lock: the file has been cut, removed or replaced by another. */
+bool state_lock(int file, struct state *state)
 {
+    struct stat found;
     while (flock(file, LOCK_EX) != 0 && errno == EINTR)
         continue;
-    if (state->undo_length && state->undo_offset + state->undo_length <= sizeof(struct machine)) {
+    if (fstat(file, &found) != 0 || found.st_size != (off_t)sizeof(struct state) || found.st_nlink == 0) {
+        flock(file, LOCK_UN);
+        return false;
+    }
+    const uint64_t whole = sizeof state->undo;
+    if (state->undo_length && state->undo_length <= whole && state->undo_offset <= whole - state->undo_length) {
         memcpy((char *)&state->machine + state->undo_offset, state->undo, state->undo_length);
         atomic_signal_fence(memory_order_seq_cst);
         state->undo_length = 0;
     }
+    return true;
 }
 
 void state_unlock(int file, struct state *state)
@@ -151,13 +175,12 @@ static nvmlReturn_t hang(struct call *call, uint32_t milliseconds)
     pthread_sigmask(SIG_BLOCK, &all, &before);
     bool hanging = true;
     for (uint64_t waited = 0; hanging && (milliseconds == 0 || waited < milliseconds); waited += 20) {
-        struct stat file;
         call_pause(call);
         nanosleep(&moment, NULL);
         if (call_resume(call) != NVML_SUCCESS)
             break;
         struct fault *fault = fault_for(call->machine, call->symbol);
-        hanging = fault && fault->kind == HANG && fstat(self.file, &file) == 0 && file.st_nlink > 0;
+        hanging = fault && fault->kind == HANG;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return call->state ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
@@ -189,36 +212,34 @@ static struct client *register_self(void)
     return client_add(&self.state->machine, &wanted);
 }
 
-/* A forked child shares its parent's lock: give it a file description of its own, and count it as a client. */
-static bool adopt_after_fork(void)
-{
-    char path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", self.file);
-    int file = open(path, O_RDWR | O_CLOEXEC);
-    if (file < 0)
-        return false;
-    close(self.file);
-    self.file = file;
-    self.pid = getpid();
-    state_lock(self.file, self.state);
-    register_self();
-    return true;
-}
-
-static void fresh_mutex(void)
+/* A forked child would share its parent's lock, and keep it when the parent is killed. */
+static void after_fork(void)
 {
     pthread_mutex_init(&self.mutex, NULL);
+    if (self.state && (self.file = reopen(self.file)) < 0)
+        self.state = NULL;
+}
+
+static void detach(void)
+{
+    struct state *state = self.state;
+    self.state = NULL; /* first: a fork at this moment must not see it any more */
+    self.users = 0;
+    state_unmap(self.file, state);
 }
 
 static nvmlReturn_t lock_self(void)
 {
     pthread_mutex_lock(&self.mutex);
-    if (self.state && self.pid == getpid()) {
-        state_lock(self.file, self.state);
+    if (self.state && state_lock(self.file, self.state)) {
+        if (self.pid != getpid()) {
+            self.pid = getpid();
+            register_self();
+        }
         return NVML_SUCCESS;
     }
-    if (self.state && adopt_after_fork())
-        return NVML_SUCCESS;
+    if (self.state)
+        detach();
     pthread_mutex_unlock(&self.mutex);
     return NVML_ERROR_UNINITIALIZED;
 }
@@ -280,28 +301,40 @@ static nvmlReturn_t attach(void)
 {
     static bool watched;
     if (!watched)
-        watched = pthread_atfork(NULL, NULL, fresh_mutex) == 0;
-    int file = state_map(state_path(), &self.state);
-    if (file < 0) {
-        self.state = NULL;
-        return file == -EACCES ? NVML_ERROR_NO_PERMISSION
-               : file == -EPROTO ? NVML_ERROR_UNKNOWN : NVML_ERROR_DRIVER_NOT_LOADED;
-    }
+        watched = pthread_atfork(NULL, NULL, after_fork) == 0;
+    struct state *state;
+    int file = state_map(state_path(), &state);
+    if (file == -ENOENT || file == -ENOTDIR)
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    if (file == -EACCES || file == -EPERM || file == -EROFS)
+        return NVML_ERROR_NO_PERMISSION;
+    if (file < 0)
+        return NVML_ERROR_UNKNOWN;
     self.file = file;
     self.pid = getpid();
+    self.state = state;
     return NVML_SUCCESS;
 }
 
-static void detach(void)
+/* Attached and locked. A state that was replaced since the process attached is found out by the lock. */
+static nvmlReturn_t attach_and_lock(struct call *call)
 {
-    state_unmap(self.file, self.state);
-    self.state = NULL;
-    self.file = -1;
-    self.users = 0;
+    nvmlReturn_t result = NVML_ERROR_UNINITIALIZED;
+    for (int attempt = 0; attempt < 2 && result == NVML_ERROR_UNINITIALIZED; attempt++) {
+        pthread_mutex_lock(&self.mutex);
+        result = self.state ? NVML_SUCCESS : attach();
+        pthread_mutex_unlock(&self.mutex);
+        if (result == NVML_SUCCESS)
+            result = call_resume(call);
+    }
+    return result;
 }
 
 static nvmlReturn_t initialise(struct call *call)
 {
+    char field[64];
+    if (!machine_is_sound(call->machine, field, sizeof field))
+        return NVML_ERROR_UNKNOWN;
     nvmlReturn_t result = meet_fault(call);
     if (result != NVML_SUCCESS)
         return result;
@@ -325,11 +358,7 @@ EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
 {
     (void)flags;
     struct call call = {.symbol = "nvmlInitWithFlags", .gpu = NONE};
-    pthread_mutex_lock(&self.mutex);
-    nvmlReturn_t result = self.state ? NVML_SUCCESS : attach();
-    pthread_mutex_unlock(&self.mutex);
-    if (result == NVML_SUCCESS)
-        result = call_resume(&call);
+    nvmlReturn_t result = attach_and_lock(&call);
     if (result != NVML_SUCCESS)
         return result;
     result = call_end(&call, initialise(&call));

@@ -161,6 +161,47 @@ bool text_assign(struct machine *machine, char *line, char *error, size_t size)
     return false;
 }
 
+static uint64_t layout_of(uint64_t hash, const struct group *group)
+{
+    for (; group->name; group++) {
+        hash = (hash ^ symbol_hash(group->name) ^ group->offset ^ group->stride << 32) * 1099511628211u;
+        for (const struct field *field = group->fields; field->name; field++)
+            hash = (hash ^ symbol_hash(field->name) ^ (uint64_t)field->offset << 32 ^ field->kind) * 1099511628211u;
+        if (group->inner)
+            hash = layout_of(hash, group->inner);
+    }
+    return hash;
+}
+
+/* A number that differs where names, kinds or places of fields do. */
+uint64_t text_layout(void)
+{
+    return layout_of(sizeof(struct state), groups);
+}
+
+static bool is_whole(const char *base, const struct group *group)
+{
+    for (; group->name; group++)
+        for (uint32_t i = 0; i < (group->capacity ? group->capacity : 1); i++) {
+            const char *element = base + group->offset + i * group->stride;
+            for (const struct field *field = group->fields; field->name; field++) {
+                const void *place = element + field->offset;
+                if (field->kind == TEXT ? !memchr(place, '\0', field->capacity)
+                                        : field->kind == NUMBERS && *(const uint32_t *)place > field->capacity)
+                    return false;
+            }
+            if (group->inner && !is_whole(element, group->inner))
+                return false;
+        }
+    return true;
+}
+
+/* Whether every text has its end and no list is longer than its room. */
+bool text_is_whole(const struct machine *machine)
+{
+    return is_whole((const char *)machine, groups);
+}
+
 struct writer {
     char *out;
     size_t size, used;

@@ -135,11 +135,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, unsign
 EXPORT nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpu, unsigned int *count, nvmlDevice_t *devices)
 {
     bool wanted[MAX_GPUS] = {false};
-    unsigned long bits[64];
+    unsigned long bits[MAX_CPUS / WORD_BITS];
     BEGIN(false);
-    REQUIRE(cpu < 64 * WORD_BITS, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(cpu < MAX_CPUS, NVML_ERROR_INVALID_ARGUMENT);
     for (uint32_t index = 0; index < call.machine->system.gpu_count; index++) {
-        cpulist_bits(call.machine->gpu[index].cpus, bits, 64);
+        cpulist_bits(call.machine->gpu[index].cpus, bits, MAX_CPUS / WORD_BITS);
         wanted[index] = bits[cpu / WORD_BITS] >> cpu % WORD_BITS & 1;
     }
     END(put_gpus(&call, wanted, count, devices));
