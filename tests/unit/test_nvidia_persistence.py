@@ -124,7 +124,7 @@ def test_only_the_gpus_that_differ_are_switched(persistence_machine: MakePersist
 def test_a_daemon_that_is_not_enabled_is_enabled_and_started(persistence_machine: MakePersistenceMachine) -> None:
     machine = persistence_machine(unit=UPSTREAM, running=False)
     outcome = machine.run(enabled=True)
-    assert systemctl(machine) == ["enable", "start"]
+    assert systemctl(machine) == ["enable", "daemon-reload", "start"]
     assert scopes(outcome, "boot")[(UNIT, "start at boot")] == "enabled"
     assert not machine.host.files.exists(DROP_IN)
     # The daemon itself does it: we need not say it of any GPU.

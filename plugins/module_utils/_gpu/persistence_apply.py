@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 from .._core import steps
 from .._core.change import RunCommand, Step
 from .._core.errors import GpuFleetError, Refused
-from .._host import boot_service, systemd
+from .._host import boot_service, systemd, systemd_apply
 from . import lost
 from .persistence_daemon import SOCKET, UNIT
 from .persistence_plan import AnnounceUnit, ReloadUnits, RequireBootService, RunService, StartAtBoot, SwitchModes
@@ -60,6 +60,7 @@ def start_at_boot(action: StartAtBoot, host: Host) -> None:
         steps.run(RunCommand(link, f"enable {UNIT}"), host)
     else:
         systemd.enable(host, UNIT)
+    systemd_apply.reload_where_harmless(host)
 
 
 def switch_modes(action: SwitchModes, host: Host) -> None:

@@ -42,6 +42,15 @@ def reload_announced(host: Host) -> Optional[str]:
     return None
 
 
+def reload_where_harmless(host: Host) -> None:
+    """Let systemd see new links. Nothing needs it, but until then ``systemctl`` asks for a reload at every unit."""
+    from .._core.change import RunCommand
+    from .._core.steps import run
+
+    if running(host.files) and not containers_that_lose_gpus(host):
+        run(RunCommand(("systemctl", "daemon-reload"), "let systemd read its units again", SECONDS), host)
+
+
 def needs_reload(host: Host, unit: str) -> bool:
     """What systemd itself says. A unit that it never loaded needs none: it is read when it is first asked for."""
     return any(block.get("NeedDaemonReload") == ["yes"] for block in _show(host, ("NeedDaemonReload",), (unit,)))
