@@ -209,6 +209,7 @@ from importlib import import_module
 from typing import Any, Dict, Mapping, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 UTILS = "ansible_collections.gpufleet.node.plugins.module_utils"
 # Where the concern node_tools keeps the same sources compiled, by the sum of the archive they came in.
@@ -226,6 +227,25 @@ def prefer_what_is_compiled(declared: Mapping[str, Any]) -> None:
     utils.__path__.insert(0, COMPILED % digest)
     # What stands on Ansible is only among what was sent.
     import_module(f"{UTILS}._core").__path__.extend(f"{path}/_core" for path in sent)
+
+
+def validated(concern: Any, declaration: Any) -> Dict[str, Any]:
+    """A declaration made complete and checked as the concern's own module would. Raises ``DeclarationError``."""
+    from ..module_utils._core.errors import DeclarationError
+    from ..module_utils._core.road import SHARED_OPTIONS
+
+    goal = f"read the declaration of {concern.name}"
+    if not isinstance(declaration, Mapping):
+        raise DeclarationError(goal, cause=f"it must be a dictionary of options, not {declaration!r}")
+    checked = ArgumentSpecValidator({**SHARED_OPTIONS, **concern.options}).validate(dict(declaration))
+    if checked.error_messages:
+        messages = [
+            f"unsupported option {message}" if "Supported parameters" in message else message
+            for message in checked.error_messages
+        ]
+        raise DeclarationError(goal, cause="; ".join(message.rstrip(".") for message in messages))
+    parameters: Dict[str, Any] = checked.validated_parameters
+    return parameters
 
 
 def unknown_concern(declared: Mapping[str, Any], names: Sequence[str]) -> Dict[str, str]:
@@ -273,7 +293,7 @@ def main() -> None:
     )
     declared = module.params["declared"]
     prefer_what_is_compiled(declared)
-    from ..module_utils._core.converge import host_of, validated
+    from ..module_utils._core.converge import host_of
     from ..module_utils._core.errors import DeclarationError, GpuFleetError
     from ..module_utils._node.look import look_at_node, node_diff
     from ..module_utils._node.registry import REGISTRY

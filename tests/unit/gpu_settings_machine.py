@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import Outcome, converge
 from ansible_collections.gpufleet.node.plugins.module_utils._gpu.settings_look import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml_driver import Driver
+from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from gpu_machine import GpuMachine, MakeMachine
 
 H100 = "hgx-h100-80gb-8"

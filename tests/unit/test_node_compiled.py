@@ -65,9 +65,9 @@ def imported_from(tmp_path: Path, program: Path, declared: str) -> str:
     code = f"""
 import sys, types
 sys.path.insert(0, {str(program)!r})
-for name in ("ansible", "ansible.module_utils", "ansible.module_utils.basic"):
-    sys.modules[name] = types.ModuleType(name)
-sys.modules["ansible.module_utils.basic"].AnsibleModule = object
+for name in ("", ".module_utils", ".module_utils.basic", ".module_utils.common", ".module_utils.common.arg_spec"):
+    module = sys.modules["ansible" + name] = types.ModuleType("ansible" + name)
+    module.AnsibleModule = module.ArgumentSpecValidator = object
 source = open({str(Path(archive.ROOT) / "plugins" / "modules" / "node_state.py")!r}).read()
 module = types.ModuleType("ansible_collections.gpufleet.node.plugins.modules.node_state")
 exec(compile(source, "node_state.py", "exec"), module.__dict__)

@@ -13,11 +13,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from .._host.command import Completed
 from .._host.files import LocalFiles
-from .errors import DeclarationError, GpuFleetError
+from .errors import GpuFleetError
 from .road import SHARED_OPTIONS, Concern, converge, refused
 
 if TYPE_CHECKING:
@@ -113,24 +112,6 @@ def host_of(module: AnsibleModule) -> Host:
 def arguments_of(concern: Concern[Any, Any]) -> Dict[str, Any]:
     """What ``AnsibleModule`` must be told of a concern."""
     return {"argument_spec": {**SHARED_OPTIONS, **concern.options}, "supports_check_mode": True}
-
-
-def validated(concern: Concern[Any, Any], declaration: Mapping[str, Any]) -> Dict[str, Any]:
-    """A declaration made complete and checked as the concern's own module would. Raises ``DeclarationError``."""
-    if not isinstance(declaration, Mapping):
-        raise DeclarationError(
-            f"read the declaration of {concern.name}", cause=f"it must be a dictionary of options, not {declaration!r}"
-        )
-    checked = ArgumentSpecValidator({**SHARED_OPTIONS, **concern.options}).validate(dict(declaration))
-    if checked.error_messages:
-        messages = [
-            f"unsupported option {message}" if "Supported parameters" in message else message
-            for message in checked.error_messages
-        ]
-        cause = "; ".join(message.rstrip(".") for message in messages)
-        raise DeclarationError(f"read the declaration of {concern.name}", cause=cause)
-    parameters: Dict[str, Any] = checked.validated_parameters
-    return parameters
 
 
 def answer(module: AnsibleModule, concern: Concern[Any, Any]) -> Dict[str, Any]:
