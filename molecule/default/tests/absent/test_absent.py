@@ -8,7 +8,7 @@ from typing import Any
 
 
 def test_no_file_of_ours_is_left(host: Any) -> None:
-    assert host.check_output("find /etc /var/lib /usr/lib/udev /usr/lib/tmpfiles.d -name '*gpufleet*'") == ""
+    assert host.check_output("find /etc /var/lib /usr/local /usr/lib/udev /usr/lib/tmpfiles.d -name '*gpufleet*'") == ""
 
 
 def test_every_configuration_file_is_as_it_was(host: Any) -> None:

@@ -25,7 +25,7 @@ def systemd_version(host: Any) -> int:
 
 def test_what_check_mode_predicted_is_what_converge_did(host: Any) -> None:
     predicted, done = runs.predicted_and_done("converge.yml", name_of(host))
-    assert len(done) == 2
+    assert len(done) == 4
     assert all(done.values())
     assert predicted == done
 
@@ -34,9 +34,25 @@ def test_the_second_run_changed_nothing(host: Any) -> None:
     assert not any(runs.repeated("converge.yml", name_of(host)).values())
 
 
-def test_nothing_in_effect_was_planned(host: Any) -> None:
+def test_nothing_in_effect_was_planned_but_our_own_program(host: Any) -> None:
     _predicted, done = runs.predicted_and_done("converge.yml", name_of(host))
-    assert {change["scope"] for changes in done.values() for change in changes} == {"boot"}
+    now = {change["object"] for changes in done.values() for change in changes if change["scope"] == "effective"}
+    assert now == {"/usr/local/lib/gpufleet/gpufleet.pyz", "/usr/local/sbin/gpufleet"}
+
+
+def test_modprobe_keeps_a_blocked_module_out(host: Any) -> None:
+    assert "install nouveau /bin/false" in host.check_output("cat /etc/modprobe.d/gpufleet-kernel_modules.conf")
+
+
+def test_systemd_accepts_the_boot_service_and_would_start_it(host: Any) -> None:
+    assert host.run("systemd-analyze verify gpufleet-boot.service").rc == 0
+    assert host.check_output("systemctl is-enabled gpufleet-boot.service") == "enabled"
+    assert host.check_output("systemctl show -P NeedDaemonReload gpufleet-boot.service") == "no"
+
+
+def test_the_node_itself_says_what_the_roles_declared(host: Any) -> None:
+    status = host.run("gpufleet status")
+    assert status.rc == 0, status.stdout + status.stderr
 
 
 def test_systemd_tmpfiles_reads_every_line_of_ours(host: Any) -> None:
@@ -80,5 +96,5 @@ def test_udev_reads_the_rules_without_a_complaint(host: Any) -> None:
 
 
 def test_the_declaration_stays_on_the_node(host: Any) -> None:
-    for concern in ("hugepages", "nvme_scheduler"):
+    for concern in ("hugepages", "nvme_scheduler", "kernel_modules", "node_tools"):
         assert host.check_output("cat /etc/gpufleet/declared.d/%s.json", concern)
