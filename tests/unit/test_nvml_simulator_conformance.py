@@ -63,7 +63,7 @@ def differs(got: Any, expected: Any) -> bool:
         return not isinstance(got, list) or not got or any(differs(one, expected[0]) for one in got)
     if isinstance(expected, str):
         return not isinstance(got, str) or not re.fullmatch(expected, got)
-    return bool(got != expected) or (type(got) is bytes)
+    return bool(got != expected) or isinstance(got, bytes)
 
 
 def shown(got: Any) -> str:

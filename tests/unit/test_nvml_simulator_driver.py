@@ -284,9 +284,9 @@ CHANGES: List[Callable[[Any], Any]] = [
     lambda device: nvml.nvmlDeviceSetComputeMode(device, 3),
     lambda device: nvml.nvmlDeviceSetEccMode(device, 0),
     lambda device: nvml.nvmlDeviceSetGpuLockedClocks(device, 1000, 1500),
-    lambda device: nvml.nvmlDeviceResetGpuLockedClocks(device),
+    lambda device: nvml.nvmlDeviceResetGpuLockedClocks(handle=device),
     lambda device: nvml.nvmlDeviceSetMemoryLockedClocks(device, 1593, 2619),
-    lambda device: nvml.nvmlDeviceResetMemoryLockedClocks(device),
+    lambda device: nvml.nvmlDeviceResetMemoryLockedClocks(handle=device),
 ]
 
 
@@ -461,7 +461,7 @@ def test_a_folder_in_the_place_of_the_state_is_an_unknown_error(machine: Machine
 @as_client
 def test_a_state_cut_under_a_client_ends_its_nvml_and_not_its_process(machine: Machine) -> None:
     os.truncate(machine.state, 0)
-    for _ in range(2):
+    for _attempt in range(2):
         with refused(nvml.NVML_ERROR_UNINITIALIZED):
             nvml.nvmlDeviceGetCount()
     with refused(nvml.NVML_ERROR_UNKNOWN):
@@ -603,7 +603,7 @@ def test_a_client_killed_in_the_middle_of_its_calls_leaves_a_state_that_works(ma
         for profile in profiles(gpu()):
             placements(gpu(), profile)
 
-    for _ in range(12):
+    for _child in range(12):
         child = os.fork()
         if child == 0:
             try:
