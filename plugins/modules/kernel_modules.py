@@ -46,6 +46,9 @@ options:
       - Names of modules that are never loaded, neither for a device, nor by their name, nor because another module
         needs them. This kernel need not have them.
       - One that is built into the kernel cannot be blocked.
+      - One that the running machine stands on is refused before any change. That is what reads or carries the file
+        systems of C(/), C(/usr), C(/var), C(/boot) and the EFI partition, or drives the interface of a default route,
+        and what such a module needs.
     type: list
     elements: str
     default: []

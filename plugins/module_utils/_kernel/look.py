@@ -143,7 +143,7 @@ class KernelModules:
         running = files.read_optional("/proc/cmdline") or ""
         block_text = files.read_optional(BLOCK_FILE)
         outdated = files.exists(OUTDATED)
-        return State(
+        state = State(
             names=names,
             declared=declared,
             installed=read_installed(files),
@@ -157,6 +157,12 @@ class KernelModules:
             outdated=outdated,
             read_only=_read_only(files) if host.may_change else (),
         )
+        at_stake = [name for name in declared.block if _would_lose(name, state)]
+        if at_stake:
+            from .vital import refuse_vital
+
+            refuse_vital(files, state.installed, at_stake)
+        return state
 
     def normalise(self, params: Mapping[str, Any], state: State) -> Desired:
         declared = state.declared
@@ -254,6 +260,13 @@ def _coming(host: Host, running: str) -> Tuple[Line, ...]:
         replace(line, path=sources[name][0], number=sources[name][1]) if name in sources else line
         for line, name in zip(lines, names)
     )
+
+
+def _would_lose(name: str, state: State) -> bool:
+    """Whether to block a module takes anything away, now or at boot."""
+    if name in state.loaded:
+        return True
+    return state.boot(name) != BLOCKED and state.installed.dependencies(name) is not None
 
 
 def _rebuild(host: Host) -> Tuple[str, ...]:
