@@ -104,6 +104,19 @@ def test_what_is_not_there_reads_as_none_has_no_names_and_is_not_writable(machin
         files.read(machine.path("missing"))
 
 
+@pytest.mark.parametrize(("name", "number"), [("folder", errno.EISDIR), ("missing", errno.ENOENT)])
+def test_what_cannot_be_read_is_named_as_it_was_asked_for(machine: Machine, name: str, number: int) -> None:
+    (machine.root / "folder").mkdir()
+    with pytest.raises(OSError, match=os.strerror(number)) as caught:
+        machine.host.files.read(machine.path(name))
+    assert (caught.value.errno, caught.value.filename) == (number, machine.path(name))
+
+
+def test_a_read_that_fails_after_the_file_was_opened_names_it(real: Machine) -> None:
+    with pytest.raises(OSError, match="Input/output error: '/proc/self/mem'"):
+        real.host.files.read("/proc/self/mem")
+
+
 def test_names_are_sorted_and_what_is_there_is_seen_through_links(machine: Machine) -> None:
     files = machine.host.files
     for name in ("d/b", "d/a", "d/c"):
@@ -631,6 +644,13 @@ def test_of_equal_names_the_strongest_folder_counts(tmp_path: Path) -> None:
 def test_a_link_to_dev_null_switches_a_name_off(tmp_path: Path) -> None:
     files = drop_ins(tmp_path, {"etc/x.d/a.conf": None, "usr/lib/x.d/a.conf": "", "usr/lib/x.d/b.conf": ""})
     assert list(walk_files(files, FOLDERS, ".conf")) == ["/usr/lib/x.d/b.conf"]
+
+
+def test_a_link_that_leads_nowhere_hides_no_weaker_file(tmp_path: Path) -> None:
+    files = drop_ins(tmp_path, {"usr/lib/x.d/a.conf": "", "etc/x.d/b.conf": ""})
+    (tmp_path / "etc/x.d/a.conf").symlink_to("/nowhere")
+    (tmp_path / "etc/x.d/c.conf").symlink_to("/nowhere")
+    assert list(walk_files(files, FOLDERS, ".conf")) == ["/usr/lib/x.d/a.conf", "/etc/x.d/b.conf"]
 
 
 def test_files_with_another_ending_are_no_drop_ins(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import contextlib
 import fcntl
 import os
 import time
-from typing import List, Optional, Tuple
+from io import FileIO
+from typing import Optional, Tuple
 
 
 def temporary_of(target: str) -> str:
@@ -31,17 +32,14 @@ class LocalFiles:
         raise NotImplementedError
 
     def read(self, path: str) -> str:
-        descriptor = os.open(self.locate(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            # A short read is not the end: files of /proc that list things hand out about a page at a time.
-            pieces: List[bytes] = []
-            while True:
-                piece = os.read(descriptor, 65536)
-                if not piece:
-                    return b"".join(pieces).decode("utf-8", "surrogateescape")
-                pieces.append(piece)
-        finally:
-            os.close(descriptor)
+            with FileIO(self.locate(path)) as stream:
+                # To the end, past short reads: files of /proc that list things hand out about a page at a time.
+                return stream.readall().decode("utf-8", "surrogateescape")
+        except OSError as error:
+            # read(2) knows no name, and open(2) of a recorded tree another one.
+            error.filename = path
+            raise
 
     def read_optional(self, path: str) -> Optional[str]:
         try:
