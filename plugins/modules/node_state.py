@@ -43,8 +43,9 @@ options:
       - V(nothing) reports and never fails because of what it found.
       - V(valid) fails when a declaration is wrong for this node, with all the reasons, so that nothing is changed on a
         node whose inventory is wrong.
-      - V(right) fails as well when a setting differs or cannot be looked at. What only waits for a reboot does not
-        fail. In check mode differences are expected; what a converge would fail on fails then as well.
+      - V(right) fails as well when a setting differs or cannot be looked at. What only waits (for a reboot, the reset
+        of a GPU or a reload of systemd) does not fail. In check mode differences are expected; what a converge would
+        fail on fails then as well.
     type: str
     choices: [nothing, valid, right]
     default: nothing
@@ -95,7 +96,8 @@ concerns:
   contains:
     status:
       description:
-        - V(right), V(differs), V(pending) (written, and waits for a reboot) or V(unknown) (could not be looked at).
+        - V(right), V(differs), V(pending) (written, and waits for what RV(concerns.needs) names) or V(unknown) (could
+          not be looked at).
       type: str
     settings:
       description: One entry a setting, with what is wanted, what is in effect and what the next boot will bring.
@@ -153,7 +155,7 @@ differs:
   type: list
   elements: str
 pending:
-  description: The concerns that wait for a reboot.
+  description: The concerns that wait for what their RV(concerns.needs) name.
   returned: always
   type: list
   elements: str

@@ -29,7 +29,10 @@ def folder_of(program: Path, place: Path) -> Path:
     return place / hashlib.sha256(program.read_bytes()).hexdigest()
 
 
-def test_all_of_the_program_is_compiled_under_the_sum_of_its_archive(program: Path, tmp_path: Path) -> None:
+def test_all_of_the_program_is_compiled_under_the_sum_of_its_archive(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "pycache_prefix", None)
     place = tmp_path / "compiled"
     compiled.compile_program(program, place)
     assert list(place.iterdir()) == [folder_of(program, place)]

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core import declared
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, Refused
+from ansible_collections.gpufleet.node.plugins.module_utils._gpu.persistence import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils._gpu.persistence_daemon import line_for, mode_of
 from ansible_collections.gpufleet.node.plugins.module_utils._host import systemd
 from persistence_machine import (
@@ -488,6 +490,25 @@ def test_a_lost_gpu_fails_the_run_at_its_end_and_the_others_are_converged(
     assert [mode for index, mode in enumerate(machine.modes()) if index != 3] == ["on"] * 7
     again = machine.run(enabled=True)
     assert scopes(again, "effective") == {("gpu3", "persistence_mode"): "on"}
+
+
+def test_what_the_next_boot_brings_stays_when_the_last_gpu_is_lost(persistence_machine: MakePersistenceMachine) -> None:
+    machine = persistence_machine()
+    machine.run(enabled=True)
+    before = snapshot(machine.root)
+    for index in range(8):
+        machine.machine.sim("lose", index)
+    outcome = machine.try_to_run(enabled=True)
+    assert isinstance(outcome.error, CannotLook)
+    assert snapshot(machine.root) == before
+
+
+def test_the_declaration_is_left_on_a_node_with_a_lost_gpu(persistence_machine: MakePersistenceMachine) -> None:
+    machine = persistence_machine(unit=UPSTREAM, enabled=True)
+    machine.systemd.start()
+    machine.machine.sim("lose", 3)
+    assert isinstance(machine.try_to_run(enabled=True).error, CannotLook)
+    assert CONCERN.name in declared.names(machine.host.files)
 
 
 def test_a_gpu_that_gets_lost_while_it_is_asked_is_lost_too(persistence_machine: MakePersistenceMachine) -> None:

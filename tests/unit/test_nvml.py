@@ -495,6 +495,15 @@ def test_what_the_driver_refuses(gpu_machine: MakeMachine) -> None:
         machine.host.nvml.ask(switch_on, 1)
 
 
+@pytest.mark.parametrize("code", ["NVML_ERROR_UNKNOWN", "NVML_ERROR_RESET_REQUIRED"])
+def test_a_gpu_that_is_sick_in_another_way_does_not_either(gpu_machine: MakeMachine, code: str) -> None:
+    machine = gpu_machine("a30-4")
+    machine.sim("fail", "nvmlDeviceGetHandleByIndex_v2", code, 1)
+    found = machine.host.nvml.ask(identities)
+    assert [bool(gpu.lost) for gpu in found] == [True, False, False, False]
+    assert found[0].lost.startswith("the GPU does not answer: the driver answered ")
+
+
 def test_a_gpu_that_is_lost_does_not_take_the_others_with_it(gpu_machine: MakeMachine) -> None:
     machine = gpu_machine("a30-4")
     uuids = [gpu["uuid"] for gpu in machine.describe()["gpus"]]

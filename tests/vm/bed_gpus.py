@@ -1,5 +1,7 @@
 # Copyright: (c) 2026, gpufleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """The GPUs of a node: the NVML simulator where the driver would be, around it what a distribution brings."""
 
 from __future__ import annotations

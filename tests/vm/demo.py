@@ -199,7 +199,7 @@ def on(node: str, command: str, *, text: str = "") -> str:
 
 
 def files_of_ours(node: str) -> str:
-    return on(node, "find /etc /var/lib -name '*gpufleet*'")
+    return on(node, "find /etc /var/lib /usr/local -name '*gpufleet*'")
 
 
 def playbook(name: str, *arguments: str) -> Run:
@@ -255,7 +255,7 @@ def executions_of(log: str, run: Path) -> Dict[str, int]:
     """The remote executions by node, told apart by the port of its SSH."""
     nodes = json.loads((run / "bed.json").read_text())["nodes"]
     ports = {str(entry["port"]): name for name, entry in nodes.items()}
-    counts = Counter(ports[match[1]] for match in re.finditer(r"\bPort[= ](\d+)|-p (\d+)", log) if match[1] in ports)
+    counts = Counter(ports[match[1]] for match in re.finditer(r"\bPort[= ](\d+)", log) if match[1] in ports)
     return {node: counts[node] for node in NODES}
 
 

@@ -90,7 +90,10 @@ def guarded(files: Files, found: Optional[Found]) -> Optional[Found]:
 
 
 def exposed(files: Files, path: str) -> str:
-    """Who but root may change the file or a folder on the way to it; empty when nobody may. Root will run it."""
+    """Why not only root and its groups may change the file or a folder on the way to it; empty otherwise.
+
+    Root will run it. A group may: Debian's ``/usr/local/lib`` belongs to that of its staff.
+    """
     place = files.resolve(path)
     while place != "/" and isinstance(files, LocalFiles):
         status = os.stat(files.locate(place))

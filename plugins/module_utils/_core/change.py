@@ -183,11 +183,12 @@ class Plan:
         return tuple(change for step in self.steps for change in step.changes)
 
     def split(self) -> Tuple[Tuple[Step, ...], Tuple[Step, ...]]:
-        """The steps up to the last one that changes the next boot, and the others; all and none without such a one."""
-        for index in range(len(self.steps), 0, -1):
-            if any(change.scope == BOOT for change in self.steps[index - 1].changes):
-                return self.steps[:index], self.steps[index:]
-        return self.steps, ()
+        """The steps up to the last one that changes the next boot, or where none does the running system; the others."""
+        for scopes in ((BOOT,), (EFFECTIVE,)):
+            for index in range(len(self.steps), 0, -1):
+                if any(change.scope in scopes for change in self.steps[index - 1].changes):
+                    return self.steps[:index], self.steps[index:]
+        return (), self.steps
 
     def with_setting(self, setting: Setting, steps: Tuple[Step, ...]) -> Plan:
         """The plan with one more setting, and other steps."""

@@ -94,7 +94,7 @@ class NvidiaPersistence:
         host.nvml.begin()
         daemon = persistence_daemon.observe(files)
         due = systemd.reload_due(host, UNIT)
-        found = _gpus(host, wanted)
+        found = _gpus(host, wanted, absent=params["state"] == "absent")
         state = State(
             gpus=found,
             wants=_wants(wanted, found),
@@ -177,14 +177,14 @@ class NvidiaPersistence:
 CONCERN = NvidiaPersistence()
 
 
-def _gpus(host: Host, wanted: Declared) -> Tuple[Gpu, ...]:
-    """All GPUs; none where there is no driver and nobody misses it."""
+def _gpus(host: Host, wanted: Declared, *, absent: bool) -> Tuple[Gpu, ...]:
+    """All GPUs; none where there is no driver and nobody misses it: what is given back went with the driver."""
     try:
         return host.nvml.ask(read)
     except CannotLook as error:
         from .._host.nvml import NoDriver
 
-        if isinstance(error, NoDriver) and gpus.none_is_fine(wanted.entries, host.files):
+        if isinstance(error, NoDriver) and (absent or gpus.none_is_fine(wanted.entries, host.files)):
             return ()
         raise
 
@@ -199,6 +199,9 @@ def _wants(wanted: Declared, found: Tuple[Gpu, ...]) -> Tuple[Optional[str], ...
 def _drop_in(state: State) -> Optional[str]:
     """What our drop-in must say. The daemon's own default stays where the GPUs are not wanted alike."""
     daemon, mode = state.daemon, state.alike
+    if mode is None and any(gpu.identity.lost for gpu in state.gpus):
+        # What is wanted of it cannot be known now: the next boot stays as it is.
+        return daemon.drop_in
     if mode is None or daemon.masked or (mode == OFF and not daemon.started_by):
         return None
     return daemon.wanted_drop_in(mode)

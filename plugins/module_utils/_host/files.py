@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -58,6 +59,15 @@ class LocalFiles:
 
     def resolve(self, path: str) -> str:
         return os.path.realpath(path)
+
+    def link(self, path: str) -> str:
+        folder, name = os.path.split(path)
+        try:
+            return os.readlink(f"{self.locate(folder)}/{name}")
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.EINVAL):
+                return ""
+            raise
 
     def writable(self, path: str) -> bool:
         return os.access(self.locate(path), os.W_OK)

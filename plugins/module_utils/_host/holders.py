@@ -73,7 +73,7 @@ def find(files: Files, prefix: str = NVIDIA_DEVICES) -> Holders:
 def _open_devices(files: Files, folder: str, prefix: str) -> Tuple[str, ...]:
     targets: Dict[str, None] = {}
     for number in files.names(f"{folder}/fd"):
-        target = files.resolve(f"{folder}/fd/{number}")
+        target = files.link(f"{folder}/fd/{number}")
         if target.startswith(prefix):
             targets[target[: -len(_DELETED)] if target.endswith(_DELETED) else target] = None
     return tuple(sorted(targets))

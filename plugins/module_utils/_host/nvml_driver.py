@@ -31,7 +31,6 @@ LIBRARY_NOT_FOUND = 12
 FUNCTION_NOT_FOUND = 13
 GPU_IS_LOST = 15
 LIB_RM_VERSION_MISMATCH = 18
-IN_USE = 19
 
 LOST = "the GPU is lost: it has fallen off the bus or does not answer"
 LOST_HINT = "look for its Xid in the kernel log; a reset, a reboot or a power cycle may bring it back"
@@ -120,7 +119,7 @@ class Driver:
             return Answer(call(*arguments))
         except self.nvml.NVMLError as error:
             return Answer(None, _lacking(error))
-        except self.nvml.NVMLLibraryMismatchError as error:
+        except getattr(self.nvml, "NVMLLibraryMismatchError", ()) as error:
             return Answer(None, f"the driver is too old or too new for this nvidia-ml-py: {error}")
 
     def close(self) -> None:
@@ -138,9 +137,11 @@ class Driver:
                 model=nvml.nvmlDeviceGetName(handle),
             )
         except nvml.NVMLError as error:
-            if error.value != GPU_IS_LOST:
+            if error.value in (DRIVER_NOT_LOADED, NO_PERMISSION):
                 raise
-            return Gpu(self, Identity(index=index, lost=LOST), None)
+            # A GPU that fell off the bus may also answer with an unknown error, or ask for a reset.
+            lost = LOST if error.value == GPU_IS_LOST else f"the GPU does not answer: {_lacking(error)}"
+            return Gpu(self, Identity(index=index, lost=lost), None)
         return Gpu(self, identity, handle)
 
 
@@ -213,7 +214,10 @@ def explained(error: Exception, goal: str = GOAL, object_name: str = "") -> GpuF
         )
     if code == GPU_IS_LOST:
         return CannotLook(goal, object=object_name, cause=LOST, hint=LOST_HINT)
-    return Refused(goal, object=object_name, cause=f"the driver answered {_said(error)} ({code})")
+    cause = f"the driver answered {_said(error)} ({code})"
+    if goal == GOAL:
+        return CannotLook(goal, object=object_name, cause=cause, hint="look at the kernel log for NVRM")
+    return Refused(goal, object=object_name, cause=cause)
 
 
 def _lacking(error: Any) -> str:

@@ -35,6 +35,9 @@ class Files(Protocol):
     def resolve(self, path: str) -> str:
         """The path with all links resolved."""
 
+    def link(self, path: str) -> str:
+        """What a link says; empty where there is none. Where it leads is not looked at: that file system may hang."""
+
     def writable(self, path: str) -> bool:
         """Whether access(2) would let us write it: false on a read-only file system, also for root."""
 

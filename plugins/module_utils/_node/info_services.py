@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, List, Mapping, Optional, Tuple
 
+from .._host.systemd import FOLDERS
 from .info_fields import Facts, Fields, read
 
 if TYPE_CHECKING:
     from .._host.protocols import Files
 
-UNIT_FOLDERS = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 # Where the unified hierarchy of control groups has services, and the older one.
 CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd")
 SLICES = ("system.slice", "runtime.slice", "podruntime.slice")
@@ -60,7 +60,7 @@ def find_program(files: Files, name: str) -> Optional[str]:
 def find_unit(files: Files, *names: str) -> Optional[str]:
     """The file of the first of these services that is installed, and not masked."""
     for name in names:
-        found = (f"{folder}/{name}.service" for folder in UNIT_FOLDERS)
+        found = (f"{folder}/{name}.service" for folder in FOLDERS)
         path = next((path for path in found if files.exists(path)), None)
         if path is not None and files.resolve(path) != "/dev/null":
             return path

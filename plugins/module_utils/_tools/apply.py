@@ -16,7 +16,7 @@ from .._core import steps
 from .._core.change import Step
 from .._core.errors import Refused
 from .._host import systemd
-from .._host.boot_service import ARCHIVE, UNIT
+from .._host.boot_service import ARCHIVE, COMPILED, UNIT
 from .plan import AnnounceUnit, EnableUnit, InstallArchive, ReloadUnits, RemoveArchive
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ def perform(step: Step, host: Host) -> None:
         install_archive(action, host)
     elif isinstance(action, RemoveArchive):
         _compile(host, "--remove")
+        if host.files.exists(COMPILED):
+            raise Refused(
+                "remove what was compiled", object=COMPILED, cause="it is still there", hint=f"rm -r {COMPILED}"
+            )
         host.files.remove(ARCHIVE)
         host.files.remove_folder(os.path.dirname(ARCHIVE))
     elif isinstance(action, AnnounceUnit):
