@@ -183,7 +183,7 @@ class Plan:
         return tuple(change for step in self.steps for change in step.changes)
 
     def split(self) -> Tuple[Tuple[Step, ...], Tuple[Step, ...]]:
-        """The steps up to the last that changes the next boot, or where none does the running system; and the others."""
+        """The steps up to the last that changes the next boot, or where none does the running system; the others."""
         for scopes in ((BOOT,), (EFFECTIVE,)):
             for index in range(len(self.steps), 0, -1):
                 if any(change.scope in scopes for change in self.steps[index - 1].changes):
