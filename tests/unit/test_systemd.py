@@ -11,7 +11,7 @@ from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, Refused
-from ansible_collections.gpufleet.node.plugins.module_utils._host import systemd
+from ansible_collections.gpufleet.node.plugins.module_utils._host import systemd, systemd_apply
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from support import FakeHost, build
 
@@ -200,7 +200,7 @@ def test_several_units_are_announced_once_each_and_read_together(tmp_path: Path)
     for unit in (UNIT, "a.service", UNIT):
         systemd.announce(host, unit)
     assert host.files.read(systemd.MARKER) == f"{UNIT}\na.service\n"
-    assert systemd.reload(host) is None
+    assert systemd_apply.reload_announced(host) is None
     assert daemon.reloads == 1
     assert not host.files.exists(systemd.MARKER)
 
@@ -210,7 +210,7 @@ def test_nothing_is_reloaded_when_systemd_has_read_it_all(tmp_path: Path) -> Non
     daemon = Systemd(host)
     daemon.due = False
     systemd.announce(host, UNIT)
-    assert systemd.reload(host) is None
+    assert systemd_apply.reload_announced(host) is None
     assert daemon.reloads == 0
     assert not host.files.exists(systemd.MARKER)
 
@@ -218,7 +218,7 @@ def test_nothing_is_reloaded_when_systemd_has_read_it_all(tmp_path: Path) -> Non
 def test_where_systemd_does_not_run_nothing_is_announced_or_reloaded(tmp_path: Path) -> None:
     host = build(tmp_path, {"/etc/os-release": ""})
     systemd.announce(host, UNIT)
-    assert systemd.reload(host) is None
+    assert systemd_apply.reload_announced(host) is None
     assert (host.commands.calls, host.files.log) == ([], [("remove", systemd.MARKER, "")])
 
 
@@ -244,14 +244,14 @@ def test_a_reload_waits_for_containers_whose_gpus_systemd_does_not_know(
     host = machine(tmp_path, scope_of(71, scope, opened=["/dev/null", "/dev/nvidia0"]))
     daemon = Systemd(host, {scope: properties})
     systemd.announce(host, UNIT)
-    reason = systemd.reload(host)
+    reason = systemd_apply.reload_announced(host)
     assert reason == (None if keeps else f"{scope} would lose the GPUs, which systemd did not give")
     assert systemd.obstacle(host) == (reason or "")
     assert daemon.reloads == int(keeps)
     # What must wait is found again, and done once the container is gone.
     assert systemd.reload_due(host, UNIT) is not keeps
     daemon.scopes = {}
-    assert systemd.reload(host) is None
+    assert systemd_apply.reload_announced(host) is None
     assert daemon.reloads == 1
 
 

@@ -14,7 +14,7 @@ from .._core.errors import GpuFleetError, Refused
 from .._host import boot_service, systemd, systemd_apply
 from . import lost
 from .persistence_daemon import SOCKET, UNIT
-from .persistence_plan import AnnounceUnit, ReloadUnits, RequireBootService, RunService, StartAtBoot, SwitchModes
+from .persistence_plan import RequireBootService, RunService, StartAtBoot, SwitchModes
 from .persistence_spec import ON, SETTING, mode
 
 if TYPE_CHECKING:
@@ -26,11 +26,6 @@ def perform(step: Step, host: Host) -> None:
     action = step.action
     if isinstance(action, RequireBootService):
         require_boot_service(host)
-    elif isinstance(action, AnnounceUnit):
-        systemd.announce(host, UNIT)
-    elif isinstance(action, ReloadUnits):
-        # What must wait is found again by the look that follows, with its reason.
-        systemd.reload(host)
     elif isinstance(action, StartAtBoot):
         start_at_boot(action, host)
     elif isinstance(action, RunService):
@@ -40,7 +35,7 @@ def perform(step: Step, host: Host) -> None:
     elif isinstance(action, lost.NameLost):
         lost.name_lost(action)
     else:
-        steps.perform(step, host)
+        systemd_apply.perform(step, host)
 
 
 def require_boot_service(host: Host) -> None:

@@ -26,6 +26,7 @@ from .._core.change import (
 from .._core.errors import InUse, OwnedByAnother
 from .._host import systemd
 from .._host.nvml_driver import LOST
+from .._host.systemd_apply import AnnounceUnit, ReloadUnits
 from . import lost
 from .persistence import RUNNING, SERVICE, START, STOPPED, TEXT, Desired, State
 from .persistence_daemon import DROP_IN, EXEC_START, UNIT, after_ours
@@ -38,16 +39,6 @@ PERMANENT = "or say permanent: false"
 @dataclass(frozen=True)
 class RequireBootService(RoomAction):
     """Refuse unless the boot service will apply the declaration."""
-
-
-@dataclass(frozen=True)
-class AnnounceUnit(RoomAction):
-    """Note that systemd must read the daemon's unit again."""
-
-
-@dataclass(frozen=True)
-class ReloadUnits(RoomAction):
-    """Let systemd do so, if it may."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +175,7 @@ def _boot_steps(
         action: Union[RemoveFile, ReplaceFile] = (
             RemoveFile(DROP_IN) if desired.drop_in is None else ReplaceFile(DROP_IN, desired.drop_in)
         )
-        steps += [Step(AnnounceUnit()), Step(action, (_boot(text),))]
+        steps += [Step(AnnounceUnit(UNIT)), Step(action, (_boot(text),))]
     if start is not None:
         enable = start.wanted == systemd.ENABLED
         steps.append(Step(StartAtBoot(enable, state.daemon.status == systemd.STATIC), (_boot(start),)))

@@ -5,8 +5,8 @@
 """Units of systemd as their files have them, and the only way of ours to make systemd read them again.
 
 Files alone, no program runs: ``unit_lines``, ``drop_ins``, ``enabled``, ``links``, ``running``.
-A room that changes a file of a unit calls ``announce`` before its first write and ``reload`` after its last. What
-``reload`` refuses stays due: ``reload_due`` finds it again, and asks systemd only where there was such a change.
+A room that changes a file of a unit plans ``AnnounceUnit`` before its first write and ``ReloadUnits`` after its last
+(``systemd_apply``). A reload that is refused stays due: ``reload_due`` finds it again, and asks systemd only then.
 """
 
 from __future__ import annotations
@@ -143,13 +143,6 @@ def obstacle(host: Host) -> str:
     from .systemd_apply import containers_that_lose_gpus
 
     return containers_that_lose_gpus(host)
-
-
-def reload(host: Host) -> Optional[str]:
-    """Let systemd read the announced units again, where it has not yet. Returns the reason when it must not now."""
-    from .systemd_apply import reload_announced
-
-    return reload_announced(host)
 
 
 def restart(host: Host, unit: str) -> None:

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Tuple
 
+from .._core import steps
+from .._core.change import RoomAction, RunCommand, Step
 from .._core.errors import CannotLook
-from .systemd import MARKER, running
+from .systemd import MARKER, announce, running
 
 if TYPE_CHECKING:
     from .protocols import Files, Host
@@ -27,28 +30,45 @@ SHOWN = 3
 Properties = Dict[str, List[str]]
 
 
+@dataclass(frozen=True)
+class AnnounceUnit(RoomAction):
+    """Note that systemd must read this unit again."""
+
+    unit: str
+
+
+@dataclass(frozen=True)
+class ReloadUnits(RoomAction):
+    """Let systemd do so, if it may."""
+
+
+def perform(step: Step, host: Host) -> None:
+    """One of these steps, or one that all rooms share."""
+    if isinstance(step.action, AnnounceUnit):
+        announce(host, step.action.unit)
+    elif isinstance(step.action, ReloadUnits):
+        # What must wait is found again by the look that follows, with its reason.
+        reload_announced(host)
+    else:
+        steps.perform(step, host)
+
+
 def reload_announced(host: Host) -> Optional[str]:
     """Reload when an announced unit needs it; the note stays while it must wait, and its reason is returned."""
-    from .._core.change import RunCommand
-    from .._core.steps import run
-
     units = (host.files.read_optional(MARKER) or "").splitlines()
     if running(host.files) and any(needs_reload(host, unit) for unit in units):
         reason = containers_that_lose_gpus(host)
         if reason:
             return reason
-        run(RunCommand(("systemctl", "daemon-reload"), "let systemd read its units again", SECONDS), host)
+        steps.run(RunCommand(("systemctl", "daemon-reload"), "let systemd read its units again", SECONDS), host)
     host.files.remove(MARKER)
     return None
 
 
 def reload_where_harmless(host: Host) -> None:
     """Let systemd see new links. Nothing needs it, but until then ``systemctl`` asks for a reload at every unit."""
-    from .._core.change import RunCommand
-    from .._core.steps import run
-
     if running(host.files) and not containers_that_lose_gpus(host):
-        run(RunCommand(("systemctl", "daemon-reload"), "let systemd read its units again", SECONDS), host)
+        steps.run(RunCommand(("systemctl", "daemon-reload"), "let systemd read its units again", SECONDS), host)
 
 
 def needs_reload(host: Host, unit: str) -> bool:

@@ -12,12 +12,11 @@ import sys
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from .._core import steps
 from .._core.change import Step
 from .._core.errors import Refused
-from .._host import systemd
+from .._host import systemd, systemd_apply
 from .._host.boot_service import ARCHIVE, COMPILED, UNIT
-from .plan import AnnounceUnit, EnableUnit, InstallArchive, ReloadUnits, RemoveArchive
+from .plan import EnableUnit, InstallArchive, RemoveArchive
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
@@ -35,15 +34,10 @@ def perform(step: Step, host: Host) -> None:
             )
         host.files.remove(ARCHIVE)
         host.files.remove_folder(os.path.dirname(ARCHIVE))
-    elif isinstance(action, AnnounceUnit):
-        systemd.announce(host, UNIT)
-    elif isinstance(action, ReloadUnits):
-        # What must wait is found again by the look that follows, with its reason.
-        systemd.reload(host)
     elif isinstance(action, EnableUnit):
         (systemd.reenable if action.enable else systemd.disable)(host, UNIT)
     else:
-        steps.perform(step, host)
+        systemd_apply.perform(step, host)
 
 
 def install_archive(action: InstallArchive, host: Host) -> None:

@@ -13,6 +13,7 @@ from .._core.change import BOOT, EFFECTIVE, RIGHT, Change, RemoveFile, ReplaceFi
 from .._core.errors import DeclarationError, OwnedByAnother
 from .._host import systemd
 from .._host.boot_service import PROGRAM, UNIT
+from .._host.systemd_apply import AnnounceUnit, ReloadUnits
 from .look import UNIT_PATH, Desired, State
 
 if TYPE_CHECKING:
@@ -31,16 +32,6 @@ class InstallArchive(RoomAction):
 @dataclass(frozen=True)
 class RemoveArchive(RoomAction):
     """Remove the archive, and its folder where nothing else is in it."""
-
-
-@dataclass(frozen=True)
-class AnnounceUnit(RoomAction):
-    """Note that systemd must read the unit again."""
-
-
-@dataclass(frozen=True)
-class ReloadUnits(RoomAction):
-    """Let systemd do so, if it may."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +84,7 @@ def steps_of(state: State, desired: Desired, settings: Sequence[Setting], *, sen
         unit.append(Step(EnableUnit(bool(desired.links)), (_boot(wrong["enabled"]),)))
     text = wrong.get("unit")
     if text is not None and text.boot != text.wanted:
-        replace = (Step(AnnounceUnit()), Step(_file(UNIT_PATH, desired.unit), (_boot(text),)))
+        replace = (Step(AnnounceUnit(UNIT)), Step(_file(UNIT_PATH, desired.unit), (_boot(text),)))
         # systemctl takes links away only while the unit is there, and makes them by what it says.
         unit = [*replace, *unit] if desired.unit is not None else [*unit, *replace]
         unit.append(Step(ReloadUnits()))
