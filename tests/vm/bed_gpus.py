@@ -36,7 +36,9 @@ def pack(machine: str, *, node: str, cpus: Sequence[str]) -> bytes:
     if machine not in machines():
         raise BedError(f"Cannot plug in the GPUs of {machine}: the simulator has {', '.join(machines())}")
     description = json.loads((SIMULATOR / "machines" / f"{machine}.json").read_text())
-    description["nodes"] = {number: cpus[int(number) % len(cpus)] for number in description["nodes"]}
+    # A machine may have more NUMA nodes, and in any numbering: neighbours come together.
+    numbers = sorted(description["nodes"], key=int)
+    description["nodes"] = {number: cpus[rank * len(cpus) // len(numbers)] for rank, number in enumerate(numbers)}
     text = json.dumps(description).encode()
     built = CACHE / "nvml_simulator"
     with locked(CACHE / "nvml_simulator.lock", what="The simulator"):
