@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Tuple
 
 from .._core.change import EFFECTIVE, Change, RoomAction, Setting, Step
 from .._core.errors import DeclarationError
+from .._host import os_release
 from .recognise import FILE
 from .spec import DEBIAN_PACKAGE, FOLDER
 
@@ -67,7 +67,7 @@ def refuse_unfit(params: Mapping[str, Any], state: State) -> None:
         raise DeclarationError(
             goal,
             cause="only Debian and Ubuntu have it",
-            found=_value(state.release, "PRETTY_NAME") or None,
+            found=os_release.parse(state.release).get("PRETTY_NAME") or None,
             hint="say source: controller, or name a package of your own in package",
         )
 
@@ -102,10 +102,6 @@ def loader_text(folder: str) -> str:
     )
 
 
-def _of_debian(release: str) -> bool:
-    return "debian" in f"{_value(release, 'ID')} {_value(release, 'ID_LIKE')}".split()
-
-
-def _value(release: str, key: str) -> str:
-    found = re.search(rf"^{key}=(.*)$", release, re.MULTILINE)
-    return found[1].strip("\"' ") if found else ""
+def _of_debian(text: str) -> bool:
+    release = os_release.parse(text)
+    return "debian" in f"{release.get('ID', '')} {release.get('ID_LIKE', '')}".split()

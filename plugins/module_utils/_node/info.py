@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, Tuple
 
 from .._core.errors import GpuFleetError
+from .._host import os_release
 from .._topology import cpulist
 from .info_fields import Facts, Fields, read, why
 
@@ -97,11 +98,10 @@ def _try(part: Callable[[Node], Any], node: Node) -> Tuple[Any, str]:
 
 def _system(node: Node) -> Facts:
     files, fields = node.files, Fields(root=node.host.may_change)
-    text, reason = read(files, "/etc/os-release")
-    lines = (line.partition("=") for line in (text or "").splitlines())
-    release = {name: value.strip("\"'") for name, _equals, value in lines}
-    fields.add("distribution", release.get("ID"), reason or "/etc/os-release has no ID")
-    fields.add("distribution_version", release.get("VERSION_ID"), reason or "/etc/os-release has no VERSION_ID")
+    text, reason = read(files, os_release.PATH)
+    release = os_release.parse(text or "")
+    fields.add("distribution", release.get("ID"), reason or f"{os_release.PATH} has no ID")
+    fields.add("distribution_version", release.get("VERSION_ID"), reason or f"{os_release.PATH} has no VERSION_ID")
     fields.add("kernel", *read(files, "/proc/sys/kernel/osrelease"))
     fields.add("command_line", *read(files, "/proc/cmdline"))
     online, reason = read(files, "/sys/devices/system/cpu/online")

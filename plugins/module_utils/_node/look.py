@@ -13,6 +13,7 @@ from .._core import declared
 from .._core.change import DIFFERS, PENDING, RIGHT, UNKNOWN, Change, Plan
 from .._core.errors import CannotLook, DeclarationError, GpuFleetError
 from .._core.road import Concern, Params, diff, look, status_of
+from .._host import os_release
 from .deadline import DeadlineExceeded, deadline
 from .registry import REGISTRY, Entry, in_order, to_run
 
@@ -146,11 +147,7 @@ def node_diff(answer: Mapping[str, Any]) -> Dict[str, str]:
 
 def node_facts(host: Host) -> Dict[str, Optional[str]]:
     """The few facts that roles branch on."""
-    release: Dict[str, str] = {}
-    for line in (host.files.read_optional("/etc/os-release") or "").splitlines():
-        name, equals, value = line.partition("=")
-        if equals:
-            release[name] = value.strip().strip("\"'")
+    release = os_release.parse(host.files.read_optional(os_release.PATH) or "")
     manager = next((name for name in PACKAGE_MANAGERS if host.commands.find(name)), None)
     return {
         "distribution": release.get("ID"),
