@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -31,10 +31,12 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.change import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
     CannotLook,
     DeclarationError,
+    InUse,
     NotInEffect,
     NotPermitted,
     Refused,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils._core.obstacle import Obstacle
 from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
 from support import FakeHost, KernelFiles, Killed, build, snapshot
 
@@ -430,3 +432,79 @@ def test_giving_back_killed_at_any_side_effect_is_finished_by_the_next_run(tmp_p
         assert host.files.names("/etc") == ("keep",)
         assert host.files.names("/var/lib") == ("keep",)
     assert number > 4
+
+
+# --- what is in the way -----------------------------------------------------------------------------------------------
+
+
+class Guarded(Knobs):
+    """Somebody stands at the knobs, and leaves after so many looks."""
+
+    def __init__(self, *, patience: float = 0.0, leaves_after: int = 1000) -> None:
+        super().__init__()
+        self.patience = patience
+        self.looks_left = leaves_after
+
+    def observe(self, host: Host, params: Mapping[str, Any]) -> State:
+        self.looks_left -= 1
+        return super().observe(host, params)
+
+    def plan(self, state: State, desired: Desired) -> Plan:
+        plan = super().plan(state, desired)
+        somebody = InUse("turn the knobs", object="fan", cause="somebody stands there")
+        there = plan.steps and self.looks_left > 0
+        return replace(plan, obstacle=Obstacle(somebody, self.patience) if there else None)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> List[float]:
+    """Sleeping passes the time at once; the list is what was slept."""
+    slept: List[float] = []
+    monkeypatch.setattr(apply.time, "sleep", slept.append)
+    monkeypatch.setattr(apply.time, "monotonic", lambda: sum(slept))
+    return slept
+
+
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_what_is_in_the_way_fails_the_run_before_its_first_step(
+    host: FakeHost, tmp_path: Path, check_mode: bool
+) -> None:
+    found = snapshot(tmp_path)
+    with pytest.raises(InUse, match="somebody stands there"):
+        road.converge(Guarded(), PRESENT, host, check_mode=check_mode)
+    assert snapshot(tmp_path) == found
+
+
+def test_a_run_that_waits_makes_a_new_plan_when_the_way_is_free(host: FakeHost, clock: List[float]) -> None:
+    outcome = road.converge(Guarded(patience=60.0, leaves_after=4), PRESENT, host, check_mode=False)
+    assert outcome.error is None
+    assert [host.files.read(path).strip() for path in KNOBS] == ["7", "7"]
+    assert clock == [apply.POLL_SECONDS, apply.POLL_SECONDS]
+
+
+def test_a_run_that_waits_leaves_the_lock_to_others_meanwhile(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    free: List[bool] = []
+
+    def sleep(seconds: float) -> None:
+        with host.files.lock(apply.LOCK, 0.1):
+            free.append(True)
+
+    monkeypatch.setattr(apply.time, "sleep", sleep)
+    road.converge(Guarded(patience=60.0, leaves_after=3), PRESENT, host, check_mode=False)
+    assert free == [True]
+
+
+def test_a_run_that_waited_long_enough_fails_and_changes_nothing(
+    host: FakeHost, tmp_path: Path, clock: List[float]
+) -> None:
+    found = snapshot(tmp_path)
+    with pytest.raises(InUse, match="somebody stands there"):
+        road.converge(Guarded(patience=12.0), PRESENT, host, check_mode=False)
+    assert clock == [5.0, 5.0, 2.0]
+    assert snapshot(tmp_path) == found
+
+
+def test_check_mode_predicts_what_a_run_that_waits_will_do(host: FakeHost) -> None:
+    outcome = road.converge(Guarded(patience=60.0), PRESENT, host, check_mode=True)
+    assert outcome.error is None
+    assert {change.after for change in outcome.changes if change.scope == EFFECTIVE} == {"7"}

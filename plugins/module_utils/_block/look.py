@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Optional,
 
 from .._core import match
 from .._core.change import RIGHT, Conflict, Plan, Setting, Step, Unmanaged
+from .._core.declared import WANTED
 from .._core.errors import DeclarationError, Scalar
 from . import devices, rules
 from .devices import Disk, Queue, Subject
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from .._host.tuned import Option
 
 OUR_MODULES = "/etc/modules-load.d/gpufleet-nvme_scheduler.conf"
-DECLARED = "as declared"
 
 
 @dataclass(frozen=True)
@@ -268,8 +268,8 @@ def _file_settings(state: State, desired: Desired) -> List[Setting]:
         (OUR_MODULES, "modules", state.modules_text, desired.modules_text),
         (OUR_RULES, "rules", state.rules_text, desired.rules_text),
     ):
-        goal = None if wanted is None else DECLARED
-        present = None if found is None else DECLARED if found == wanted else "others"
+        goal = None if wanted is None else WANTED
+        present = None if found is None else WANTED if found == wanted else "others"
         if goal is not None or present is not None:
             made.append(Setting(path, setting, goal, present, present, path, effective_matters=False))
     return made

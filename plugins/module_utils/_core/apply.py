@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
@@ -29,29 +30,43 @@ if TYPE_CHECKING:
 
 LOCK = "/run/gpufleet/lock"
 LOCK_TIMEOUT_SECONDS = 60.0
+# How often a run that waits looks again.
+POLL_SECONDS = 5.0
 
 
 def carry_out(concern: Concern[State, Desired], params: Params, host: Host) -> Outcome:
     """Look again under the lock, for another run may have been faster, and take the steps.
 
-    Raises ``GpuFleetError`` before anything changed; a failure after that is in ``Outcome.error``.
+    While something is in the way the lock is free, and every look makes a new plan. Raises ``GpuFleetError`` before
+    anything changed; a failure after that is in ``Outcome.error``.
     """
-    try:
-        with host.files.lock(LOCK, LOCK_TIMEOUT_SECONDS):
-            return _carry_out_locked(concern, params, host)
-    except TimeoutError as error:
-        raise NotPermitted(
-            f"change {concern.name}",
-            object=LOCK,
-            cause=str(error),
-            hint="wait until the other run has ended, then run again",
-        ) from error
-    except OSError as error:
-        raise _cannot_write(concern.name, error) from error
+    given_up: Optional[float] = None
+    while True:
+        try:
+            with host.files.lock(LOCK, LOCK_TIMEOUT_SECONDS):
+                state, plan = look(concern, params, host)
+                if plan.obstacle is None:
+                    return _carry_out_locked(concern, params, host, state=state, plan=plan)
+        except TimeoutError as error:
+            raise NotPermitted(
+                f"change {concern.name}",
+                object=LOCK,
+                cause=str(error),
+                hint="wait until the other run has ended, then run again",
+            ) from error
+        except OSError as error:
+            raise _cannot_write(concern.name, error) from error
+        if given_up is None:
+            given_up = time.monotonic() + plan.obstacle.patience
+        left = given_up - time.monotonic()
+        if left <= 0:
+            raise plan.obstacle.error
+        time.sleep(min(POLL_SECONDS, left))
 
 
-def _carry_out_locked(concern: Concern[State, Desired], params: Params, host: Host) -> Outcome:
-    state, plan = look(concern, params, host)
+def _carry_out_locked(
+    concern: Concern[State, Desired], params: Params, host: Host, *, state: State, plan: Plan
+) -> Outcome:
     if params["state"] == "present":
         before.remember(host.files, concern.name, plan.settings, plan.steps)
     done: List[Change] = []

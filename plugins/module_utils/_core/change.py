@@ -7,15 +7,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Dict, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Dict, Optional, Tuple, Union
 
 from .errors import Scalar
+
+if TYPE_CHECKING:
+    from .obstacle import Obstacle
 
 EFFECTIVE = "effective"
 BOOT = "boot"
 
 NOW = "now"
-SERVICE_RESTART = "service_restart"
 GPU_RESET = "gpu_reset"
 REBOOT = "reboot"
 
@@ -77,14 +79,7 @@ class Change:
     takes_effect: str = NOW
 
     def as_dict(self) -> Dict[str, Scalar]:
-        return {
-            "object": self.object,
-            "setting": self.setting,
-            "before": self.before,
-            "after": self.after,
-            "scope": self.scope,
-            "takes_effect": self.takes_effect,
-        }
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -144,7 +139,7 @@ class Unmanaged:
     reason: str
 
     def as_dict(self) -> Dict[str, str]:
-        return {"object": self.object, "setting": self.setting, "reason": self.reason}
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -159,14 +154,7 @@ class Conflict:
     wins: str
 
     def as_dict(self) -> Dict[str, Union[str, int, None]]:
-        return {
-            "owner": self.owner,
-            "path": self.path,
-            "line": self.line,
-            "setting": self.setting,
-            "value": self.value,
-            "wins": self.wins,
-        }
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -177,6 +165,7 @@ class Plan:
     steps: Tuple[Step, ...] = ()
     unmanaged: Tuple[Unmanaged, ...] = ()
     conflicts: Tuple[Conflict, ...] = ()
+    obstacle: Optional[Obstacle] = None
 
     @property
     def changes(self) -> Tuple[Change, ...]:

@@ -152,6 +152,8 @@ def converge(concern: Concern[State, Desired], params: Params, host: Host, *, ch
     """
     state, plan = look(concern, params, host)
     if check_mode:
+        if plan.obstacle is not None and plan.obstacle.final:
+            raise plan.obstacle.error
         return outcome(concern, plan=plan, changes=plan.changes, state=state, remaining=plan)
     if not plan.steps and not _left_over(concern.name, params, host, plan):
         if plan.status != DIFFERS:

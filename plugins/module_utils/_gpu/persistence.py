@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .._core.before import Before
     from .._host.protocols import Host
 
-DECLARED = "as declared"
 OTHERS = "others"
 NOT_READ = "as before the change"
 TEXT = "drop-in"
@@ -226,8 +225,8 @@ def _unit_settings(state: State, desired: Desired) -> List[Setting]:
     """The drop-in and what starts the daemon, each where it is there or wanted."""
     made = []
     present = state.daemon.drop_in
-    found = None if present is None else DECLARED if present == desired.drop_in else OTHERS
-    wanted = None if desired.drop_in is None else DECLARED
+    found = None if present is None else declared.WANTED if present == desired.drop_in else OTHERS
+    wanted = None if desired.drop_in is None else declared.WANTED
     if wanted is not None or found is not None or state.reload_due:
         made.append(
             Setting(
@@ -260,7 +259,7 @@ def _service_settings(state: State, desired: Desired, settings: List[Setting]) -
 def _lost_settings(desired: Desired) -> List[Setting]:
     if not desired.lost:
         return []
-    from . import lost
+    from .._host import lost
 
     return [lost.setting(name) for name in desired.lost]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.change import RIGHT, Conflict, Plan, Setting, Step, Unmanaged
+from .._core.declared import WANTED
 from .._core.errors import DeclarationError
 from .._host import bootloader
 from .._host.modules import Installed, read_installed
@@ -38,7 +39,6 @@ BLOCK_FILE = "/etc/modprobe.d/gpufleet-kernel_modules.conf"
 OUTDATED = "/var/lib/gpufleet/kernel_modules.initramfs"
 HEADER = "# Written by the module gpufleet.node.kernel_modules; changes are lost.\n"
 STATE = "state"
-DECLARED = "as declared"
 
 LOADED = "loaded"
 NOT_LOADED = "not loaded"
@@ -327,12 +327,12 @@ def _file_rows(state: State, desired: Desired) -> List[Setting]:
         (BLOCK_FILE, "block list", state.block_text, desired.block_text),
         (LOAD_FILE, "load list", state.load_text, desired.load_text),
     ):
-        goal = None if wanted is None else DECLARED
-        present = None if found is None else DECLARED if found == wanted else "another"
+        goal = None if wanted is None else WANTED
+        present = None if found is None else WANTED if found == wanted else "another"
         if goal is not None or present is not None:
             made.append(Setting(path, setting, goal, present, present, path, effective_matters=False))
     if state.outdated:
-        made.append(Setting("initramfs", "block list", DECLARED, "another", "another", "initramfs", False))
+        made.append(Setting("initramfs", "block list", WANTED, "another", "another", "initramfs", False))
     return made
 
 

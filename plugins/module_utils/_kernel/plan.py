@@ -24,11 +24,11 @@ from .._core.change import (
     Step,
     Unmanaged,
 )
+from .._core.declared import WANTED
 from .._core.errors import InUse, NotPermitted, OwnedByAnother
 from .look import (
     BLOCK_FILE,
     BLOCKED,
-    DECLARED,
     LOAD_FILE,
     LOADED,
     NOT_LOADED,
@@ -230,7 +230,7 @@ def _concerns_initramfs(state: State, after: Sequence[Line]) -> bool:
 
 
 def _rebuild(state: State) -> Tuple[Step, ...]:
-    change = Change("initramfs", "block list", "another", DECLARED, BOOT)
+    change = Change("initramfs", "block list", "another", WANTED, BOOT)
     forget = RemoveFile(OUTDATED)
     if not state.rebuild:
         return (Step(forget, (change,)),)

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from .._core.change import RIGHT, Conflict, Plan, Setting, Step
+from .._core.declared import WANTED
 from .._host import systemd
 from .._host.boot_service import ARCHIVE, PROGRAM, UNIT
 from .spec import NAME, OPTIONS, TARGET, check, interpreter_of, launcher_text, unit_text, wanted_links
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from .._host.protocols import Files, Host
 
 UNIT_PATH = f"{systemd.ETC}/{UNIT}"
-DECLARED = "as declared"
 OTHERS = "others"
 NOT_READ = "as before the change"
 
@@ -183,8 +183,8 @@ def _links_setting(state: State, desired: Desired) -> Setting:
 
 
 def _told(wanted: Optional[str], found: Optional[str]) -> Tuple[Optional[str], Optional[str]]:
-    present = None if found is None else DECLARED if found == wanted else OTHERS
-    return None if wanted is None else DECLARED, present
+    present = None if found is None else WANTED if found == wanted else OTHERS
+    return None if wanted is None else WANTED, present
 
 
 def _links_told(links: Tuple[str, ...]) -> str:

@@ -1,0 +1,24 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What keeps a plan from being carried out for now, such as somebody who uses what would change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import GpuFleetError
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """``error`` says what is in the way. A run waits up to ``patience`` seconds for it to go away."""
+
+    error: GpuFleetError
+    patience: float = 0.0
+
+    @property
+    def final(self) -> bool:
+        """Whether a run fails at once, before its first step."""
+        return self.patience <= 0
