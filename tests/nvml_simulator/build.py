@@ -4,7 +4,8 @@
 
 """Builds the NVML simulator into a folder that works wherever it is copied: ``python3 build.py OUTDIR``.
 
-The folder holds ``libnvidia-ml.so.1``, ``nvml-sim`` and the simulated ``nvidia-persistenced``, with what they read.
+The folder holds ``libnvidia-ml.so.1``, ``nvml-sim`` and stand-ins for ``nvidia-persistenced`` and ``nvidia-smi``, with
+what they read.
 It is made beside OUTDIR and then takes its place, so that a build which fails leaves the old one.
 """
 
@@ -21,8 +22,8 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parent
 LIBRARY = "libnvidia-ml.so.1"
 FLAGS = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden")
-DATA = ("nvml_sim.py", "persistenced.py", "mig_profiles.json", "gpus.json", "drivers.json")
-LAUNCHERS = {"nvml-sim": "nvml_sim.py", "nvidia-persistenced": "persistenced.py"}
+DATA = ("nvml_sim.py", "persistenced.py", "nvidia_smi.py", "mig_profiles.json", "gpus.json", "drivers.json")
+LAUNCHERS = {"nvml-sim": "nvml_sim.py", "nvidia-persistenced": "persistenced.py", "nvidia-smi": "nvidia_smi.py"}
 LAUNCHER = """#!/bin/sh
 exec "${PYTHON:-python3}" "$(dirname "$(readlink -f "$0")")/%s" "$@"
 """

@@ -16,6 +16,7 @@ import functools
 import json
 import os
 import re
+import signal
 import sys
 import uuid
 import zlib
@@ -27,7 +28,16 @@ DEFAULT_STATE = "/var/lib/nvml_simulator/state"
 MOST_GPUS = 16
 LARGEST = 2**32 - 2  # the library keeps numbers of 32 bits; the next one means "none"
 KINDS = ("monitor", "compute", "graphics", "mps")
-FAULTS = ("fail", "hang", "hide", "old")
+SWITCH = 2  # what a GPU's NVLinks lead to, as NVML says it
+FAULTS = ("fail", "hang", "hide", "old", "kill")
+# Faults of no single function: they meet every call of one that changes something.
+ANY_CHANGE = "any-change"
+KILL_AT_CHANGE = "kill-at-change"
+# The reset of GPUs that nvidia-smi makes: no function of NVML, but it fails and is logged as one.
+GPU_RESET = "gpu-reset"
+# What is met under a name of its own.
+NAMES = (ANY_CHANGE, KILL_AT_CHANGE, GPU_RESET)
+DEVICES = "/dev"
 ERRORS = (
     "SUCCESS",
     "UNINITIALIZED",
@@ -167,6 +177,15 @@ class Simulator:
         indices = [self.gpu(gpu) for gpu in gpus] or range(len(self.describe()["gpus"]))
         self.control("reset", *indices)
 
+    def user_reset(self, gpus: Sequence[int]) -> Dict[int, Tuple[int, List[int]]]:
+        """Reset these GPUs as a program does, all of them or none: of each its NVML result, and what else it takes.
+
+        That is the GPUs linked to it which are not among these.
+        """
+        answer = self.control("user-reset", *gpus)
+        lines = [[int(word) for word in line.split()] for line in answer.splitlines()]
+        return {gpu: (result, missing) for gpu, result, *missing in lines}
+
     def add_client(
         self,
         gpu: str,
@@ -197,13 +216,23 @@ class Simulator:
         """Persistence off, as far as the daemon holds it."""
         self.control("release", self.gpu(gpu))
 
-    def fault(self, kind: str, symbol: str, *, code: int = 0, count: int = 0, seconds: float = 0) -> None:
-        """Make ``symbol`` fail with ``code`` (``count`` times, 0: for ever), hang, or be missing."""
-        self.control("fault", kind, known_symbol(symbol), code, count, round(seconds * 1000))
+    def fault(
+        self, kind: str, symbol: str, *, code: int = 0, after: int = 0, count: int = 0, seconds: float = 0
+    ) -> None:
+        """Make ``symbol`` fail with ``code``, hang, or be missing.
+
+        ``after`` calls pass first, then so many fail as ``count`` says (0: all).
+        """
+        met = symbol if kind == "fail" and symbol in NAMES else known_symbol(symbol)
+        self.control("fault", kind, met, code, after, count, round(seconds * 1000), 0, 0)
+
+    def kill_at_change(self, number: int, *, after_it: bool = False, group: bool = False) -> None:
+        """Kill the process (or its group) that makes the change of this number, from 1: before it, or after it."""
+        self.control("fault", "kill", KILL_AT_CHANGE, 0, number - 1, 1, 0, int(after_it), int(group))
 
     def heal(self, symbol: Optional[str] = None) -> None:
         """Remove the fault of ``symbol``, or every one (what the driver's version lacks stays missing)."""
-        self.control("heal", *([known_symbol(symbol)] if symbol else []))
+        self.control("heal", *([symbol if symbol in NAMES else known_symbol(symbol)] if symbol else []))
 
     def log(self, *, changes: bool = False) -> List[Tree]:
         """The calls so far, oldest first; with ``changes`` only those that change state, successful or not."""
@@ -248,10 +277,11 @@ def load_machine(machine: str) -> Tree:
     """A machine description, with its ``name``.
 
     ``gpus``: a list of ``model`` (a key of gpus.json), ``pci`` (0000:07:00.0), and where known ``node`` (NUMA node),
-    ``switch`` and ``root`` (numbers: the same one is the same PCIe switch or host bridge), ``gpu_node`` (the node that
-    is the GPU's memory), ``swap_halves``, ``set`` (any field of the state). ``nodes``: the CPUs of each node as a list
-    (0-31,64-95); ``sockets``: the nodes of each socket; ``fabric``: whether there is an NVLink fabric to be ready;
-    ``driver``: its version; ``set``: fields of the system; ``description``.
+    ``switch`` and ``root`` (numbers: the same one is the same PCIe switch or host bridge), ``nvlink`` (a number: GPUs
+    with the same one are linked), ``gpu_node`` (the node that is the GPU's memory), ``swap_halves``, ``set`` (any field
+    of the state). ``nodes``: the CPUs of each node as a list (0-31,64-95); ``sockets``: the nodes of each socket;
+    ``fabric``: whether there is an NVLink fabric to be ready; ``driver``: its version; ``set``: fields of the system;
+    ``description``.
     """
     path = Path(machine) if machine.endswith(".json") else HOME / "machines" / f"{machine}.json"
     try:
@@ -268,6 +298,17 @@ def load_machine(machine: str) -> Tree:
 def machine_names() -> List[str]:
     """The machines that ship."""
     return sorted(path.stem for path in (HOME / "machines").glob("*.json"))
+
+
+def open_device(name: str) -> Optional[int]:
+    """A descriptor of the device file with this name (``nvidia0``), as a client of the driver has it; None without one.
+
+    The files are in /dev, or in the folder that NVML_SIM_DEV names.
+    """
+    try:
+        return os.open(os.path.join(os.environ.get("NVML_SIM_DEV") or DEVICES, name), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
 
 
 def _data(name: str) -> Tree:
@@ -292,7 +333,13 @@ def machine_lines(machine: Tree, driver: Optional[str] = None) -> Iterator[str]:
     if not re.fullmatch(r"\d{3}(\.\d+){1,2}", version):
         raise SimulatorError(f"{version} is not a driver version such as {drivers['default']}")
     branch = int(version.split(".")[0])
-    yield from _lines("system", _system(machine, version, branch, drivers))
+    for index, place in enumerate(machine["gpus"]):
+        name = place.get("model") if isinstance(place, dict) else None
+        if name not in models:
+            raise SimulatorError(f"GPU {index} has model {name}: one of {', '.join(models)}")
+    switched = any(models[place["model"]]["nvlinks"][3] == SWITCH for place in machine["gpus"])
+    system = {"fabric_manager": int(switched), **_system(machine, version, branch, drivers)}
+    yield from _lines("system", system)
     for index, entry in enumerate(_compute_profiles(tables)):
         yield from _lines(f"compute_profile.{index}", entry)
     hidden = sorted(symbol for symbol, since in drivers["symbols"].items() if branch < since)
@@ -300,10 +347,7 @@ def machine_lines(machine: Tree, driver: Optional[str] = None) -> Iterator[str]:
         fault = {"symbol": symbol, "kind": FAULTS.index("old")}
         yield from _lines(f"fault.{index}", {**fault, "code": ERRORS.index("FUNCTION_NOT_FOUND")})
     for index, place in enumerate(machine["gpus"]):
-        name = place.get("model") if isinstance(place, dict) else None
-        if name not in models:
-            raise SimulatorError(f"GPU {index} has model {name}: one of {', '.join(models)}")
-        model = models[name]
+        model = models[place["model"]]
         table: Tree = next((table for table in tables["gpus"] if table["key"] == model["mig"]), {})
         if table and _version(version) < _version(table["min_driver"]):
             table = {}  # to this driver the product is one without MIG
@@ -316,6 +360,8 @@ def machine_lines(machine: Tree, driver: Optional[str] = None) -> Iterator[str]:
             memory_slices=table.get("memory_slices", 1),
             compute_slices=table.get("compute_slices", 0),
             profile_count=len(profiles),
+            # GPUs of different products are not linked.
+            nvlink_group=place.get("nvlink", list(models).index(place["model"])),
         )
         gpu.update(model.get("set", {}))
         gpu.update(place.get("set", {}))
@@ -634,7 +680,13 @@ def _print_description(state: Tree) -> None:
 def _extent(fault: Tree) -> str:
     if fault["kind"] == "hang":
         return f"for {fault['milliseconds'] / 1000:g} s" if fault["milliseconds"] else "for ever"
-    return f"with {fault['code']}, {fault['remaining']} times more" if fault["remaining"] else f"with {fault['code']}"
+    if fault["kind"] == "kill":
+        who = "the group of who makes it" if fault["group"] else "who makes it"
+        return f"{who}, {'after' if fault['late'] else 'before'} the change, after {fault['skip']} others"
+    extent = f"with {fault['code']}"
+    if fault["skip"]:
+        extent += f", after {fault['skip']} calls"
+    return f"{extent}, {fault['remaining']} times more" if fault["remaining"] else extent
 
 
 _INSTANCE_KEYS = (("GPU instance", "gpu_instance"), ("compute instance", "compute_instance"))
@@ -659,20 +711,27 @@ def _seconds(text: str) -> float:
     return float(text)
 
 
+FAIL_WORDS = "an NVML function, any-change or gpu-reset; a number or NVML_ERROR_ name; calls, 0: for ever (default 1)"
+
+
 @functools.cache
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="nvml-sim", description="Drive the simulated machine that libnvidia-ml.so.1 shows.")
     parser.add_argument("--state", help=f"the state file (default: NVML_SIM_STATE, else {DEFAULT_STATE})")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
 
-    def verb(name: str, help: str, *arguments: Tuple[str, Tree]) -> None:
-        one = verbs.add_parser(name, help=help, description=help)
+    def verb(name: str, help: str, *arguments: Tuple[str, Tree], usage: Optional[str] = None) -> None:
+        one = verbs.add_parser(name, help=help, description=help, usage=usage)
         for argument, options in arguments:
             one.add_argument(argument, **options)
 
     gpu: Tuple[str, Tree] = ("gpu", {"metavar": "GPU", "help": "index, UUID or PCI bus id"})
     symbol: Tuple[str, Tree] = ("symbol", {"metavar": "SYMBOL", "help": "an NVML function"})
     number: Tree = {"type": _number}
+    place: Tuple[Tuple[str, Tree], ...] = (
+        ("--gi", {**number, "help": "GPU instance id"}),
+        ("--ci", {**number, "help": "compute instance id"}),
+    )
     verb(
         "create",
         "make the state file",
@@ -694,8 +753,7 @@ def _parser() -> argparse.ArgumentParser:
         "add-client",
         "put a process on a GPU; prints the client's id",
         gpu,
-        ("--gi", {**number, "help": "GPU instance id"}),
-        ("--ci", {**number, "help": "compute instance id"}),
+        *place,
         ("--name", {"default": "client"}),
         ("--pid", {**number, "help": "of a living process: the client ends with it"}),
         ("--kind", {"choices": KINDS, "default": "compute"}),
@@ -709,10 +767,27 @@ def _parser() -> argparse.ArgumentParser:
     )
     verb(
         "fail",
-        "let a function fail",
-        symbol,
-        ("code", {"metavar": "CODE", "help": "a number or NVML_ERROR_ name"}),
-        ("count", {**number, "nargs": "?", "default": 1, "metavar": "COUNT", "help": "calls; 0: for ever (default 1)"}),
+        "let a function fail, or the N-th change from now, whatever makes it",
+        ("words", {"nargs": "+", "metavar": "WORD", "help": FAIL_WORDS}),
+        ("--after", {**number, "default": 0, "metavar": "N", "help": "calls that pass first (default 0)"}),
+        ("--nth-change", {**number, "metavar": "N", "help": "in the place of a symbol and a count: once, from 1"}),
+        usage="nvml-sim fail [--after N] SYMBOL CODE [COUNT]\n       nvml-sim fail --nth-change N CODE",
+    )
+    verb(
+        "kill-at-change",
+        "kill the process that makes the N-th change from now",
+        ("number", {**number, "metavar": "N", "help": "from 1"}),
+        ("--after-it", {"action": "store_true", "help": "after the change (default: before it)"}),
+        ("--group", {"action": "store_true", "help": "its process group (default: that process)"}),
+    )
+    verb(
+        "hold",
+        "be a job on a GPU, until a signal",
+        gpu,
+        *place,
+        ("--name", {"default": "job"}),
+        ("--kind", {"choices": KINDS, "default": "compute"}),
+        ("--memory", {**number, "default": 0, "metavar": "MIB"}),
     )
     verb(
         "hang",
@@ -787,7 +862,12 @@ def _run(simulator: Simulator, options: argparse.Namespace) -> None:
             raise SimulatorError("remove-client takes an ID or --all")
         simulator.control("remove-client", "all" if options.all else options.id)
     elif verb == "fail":
-        simulator.fault("fail", options.symbol, code=error_code(options.code), count=options.count)
+        _fail(simulator, options.words, after=options.after, change=options.nth_change)
+    elif verb == "kill-at-change":
+        number = _change_number(options.number)
+        simulator.kill_at_change(number, after_it=options.after_it, group=options.group)
+    elif verb == "hold":
+        _hold(simulator, options)
     elif verb == "hang":
         simulator.fault("hang", options.symbol, seconds=options.seconds)
     elif verb == "hide":
@@ -808,6 +888,48 @@ def _run(simulator: Simulator, options: argparse.Namespace) -> None:
         _log(simulator, options)
     else:
         simulator.control(verb)
+
+
+def _change_number(number: int) -> int:
+    if number < 1:
+        raise SimulatorError("changes are counted from 1")
+    return number
+
+
+def _fail(simulator: Simulator, words: List[str], *, after: int, change: Optional[int]) -> None:
+    if change is not None:
+        if len(words) != 1 or after:
+            raise SimulatorError("fail --nth-change N takes a CODE and nothing else")
+        simulator.fault("fail", ANY_CHANGE, code=error_code(words[0]), after=_change_number(change) - 1, count=1)
+        return
+    if not 2 <= len(words) <= 3:
+        raise SimulatorError("fail takes a SYMBOL, a CODE and perhaps a COUNT")
+    try:
+        count = _number(words[2]) if len(words) == 3 else 1
+    except argparse.ArgumentTypeError as error:
+        raise SimulatorError(f"argument COUNT: {error}") from None
+    simulator.fault("fail", words[0], code=error_code(words[1]), after=after, count=count)
+
+
+def _hold(simulator: Simulator, options: argparse.Namespace) -> None:
+    """Be a client of the driver, with its device files open, until a signal."""
+    ends = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    client = simulator.add_client(
+        options.gpu,
+        gi=options.gi,
+        ci=options.ci,
+        name=options.name,
+        pid=os.getpid(),
+        kind=options.kind,
+        memory=options.memory,
+    )
+    minor = simulator.describe()["gpus"][simulator.gpu(options.gpu)]["minor_number"]
+    for name in ("nvidiactl", "nvidia-uvm", f"nvidia{minor}"):
+        open_device(name)
+    print(client, flush=True)
+    signal.sigwait(ends)
+    simulator.control("remove-client", client)
 
 
 def _log(simulator: Simulator, options: argparse.Namespace) -> None:

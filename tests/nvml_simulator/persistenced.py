@@ -22,7 +22,7 @@ import socket
 import struct
 import sys
 import syslog
-from typing import Dict, List, NoReturn, Optional
+from typing import Dict, List, NoReturn, Optional, Tuple
 
 import nvml_sim
 
@@ -59,8 +59,8 @@ class Daemon:
         self.pid_file: Optional[int] = None
         self.listener: Optional[socket.socket] = None
         self.simulator = nvml_sim.Simulator()
-        self.gpus: Dict[str, int] = {}
-        self.held: List[str] = []
+        self.gpus: Dict[str, Tuple[int, int]] = {}  # index and minor number
+        self.held: Dict[str, List[int]] = {}  # with the descriptors of its device files
 
     def start(self) -> None:
         """Everything up to the first request; raises ``CannotStart``."""
@@ -123,7 +123,7 @@ class Daemon:
             raise CannotStart("Unable to find any NVIDIA devices")
         for gpu in state["gpus"]:
             address = short_address(gpu["pci_bus_id"])
-            self.gpus[address] = gpu["index"]
+            self.gpus[address] = (gpu["index"], gpu["minor_number"])
             verbose(self.options, syslog.LOG_DEBUG, f"device {address} - registered")
 
     def set_mode(self, address: str, *, on: bool) -> int:
@@ -133,13 +133,16 @@ class Daemon:
         if on == (address in self.held):
             verbose(self.options, syslog.LOG_NOTICE, f"device {address} - already in requested persistence mode.")
             return 0
+        index, minor = self.gpus[address]
         try:
             if on:
-                self.simulator.control("hold", self.gpus[address], os.getpid())
-                self.held.append(address)
+                self.simulator.control("hold", index, os.getpid())
+                opened = (nvml_sim.open_device(name) for name in ("nvidiactl", f"nvidia{minor}"))
+                self.held[address] = [descriptor for descriptor in opened if descriptor is not None]
             else:
-                self.simulator.control("release", self.gpus[address])
-                self.held.remove(address)
+                self.simulator.control("release", index)
+                for descriptor in self.held.pop(address):
+                    os.close(descriptor)
         except nvml_sim.SimulatorError as error:
             syslog.syslog(syslog.LOG_ERR, f"device {address} - failed to {'open' if on else 'close'}: {error}")
             return UNKNOWN

@@ -26,7 +26,7 @@ import traceback
 from ctypes import byref, c_uint
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import pynvml as nvml
 import pytest
@@ -70,14 +70,21 @@ def forked(work: Callable[[], str]) -> Tuple[int, str]:
 
 
 @functools.cache
-def tool_of(built: Path) -> ModuleType:
-    """The module behind ``nvml-sim``; it loads the library when it is asked for something."""
-    specification = importlib.util.spec_from_file_location("nvml_sim", built / "nvml_sim.py")
+def module_of(built: Path, name: str) -> ModuleType:
+    """One of the simulator's modules, from the built folder."""
+    specification = importlib.util.spec_from_file_location(name, built / f"{name}.py")
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
+    if name != "nvml_sim":  # which the others import
+        sys.modules["nvml_sim"] = tool_of(built)
     specification.loader.exec_module(module)
     return module
+
+
+def tool_of(built: Path) -> ModuleType:
+    """The module behind ``nvml-sim``; it loads the library when it is asked for something."""
+    return module_of(built, "nvml_sim")
 
 
 class Machine:
@@ -90,6 +97,7 @@ class Machine:
             "NVML_SIM_STATE": str(self.state),
             "NVML_SIM_PERSISTENCED": str(folder / "nvidia-persistenced" / "socket"),
             "NVML_SIM_EUID": "0",
+            "NVML_SIM_DEV": str(folder / "dev"),
         }
 
     def environment(self, **more: str) -> Dict[str, str]:
@@ -97,19 +105,37 @@ class Machine:
 
     def run(self, *arguments: object) -> Done:
         """``nvml-sim ARGUMENTS`` as a process of its own, without the start of Python that costs more than all else."""
+        return self._main("nvml_sim", arguments, {})
 
+    def _main(self, module: str, arguments: Sequence[object], variables: Dict[str, str]) -> Done:
         def work() -> str:
-            os.environ.update(self.variables)
+            os.environ.update({**self.variables, **variables})
             out, err = io.StringIO(), io.StringIO()
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 try:
-                    code = tool_of(self.built).main(list(map(str, arguments)))
+                    code = module_of(self.built, module).main(list(map(str, arguments)))
                 except SystemExit as end:
                     code = end.code
             return json.dumps([code, out.getvalue(), err.getvalue()])
 
         status, answer = forked(work)
         return Done(*json.loads(answer)) if status == 0 else Done(status, "", answer)
+
+    def smi(self, *arguments: object, **variables: str) -> Done:
+        """``nvidia-smi ARGUMENTS``, the simulator's stand-in for it, in the same way."""
+        return self._main("nvidia_smi", arguments, variables)
+
+    @contextlib.contextmanager
+    def job(self, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+        """``nvml-sim hold ARGUMENTS`` meanwhile: a process that works on a GPU or an instance of it."""
+        command = [sys.executable, "-S", str(self.built / "nvml_sim.py"), "hold", *map(str, arguments)]
+        with subprocess.Popen(command, env=self.environment(), text=True, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip().isdigit(), "it holds the GPU"
+            try:
+                yield process
+            finally:
+                process.terminate()
 
     def tool(self, *arguments: object) -> str:
         """What the command printed."""
@@ -178,6 +204,7 @@ class Machines:
         self.folder = folder
         self.made: Dict[Tuple[str, ...], Path] = {}
         tool_of(built)._parser()  # here once, instead of in every child
+        module_of(built, "nvidia_smi")
 
     def names(self) -> List[str]:
         """The machines that ship with the simulator."""

@@ -41,6 +41,7 @@ WITH_MIG = (
     "hgx-h200-141gb-8",
     "hgx-b200-8",
     "a30-4",
+    "a100-sxm4-40gb-4",
     "gb200-4",
     "mixed",
 )
@@ -101,7 +102,8 @@ def test_profiles_and_placements_are_the_published_ones(machine: Machine) -> Non
 @pytest.mark.parametrize("machine", [(name,) for name in WITH_MIG], indirect=True, ids=WITH_MIG)
 @as_client
 def test_compute_instances_of_every_gpu_instance_are_the_published_ones(machine: Machine) -> None:
-    device = with_mig()
+    machine.tool("set", 0, "mig=1", "mig_pending=1")  # whatever it takes to get there on this machine
+    device = gpu()
     for profile, info in profiles(device).items():
         instance = create(device, profile)
         found = {}

@@ -22,6 +22,7 @@ from nvml_simulator_machine import SOURCES, Machine, Machines, in_another_proces
 pytest_plugins = ("nvml_simulator_fixtures",)
 
 SHIPPED = (
+    "a100-sxm4-40gb-4",
     "a30-4",
     "gb200-4",
     "hgx-a100-80gb-8",
@@ -60,9 +61,24 @@ REFUSALS = [
     ("fail nvmlDeviceGetName 0", "nvml-sim: 0 is no NVML error: "),
     ("fail nvmlDeviceGetName 3 -1", "argument COUNT: -1 is not a number from 0"),
     ("fail nvmlDeviceGetName 99999999999", "nvml-sim: 99999999999 is no NVML error: "),
+    ("fail nvmlDeviceGetName", "nvml-sim: fail takes a SYMBOL, a CODE and perhaps a COUNT"),
+    ("fail nvmlDeviceGetName 3 1 1", "nvml-sim: fail takes a SYMBOL, a CODE and perhaps a COUNT"),
+    ("fail nvmlDeviceGetName 3 --after -1", "argument --after: -1 is not a number from 0"),
+    ("fail --nth-change 0 3", "nvml-sim: changes are counted from 1"),
+    ("fail --nth-change 1 nvmlDeviceSetMigMode 3", "nvml-sim: fail --nth-change N takes a CODE and nothing else"),
+    ("fail --nth-change 1 3 --after 2", "nvml-sim: fail --nth-change N takes a CODE and nothing else"),
+    ("fail --nth-change 1 BROKEN", "nvml-sim: BROKEN is no NVML error: "),
+    ("kill-at-change 0", "nvml-sim: changes are counted from 1"),
+    ("kill-at-change one", "argument N: one is not a number from 0"),
+    ("hang gpu-reset", "nvml-sim: the library has no function gpu-reset"),
+    ("hide any-change", "nvml-sim: the library has no function any-change"),
+    ("hold 8", "nvml-sim: there is no GPU 8: the machine has 8"),
+    ("hold 0 --gi 3", "nvml-sim: GPU 0 has no GPU instance 3"),
+    ("hold 0 --ci 0", "nvml-sim: --ci needs --gi"),
     ("hang nvmlDeviceGetName -1", "argument SECONDS: -1 is not a time from 0 to 4294967"),
     ("hang nvmlDeviceGetName 4294968", "argument SECONDS: 4294968 is not a time from 0 to 4294967"),
     ("heal nvmlDeviceGetName", "nvml-sim: nvmlDeviceGetName has no fault"),
+    ("heal any-change", "nvml-sim: any-change has no fault"),
     ("lose 9", "nvml-sim: there is no GPU 9: the machine has 8"),
     ("mismatch maybe", "argument mode: invalid choice: 'maybe' (choose from "),
     ("set 0 temperature", "nvml-sim: temperature: a change is KEY=VALUE"),
@@ -120,7 +136,7 @@ def test_the_machines_that_ship_are_listed_with_a_description(machine: Machine) 
 
 def test_help_names_every_command(machine: Machine) -> None:
     text = machine.tool("--help")
-    for verb in ("create", "describe", "reset", "reload-driver", "reboot", "add-client", "fail", "hang", "set", "log"):
+    for verb in ("create", "describe", "reset", "reboot", "add-client", "hold", "fail", "kill-at-change", "set", "log"):
         assert re.search(rf"^    {verb}\b", text, re.MULTILINE), verb
 
 

@@ -39,7 +39,8 @@ def pack(machine: str, *, node: str, cpus: Sequence[str]) -> bytes:
     # A machine may have more NUMA nodes, and in any numbering: neighbours come together.
     numbers = sorted(description["nodes"], key=int)
     description["nodes"] = {number: cpus[rank * len(cpus) // len(numbers)] for rank, number in enumerate(numbers)}
-    text = json.dumps(description).encode()
+    devices = ["nvidiactl", "nvidia-uvm", *(f"nvidia{index}" for index in range(len(description["gpus"])))]
+    files = {f"{node}.json": json.dumps(description), "devices": "".join(f"{device}\n" for device in devices)}
     built = CACHE / "nvml_simulator"
     with locked(CACHE / "nvml_simulator.lock", what="The simulator"):
         command = [sys.executable, str(SIMULATOR / "build.py"), str(built)]
@@ -49,9 +50,10 @@ def pack(machine: str, *, node: str, cpus: Sequence[str]) -> bytes:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as archive:
             archive.add(built, arcname="nvml_simulator", filter=_of_root)
-            own = tarfile.TarInfo(f"nvml_simulator/node/{node}.json")
-            own.size = len(text)
-            archive.addfile(own, io.BytesIO(text))
+            for name, text in files.items():
+                own = tarfile.TarInfo(f"nvml_simulator/node/{name}")
+                own.size = len(text.encode())
+                archive.addfile(own, io.BytesIO(text.encode()))
     return buffer.getvalue()
 
 

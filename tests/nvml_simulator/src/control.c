@@ -48,6 +48,8 @@ static uint32_t number(const char *word)
 }
 
 static const char *const kind_names[] = {"monitor", "compute", "graphics", "mps"};
+static const char *const fault_names[] = {"fail", "hang", "hide", "old", "kill"};
+enum { NOBODYS_PID = 0 };
 
 static bool holders(struct request *request, struct machine *machine, uint32_t gpu, const char *goal)
 {
@@ -119,15 +121,95 @@ static int set(struct request *request, struct state *state)
     return !fine;
 }
 
+/* The GPUs that a request names, as bits. */
+static uint32_t named_gpus(const struct request *request)
+{
+    uint32_t gpus = 0;
+    for (int i = 1; i < request->count; i++)
+        gpus |= 1u << number(request->words[i]);
+    return gpus;
+}
+
+static void say_gpus(struct request *request, uint32_t gpus, const char *before, const char *between)
+{
+    for (uint32_t gpu = 0; gpu < MAX_GPUS; gpu++)
+        if (gpus & 1u << gpu) {
+            say(request, "%s%u", before, gpu);
+            before = between;
+        }
+}
+
+static void reset_all(struct state *state, uint32_t gpus)
+{
+    change_all(state);
+    for (uint32_t gpu = 0; gpu < state->machine.system.gpu_count; gpu++)
+        if (gpus & 1u << gpu)
+            gpu_reset(&state->machine.gpu[gpu]);
+}
+
 static int reset(struct request *request, struct state *state)
 {
     struct machine *machine = &state->machine;
-    for (int i = 1; i < request->count; i++)
-        if (holders(request, machine, number(request->words[i]), "reset"))
+    uint32_t gpus = named_gpus(request);
+    for (uint32_t gpu = 0; gpu < machine->system.gpu_count; gpu++) {
+        if (!(gpus & 1u << gpu))
+            continue;
+        if (holders(request, machine, gpu, "reset"))
             return 1;
-    change_all(state);
-    for (int i = 1; i < request->count; i++)
-        gpu_reset(&machine->gpu[number(request->words[i])]);
+        uint32_t missing = reset_together(machine, gpu) & ~gpus;
+        if (missing) {
+            say(request, "Cannot reset: GPU %u is linked by NVLink to ", gpu);
+            say_gpus(request, missing, "GPU ", ", GPU ");
+            say(request, "; reset them together");
+            return 1;
+        }
+    }
+    reset_all(state, gpus);
+    return 0;
+}
+
+/* Why the driver does not reset this GPU together with the others of `gpus`. */
+static nvmlReturn_t reset_refusal(struct machine *machine, uint32_t gpu, uint32_t gpus)
+{
+    if (!is_root())
+        return NVML_ERROR_NO_PERMISSION;
+    if (machine->gpu[gpu].lost)
+        return NVML_ERROR_GPU_IS_LOST;
+    if (machine->gpu[gpu].passthrough || reset_together(machine, gpu) & ~gpus)
+        return NVML_ERROR_NOT_SUPPORTED;
+    return gpu_has_other_clients(machine, gpu, NOBODYS_PID) ? NVML_ERROR_IN_USE : NVML_SUCCESS;
+}
+
+/* user-reset GPU...: a program's reset of all of them or none. It meets faults and is logged as an NVML call would be.
+ * The answer has a line for each GPU: its result, and the GPUs that would have to be reset with it. */
+static int user_reset(struct request *request, struct state *state)
+{
+    struct machine *machine = &state->machine;
+    uint32_t gpus = named_gpus(request);
+    struct call call = {.state = state, .machine = machine, .symbol = GPU_RESET, .change = true};
+    nvmlReturn_t fault = change_meets_fault(&call);
+    nvmlReturn_t results[MAX_GPUS];
+    bool refused = false;
+    for (uint32_t gpu = 0; gpu < machine->system.gpu_count; gpu++) {
+        results[gpu] = fault != NVML_SUCCESS ? fault : reset_refusal(machine, gpu, gpus);
+        refused = refused || (gpus & 1u << gpu && results[gpu] != NVML_SUCCESS);
+    }
+    if (!refused)
+        reset_all(state, gpus);
+    for (uint32_t gpu = 0; gpu < machine->system.gpu_count; gpu++) {
+        if (!(gpus & 1u << gpu))
+            continue;
+        call.gpu = gpu;
+        if (!refused || results[gpu] != NVML_SUCCESS)
+            call_log(&call, getpid(), results[gpu]);
+        say(request, "%u %u", gpu, results[gpu]);
+        say_gpus(request, reset_together(machine, gpu) & ~gpus, " ", " ");
+        say(request, "\n");
+    }
+    if (call.kills != NOBODY) {
+        state->undo_length = 0; /* the reset is done */
+        call_kill(&call);
+    }
     return 0;
 }
 
@@ -217,13 +299,15 @@ static int remove_client(struct request *request, struct state *state)
     return found ? 0 : refuse(request, "there is no client %s", request->words[1]);
 }
 
-/* fault KIND SYMBOL CODE COUNT MILLISECONDS: replaces one that the symbol has. */
+/* fault KIND SYMBOL CODE SKIP COUNT MILLISECONDS LATE GROUP: replaces one that the symbol has. */
 static int add_fault(struct request *request, struct state *state)
 {
     const char **words = request->words;
-    struct fault fault = {.hash = symbol_hash(words[2]), .code = number(words[3]), .remaining = number(words[4]),
-                          .milliseconds = number(words[5])};
-    fault.kind = strcmp(words[1], "hang") == 0 ? HANG : strcmp(words[1], "hide") == 0 ? HIDDEN : FAIL;
+    struct fault fault = {.hash = symbol_hash(words[2]), .code = number(words[3]), .skip = number(words[4]),
+                          .remaining = number(words[5]), .milliseconds = number(words[6]), .late = number(words[7]),
+                          .group = number(words[8])};
+    while (fault.kind < KILL && strcmp(fault_names[fault.kind], words[1]) != 0)
+        fault.kind++;
     snprintf(fault.symbol, sizeof fault.symbol, "%s", words[2]);
     for (struct fault *slot = state->machine.fault; slot < state->machine.fault + MAX_FAULTS; slot++)
         if (!slot->symbol[0] || strcmp(slot->symbol, fault.symbol) == 0) {
@@ -302,9 +386,10 @@ static const struct {
     int words;
     int (*run)(struct request *, struct state *);
 } verbs[] = {
-    {"dump", 1, dump}, {"set", 2, set}, {"reset", 2, reset}, {"unload-driver", 1, unload}, {"load-driver", 1, load},
+    {"dump", 1, dump}, {"set", 2, set}, {"reset", 2, reset}, {"user-reset", 2, user_reset},
+    {"unload-driver", 1, unload}, {"load-driver", 1, load},
     {"reload-driver", 1, reload}, {"reboot", 1, reboot}, {"add-client", 8, add_client},
-    {"remove-client", 2, remove_client}, {"fault", 6, add_fault}, {"heal", 1, heal}, {"hold", 3, hold},
+    {"remove-client", 2, remove_client}, {"fault", 9, add_fault}, {"heal", 1, heal}, {"hold", 3, hold},
     {"release", 2, release}, {"log", 1, show_log}, {"clear-log", 1, clear_log},
 };
 

@@ -49,3 +49,14 @@ void driver_reload(struct state *state)
     }
     machine->system.epoch++;
 }
+
+/* The GPUs, as bits, which a reset of this one takes with it: after nvidia-smi's manual on --gpu-reset, all that are
+ * linked to it, unless a fabric manager looks after its switches (Ampere) or none is needed for them (later ones). */
+uint32_t reset_together(const struct machine *machine, uint32_t index)
+{
+    const struct gpu *gpu = &machine->gpu[index];
+    bool managed = machine->system.fabric_manager && gpu->architecture >= ARCH_AMPERE;
+    if (gpu->nvlink_remote == REMOTE_SWITCH && (managed || gpu->architecture >= ARCH_HOPPER))
+        return 1u << index;
+    return 1u << index | linked_gpus(machine, index);
+}

@@ -18,6 +18,14 @@
     REQUIRE(gpu->nvlink_state.count, NVML_ERROR_NOT_SUPPORTED);                        \
     REQUIRE((link) < gpu->nvlink_state.count, NVML_ERROR_INVALID_ARGUMENT)
 
+static bool is_linked(const struct gpu *gpu)
+{
+    for (uint32_t link = 0; link < gpu->nvlink_state.count; link++)
+        if (gpu->nvlink_state.item[link])
+            return true;
+    return false;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, unsigned int *active)
 {
     BEGIN_LINK(device, link, false);
@@ -68,16 +76,53 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, uns
     END(put_u32(type, gpu->nvlink_remote));
 }
 
+/* The GPUs, as bits, at the other ends of a GPU's links, through switches or not; not the GPU itself. */
+uint32_t linked_gpus(const struct machine *machine, uint32_t index)
+{
+    const struct gpu *gpu = &machine->gpu[index];
+    uint32_t linked = 0;
+    if (!is_linked(gpu))
+        return 0;
+    for (uint32_t i = 0; i < machine->system.gpu_count; i++)
+        if (i != index && is_linked(&machine->gpu[i]) && machine->gpu[i].nvlink_group == gpu->nvlink_group)
+            linked |= 1u << i;
+    return linked;
+}
+
+/* Without switches the links are shared out among the other GPUs in their order. NULL: this link leads nowhere. */
+static const struct gpu *peer_at(const struct machine *machine, const struct gpu *gpu, uint32_t link)
+{
+    uint32_t linked = linked_gpus(machine, gpu_index(machine, gpu));
+    uint32_t peers = (uint32_t)__builtin_popcount(linked);
+    uint32_t rank = peers ? link / ((gpu->nvlink_state.count + peers - 1) / peers) : 0;
+    for (uint32_t i = 0; i < machine->system.gpu_count; i++)
+        if (linked & 1u << i && rank-- == 0)
+            return &machine->gpu[i];
+    return NULL;
+}
+
 /* Switch ports: six switches take the links in turn. */
+static void describe_switch(uint32_t link, nvmlPciInfo_t *pci)
+{
+    enum { SWITCHES = 6, FIRST_BUS = 0xe0, DEVICE_ID = 0x22A310DE };
+    *pci = (nvmlPciInfo_t){.bus = FIRST_BUS + link % SWITCHES, .pci_device_id = DEVICE_ID};
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci)
 {
-    enum { SWITCH = 2, SWITCHES = 6, FIRST_BUS = 0xe0, DEVICE_ID = 0x22A310DE };
     BEGIN_LINK(device, link, false);
     REQUIRE(pci, NVML_ERROR_INVALID_ARGUMENT);
-    REQUIRE(gpu->nvlink_state.item[link] && gpu->nvlink_remote == SWITCH, NVML_ERROR_NOT_SUPPORTED);
-    *pci = (nvmlPciInfo_t){.bus = FIRST_BUS + link % SWITCHES, .pci_device_id = DEVICE_ID};
-    snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", pci->bus & 0xff);
-    snprintf(pci->bus_id_legacy, sizeof pci->bus_id_legacy, "0000:%02X:00.0", pci->bus & 0xff);
+    REQUIRE(gpu->nvlink_state.item[link], NVML_ERROR_NOT_SUPPORTED);
+    const struct gpu *peer = gpu->nvlink_remote == REMOTE_GPU ? peer_at(call.machine, gpu, link) : NULL;
+    REQUIRE(peer || gpu->nvlink_remote == REMOTE_SWITCH, NVML_ERROR_NOT_SUPPORTED);
+    if (peer)
+        *pci = (nvmlPciInfo_t){.domain = peer->pci_domain, .bus = peer->pci_bus, .device = peer->pci_device,
+                               .pci_device_id = peer->pci_device_id};
+    else
+        describe_switch(link, pci);
+    snprintf(pci->bus_id, sizeof pci->bus_id, "%08X:%02X:%02X.0", pci->domain, pci->bus & 0xff, pci->device & 0xff);
+    snprintf(pci->bus_id_legacy, sizeof pci->bus_id_legacy, "%04X:%02X:%02X.0", pci->domain & 0xffff, pci->bus & 0xff,
+             pci->device & 0xff);
     END(NVML_SUCCESS);
 }
 

@@ -33,15 +33,17 @@ static nvmlReturn_t activate(struct call *call, struct gpu *gpu)
 {
     uint32_t index = gpu_index(call->machine, gpu);
     if (!gpu->mig_needs_reset) {
-        if (gpu_has_work(call->machine, index))
+        if (gpu->mig_busy || gpu_has_work(call->machine, index))
             return NVML_ERROR_IN_USE;
         gpu->mig = gpu->mig_pending;
         return NVML_SUCCESS;
     }
     if (gpu->passthrough)
         return NVML_ERROR_RESET_REQUIRED;
-    if (gpu_has_other_clients(call->machine, index, getpid()))
+    if (gpu->mig_busy || gpu_has_other_clients(call->machine, index, getpid()))
         return NVML_ERROR_IN_USE;
+    if (reset_together(call->machine, index) != 1u << index)
+        return NVML_ERROR_RESET_REQUIRED; /* nobody is in the way: it takes a reset of more than this GPU */
     gpu_reset(gpu);
     return NVML_SUCCESS;
 }

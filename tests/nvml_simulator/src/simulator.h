@@ -81,8 +81,14 @@ struct state {
 };
 
 enum client_kind { MONITOR, COMPUTE, GRAPHICS, MPS };
-enum fault_kind { FAIL, HANG, HIDDEN, OLD }; /* OLD: the driver's version lacks the function */
-enum { ARCH_HOPPER = 9 };
+enum fault_kind { FAIL, HANG, HIDDEN, OLD, KILL }; /* OLD: the driver's version lacks the function */
+enum { ARCH_AMPERE = 7, ARCH_HOPPER = 9 };
+enum nvlink_remote { REMOTE_GPU = 0, REMOTE_SWITCH = 2 };
+
+/* Faults that meet every call which changes something, and the name under which a reset is met and logged. */
+#define ANY_CHANGE "any-change"
+#define KILL_AT_CHANGE "kill-at-change"
+#define GPU_RESET "gpu-reset"
 enum virtualization_mode { PASSTHROUGH = 1, VGPU_GUEST = 2, VGPU_HOST = 3 };
 enum { ADDRESSING_ATS = 2 };
 
@@ -102,12 +108,16 @@ struct call {
     const char *symbol;
     uint32_t gpu;
     bool change;
+    enum { NOBODY, CALLER, CALLERS_GROUP } kills; /* who is killed after the call */
 };
 
 nvmlReturn_t call_begin(struct call *call, const char *symbol, bool change);
 nvmlReturn_t call_end(struct call *call, nvmlReturn_t result);
 void call_pause(struct call *call);
 nvmlReturn_t call_resume(struct call *call);
+nvmlReturn_t change_meets_fault(struct call *call);
+void call_log(const struct call *call, pid_t pid, nvmlReturn_t result);
+void call_kill(const struct call *call);
 bool is_root(void);
 
 /* handles.c */
@@ -179,14 +189,22 @@ bool gpu_has_work(const struct machine *machine, uint32_t gpu);
 void gpu_left(struct state *state, uint32_t gpu);
 void daemon_left(struct state *state, uint32_t gpu);
 
+/* devices.c */
+void devices_open(const struct machine *machine);
+void devices_close(void);
+
 /* lifecycle.c */
 void gpu_forget_settings(struct gpu *gpu);
 void gpu_reset(struct gpu *gpu);
 void driver_reload(struct state *state);
+uint32_t reset_together(const struct machine *machine, uint32_t gpu);
 
 /* compute_instance.c */
 uint32_t compute_multiprocessors(const struct target *target, uint32_t slices);
 const char *profile_name(const struct machine *machine, const struct target *target, char *name, size_t size);
+
+/* link.c */
+uint32_t linked_gpus(const struct machine *machine, uint32_t gpu);
 
 /* device.c */
 void pci_bus_id(const struct gpu *gpu, char id[32]);

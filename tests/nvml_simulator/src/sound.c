@@ -121,7 +121,7 @@ bool machine_is_sound(const struct machine *machine, char *field, size_t size)
         if (machine->client[i].id && machine->client[i].kind > MPS)
             return snprintf(field, size, "client.%u.kind", i), false;
     for (uint32_t i = 0; i < MAX_FAULTS; i++)
-        if (machine->fault[i].symbol[0] && machine->fault[i].kind > OLD)
+        if (machine->fault[i].symbol[0] && machine->fault[i].kind > KILL)
             return snprintf(field, size, "fault.%u.kind", i), false;
     return true;
 }

@@ -186,14 +186,14 @@ static nvmlReturn_t hang(struct call *call, uint32_t milliseconds)
     return call->state ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
 }
 
-static nvmlReturn_t meet_fault(struct call *call)
+/* One call less that passes, or one less that does not; the fault goes with the last of these. */
+static nvmlReturn_t fail(struct call *call, struct fault *fault)
 {
-    struct fault *fault = fault_for(call->machine, call->symbol);
-    if (!fault)
-        return NVML_SUCCESS;
-    if (fault->kind == HANG)
-        return hang(call, fault->milliseconds);
     nvmlReturn_t code = (nvmlReturn_t)fault->code;
+    if (fault->skip > 0) {
+        fault->skip--;
+        return NVML_SUCCESS;
+    }
     if (fault->remaining > 1) {
         fault->remaining--;
     } else if (fault->remaining == 1) {
@@ -201,6 +201,53 @@ static nvmlReturn_t meet_fault(struct call *call)
         fault_drop(call->machine, fault);
     }
     return code;
+}
+
+/* Kills now, or says by call->kills that it is due after the call. */
+static void meet_kill(struct call *call, struct fault *fault)
+{
+    if (fault->skip > 0) {
+        fault->skip--;
+        return;
+    }
+    bool late = fault->late;
+    call->kills = fault->group ? CALLERS_GROUP : CALLER;
+    change_all(call->state);
+    fault_drop(call->machine, fault);
+    call->state->undo_length = 0; /* else who locks next would bring the fault back */
+    if (!late)
+        call_kill(call);
+}
+
+/* The process, or its group, ends here: not even a handler of its own runs any more. */
+void call_kill(const struct call *call)
+{
+    if (call->kills != NOBODY)
+        kill(call->kills == CALLERS_GROUP ? 0 : getpid(), SIGKILL);
+}
+
+static nvmlReturn_t meet_named_fault(struct call *call)
+{
+    struct fault *fault = fault_for(call->machine, call->symbol);
+    if (!fault)
+        return NVML_SUCCESS;
+    return fault->kind == HANG ? hang(call, fault->milliseconds) : fail(call, fault);
+}
+
+/* What a call that changes something meets: every such call counts, also one that fails for another reason. */
+nvmlReturn_t change_meets_fault(struct call *call)
+{
+    struct fault *killer = fault_for(call->machine, KILL_AT_CHANGE);
+    if (killer)
+        meet_kill(call, killer);
+    struct fault *any = fault_for(call->machine, ANY_CHANGE);
+    nvmlReturn_t result = any ? fail(call, any) : NVML_SUCCESS;
+    return result == NVML_SUCCESS ? meet_named_fault(call) : result;
+}
+
+static nvmlReturn_t meet_fault(struct call *call)
+{
+    return call->change ? change_meets_fault(call) : meet_named_fault(call);
 }
 
 static struct client *register_self(void)
@@ -225,6 +272,7 @@ static void detach(void)
     struct state *state = self.state;
     self.state = NULL; /* first: a fork at this moment must not see it any more */
     self.users = 0;
+    devices_close();
     state_unmap(self.file, state);
 }
 
@@ -277,23 +325,29 @@ nvmlReturn_t call_resume(struct call *call)
     return result;
 }
 
-nvmlReturn_t call_end(struct call *call, nvmlReturn_t result)
+void call_log(const struct call *call, pid_t pid, nvmlReturn_t result)
 {
-    if (!call->state)
-        return result;
     struct state *state = call->state;
     struct log_entry *log = call->change ? state->change_log : state->read_log;
     uint64_t *count = call->change ? &state->changes : &state->reads;
     struct log_entry *entry = &log[*count % LOG_SIZE];
     entry->sequence = 0;
-    entry->pid = (uint32_t)self.pid;
+    entry->pid = (uint32_t)pid;
     entry->gpu = call->gpu;
     entry->result = (uint32_t)result;
     strncpy(entry->symbol, call->symbol, sizeof entry->symbol - 1);
     atomic_signal_fence(memory_order_seq_cst);
     entry->sequence = ++state->sequence;
     ++*count;
+}
+
+nvmlReturn_t call_end(struct call *call, nvmlReturn_t result)
+{
+    if (!call->state)
+        return result;
+    call_log(call, self.pid, result);
     call_pause(call);
+    call_kill(call);
     return result;
 }
 
@@ -349,6 +403,7 @@ static nvmlReturn_t initialise(struct call *call)
             return NVML_ERROR_MEMORY;
         self.users = 0;
         self.epoch = system->epoch;
+        devices_open(call->machine);
     }
     self.users++;
     return NVML_SUCCESS;

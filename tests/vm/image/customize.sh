@@ -89,15 +89,20 @@ UNIT
 cat >/usr/lib/bed-gpus <<'SCRIPT'
 set -eu
 if [ -d /opt/nvml_simulator ]; then
-  exec nvml-sim reboot
+  nvml-sim reboot
+else
+  tar --extract --directory /opt --file /opt/gpus.tar
+  ln -s /opt/nvml_simulator/libnvidia-ml.so.1 /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1
+  ln -s /opt/nvml_simulator/nvml-sim /usr/local/bin/nvml-sim
+  ln -s /opt/nvml_simulator/nvidia-persistenced /opt/nvml_simulator/nvidia-smi /usr/bin/
+  ldconfig
+  mkdir -p /var/lib/nvml_simulator
+  nvml-sim create /opt/nvml_simulator/node/*.json
 fi
-tar --extract --directory /opt --file /opt/gpus.tar
-ln -s /opt/nvml_simulator/libnvidia-ml.so.1 /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1
-ln -s /opt/nvml_simulator/nvml-sim /usr/local/bin/nvml-sim
-ln -s /opt/nvml_simulator/nvidia-persistenced /usr/bin/nvidia-persistenced
-ldconfig
-mkdir -p /var/lib/nvml_simulator
-exec nvml-sim create /opt/nvml_simulator/node/*.json
+# Who has one open is found by its name; behind each is what is behind /dev/null.
+while read -r device; do
+  mknod --mode=666 "/dev/$device" c 1 3
+done </opt/nvml_simulator/node/devices
 SCRIPT
 systemctl enable bed-gpus.service
 
