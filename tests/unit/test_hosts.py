@@ -130,6 +130,23 @@ def test_names_are_sorted_and_what_is_there_is_seen_through_links(machine: Machi
     assert files.resolve(machine.path("link/a")) == machine.path("d/a")
 
 
+def test_a_file_has_another_version_after_it_was_written_also_by_the_same_text(machine: Machine) -> None:
+    files = machine.host.files
+    path = machine.path("file")
+    assert files.version(path) == files.version(machine.path("missing/deeper")) == ""
+    files.replace(path, "text")
+    (machine.root / "link").symlink_to("file")
+    first = files.version(path)
+    assert files.version(path) == files.version(machine.path("link")) == first != ""
+    files.replace(path, "text")
+    second = files.version(path)
+    assert second not in ("", first)
+    # Written in place: the clock of a file system may stand still for a while.
+    status = (machine.root / "file").stat()
+    os.utime(machine.root / "file", ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    assert files.version(path) != second
+
+
 def test_a_link_that_leads_nowhere_does_not_exist(machine: Machine) -> None:
     (machine.root / "link").symlink_to("gone")
     assert not machine.host.files.exists(machine.path("link"))

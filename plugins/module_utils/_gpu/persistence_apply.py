@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 from .._core import steps
 from .._core.change import RunCommand, Step
 from .._core.errors import GpuFleetError, Refused
-from .._host import boot_service, systemd, systemd_apply
-from . import lost
+from .._host import boot_service, lost, systemd, systemd_apply
 from .persistence_daemon import SOCKET, UNIT
 from .persistence_plan import RequireBootService, RunService, StartAtBoot, SwitchModes
 from .persistence_spec import ON, SETTING, mode

@@ -24,10 +24,9 @@ from .._core.change import (
     Unmanaged,
 )
 from .._core.errors import InUse, OwnedByAnother
-from .._host import systemd
+from .._host import lost, systemd
 from .._host.nvml_driver import LOST
 from .._host.systemd_apply import AnnounceUnit, ReloadUnits
-from . import lost
 from .persistence import RUNNING, SERVICE, START, STOPPED, TEXT, Desired, State
 from .persistence_daemon import DROP_IN, EXEC_START, UNIT, after_ours
 from .persistence_spec import OFF, ON, SETTING

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, List, Set, Tuple
 from .._core import steps
 from .._core.change import Step
 from .._core.errors import CannotLook, Refused, Scalar
+from .._host.lost import NameLost, name_lost
 from . import settings_locks
-from .lost import NameLost, name_lost
 from .settings_driver import COMPUTE_MODES, ECC_MODES, read
 from .settings_plan import GpuValues, SetGpus
 from .settings_spec import COMPUTE_MODE, DEFAULT, ECC, GRAPHICS_CLOCKS, LOCKS, MEMORY_CLOCKS, POWER, range_of

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, AbstractSet, Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from .._core.errors import Scalar
+from .._host import processes
 from .settings_spec import DEFAULT, GRAPHICS_CLOCKS, LOCKS, MEMORY_CLOCKS, range_of
 
 if TYPE_CHECKING:
@@ -87,9 +88,8 @@ def entry_of(reading: Reading, value: Scalar, holder: str) -> Mapping[str, Scala
 def holder_of(files: Files) -> str:
     """Which nvidia-persistenced runs now: its process and when that was started. Empty for none."""
     pid = (files.read_optional(DAEMON) or "").strip()
-    # proc_pid_stat(5): the name in brackets may hold anything, the start is the 22nd field.
-    stat = (files.read_optional(f"/proc/{pid}/stat") or "").rpartition(")")[2].split() if pid.isdigit() else []
-    return f"{pid}:{stat[19]}" if len(stat) > 19 else ""
+    process = processes.read(files, int(pid)) if pid.isdigit() else None
+    return process.identity if process else ""
 
 
 def _allows(value: Scalar, reading: Reading, lock: str) -> bool:

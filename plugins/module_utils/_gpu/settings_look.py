@@ -154,7 +154,7 @@ class GpuSettings:
     def plan(self, state: State, desired: Desired) -> Plan:
         settings = tuple(setting for want in desired.wants for setting in _settings_of(want, desired))
         if desired.lost and desired.immediate:
-            from . import lost
+            from .._host import lost
 
             settings += tuple(lost.setting(name) for name in desired.lost)
         steps: Tuple[Step, ...] = ()

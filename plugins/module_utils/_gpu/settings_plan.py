@@ -12,8 +12,8 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 from .._core.before import Before
 from .._core.change import BOOT, EFFECTIVE, GPU_RESET, NOW, Change, RoomAction, Setting, Step, Unmanaged
 from .._core.errors import DeclarationError, Scalar
+from .._host.lost import NameLost
 from .._host.nvml_driver import LOST
-from .lost import NameLost
 from .settings_driver import watts
 from .settings_look import Desired, Gpu, State, Want
 from .settings_spec import (

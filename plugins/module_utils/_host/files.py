@@ -69,6 +69,12 @@ class LocalFiles:
                 return ""
             raise
 
+    def version(self, path: str) -> str:
+        if not self.exists(path):
+            return ""
+        status = os.stat(self.locate(path))
+        return f"{status.st_dev}:{status.st_ino}:{status.st_mtime_ns}:{status.st_size}"
+
     def writable(self, path: str) -> bool:
         return os.access(self.locate(path), os.W_OK)
 

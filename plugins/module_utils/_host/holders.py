@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 PROC = "/proc"
 NVIDIA_DEVICES = "/dev/nvidia"
+UNKNOWN = "?"
 _DELETED = " (deleted)"
 
 
@@ -60,14 +61,19 @@ def find(files: Files, prefix: str = NVIDIA_DEVICES) -> Holders:
         try:
             devices = _open_devices(files, folder, prefix)
             if devices:
-                command = (files.read_optional(f"{folder}/comm") or "?").strip()
-                unit, container = parse_cgroup(files.read_optional(f"{folder}/cgroup") or "")
-                found.append(Holder(pid, command, unit, container, devices))
+                found.append(describe(files, pid, devices))
         except PermissionError:
             hidden += 1
         except OSError:
             continue  # It ended while we looked.
     return Holders(tuple(found), hidden)
+
+
+def describe(files: Files, pid: int, devices: Tuple[str, ...] = ()) -> Holder:
+    """Who a process is; the command of one that has ended is ``?``. Raises ``OSError`` when it ends meanwhile."""
+    command = (files.read_optional(f"{PROC}/{pid}/comm") or UNKNOWN).strip()
+    unit, container = parse_cgroup(files.read_optional(f"{PROC}/{pid}/cgroup") or "")
+    return Holder(pid, command, unit, container, devices)
 
 
 def _open_devices(files: Files, folder: str, prefix: str) -> Tuple[str, ...]:

@@ -38,6 +38,9 @@ class Files(Protocol):
     def link(self, path: str) -> str:
         """What a link says; empty where there is none. Where it leads is not looked at: that file system may hang."""
 
+    def version(self, path: str) -> str:
+        """What changes whenever the file is written or replaced, also by the same text; empty where it is not there."""
+
     def writable(self, path: str) -> bool:
         """Whether access(2) would let us write it: false on a read-only file system, also for root."""
 

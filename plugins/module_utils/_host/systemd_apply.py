@@ -73,7 +73,7 @@ def reload_where_harmless(host: Host) -> None:
 
 def needs_reload(host: Host, unit: str) -> bool:
     """What systemd itself says. A unit that it never loaded needs none: it is read when it is first asked for."""
-    return any(block.get("NeedDaemonReload") == ["yes"] for block in _show(host, ("NeedDaemonReload",), (unit,)))
+    return any(block.get("NeedDaemonReload") == ["yes"] for block in show(host, ("NeedDaemonReload",), (unit,)))
 
 
 def containers_that_lose_gpus(host: Host) -> str:
@@ -83,7 +83,7 @@ def containers_that_lose_gpus(host: Host) -> str:
         return ""
     losing = [
         block["Id"][0]
-        for block in _show(host, ("Id", "DevicePolicy", "DeviceAllow"), scopes)
+        for block in show(host, ("Id", "DevicePolicy", "DeviceAllow"), scopes)
         if block.get("Id") and not _keeps_gpus(block, host.files)
     ]
     if not losing:
@@ -92,7 +92,7 @@ def containers_that_lose_gpus(host: Host) -> str:
     return f"{', '.join(losing[:SHOWN])}{more} would lose the GPUs, which systemd did not give"
 
 
-def _show(host: Host, properties: Tuple[str, ...], units: Tuple[str, ...]) -> Iterator[Properties]:
+def show(host: Host, properties: Tuple[str, ...], units: Tuple[str, ...]) -> Iterator[Properties]:
     """The properties of units, each with its values, for one may have a line for each. Raises ``CannotLook``."""
     goal = "ask systemd about its units"
     try:

@@ -31,6 +31,6 @@ def setting(gpu: str) -> Setting:
 
 def name_lost(action: NameLost) -> None:
     from .._core.errors import CannotLook
-    from .._host.nvml_driver import LOST_HINT
+    from .nvml_driver import LOST_HINT
 
     raise CannotLook("converge", object=", ".join(action.gpus), cause=action.why, hint=LOST_HINT)
