@@ -30,6 +30,8 @@ DEADLINE_VARIABLE = "GPUFLEET_NVML_DEADLINE"
 # Without persistence mode the driver initialises every GPU when it is first asked, which takes seconds for each.
 DEADLINE_SECONDS = 60.0
 GOAL = "ask the NVIDIA driver"
+# Why no further question is asked, and the next step.
+INTERRUPTED = ("it was still busy with another question", "look at the kernel log for NVRM")
 
 
 class NoDriver(CannotLook):
@@ -90,7 +92,7 @@ class LocalNvml:
         except BaseException:
             # Interrupted, by the deadline of a look: this answer must not be taken for that to the next question.
             self._abandon()
-            self._hangs = ("it was still busy with another question", "look at the kernel log for NVRM")
+            self._hangs = INTERRUPTED
             raise
         if kind == "error":
             raise _rebuilt(*answer)
@@ -98,7 +100,12 @@ class LocalNvml:
         return value
 
     def close(self) -> None:
-        """Let go of the driver, as before a reset of a GPU: whoever has it open is in its way."""
+        """Let go of the driver, as before a reset of a GPU: whoever has it open is in its way.
+
+        After a question that was interrupted, the next one is asked again: that was no fault of the driver.
+        """
+        if self._hangs == INTERRUPTED:
+            self._hangs = None
         if self._child:
             os.close(self._questions)
             self._questions = -1

@@ -139,9 +139,7 @@ class Driver:
         except nvml.NVMLError as error:
             if error.value in (DRIVER_NOT_LOADED, NO_PERMISSION):
                 raise
-            # A GPU that fell off the bus may also answer with an unknown error, or ask for a reset.
-            lost = LOST if error.value == GPU_IS_LOST else f"the GPU does not answer: {_lacking(error)}"
-            return Gpu(self, Identity(index=index, lost=lost), None)
+            return Gpu(self, Identity(index=index, lost=why_lost(error)), None)
         return Gpu(self, identity, handle)
 
 
@@ -218,6 +216,11 @@ def explained(error: Exception, goal: str = GOAL, object_name: str = "") -> GpuF
     if goal == GOAL:
         return CannotLook(goal, object=object_name, cause=cause, hint="look at the kernel log for NVRM")
     return Refused(goal, object=object_name, cause=cause)
+
+
+def why_lost(error: Any) -> str:
+    """Of a GPU that answers with this error: one that fell off the bus may say so, say nothing, or ask for a reset."""
+    return LOST if error.value == GPU_IS_LOST else f"the GPU does not answer: {_lacking(error)}"
 
 
 def _lacking(error: Any) -> str:

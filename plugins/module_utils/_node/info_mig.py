@@ -2,77 +2,51 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The MIG instances of a GPU, as the driver lists them. Imported only in the driver's process, where MIG is on."""
+"""The MIG instances of a GPU as facts. Imported only in the driver's process, where MIG is on."""
 
 from __future__ import annotations
 
-from ctypes import byref, c_uint
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
+from .._host import nvml_mig
+from .._host.nvml_driver import NO_PERMISSION
 from .info_fields import ROOT_ONLY, Facts, Fields
 
 if TYPE_CHECKING:
     from .._host.nvml_driver import Gpu
 
-# Profiles are asked for by an enumeration that grows with releases.
-PROFILES = 32
-MOST_INSTANCES = 16
-
 
 def instances(gpu: Gpu) -> Tuple[Optional[List[Facts]], str]:
     """Every GPU instance in the order of its memory, those without a compute instance too."""
-    nvml = gpu.driver.nvml
+    try:
+        listed = nvml_mig.instances(gpu, nvml_mig.profiles(gpu))
+    except gpu.driver.nvml.NVMLError as error:
+        if error.value != NO_PERMISSION:
+            raise
+        return None, ROOT_ONLY
     uuids = _uuids(gpu)
-    found: List[Facts] = []
-    for number in range(PROFILES):
-        profile = gpu.read("nvmlDeviceGetGpuInstanceProfileInfo", number, 2).value
-        if profile is None:
-            profile = gpu.read("nvmlDeviceGetGpuInstanceProfileInfo", number, 1).value
-        if profile is None:
-            continue
-        room, count = (nvml.c_nvmlGpuInstance_t * MOST_INSTANCES)(), c_uint(MOST_INSTANCES)
-        answer = gpu.read("nvmlDeviceGetGpuInstances", profile.id, room, byref(count))
-        if answer.lacking == ROOT_ONLY:
-            return None, ROOT_ONLY
-        if answer.value is not None:
-            found.extend(_instance(gpu, handle, profile, uuids) for handle in list(room)[: count.value])
-    return sorted(found, key=lambda facts: (facts["start"], facts["gpu_instance"])), ""
+    return [_instance(instance, uuids) for instance in listed], ""
 
 
-def _instance(gpu: Gpu, handle: Any, profile: Any, uuids: Dict[Tuple[int, int], str]) -> Facts:
-    nvml = gpu.driver.nvml
-    info = nvml.nvmlGpuInstanceGetInfo(handle)
+def _instance(instance: nvml_mig.Listed, uuids: Dict[Tuple[int, int], str]) -> Facts:
     fields = Fields(
-        gpu_instance=info.id,
-        profile_id=profile.id,
-        start=info.placement.start,
-        size=info.placement.size,
-        memory_mib=profile.memorySizeMB,
-        compute_instances=_compute_instances(gpu, handle, info.id, uuids),
+        gpu_instance=instance.number,
+        profile_id=instance.profile.number,
+        start=instance.start,
+        size=instance.size,
+        memory_mib=instance.profile.memory_mib,
+        compute_instances=[
+            _compute_instance(part, uuids.get((instance.number, part.number))) for part in instance.parts
+        ],
     )
-    name = getattr(profile, "name", None)
-    text = name.decode() if isinstance(name, bytes) else name
-    fields.add("profile", text.replace("MIG ", "", 1) if text else None, "this driver does not name profiles")
+    fields.add("profile", instance.profile.name or None, "this driver does not name profiles")
     return fields.facts
 
 
-def _compute_instances(gpu: Gpu, handle: Any, number: int, uuids: Dict[Tuple[int, int], str]) -> List[Facts]:
-    nvml = gpu.driver.nvml
-    found = []
-    for profile in range(PROFILES):
-        shared = 0
-        info = gpu.driver.read("nvmlGpuInstanceGetComputeInstanceProfileInfo", handle, profile, shared).value
-        if info is None:
-            continue
-        room, count = (nvml.c_nvmlComputeInstance_t * MOST_INSTANCES)(), c_uint(MOST_INSTANCES)
-        if gpu.driver.read("nvmlGpuInstanceGetComputeInstances", handle, info.id, room, byref(count)).value is None:
-            continue
-        for instance in list(room)[: count.value]:
-            own = nvml.nvmlComputeInstanceGetInfo_v2(instance)
-            fields = Fields(compute_instance=own.id, slices=info.sliceCount, start=own.placement.start)
-            fields.add("uuid", uuids.get((number, own.id)), "the driver lists no device for it")
-            found.append(fields.facts)
-    return sorted(found, key=lambda facts: (facts["start"], facts["compute_instance"]))
+def _compute_instance(part: nvml_mig.Part, uuid: Optional[str]) -> Facts:
+    fields = Fields(compute_instance=part.number, slices=part.slices, start=part.start)
+    fields.add("uuid", uuid, "the driver lists no device for it")
+    return fields.facts
 
 
 def _uuids(gpu: Gpu) -> Dict[Tuple[int, int], str]:
