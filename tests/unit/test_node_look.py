@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.before import Before
@@ -25,8 +26,10 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.change import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
     CannotLook,
     DeclarationError,
+    InUse,
     OwnedByAnother,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils._core.obstacle import Obstacle
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import Concern, Params
 from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import look_at_node
@@ -95,6 +98,42 @@ def test_concerns_that_are_right_differ_and_cannot_be_looked_at_are_told_apart(h
     assert answer["to_run"] == ["two", "gone"]
     assert answer["concerns"]["gone"]["failure"]["code"] == "cannot_look"
     assert answer["concerns"]["two"]["changes"][0]["after"] == "3"
+
+
+class Waits(Knob):
+    """A concern whose value comes into effect when somebody hears of it, or with the next boot."""
+
+    def __init__(self, name: str, *, needs: str) -> None:
+        super().__init__(name)
+        self.needs = needs
+
+    def plan(self, state: str, desired: str) -> Plan:
+        setting = Setting(
+            self.name, "value", desired, state, desired, self.name, pending="nobody was told", needs=self.needs
+        )
+        return Plan(settings=(setting,))
+
+
+@pytest.mark.parametrize(("needs", "to_run"), [("listener", ["one"]), ("reboot", [])])
+def test_what_waits_for_somebody_to_be_told_is_run_again_until_he_was(
+    host: FakeHost, needs: str, to_run: List[str]
+) -> None:
+    answer = look(host, {"one": {"value": "2"}}, Entry(Waits("one", needs=needs), tells=("listener",)))
+    assert (answer["pending"], answer["to_run"]) == (["one"], to_run)
+
+
+class Occupied(Knob):
+    """A concern whose change somebody is in the way of."""
+
+    def plan(self, state: str, desired: str) -> Plan:
+        return replace(super().plan(state, desired), obstacle=Obstacle(InUse("turn it", cause="somebody uses it")))
+
+
+def test_what_is_in_the_way_is_named_beside_the_changes_that_it_keeps_from_being_made(host: FakeHost) -> None:
+    answer = look(host, {"one": {"value": "2"}}, Entry(Occupied("one")))
+    assert (answer["differs"], answer["to_run"]) == (["one"], ["one"])
+    assert answer["concerns"]["one"]["failure"]["code"] == "in_use"
+    assert answer["concerns"]["one"]["changes"][0]["after"] == "2"
 
 
 def test_what_cannot_be_looked_at_until_another_concern_is_there_waits_for_it(host: FakeHost) -> None:

@@ -50,7 +50,7 @@ def look_at_node(
         if entry.name in declarations:
             result = _look_at_concern(entry, declarations[entry.name], host, validate=validate, full=full)
             results[entry.name] = result
-            if result["status"] in (DIFFERS, UNKNOWN):
+            if result["status"] in (DIFFERS, UNKNOWN) or any(need in entry.tells for need in result["needs"]):
                 wants_work.append(entry.name)
     statuses = {name: result["status"] for name, result in results.items()}
     return {
@@ -91,6 +91,8 @@ def _look_at_concern(
             params = validate(entry.concern, declaration)
             state, plan = look(entry.concern, params, host)
             result = _describe(plan, full=full)
+            if plan.obstacle is not None and plan.obstacle.final:
+                result.update(msg=str(plan.obstacle.error), failure=plan.obstacle.error.failure())
             if full:
                 result["effective"], result["boot"] = entry.concern.report(state)
             return result

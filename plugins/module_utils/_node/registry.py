@@ -16,6 +16,8 @@ from .._gpu.persistence import CONCERN as NVIDIA_PERSISTENCE
 from .._gpu.settings_look import CONCERN as GPU_SETTINGS
 from .._kernel.look import CONCERN as KERNEL_MODULES
 from .._memory.look import CONCERN as HUGEPAGES
+from .._mig.consumers import NAMES as CONSUMERS
+from .._mig.look import CONCERN as MIG_LAYOUT
 from .._tools.look import CONCERN as NODE_TOOLS
 
 
@@ -25,8 +27,8 @@ class Entry:
 
     ``after`` are the concerns that must be right before this one starts, ``disturbs`` those that a change of this one
     may put out of order again. ``serves`` are those that cannot do without it: where one of them is declared, it is
-    too, by its defaults. ``cures`` are codes of failures to look at others that its work ends. ``deadline`` is how many
-    seconds its look may take.
+    too, by its defaults. ``cures`` are codes of failures to look at others that its work ends. ``tells`` are what is
+    needed and its role sees to. ``deadline`` is how many seconds its look may take.
     """
 
     concern: Concern[Any, Any]
@@ -34,6 +36,7 @@ class Entry:
     disturbs: Tuple[str, ...] = ()
     serves: Tuple[str, ...] = ()
     cures: Tuple[str, ...] = ()
+    tells: Tuple[str, ...] = ()
     deadline: float = 10.0
 
     @property
@@ -41,7 +44,7 @@ class Entry:
         return self.concern.name
 
 
-GPU_CONCERNS = ("nvidia_persistence", "gpu_settings")
+GPU_CONCERNS = ("nvidia_persistence", "mig_layout", "gpu_settings")
 # A driver that hangs is given up by then, so that the look at the first concern that asks it can say so.
 DRIVER_DEADLINE = 75.0
 
@@ -57,8 +60,20 @@ _SETTINGS: Tuple[Entry, ...] = (
         disturbs=("gpu_settings",),
         deadline=DRIVER_DEADLINE,
     ),
+    # A reset takes with it what the driver keeps of a GPU; persistence mode it brings back itself.
+    Entry(
+        MIG_LAYOUT,
+        after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence"),
+        disturbs=("gpu_settings",),
+        tells=tuple(CONSUMERS),
+        deadline=DRIVER_DEADLINE,
+    ),
     # It needs what brings its values back at boot.
-    Entry(GPU_SETTINGS, after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence"), deadline=DRIVER_DEADLINE),
+    Entry(
+        GPU_SETTINGS,
+        after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence", "mig_layout"),
+        deadline=DRIVER_DEADLINE,
+    ),
 )
 REGISTRY: Tuple[Entry, ...] = (
     *_SETTINGS,

@@ -1,0 +1,105 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What surrounds a change: who uses the GPUs, and which have to be reset together. Imported when one is to be made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, FrozenSet, Mapping, Sequence, Tuple
+
+from .._core import match
+from .._core.errors import DeclarationError
+from .._host.gpus import PCI, on_the_bus
+from . import busy, links
+
+if TYPE_CHECKING:
+    from .._host.nvml_driver import Driver
+    from .._host.protocols import Files, Host
+    from .look import Gpu, State
+
+# NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH: this machine is a virtual one, and the GPU was given to it.
+PASSTHROUGH = 1
+VFIO = "vfio-pci"
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """``together``: by UUID of a GPU that has to be reset, the UUIDs of all that are reset with it, itself first.
+
+    ``holdings``: by UUID who uses a GPU that changes. ``modules``: kernel modules that keep GPUs from being reset.
+    ``passed_through``: the UUIDs of GPUs whose mode changes only when this virtual machine is started anew.
+    """
+
+    together: Mapping[str, Tuple[str, ...]]
+    holdings: Mapping[str, Tuple[busy.Holding, ...]]
+    modules: Tuple[str, ...]
+    passed_through: FrozenSet[str]
+
+
+def with_circumstances(host: Host, state: State, params: Mapping[str, Any]) -> State:
+    """The state with all that a plan of changes has to know."""
+    passed_through = host.nvml.ask(passed_through_to_us)
+    changing = [gpu for gpu in state.gpus if not gpu.right]
+    resets = [gpu for gpu in changing if needs_reset(gpu) and gpu.reading.gpu.uuid not in passed_through]
+    together = _together(host, state, resets) if resets else {}
+    touched = {gpu.reading.gpu.uuid for gpu in changing}.union(*together.values())
+    holdings = busy.find(
+        host,
+        [reading for reading in state.readings if reading.gpu.uuid in touched],
+        ignore_units=params["stop_services"] if resets else (),
+    )
+    # Who may have to wait must not be the one that others wait for.
+    host.nvml.close()
+    modules = busy.kernel_modules_in_the_way(host.files) if resets else ()
+    return replace(state, circumstances=Circumstances(together, holdings, modules, passed_through))
+
+
+def needs_reset(gpu: Gpu) -> bool:
+    """Whether its mode changes with a reset only."""
+    mode = gpu.reading.mode
+    return mode is not None and mode[0] != gpu.mig and not gpu.reading.resetless
+
+
+def explain_unbound(entries: Sequence[match.Entry], files: Files, *, there: Sequence[str]) -> None:
+    """Raise ``DeclarationError`` where an entry names a GPU that this machine has handed on to a virtual one.
+
+    ``there`` are the addresses of those that it has itself: an entry that may be about one of them is not explained.
+    """
+    named = [(entry, match.glob(entry.match.get("pci_address", ()))) for entry in entries if not entry.optional]
+    unbound = [(entry, pattern) for entry, pattern in named if not any(map(pattern.match, there))]
+    for address in on_the_bus(files):
+        if files.resolve(f"{PCI}/{address}/driver").rpartition("/")[2] != VFIO:
+            continue
+        for entry, pattern in unbound:
+            if pattern.match(address):
+                raise DeclarationError(
+                    "divide a GPU",
+                    object=address,
+                    cause=f"{entry} names it, and it is bound to {VFIO}: a virtual machine has it",
+                    hint="declare it inside that machine, or take it out of the match",
+                )
+
+
+def _together(host: Host, state: State, resets: Sequence[Gpu]) -> Mapping[str, Tuple[str, ...]]:
+    uuids = {reading.gpu.pci_address: reading.gpu.uuid for reading in state.readings}
+    groups = links.together(host)
+    found = {}
+    for gpu in resets:
+        own = gpu.reading.gpu
+        others = (uuids[address] for address in groups.get(own.pci_address, ()) if address != own.pci_address)
+        found[own.uuid] = (own.uuid, *others)
+    return found
+
+
+# --- in the process that asks the driver ------------------------------------------------------------------------------
+
+
+def passed_through_to_us(driver: Driver) -> FrozenSet[str]:
+    """A question: the UUIDs of the GPUs that a virtual machine was given, which is this one."""
+    return frozenset(
+        gpu.identity.uuid
+        for gpu in driver.gpus()
+        if not gpu.identity.lost and gpu.read("nvmlDeviceGetVirtualizationMode").value == PASSTHROUGH
+    )

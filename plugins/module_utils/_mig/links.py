@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which GPUs have to be reset together. Imported when one has to be reset.
+
+GPUs that NVLink connects directly go together. Those at an NVSwitch are reset one by one while a fabric manager runs
+(manual of nvidia-smi, ``--gpu-reset``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Mapping, Set, Tuple
+
+from .._host import processes
+from .._host.nvml_driver import pci_address
+
+if TYPE_CHECKING:
+    from .._host.nvml_driver import Driver, Gpu
+    from .._host.protocols import Files, Host
+
+# NVML_NVLINK_MAX_LINKS, and nvmlIntNvLinkDeviceType_t.
+LINKS = 36
+TO_GPU, TO_SWITCH = 0, 2
+SWITCH = "an NVSwitch"
+FABRIC_MANAGER = processes.comm("nv-fabricmanager")
+
+
+def together(host: Host) -> Mapping[str, Tuple[str, ...]]:
+    """By PCI address all GPUs that are reset with it, itself among them, sorted."""
+    ends = {address: set(there) for address, there in host.nvml.ask(neighbours).items()}
+    if any(SWITCH in there for there in ends.values()) and fabric_manager_runs(host.files):
+        ends = {address: there - {SWITCH} for address, there in ends.items()}
+    return {address: _connected(address, ends) for address in ends}
+
+
+def fabric_manager_runs(files: Files) -> bool:
+    pids = (name for name in files.names("/proc") if name.isdigit())
+    return any((files.read_optional(f"/proc/{pid}/comm") or "").strip() == FABRIC_MANAGER for pid in pids)
+
+
+def _connected(address: str, ends: Mapping[str, Set[str]]) -> Tuple[str, ...]:
+    found: Set[str] = set()
+    waiting = [address]
+    while waiting:
+        here = waiting.pop()
+        if here not in found:
+            found.add(here)
+            waiting.extend(ends.get(here, ()))
+            waiting.extend(other for other, there in ends.items() if here in there)
+    return tuple(sorted(found.intersection(ends)))
+
+
+# --- in the process that asks the driver ------------------------------------------------------------------------------
+
+
+def neighbours(driver: Driver) -> Dict[str, Tuple[str, ...]]:
+    """A question: the other ends of the active NVLinks of every GPU, by PCI address."""
+    return {gpu.identity.pci_address: tuple(sorted(set(_ends(gpu)))) for gpu in driver.gpus() if not gpu.identity.lost}
+
+
+def _ends(gpu: Gpu) -> List[str]:
+    found = []
+    for link in range(LINKS):
+        if not gpu.read("nvmlDeviceGetNvLinkState", link).value:
+            continue
+        kind = gpu.read("nvmlDeviceGetNvLinkRemoteDeviceType", link).value
+        remote = gpu.read("nvmlDeviceGetNvLinkRemotePciInfo", link).value
+        if kind == TO_SWITCH:
+            found.append(SWITCH)
+        elif kind == TO_GPU and remote is not None:
+            found.append(pci_address(remote.busId))
+    return found

@@ -1,0 +1,258 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The way from what is to what is declared: targets, steps, what is in their way. Imported when something differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+
+from .._core.change import BOOT, EFFECTIVE, REBOOT, Change, Plan, RemoveFile, ReplaceFile, Setting, Step
+from .._core.errors import DeclarationError, InUse
+from .._core.obstacle import Obstacle
+from .._host import lost
+from .._host.nvml_driver import LOST
+from . import busy
+from .circumstances import needs_reset
+from .model import Geometry, GpuWork, Group, Instance, Layout, RefuseUncarried, Relayout, Wanted
+from .records import RECORD, record_text
+from .solver import Impossible, left, moves, solve
+from .spec import SKIP, WAIT
+from .text import layout_text
+
+if TYPE_CHECKING:
+    from .busy import Holding
+    from .circumstances import Circumstances
+    from .driver import Reading
+    from .look import Desired, Gpu, State
+
+IDLE = "idle_gpu"
+VM_RESTART = "the GPU is passed through to this virtual machine, and its MIG mode changes when that is started anew"
+SHOWN = 4
+
+
+def targets_of(state: State) -> Dict[str, Layout]:
+    """The layout that every GPU is to have, by its name. Raises ``DeclarationError`` for one that cannot be."""
+    return {gpu.name: _target_of(gpu, state.circumstances) for gpu in state.gpus}
+
+
+def waiting(state: State, desired: Desired, targets: Mapping[str, Layout]) -> Dict[str, Tuple[str, str]]:
+    """The GPUs that cannot become right in this run, by name: why, and what it takes."""
+    found: Dict[str, Tuple[str, str]] = {}
+    for gpu in state.gpus:
+        if state.circumstances is None or gpu.right:
+            continue
+        passed_through = gpu.reading.gpu.uuid in state.circumstances.passed_through
+        if passed_through and gpu.reading.mode == (not gpu.mig, gpu.mig):
+            found[gpu.name] = (VM_RESTART, REBOOT)
+        elif desired.params["when_busy"] == SKIP:
+            reasons = _in_the_way(gpu, state, targets)
+            if reasons:
+                found[gpu.name] = (reasons[0], IDLE)
+    return found
+
+
+def complete(state: State, desired: Desired, settings: Sequence[Setting], targets: Mapping[str, Layout]) -> Plan:
+    """The plan that makes these settings right: the GPUs, and when they were seen to be so, the record for the boot."""
+    params = desired.params
+    changing = _changing(state, settings) if params["immediate"] else []
+    at_boot = tuple(_changes(settings, BOOT, state.gpus))
+    steps: List[Step] = []
+    if at_boot and state.uncarried:
+        steps.append(Step(RefuseUncarried(state.uncarried)))
+    if changing or (state.left_over and params["immediate"]):
+        action = Relayout(_groups(changing, state, targets), tuple(params["stop_services"]))
+        steps.append(Step(action, tuple(_changes(settings, EFFECTIVE, changing))))
+    if at_boot:
+        steps.append(Step(ReplaceFile(RECORD, _record(state, targets)), at_boot))
+    if desired.giving_back and params["permanent"] and state.record is not None:
+        steps.append(Step(RemoveFile(RECORD)))
+    if state.lost and params["immediate"]:
+        settings = [*settings, *(lost.setting(name) for name in state.lost)]
+        steps.append(Step(lost.NameLost(state.lost, LOST)))
+    return Plan(
+        settings=tuple(settings),
+        steps=tuple(steps),
+        unmanaged=state.unmanaged,
+        conflicts=state.conflicts,
+        obstacle=_obstacle(changing, state, params, targets),
+    )
+
+
+# --- targets ----------------------------------------------------------------------------------------------------------
+
+
+def _target_of(gpu: Gpu, circumstances: Optional[Circumstances]) -> Layout:
+    if gpu.wanted is None or gpu.right:
+        return gpu.reading.layout
+    # A GPU whose mode changes begins or ends without an instance.
+    stays = gpu.mig and gpu.reading.mode is not None and gpu.reading.mode[0]
+    holdings = circumstances.holdings.get(gpu.reading.gpu.uuid, ()) if circumstances else ()
+    try:
+        return solve(
+            gpu.geometry,
+            gpu.reading.layout if stays else (),
+            gpu.wanted,
+            busy=busy.busy_of(holdings, gpu.reading) if stays else {},
+            preferred=gpu.recorded or (),
+        )
+    except Impossible as error:
+        raise _impossible(gpu, error) from error
+
+
+def _impossible(gpu: Gpu, error: Impossible) -> DeclarationError:
+    nearest = f"the nearest layout that can be is {layout_text(error.nearest, gpu.geometry)}"
+    beside = " or ".join(f"{count} x {profile.name}" for profile, count in left(gpu.geometry, error.nearest))
+    return DeclarationError(
+        "divide a GPU",
+        object=gpu.name,
+        cause=f"{error.reason}; on this {gpu.reading.gpu.model} there is no place for "
+        f"{_counted(error.missing, gpu.geometry)}",
+        hint=f"{nearest}, and it leaves room for {beside}" if beside else nearest,
+    )
+
+
+def _counted(wanted: Iterable[Wanted], geometry: Geometry) -> str:
+    names = {profile.number: profile.name for profile in geometry.profiles}
+    return ", ".join(f"{count} x {names[number]}" for number, count in Counter(one.profile for one in wanted).items())
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def _changing(state: State, settings: Sequence[Setting]) -> List[Gpu]:
+    """The GPUs that this run can make right."""
+    waiting = {setting.object for setting in settings if setting.pending}
+    return [gpu for gpu in state.gpus if not gpu.right and gpu.name not in waiting]
+
+
+def _groups(changing: Sequence[Gpu], state: State, targets: Mapping[str, Layout]) -> Tuple[Group, ...]:
+    """Every GPU alone, and those that are reset together as one, with their neighbours as these are or shall be."""
+    together = state.circumstances.together if state.circumstances else {}
+    works = {gpu.reading.gpu.uuid: _work(gpu, targets) for gpu in changing}
+    as_is = {reading.gpu.uuid: _work_as_is(reading) for reading in state.readings}
+    groups: List[Group] = []
+    done: Set[str] = set()
+    # Those that take their neighbours with them first: a neighbour that changes too is changed with them.
+    for uuid in sorted(works, key=lambda uuid: -len(together.get(uuid, ()))):
+        if uuid not in done:
+            members = together.get(uuid, (uuid,))
+            groups.append(Group(tuple(works.get(one, as_is[one]) for one in members), reset=uuid in together))
+            done.update(members)
+    return tuple(groups)
+
+
+def _work(gpu: Gpu, targets: Mapping[str, Layout]) -> GpuWork:
+    own = gpu.reading.gpu
+    return GpuWork(own.uuid, own.name, own.pci_address, gpu.mig, None if gpu.wanted is None else targets[gpu.name])
+
+
+def _work_as_is(reading: Reading) -> GpuWork:
+    on = bool(reading.mode and reading.mode[0])
+    return GpuWork(reading.gpu.uuid, reading.gpu.name, reading.gpu.pci_address, on, reading.layout)
+
+
+def _changes(settings: Sequence[Setting], scope: str, of: Sequence[Gpu]) -> Iterable[Change]:
+    names = [gpu.name for gpu in of]
+    for setting in settings:
+        matters = setting.effective_matters if scope == EFFECTIVE else setting.boot_matters
+        found = setting.effective if scope == EFFECTIVE else setting.boot
+        if setting.object in names and matters and found != setting.wanted:
+            yield Change(setting.object, setting.setting, found, setting.wanted, scope)
+
+
+def _record(state: State, targets: Mapping[str, Layout]) -> str:
+    """The record with the GPUs that are declared; of others, which may be away for now, it stays as it is."""
+    present = {reading.gpu.uuid for reading in state.readings}
+    layouts: Dict[str, str] = {uuid: text for uuid, text in (state.record or {}).items() if uuid not in present}
+    for gpu in state.gpus:
+        if gpu.wanted is not None and gpu.mig:
+            layouts[gpu.reading.gpu.uuid] = layout_text(targets[gpu.name], gpu.geometry)
+    return record_text(layouts)
+
+
+# --- who is in the way ------------------------------------------------------------------------------------------------
+
+
+def _in_the_way(gpu: Gpu, state: State, targets: Mapping[str, Layout]) -> Tuple[str, ...]:
+    """Why a GPU cannot be changed now, one reason for each that uses it; empty where nothing is in the way."""
+    circumstances = state.circumstances
+    if circumstances is None:
+        return ()
+    uuid = gpu.reading.gpu.uuid
+    mode = gpu.reading.mode or (False, False)
+    if mode[0] != gpu.mig and uuid not in circumstances.passed_through:
+        if not needs_reset(gpu):
+            return _users(gpu.name, circumstances.holdings[uuid], working=True)
+        names = {reading.gpu.uuid: reading.gpu.name for reading in state.readings}
+        holding = [
+            reason
+            for other in circumstances.together[uuid]
+            for reason in _users(names[other], circumstances.holdings[other], working=False)
+        ]
+        return (*holding, *(f"the kernel module {module}" for module in circumstances.modules))
+    return _users_of_instances(gpu, circumstances.holdings[uuid], targets[gpu.name])
+
+
+def _users(name: str, holdings: Sequence[Holding], *, working: bool) -> Tuple[str, ...]:
+    return tuple(f"{holding.name} uses {name}" for holding in holdings if holding.work or not working)
+
+
+def _users_of_instances(gpu: Gpu, holdings: Sequence[Holding], target: Layout) -> Tuple[str, ...]:
+    if gpu.wanted is None:
+        return ()
+    planned = moves(gpu.reading.layout, target)
+    going = {instance.start: instance for instance in planned.destroy}
+    parts = [(instance.start, part) for instance, destroyed, _created in planned.compute for part in destroyed]
+    in_use = Counter(going[holding.start].profile for holding in holdings if holding.start in going)
+    reasons = []
+    for holding in holdings:
+        if holding.start is None:
+            # The driver creates no instance while something computes on the whole GPU.
+            if holding.work and planned.create:
+                reasons.append(f"{holding.name} uses all of {gpu.name}")
+        elif holding.start in going:
+            instance = going[holding.start]
+            could_stay = in_use[instance.profile] <= [one.profile for one in gpu.wanted].count(instance.profile)
+            why = _in_the_way_of(instance, planned.create, gpu.geometry) if could_stay else "which is not declared"
+            reasons.append(f"{holding.name} uses {_without_parts(instance, gpu.geometry)}, {why}")
+        else:
+            for start, part in parts:
+                if start == holding.start and holding.compute_start in (None, part.start):
+                    reasons.append(f"{holding.name} uses {part.slices}c@{part.start} of the instance at {start}")
+    return tuple(dict.fromkeys(reasons))
+
+
+def _in_the_way_of(instance: Instance, created: Layout, geometry: Geometry) -> str:
+    others = [_without_parts(one, geometry) for one in created if _overlap(instance, one, geometry)]
+    return f"which is in the way of {' and '.join(others)}" if others else "which would have to move"
+
+
+def _without_parts(instance: Instance, geometry: Geometry) -> str:
+    return layout_text((instance,), geometry).partition("[")[0]
+
+
+def _overlap(one: Instance, other: Instance, geometry: Geometry) -> bool:
+    sizes = {profile.number: profile.size for profile in geometry.profiles}
+    return one.start < other.start + sizes.get(other.profile, 0) and other.start < one.start + sizes.get(one.profile, 0)
+
+
+def _obstacle(
+    changing: Sequence[Gpu], state: State, params: Mapping[str, Any], targets: Mapping[str, Layout]
+) -> Optional[Obstacle]:
+    """Who uses what would have to change. GPUs that are skipped for that are not among those that change."""
+    found = [(gpu, reasons) for gpu in changing for reasons in [_in_the_way(gpu, state, targets)] if reasons]
+    if not found:
+        return None
+    reasons = [reason for _gpu, of_gpu in found for reason in of_gpu]
+    more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
+    error = InUse(
+        "change the MIG layout",
+        object=", ".join(gpu.name for gpu, _of_gpu in found),
+        cause="; ".join(reasons[:SHOWN]) + more,
+        hint="nothing was changed; drain the node, say when_busy: wait or skip, or name in stop_services what may be "
+        "stopped around a reset",
+    )
+    return Obstacle(error, params["busy_timeout"] if params["when_busy"] == WAIT else 0.0)

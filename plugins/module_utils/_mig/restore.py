@@ -1,0 +1,59 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What ``state: absent`` wants: every GPU as it was before the first change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Optional, Tuple
+
+from .._core import before
+from .._core.change import Unmanaged
+from .look import Gpu, State, geometry_of, layout_of
+from .model import Layout, Wanted, WantedCompute
+from .spec import ENABLED, INSTANCES, MIG, NAME
+
+if TYPE_CHECKING:
+    from .._core.before import Found
+    from .._host.protocols import Files
+    from .driver import Reading
+
+
+def as_before(files: Files, state: State) -> State:
+    """The state with the GPUs that were changed, as they are to be again.
+
+    While a GPU does not answer, nobody knows whether it is one of those that were changed and are not there.
+    """
+    found = before.load(files, NAME).found
+    there = {reading.gpu.uuid for reading in state.readings}
+    gone = sorted({uuid for uuid, setting in found if setting in (MIG, INSTANCES)} - there)
+    chosen = []
+    for reading in state.readings:
+        mode, instances = (found.get((reading.gpu.uuid, setting)) for setting in (MIG, INSTANCES))
+        if reading.mode is not None and (mode or instances):
+            chosen.append(_gpu(reading, mode, instances))
+    return replace(
+        state,
+        gpus=tuple(chosen),
+        lost=state.lost if gone else (),
+        unmanaged=() if state.lost else tuple(Unmanaged(uuid, INSTANCES, "the GPU is not there") for uuid in gone),
+    )
+
+
+def _gpu(reading: Reading, mode: Optional[Found], instances: Optional[Found]) -> Gpu:
+    geometry = geometry_of(reading)
+    # A pending mode is part of what was found ("disabled, enabled after a reset"); what was in effect counts.
+    mig = str(mode.effective).startswith(ENABLED) if mode else bool(reading.mode and reading.mode[0])
+    if not mig:
+        return Gpu(reading, False, (), geometry)
+    layout = layout_of(str(instances.effective), geometry, device_id=reading.device_id) if instances else None
+    return Gpu(reading, True, None if layout is None else _exactly(layout), geometry)
+
+
+def _exactly(layout: Layout) -> Tuple[Wanted, ...]:
+    return tuple(
+        Wanted(one.profile, one.start, tuple(WantedCompute(part.slices, part.start) for part in one.compute))
+        for one in layout
+    )

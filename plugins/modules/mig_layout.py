@@ -1,0 +1,372 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: mig_layout
+short_description: MIG mode and instances of NVIDIA GPUs
+version_added: 0.1.0
+author:
+  - gpufleet contributors (@gpufleet)
+description:
+  - Brings the MIG mode of the GPUs of a machine, their GPU instances and their compute instances to what is declared,
+    in one call, through NVML, and reads them back through a new connection to the driver.
+  - Only GPUs that differ are touched, and of them only the instances that differ. An instance that satisfies the
+    declaration stays, with its UUID and what runs on it. Of all ways to get there the module takes the one that
+    destroys the fewest instances, those in use last of all.
+  - The declaration of a GPU is exact. An instance that is not declared goes, also one that has lost its compute
+    instances. Instances are told apart by profile, placement and compute instances, never by their number.
+  - A layout that the GPU cannot have is an error before any change, which names the nearest one that it can.
+  - What is in use is never taken away. The process, container, unit or kernel module in the way is named, and
+    O(when_busy) says what then happens.
+  - The layouts that were found are recorded before the first step. When a step fails, the old layout and mode come
+    back, and the error says so. The next run finds the record of one that was killed, and brings back what that one
+    had stopped.
+  - On GPUs before Hopper (A100, A30) a change of the mode takes the GPU from everybody who has it open. The module
+    switches off persistence mode of that GPU meanwhile, and resets it by C(nvidia-smi) when the driver keeps the mode
+    pending; persistence mode comes back whatever happens. GPUs that are joined by NVLink without a fabric manager are
+    reset together, and no others. On Hopper and later the mode changes at once.
+  - A reset takes clocks, power limit and compute mode along. M(gpufleet.node.gpu_settings) brings them back, in the
+    same run of the playbook C(gpufleet.node.site).
+  - Where the GPU is passed through to this virtual machine, a new mode may wait until that is started anew. C(reboot)
+    is then in RV(needs) on every run, and the instances come with that start or the first run after it.
+  - Instances never survive a reboot, and from Hopper on neither does the mode. So, unless O(permanent=false), the
+    declaration takes the boot service of the role P(gpufleet.node.node_tools#role), which applies it before container
+    engines, kubelet and slurmd start. It prefers the placements that were verified last, which are in
+    C(/var/lib/gpufleet/mig_layout.json).
+  - Who must hear of new instances, and has not, is in RV(needs) until it did. Nothing is restarted by the module; the
+    handlers of the role P(gpufleet.node.mig_layout#role) do that.
+  - With O(state=absent) the GPUs get back the mode and the layout from before the first change.
+extends_documentation_fragment:
+  - gpufleet.node.contract
+  - gpufleet.node.contract.attributes
+options:
+  gpus:
+    description:
+      - The entries, tried in order for each GPU. The first that matches wins the GPU, and no later one adds to it.
+        GPUs that no entry matches are left alone.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      match:
+        description:
+          - Which GPUs the entry is for. All keys must agree; each has one value or a list of alternatives, as shell
+            globs. Without keys the entry is for all GPUs.
+          - The keys are C(index) (the driver's order), C(uuid) (such as C(GPU-4f0c...)), C(pci_address) (such as
+            C(0000:17:00.0)) and C(model) (such as C(NVIDIA H100*)).
+        type: dict
+        default: {}
+      mig:
+        description:
+          - The MIG mode. With V(enabled), and neither O(gpus[].layout) nor O(gpus[].instances), only the mode is
+            declared, and the instances are left alone.
+          - With V(disabled) a GPU that cannot do MIG is as declared. With V(enabled) it is an error.
+        type: str
+        choices: [enabled, disabled]
+        default: enabled
+      layout:
+        description:
+          - A named layout, which is resolved for each model, so that one entry serves GPUs of several. Either this or
+            O(gpus[].instances).
+          - C(all-1g), C(all-2g), C(all-3g) and so on are as many of the plain instances with so many compute slices as
+            the GPU holds.
+          - C(whole) is one instance that takes the whole GPU.
+          - C(balanced) is one large, one middle and two small instances, C(3g), C(2g) and twice C(1g), and on GPUs
+            with four slices C(2g) and twice C(1g).
+          - A name that the GPU has no layout for is an error, which lists those it has.
+        type: str
+      instances:
+        description:
+          - The GPU instances, in any order. An empty list means none. Either this or O(gpus[].layout).
+          - An element is the name of a profile, such as V(3g.40gb) or V(1g.10gb+me); the number of a profile, such as
+            V(19); or a dictionary.
+          - A name is looked up on each GPU, first as the driver spells it, then as slices alone (V(3g), V(1g+me)), then
+            as another version of the driver spells it on the same board. A name of another board is an error.
+          - V(1c.3g.40gb) is a GPU instance C(3g.40gb) with one compute instance C(1c) in it, and nothing else.
+          - A dictionary has the keys C(profile) (a name or a number, required), C(count) (how many, 1 when it is
+            missing), C(placement) (the memory slice at which the instance begins, only with a count of 1) and
+            C(compute_instances).
+          - C(compute_instances) is a list of names (V(1c) or V(1c.3g.40gb)) or of dictionaries with the keys C(profile)
+            and C(placement) (the first compute slice inside the GPU instance). Without it the instance has one compute
+            instance of all its slices.
+          - Without a placement any is right, the one that is there first of all.
+        type: list
+        elements: raw
+      optional:
+        description:
+          - Whether the entry may win no GPU. Otherwise that is an error. With this in every entry a machine without
+            GPUs and without a driver is as declared.
+        type: bool
+        default: false
+  when_busy:
+    description:
+      - What happens when something is in use that the change would take away.
+      - V(fail) ends the run before anything changed and names who is in the way.
+      - V(wait) waits for up to O(busy_timeout), looks again all the while, and takes a new plan once the way is free.
+        Then it is as V(fail).
+      - V(skip) leaves these GPUs as they are and changes the others. C(idle_gpu) is then in RV(needs).
+    type: str
+    choices: [fail, wait, skip]
+    default: fail
+  busy_timeout:
+    description:
+      - How long O(when_busy=wait) waits, in seconds.
+    type: int
+    default: 600
+  stop_services:
+    description:
+      - Units of systemd that may be stopped around the reset of a GPU because they hold it open, such as
+        V(nvidia-dcgm.service). Their processes are not in the way then. Those that ran are started again, whatever
+        happens. Units that are not there are passed over.
+      - Nothing is stopped where no GPU has to be reset.
+    type: list
+    elements: str
+    default: []
+requirements:
+  - nvidia-ml-py on the node, which the role P(gpufleet.node.nvml#role) brings
+  - nvidia-smi on the node, where GPUs before Hopper change their mode
+notes:
+  - The playbook C(gpufleet.node.mig_relayout) does this node after node, with hooks that drain and resume each.
+seealso:
+  - module: gpufleet.node.gpu_node_info
+  - module: gpufleet.node.gpu_settings
+  - module: gpufleet.node.nvidia_persistence
+  - name: NVIDIA Multi-Instance GPU User Guide
+    description: Profiles, placements, and what each GPU can be divided into.
+    link: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/
+  - name: NVML API reference
+    description: The functions that change MIG mode and instances.
+    link: https://docs.nvidia.com/deploy/nvml-api/group__nvmlMultiInstanceGPU.html
+"""
+
+EXAMPLES = r"""
+- name: One line for a fleet of several models
+  gpufleet.node.mig_layout:
+    gpus:
+      - layout: balanced
+
+- name: A mixed layout on two GPUs, and no MIG on the others
+  gpufleet.node.mig_layout:
+    gpus:
+      - match:
+          index: [0, 1]
+        instances:
+          - 3g.40gb
+          - 2g.20gb
+          - profile: 1g.10gb+me
+          - profile: 1g.10gb
+      - mig: disabled
+
+- name: One instance shared by two compute instances, at a fixed place
+  gpufleet.node.mig_layout:
+    gpus:
+      - match:
+          pci_address: "0000:17:00.0"
+        instances:
+          - profile: 3g.40gb
+            placement: 4
+            compute_instances: [1c, 2c]
+          - profile: 1g.10gb
+            count: 4
+
+- name: Wait for jobs to end, and let monitoring make way for the reset of an A100
+  gpufleet.node.mig_layout:
+    gpus:
+      - match:
+          model: "*A100*"
+        optional: true
+        layout: all-1g
+    when_busy: wait
+    busy_timeout: 3600
+    stop_services: [nvidia-dcgm.service, dcgm-exporter.service]
+
+- name: Give back what was there before
+  gpufleet.node.mig_layout:
+    state: absent
+"""
+
+RETURN = r"""
+status:
+  description: What was found before the run, one of C(right), C(differs), C(pending) and C(unknown).
+  returned: success
+  type: str
+  sample: differs
+changes:
+  description: The plan, which check mode and real mode share.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The GPU by the driver's index, or the file.
+      type: str
+      sample: gpu0
+    setting:
+      description: C(mig), C(instances), or C(declaration) for the file.
+      type: str
+      sample: instances
+    before:
+      description: The value that was found.
+      type: raw
+      sample: 1g.10gb@0-6
+    after:
+      description: The value that was declared, with the placements that the plan has found for it.
+      type: raw
+      sample: 1g.10gb@0-1 2g.20gb@2 3g.40gb@4
+    scope:
+      description: C(effective) for the running system, C(boot) for the next boot.
+      type: str
+      sample: effective
+    takes_effect:
+      description: C(now), or C(reboot) for a mode that waits for one.
+      type: str
+      sample: now
+needs:
+  description:
+    - What must still happen, on every run until it did.
+    - C(reboot) where a new mode waits for one, C(idle_gpu) where O(when_busy=skip) left a GPU as it is.
+    - C(cdi), C(device_plugin), C(gpu_feature_discovery), C(dra_driver), C(dcgm), C(dcgm_exporter) and C(slurm) where
+      these have not heard of the instances that are there now; each only where it is on the machine.
+      RV(effective.consumers) says how they are told.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+  sample: [cdi, device_plugin]
+unmanaged:
+  description:
+    - What was declared and the GPU does not have, with the reason.
+    - With O(state=absent) what was changed on GPUs that are not there now.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The GPU, or the UUID of one that is not there.
+      type: str
+      sample: gpu0
+    setting:
+      description: The setting that it does not have, or that is not given back.
+      type: str
+      sample: mig
+    reason:
+      description: Why.
+      type: str
+      sample: this GPU has no MIG
+conflicts:
+  description: C(nvidia-mig-manager.service) where it is enabled, for it applies its own layout at every boot.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    owner:
+      description: The unit.
+      type: str
+      sample: nvidia-mig-manager.service
+    path:
+      description: Its file.
+      type: str
+      sample: /usr/lib/systemd/system/nvidia-mig-manager.service
+    line:
+      description: Always null.
+      type: int
+    setting:
+      description: What it sets as well.
+      type: str
+      sample: instances
+    value:
+      description: What it sets it to.
+      type: str
+      sample: the layout of its own configuration
+    wins:
+      description: Who has the last word at boot.
+      type: str
+      sample: them
+reboot_required:
+  description: Whether a new mode waits for a reboot.
+  returned: always, unless the declaration was refused
+  type: bool
+  sample: false
+reboot_reasons:
+  description: Which GPUs wait for the reboot.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+  sample: []
+effective:
+  description: What is in effect, as the driver says it.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    gpus:
+      description:
+        - By GPU its mode (C(mig), V(enabled) or V(disabled)) and its C(instances).
+        - Instances are grouped by profile, with the memory slices at which they begin. Compute instances follow in
+          brackets where they are not one of all slices; C([]) is an instance without any.
+      type: dict
+      sample: {"gpu0": {"mig": "enabled", "instances": "1g.10gb@0-1 2g.20gb@2 3g.40gb@4[1c@0 2c@1]"}}
+    consumers:
+      description:
+        - Who has not heard of the instances that are there now, by its name in RV(needs).
+        - Each has the C(units) to restart, the C(pids) to end where no unit of this machine runs them (their container
+          engine or kubelet starts them again), and the C(files) to write where no unit does it.
+      type: dict
+      sample: {"cdi": {"units": ["nvidia-cdi-refresh.service"], "pids": [], "files": []},
+               "device_plugin": {"units": [], "pids": [4711], "files": []}}
+boot:
+  description:
+    - What the next boot brings. That is the declaration where it is on the node and the boot service applies it, with
+      the placements that were verified last. Otherwise there are no instances then, and the mode is what the GPU keeps.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    gpus:
+      description: By GPU the mode and the instances, as in RV(effective.gpus).
+      type: dict
+      sample: {"gpu0": {"mig": "enabled", "instances": "1g.10gb@0-1 2g.20gb@2 3g.40gb@4[1c@0 2c@1]"}}
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(in_use), C(not_permitted), C(refused), C(not_in_effect), C(cannot_look), C(no_driver),
+          C(no_binding) or C(driver_hangs).
+      type: str
+      sample: in_use
+    object:
+      description: What it was about.
+      type: str
+      sample: gpu0
+    found:
+      description: The value that was found. Who is in the way is in C(msg).
+      type: raw
+      sample: 1g.10gb@0-6
+    wanted:
+      description: The value that was wanted.
+      type: raw
+      sample: 1g.10gb@0-1 2g.20gb@2 3g.40gb@4
+    hint:
+      description: The next step.
+      type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils._mig.look import CONCERN
+
+
+def main() -> None:
+    module = AnsibleModule(**arguments_of(CONCERN))
+    result = answer(module, CONCERN)
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,574 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How the layout of GPUs is changed: what stays, what comes back when something goes wrong, and what is reset."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from types import FrameType
+from typing import Any, List, Optional, Sequence, Tuple
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
+    CannotLook,
+    GpuFleetError,
+    InUse,
+    NotInEffect,
+    Refused,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import DriverHangs
+from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml_driver import Gpu
+from ansible_collections.gpufleet.node.plugins.module_utils._mig import driver_apply, transaction
+from ansible_collections.gpufleet.node.plugins.module_utils._mig.model import Compute, Group, Instance, Layout
+from ansible_collections.gpufleet.node.plugins.module_utils._mig.records import LEFT_OVER
+from ansible_collections.gpufleet.node.plugins.module_utils._mig.transaction import Before, Record
+from gpu_machine import GpuMachine, MakeMachine
+from mig_machine import (
+    A100,
+    ALL_SMALL,
+    FOUR,
+    H100,
+    LINKED_A100,
+    MIXED,
+    ONE,
+    SEVEN,
+    THREE,
+    Systemctl,
+    divided,
+    layout_of,
+    mode_of,
+    numbers_of,
+    nvidia_smi,
+    relayout,
+    whole,
+    work,
+)
+from nvml_simulator_machine import forked
+from persistence_machine import UPSTREAM, MakePersistenceMachine
+
+pytest_plugins = ("persistence_machine",)
+
+UNKNOWN = "NVML_ERROR_UNKNOWN"
+# A 3g whose slices are shared, and one that has none.
+SHARED: Layout = (Instance(0, THREE, (Compute(0, 1), Compute(1, 1))), whole(4, THREE))
+ORPHAN: Layout = (Instance(0, THREE, ()), whole(4, THREE))
+
+
+def bring(machine: GpuMachine, target: Layout, *indices: int, reset: bool = False, mig: bool = True) -> None:
+    works = [work(machine, index, mig=mig, target=target) for index in indices or (0,)]
+    relayout(machine, *(Group((one,), reset=reset) for one in works))
+
+
+def symbols(machine: GpuMachine) -> List[str]:
+    return [symbol for symbol, _result in machine.log()]
+
+
+def pci_of(machine: GpuMachine, index: int) -> str:
+    return work(machine, index).pci_address
+
+
+def systemctl_of(machine: GpuMachine) -> Systemctl:
+    systemctl = machine.host.commands.programs["systemctl"]
+    assert isinstance(systemctl, Systemctl)
+    return systemctl
+
+
+def left_over(machine: GpuMachine) -> bool:
+    return bool(machine.host.files.exists(LEFT_OVER))
+
+
+# --- instances --------------------------------------------------------------------------------------------------------
+
+
+def test_a_gpu_gets_exactly_the_layout_that_is_wanted_and_only_what_differs_is_touched(
+    gpu_machine: MakeMachine,
+) -> None:
+    machine = divided(gpu_machine, layouts={0: ALL_SMALL, 1: MIXED})
+    big = (whole(0, FOUR), whole(4, THREE))
+    way = [ALL_SMALL, MIXED, SHARED, ORPHAN, MIXED, big, SHARED, (), (whole(0, SEVEN),), ORPHAN, SHARED, big, ALL_SMALL]
+    for before, after in zip(way, way[1:]):
+        machine.forget()
+        bring(machine, after)
+        assert layout_of(machine) == after
+        kept = {(one.start, one.profile) for one in before} & {(one.start, one.profile) for one in after}
+        assert symbols(machine).count("nvmlGpuInstanceDestroy") == len(before) - len(kept)
+        assert symbols(machine).count("nvmlDeviceCreateGpuInstanceWithPlacement") == len(after) - len(kept)
+    assert layout_of(machine, 1) == MIXED
+    assert not left_over(machine)
+
+
+def test_a_layout_that_is_there_takes_no_call_that_changes(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, layouts={0: MIXED})
+    bring(machine, MIXED)
+    assert machine.log() == []
+
+
+def test_what_stays_keeps_its_number_and_who_uses_it(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, layouts={0: ALL_SMALL})
+    before = numbers_of(machine)
+    for start in (0, 1):
+        machine.sim("add-client", 0, "--gi", before[start, ONE], "--ci", 0, "--name", f"job{start}")
+    bring(machine, MIXED)
+    assert layout_of(machine) == MIXED
+    after = numbers_of(machine)
+    assert [after[start, ONE] for start in (0, 1)] == [before[start, ONE] for start in (0, 1)]
+    assert [client["name"] for client in machine.describe()["clients"]] == ["job0", "job1"]
+    bring(machine, ALL_SMALL)
+    assert layout_of(machine) == ALL_SMALL
+
+
+def test_what_somebody_uses_is_not_taken_away_and_nothing_else_either(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, layouts={0: ALL_SMALL})
+    before = machine.gpu(0)["instances"]
+    machine.sim("add-client", 0, "--gi", numbers_of(machine)[4, ONE], "--ci", 0)
+    with pytest.raises(InUse) as caught:
+        bring(machine, MIXED)
+    assert str(caught.value) == (
+        "Cannot destroy the compute instance 1c@0 of 1g.10gb@4 on gpu0: the driver says that somebody uses it. "
+        "End what uses it, and run again. gpu0 has its layout of before again: 1g.10gb@0-6."
+    )
+    assert caught.value.hint == ("end what uses it, and run again; gpu0 has its layout of before again: 1g.10gb@0-6")
+    assert layout_of(machine) == ALL_SMALL
+    unused = [one for one in before if one["placement"]["start"] in (0, 1, 4, 5, 6)]
+    assert [one for one in machine.gpu(0)["instances"] if one in unused] == unused
+    assert not left_over(machine)
+
+
+def test_an_older_driver_that_places_no_compute_instances_gets_the_same_layout(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, A100, "--driver", "525.60.13")
+    machine.sim("set", 0, "mig=1", "mig_pending=1")
+    bring(machine, (Instance(0, THREE, (Compute(0, 2), Compute(2, 1))), whole(4, THREE)))
+    assert layout_of(machine) == (Instance(0, THREE, (Compute(0, 2), Compute(2, 1))), whole(4, THREE))
+    assert "nvmlGpuInstanceCreateComputeInstance" in symbols(machine)
+    # There the driver chooses the first place, which is not the one that is wanted.
+    with pytest.raises(NotInEffect) as caught:
+        bring(machine, (Instance(0, THREE, (Compute(0, 2), Compute(2, 1))), Instance(4, THREE, (Compute(2, 1),))))
+    assert (caught.value.found, caught.value.wanted) == (
+        "3g.40gb@0[2c@0 1c@2] 3g.40gb@4[1c@0]",
+        "3g.40gb@0[2c@0 1c@2] 3g.40gb@4[1c@2]",
+    )
+    assert layout_of(machine) == (Instance(0, THREE, (Compute(0, 2), Compute(2, 1))), whole(4, THREE))
+
+
+def test_a_driver_too_old_to_tell_placements_is_refused(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, A100, "--driver", "450.80.02")
+    machine.sim("set", 0, "mig=1", "mig_pending=1")
+    with pytest.raises(Refused, match="Cannot create profile 19 on gpu0: the driver does not tell where that may lie"):
+        bring(machine, ALL_SMALL)
+    assert layout_of(machine) == ()
+
+
+def test_groups_after_the_one_that_failed_are_not_touched(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, layouts={0: ALL_SMALL, 1: ALL_SMALL, 2: ALL_SMALL})
+    machine.sim("add-client", 1, "--gi", numbers_of(machine, 1)[4, ONE], "--ci", 0)
+    with pytest.raises(InUse, match=r"gpu1 has its layout of before again: 1g\.10gb@0-6\."):
+        bring(machine, MIXED, 0, 1, 2)
+    assert [layout_of(machine, index) for index in range(3)] == [MIXED, ALL_SMALL, ALL_SMALL]
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [MIXED, SHARED], ids=["mixed", "shared"])
+def test_a_call_that_fails_leaves_the_old_layout_whichever_it_is(gpu_machine: MakeMachine, target: Layout) -> None:
+    machine = divided(gpu_machine, layouts={0: ALL_SMALL})
+    bring(machine, target)
+    calls = len(machine.log())
+    assert calls > 10
+    bring(machine, ALL_SMALL)
+    group = Group((work(machine, target=target),))
+    for number in range(1, calls + 1):
+        machine.sim("fail", "--nth-change", number, UNKNOWN)
+        with pytest.raises(Refused, match=r"gpu0 has its layout of before again: 1g\.10gb@0-6"):
+            relayout(machine, group)
+        assert layout_of(machine) == ALL_SMALL, number
+        assert not left_over(machine)
+
+
+def test_a_layout_that_cannot_be_restored_is_told_as_it_is(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, layouts={0: ALL_SMALL})
+    machine.sim("fail", "nvmlDeviceCreateGpuInstanceWithPlacement", UNKNOWN, 0)
+    with pytest.raises(Refused) as caught:
+        bring(machine, MIXED)
+    assert str(caught.value).startswith("Cannot create 2g.20gb@2 on gpu0: the driver answered unknown error (999).")
+    assert "gpu0 could not be restored: Cannot create 1g.10gb@2 on gpu0: the driver answered " in str(caught.value)
+    assert str(caught.value).endswith("; it now has 1g.10gb@0-1.")
+    assert layout_of(machine) == (whole(0, ONE), whole(1, ONE))
+    assert machine.host.journal_lines[-1].startswith("mig_layout: gpu0 could not be restored: ")
+
+
+def test_a_gpu_that_is_not_what_the_driver_said_is_restored(
+    gpu_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = divided(gpu_machine, layouts={0: (whole(0, THREE),)})
+    real = driver_apply._call
+
+    def swallow(gpu: Gpu, goal: str, function: str, *arguments: Any) -> Any:
+        return None if function.startswith("nvmlDeviceCreate") else real(gpu, goal, function, *arguments)
+
+    monkeypatch.setattr(driver_apply, "_call", swallow)
+    with pytest.raises(NotInEffect, match=r"found 3g\.40gb@0, wanted 3g\.40gb@0 3g\.40gb@4\[\]") as caught:
+        bring(machine, (whole(0, THREE), whole(4, THREE)))
+    assert "gpu0 has its layout of before again: 3g.40gb@0." in str(caught.value)
+
+
+def test_a_driver_that_hangs_is_not_asked_again(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, layouts={0: ALL_SMALL})
+    machine.sim("hang", "nvmlGpuInstanceDestroy")
+    started = time.monotonic()
+    with pytest.raises(DriverHangs, match="gpu0 may have any layout now: the driver does not answer") as caught:
+        relayout(machine, Group((work(machine, target=MIXED),)), deadline=0.5)
+    assert time.monotonic() - started < 5.0
+    assert str(caught.value).count("it did not answer within 0.5 s") == 1
+    # What it still has to bring back is there for the next run.
+    assert left_over(machine)
+    machine.sim("heal")
+    bring(machine, MIXED)
+    assert layout_of(machine) == MIXED
+    assert not left_over(machine)
+
+
+class Late(Exception):
+    """As the deadline of a concern at boot: an error that is none of ours."""
+
+
+def test_a_deadline_in_the_middle_restores_and_goes_on(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, layouts={0: ALL_SMALL})
+    machine.sim("hang", "nvmlGpuInstanceDestroy", 1)
+
+    def ring(_number: int, _frame: Optional[FrameType]) -> None:
+        machine.sim("heal")
+        raise Late
+
+    former = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(Late):
+            bring(machine, MIXED)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+    assert layout_of(machine) == ALL_SMALL
+    assert machine.host.journal_lines == ["mig_layout: gpu0 has its layout of before again: 1g.10gb@0-6"]
+    assert not left_over(machine)
+
+
+# --- MIG mode ---------------------------------------------------------------------------------------------------------
+
+
+def test_mig_mode_of_a_hopper_changes_at_once_with_other_clients_there(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, persistence=True)
+    machine.sim("add-client", 0, "--kind", "monitor")
+    bring(machine, MIXED)
+    assert (mode_of(machine), layout_of(machine)) == ((True, True), MIXED)
+    assert "nvmlDeviceSetPersistenceMode" not in symbols(machine)
+    bring(machine, (), mig=False)
+    assert (mode_of(machine), layout_of(machine)) == ((False, False), ())
+    assert machine.host.commands.calls == []
+
+
+def test_mig_mode_alone_leaves_the_instances_alone(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, layouts={0: MIXED})
+    relayout(machine, Group((work(machine, 0),)), Group((work(machine, 1),)))
+    assert (layout_of(machine), mode_of(machine, 1), layout_of(machine, 1)) == (MIXED, (True, True), ())
+
+
+def test_a_hopper_that_computes_keeps_its_mode(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine)
+    machine.sim("add-client", 0, "--kind", "compute")
+    with pytest.raises(InUse) as caught:
+        bring(machine, MIXED)
+    assert str(caught.value) == (
+        "Cannot switch MIG mode on gpu0: the driver keeps it pending, because somebody uses the GPU. End what uses it, "
+        "and run again. gpu0 has its layout of before again: MIG mode disabled."
+    )
+    assert mode_of(machine) == (False, False)
+
+
+def test_an_ampere_that_nobody_has_open_changes_at_once(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, A100, persistence=True)
+    bring(machine, MIXED, reset=True)
+    assert (mode_of(machine), layout_of(machine)) == ((True, True), MIXED)
+    # The flag went with the reset, and came back before there were instances to lose.
+    assert machine.gpu(0)["persistence"] == 1
+    assert symbols(machine)[:3] == [
+        "nvmlDeviceSetPersistenceMode",
+        "nvmlDeviceSetMigMode",
+        "nvmlDeviceSetPersistenceMode",
+    ]
+    assert machine.host.commands.calls == []
+    bring(machine, (), mig=False, reset=True)
+    assert (mode_of(machine), machine.gpu(0)["persistence"]) == ((False, False), 1)
+
+
+def test_an_ampere_that_the_daemon_holds_is_let_go_and_held_again(persistence_machine: MakePersistenceMachine) -> None:
+    machine = persistence_machine(A100, unit=UPSTREAM).machine
+    machine.host.commands.programs["nvidia-smi"] = nvidia_smi(machine)
+    held = [gpu["daemon_pid"] for gpu in machine.describe()["gpus"]]
+    assert all(held)
+    bring(machine, MIXED, reset=True)
+    assert (mode_of(machine), layout_of(machine)) == ((True, True), MIXED)
+    assert [gpu["daemon_pid"] for gpu in machine.describe()["gpus"]] == held
+    bring(machine, (), mig=False, reset=True)
+    assert mode_of(machine) == (False, False)
+    assert [gpu["daemon_pid"] for gpu in machine.describe()["gpus"]] == held
+
+
+def test_a_mode_that_stays_pending_is_activated_by_a_reset_of_that_gpu_alone(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, A100, layouts={1: MIXED})
+    machine.sim("set", 0, "mig_busy=1")
+    bring(machine, ALL_SMALL, reset=True)
+    assert (mode_of(machine), layout_of(machine)) == ((True, True), ALL_SMALL)
+    assert layout_of(machine, 1) == MIXED
+    (call,) = machine.host.commands.calls
+    assert call == ("nvidia-smi", "--gpu-reset", "-i", pci_of(machine, 0))
+
+
+def test_linked_gpus_are_reset_together_and_the_others_have_their_instances_again(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, LINKED_A100, layouts={1: MIXED}, persistence=True)
+    works = [work(machine, 0, target=ALL_SMALL), work(machine, 1, target=MIXED)]
+    works += [work(machine, index, mig=False) for index in (2, 3)]
+    relayout(machine, Group(tuple(works), reset=True))
+    assert [mode_of(machine, index)[0] for index in range(4)] == [True, True, False, False]
+    assert (layout_of(machine), layout_of(machine, 1)) == (ALL_SMALL, MIXED)
+    assert [gpu["persistence"] for gpu in machine.describe()["gpus"]] == [1, 1, 1, 1]
+    (call,) = machine.host.commands.calls
+    assert call[-1] == ",".join(pci_of(machine, index) for index in range(4))
+
+
+def test_linked_gpus_that_the_daemon_holds_are_all_let_go_for_the_reset(
+    persistence_machine: MakePersistenceMachine,
+) -> None:
+    machine = persistence_machine(LINKED_A100, unit=UPSTREAM).machine
+    machine.host.commands.programs["nvidia-smi"] = nvidia_smi(machine)
+    held = [gpu["daemon_pid"] for gpu in machine.describe()["gpus"]]
+    works = [work(machine, 0, target=MIXED), *(work(machine, index, mig=False) for index in (1, 2, 3))]
+    relayout(machine, Group(tuple(works), reset=True))
+    assert [mode_of(machine, index)[0] for index in range(4)] == [True, False, False, False]
+    assert layout_of(machine) == MIXED
+    assert [call[0] for call in machine.host.commands.calls][-1] == "nvidia-smi"
+    assert [gpu["daemon_pid"] for gpu in machine.describe()["gpus"]] == held
+    assert all(held)
+
+
+@pytest.mark.parametrize("mig", [True, False], ids=["on", "off"])
+def test_a_reset_that_is_refused_leaves_mode_layout_and_persistence(gpu_machine: MakeMachine, mig: bool) -> None:
+    machine = divided(gpu_machine, A100, layouts={} if mig else {0: MIXED}, persistence=True)
+    machine.sim("add-client", 0, "--kind", "monitor", "--name", "dcgm")
+    with pytest.raises(Refused, match="Cannot reset a GPU on gpu0: nvidia-smi ended with status 255: ") as caught:
+        bring(machine, MIXED if mig else (), mig=mig, reset=True)
+    what = "MIG mode disabled" if mig else "1g.10gb@0-1 2g.20gb@2 3g.40gb@4"
+    assert str(caught.value).endswith(f"gpu0 has its layout of before again: {what}.")
+    assert "End what has these GPUs open, or name its service in stop_services." in str(caught.value)
+    assert mode_of(machine) == (not mig, not mig)
+    assert layout_of(machine) == (() if mig else MIXED)
+    assert machine.gpu(0)["persistence"] == 1
+    assert not left_over(machine)
+
+
+def test_without_nvidia_smi_there_is_no_reset(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, A100)
+    del machine.host.commands.programs["nvidia-smi"]
+    machine.sim("set", 0, "mig_busy=1")
+    with pytest.raises(Refused) as caught:
+        bring(machine, MIXED, reset=True)
+    assert str(caught.value) == (
+        "Cannot reset a GPU on gpu0: there is no nvidia-smi on this node, and nothing else resets GPUs. Install the "
+        "package of the driver that brings it, or reboot the node. gpu0 has its layout of before again: MIG mode "
+        "disabled."
+    )
+    assert mode_of(machine) == (False, False)
+
+
+def test_a_gpu_of_a_virtual_machine_keeps_its_mode_pending_until_that_starts_anew(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, A100)
+    machine.sim("set", 0, "passthrough=1")
+    bring(machine, MIXED)
+    assert (mode_of(machine), layout_of(machine)) == ((False, True), ())
+    assert machine.host.commands.calls == []
+    assert not left_over(machine)
+
+
+def test_a_pending_mode_that_is_not_wanted_is_taken_back(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, A100, layouts={0: MIXED})
+    machine.sim("set", 0, "mig_pending=0")
+    bring(machine, MIXED)
+    assert (mode_of(machine), layout_of(machine)) == ((True, True), MIXED)
+    assert symbols(machine) == ["nvmlDeviceSetMigMode"]
+
+
+@pytest.mark.parametrize("kind", [H100, A100])
+@pytest.mark.parametrize("mig", [True, False], ids=["on", "off"])
+def test_a_change_of_mode_that_fails_anywhere_leaves_the_old_state(
+    gpu_machine: MakeMachine, kind: str, mig: bool
+) -> None:
+    machine = divided(gpu_machine, kind, layouts={0: MIXED}, persistence=True)
+
+    def go(on: bool) -> None:
+        bring(machine, MIXED if on else (), mig=on, reset=kind == A100)
+
+    if mig:
+        go(False)
+    machine.forget()
+    go(mig)
+    calls = len(machine.log())
+    assert calls >= 8
+    go(not mig)
+    for number in range(1, calls + 1):
+        machine.sim("fail", "--nth-change", number, UNKNOWN)
+        with pytest.raises(Refused, match="gpu0 has its layout of before again"):
+            go(mig)
+        assert layout_of(machine) == (() if mig else MIXED), number
+        assert mode_of(machine) == (not mig, not mig), number
+        assert machine.gpu(0)["persistence"] == 1, number
+        assert not left_over(machine)
+
+
+# --- services ---------------------------------------------------------------------------------------------------------
+
+
+def test_services_stand_still_around_a_reset_alone(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, A100, units=["dcgm.service", "nvsm.service"])
+    names = ["dcgm.service", "nvsm.service", "gone.service"]
+    relayout(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=names)
+    systemctl = systemctl_of(machine)
+    assert systemctl.done == [
+        ("stop", "dcgm.service"),
+        ("stop", "nvsm.service"),
+        ("start", "dcgm.service"),
+        ("start", "nvsm.service"),
+    ]
+    systemctl.done.clear()
+    relayout(machine, Group((work(machine, target=ALL_SMALL),)), stop_services=names)
+    assert systemctl.done == []
+
+
+def test_services_are_started_again_when_the_change_fails(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, A100, units=["dcgm.service"])
+    machine.sim("add-client", 0, "--kind", "compute")
+    with pytest.raises(Refused, match="gpu0 has its layout of before again"):
+        relayout(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=["dcgm.service"])
+    assert systemctl_of(machine).active == {"dcgm.service"}
+
+
+def test_a_service_that_does_not_start_is_an_error_after_all_else_and_tried_again(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, A100, units=["dcgm.service"])
+    systemctl_of(machine).stuck.add("dcgm.service")
+    with pytest.raises(GpuFleetError, match="Cannot start"):
+        relayout(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=["dcgm.service"])
+    assert layout_of(machine) == MIXED
+    assert transaction.left_over(machine.host.files) == Record(stopped=("dcgm.service",))
+    systemctl_of(machine).stuck.clear()
+    relayout(machine)
+    assert systemctl_of(machine).active == {"dcgm.service"}
+    assert not left_over(machine)
+
+
+def test_a_service_that_does_not_start_hides_no_other_error(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, A100, units=["dcgm.service"])
+    systemctl_of(machine).stuck.add("dcgm.service")
+    machine.sim("add-client", 0, "--kind", "compute")
+    with pytest.raises(Refused, match=r"Cannot reset a GPU on gpu0: .* Cannot start dcgm"):
+        relayout(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=["dcgm.service"])
+
+
+# --- a run that is killed ---------------------------------------------------------------------------------------------
+
+
+def killed(machine: GpuMachine, *groups: Group, stop_services: Sequence[str] = ()) -> None:
+    """A run in a process of its own, which does not come to its end."""
+
+    def work_of_a_run() -> str:
+        os.setpgid(0, 0)
+        relayout(machine, *groups, stop_services=stop_services)
+        return "it came to its end"
+
+    status, answer = forked(work_of_a_run)
+    assert (status, answer) == (-signal.SIGKILL, "")
+
+
+@pytest.mark.parametrize("late", [(), ("--after-it",)], ids=["before", "after"])
+def test_a_run_after_one_that_was_killed_brings_the_layout(gpu_machine: MakeMachine, late: Tuple[str, ...]) -> None:
+    machine = divided(gpu_machine, layouts={0: ALL_SMALL})
+    bring(machine, MIXED)
+    calls = len(machine.log())
+    # After a change is before the next one.
+    for number in range(1 + bool(late), calls + 1, 2):
+        bring(machine, ALL_SMALL)
+        machine.sim("kill-at-change", number, "--group", *late)
+        killed(machine, Group((work(machine, target=MIXED),)))
+        left = transaction.left_over(machine.host.files)
+        assert left is not None
+        assert left.gpus == {machine.gpu(0)["uuid"]: Before(True, ALL_SMALL, False)}
+        bring(machine, MIXED)
+        assert layout_of(machine) == MIXED
+        assert not left_over(machine)
+
+
+def test_when_that_run_fails_as_well_the_layout_of_before_both_comes_back(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, layouts={0: ALL_SMALL})
+    machine.sim("kill-at-change", 8, "--group")
+    killed(machine, Group((work(machine, target=MIXED),)))
+    assert layout_of(machine) not in (ALL_SMALL, MIXED)
+    machine.sim("fail", "nvmlDeviceCreateGpuInstanceWithPlacement", UNKNOWN)
+    with pytest.raises(Refused, match=r"gpu0 has its layout of before again: 1g\.10gb@0-6"):
+        bring(machine, MIXED)
+    assert layout_of(machine) == ALL_SMALL
+
+
+def test_what_a_killed_run_stopped_and_switched_off_comes_back(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, A100, units=["dcgm.service"], persistence=True)
+    machine.sim("kill-at-change", 2, "--group")
+    killed(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=["dcgm.service"])
+    assert (machine.gpu(0)["persistence"], mode_of(machine)) == (0, (False, False))
+    left = transaction.left_over(machine.host.files)
+    assert left == Record({machine.gpu(0)["uuid"]: Before(False, (), True)}, ("dcgm.service",))
+    # That process had a systemctl of its own, which told it that all was well.
+    systemctl_of(machine).active.clear()
+    relayout(machine)
+    assert machine.gpu(0)["persistence"] == 1
+    assert systemctl_of(machine).active == {"dcgm.service"}
+    assert not left_over(machine)
+
+
+# --- the record -------------------------------------------------------------------------------------------------------
+
+
+def test_the_record_says_what_it_was_told(gpu_machine: MakeMachine) -> None:
+    files = gpu_machine().host.files
+    record = Record({"GPU-1": Before(True, SHARED, None), "GPU-2": Before(False, (), True)}, ("dcgm.service",))
+    transaction.keep(files, record)
+    assert transaction.left_over(files) == record
+    assert json.loads(files.read(LEFT_OVER)) == {
+        "schema": 1,
+        "gpus": {
+            "GPU-1": {"mig": True, "instances": "9@0[1c@0-1] 9@4[3c@0]", "persistence": None},
+            "GPU-2": {"mig": False, "instances": "none", "persistence": True},
+        },
+        "stopped": ["dcgm.service"],
+    }
+    transaction.keep(files, Record())
+    assert transaction.left_over(files) is None
+    assert not files.exists(LEFT_OVER)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"schema": 2, "gpus": {}, "stopped": []}',
+        '{"schema": 1, "gpus": {"GPU-1": {"mig": 1, "instances": "none", "persistence": null}}, "stopped": []}',
+        '{"schema": 1, "gpus": {"GPU-1": {"mig": true, "instances": "3g@x", "persistence": null}}, "stopped": []}',
+    ],
+)
+def test_a_damaged_record_stays_and_nothing_is_changed(gpu_machine: MakeMachine, text: str) -> None:
+    machine = divided(gpu_machine, layouts={0: ALL_SMALL}, files={LEFT_OVER: text})
+    with pytest.raises(CannotLook, match=f"left to bring back on {LEFT_OVER}: the file is damaged: "):
+        bring(machine, MIXED)
+    assert (layout_of(machine), machine.host.files.read(LEFT_OVER)) == (ALL_SMALL, text)
