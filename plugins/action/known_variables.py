@@ -20,6 +20,7 @@ ROLES = Path(__file__).resolve().parents[2] / "roles"
 OF_THE_PLAYBOOKS = {
     *("gpufleet_hosts", "gpufleet_concerns", "gpufleet_skip", "gpufleet_batches", "gpufleet_detail"),
     *("gpufleet_expect", "gpufleet_look", "gpufleet_concern", "audit_fail_on_drift"),
+    *("mig_relayout_drain_tasks", "mig_relayout_resume_tasks"),
 }
 
 
@@ -32,7 +33,7 @@ def options_of(role: str) -> Set[str]:
 def unknown_variables(names: Iterable[str], known: Mapping[str, Set[str]]) -> Dict[str, Optional[str]]:
     """The names that begin with a concern and are no variable of its role, with the nearest one that is."""
     everything = sorted({*OF_THE_PLAYBOOKS, *(name for options in known.values() for name in options)})
-    ours = tuple(f"{prefix}_" for prefix in (*known, "gpufleet"))
+    ours = tuple(f"{prefix}_" for prefix in (*known, "gpufleet", "mig_relayout"))
     found: Dict[str, Optional[str]] = {}
     for name in names:
         if name in everything:

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
+import yaml
 
 pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpufleet.node.plugins.action.known_variables import options_of, unknown_variables
 from ansible_collections.gpufleet.node.plugins.filter.narrow import narrow
+from ansible_collections.gpufleet.node.plugins.filter.to_relayout import to_relayout
 from ansible_collections.gpufleet.node.plugins.filter.with_work import with_work
+from ansible_collections.gpufleet.node.plugins.module_utils._mig.consumers import NAMES as CONSUMERS
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import rows_of, table
 
@@ -73,6 +76,33 @@ def test_hosts_with_work_keep_their_order() -> None:
     assert with_work(["d", "c", "b", "a"], hostvars, "look") == ["d", "a"]
 
 
+@pytest.mark.parametrize(
+    ("mig_layout", "drained"),
+    [
+        ({"changes": [{"scope": "boot"}, {"scope": "effective"}], "needs": []}, True),
+        ({"changes": [], "needs": ["idle_gpu"]}, True),
+        ({"changes": [{"scope": "boot"}], "needs": []}, False),
+        ({"changes": [], "needs": ["cdi", "reboot"]}, False),
+        ({"changes": [], "needs": []}, False),
+        (None, False),
+    ],
+)
+def test_a_node_is_drained_only_where_a_gpu_is_to_be_divided_anew(mig_layout: Any, drained: bool) -> None:
+    concerns = {"gpu_settings": {"changes": [{"scope": "effective"}], "needs": ["idle_gpu"]}}
+    if mig_layout is not None:
+        concerns["mig_layout"] = mig_layout
+    hostvars = {"a": {"look": {"concerns": concerns}}, "b": {"look": {"msg": "unreachable"}}, "c": {}}
+    assert to_relayout(["c", "b", "a"], hostvars, "look") == (["a"] if drained else [])
+
+
+def test_who_must_hear_of_a_new_layout_has_a_handler_of_its_own() -> None:
+    handlers = yaml.safe_load((ROOT / "roles" / "mig_layout" / "handlers" / "main.yml").read_text())
+    told = {handler["listen"]: handler["vars"]["__mig_layout_consumer"] for handler in handlers}
+    assert told == {
+        f"mig_layout {need}": f"{{{{ __mig_layout_result.effective.consumers.{need} }}}}" for need in CONSUMERS
+    }
+
+
 def test_a_variable_that_no_role_knows_is_named_with_the_nearest_one() -> None:
     known = {"hugepages": {"hugepages_pools", "hugepages_transparent"}}
     names = ["hugepages_pool", "hugepages_pools", "hugepages", "other_pools", "ansible_host"]
@@ -83,6 +113,8 @@ def test_typos_in_the_variables_of_the_playbooks_are_named_and_others_audits_lef
     names = ["gpufleet_concern_s", "audit_fail_on_drfit", "audit_log_path", "gpufleet_hosts"]
     found = unknown_variables(names, {"hugepages": {"hugepages_pools"}})
     assert found == {"gpufleet_concern_s": "gpufleet_concerns", "audit_fail_on_drfit": "audit_fail_on_drift"}
+    # With this one, no node would be drained.
+    assert unknown_variables(["mig_relayout_drain_task"], {}) == {"mig_relayout_drain_task": "mig_relayout_drain_tasks"}
 
 
 def test_every_concern_has_a_role_with_options_and_its_lines_in_the_look() -> None:

@@ -1,0 +1,75 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: to_relayout
+short_description: The hosts whose GPUs are to be divided anew
+version_added: 0.1.0
+description:
+  - Takes names of hosts and keeps those where a registered result of M(gpufleet.node.node_state) plans a change of the
+    running system for M(gpufleet.node.mig_layout), or where one waits for a GPU in use.
+  - What only the next boot or a consumer waits for needs no drained node, and is left to C(gpufleet.node.site).
+positional: _input, hostvars, register
+options:
+  _input:
+    description: Names of hosts.
+    type: list
+    elements: str
+    required: true
+  hostvars:
+    description: The variables of all hosts, that is P(ansible.builtin.hostvars#var).
+    type: dict
+    required: true
+  register:
+    description: The name under which the look was registered.
+    type: str
+    required: true
+author:
+  - gpufleet contributors (@gpufleet)
+"""
+
+EXAMPLES = r"""
+- name: Group the nodes whose GPUs are to be divided anew
+  ansible.builtin.add_host:
+    name: "{{ item }}"
+    groups: relayout
+  loop: "{{ ansible_play_hosts | gpufleet.node.to_relayout(hostvars, 'look') }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The names of the hosts, in the given order.
+  type: list
+  elements: str
+"""
+
+from typing import Any, Callable, Dict, List, Mapping, Sequence
+
+from ..module_utils._core.change import EFFECTIVE
+
+MIG_LAYOUT = "mig_layout"
+IDLE_GPU = "idle_gpu"
+
+
+def divides_anew(look: Mapping[str, Any]) -> bool:
+    """Whether the look, a result of ``node_state``, found instances or a mode that are to change now."""
+    result = look.get("concerns", {}).get(MIG_LAYOUT, {})
+    planned = any(change["scope"] == EFFECTIVE for change in result.get("changes", ()))
+    return planned or IDLE_GPU in result.get("needs", ())
+
+
+def to_relayout(hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], register: str) -> List[str]:
+    found = []
+    for host in hosts:
+        variables = hostvars[host]
+        if register in variables and divides_anew(variables[register]):
+            found.append(host)
+    return found
+
+
+class FilterModule:
+    def filters(self) -> Dict[str, Callable[..., Any]]:
+        return {"to_relayout": to_relayout}
