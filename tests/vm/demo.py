@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, NoReturn
+from typing import Any, Dict, List, NoReturn, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
@@ -34,6 +34,15 @@ OLD_DROP_IN = """[Service]
 ExecStart=
 ExecStart=/usr/bin/nvidia-persistenced --user nvpd --no-persistence-mode
 """
+
+HOOKS = ROOT / "tests" / "vm" / "hooks"
+TRAINING_GPUS = [{"match": {"index": 7}, "layout": "all-1g"}, {"mig": "disabled"}]
+MIXED = {
+    "mig_layout_gpus": [{"match": {"index": 6}, "layout": "balanced"}, *TRAINING_GPUS],
+    "mig_relayout_drain_tasks": str(HOOKS / "drain.yml"),
+    "mig_relayout_resume_tasks": str(HOOKS / "resume.yml"),
+}
+WHOLE = {"mig_layout_gpus": [{"match": {"index": 6}, "layout": "whole"}, *TRAINING_GPUS]}
 
 # Ansible runs the first word of a remote execution through this instead of ssh: a line a call is the whole count.
 COUNTING_SSH = """#!/bin/sh
@@ -145,6 +154,27 @@ def story() -> None:
     limits = {gpu["power_limit"] for gpu in driver(INFERENCE)["gpus"]}
     expect(limits == {350_000}, "and so does the driver")
 
+    chapter("GPU 6 is divided anew while a job runs on one of its instances")
+    expect(devices(6) == ["1g.10gb"] * 7, "it has seven small instances")
+    instance = next(one["id"] for one in driver(TRAINING)["gpus"][6]["instances"] if one["placement"]["start"] == 2)
+    on(TRAINING, f"systemd-run --quiet --unit=job nvml-sim hold 6 --gi {instance} --ci 0")
+    relayout = playbook("mig_relayout", "--limit", TRAINING, "-e", json.dumps(MIXED))
+    expect(relayout.status == 0, "drained, divided, seen to be right, and resumed")
+    expect(devices(6) == ["1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"], "the driver lists the new instances")
+    expect(devices(7) == ["1g.10gb"] * 7, "its neighbour has those of before")
+    expect(job_runs(), "the job never noticed")
+
+    chapter("site brings the layout of the inventory back, around the job again")
+    back = playbook("site")
+    expect(back.status == 0 and devices(6) == ["1g.10gb"] * 7, "seven small instances again")
+    expect(job_runs(), "the job still runs")
+
+    chapter("A layout that would take the instance of the job away is refused, and says whose it is")
+    refused = playbook("mig_relayout", "--limit", TRAINING, "-e", json.dumps(WHOLE))
+    expect(refused.status != 0 and "job.service" in refused.text, "it names the job's unit")
+    expect(devices(6) == ["1g.10gb"] * 7 and job_runs(), "nothing changed")
+    on(TRAINING, "systemctl stop job")
+
 
 def chapter(title: str) -> None:
     print(f"\n\033[1m== {title}\033[0m", flush=True)
@@ -174,6 +204,17 @@ def driver(node: str) -> Dict[str, Any]:
 def persistent(gpu: Dict[str, Any]) -> bool:
     """By the daemon, or by the driver's own flag."""
     return bool(gpu["daemon_pid"] or gpu["persistence"])
+
+
+def devices(index: int) -> Sequence[str]:
+    """The profiles of the MIG devices of a GPU of the training node, sorted, as any client of NVML lists them."""
+    listed = on(TRAINING, "nvidia-smi -L")
+    of_gpu = re.split(r"^GPU \d+:", listed, flags=re.MULTILINE)[index + 1]
+    return sorted(re.findall(r"^\s+MIG (\S+)", of_gpu, flags=re.MULTILINE))
+
+
+def job_runs() -> bool:
+    return on(TRAINING, "systemctl is-active job || true").strip() == "active"
 
 
 def show_gpus() -> None:
