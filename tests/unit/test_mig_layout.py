@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core import apply a
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import InUse, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.records import HEARD, LEFT_OVER
 from gpu_machine import GpuMachine, MakeMachine
-from mig_layout_machine import RECORD, boot, changes_of, declared, devices, ready, run
+from mig_layout_machine import DECLARED, RECORD, boot, changes_of, declared, devices, ready, run
 from mig_machine import (
     A100,
     ALL_SMALL,
@@ -310,6 +310,19 @@ def test_a_boot_makes_the_same_instances_at_the_same_places(gpu_machine: MakeMac
     assert layout_of(machine) == found
     again = run(machine, entry)
     assert (again.status, again.changes) == ("right", ())
+
+
+def test_what_the_boot_brings_of_another_declaration_is_known_from_what_was_recorded_with_it(
+    gpu_machine: MakeMachine,
+) -> None:
+    machine = ready(gpu_machine)
+    others = {**SMALL, "match": {"index": 1}}
+    assert run(machine, SMALL, others).error is None
+    predicted = run(machine, DIVIDED, others, check_mode=True)
+    assert [change[:4] for change in changes_of(predicted) if change[4] == "boot"] == [
+        ("gpu0", "instances", "1g.10gb@0-6", TEXT),
+        (DECLARED, "declaration", "another declaration", "as declared"),
+    ]
 
 
 def test_nothing_is_written_for_the_boot_when_the_layout_cannot_be_made(gpu_machine: MakeMachine) -> None:

@@ -62,14 +62,15 @@ class Gpu:
 class State:
     """What was seen: the GPUs that are declared, and all that there are.
 
-    ``carried`` is whether the next boot brings what is declared, ``uncarried`` why nothing would. ``record`` are the
-    recorded layouts as text by UUID. ``circumstances`` are those of a change, None where there is none to make.
+    ``carried`` is whether the next boot applies a declaration, ``uncarried`` why it would not, and ``same`` whether it is
+    this one. ``record`` are the recorded layouts as text by UUID. ``circumstances`` are those of a change, None where there is none to make.
     ``left_over``: a run that was killed did not finish. ``lost`` are the names of GPUs that do not answer.
     """
 
     gpus: Tuple[Gpu, ...] = ()
     readings: Tuple[Reading, ...] = ()
     carried: bool = False
+    same: bool = False
     uncarried: str = ""
     record: Optional[Mapping[str, str]] = None
     consumers: Tuple[Consumer, ...] = ()
@@ -116,7 +117,8 @@ class MigLayout:
         state = State(
             gpus=() if absent else _declared(entries, readings, record or {}, files),
             readings=readings,
-            carried=declaration == declared.WANTED and not uncarried,
+            carried=declaration is not None and not uncarried,
+            same=declaration == declared.WANTED,
             uncarried=uncarried,
             record=record,
             consumers=_consumers(host),
@@ -216,8 +218,9 @@ def _gpu(entry: GpuEntry, reading: Reading, recorded: Optional[str]) -> Gpu:
             hint="take it out of the match, or give it an entry of its own with mig: disabled",
         )
     geometry = geometry_of(reading)
+    known = layout_of(recorded, geometry, device_id=reading.device_id)
     if not entry.mig:
-        return Gpu(reading, False, (), geometry)
+        return Gpu(reading, False, (), geometry, known)
     if reading.lacking == TOO_OLD and (entry.layout or entry.instances):
         raise CannotLook("divide a GPU", object=reading.gpu.name, cause=TOO_OLD, hint="update it")
     if not geometry.profiles and (entry.layout or entry.instances):
@@ -228,7 +231,7 @@ def _gpu(entry: GpuEntry, reading: Reading, recorded: Optional[str]) -> Gpu:
             hint="declare mig: enabled alone first, and its instances once that is done",
         )
     wanted = resolve(entry, geometry, model=reading.gpu.model, device_id=reading.device_id, gpu=reading.gpu.name)
-    return Gpu(reading, True, wanted, geometry, layout_of(recorded, geometry, device_id=reading.device_id))
+    return Gpu(reading, True, wanted, geometry, known)
 
 
 def geometry_of(reading: Reading) -> Geometry:
@@ -305,16 +308,22 @@ def _mode_text(gpu: Gpu) -> str:
 
 
 def _mode_at_boot(gpu: Gpu, state: State) -> str:
-    """Before Hopper the GPU itself keeps the mode; later ones begin without it."""
+    """Before Hopper the GPU itself keeps the mode; later ones begin without it, and the boot service brings it."""
     kept = not gpu.reading.resetless and bool(gpu.reading.mode and gpu.reading.mode[1])
-    return ENABLED if (gpu.mig if state.carried else kept) else DISABLED
+    brought = gpu.mig if state.same else kept or gpu.recorded is not None
+    return ENABLED if (brought if state.carried else kept) else DISABLED
 
 
 def _layout_at_boot(gpu: Gpu, state: State) -> Scalar:
-    """Instances never outlive a boot, so that there are those that the boot service makes: at the recorded places."""
-    if not state.carried or gpu.wanted == ():
+    """Instances never outlive a boot, so there are those that the boot service makes: at the recorded places.
+
+    The record was written together with the declaration that is on the node.
+    """
+    if not state.carried or (state.same and gpu.wanted == ()):
         return NONE
-    if gpu.wanted is None or gpu.recorded is None or not satisfied(gpu.recorded, gpu.wanted):
+    if gpu.recorded is None:
+        return None if state.same else NONE
+    if state.same and gpu.wanted is not None and not satisfied(gpu.recorded, gpu.wanted):
         return None
     return layout_text(gpu.recorded, gpu.geometry)
 
