@@ -465,14 +465,23 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> List[float]:
     return slept
 
 
-@pytest.mark.parametrize("check_mode", [True, False])
-def test_what_is_in_the_way_fails_the_run_before_its_first_step(
-    host: FakeHost, tmp_path: Path, check_mode: bool
-) -> None:
+def test_what_is_in_the_way_fails_the_run_before_its_first_step(host: FakeHost, tmp_path: Path) -> None:
     found = snapshot(tmp_path)
     with pytest.raises(InUse, match="somebody stands there"):
-        road.converge(Guarded(), PRESENT, host, check_mode=check_mode)
+        road.converge(Guarded(), PRESENT, host, check_mode=False)
     assert snapshot(tmp_path) == found
+
+
+def test_check_mode_shows_what_is_in_the_way_and_what_it_keeps_from_being_made(host: FakeHost) -> None:
+    result = road.converge(Guarded(), PRESENT, host, check_mode=True).as_dict()
+    assert (result["failed"], result["failure"]["code"]) == (True, "in_use")
+    assert [change["after"] for change in result["changes"] if change["scope"] == EFFECTIVE] == ["7", "7"]
+
+
+def test_who_may_not_wait_fails_at_once(host: FakeHost, clock: List[float]) -> None:
+    with pytest.raises(InUse):
+        road.converge(Guarded(patience=60.0), PRESENT, host, check_mode=False, may_wait=False)
+    assert clock == []
 
 
 def test_a_run_that_waits_makes_a_new_plan_when_the_way_is_free(host: FakeHost, clock: List[float]) -> None:

@@ -34,7 +34,7 @@ LOCK_TIMEOUT_SECONDS = 60.0
 POLL_SECONDS = 5.0
 
 
-def carry_out(concern: Concern[State, Desired], params: Params, host: Host) -> Outcome:
+def carry_out(concern: Concern[State, Desired], params: Params, host: Host, *, may_wait: bool) -> Outcome:
     """Look again under the lock, for another run may have been faster, and take the steps.
 
     While something is in the way the lock is free, and every look makes a new plan. Raises ``GpuFleetError`` before
@@ -45,6 +45,9 @@ def carry_out(concern: Concern[State, Desired], params: Params, host: Host) -> O
         try:
             with host.files.lock(LOCK, LOCK_TIMEOUT_SECONDS):
                 state, plan = look(concern, params, host)
+                if plan.obstacle is not None and plan.obstacle.first is not None:
+                    concern.perform(plan.obstacle.first, host)
+                    state, plan = look(concern, params, host)
                 if plan.obstacle is None:
                     return _carry_out_locked(concern, params, host, state=state, plan=plan)
         except TimeoutError as error:
@@ -57,7 +60,7 @@ def carry_out(concern: Concern[State, Desired], params: Params, host: Host) -> O
         except OSError as error:
             raise _cannot_write(concern.name, error) from error
         if given_up is None:
-            given_up = time.monotonic() + plan.obstacle.patience
+            given_up = time.monotonic() + (plan.obstacle.patience if may_wait else 0.0)
         left = given_up - time.monotonic()
         if left <= 0:
             raise plan.obstacle.error
@@ -150,7 +153,8 @@ def _all_given_back(concern: Concern[State, Desired], params: Params, host: Host
         _state, plan = look(concern, {**params, "immediate": True, "permanent": True}, host)
     except GpuFleetError:
         return False
-    return not plan.steps and not plan.needs
+    known = before.load(host.files, concern.name).found
+    return not plan.steps and not any((setting.identity, setting.setting) in known for setting in plan.pending)
 
 
 def _note_reboot(concern: str, host: Host, remaining: Plan) -> None:

@@ -7,16 +7,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Optional
 
+from .change import Step
 from .errors import GpuFleetError
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """``error`` says what is in the way. A run waits up to ``patience`` seconds for it to go away."""
+    """``error`` says what is in the way. A run waits up to ``patience`` seconds for it to go away.
+
+    ``first`` is the step that is taken all the same, such as the end of a run that was killed.
+    """
 
     error: GpuFleetError
     patience: float = 0.0
+    first: Optional[Step] = None
 
     @property
     def final(self) -> bool:

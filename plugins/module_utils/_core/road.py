@@ -145,16 +145,17 @@ def look(concern: Concern[State, Desired], params: Params, host: Host) -> Tuple[
         ) from error
 
 
-def converge(concern: Concern[State, Desired], params: Params, host: Host, *, check_mode: bool) -> Outcome:
-    """All five steps. ``check_mode`` is asked here and nowhere else.
+def converge(
+    concern: Concern[State, Desired], params: Params, host: Host, *, check_mode: bool, may_wait: bool = True
+) -> Outcome:
+    """All five steps. ``check_mode`` is asked here and nowhere else. ``may_wait``: for what is in the way to go.
 
     Raises ``GpuFleetError`` before anything changed; a failure after that is in ``Outcome.error``.
     """
     state, plan = look(concern, params, host)
     if check_mode:
-        if plan.obstacle is not None and plan.obstacle.final:
-            raise plan.obstacle.error
-        return outcome(concern, plan=plan, changes=plan.changes, state=state, remaining=plan)
+        error = plan.obstacle.error if plan.obstacle is not None and plan.obstacle.final else None
+        return outcome(concern, plan=plan, changes=plan.changes, state=state, remaining=plan, error=error)
     if not plan.steps and not _left_over(concern.name, params, host, plan):
         if plan.status != DIFFERS:
             return outcome(concern, plan=plan, changes=(), state=state, remaining=plan)
@@ -165,7 +166,7 @@ def converge(concern: Concern[State, Desired], params: Params, host: Host, *, ch
         raise NotPermitted(f"change {concern.name}", cause="not running as root", hint="run the task with become: true")
     from .apply import carry_out
 
-    return carry_out(concern, params, host)
+    return carry_out(concern, params, host, may_wait=may_wait)
 
 
 def outcome(

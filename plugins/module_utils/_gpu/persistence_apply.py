@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 from .._core import steps
 from .._core.change import RunCommand, Step
 from .._core.errors import GpuFleetError, Refused
-from .._host import boot_service, lost, systemd, systemd_apply
+from .._host import boot_service, lost, releases, systemd, systemd_apply
 from .persistence_daemon import SOCKET, UNIT
 from .persistence_plan import RequireBootService, RunService, StartAtBoot, SwitchModes
 from .persistence_spec import ON, SETTING, mode
@@ -58,6 +58,9 @@ def start_at_boot(action: StartAtBoot, host: Host) -> None:
 
 
 def switch_modes(action: SwitchModes, host: Host) -> None:
+    going = [uuid for uuid, wanted in action.modes if wanted != ON]
+    if going:
+        releases.note(host.files, going)
     try:
         host.nvml.ask(switch, action.modes)
     except Refused:

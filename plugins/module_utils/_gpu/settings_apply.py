@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, List, Set, Tuple
 from .._core import steps
 from .._core.change import Step
 from .._core.errors import CannotLook, Refused, Scalar
+from .._host import releases
 from .._host.lost import NameLost, name_lost
 from . import settings_locks
 from .settings_driver import COMPUTE_MODES, ECC_MODES, read
@@ -97,7 +98,7 @@ def _refuse_what_does_not_last(action: SetGpus) -> None:
 def _record(action: SetGpus, host: Host, before: settings_locks.Record, refused: Set[Tuple[str, str]]) -> None:
     """Keep the locks that were set, with what they were set during."""
     record = settings_locks.read_record(host.files)
-    holder = settings_locks.holder_of(host.files)
+    holder, released = settings_locks.holder_of(host.files), releases.read(host.files)
     readings = {reading.gpu.uuid: reading for reading in host.nvml.ask(read, frozenset(LOCKS))}
     for gpu in action.gpus:
         of_gpu = record.setdefault(gpu.uuid, {})
@@ -109,7 +110,7 @@ def _record(action: SetGpus, host: Host, before: settings_locks.Record, refused:
             elif action.giving_back or gpu.uuid not in readings:
                 entry = None
             else:
-                entry = settings_locks.entry_of(readings[gpu.uuid], value, holder)
+                entry = settings_locks.entry_of(readings[gpu.uuid], value, holder, released.get(gpu.uuid, 0))
             if entry is None:
                 of_gpu.pop(lock, None)
             else:

@@ -6,7 +6,8 @@
 
 A lock ends when the driver lets go of its GPU: at a reset, when the module is loaded again, and without persistence
 when the last client goes. So the record says during what it was made: which load of the module, which
-nvidia-persistenced held the GPU, and how much energy the GPU had used, a count that begins anew with the driver.
+nvidia-persistenced held the GPU, how often we made the driver let go of it, and how much energy the GPU had used, a
+count that begins anew with the driver.
 A lock is in effect while all that still holds and the clock of this moment is one that it allows.
 """
 
@@ -55,7 +56,7 @@ def read_record(files: Files) -> Record:
         return {}
 
 
-def in_effect(record: Record, reading: Reading, lock: str, holder: str) -> Scalar:
+def in_effect(record: Record, reading: Reading, lock: str, holder: str, released: int = 0) -> Scalar:
     """The lock in effect, None where we set none, and ``UNKNOWN`` where ours cannot be believed."""
     entry = record.get(reading.gpu.uuid, {}).get(lock)
     if not isinstance(entry, dict):
@@ -64,7 +65,7 @@ def in_effect(record: Record, reading: Reading, lock: str, holder: str) -> Scala
     if value == DEFAULT:
         # Whatever the driver went through since, this is what it came back with.
         return DEFAULT
-    same = {**entry, "millijoules": None} == {**entry_of(reading, value, holder), "millijoules": None}
+    same = {**entry, "millijoules": None} == {**entry_of(reading, value, holder, released), "millijoules": None}
     used, now = entry.get("millijoules"), reading.millijoules
     began_anew = isinstance(used, int) and now is not None and now < used
     if not same or began_anew or reading.persistence is False or not _allows(value, reading, lock):
@@ -80,9 +81,15 @@ def doubted(record: Record, touched: AbstractSet[Tuple[str, str]]) -> Record:
     return doubts
 
 
-def entry_of(reading: Reading, value: Scalar, holder: str) -> Mapping[str, Scalar]:
+def entry_of(reading: Reading, value: Scalar, holder: str, released: int = 0) -> Mapping[str, Scalar]:
     """What the record keeps of a lock."""
-    return {"value": value, "load": reading.load, "holder": holder, "millijoules": reading.millijoules}
+    return {
+        "value": value,
+        "load": reading.load,
+        "holder": holder,
+        "released": released,
+        "millijoules": reading.millijoules,
+    }
 
 
 def holder_of(files: Files) -> str:

@@ -217,14 +217,16 @@ def _locks(files: Files, readings: Tuple[Reading, ...], settings: FrozenSet[str]
     asked = [lock for lock in LOCKS if lock in settings]
     if not asked:
         return {}
+    from .._host import releases
     from .settings_locks import holder_of, in_effect, read_record
 
-    record, holder = read_record(files), holder_of(files)
-    return {
-        reading.gpu.uuid: {lock: in_effect(record, reading, lock, holder) for lock in asked}
-        for reading in readings
-        if not reading.gpu.lost
-    }
+    record, holder, released = read_record(files), holder_of(files), releases.read(files)
+    found = {}
+    for reading in readings:
+        if not reading.gpu.lost:
+            times = released.get(reading.gpu.uuid, 0)
+            found[reading.gpu.uuid] = {lock: in_effect(record, reading, lock, holder, times) for lock in asked}
+    return found
 
 
 def _settings_of(want: Want, desired: Desired) -> List[Setting]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MATCH_KEYS = ("index", "uuid", "pci_address", "model")
 PCI = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"
+VFIO = "vfio-pci"
 # 0x0300 is a VGA controller, 0x0302 a 3D controller: what a data centre GPU calls itself.
 DISPLAY_CLASSES = ("0x0300", "0x0302")
 
@@ -54,8 +55,13 @@ def on_the_bus(files: Files) -> Tuple[str, ...]:
 
 
 def none_is_fine(entries: Sequence[match.Entry], files: Files) -> bool:
-    """Whether a machine without the driver is as declared: no entry insists on a GPU, and the bus has none."""
-    return all(entry.optional for entry in entries) and not on_the_bus(files)
+    """Whether a machine without the driver is as declared: no entry insists on a GPU, and the bus has none for it."""
+    return all(entry.optional for entry in entries) and all(handed_on(files, address) for address in on_the_bus(files))
+
+
+def handed_on(files: Files, address: str) -> bool:
+    """Whether a GPU belongs to a virtual machine, or waits for one."""
+    return files.resolve(f"{PCI}/{address}/driver").rpartition("/")[2] == VFIO
 
 
 def _normal(entry: match.Entry) -> match.Entry:
@@ -79,8 +85,12 @@ def _pci_address(text: str) -> str:
     if lower.count(":") == 2:
         domain, _colon, rest = lower.partition(":")
         return f"{domain[4:] if len(domain) == 8 and domain.startswith('0000') else domain}:{rest}"
-    # lspci leaves the domain out.
-    return f"0000:{lower}" if lower.count(":") == 1 and lower[:1] not in match.WILDCARDS else lower
+    # lspci leaves the domain out, and a bus has two digits.
+    return (
+        f"0000:{lower}"
+        if lower.count(":") == 1 and lower.find(":") == 2 and lower[:1] not in match.WILDCARDS
+        else lower
+    )
 
 
 def _candidate(gpu: Identity) -> match.Candidate:

@@ -118,7 +118,7 @@ class Driver:
         try:
             return Answer(call(*arguments))
         except self.nvml.NVMLError as error:
-            return Answer(None, _lacking(error))
+            return Answer(None, why_lacking(error))
         except getattr(self.nvml, "NVMLLibraryMismatchError", ()) as error:
             return Answer(None, f"the driver is too old or too new for this nvidia-ml-py: {error}")
 
@@ -220,10 +220,11 @@ def explained(error: Exception, goal: str = GOAL, object_name: str = "") -> GpuF
 
 def why_lost(error: Any) -> str:
     """Of a GPU that answers with this error: one that fell off the bus may say so, say nothing, or ask for a reset."""
-    return LOST if error.value == GPU_IS_LOST else f"the GPU does not answer: {_lacking(error)}"
+    return LOST if error.value == GPU_IS_LOST else f"the GPU does not answer: {why_lacking(error)}"
 
 
-def _lacking(error: Any) -> str:
+def why_lacking(error: Any) -> str:
+    """Why there is no value, of an error in its place."""
     if error.value == NOT_SUPPORTED:
         return "not supported by this GPU"
     if error.value == FUNCTION_NOT_FOUND:
