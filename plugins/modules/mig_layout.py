@@ -106,8 +106,8 @@ options:
     description:
       - What happens when something is in use that the change would take away.
       - V(fail) ends the run before anything changed and names who is in the way.
-      - V(wait) waits for up to O(busy_timeout), looks again all the while, and takes a new plan once the way is free.
-        Then it is as V(fail).
+      - V(wait) waits for up to O(busy_timeout) until all GPUs that change are free at the same time, looks again all
+        the while, and takes a new plan then. After that it is as V(fail). The boot service does not wait.
       - V(skip) leaves these GPUs as they are and changes the others. C(idle_gpu) is then in RV(needs).
     type: str
     choices: [fail, wait, skip]
@@ -206,7 +206,9 @@ changes:
       type: str
       sample: gpu0
     setting:
-      description: C(mig), C(instances), or C(declaration) for the file.
+      description:
+        - C(mig), C(instances), C(declaration) for the file, C(run) for what a run that was killed has left to do.
+        - C(reset) for a GPU that is reset, on its own account or because another one is.
       type: str
       sample: instances
     before:
@@ -222,7 +224,7 @@ changes:
       type: str
       sample: effective
     takes_effect:
-      description: C(now), or C(reboot) for a mode that waits for one.
+      description: Always C(now). A mode that stays pending is in RV(needs) after the run.
       type: str
       sample: now
 needs:
@@ -238,7 +240,7 @@ needs:
   sample: [cdi, device_plugin]
 unmanaged:
   description:
-    - What was declared and the GPU does not have, with the reason.
+    - GPUs without MIG that are declared with C(mig: disabled), with the reason; an error with O(strict=true).
     - With O(state=absent) what was changed on GPUs that are not there now.
   returned: always, unless the declaration was refused
   type: list
@@ -255,7 +257,7 @@ unmanaged:
     reason:
       description: Why.
       type: str
-      sample: this GPU has no MIG
+      sample: not supported by this GPU
 conflicts:
   description: C(nvidia-mig-manager.service) where it is enabled, for it applies its own layout at every boot.
   returned: always, unless the declaration was refused
@@ -319,7 +321,8 @@ effective:
 boot:
   description:
     - What the next boot brings. That is the declaration where it is on the node and the boot service applies it, with
-      the placements that were verified last. Otherwise there are no instances then, and the mode is what the GPU keeps.
+      the placements that are recorded for it. Otherwise there are no instances then, and the GPU has the mode that it
+      keeps itself.
   returned: always, unless the declaration was refused
   type: dict
   contains:

@@ -122,6 +122,11 @@ def nvidia_smi(machine: GpuMachine) -> Callable[[Sequence[str]], Completed]:
 
 def layout_of(machine: GpuMachine, index: int = 0) -> Layout:
     """The instances of a GPU, by their start."""
+    return layout_in(machine.gpu(index))
+
+
+def layout_in(gpu: Mapping[str, Any]) -> Layout:
+    """The same of a GPU as ``describe`` has it."""
     return tuple(
         sorted(
             Instance(
@@ -129,7 +134,7 @@ def layout_of(machine: GpuMachine, index: int = 0) -> Layout:
                 instance["profile_id"],
                 tuple(sorted(Compute(**_placed(part["placement"])) for part in instance["compute_instances"])),
             )
-            for instance in machine.gpu(index)["instances"]
+            for instance in gpu["instances"]
         )
     )
 

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from types import FrameType
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
@@ -21,11 +21,18 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     NotInEffect,
     Refused,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import DriverHangs
 from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml_driver import Gpu
-from ansible_collections.gpufleet.node.plugins.module_utils._mig import driver_apply, transaction
+from ansible_collections.gpufleet.node.plugins.module_utils._mig import (
+    apply,
+    busy,
+    consumers,
+    driver_apply,
+    transaction,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.model import Compute, Group, Instance, Layout
-from ansible_collections.gpufleet.node.plugins.module_utils._mig.records import LEFT_OVER
+from ansible_collections.gpufleet.node.plugins.module_utils._mig.records import HEARD, LEFT_OVER
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.transaction import Before, Record
 from gpu_machine import GpuMachine, MakeMachine
 from mig_machine import (
@@ -82,6 +89,34 @@ def left_over(machine: GpuMachine) -> bool:
     return bool(machine.host.files.exists(LEFT_OVER))
 
 
+def write(machine: GpuMachine, path: str, text: str) -> None:
+    target = machine.root / path.lstrip("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text)
+
+
+def start_process(machine: GpuMachine, pid: int, command: str) -> None:
+    """A process of the machine, which has no GPU open."""
+    write(machine, f"/proc/{pid}/comm", f"{command[:15]}\n")
+    write(machine, f"/proc/{pid}/cgroup", "0::/\n")
+    write(machine, f"/proc/{pid}/stat", f"{pid} ({command[:15]}) S 1 {' '.join(['0'] * 17)} 4711 0\n")
+
+
+def monitor(machine: GpuMachine, pid: int) -> None:
+    """A process that merely has the first GPU open."""
+    start_process(machine, pid, "nvtop")
+    link = machine.root / f"proc/{pid}/fd/3"
+    link.parent.mkdir()
+    link.symlink_to("/dev/nvidia0")
+
+
+def journal_of(machine: GpuMachine, monkeypatch: pytest.MonkeyPatch) -> List[Tuple[str, Mapping[str, str]]]:
+    """The lines from now on with their fields."""
+    lines: List[Tuple[str, Mapping[str, str]]] = []
+    monkeypatch.setattr(machine.host, "journal", lambda message, fields: lines.append((message, fields)))
+    return lines
+
+
 # --- instances --------------------------------------------------------------------------------------------------------
 
 
@@ -125,14 +160,19 @@ def test_what_stays_keeps_its_number_and_who_uses_it(gpu_machine: MakeMachine) -
 def test_what_somebody_uses_is_not_taken_away_and_nothing_else_either(gpu_machine: MakeMachine) -> None:
     machine = divided(gpu_machine, layouts={0: ALL_SMALL})
     before = machine.gpu(0)["instances"]
-    machine.sim("add-client", 0, "--gi", numbers_of(machine)[4, ONE], "--ci", 0)
+    machine.sim("add-client", 0, "--gi", numbers_of(machine)[4, ONE], "--ci", 0, "--pid", 4711, "--name", "train")
+    monitor(machine, 4712)
     with pytest.raises(InUse) as caught:
         bring(machine, MIXED)
     assert str(caught.value) == (
         "Cannot destroy the compute instance 1c@0 of 1g.10gb@4 on gpu0: the driver says that somebody uses it. "
-        "End what uses it, and run again. gpu0 has its layout of before again: 1g.10gb@0-6."
+        "End what uses it, and run again. train (pid 4711) uses 1g.10gb@4 of gpu0. gpu0 has its layout of before "
+        "again: 1g.10gb@0-6."
     )
-    assert caught.value.hint == ("end what uses it, and run again; gpu0 has its layout of before again: 1g.10gb@0-6")
+    assert caught.value.hint == (
+        "end what uses it, and run again; train (pid 4711) uses 1g.10gb@4 of gpu0; gpu0 has its layout of before "
+        "again: 1g.10gb@0-6"
+    )
     assert layout_of(machine) == ALL_SMALL
     unused = [one for one in before if one["placement"]["start"] in (0, 1, 4, 5, 6)]
     assert [one for one in machine.gpu(0)["instances"] if one in unused] == unused
@@ -247,7 +287,7 @@ def test_a_deadline_in_the_middle_restores_and_goes_on(gpu_machine: MakeMachine)
 
     former = signal.signal(signal.SIGALRM, ring)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
         with pytest.raises(Late):
             bring(machine, MIXED)
     finally:
@@ -256,6 +296,63 @@ def test_a_deadline_in_the_middle_restores_and_goes_on(gpu_machine: MakeMachine)
     assert layout_of(machine) == ALL_SMALL
     assert machine.host.journal_lines == ["mig_layout: gpu0 has its layout of before again: 1g.10gb@0-6"]
     assert not left_over(machine)
+
+
+def test_a_deadline_while_something_is_brought_back_does_not_keep_services_down(
+    gpu_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = divided(gpu_machine, A100, units=["dcgm.service"], persistence=True)
+    real, calls = apply._set_persistence, []
+
+    def late_at_the_end(host: Any, before: Mapping[str, Before]) -> None:
+        calls.append(before)
+        if len(calls) == 2:
+            raise Late
+        real(host, before)
+
+    monkeypatch.setattr(apply, "_set_persistence", late_at_the_end)
+    with pytest.raises(Late):
+        relayout(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=["dcgm.service"])
+    assert systemctl_of(machine).active == {"dcgm.service"}
+    assert layout_of(machine) == MIXED
+    assert not left_over(machine)
+
+
+def test_a_deadline_during_the_restoration_is_told_in_the_journal_and_services_run(
+    gpu_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = divided(gpu_machine, A100, units=["dcgm.service"])
+    machine.sim("fail", "nvmlDeviceCreateGpuInstanceWithPlacement", UNKNOWN)
+    real, calls = apply._switched, []
+
+    def late_at_the_restoration(host: Any, group: Group) -> Any:
+        calls.append(group)
+        if len(calls) == 2:
+            raise Late
+        return real(host, group)
+
+    monkeypatch.setattr(apply, "_switched", late_at_the_restoration)
+    with pytest.raises(Late):
+        relayout(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=["dcgm.service"])
+    told = "mig_layout: gpu0 may have any layout now: its restoration was interrupted"
+    assert told in machine.host.journal_lines
+    assert systemctl_of(machine).active == {"dcgm.service"}
+
+
+def test_a_gpu_that_is_lost_meanwhile_does_not_have_its_layout_of_before(
+    gpu_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = divided(gpu_machine)
+    real = apply._bring
+
+    def lose_it(*arguments: Any) -> None:
+        real(*arguments)
+        machine.sim("fail", "nvmlDeviceGetMigMode", UNKNOWN, 0)
+        raise Refused("go on", cause="the test says so")
+
+    monkeypatch.setattr(apply, "_bring", lose_it)
+    with pytest.raises(Refused, match="gpu0 could not be restored: "):
+        bring(machine, MIXED)
 
 
 # --- MIG mode ---------------------------------------------------------------------------------------------------------
@@ -280,12 +377,44 @@ def test_mig_mode_alone_leaves_the_instances_alone(gpu_machine: MakeMachine) -> 
 
 def test_a_hopper_that_computes_keeps_its_mode(gpu_machine: MakeMachine) -> None:
     machine = divided(gpu_machine)
-    machine.sim("add-client", 0, "--kind", "compute")
+    for pid in range(4711, 4717):
+        machine.sim("add-client", 0, "--kind", "compute", "--pid", pid, "--name", "train")
+    monitor(machine, 4710)
+    with pytest.raises(InUse) as caught:
+        bring(machine, MIXED)
+    assert str(caught.value) == (
+        "Cannot switch MIG mode on gpu0: the driver keeps it pending, because somebody uses the GPU. End what uses it, "
+        "and run again. train (pid 4711) uses gpu0, train (pid 4712) uses gpu0, train (pid 4713) uses gpu0, train (pid "
+        "4714) uses gpu0, and 2 more. gpu0 has its layout of before again: MIG mode disabled."
+    )
+    assert mode_of(machine) == (False, False)
+
+
+def test_who_cannot_be_found_changes_nothing_about_the_error(
+    gpu_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = divided(gpu_machine)
+    machine.sim("add-client", 0, "--kind", "compute", "--pid", 4711, "--name", "train")
+
+    def fail(*_arguments: Any, **_options: Any) -> NoReturn:
+        raise CannotLook("look", cause="nobody tells")
+
+    monkeypatch.setattr(busy, "find", fail)
     with pytest.raises(InUse) as caught:
         bring(machine, MIXED)
     assert str(caught.value) == (
         "Cannot switch MIG mode on gpu0: the driver keeps it pending, because somebody uses the GPU. End what uses it, "
         "and run again. gpu0 has its layout of before again: MIG mode disabled."
+    )
+
+
+def test_a_mode_that_only_a_reset_would_bring_is_not_laid_at_somebodys_door(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, LINKED_A100)
+    with pytest.raises(Refused) as caught:
+        bring(machine, MIXED)
+    assert str(caught.value) == (
+        "Cannot switch MIG mode on gpu0: the driver answered gpu requires restart (16), and keeps it pending. Reset "
+        "the GPU while nobody uses it, or reboot the node. gpu0 has its layout of before again: MIG mode disabled."
     )
     assert mode_of(machine) == (False, False)
 
@@ -383,6 +512,50 @@ def test_without_nvidia_smi_there_is_no_reset(gpu_machine: MakeMachine) -> None:
         "disabled."
     )
     assert mode_of(machine) == (False, False)
+
+
+def test_who_has_a_gpu_open_that_is_not_reset_for_it_is_named(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, A100)
+    machine.sim("add-client", 0, "--kind", "monitor")
+    monitor(machine, 4711)
+    with pytest.raises(Refused) as caught:
+        bring(machine, MIXED, reset=True)
+    assert " nvtop (pid 4711) uses gpu0. gpu0 has its layout of before again" in str(caught.value)
+
+
+def test_a_reset_that_does_not_end_is_told_so(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, A100)
+    machine.sim("set", 0, "mig_busy=1")
+    machine.host.commands.programs["nvidia-smi"] = lambda _argv: Completed(124, "", "")
+    with pytest.raises(Refused) as caught:
+        bring(machine, MIXED, reset=True)
+    assert str(caught.value) == (
+        "Cannot reset a GPU on gpu0: nvidia-smi did not end within 120 s. Look at the kernel log for NVRM; the node "
+        "may need a reboot. gpu0 has its layout of before again: MIG mode disabled."
+    )
+
+
+def test_what_a_reset_takes_is_in_the_journal(gpu_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = divided(gpu_machine, A100, units=["dcgm.service"], persistence=True)
+    machine.sim("set", 0, "mig_busy=1")
+    lines = journal_of(machine, monkeypatch)
+    relayout(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=["dcgm.service"])
+    assert [message for message, _fields in lines] == [
+        "mig_layout: dcgm.service was stopped",
+        "mig_layout: gpu0 persistence_mode: enabled -> disabled",
+        "mig_layout: gpu0 was reset",
+        "mig_layout: gpu0 persistence_mode: disabled -> enabled",
+        "mig_layout: dcgm.service was started",
+    ]
+    assert all(fields["GPUFLEET_CONCERN"] == "mig_layout" for _message, fields in lines)
+    assert lines[1][1] == {
+        "GPUFLEET_CONCERN": "mig_layout",
+        "GPUFLEET_OBJECT": "gpu0",
+        "GPUFLEET_SETTING": "persistence_mode",
+        "GPUFLEET_BEFORE": "enabled",
+        "GPUFLEET_AFTER": "disabled",
+    }
+    assert [fields["GPUFLEET_OBJECT"] for _message, fields in lines] == ["dcgm.service", *["gpu0"] * 3, "dcgm.service"]
 
 
 def test_a_gpu_of_a_virtual_machine_keeps_its_mode_pending_until_that_starts_anew(gpu_machine: MakeMachine) -> None:
@@ -534,6 +707,132 @@ def test_what_a_killed_run_stopped_and_switched_off_comes_back(gpu_machine: Make
     assert machine.gpu(0)["persistence"] == 1
     assert systemctl_of(machine).active == {"dcgm.service"}
     assert not left_over(machine)
+
+
+def test_what_a_killed_run_left_of_a_gpu_that_has_gone_is_forgotten(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, units=["dcgm.service"])
+    systemctl_of(machine).active.clear()
+    record = Record({"GPU-gone": Before(True, (), True)}, ("dcgm.service",))
+    transaction.keep(machine.host.files, record)
+    relayout(machine)
+    assert systemctl_of(machine).active == {"dcgm.service"}
+    assert not left_over(machine)
+    told = "mig_layout: GPU-gone has gone, and what it was before is forgotten"
+    assert machine.host.journal_lines == [told, "mig_layout: dcgm.service was started"]
+
+
+# --- who must hear ----------------------------------------------------------------------------------------------------
+
+SPECIFICATION = "/etc/cdi/nvidia.yaml"
+PLUGIN = "nvidia-device-plugin"
+
+
+def needs(machine: GpuMachine) -> List[str]:
+    return sorted(consumer.need for consumer in consumers.pending(machine.host))
+
+
+def tell_capabilities(machine: GpuMachine, *indices: int) -> None:
+    """The kernel module tells the device files of whatever instance these GPUs have."""
+    folder = "/proc/driver/nvidia/capabilities"
+    for index in indices:
+        for number in range(14):
+            here, first = f"{folder}/gpu{index}/mig/gi{number}", 1000 * index + 10 * number
+            write(machine, f"{here}/access", f"DeviceFileMinor: {first}\nDeviceFileMode: 292\n")
+            write(machine, f"{here}/ci0/access", f"DeviceFileMinor: {first + 1}\nDeviceFileMode: 292\n")
+
+
+def specification(machine: GpuMachine) -> str:
+    """As nvidia-ctk writes it of what is there: GPUs that are not divided, and MIG devices."""
+    devices: Dict[str, List[str]] = {}
+    for index, gpu in enumerate(machine.describe()["gpus"]):
+        if not gpu["mig"]:
+            devices[str(index)] = [f"nvidia{index}"]
+        for place, number in enumerate(sorted(numbers_of(machine, index).values())):
+            first = 1000 * index + 10 * number
+            caps = [f"nvidia-caps/nvidia-cap{minor}" for minor in (first, first + 1)]
+            devices[f"{index}:{place}"] = [f"nvidia{index}", *caps]
+    lines = ["cdiVersion: 0.5.0", "containerEdits:", "  deviceNodes:", "  - path: /dev/nvidiactl", "devices:"]
+    devices["all"] = sorted({node for nodes in devices.values() for node in nodes})
+    for name, nodes in devices.items():
+        lines += ["- containerEdits:", "    deviceNodes:", *(f"    - path: /dev/{node}" for node in nodes)]
+        lines.append(f'  name: "{name}"')
+    return "\n".join([*lines, "kind: nvidia.com/gpu", ""])
+
+
+def test_a_specification_of_the_instances_that_a_boot_makes_again_is_right(gpu_machine: MakeMachine) -> None:
+    for kind, target in ((H100, ALL_SMALL), (H100, MIXED), (A100, MIXED)):
+        machine = divided(gpu_machine, kind, layouts={0: target})
+        tell_capabilities(machine, 0)
+        write(machine, SPECIFICATION, specification(machine))
+        start_process(machine, 4711, PLUGIN)
+        machine.reboot()
+        bring(machine, target)
+        assert layout_of(machine) == target
+        assert needs(machine) == ["device_plugin"]
+
+
+@pytest.mark.parametrize("described", [None, (), ALL_SMALL], ids=["no MIG", "nothing", "other instances"])
+def test_a_specification_of_anything_else_is_old_after_a_boot(
+    gpu_machine: MakeMachine, described: Optional[Layout]
+) -> None:
+    machine = divided(gpu_machine, layouts={} if described is None else {0: described})
+    tell_capabilities(machine, 0)
+    write(machine, SPECIFICATION, specification(machine))
+    machine.reboot()
+    bring(machine, MIXED)
+    assert needs(machine) == ["cdi"]
+    write(machine, SPECIFICATION, specification(machine))
+    assert needs(machine) == []
+
+
+def test_where_the_kernel_module_tells_no_device_files_a_specification_is_old(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, layouts={0: MIXED})
+    write(machine, SPECIFICATION, specification(machine))
+    machine.reboot()
+    bring(machine, MIXED)
+    assert needs(machine) == ["cdi"]
+
+
+@pytest.mark.parametrize("mig", [True, False], ids=["on", "off"])
+def test_a_change_of_mode_alone_is_one_to_hear_of(gpu_machine: MakeMachine, mig: bool) -> None:
+    machine = divided(gpu_machine, layouts={} if mig else {0: ()})
+    tell_capabilities(machine, 0)
+    write(machine, SPECIFICATION, specification(machine))
+    start_process(machine, 4711, PLUGIN)
+    relayout(machine, Group((work(machine, mig=mig),)))
+    assert mode_of(machine) == (mig, mig)
+    assert needs(machine) == ["cdi", "device_plugin"]
+
+
+def test_who_starts_in_the_middle_of_a_change_must_hear_and_a_service_that_was_stopped_for_it_need_not(
+    gpu_machine: MakeMachine,
+) -> None:
+    machine = divided(gpu_machine, A100, units=["dcgm.service"])
+    machine.sim("set", 0, "mig_busy=1")
+    smi, systemctl = nvidia_smi(machine), systemctl_of(machine)
+
+    def reset(argv: Sequence[str]) -> Completed:
+        start_process(machine, 4711, PLUGIN)
+        return smi(argv)
+
+    def start(argv: Sequence[str]) -> Completed:
+        if argv[1] == "start":
+            start_process(machine, 4712, "nv-hostengine")
+        return systemctl(argv)
+
+    machine.host.commands.programs.update({"nvidia-smi": reset, "systemctl": start})
+    relayout(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=["dcgm.service"])
+    assert needs(machine) == ["device_plugin"]
+
+
+def test_a_change_that_ends_where_it_began_gives_nobody_anything_to_hear(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine)
+    start_process(machine, 4711, PLUGIN)
+    machine.sim("add-client", 0, "--kind", "compute")
+    with pytest.raises(InUse):
+        bring(machine, MIXED)
+    assert needs(machine) == []
+    assert not machine.host.files.exists(HEARD)
 
 
 # --- the record -------------------------------------------------------------------------------------------------------

@@ -192,6 +192,26 @@ def test_a_specification_that_is_written_over_or_gone_is_old_no_longer(machine: 
 
 
 @pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("- path: /dev/nvidia0\n- path: /dev/nvidia-caps/nvidia-cap12\n- path: /dev/nvidiactl\n", True),
+        ('{"path": "/dev/nvidia0"}, {"path": "/dev/nvidia-caps/nvidia-cap12"}, {"path": "/dev/nvidia-uvm"}', True),
+        ("- path: /dev/nvidia0\n- path: /dev/nvidia-caps/nvidia-cap121\n", False),
+        ("- path: /dev/nvidia0\n- path: /dev/nvidia-caps/nvidia-cap12\n- path: /dev/nvidia1\n", False),
+        ("- path: /dev/nvidia0\n", False),
+        ("x", False),
+    ],
+)
+def test_a_specification_that_names_exactly_what_is_there_is_right(machine: Machine, text: str, right: bool) -> None:
+    machine.write(ETC_CDI, text)
+    consumers.record(machine.host, frozenset({"/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap12"}))
+    assert machine.pending() == ({} if right else {"cdi": ((), (), (ETC_CDI,))})
+    # Where nobody can tell what is there, it may be wrong.
+    consumers.record(machine.host)
+    assert machine.pending() == {"cdi": ((), (), (ETC_CDI,))}
+
+
+@pytest.mark.parametrize(
     ("files", "expected"),
     [
         ({}, ((), (), (ETC_CDI, RUN_CDI))),
@@ -300,10 +320,9 @@ def systemctl(machine: Machine) -> Systemctl:
 def test_what_runs_is_stopped_and_what_does_not_run_or_exist_is_left_alone(
     machine: Machine, systemctl: Systemctl
 ) -> None:
-    stopped = services.stop(machine.host, ["c.service", "a.service", "none.service", "b.service"])
-    assert stopped == ("a.service", "b.service")
+    services.stop(machine.host, ["c.service", "a.service", "none.service", "b.service"])
     assert systemctl.states == {"a.service": "inactive", "b.service": "inactive", "c.service": "failed"}
-    services.start(machine.host, stopped)
+    services.start(machine.host, ["a.service", "b.service"])
     assert systemctl.states == {"a.service": "active", "b.service": "active", "c.service": "failed"}
     assert [call[1] for call in machine.host.commands.calls] == ["show", "stop", "stop", "start", "start"]
 
@@ -311,7 +330,7 @@ def test_what_runs_is_stopped_and_what_does_not_run_or_exist_is_left_alone(
 def test_a_unit_with_two_names_is_stopped_once_under_its_own(machine: Machine, systemctl: Systemctl) -> None:
     systemctl.aliases["alias.service"] = "a.service"
     assert services.running(machine.host, ["alias.service", "a.service"]) == ("a.service",)
-    assert services.stop(machine.host, ["alias.service", "a.service"]) == ("a.service",)
+    services.stop(machine.host, ["alias.service", "a.service"])
     assert systemctl.changes == [("stop", "a.service")]
 
 
@@ -380,12 +399,12 @@ def test_when_systemd_does_not_answer_nothing_is_stopped(machine: Machine, syste
 
 
 def test_where_systemd_does_not_run_there_is_nothing_to_stop_or_start(machine: Machine) -> None:
-    assert services.stop(machine.host, ["a.service"]) == ()
+    services.stop(machine.host, ["a.service"])
     services.start(machine.host, ["a.service"])
     assert machine.host.commands.calls == []
 
 
 def test_without_units_nobody_is_asked(machine: Machine, systemctl: Systemctl) -> None:
-    assert services.stop(machine.host, []) == ()
+    services.stop(machine.host, [])
     services.start(machine.host, [])
     assert machine.host.commands.calls == []

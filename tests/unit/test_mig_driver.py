@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import time
-from typing import Dict, List, Tuple
+from types import SimpleNamespace
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
 from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import NoDriver
-from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml_driver import LOST, Driver
+from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml_driver import LOST, Answer, Driver
+from ansible_collections.gpufleet.node.plugins.module_utils._mig import links
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.driver import (
     ATTRIBUTES,
     NOT_TOLD,
@@ -22,7 +24,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._mig.driver import (
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.model import PLAIN, Compute, Instance, Layout, Profile
 from gpu_machine import GpuMachine, MakeMachine
-from mig_machine import A100, ALL_SMALL, H100, MIXED, ONE, THREE, divided, layout_of, numbers_of
+from mig_machine import A100, ALL_SMALL, H100, LINKED_A100, MIXED, ONE, THREE, divided, layout_of, numbers_of
 from mig_tables import document, geometries
 
 pytest_plugins = ("gpu_machine",)
@@ -124,6 +126,33 @@ def test_a_gpu_without_mig_says_so(gpu_machine: MakeMachine) -> None:
     assert (only.mode, only.geometry, only.layout) == (None, None, ())
     assert only.lacking == "not supported by this GPU"
     assert only.gpu.lost == ""
+    assert only.minor == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [("NVML_ERROR_UNKNOWN", "unknown error (999)"), (16, "gpu requires restart (16)")]
+)
+def test_a_gpu_that_does_not_tell_its_mode_may_have_mig(gpu_machine: MakeMachine, code: object, words: str) -> None:
+    machine = divided(gpu_machine, layouts={0: MIXED, 1: MIXED})
+    machine.sim("fail", "nvmlDeviceGetMigMode", code)
+    first, second, *_others = ask(machine)
+    assert first.gpu.lost == first.lacking == f"the GPU does not answer: the driver answered {words}"
+    assert (second.gpu.lost, second.layout) == ("", MIXED)
+
+
+def test_a_driver_that_does_not_know_mig_has_none(gpu_machine: MakeMachine) -> None:
+    machine = gpu_machine()
+    machine.sim("hide", "nvmlDeviceGetMigMode")
+    first = ask(machine)[0]
+    assert (first.mode, first.lacking, first.gpu.lost) == (None, "this driver is too old for it", "")
+
+
+def test_an_instance_that_goes_while_it_is_read_makes_no_gpu_lost(gpu_machine: MakeMachine) -> None:
+    machine = divided(gpu_machine, layouts={0: MIXED})
+    machine.sim("fail", "nvmlGpuInstanceGetInfo", "NVML_ERROR_NOT_FOUND", 1)
+    assert (ask(machine)[0].gpu.lost, ask(machine)[0].layout) == ("", MIXED)
+    machine.sim("fail", "nvmlGpuInstanceGetInfo", "NVML_ERROR_NOT_FOUND", 2)
+    assert ask(machine)[0].gpu.lost == "the GPU does not answer: the driver answered not found (6)"
 
 
 def test_a_driver_that_tells_profiles_only_while_mig_is_on_is_read_all_the_same(gpu_machine: MakeMachine) -> None:
@@ -225,6 +254,44 @@ def test_a_driver_that_goes_in_the_middle_is_no_driver(gpu_machine: MakeMachine)
     machine.sim("fail", "nvmlDeviceGetGpuInstanceProfileInfoV", "NVML_ERROR_DRIVER_NOT_LOADED")
     with pytest.raises(NoDriver):
         ask(machine)
+
+
+# --- which GPUs are reset together ------------------------------------------------------------------------------------
+
+
+def test_gpus_that_are_linked_are_known_also_where_the_driver_does_not_tell_what_is_at_the_other_end(
+    gpu_machine: MakeMachine,
+) -> None:
+    machine = gpu_machine(LINKED_A100)
+    told = links.together(machine.host)
+    machine.sim("hide", "nvmlDeviceGetNvLinkRemoteDeviceType")
+    machine.connect()
+    assert links.together(machine.host) == told
+    assert {len(group) for group in told.values()} == {4}
+
+
+class Linked:
+    """A GPU with one link, of which the driver says this."""
+
+    def __init__(self, kind: Optional[int], address: str) -> None:
+        self.kind, self.address = kind, address
+
+    def read(self, function: str, link: int) -> Answer[Any]:
+        answers = {
+            "nvmlDeviceGetNvLinkState": int(link == 0),
+            "nvmlDeviceGetNvLinkRemoteDeviceType": self.kind,
+            "nvmlDeviceGetNvLinkRemotePciInfo": SimpleNamespace(busId=self.address),
+        }
+        return Answer(answers[function])
+
+
+@pytest.mark.parametrize("kind", [None, 255])
+@pytest.mark.parametrize(("address", "ends"), [("00000000:17:00.0", ["0000:17:00.0"]), ("00000000:E0:00.0", [])])
+def test_an_unknown_other_end_is_a_neighbour_where_it_is_one_of_our_gpus(
+    kind: Optional[int], address: str, ends: List[str]
+) -> None:
+    gpu: Any = Linked(kind, address)
+    assert links._ends(gpu, ["0000:16:00.0", "0000:17:00.0"]) == ends
 
 
 # --- cost -------------------------------------------------------------------------------------------------------------

@@ -9,9 +9,15 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Mapping
 
+import gpu_settings_machine as settings_machine
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import apply as core_apply
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import InUse, Refused
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
+    CannotLook,
+    DeclarationError,
+    InUse,
+    Refused,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.records import HEARD, LEFT_OVER
 from gpu_machine import GpuMachine, MakeMachine
 from mig_layout_machine import DECLARED, RECORD, boot, changes_of, declared, devices, ready, run
@@ -186,12 +192,14 @@ def test_who_holds_a_gpu_that_must_be_reset_is_named_and_nothing_is_changed(gpu_
     machine = ready(gpu_machine, A100, files={"/proc/77/comm": "nv-fabricmanage\n"})
     machine.sim("add-client", 0, "--name", "trainer", "--pid", 4242)
     machine.forget()
-    for check_mode in (True, False):
-        with pytest.raises(InUse) as caught:
-            run(machine, SMALL, check_mode=check_mode)
-        assert str(caught.value).startswith(
-            "Cannot change the MIG layout on gpu0: trainer (pid 4242) uses gpu0. Nothing was changed; "
-        )
+    predicted = run(machine, SMALL, check_mode=True)
+    with pytest.raises(InUse) as caught:
+        run(machine, SMALL)
+    assert str(predicted.error) == str(caught.value)
+    assert str(caught.value) == (
+        "Cannot change the MIG layout on gpu0: trainer (pid 4242) uses gpu0. Nothing was changed; drain the node or end"
+        " these, or say when_busy: wait or skip, or name in stop_services what may be stopped around a reset."
+    )
     assert (machine.log(), mode_of(machine), declared(machine)) == ([], (False, False), None)
 
 
@@ -416,3 +424,149 @@ def test_nobody_must_hear_of_a_run_that_changed_nothing(gpu_machine: MakeMachine
     machine = ready(gpu_machine, layouts={0: ALL_SMALL}, files={"/proc/31/comm": "dcgm-exporter\n"})
     assert run(machine, SMALL).as_dict()["needs"] == []
     assert not machine.host.files.exists(HEARD)
+
+
+# --- what a second pair of eyes found ---------------------------------------------------------------------------------
+
+
+def test_a_neighbour_whose_instances_are_left_alone_has_them_again_after_a_reset(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine, LINKED_A100, layouts={1: MIXED})
+    machine.sim("set", 1, "mig_pending=0")
+    outcome = run(machine, SMALL, {"match": {"index": 1}})
+    assert outcome.error is None, outcome.error
+    assert (layout_of(machine, 1), mode_of(machine, 1)) == (MIXED, (True, True))
+
+
+def test_what_is_reset_is_among_the_changes_and_its_neighbours_too(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine, LINKED_A100)
+    predicted = run(machine, SMALL, check_mode=True)
+    resets = [(change[0], change[3]) for change in changes_of(predicted) if change[1] == "reset"]
+    assert resets == [(f"gpu{index}", "for the mode of gpu0") for index in range(4)]
+
+
+def test_a_neighbour_that_does_not_answer_is_in_the_way_of_a_reset(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine, LINKED_A100)
+    machine.sim("fail", "nvmlDeviceGetMigMode", "NVML_ERROR_UNKNOWN", 1, "--after", 3)
+    predicted = run(machine, SMALL, check_mode=True)
+    assert "gpu3, which has to be reset with gpu0, does not answer" in str(predicted.error)
+
+
+def test_gpus_that_have_to_be_reset_together_take_nvidia_smi(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine, LINKED_A100)
+    del machine.host.commands.programs["nvidia-smi"]
+    with pytest.raises(Refused, match="there is none on this node"):
+        run(machine, SMALL)
+    assert machine.log() == []
+
+
+def test_the_record_of_a_gpu_that_is_skipped_does_not_follow_its_jobs(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine, layouts={0: ALL_SMALL})
+    entry = {"match": {"index": 0}, "instances": ["4g", "1g", "1g"]}
+    records = []
+    for start in (6, 2, 1):
+        with (
+            machine.simulated.job(0, "--gi", numbers_of(machine)[start, ONE], "--ci", 0),
+            machine.simulated.job(0, "--gi", numbers_of(machine)[3, ONE], "--ci", 0),
+        ):
+            assert run(machine, entry, when_busy="skip").error is None
+            records.append(machine.host.files.read(RECORD))
+    assert len(set(records)) == 1
+
+
+def test_the_record_of_a_gpu_that_does_not_answer_is_kept(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine)
+    both = {"match": {"index": [0, 1]}, "layout": "all-1g"}
+    assert run(machine, both).error is None
+    kept = machine.gpu(1)["uuid"]
+    machine.sim("fail", "nvmlDeviceGetMigMode", "NVML_ERROR_UNKNOWN", 0, "--after", 1)
+    run(machine, {"match": {"index": 0}, "layout": "all-2g"})
+    machine.sim("heal")
+    assert record_of(machine)[kept] == "1g.10gb@0-6"
+
+
+def test_giving_back_ends_although_somebody_must_still_hear_of_it(gpu_machine: MakeMachine) -> None:
+    stat = "31 (nvidia-device-p) S 1 " + "0 " * 17 + "4711 0\n"
+    files = {"/proc/31/comm": "nvidia-device-p\n", "/proc/31/stat": stat, "/proc/31/cgroup": "0::/kubepods\n"}
+    machine = ready(gpu_machine, layouts={0: MIXED}, files=files)
+    assert run(machine, SMALL).error is None
+    outcome = run(machine, state="absent")
+    assert (outcome.error, outcome.as_dict()["needs"]) == (None, ["device_plugin"])
+    assert not machine.host.files.exists("/var/lib/gpufleet/before/mig_layout.json")
+
+
+def test_a_layout_of_before_that_this_driver_does_not_have_is_not_given_up_silently(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine, layouts={0: MIXED})
+    assert run(machine, SMALL).error is None
+    path = "/var/lib/gpufleet/before/mig_layout.json"
+    text = machine.host.files.read(path)
+    machine.host.files.replace(path, text.replace("3g.40gb@4", "3g.99gb@4"))
+    with pytest.raises(CannotLook, match=r"this driver has no such layout: 1g\.10gb@0-1 2g\.20gb@2 3g\.99gb@4"):
+        run(machine, state="absent")
+    assert machine.host.files.exists(path)
+
+
+def test_a_service_that_is_stopped_for_one_gpu_still_holds_the_others(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine, A100, layouts={1: ALL_SMALL}, files={"/proc/77/comm": "nv-fabricmanage\n"})
+    with machine.simulated.job(1, "--gi", numbers_of(machine, 1)[2, ONE], "--ci", 0) as job:
+        unit = machine.root / "proc" / str(job.pid) / "cgroup"
+        unit.parent.mkdir(parents=True)
+        unit.write_text("0::/system.slice/nvidia-dcgm.service\n")
+        (unit.parent / "comm").write_text("dcgm\n")
+        entries = (SMALL, {"match": {"index": 1}, "instances": ["7g"]})
+        outcome = run(machine, *entries, when_busy="skip", stop_services=["nvidia-dcgm.service"])
+        assert outcome.error is None, outcome.error
+    assert (devices(machine)[0], layout_of(machine, 1)) == (["1g.10gb"] * 7, ALL_SMALL)
+    assert outcome.as_dict()["needs"] == ["idle_gpu"]
+
+
+def test_what_a_killed_run_left_is_finished_also_where_nothing_is_declared_any_more(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine, units=[])
+    record = {"schema": 1, "gpus": {}, "stopped": ["nvidia-dcgm.service"]}
+    machine.host.files.replace(LEFT_OVER, json.dumps(record))
+    predicted = run(machine, check_mode=True)
+    assert (LEFT_OVER, "run", "killed before its end", "finished", "effective") in changes_of(predicted)
+    assert run(machine).error is None
+    systemctl: Any = machine.host.commands.programs["systemctl"]
+    assert systemctl.active == {"nvidia-dcgm.service"}
+    assert not machine.host.files.exists(LEFT_OVER)
+
+
+def test_a_gpu_without_mig_is_an_error_only_where_strict_is_asked_for(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine, "l40s-1")
+    assert [entry["object"] for entry in run(machine, {"mig": "disabled"}).as_dict()["unmanaged"]] == ["gpu0"]
+    with pytest.raises(DeclarationError, match="the GPU has no MIG"):
+        run(machine, {"mig": "disabled"}, strict=True)
+
+
+def test_what_a_killed_run_stopped_runs_again_although_somebody_is_in_the_way(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine, layouts={0: ALL_SMALL})
+    machine.host.files.replace(LEFT_OVER, json.dumps({"schema": 1, "gpus": {}, "stopped": ["nvidia-dcgm.service"]}))
+    with machine.simulated.job(0, "--gi", numbers_of(machine)[2, ONE], "--ci", 0), pytest.raises(InUse):
+        run(machine, {"match": {"index": 0}, "instances": ["7g"]})
+    systemctl: Any = machine.host.commands.programs["systemctl"]
+    assert systemctl.active == {"nvidia-dcgm.service"}
+    assert (machine.host.files.exists(LEFT_OVER), layout_of(machine)) == (False, ALL_SMALL)
+
+
+def test_a_gpu_that_a_killed_run_left_half_done_has_its_old_layout_again_where_nobody_declares_it(
+    gpu_machine: MakeMachine,
+) -> None:
+    machine = ready(gpu_machine, layouts={0: MIXED})
+    uuid = machine.gpu(0)["uuid"]
+    gpus = {uuid: {"mig": True, "instances": "19@0-6[1c@0]", "persistence": True}}
+    machine.host.files.replace(LEFT_OVER, json.dumps({"schema": 1, "gpus": gpus, "stopped": []}))
+    assert run(machine, {**SMALL, "match": {"index": 1}}).error is None
+    assert layout_of(machine) == ALL_SMALL
+    assert not machine.host.files.exists(LEFT_OVER)
+
+
+def test_clocks_that_a_reset_took_along_are_missed_by_the_next_look(gpu_machine: MakeMachine) -> None:
+    files = {"/proc/77/comm": "nv-fabricmanage\n"}
+    machine = ready(gpu_machine, A100, files=files)
+    clocks = {"match": {"index": [0, 1]}, "locked_graphics_clocks": "900-1200"}
+    assert settings_machine.run(machine, clocks).error is None
+    assert run(machine, SMALL).error is None
+    assert machine.gpu(0)["locked_graphics_min"] is None
+    found = settings_machine.run(machine, clocks)
+    assert [(change[0], change[2]) for change in settings_machine.changes_of(found)] == [("gpu0", "unknown")]
+    assert machine.gpu(0)["locked_graphics_min"] == 900

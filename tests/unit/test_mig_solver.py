@@ -31,7 +31,6 @@ from ansible_collections.gpufleet.node.plugins.module_utils._mig.satisfied impor
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.solver import (
     Impossible,
     compute_starts,
-    fits,
     left,
     moves,
     solve,
@@ -73,6 +72,13 @@ def allowed(geometry: Geometry, places: Sequence[Tuple[int, int]]) -> bool:
         and attributes.count("me.all") <= 1
         and ("me.all" not in attributes or set(attributes) <= {"me.all", "-me"})
         and (geometry.three_beside_four or not {3, 4} <= set(slices))
+    )
+
+
+def fits(geometry: Geometry, layout: Layout) -> bool:
+    """Whether a GPU can be divided so."""
+    return allowed(geometry, [(one.start, one.profile) for one in layout]) and all(
+        one.compute in every_compute(slices_of(geometry, one.profile)) for one in layout
     )
 
 

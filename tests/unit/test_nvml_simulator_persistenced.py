@@ -86,6 +86,12 @@ def test_it_keeps_every_gpu_persistent_until_it_is_told_to_end(machine: Machine)
     assert not folder.exists()
 
 
+def test_its_process_has_the_name_of_the_real_one(machine: Machine) -> None:
+    with running(machine) as pid:
+        # The kernel keeps 15 characters.
+        assert Path(f"/proc/{pid}/comm").read_text() == "nvidia-persiste\n"
+
+
 @as_client
 def test_settings_stay_without_any_other_client(machine: Machine) -> None:
     with running(machine):

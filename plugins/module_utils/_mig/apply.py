@@ -7,29 +7,37 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from .._core import steps
 from .._core.change import Step
 from .._core.errors import CannotLook, GpuFleetError, InUse, NotInEffect, NotPermitted, Refused
+from .._host import releases
 from .._host.lost import NameLost, name_lost
 from .._host.nvml import GOAL, DriverHangs
-from . import consumers, services, transaction
+from . import busy, consumers, services, transaction
 from .driver import Numbered, Reading, read
-from .driver_apply import change, set_mode, set_persistence
+from .driver_apply import IN_USE, Activation, change, set_mode, set_persistence
+from .journal import journal
 from .model import GpuWork, Group, RefuseUncarried, Relayout
 from .records import HEARD, LEFT_OVER
-from .spec import NAME
+from .spec import DISABLED, ENABLED
 from .text import layout_text
 from .transaction import NUMBERS, Before, Record
 
 if TYPE_CHECKING:
+    from .._host.nvml_driver import Identity
     from .._host.protocols import Host
 
 NVIDIA_SMI = "nvidia-smi"
 RESET_SECONDS = 120.0
+# Of those who hold a GPU.
+SHOWN = 4
 
+T = TypeVar("T")
 Readings = Mapping[str, Reading]
+# What the lists of consumers depend on: MIG mode, and the instances with their numbers.
+Divided = Tuple[bool, Tuple[Numbered, ...]]
 
 
 def perform(step: Step, host: Host) -> None:
@@ -54,26 +62,24 @@ def relayout(action: Relayout, host: Host) -> None:
     What a run that was killed has left to do is done, too. Raises what went wrong, which says what was brought back.
     """
     run = _Run(host, transaction.left_over(host.files))
-    failure: Optional[BaseException] = None
+    failures: List[BaseException] = []
     try:
-        run.begin([work for group in action.groups for work in group.gpus])
+        run.begin([work for group in action.groups for work in group.gpus], action.declared)
         for group in action.groups:
             run.change(group, action.stop_services)
     except BaseException as error:
         # A deadline, too: services that stand still are worse than a late end.
-        failure = error
+        failures.append(error)
         # What must be brought back is asked anew, should it have interrupted a question.
         host.nvml.close()
-    try:
-        errors = run.end()
-    finally:
-        # The next look is that of another client.
-        host.nvml.close()
-    if failure is None and errors:
-        failure = errors.pop(0)
-    if failure is not None:
-        _add(failure, [str(error) for error in errors])
-        raise failure
+    failures.extend(run.end())
+    # The next look is that of another client.
+    host.nvml.close()
+    if failures:
+        # What is none of ours, such as a deadline, must reach who set it.
+        first = next((error for error in failures if not isinstance(error, GpuFleetError)), failures[0])
+        _add(first, [str(error) for error in failures if error is not first])
+        raise first
 
 
 class _Run:
@@ -83,18 +89,24 @@ class _Run:
         self._host = host
         self._record = left_over or Record()
         self._killed = left_over is not None
-        self._found: Dict[str, Tuple[Numbered, ...]] = {}
+        self._begun = False
+        self._found: Dict[str, Divided] = {}
         self._noted: Optional[str] = None
 
-    def begin(self, works: Sequence[GpuWork]) -> None:
+    def begin(self, works: Sequence[GpuWork], declared: Sequence[str]) -> None:
         readings = _readings(self._host)
+        self._forget_who_has_gone(readings)
         found = {work.uuid: _before(readings, work) for work in works}
         # What a run that was killed has found is older than what it left.
         self._keep(replace(self._record, gpus={**found, **self._record.gpus}))
-        self._found = {work.uuid: readings[work.uuid].instances for work in works}
+        self._found = {work.uuid: _divided(readings[work.uuid]) for work in works}
+        others = [readings[uuid].gpu for uuid in sorted(set(self._record.gpus).difference(self._found, declared))]
         # Now, so that they are told also when this run is killed.
         self._noted = self._host.files.read_optional(HEARD)
         consumers.record(self._host)
+        self._begun = True
+        for gpu in others:
+            self._bring_back(gpu)
 
     def change(self, group: Group, stop_services: Sequence[str]) -> None:
         before = {work.uuid: self._record.gpus[work.uuid] for work in group.gpus}
@@ -108,44 +120,67 @@ class _Run:
         others = {uuid: known for uuid, known in self._record.gpus.items() if uuid not in before}
         self._keep(replace(self._record, gpus=others))
 
-    def end(self) -> List[GpuFleetError]:
-        """Bring back persistence mode and services, whatever happened, and say what went wrong with that."""
-        errors: List[GpuFleetError] = []
-        left = self._record
-        try:
-            if left.gpus:
-                _set_persistence(self._host, left.gpus)
-            left = replace(left, gpus={})
-        except GpuFleetError as error:
-            errors.append(error)
-        try:
-            if left.stopped:
-                services.start(self._host, left.stopped)
-            left = replace(left, stopped=())
-        except GpuFleetError as error:
-            errors.append(error)
-        try:
-            self._forget_who_need_not_hear()
-            # What could not be brought back is kept for the next run.
-            self._keep(left)
-        except GpuFleetError as error:
-            errors.append(error)
-        except OSError as error:
-            cause = error.strerror or str(error)
-            errors.append(NotPermitted("keep the record of a change", object=LEFT_OVER, cause=cause))
-        return errors
+    def _bring_back(self, gpu: Identity) -> None:
+        """A GPU that a run which was killed left in the middle, and that is not declared any more.
 
-    def _forget_who_need_not_hear(self) -> None:
-        """Where the instances are those of before, by their numbers too, nobody has anything to hear."""
-        if self._killed or not self._found:
+        One try: who uses it by now, or has divided it by hand, shall not be in the way of every run to come.
+        """
+        before = self._record.gpus[gpu.uuid]
+        work = GpuWork(gpu.uuid, gpu.name, gpu.pci_address, before.mig, before.layout)
+        _restore(self._host, Group((work,)), {gpu.uuid: before})
+
+    def end(self) -> List[BaseException]:
+        """Bring back persistence mode and services, and say what went wrong with that.
+
+        Each gets its try whatever happened to the others; what could not be brought back is kept for the next run.
+        Who must hear is noted before services start, which then know what is there.
+        """
+        failures: List[BaseException] = []
+        for bring_back in (self._hold_again, self._note_who_must_hear, self._start_again, self._keep_the_rest):
+            try:
+                bring_back()
+            except OSError as error:
+                cause = error.strerror or str(error)
+                failures.append(NotPermitted("keep the record of a change", object=LEFT_OVER, cause=cause))
+            except BaseException as error:
+                # A deadline, too.
+                failures.append(error)
+        return failures
+
+    def _hold_again(self) -> None:
+        _set_persistence(self._host, self._record.gpus)
+        self._record = replace(self._record, gpus={})
+
+    def _start_again(self) -> None:
+        services.start(self._host, self._record.stopped)
+        self._record = replace(self._record, stopped=())
+
+    def _keep_the_rest(self) -> None:
+        self._keep(self._record)
+
+    def _note_who_must_hear(self) -> None:
+        """All that are there now, for who started in the middle may have seen any step of the change.
+
+        Where everything is as it was before, by its numbers too, nobody has anything to hear.
+        """
+        if not self._begun:
             return
+        consumers.record(self._host)
         readings = _readings(self._host)
-        if any(uuid not in readings or readings[uuid].instances != found for uuid, found in self._found.items()):
-            return
-        if self._noted is None:
+        now = {uuid: _divided(readings[uuid]) for uuid in self._found if uuid in readings}
+        if self._killed or now != self._found:
+            consumers.record(self._host, consumers.devices(self._host.files, readings.values()))
+        elif self._noted is None:
             self._host.files.remove(HEARD)
         else:
             self._host.files.replace(HEARD, self._noted)
+
+    def _forget_who_has_gone(self, readings: Readings) -> None:
+        """What a run that was killed found of a GPU that has gone since: there is nothing to bring back any more."""
+        for uuid in sorted(set(self._record.gpus).difference(readings)):
+            journal(self._host, f"{uuid} has gone, and what it was before is forgotten", object=uuid)
+        there = {uuid: known for uuid, known in self._record.gpus.items() if uuid in readings}
+        self._record = replace(self._record, gpus=there)
 
     def _stop(self, units: Sequence[str]) -> None:
         running = tuple(unit for unit in services.running(self._host, units) if unit not in self._record.stopped)
@@ -173,6 +208,18 @@ def _bring(host: Host, group: Group, before: Mapping[str, Before]) -> None:
 
 def _restore(host: Host, group: Group, before: Mapping[str, Before]) -> List[str]:
     """Bring all GPUs of a group back to what they were, each as far as it goes, and say what they are now."""
+    notes = {work.name: f"{work.name} may have any layout now: its restoration was interrupted" for work in group.gpus}
+    try:
+        notes.update(_restored(host, group, before))
+    finally:
+        # A deadline may end it.
+        for name, note in notes.items():
+            journal(host, note, object=name)
+    return list(notes.values())
+
+
+def _restored(host: Host, group: Group, before: Mapping[str, Before]) -> Mapping[str, str]:
+    """By the name of the GPU what it is now."""
     old = [replace(work, mig=before[work.uuid].mig, target=before[work.uuid].layout) for work in group.gpus]
     # New handles; and a question that was interrupted has ended.
     host.nvml.close()
@@ -192,19 +239,16 @@ def _restore(host: Host, group: Group, before: Mapping[str, Before]) -> List[str
         readings = _readings(host)
     except GpuFleetError as error:
         why = "the driver does not answer" if isinstance(error, DriverHangs) else _sentence([*causes, str(error)])
-        notes = [f"{work.name} may have any layout now: {why}" for work in old]
-    else:
-        notes = [_note(work, readings.get(work.uuid), before[work.uuid], causes) for work in old]
-    for note in notes:
-        host.journal(f"{NAME}: {note}", {"GPUFLEET_CONCERN": NAME})
-    return notes
+        return {work.name: f"{work.name} may have any layout now: {why}" for work in old}
+    return {work.name: _note(work, readings.get(work.uuid), before[work.uuid], causes) for work in old}
 
 
 def _note(work: GpuWork, reading: Optional[Reading], before: Before, causes: Sequence[str]) -> str:
-    if reading and reading.mode in ((before.mig, before.mig), None) and reading.layout == before.layout:
+    answers = reading is not None and not reading.gpu.lost
+    if reading and answers and reading.mode in ((before.mig, before.mig), None) and reading.layout == before.layout:
         return f"{work.name} has its layout of before again: {_text(reading)}"
     why = f": {_sentence(causes)}" if causes else ""
-    now = f"; it now has {_text(reading)}" if reading and not reading.gpu.lost else ""
+    now = f"; it now has {_text(reading)}" if reading and answers else ""
     return f"{work.name} could not be restored{why}{now}"
 
 
@@ -226,19 +270,21 @@ def _switched(host: Host, group: Group) -> Readings:
     changing = [work for work in group.gpus if not _has_mode(readings, work)]
     if not changing:
         return readings
+    # With a reset goes what the driver keeps of a GPU, such as locked clocks, and nobody could tell afterwards.
+    releases.note(host.files, [work.uuid for work in (group.gpus if group.reset else changing)])
     for work in changing:
         if _is_on(readings, work) and not work.mig:
-            host.nvml.ask(change, work.uuid, ())
+            _ask_to_change(host, work, change, ())
     by_reset = [
         work.uuid for work in changing if _is_on(readings, work) != work.mig and not readings[work.uuid].resetless
     ]
     resettable = group.reset and bool(by_reset)
     if resettable:
         # The daemon has the GPU open while that is on, and the driver resets no GPU that somebody has open.
-        host.nvml.ask(set_persistence, dict.fromkeys(by_reset, False))
-    at_restart = {work.uuid for work in changing if not host.nvml.ask(set_mode, work.uuid, work.mig)}
+        _switch_persistence(host, dict.fromkeys(by_reset, False))
+    answers = {work.uuid: _ask_to_change(host, work, set_mode, work.mig) for work in changing}
     readings = _anew(host)
-    waiting = [work for work in changing if work.uuid not in at_restart and not _has_mode(readings, work)]
+    waiting = [work for work in changing if not answers[work.uuid].at_restart and not _has_mode(readings, work)]
     if waiting and resettable:
         _reset(host, group)
         readings = _anew(host)
@@ -251,13 +297,28 @@ def _switched(host: Host, group: Group) -> Readings:
                 hint="look at the kernel log for NVRM",
             )
     if waiting:
-        raise InUse(
+        raise _kept_pending(host, waiting, answers)
+    return readings
+
+
+def _kept_pending(host: Host, waiting: Sequence[GpuWork], answers: Mapping[str, Activation]) -> GpuFleetError:
+    """Why the mode of these GPUs is not in effect."""
+    used = [work for work in waiting if answers[work.uuid].status == IN_USE]
+    if not used:
+        return Refused(
             "switch MIG mode",
             object=", ".join(work.name for work in waiting),
-            cause="the driver keeps it pending, because somebody uses the GPU",
-            hint="end what uses it, and run again",
+            cause=f"{answers[waiting[0].uuid].said}, and keeps it pending",
+            hint="reset the GPU while nobody uses it, or reboot the node",
         )
-    return readings
+    error = InUse(
+        "switch MIG mode",
+        object=", ".join(work.name for work in used),
+        cause="the driver keeps it pending, because somebody uses the GPU",
+        hint="end what uses it, and run again",
+    )
+    _add(error, _who_uses(host, used, working=False))
+    return error
 
 
 def _reset(host: Host, group: Group) -> None:
@@ -269,24 +330,72 @@ def _reset(host: Host, group: Group) -> None:
             cause=f"there is no {NVIDIA_SMI} on this node, and nothing else resets GPUs",
             hint="install the package of the driver that brings it, or reboot the node",
         )
-    host.nvml.ask(set_persistence, {work.uuid: False for work in group.gpus})
+    _switch_persistence(host, {work.uuid: False for work in group.gpus})
     # We have the GPUs open as well.
     host.nvml.close()
     addresses = ",".join(work.pci_address for work in group.gpus)
     completed = host.commands.run((NVIDIA_SMI, "--gpu-reset", "-i", addresses), timeout=RESET_SECONDS)
+    if completed.status == services.TIMED_OUT:
+        raise Refused(
+            "reset a GPU",
+            object=names,
+            cause=f"{NVIDIA_SMI} did not end within {RESET_SECONDS:g} s",
+            hint="look at the kernel log for NVRM; the node may need a reboot",
+        )
     if completed.status != 0:
         said = " ".join(f"{completed.output} {completed.errors}".split()).rstrip(".")
-        raise Refused(
+        error = Refused(
             "reset a GPU",
             object=names,
             cause=f"{NVIDIA_SMI} ended with status {completed.status}: {said or 'no output'}",
             hint="end what has these GPUs open, or name its service in stop_services",
         )
+        _add(error, _who_uses(host, group.gpus, working=False))
+        raise error
+    for work in group.gpus:
+        journal(host, f"{work.name} was reset", object=work.name, setting="reset")
 
 
 def _divide(host: Host, work: GpuWork, readings: Readings) -> None:
     if work.mig and work.target is not None and _is_on(readings, work):
-        host.nvml.ask(change, work.uuid, work.target)
+        _ask_to_change(host, work, change, work.target)
+
+
+def _ask_to_change(host: Host, work: GpuWork, question: Callable[..., T], wanted: Any) -> T:
+    """Ask a question that changes a GPU. Where somebody uses what it would take away, the error says who."""
+    try:
+        return host.nvml.ask(question, work.uuid, wanted)
+    except InUse as error:
+        _add(error, _who_uses(host, [work], working=question is change))
+        raise
+
+
+def _who_uses(host: Host, works: Sequence[GpuWork], *, working: bool) -> List[str]:
+    """Who holds these GPUs, as one sentence; none where nobody is found, or nobody can say.
+
+    ``working``: who merely has the GPU open, as a monitor has, is in nobody's way.
+    """
+    try:
+        readings = _readings(host)
+        there = [readings[work.uuid] for work in works if work.uuid in readings]
+        found = busy.find(host, there, ignore_units=())
+    except (GpuFleetError, OSError):
+        return []
+    uses = [
+        f"{one.name} uses {_used(one, reading)}"
+        for reading in there
+        for one in found.get(reading.gpu.uuid, ())
+        if one.work or one.start is not None or not (working or reading.resetless)
+    ]
+    more = f", and {len(uses) - SHOWN} more" if len(uses) > SHOWN else ""
+    return [", ".join(uses[:SHOWN]) + more] if uses else []
+
+
+def _used(holding: busy.Holding, reading: Reading) -> str:
+    instances = tuple(one for one in reading.layout if one.start == holding.start)
+    if not instances:
+        return reading.gpu.name
+    return f"{layout_text(instances, reading.geometry or NUMBERS).partition('[')[0]} of {reading.gpu.name}"
 
 
 # --- what is there ----------------------------------------------------------------------------------------------------
@@ -325,8 +434,32 @@ def _is_on(readings: Readings, work: GpuWork) -> bool:
     return bool(mode and mode[0])
 
 
+def _divided(reading: Reading) -> Divided:
+    return bool(reading.mode and reading.mode[0]), reading.instances
+
+
+# --- persistence mode -------------------------------------------------------------------------------------------------
+
+
 def _set_persistence(host: Host, before: Mapping[str, Before]) -> None:
-    host.nvml.ask(set_persistence, {uuid: known.persistence for uuid, known in before.items()})
+    _switch_persistence(host, {uuid: known.persistence for uuid, known in before.items()})
+
+
+def _switch_persistence(host: Host, modes: Mapping[str, Optional[bool]]) -> None:
+    """Give GPUs this persistence mode, by UUID; None leaves one alone. Each gets its try; raises the first error."""
+    errors: List[GpuFleetError] = []
+    for uuid, wanted in modes.items():
+        try:
+            name = host.nvml.ask(set_persistence, uuid, wanted) if wanted is not None else ""
+        except GpuFleetError as error:
+            errors.append(error)
+            continue
+        if name:
+            before, after = (DISABLED, ENABLED) if wanted else (ENABLED, DISABLED)
+            message = f"{name} persistence_mode: {before} -> {after}"
+            journal(host, message, object=name, setting="persistence_mode", before=before, after=after)
+    if errors:
+        raise errors[0]
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

@@ -172,14 +172,9 @@ def _open_places(files: Files, reading: Reading, opened: Iterable[Holder]) -> Di
     """What processes have open of a GPU, by pid. Whose minor number nobody tells has no device file to look for."""
     if reading.minor is None:
         return {}
-    places: Dict[str, Place] = {f"/dev/nvidia{reading.minor}": WHOLE_GPU}
-    # The driver counts GPUs by minor number here (MIG user guide, "Device Nodes and Capabilities").
-    folder = f"{CAPABILITIES}/gpu{reading.minor}/mig"
+    places: Dict[str, Place] = {f"{holders.NVIDIA_DEVICES}{reading.minor}": WHOLE_GPU}
     for numbered in reading.instances:
-        here = f"{folder}/gi{numbered.number}"
-        _add_capability(files, f"{here}/access", (numbered.number, None), places)
-        for number in numbered.compute_numbers:
-            _add_capability(files, f"{here}/ci{number}/access", (numbered.number, number), places)
+        places.update(capabilities(files, reading.minor, numbered))
     found: Dict[int, Set[Place]] = {}
     for holder in opened:
         held = {places[device] for device in holder.devices if device in places}
@@ -188,10 +183,20 @@ def _open_places(files: Files, reading: Reading, opened: Iterable[Holder]) -> Di
     return found
 
 
-def _add_capability(files: Files, path: str, place: Place, places: Dict[str, Place]) -> None:
-    minor = re.search(r"^DeviceFileMinor:\s*(\d+)", files.read_optional(path) or "", re.MULTILINE)
-    if minor:
-        places[f"{CAPABILITY_DEVICES}{minor[1]}"] = place
+def capabilities(files: Files, minor: int, numbered: Numbered) -> Dict[str, Place]:
+    """The device files of an instance and of its compute instances, those that the kernel module tells.
+
+    It counts GPUs by minor number here (MIG user guide, "Device Nodes and Capabilities").
+    """
+    here = f"{CAPABILITIES}/gpu{minor}/mig/gi{numbered.number}"
+    paths: Dict[str, Place] = {f"{here}/access": (numbered.number, None)}
+    paths.update({f"{here}/ci{number}/access": (numbered.number, number) for number in numbered.compute_numbers})
+    found: Dict[str, Place] = {}
+    for path, place in paths.items():
+        told = re.search(r"^DeviceFileMinor:\s*(\d+)", files.read_optional(path) or "", re.MULTILINE)
+        if told:
+            found[f"{CAPABILITY_DEVICES}{told[1]}"] = place
+    return found
 
 
 def _described(files: Files, pid: int, name: str) -> Holder:

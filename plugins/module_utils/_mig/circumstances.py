@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, FrozenSet, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, AbstractSet, Any, FrozenSet, Mapping, Sequence, Tuple
 
 from .._core import match
 from .._core.errors import DeclarationError
-from .._host.gpus import PCI, on_the_bus
+from .._host.gpus import VFIO, handed_on, on_the_bus
 from . import busy, links
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH: this machine is a virtual one, and the GPU was given to it.
 PASSTHROUGH = 1
-VFIO = "vfio-pci"
+NVIDIA_SMI = "nvidia-smi"
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,14 @@ class Circumstances:
 
     ``holdings``: by UUID who uses a GPU that changes. ``modules``: kernel modules that keep GPUs from being reset.
     ``passed_through``: the UUIDs of GPUs whose mode changes only when this virtual machine is started anew.
+    ``has_tool``: whether nvidia-smi is there where GPUs are reset.
     """
 
     together: Mapping[str, Tuple[str, ...]]
     holdings: Mapping[str, Tuple[busy.Holding, ...]]
     modules: Tuple[str, ...]
     passed_through: FrozenSet[str]
+    has_tool: bool
 
 
 def with_circumstances(host: Host, state: State, params: Mapping[str, Any]) -> State:
@@ -45,15 +47,17 @@ def with_circumstances(host: Host, state: State, params: Mapping[str, Any]) -> S
     resets = [gpu for gpu in changing if needs_reset(gpu) and gpu.reading.gpu.uuid not in passed_through]
     together = _together(host, state, resets) if resets else {}
     touched = {gpu.reading.gpu.uuid for gpu in changing}.union(*together.values())
-    holdings = busy.find(
-        host,
-        [reading for reading in state.readings if reading.gpu.uuid in touched],
-        ignore_units=params["stop_services"] if resets else (),
-    )
+    reset = set().union(*together.values())
+    # Services are stopped around a reset only.
+    holdings = {
+        **_holdings(host, state, touched - reset, ignore_units=()),
+        **_holdings(host, state, reset, ignore_units=params["stop_services"]),
+    }
+    has_tool = not resets or host.commands.find(NVIDIA_SMI) is not None
     # Who may have to wait must not be the one that others wait for.
     host.nvml.close()
     modules = busy.kernel_modules_in_the_way(host.files) if resets else ()
-    return replace(state, circumstances=Circumstances(together, holdings, modules, passed_through))
+    return replace(state, circumstances=Circumstances(together, holdings, modules, passed_through, has_tool))
 
 
 def needs_reset(gpu: Gpu) -> bool:
@@ -70,7 +74,7 @@ def explain_unbound(entries: Sequence[match.Entry], files: Files, *, there: Sequ
     named = [(entry, match.glob(entry.match.get("pci_address", ()))) for entry in entries if not entry.optional]
     unbound = [(entry, pattern) for entry, pattern in named if not any(map(pattern.match, there))]
     for address in on_the_bus(files):
-        if files.resolve(f"{PCI}/{address}/driver").rpartition("/")[2] != VFIO:
+        if not handed_on(files, address):
             continue
         for entry, pattern in unbound:
             if pattern.match(address):
@@ -80,6 +84,13 @@ def explain_unbound(entries: Sequence[match.Entry], files: Files, *, there: Sequ
                     cause=f"{entry} names it, and it is bound to {VFIO}: a virtual machine has it",
                     hint="declare it inside that machine, or take it out of the match",
                 )
+
+
+def _holdings(
+    host: Host, state: State, uuids: AbstractSet[str], *, ignore_units: Sequence[str]
+) -> Mapping[str, Tuple[busy.Holding, ...]]:
+    readings = [reading for reading in state.readings if reading.gpu.uuid in uuids]
+    return busy.find(host, readings, ignore_units=ignore_units) if readings else {}
 
 
 def _together(host: Host, state: State, resets: Sequence[Gpu]) -> Mapping[str, Tuple[str, ...]]:

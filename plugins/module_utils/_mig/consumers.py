@@ -6,6 +6,9 @@
 
 A change leaves a record of those that are there. One has heard when its process is another one, or its file was
 written again; until then every look finds it. Who has ended has nothing to hear. All of it goes with a boot.
+
+A specification outlives the boot. The instances come back at their places, with their numbers and so with their device
+files: one that names exactly the device files that are there now is right, and is not noted.
 """
 
 from __future__ import annotations
@@ -13,13 +16,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple
 
 from .._host import processes
 from .records import HEARD
 
 if TYPE_CHECKING:
     from .._host.protocols import Files, Host
+    from .driver import Reading
 
 SCHEMA = 1
 CDI = "cdi"
@@ -29,6 +33,8 @@ REFRESH = "nvidia-cdi-refresh.service"
 REFRESHED = "/run/cdi/nvidia.yaml"
 REFRESH_SETTINGS = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
 OUTPUT = re.compile(r"^\s*NVIDIA_CTK_CDI_OUTPUT_FILE_PATH=[\"']?(?:/var(?=/run/))?([^\s\"']+)", re.MULTILINE)
+# The device files of GPUs and of their instances.
+DEVICE = re.compile(r"/dev/nvidia(?:-caps/nvidia-cap)?\d+\b")
 PROC = "/proc"
 # By need: how the program is called. That they have to be started again say k8s-device-plugin issue 992, mig-parted's
 # reconfigure-mig.sh (which does so with the plugin, GPU feature discovery, DCGM and its exporter), issue 473 of
@@ -83,13 +89,14 @@ def pending(host: Host) -> Tuple[Consumer, ...]:
     return tuple(found)
 
 
-def record(host: Host) -> None:
+def record(host: Host, present: Optional[FrozenSet[str]] = None) -> None:
     """Note all that are there and know the MIG devices of before. To be called when devices have come or gone.
 
-    Those that did not hear of an earlier change are still there, so they are noted again.
+    Those that did not hear of an earlier change are still there, so they are noted again. ``present`` are the device
+    files that a specification of what is there now names, None where nobody can tell.
     """
     files = host.files
-    versions = {path: files.version(path) for path in SPECIFICATIONS}
+    versions = {path: files.version(path) for path in SPECIFICATIONS if not _names_exactly(files, path, present)}
     specifications = {path: version for path, version in versions.items() if version}
     needs = {processes.comm(command): need for need, command in COMMANDS.items()}
     found: Dict[str, List[str]] = {}
@@ -103,6 +110,34 @@ def record(host: Host) -> None:
         files.replace(HEARD, json.dumps(document, indent=1, sort_keys=True) + "\n")
     else:
         files.remove(HEARD)
+
+
+def devices(files: Files, readings: Iterable[Reading]) -> Optional[FrozenSet[str]]:
+    """The device files of all GPUs and MIG devices: what a specification of them all names.
+
+    None where a GPU does not answer, or the kernel module does not tell the device files of an instance.
+    """
+    from .._host import holders
+    from . import busy
+
+    found: Set[str] = set()
+    for reading in readings:
+        divided = [numbered for numbered in reading.instances if numbered.compute_numbers]
+        if reading.gpu.lost or reading.minor is None:
+            return None
+        # A GPU in MIG mode is no device itself, and an instance without a compute instance is none either.
+        if divided or not (reading.mode and reading.mode[0]):
+            found.add(f"{holders.NVIDIA_DEVICES}{reading.minor}")
+        for numbered in divided:
+            told = busy.capabilities(files, reading.minor, numbered)
+            if len(told) != 1 + len(numbered.compute_numbers):
+                return None
+            found.update(told)
+    return frozenset(found)
+
+
+def _names_exactly(files: Files, path: str, present: Optional[FrozenSet[str]]) -> bool:
+    return present is not None and present == set(DEVICE.findall(files.read_optional(path) or ""))
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ ATTRIBUTES: Mapping[int, str] = {
     **dict.fromkeys((13, 14), NO_ME),
     **dict.fromkeys((15, 16), ALL_ME),
 }
+# nvmlReturn_t
+NOT_FOUND = 6
 MIB, GIB = 1 << 20, 1 << 30
 NOT_TOLD = "the driver does not tell what the GPU can be divided into; an older one does so only while MIG is on"
 TOO_OLD = f"the driver is older than R{PLACEMENTS_TOLD}, and does not tell where an instance may lie"
@@ -85,7 +87,13 @@ def reading(gpu: Gpu, beside: bool) -> Reading:
     if gpu.identity.lost:
         return Reading(gpu.identity, lacking=gpu.identity.lost)
     try:
-        return _read(gpu, beside)
+        try:
+            return _read(gpu, beside)
+        except gpu.driver.nvml.NVMLError as error:
+            if error.value != NOT_FOUND:
+                raise
+            # Somebody destroyed an instance while we read it.
+            return _read(gpu, beside)
     except gpu.driver.nvml.NVMLError as error:
         if error.value in (DRIVER_NOT_LOADED, NO_PERMISSION):
             raise
@@ -95,13 +103,17 @@ def reading(gpu: Gpu, beside: bool) -> Reading:
 
 def _read(gpu: Gpu, beside: bool) -> Reading:
     from .._host import nvml_mig
-    from .._host.nvml_driver import LOST
+    from .._host.nvml_driver import FUNCTION_NOT_FOUND, NOT_SUPPORTED, why_lacking
 
-    answer = gpu.mig_mode()
-    if answer.value is None:
-        lost = LOST if answer.lacking == LOST else ""
-        return Reading(replace(gpu.identity, lost=lost), lacking=answer.lacking)
-    current, pending = map(bool, answer.value)
+    nvml = gpu.driver.nvml
+    minor = gpu.read("nvmlDeviceGetMinorNumber").value
+    try:
+        current, pending = map(bool, nvml.nvmlDeviceGetMigMode(gpu.handle))
+    except nvml.NVMLError as error:
+        # Whoever answers in another way may well have MIG, and have it on.
+        if error.value not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
+            raise
+        return Reading(gpu.identity, lacking=why_lacking(error), minor=minor)
     profiles = nvml_mig.profiles(gpu)
     geometry = _geometry(gpu, profiles, beside)
     return Reading(
@@ -112,8 +124,8 @@ def _read(gpu: Gpu, beside: bool) -> Reading:
         persistence=gpu.persistence_mode().value,
         geometry=geometry,
         instances=tuple(numbered(listed) for listed in nvml_mig.instances(gpu, profiles)) if current else (),
-        device_id=gpu.driver.nvml.nvmlDeviceGetPciInfo(gpu.handle).pciDeviceId >> 16,
-        minor=gpu.read("nvmlDeviceGetMinorNumber").value,
+        device_id=nvml.nvmlDeviceGetPciInfo(gpu.handle).pciDeviceId >> 16,
+        minor=minor,
         beside=beside,
     )
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from ctypes import byref
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional
 
 from .._core.errors import GpuFleetError, InUse, NotInEffect, Refused
 from .._host import nvml_mig
-from .._host.nvml_driver import FUNCTION_NOT_FOUND, explained
+from .._host.nvml_driver import FUNCTION_NOT_FOUND, explained, why_lacking
 from .circumstances import PASSTHROUGH
 from .driver import numbered, reading
 from .model import Compute, Geometry, Instance, Layout
@@ -27,33 +27,41 @@ RESET_REQUIRED = 16
 IN_USE = 19
 
 
-def set_mode(driver: Driver, uuid: str, mig: bool) -> bool:
-    """A question: switch MIG mode. False where only a new start of this virtual machine will bring it.
+class Activation(NamedTuple):
+    """What the driver says to a new MIG mode: a status and its words. ``at_restart``: only a new start of this virtual
+    machine will bring it."""
+
+    status: int
+    said: str
+    at_restart: bool
+
+
+def set_mode(driver: Driver, uuid: str, mig: bool) -> Activation:
+    """A question: switch MIG mode.
 
     The driver keeps a mode that it cannot activate pending, without an error: look again, with new handles.
     """
     gpu = driver.gpu(uuid)
     goal = f"switch MIG mode {'on' if mig else 'off'}"
     status = _call(gpu, goal, "nvmlDeviceSetMigMode", gpu.handle, int(mig))
-    return not (status == RESET_REQUIRED and gpu.read("nvmlDeviceGetVirtualizationMode").value == PASSTHROUGH)
+    passed_through = gpu.read("nvmlDeviceGetVirtualizationMode").value == PASSTHROUGH
+    return Activation(
+        status=status,
+        said=why_lacking(driver.nvml.NVMLError(status)),
+        at_restart=status == RESET_REQUIRED and passed_through,
+    )
 
 
-def set_persistence(driver: Driver, modes: Mapping[str, Optional[bool]]) -> None:
-    """A question: give GPUs this persistence mode, by UUID; None leaves one alone. Each gets its try.
+def set_persistence(driver: Driver, uuid: str, wanted: bool) -> str:
+    """A question: give a GPU this persistence mode. The name of the GPU, empty where it had that mode.
 
-    It goes through NVML, which asks nvidia-persistenced where that runs. Raises the error of the first that refuses.
+    It goes through NVML, which asks nvidia-persistenced where that runs.
     """
-    errors = []
-    for uuid, wanted in modes.items():
-        try:
-            gpu = driver.gpu(uuid)
-            if wanted is not None and gpu.persistence_mode().value != wanted:
-                goal = f"switch persistence mode {'on' if wanted else 'off'}"
-                gpu.change(goal, "nvmlDeviceSetPersistenceMode", int(wanted))
-        except GpuFleetError as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
+    gpu = driver.gpu(uuid)
+    if gpu.persistence_mode().value == wanted:
+        return ""
+    gpu.change(f"switch persistence mode {'on' if wanted else 'off'}", "nvmlDeviceSetPersistenceMode", int(wanted))
+    return gpu.identity.name
 
 
 def change(driver: Driver, uuid: str, target: Layout) -> None:

@@ -10,7 +10,7 @@ GPUs that NVLink connects directly go together. Those at an NVSwitch are reset o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Mapping, Set, Tuple
+from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, Set, Tuple
 
 from .._host import processes
 from .._host.nvml_driver import pci_address
@@ -56,10 +56,11 @@ def _connected(address: str, ends: Mapping[str, Set[str]]) -> Tuple[str, ...]:
 
 def neighbours(driver: Driver) -> Dict[str, Tuple[str, ...]]:
     """A question: the other ends of the active NVLinks of every GPU, by PCI address."""
-    return {gpu.identity.pci_address: tuple(sorted(set(_ends(gpu)))) for gpu in driver.gpus() if not gpu.identity.lost}
+    gpus = {gpu.identity.pci_address: gpu for gpu in driver.gpus() if not gpu.identity.lost}
+    return {address: tuple(sorted(set(_ends(gpu, gpus)))) for address, gpu in gpus.items()}
 
 
-def _ends(gpu: Gpu) -> List[str]:
+def _ends(gpu: Gpu, ours: Collection[str]) -> List[str]:
     found = []
     for link in range(LINKS):
         if not gpu.read("nvmlDeviceGetNvLinkState", link).value:
@@ -68,6 +69,9 @@ def _ends(gpu: Gpu) -> List[str]:
         remote = gpu.read("nvmlDeviceGetNvLinkRemotePciInfo", link).value
         if kind == TO_SWITCH:
             found.append(SWITCH)
-        elif kind == TO_GPU and remote is not None:
-            found.append(pci_address(remote.busId))
+        elif remote is not None:
+            address = pci_address(remote.busId)
+            # Older drivers do not tell what it is, and some do not know.
+            if kind == TO_GPU or address in ours:
+                found.append(address)
     return found

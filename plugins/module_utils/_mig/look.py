@@ -62,9 +62,10 @@ class Gpu:
 class State:
     """What was seen: the GPUs that are declared, and all that there are.
 
-    ``carried`` is whether the next boot applies a declaration, ``uncarried`` why it would not, and ``same`` whether it is
-    this one. ``record`` are the recorded layouts as text by UUID. ``circumstances`` are those of a change, None where there is none to make.
-    ``left_over``: a run that was killed did not finish. ``lost`` are the names of GPUs that do not answer.
+    ``carried`` is whether the next boot applies a declaration, ``uncarried`` why it would not, ``same`` whether that is
+    this one. ``record`` are the recorded layouts as text by UUID. ``circumstances`` are those of a change, None where
+    there is none to make. ``left_over``: a run that was killed did not finish. ``lost`` are the names of GPUs that do
+    not answer.
     """
 
     gpus: Tuple[Gpu, ...] = ()
@@ -101,7 +102,8 @@ class MigLayout:
         check(params)
         absent = params["state"] == "absent"
         entries = () if absent else parse(params["gpus"])
-        if not entries and not absent:
+        unfinished = files.exists(LEFT_OVER) or files.exists(HEARD)
+        if not entries and not absent and not unfinished:
             return State()
         host.nvml.begin()
         uncarried = _uncarried(files)
@@ -114,8 +116,10 @@ class MigLayout:
                 _explain_unbound(entries, (), files)
                 raise
         record = read_record(files)
+        found, without = _declared(entries, readings, record or {}, files)
         state = State(
-            gpus=() if absent else _declared(entries, readings, record or {}, files),
+            gpus=found,
+            unmanaged=without,
             readings=readings,
             carried=declaration is not None and not uncarried,
             same=declaration == declared.WANTED,
@@ -137,6 +141,12 @@ class MigLayout:
         return with_circumstances(host, state, params)
 
     def normalise(self, params: Mapping[str, Any], state: State) -> Desired:
+        if params["strict"] and state.unmanaged:
+            first = state.unmanaged[0]
+            cause = f"the GPU has no MIG: {first.reason}"
+            raise DeclarationError(
+                "set mig", object=first.object, cause=cause, hint="leave it out, or say strict: false"
+            )
         return Desired(params)
 
     def restore(self, params: Mapping[str, Any], found: Before, state: State) -> Desired:
@@ -148,8 +158,7 @@ class MigLayout:
         if not all(gpu.right for gpu in state.gpus):
             from . import plan
 
-            targets = plan.targets_of(state)
-            waiting = plan.waiting(state, desired, targets)
+            targets, waiting = plan.targets_of(state, desired)
         settings = [
             setting
             for gpu in state.gpus
@@ -157,7 +166,7 @@ class MigLayout:
         ]
         if desired.params["immediate"]:
             settings.extend(_told(consumer) for consumer in state.consumers)
-        unfinished = state.left_over or (desired.giving_back and state.record) or state.lost
+        unfinished = state.left_over or (desired.giving_back and state.record is not None) or state.lost
         if not unfinished and all(setting.status == RIGHT for setting in settings):
             return Plan(tuple(settings), unmanaged=state.unmanaged, conflicts=state.conflicts)
         from . import plan
@@ -189,16 +198,18 @@ CONCERN = MigLayout()
 
 def _declared(
     entries: Sequence[GpuEntry], readings: Sequence[Reading], record: Mapping[str, str], files: Files
-) -> Tuple[Gpu, ...]:
+) -> Tuple[Tuple[Gpu, ...], Tuple[Unmanaged, ...]]:
+    """The GPUs that are declared, and those that need nothing for it because they have no MIG."""
     try:
         winners = gpus.select([entry.entry for entry in entries], [reading.gpu for reading in readings])
     except DeclarationError:
         _explain_unbound(entries, readings, files)
         raise
-    return tuple(
-        _gpu(entries[winner], reading, record.get(reading.gpu.uuid))
-        for reading, winner in zip(readings, winners)
-        if winner is not None and (reading.mode is not None or entries[winner].mig)
+    won = [(entries[winner], reading) for reading, winner in zip(readings, winners) if winner is not None]
+    without = [reading for entry, reading in won if reading.mode is None and not entry.mig]
+    return (
+        tuple(_gpu(entry, reading, record.get(reading.gpu.uuid)) for entry, reading in won if reading not in without),
+        tuple(Unmanaged(reading.gpu.name, MIG, reading.lacking) for reading in without),
     )
 
 

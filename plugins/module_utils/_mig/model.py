@@ -117,10 +117,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Relayout(RoomAction):
-    """Change these GPUs, group after group, each as a transaction. ``stop_services`` stand still around resets."""
+    """Change these GPUs, group after group, each as a transaction. ``stop_services`` stand still around resets.
+
+    ``declared`` are the UUIDs of all GPUs that are declared, those that are right included.
+    """
 
     groups: Tuple[Group, ...]
     stop_services: Tuple[str, ...] = ()
+    declared: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .._core.change import BOOT, EFFECTIVE, REBOOT, Change, Plan, RemoveFile, ReplaceFile, Setting, Step
-from .._core.errors import DeclarationError, InUse
+from .._core.errors import DeclarationError, InUse, Refused
 from .._core.obstacle import Obstacle
 from .._host import lost
 from .._host.nvml_driver import LOST
 from . import busy
 from .circumstances import needs_reset
-from .model import Geometry, GpuWork, Group, Instance, Layout, RefuseUncarried, Relayout, Wanted
-from .records import RECORD, record_text
+from .model import Busy, Geometry, GpuWork, Group, Instance, Layout, RefuseUncarried, Relayout, Wanted
+from .records import LEFT_OVER, RECORD, record_text
 from .solver import Impossible, left, moves, solve
-from .spec import SKIP, WAIT
+from .spec import FAIL, SKIP, WAIT
 from .text import layout_text
 
 if TYPE_CHECKING:
@@ -31,15 +32,22 @@ if TYPE_CHECKING:
 IDLE = "idle_gpu"
 VM_RESTART = "the GPU is passed through to this virtual machine, and its MIG mode changes when that is started anew"
 SHOWN = 4
+RUN, KILLED, FINISHED = "run", "killed before its end", "finished"
 
 
-def targets_of(state: State) -> Dict[str, Layout]:
-    """The layout that every GPU is to have, by its name. Raises ``DeclarationError`` for one that cannot be."""
-    return {gpu.name: _target_of(gpu, state.circumstances) for gpu in state.gpus}
+def targets_of(state: State, desired: Desired) -> Tuple[Dict[str, Layout], Dict[str, Tuple[str, str]]]:
+    """The layout that every GPU is to have, by its name; and why some cannot have it in this run, and what it takes.
+
+    Raises ``DeclarationError`` for a layout that cannot be.
+    """
+    targets = {gpu.name: _target_of(gpu, state.circumstances) for gpu in state.gpus}
+    waiting = _waiting(state, desired, targets)
+    # What waits changes when nobody uses the GPU, or at the next boot: the jobs of this moment have no say in that.
+    targets.update({gpu.name: _target_at_rest(gpu) for gpu in state.gpus if gpu.name in waiting})
+    return targets, waiting
 
 
-def waiting(state: State, desired: Desired, targets: Mapping[str, Layout]) -> Dict[str, Tuple[str, str]]:
-    """The GPUs that cannot become right in this run, by name: why, and what it takes."""
+def _waiting(state: State, desired: Desired, targets: Mapping[str, Layout]) -> Dict[str, Tuple[str, str]]:
     found: Dict[str, Tuple[str, str]] = {}
     for gpu in state.gpus:
         if state.circumstances is None or gpu.right:
@@ -60,15 +68,25 @@ def complete(state: State, desired: Desired, settings: Sequence[Setting], target
     changing = _changing(state, settings) if params["immediate"] else []
     at_boot = tuple(_changes(settings, BOOT, state.gpus))
     steps: List[Step] = []
+    # What a run that was killed has stopped is started again, whatever becomes of this one.
+    uuids = tuple(gpu.reading.gpu.uuid for gpu in state.gpus)
+    killed = Step(Relayout((), declared=uuids), (Change(LEFT_OVER, RUN, KILLED, FINISHED, EFFECTIVE),))
+    finish = [killed] if state.left_over and params["immediate"] else []
     if at_boot and state.uncarried:
-        steps.append(Step(RefuseUncarried(state.uncarried)))
-    if changing or (state.left_over and params["immediate"]):
-        action = Relayout(_groups(changing, state, targets), tuple(params["stop_services"]))
-        steps.append(Step(action, tuple(_changes(settings, EFFECTIVE, changing))))
+        steps += [*finish, Step(RefuseUncarried(state.uncarried))]
+    if changing:
+        groups = _groups(changing, state, targets)
+        made = (*_resets(groups), *_changes(settings, EFFECTIVE, changing))
+        finished = tuple(change for step in finish for change in step.changes)
+        steps.append(Step(Relayout(groups, tuple(params["stop_services"]), uuids), (*made, *finished)))
+    elif not steps:
+        steps += finish
     if at_boot:
         steps.append(Step(ReplaceFile(RECORD, _record(state, targets)), at_boot))
     if desired.giving_back and params["permanent"] and state.record is not None:
         steps.append(Step(RemoveFile(RECORD)))
+    if finish:
+        settings = [*settings, Setting(LEFT_OVER, RUN, FINISHED, KILLED, FINISHED, LEFT_OVER)]
     if state.lost and params["immediate"]:
         settings = [*settings, *(lost.setting(name) for name in state.lost)]
         steps.append(Step(lost.NameLost(state.lost, LOST)))
@@ -77,7 +95,7 @@ def complete(state: State, desired: Desired, settings: Sequence[Setting], target
         steps=tuple(steps),
         unmanaged=state.unmanaged,
         conflicts=state.conflicts,
-        obstacle=_obstacle(changing, state, params, targets),
+        obstacle=_with_first(finish, _no_tool(changing, state) or _obstacle(changing, state, params, targets)),
     )
 
 
@@ -88,16 +106,20 @@ def _target_of(gpu: Gpu, circumstances: Optional[Circumstances]) -> Layout:
     if gpu.wanted is None or gpu.right:
         return gpu.reading.layout
     # A GPU whose mode changes begins or ends without an instance.
-    stays = gpu.mig and gpu.reading.mode is not None and gpu.reading.mode[0]
+    if not gpu.mig or gpu.reading.mode is None or not gpu.reading.mode[0]:
+        return _solved(gpu, gpu.wanted, (), {})
     holdings = circumstances.holdings.get(gpu.reading.gpu.uuid, ()) if circumstances else ()
+    return _solved(gpu, gpu.wanted, gpu.reading.layout, busy.busy_of(holdings, gpu.reading))
+
+
+def _target_at_rest(gpu: Gpu) -> Layout:
+    """The layout that it would be given if there were none, the recorded one if that will do."""
+    return gpu.reading.layout if gpu.wanted is None else _solved(gpu, gpu.wanted, (), {})
+
+
+def _solved(gpu: Gpu, wanted: Tuple[Wanted, ...], present: Layout, in_use: Busy) -> Layout:
     try:
-        return solve(
-            gpu.geometry,
-            gpu.reading.layout if stays else (),
-            gpu.wanted,
-            busy=busy.busy_of(holdings, gpu.reading) if stays else {},
-            preferred=gpu.recorded or (),
-        )
+        return solve(gpu.geometry, present, wanted, busy=in_use, preferred=gpu.recorded or ())
     except Impossible as error:
         raise _impossible(gpu, error) from error
 
@@ -139,9 +161,23 @@ def _groups(changing: Sequence[Gpu], state: State, targets: Mapping[str, Layout]
     for uuid in sorted(works, key=lambda uuid: -len(together.get(uuid, ()))):
         if uuid not in done:
             members = together.get(uuid, (uuid,))
-            groups.append(Group(tuple(works.get(one, as_is[one]) for one in members), reset=uuid in together))
+            chosen = [works.get(one, as_is[one]) for one in members]
+            if uuid in together:
+                # A reset takes all instances, those that are left alone too.
+                chosen = [
+                    work if work.target is not None else replace(work, target=as_is[work.uuid].target)
+                    for work in chosen
+                ]
+            groups.append(Group(tuple(chosen), reset=uuid in together))
             done.update(members)
     return tuple(groups)
+
+
+def _resets(groups: Sequence[Group]) -> Iterable[Change]:
+    """What is reset, and which others with it: no setting, and something to know before it happens."""
+    for group in groups:
+        for work in group.gpus if group.reset else ():
+            yield Change(work.name, "reset", None, f"for the mode of {group.gpus[0].name}", EFFECTIVE)
 
 
 def _work(gpu: Gpu, targets: Mapping[str, Layout]) -> GpuWork:
@@ -165,7 +201,7 @@ def _changes(settings: Sequence[Setting], scope: str, of: Sequence[Gpu]) -> Iter
 
 def _record(state: State, targets: Mapping[str, Layout]) -> str:
     """The record with the GPUs that are declared; of others, which may be away for now, it stays as it is."""
-    present = {reading.gpu.uuid for reading in state.readings}
+    present = {reading.gpu.uuid for reading in state.readings if not reading.gpu.lost}
     layouts: Dict[str, str] = {uuid: text for uuid, text in (state.record or {}).items() if uuid not in present}
     for gpu in state.gpus:
         if gpu.wanted is not None and gpu.mig:
@@ -187,11 +223,12 @@ def _in_the_way(gpu: Gpu, state: State, targets: Mapping[str, Layout]) -> Tuple[
         if not needs_reset(gpu):
             return _users(gpu.name, circumstances.holdings[uuid], working=True)
         names = {reading.gpu.uuid: reading.gpu.name for reading in state.readings}
-        holding = [
-            reason
-            for other in circumstances.together[uuid]
-            for reason in _users(names[other], circumstances.holdings[other], working=False)
-        ]
+        holding: List[str] = []
+        for other in circumstances.together[uuid]:
+            if other in circumstances.holdings:
+                holding.extend(_users(names[other], circumstances.holdings[other], working=False))
+            else:
+                holding.append(f"{names[other]}, which has to be reset with {gpu.name}, does not answer")
         return (*holding, *(f"the kernel module {module}" for module in circumstances.modules))
     return _users_of_instances(gpu, circumstances.holdings[uuid], targets[gpu.name])
 
@@ -248,11 +285,38 @@ def _obstacle(
         return None
     reasons = [reason for _gpu, of_gpu in found for reason in of_gpu]
     more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
+    ways = ["nothing was changed; drain the node or end these"]
+    ways += ["say when_busy: wait or skip"] if params["when_busy"] == FAIL else []
+    together = state.circumstances.together if state.circumstances else {}
+    if any(gpu.reading.gpu.uuid in together for gpu, _of_gpu in found):
+        ways.append("name in stop_services what may be stopped around a reset")
     error = InUse(
         "change the MIG layout",
         object=", ".join(gpu.name for gpu, _of_gpu in found),
         cause="; ".join(reasons[:SHOWN]) + more,
-        hint="nothing was changed; drain the node, say when_busy: wait or skip, or name in stop_services what may be "
-        "stopped around a reset",
+        hint=", or ".join(ways),
     )
     return Obstacle(error, params["busy_timeout"] if params["when_busy"] == WAIT else 0.0)
+
+
+def _with_first(steps: Sequence[Step], obstacle: Optional[Obstacle]) -> Optional[Obstacle]:
+    return replace(obstacle, first=steps[0]) if obstacle is not None and steps else obstacle
+
+
+def _no_tool(changing: Sequence[Gpu], state: State) -> Optional[Obstacle]:
+    """A GPU alone is reset by the driver when its mode changes; several together only by nvidia-smi."""
+    circumstances = state.circumstances
+    if circumstances is None or circumstances.has_tool:
+        return None
+    for gpu in changing:
+        if len(circumstances.together.get(gpu.reading.gpu.uuid, ())) > 1:
+            return Obstacle(
+                Refused(
+                    "reset a GPU",
+                    object=gpu.name,
+                    cause="NVLink connects it with others that have to be reset with it, which nvidia-smi does, and "
+                    "there is none on this node",
+                    hint="install the package of the driver that brings it",
+                )
+            )
+    return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Optional, Tuple
 
 from .._core import before
 from .._core.change import Unmanaged
+from .._core.errors import CannotLook
 from .look import Gpu, State, geometry_of, layout_of
 from .model import Layout, Wanted, WantedCompute
 from .spec import ENABLED, INSTANCES, MIG, NAME
@@ -48,8 +49,17 @@ def _gpu(reading: Reading, mode: Optional[Found], instances: Optional[Found]) ->
     mig = str(mode.effective).startswith(ENABLED) if mode else bool(reading.mode and reading.mode[0])
     if not mig:
         return Gpu(reading, False, (), geometry)
-    layout = layout_of(str(instances.effective), geometry, device_id=reading.device_id) if instances else None
-    return Gpu(reading, True, None if layout is None else _exactly(layout), geometry)
+    if instances is None:
+        return Gpu(reading, True, None, geometry)
+    layout = layout_of(str(instances.effective), geometry, device_id=reading.device_id)
+    if layout is None:
+        raise CannotLook(
+            "give back the layout of before",
+            object=reading.gpu.name,
+            cause=f"this driver has no such layout: {instances.effective}",
+            hint=f"divide the GPU as you want it, and remove {before.path_of(NAME)} to give up going back",
+        )
+    return Gpu(reading, True, _exactly(layout), geometry)
 
 
 def _exactly(layout: Layout) -> Tuple[Wanted, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
 
 from .._core.errors import GpuFleetError, Refused
 from .._host import systemd, systemd_apply
+from .journal import journal
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 SECONDS = 120.0
 # What a command leaves that was ended for it.
 TIMED_OUT = 124
+SERVICE = "service"
 RUNNING = ("active", "activating", "reloading", "refreshing")
 
 
@@ -35,8 +37,8 @@ def running(host: Host, units: Sequence[str]) -> Tuple[str, ...]:
     return tuple(found)
 
 
-def stop(host: Host, units: Sequence[str]) -> Tuple[str, ...]:
-    """Stop those that run and return them. When one does not stop, those before it are started again.
+def stop(host: Host, units: Sequence[str]) -> None:
+    """Stop those that run. When one does not stop, those before it are started again.
 
     Raises ``Refused`` with what systemd said, and ``CannotLook``.
     """
@@ -44,6 +46,7 @@ def stop(host: Host, units: Sequence[str]) -> Tuple[str, ...]:
     for count, unit in enumerate(to_stop, start=1):
         try:
             _systemctl(host, "stop", unit)
+            journal(host, f"{unit} was stopped", object=unit, setting=SERVICE, before="running", after="stopped")
         except GpuFleetError as error:
             try:
                 # That one, too: it may be on its way down.
@@ -51,7 +54,6 @@ def stop(host: Host, units: Sequence[str]) -> Tuple[str, ...]:
             except GpuFleetError as other:
                 error.args = (f"{error} {other}",)
             raise
-    return to_stop
 
 
 def start(host: Host, units: Sequence[str]) -> None:
@@ -62,6 +64,7 @@ def start(host: Host, units: Sequence[str]) -> None:
     for unit in units:
         try:
             _systemctl(host, "start", unit)
+            journal(host, f"{unit} was started", object=unit, setting=SERVICE, before="stopped", after="running")
         except GpuFleetError as error:
             errors.append(error)
     if errors:

@@ -49,21 +49,6 @@ class Moves:
 # --- what the hardware allows -----------------------------------------------------------------------------------------
 
 
-def fits(geometry: Geometry, layout: Layout) -> bool:
-    """Whether a GPU can be divided so."""
-    profiles = [geometry.profile(instance.profile) for instance in layout]
-    known = [profile for profile in profiles if profile is not None]
-    if len(known) != len(profiles) or _conflict(geometry, known):
-        return False
-    taken = 0
-    for instance, profile in zip(layout, known):
-        bits = _bits(instance.start, profile.size)
-        if instance.start not in profile.starts or bits & taken or not _divisible(profile, instance.compute):
-            return False
-        taken |= bits
-    return True
-
-
 def left(geometry: Geometry, layout: Layout) -> Tuple[Tuple[Profile, int], ...]:
     """What still fits beside a layout: each profile with how many of it, if no other comes."""
     held = _profiles(geometry, (instance.profile for instance in layout))
@@ -104,10 +89,6 @@ def _want_same_media(one: Profile, other: Profile) -> bool:
     if one.attribute == ALL_ME:
         return other.attribute != NO_ME
     return one.attribute == other.attribute == ME
-
-
-def _divisible(profile: Profile, compute: Tuple[Compute, ...]) -> bool:
-    return compute in _compute_layouts(profile, tuple(WantedCompute(one.slices, one.start) for one in compute))
 
 
 def _compute_layouts(profile: Profile, wanted: Iterable[WantedCompute]) -> Set[Tuple[Compute, ...]]:
