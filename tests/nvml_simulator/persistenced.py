@@ -284,6 +284,9 @@ def main() -> int:
     child = os.fork()
     if child == 0:
         os.close(reader)
+        # By its name in /proc/PID/comm, not Python's, it is known to who looks for holders of GPUs.
+        with open("/proc/self/comm", "w", encoding="ascii") as comm:
+            comm.write(NAME)
         os._exit(run(options, writer))
     os.close(writer)
     if os.read(reader, 1) == b"\1":

@@ -11,6 +11,8 @@ from typing import Any, Dict, List
 
 HUGEPAGES = "/sys/devices/system/node/node{node}/hugepages/hugepages-{kb}kB/nr_hugepages"
 EXCLUSIVE_PROCESS = 3
+BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]
+MIG_DEVICES = {2: BALANCED, 3: BALANCED, 4: ["1g.10gb@4", "1g.10gb@5", "3g.40gb@0"]}
 THP = "/sys/kernel/mm/transparent_hugepage"
 
 
@@ -58,6 +60,18 @@ def assert_gpus_as_declared(host: Any, *, ecc: bool) -> None:
     ]
     assert [gpu["ecc_pending"] for gpu in found] == [1, 1, 1, 1, 1, 0, 1, 1]
     assert found[5]["ecc"] == int(not ecc)
+
+
+def assert_divided_as_declared(host: Any) -> None:
+    """What two clients of the driver that know nothing of the collection list."""
+    listed = json.loads(host.check_output("python3 /root/mig_devices.py"))
+    assert {int(index): devices for index, devices in listed.items()} == MIG_DEVICES
+    for index, devices in MIG_DEVICES.items():
+        profiles = host.check_output(f"nvidia-smi -L -i {index} | awk '$1 == \"MIG\" {{print $2}}'").split()
+        assert sorted(profiles) == [device.partition("@")[0] for device in devices]
+    modes = host.check_output("nvidia-smi --query-gpu=mig.mode.current,mig.mode.pending --format=csv,noheader")
+    enabled = [f"{mode}, {mode}" for mode in ("Disabled", "Enabled")]
+    assert modes.splitlines() == [enabled[index in MIG_DEVICES] for index in range(8)]
 
 
 def assert_as_declared(host: Any) -> None:

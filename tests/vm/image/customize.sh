@@ -98,13 +98,28 @@ else
   ldconfig
   mkdir -p /var/lib/nvml_simulator
   nvml-sim create /opt/nvml_simulator/node/*.json
+  # NVSwitches come with their daemon.
+  if nvml-sim describe --json | grep '"fabric_manager": 1' >/dev/null; then
+    cp /usr/bin/sleep /usr/bin/nv-fabricmanager
+  fi
 fi
 # Who has one open is found by its name; behind each is what is behind /dev/null.
 while read -r device; do
   mknod --mode=666 "/dev/$device" c 1 3
 done </opt/nvml_simulator/node/devices
 SCRIPT
-systemctl enable bed-gpus.service
+cat >/usr/lib/systemd/system/nvidia-fabricmanager.service <<'UNIT'
+[Unit]
+Description=Stand-in for the fabric manager
+ConditionFileIsExecutable=/usr/bin/nv-fabricmanager
+
+[Service]
+ExecStart=/usr/bin/nv-fabricmanager infinity
+
+[Install]
+WantedBy=multi-user.target
+UNIT
+systemctl enable bed-gpus.service nvidia-fabricmanager.service
 
 # --- boot -----------------------------------------------------------------------------------------------------------------
 

@@ -21,3 +21,9 @@ def test_the_kernel_has_the_values_from_before(host: Any) -> None:
 
 def test_every_configuration_file_is_as_it_was(host: Any) -> None:
     assert host.run("sha256sum --quiet --check /root/before.sums").stdout == ""
+
+
+def test_no_gpu_is_divided(host: Any) -> None:
+    assert "MIG" not in host.check_output("nvidia-smi -L")
+    modes = host.check_output("nvidia-smi --query-gpu=mig.mode.current,mig.mode.pending --format=csv,noheader")
+    assert modes.splitlines() == ["Disabled, Disabled"] * 8

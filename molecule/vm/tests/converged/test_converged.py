@@ -33,6 +33,10 @@ def test_the_driver_says_what_is_declared(host: Any) -> None:
     machine.assert_gpus_as_declared(host, ecc=False)
 
 
+def test_other_clients_of_the_driver_see_the_declared_layout(host: Any) -> None:
+    machine.assert_divided_as_declared(host)
+
+
 def test_the_second_look_calls_nothing_that_changes_a_gpu(host: Any) -> None:
     host.check_output("nvml-sim log --clear")
     assert host.run("gpufleet status").rc == 2
@@ -72,6 +76,8 @@ def test_every_change_is_a_line_in_the_journal(host: Any) -> None:
     lines = host.check_output("journalctl --output=json SYSLOG_IDENTIFIER=gpufleet").splitlines()
     # The binding came with the preparation.
     entries = [entry for entry in map(json.loads, lines) if entry["GPUFLEET_CONCERN"] != "nvml"]
+    # A reset, and what surrounds it, is no change of a setting.
+    entries = [entry for entry in entries if "GPUFLEET_SCOPE" in entry]
     _predicted, done = runs.predicted_and_done("converge.yml", name_of(host))
     made = [(change["object"], change["setting"], change["scope"]) for changes in done.values() for change in changes]
     logged = [(entry["GPUFLEET_OBJECT"], entry["GPUFLEET_SETTING"], entry["GPUFLEET_SCOPE"]) for entry in entries]

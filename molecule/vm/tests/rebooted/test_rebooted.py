@@ -18,6 +18,10 @@ def test_the_boot_service_gave_the_gpus_their_settings_again(host: Any) -> None:
     assert host.check_output("systemctl show -P Result gpufleet-boot") == "success"
 
 
+def test_the_instances_are_at_the_places_of_before(host: Any) -> None:
+    machine.assert_divided_as_declared(host)
+
+
 def test_the_node_itself_says_that_all_is_right(host: Any) -> None:
     status = host.run("gpufleet status")
     assert status.rc == 0, status.stdout + status.stderr
