@@ -306,11 +306,11 @@ def test_eight_gpus_of_seven_instances_are_read_within_the_budget(gpu_machine: M
 
 
 def timed(driver: Driver) -> Tuple[List[float], Tuple[Reading, ...]]:
-    """A question: how long the reading takes, several times, and what it is."""
+    """A question: how much of the processor the reading takes, several times, and what it is."""
     seconds: List[float] = []
     readings: Tuple[Reading, ...] = ()
     for _time in range(5):
-        started = time.perf_counter()
+        started = time.process_time()
         readings = read(driver)
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.process_time() - started)
     return seconds, readings

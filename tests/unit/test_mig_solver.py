@@ -662,10 +662,10 @@ def test_a_gpu_is_as_declared_only_exactly(case: str) -> None:
 
 def test_seven_that_are_alike_are_compared_at_once() -> None:
     layout = (*[instance(start, ONE, (0, 1)) for start in range(6)], instance(6, ONE))
-    begin = time.perf_counter()
+    begin = time.process_time()
     for _time in range(100):
         assert not satisfied(layout, (whole(H100, ONE),) * 7)
-    assert time.perf_counter() - begin < 0.1 * PATIENCE
+    assert time.process_time() - begin < 0.1 * PATIENCE
 
 
 # --- fast enough for every node ---------------------------------------------------------------------------------------
@@ -678,9 +678,9 @@ def test_any_division_of_the_gpu_takes_a_moment(kind: str) -> None:
     slowest = 0.0
     for numbers in every_division(geometry):
         wanted = tuple(whole(geometry, number) for number in numbers)
-        begin = time.perf_counter()
+        begin = time.process_time()
         target = solve(geometry, present, wanted)
-        slowest = max(slowest, time.perf_counter() - begin)
+        slowest = max(slowest, time.process_time() - begin)
         assert satisfied(target, wanted)
     assert slowest < 0.05 * PATIENCE
 
@@ -690,8 +690,8 @@ def test_absurd_declarations_are_refused_in_a_moment() -> None:
     placed = tuple(whole(H100, profile.number, start) for profile in H100.profiles for start in profile.starts)
     divided = tuple(parts(THREE, *sizes) for sizes in ((1,), (2,), (1, 1), (2, 1), (1, 1, 1)))
     for wanted in ((whole(H100, ONE),) * 500, everything + placed + divided, (parts(SEVEN, *[1] * 500),)):
-        begin = time.perf_counter()
+        begin = time.process_time()
         with pytest.raises(Impossible) as caught:
             solve(H100, (), wanted)
-        assert time.perf_counter() - begin < 0.1 * PATIENCE
+        assert time.process_time() - begin < 0.1 * PATIENCE
         assert len(caught.value.missing) + len(caught.value.nearest) == len(wanted)
