@@ -58,6 +58,16 @@ def none_is_fine(entries: Sequence[match.Entry], files: Files) -> bool:
     return all(entry.optional for entry in entries) and not on_the_bus(files)
 
 
+def pci_pattern(text: str) -> str:
+    """A pattern as somebody copies it: NVML and nvidia-smi write eight digits of domain, in capitals."""
+    lower = text.lower()
+    if lower.count(":") == 2:
+        domain, _colon, rest = lower.partition(":")
+        return f"{domain[4:] if len(domain) == 8 and domain.startswith('0000') else domain}:{rest}"
+    # lspci leaves the domain out.
+    return f"0000:{lower}" if lower.count(":") == 1 and lower[:1] not in match.WILDCARDS else lower
+
+
 def _normal(entry: match.Entry) -> match.Entry:
     for text in entry.match.get("uuid", ()):
         if text.upper().startswith("MIG-"):
@@ -70,17 +80,7 @@ def _normal(entry: match.Entry) -> match.Entry:
     addresses = entry.match.get("pci_address")
     if addresses is None:
         return entry
-    return replace(entry, match={**entry.match, "pci_address": tuple(_pci_address(text) for text in addresses)})
-
-
-def _pci_address(text: str) -> str:
-    """A pattern as somebody copies it: NVML and nvidia-smi write eight digits of domain, in capitals."""
-    lower = text.lower()
-    if lower.count(":") == 2:
-        domain, _colon, rest = lower.partition(":")
-        return f"{domain[4:] if len(domain) == 8 and domain.startswith('0000') else domain}:{rest}"
-    # lspci leaves the domain out.
-    return f"0000:{lower}" if lower.count(":") == 1 and lower[:1] not in match.WILDCARDS else lower
+    return replace(entry, match={**entry.match, "pci_address": tuple(pci_pattern(text) for text in addresses)})
 
 
 def _candidate(gpu: Identity) -> match.Candidate:
