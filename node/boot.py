@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 import traceback
-from typing import Optional, Sequence, Tuple
+from dataclasses import dataclass
+from typing import Optional, Sequence
 
-from ansible_collections.gpufleet.node.node.declarations import Declaration, complete_params, load
+from ansible_collections.gpufleet.node.node.declarations import Declaration, complete_params, load, require
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
@@ -27,27 +28,56 @@ OK, FAILED = "ok", "failed"
 NOTICE, ERROR = "5", "3"
 
 
-def boot(host: Host, *, timeout: float = TIMEOUT_SECONDS, registry: Sequence[Entry] = REGISTRY) -> int:
+@dataclass(frozen=True)
+class Result:
+    """What became of one concern, and how many changes that took."""
+
+    result: str
+    message: str
+    changes: int = 0
+
+
+def boot(
+    host: Host,
+    *,
+    timeout: float = TIMEOUT_SECONDS,
+    concerns: Sequence[str] = (),
+    again: float = 0.0,
+    registry: Sequence[Entry] = REGISTRY,
+) -> int:
     """Apply them in order, all within ``timeout`` seconds, and return 1 when any of them failed.
 
     No concern stops another. What it does is about the running system alone: files, declarations included, stay.
+    ``concerns`` are those that are applied, all where it is empty. With ``again`` it is done again after so many
+    seconds, until nothing was left to do: what came meanwhile is seen. Raises ``DeclarationError`` for a wrong name.
     """
     end = time.monotonic() + timeout
     declarations = load(host.files, registry)
-    failures = 0
+    require(declarations, concerns, goal="apply")
+    broken = 0
     for name, error in declarations.broken.items():
-        failures += _tell(host, name, FAILED, str(error))
+        if not concerns or name in concerns:
+            broken += _tell(host, name, Result(FAILED, str(error)))
     chosen = [
         (entry, declarations.usable[entry.name])
         for entry in in_order(registry)
-        if entry.name in declarations.usable and declarations.usable[entry.name].apply_at_boot
+        if entry.name in declarations.usable
+        and declarations.usable[entry.name].apply_at_boot
+        and (not concerns or entry.name in concerns)
     ]
-    if chosen:
-        _wait_for_devices(host, min(SETTLE_SECONDS, timeout))
-    for entry, declaration in chosen:
-        result, message = _apply(entry, declaration, host, end - time.monotonic())
-        failures += _tell(host, entry.name, result, message)
-    return 1 if failures else 0
+    failures = rounds = 0
+    while chosen:
+        _wait_for_devices(host, max(min(SETTLE_SECONDS, end - time.monotonic()), 0))
+        failures = changes = 0
+        for entry, declaration in chosen:
+            result = _apply(entry, declaration, host, end - time.monotonic())
+            failures += _tell(host, entry.name, result)
+            changes += result.changes
+        rounds += 1
+        if not again or (rounds > 1 and not changes) or time.monotonic() + again >= end:
+            break
+        time.sleep(again)
+    return 1 if broken + failures else 0
 
 
 def limit_of(entry: Entry) -> float:
@@ -55,10 +85,10 @@ def limit_of(entry: Entry) -> float:
     return LOOKS * entry.deadline + STEPS_SECONDS
 
 
-def _apply(entry: Entry, declaration: Declaration, host: Host, left: float) -> Tuple[str, str]:
+def _apply(entry: Entry, declaration: Declaration, host: Host, left: float) -> Result:
     seconds = min(limit_of(entry), left)
     if seconds <= 0:
-        return FAILED, "no time was left for it"
+        return Result(FAILED, "no time was left for it")
     try:
         with deadline(seconds):
             # The next boot is what we are in: its files are right, or it is not for us to change them.
@@ -66,25 +96,26 @@ def _apply(entry: Entry, declaration: Declaration, host: Host, left: float) -> T
             # Who waits keeps the others from their time, and what comes after the service from its start.
             outcome = converge(entry.concern, params, host, check_mode=False, may_wait=False)
     except DeadlineExceeded:
-        return FAILED, f"it took longer than {seconds:.3g} s"
+        return Result(FAILED, f"it took longer than {seconds:.3g} s")
     except GpuFleetError as error:
-        return FAILED, str(error)
+        return Result(FAILED, str(error))
     except Exception as error:
         # A defect of ours in one concern is no reason to leave the others out.
-        return FAILED, f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+        return Result(FAILED, f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
     if outcome.error is not None:
-        return FAILED, str(outcome.error)
+        return Result(FAILED, str(outcome.error), len(outcome.changes))
     needs = f", needs {', '.join(outcome.remaining.needs)}" if outcome.remaining.needs else ""
-    return OK, f"{outcome.status} before, {len(outcome.changes)} changed{needs}"
+    return Result(OK, f"{outcome.status} before, {len(outcome.changes)} changed{needs}", len(outcome.changes))
 
 
-def _tell(host: Host, concern: str, result: str, message: str) -> int:
+def _tell(host: Host, concern: str, result: Result) -> int:
     """One line in the journal and one for who calls it by hand; 1 for a failure."""
-    line = f"boot: {concern}: {message if result == OK else f'failed: {message}'}"
-    priority = NOTICE if result == OK else ERROR
-    host.journal(line, {"PRIORITY": priority, "GPUFLEET_CONCERN": concern, "GPUFLEET_BOOT": result})
+    failed = result.result == FAILED
+    line = f"boot: {concern}: {'failed: ' if failed else ''}{result.message}"
+    priority = ERROR if failed else NOTICE
+    host.journal(line, {"PRIORITY": priority, "GPUFLEET_CONCERN": concern, "GPUFLEET_BOOT": result.result})
     print(line)
-    return int(result == FAILED)
+    return int(failed)
 
 
 def _wait_for_devices(host: Host, seconds: float) -> Optional[int]:

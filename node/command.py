@@ -83,9 +83,16 @@ def add_boot(commands: Any) -> None:
     parser = commands.add_parser(
         "boot",
         help="apply the declared settings that a boot loses",
-        description="Exit status: 0 all were applied, 1 at least one failed. The boot service runs this.",
+        description="Exit status: 0 all were applied, 1 at least one failed. The boot service runs this, and what "
+        "follows devices that come later.",
     )
     parser.add_argument("--timeout", metavar="SECONDS", type=_seconds, default=300, help="for all of them together")
+    parser.add_argument(
+        "--concern", metavar="NAME", action="append", default=[], help="only this one; may be given more than once"
+    )
+    parser.add_argument(
+        "--again", metavar="SECONDS", type=_seconds, default=0, help="once more after so long, until nothing changes"
+    )
     parser.set_defaults(run=run_boot)
 
 
@@ -95,7 +102,7 @@ def run_boot(parsed: argparse.Namespace) -> int:
     # A run that was killed may have left it to us.
     if os.environ.get(VARIABLE) is None:
         run_compile(argparse.Namespace(remove=False))
-    return boot(this_host(), timeout=parsed.timeout)
+    return boot(this_host(), timeout=parsed.timeout, concerns=parsed.concern, again=parsed.again)
 
 
 def add_facts(commands: Any) -> None:

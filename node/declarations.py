@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import json
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core import declared
 from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import SHARED_OPTIONS, Concern
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
 from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Files
@@ -40,6 +41,10 @@ class Declarations:
     usable: Mapping[str, Declaration]
     broken: Mapping[str, CannotLook]
 
+    @property
+    def names(self) -> Tuple[str, ...]:
+        return (*self.usable, *self.broken)
+
     def other_releases(self) -> Dict[str, Tuple[str, ...]]:
         """The concerns that another release than this program declared, by that release."""
         found: Dict[str, Tuple[str, ...]] = {}
@@ -60,6 +65,17 @@ def load(files: Files, registry: Sequence[Entry]) -> Declarations:
         except CannotLook as error:
             broken[name] = error
     return Declarations(usable, broken)
+
+
+def require(declarations: Declarations, concerns: Sequence[str], *, goal: str) -> None:
+    """Raises ``DeclarationError`` for a name of which nothing is declared; ``goal`` completes "Cannot ..."."""
+    names = declarations.names
+    for concern in concerns:
+        if concern not in names:
+            near = get_close_matches(concern, names, n=1)
+            hint = f"did you mean {near[0]}" if near else f"declared are {', '.join(sorted(names)) or 'none'}"
+            cause = "nothing of this name is declared on this node"
+            raise DeclarationError(goal, object=concern, cause=cause, hint=hint)
 
 
 def complete_params(concern: Concern[Any, Any], options: Mapping[str, Any]) -> Dict[str, Any]:

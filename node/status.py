@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from difflib import get_close_matches
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from ansible_collections.gpufleet.node.node.declarations import UPDATE, complete_params, load
+from ansible_collections.gpufleet.node.node.declarations import UPDATE, complete_params, load, require
 from ansible_collections.gpufleet.node.plugins.module_utils._core.change import REBOOT, UNKNOWN
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
 from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._host.systemd import DAEMON_RELOAD
@@ -45,17 +43,13 @@ def status(
 def look(host: Host, *, concern: Optional[str], registry: Sequence[Entry]) -> Dict[str, Any]:
     """The answer of the look at this node, with ``node``, ``collection_version`` and ``other_releases`` added."""
     declarations = load(host.files, registry)
-    names = [*declarations.usable, *declarations.broken]
-    if concern is not None and concern not in names:
-        near = get_close_matches(concern, names, n=1)
-        hint = f"did you mean {near[0]}" if near else f"declared are {', '.join(sorted(names)) or 'none'}"
-        raise DeclarationError("look", object=concern, cause="nothing of this name is declared on this node", hint=hint)
+    require(declarations, () if concern is None else (concern,), goal="look")
     answer = look_at_node(
         {name: entry.options for name, entry in declarations.usable.items() if concern in (None, name)},
         host,
         validate=complete_params,
         full=False,
-        left_out=names,
+        left_out=declarations.names,
         registry=registry,
     )
     for name, error in declarations.broken.items():

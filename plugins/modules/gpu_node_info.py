@@ -724,9 +724,15 @@ node:
                   type: str
                   sample: "mlx5_comp0@pci:0000:18:00.0"
                 cpus:
-                  description: Where it may go, as a list of CPUs.
+                  description:
+                    - Where it may go, as a list of CPUs. Where it belongs say C(gpufleet status) on the node and
+                      M(gpufleet.node.numa_irq_affinity), which know the declaration.
                   type: str
                   sample: "0"
+                managed:
+                  description: Why nobody can move it, such as that the kernel places it; empty where somebody can.
+                  type: str
+                  sample: ""
                 unavailable:
                   description: Why a field of this object is null, by the name of the field.
                   type: dict

@@ -18,7 +18,7 @@ import os
 import re
 import stat
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
@@ -449,7 +449,6 @@ PLAIN = (
     "/sys/devices/virtual/dmi/id/bios_date",
     "/sys/devices/system/cpu/cpu0/microcode/version",
     "/proc/irq/default_smp_affinity",
-    "/proc/irq/*/smp_affinity_list",
     "/proc/driver/nvidia/version",
     "/proc/driver/nvidia/gpus/*/information",
     "/sys/module/nvidia/version",
@@ -605,6 +604,7 @@ class Recorder:
             self._reduced(pattern, kept)
         self._cpuinfo()
         self._interrupts()
+        self._requested()
         self._packages()
         self._devices("/sys/block/*", BLOCK_FILES, BLOCK_LINKS, left_out=BLOCK_LEFT_OUT)
         self._devices("/sys/class/nvme/*", NVME_FILES, ("device", "subsystem"))
@@ -700,6 +700,17 @@ class Recorder:
 
         for path in self._source.glob("/proc/interrupts"):
             self._keep(path, reduce)
+
+    def _requested(self) -> None:
+        """Where the interrupts go, whether they can be moved (the mode), and their handlers, which are folders."""
+        for path in self._source.glob("/proc/irq/*/smp_affinity_list"):
+            self._keep(path, lambda text: text)
+            status = self._source.status(path)
+            if status is not None and path in self.tree:
+                self.tree[path] = replace(self.tree[path], mode=status.st_mode & 0o7777)
+        for path in self._source.glob("/proc/irq/*/*"):
+            if self._source.is_folder(path):
+                self.tree[path] = Entry(DIRECTORY)
 
     def _packages(self) -> None:
         """Of the packages of dpkg the few that matter, with state and version."""

@@ -104,7 +104,7 @@ def test_systemd_waits_longer_than_the_deadline_of_the_program_and_not_long_for_
     assert "TimeoutStopSec=5" in lines
 
 
-def verify(folder: Path, units: Mapping[str, str]) -> List[str]:
+def verify(folder: Path, units: Mapping[str, str], checked: str = UNIT) -> List[str]:
     """What systemd says of these units, all wanted by the target that a boot starts."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("there is no systemd-analyze here")
@@ -115,7 +115,7 @@ def verify(folder: Path, units: Mapping[str, str]) -> List[str]:
         target = "sockets.target" if name.endswith(".socket") else "multi-user.target"
         (folder / f"{target}.wants" / name).symlink_to(folder / name)
     environment = {**os.environ, "SYSTEMD_UNIT_PATH": f"{folder}:", "LC_ALL": "C"}
-    command = ["systemd-analyze", "verify", "--man=no", "multi-user.target", UNIT]
+    command = ["systemd-analyze", "verify", "--man=no", "multi-user.target", checked]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     ours = [*units, "ordering cycle"]
     return [line for line in done.stderr.splitlines() if any(word in line for word in ours)]
@@ -315,6 +315,75 @@ def test_every_result_is_one_line_in_the_journal_with_its_fields(
         ("one", "ok", "5"),
         ("three", "ok", "5"),
     ]
+
+
+def test_only_the_named_concerns_are_applied_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    host = machine(tmp_path, {"one": declaration("one"), "two": declaration("two"), "three": "{"})
+    registry = entries(Knob("one"), Knob("two"), Knob("three"))
+    assert boot(host, concerns=["two"], registry=registry) == 0
+    assert values(host) == ["0", "7", "0"]
+    assert capsys.readouterr().out == "boot: two: differs before, 1 changed\n"
+    assert boot(host, concerns=["two", "three"], registry=registry) == 1
+    assert "boot: three: failed: Cannot read the declaration" in capsys.readouterr().out
+    assert values(host)[0] == "0"
+
+
+def test_a_named_concern_must_be_declared(tmp_path: Path) -> None:
+    host = machine(tmp_path, {"one": declaration("one")})
+    with pytest.raises(DeclarationError) as caught:
+        boot(host, concerns=["one", "on"], registry=entries(Knob("one")))
+    cause = "nothing of this name is declared on this node"
+    assert str(caught.value) == f"Cannot apply on on: {cause}. Did you mean one."
+    assert values(host)[0] == "0"
+
+
+class Restless(Knob):
+    """A concern whose knob falls back ``times`` times after it was set, as when another device comes meanwhile."""
+
+    def __init__(self, name: str, host: FakeHost, times: int) -> None:
+        super().__init__(name)
+        self.host = host
+        self.times = times
+
+    def fall_back(self, seconds: float) -> None:
+        if self.times:
+            self.times -= 1
+            self.host.files.store(f"/sys/{self.name}", "0")
+
+
+@pytest.mark.parametrize(("times", "changed"), [(0, [1, 0]), (1, [1, 1, 0]), (3, [1, 1, 1, 1, 0])])
+def test_it_looks_again_until_nothing_was_left_to_do(
+    tmp_path: Path, times: int, changed: List[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = machine(tmp_path, {"one": declaration("one")})
+    restless = Restless("one", host, times)
+    monkeypatch.setattr(boot_module.time, "sleep", restless.fall_back)
+    assert boot(host, again=5, registry=entries(restless)) == 0
+    told = [line for line in host.journal_lines if line.startswith("boot: ")]
+    assert [int(line.split(", ")[1].split()[0]) for line in told] == changed
+    assert values(host)[0] == "7"
+
+
+def test_a_knob_that_never_rests_ends_with_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = machine(tmp_path, {"one": declaration("one")})
+    restless = Restless("one", host, times=1000)
+    clock = iter(range(1000))
+    monkeypatch.setattr(boot_module.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(boot_module.time, "sleep", restless.fall_back)
+    assert boot(host, again=5, timeout=30, registry=entries(restless)) == 0
+    assert restless.times > 990
+
+
+def test_what_failed_at_first_and_not_in_the_end_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = machine(tmp_path, {"one": declaration("one")})
+    knob = Knob("one", trouble=CannotLook("look", cause="it is not there yet"))
+
+    def appear(seconds: float) -> None:
+        knob.trouble = None
+
+    monkeypatch.setattr(boot_module.time, "sleep", appear)
+    assert boot(host, again=5, registry=entries(knob)) == 0
+    assert values(host)[0] == "7"
 
 
 def test_it_waits_until_udev_has_made_the_devices(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._irq import devices as irq_devices
 from ansible_collections.gpufleet.node.plugins.module_utils._node import (
     info_driver,
     info_gpus,
@@ -247,7 +248,43 @@ def test_a_device_with_a_line_of_its_own_has_that_interrupt(tmp_path: Path) -> N
         },
     )
     irqs = info_interrupts.gather(host.files, [device()])["devices"][0]["irqs"]
-    assert [(irq["irq"], irq["name"], irq["cpus"]) for irq in irqs] == [(16, "nvme0q0", "0-1")]
+    assert [(irq["irq"], irq["name"], irq["cpus"], irq["managed"]) for irq in irqs] == [(16, "nvme0q0", "0-1", "")]
+
+
+def test_an_interrupt_says_why_nobody_can_move_it(tmp_path: Path) -> None:
+    names = {20: "nvme0q0", 21: "nvme0q1", 22: "virtio1-req.0", 23: "nvidia", 24: "nvidia", 25: None}
+    lines = (f" {number}:  3  PCI-MSIX-0000:01:00.0   0-edge      {name or ''}" for number, name in names.items())
+    tree = {"/proc/interrupts": "  CPU0\n" + "".join(f"{line.rstrip()}\n" for line in lines)}
+    for number in names:
+        tree[f"{DEVICE}/msi_irqs/{number}"] = "msix\n"
+        tree[f"/proc/irq/{number}/smp_affinity_list"] = "0-1\n"
+    refused = {(device().address, irq_devices.setting_of("nvidia#2")): irq_devices.REFUSED}
+    host = build(tmp_path, {**tree, irq_devices.NOTE: irq_devices.note_text(refused)})
+    (tmp_path / "proc/irq/22/smp_affinity_list").chmod(0o444)
+    (tmp_path / "proc/irq/25/smp_affinity_list").unlink()
+    irqs = info_interrupts.gather(host.files, [device()])["devices"][0]["irqs"]
+    assert {irq["irq"]: irq["managed"] for irq in irqs} == {
+        20: "",
+        21: irq_devices.QUEUE,
+        22: irq_devices.READ_ONLY,
+        23: "",
+        24: irq_devices.REFUSED,
+        25: None,
+    }
+    assert irqs[5]["unavailable"]["managed"] == "there is no /proc/irq/25/smp_affinity_list"
+
+
+def test_a_line_of_several_drivers_cannot_be_moved_for_one_of_them(tmp_path: Path) -> None:
+    host = build(
+        tmp_path,
+        {
+            f"{DEVICE}/irq": "16\n",
+            "/proc/interrupts": "  CPU0\n  16:  3  IO-APIC  16-fasteoi   ehci_hcd:usb1, eth0\n",
+            "/proc/irq/16/smp_affinity_list": "0-1\n",
+        },
+    )
+    (irq,) = info_interrupts.gather(host.files, [device()])["devices"][0]["irqs"]
+    assert irq["managed"] == irq_devices.SHARED
 
 
 # --- driver, services, owners -----------------------------------------------------------------------------------------

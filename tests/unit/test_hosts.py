@@ -130,6 +130,20 @@ def test_names_are_sorted_and_what_is_there_is_seen_through_links(machine: Machi
     assert files.resolve(machine.path("link/a")) == machine.path("d/a")
 
 
+@pytest.mark.parametrize("mode", [0o444, 0o644, 0o600, 0o755])
+def test_the_mode_of_a_file_is_told_through_links(machine: Machine, mode: int) -> None:
+    (machine.root / "file").write_text("x")
+    (machine.root / "file").chmod(mode)
+    (machine.root / "link").symlink_to("file")
+    assert machine.host.files.mode(machine.path("file")) == machine.host.files.mode(machine.path("link")) == mode
+
+
+def test_what_is_not_there_has_no_mode(machine: Machine) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        machine.host.files.mode(machine.path("missing"))
+    assert caught.value.filename == machine.path("missing")
+
+
 def test_a_file_has_another_version_after_it_was_written_also_by_the_same_text(machine: Machine) -> None:
     files = machine.host.files
     path = machine.path("file")

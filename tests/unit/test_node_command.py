@@ -370,6 +370,8 @@ class Pending(Knob):
         (["status", "--concern"], "expected one argument"),
         (["boot", "--timeout", "0"], "0 is no number of seconds from 1 to 86400"),
         (["boot", "--timeout", "soon"], "soon is no number of seconds from 1 to 86400"),
+        (["boot", "--again", "0"], "0 is no number of seconds from 1 to 86400"),
+        (["boot", "--concern"], "expected one argument"),
     ],
 )
 def test_wrong_usage_has_an_exit_status_of_its_own(
@@ -387,6 +389,24 @@ def test_a_recorded_tree_that_is_not_there_is_an_error_and_no_answer(
     monkeypatch.setenv("GPUFLEET_FSROOT", "/nonexistent")
     assert command.main(["status"]) == 64
     assert "is no absolute path of a folder" in capsys.readouterr().err
+
+
+def test_a_boot_of_some_concerns_is_about_those_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "etc/gpufleet/declared.d"
+    folder.mkdir(parents=True)
+    for name in ("hugepages", "gpu_settings", "mig_layout"):
+        (folder / f"{name}.json").write_text("{")
+    monkeypatch.setenv("GPUFLEET_FSROOT", str(tmp_path))
+    assert command.main(["boot", "--concern", "hugepages", "--concern", "mig_layout", "--again", "60"]) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[1].strip() for line in told] == ["hugepages", "mig_layout"]
+    assert command.main(["boot", "--concern", "hugepage"]) == 64
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "Cannot apply on hugepage: nothing of this name is declared on this node. Did you mean hugepages."
+    )
 
 
 def test_a_defect_is_no_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

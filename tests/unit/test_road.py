@@ -202,6 +202,26 @@ def test_each_change_is_one_line_in_the_journal(host: FakeHost) -> None:
     assert host.journal_lines[-1] == "knobs: /sys/kernel/lamp value: 2 -> 7 (effective)"
 
 
+def test_a_step_that_made_other_changes_than_its_own_says_so_and_they_are_what_is_reported(host: FakeHost) -> None:
+    class Choosy(Knobs):
+        """It leaves the fan alone, as if the machine did not let anybody set it."""
+
+        def plan(self, state: State, desired: Desired) -> Plan:
+            plan = super().plan(state, desired)
+            return replace(plan, settings=tuple(s for s in plan.settings if s.object != KNOBS[0]))
+
+        def perform(self, step: Step, host: Host) -> Tuple[Change, ...]:  # type: ignore[override]
+            if isinstance(step.action, SetKnob) and step.action.path == KNOBS[0]:
+                return ()
+            super().perform(step, host)
+            return step.changes
+
+    left = {**PRESENT, "permanent": False}
+    changes = road.converge(Choosy(), left, host, check_mode=False).changes
+    assert [change.object for change in changes] == [KNOBS[1]]
+    assert host.journal_lines == ["knobs: /sys/kernel/lamp value: 2 -> 7 (effective)"]
+
+
 def test_a_value_that_does_not_take_is_a_failure_that_names_both(host: FakeHost) -> None:
     def clamp(files: KernelFiles, match: re.Match[str], value: str) -> None:
         files.store(match[0], str(min(int(value), 4)))

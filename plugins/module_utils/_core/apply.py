@@ -77,10 +77,12 @@ def _carry_out_locked(
     failure: Optional[GpuFleetError] = None
     try:
         for step in plan.steps:
-            tried.extend(step.changes)
-            concern.perform(step, host)
-            done.extend(step.changes)
-            for change in step.changes:
+            tried = [*done, *step.changes]
+            performed = concern.perform(step, host)
+            changes = step.changes if performed is None else performed
+            done.extend(changes)
+            tried = list(done)
+            for change in changes:
                 _journal(concern.name, change, host)
     except GpuFleetError as error:
         failure = error

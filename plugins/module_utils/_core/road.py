@@ -56,8 +56,11 @@ class Concern(Protocol[State, Desired]):
     def plan(self, state: State, desired: Desired) -> Plan:
         """Pure: the settings three ways and the steps from here to there, complete and in order."""
 
-    def perform(self, step: Step, host: Host) -> None:
-        """One step. The room imports what it needs for it only here."""
+    def perform(self, step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
+        """One step. The room imports what it needs for it only here.
+
+        None when it made its changes, or the changes that it made, where the machine let it make others than those.
+        """
 
     def report(self, state: State) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         """The state in the module's own words: in effect, and at boot."""

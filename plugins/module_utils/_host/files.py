@@ -75,6 +75,13 @@ class LocalFiles:
         status = os.stat(self.locate(path))
         return f"{status.st_dev}:{status.st_ino}:{status.st_mtime_ns}:{status.st_size}"
 
+    def mode(self, path: str) -> int:
+        try:
+            return os.stat(self.locate(path)).st_mode & 0o7777
+        except OSError as error:
+            error.filename = path
+            raise
+
     def writable(self, path: str) -> bool:
         return os.access(self.locate(path), os.W_OK)
 

@@ -64,6 +64,17 @@ def handed_on(files: Files, address: str) -> bool:
     return files.resolve(f"{PCI}/{address}/driver").rpartition("/")[2] == VFIO
 
 
+def pci_pattern(text: str) -> str:
+    """A pattern as somebody copies it: NVML and nvidia-smi write eight digits of domain, in capitals."""
+    lower = text.lower()
+    if lower.count(":") == 2:
+        domain, _colon, rest = lower.partition(":")
+        return f"{domain[4:] if len(domain) == 8 and domain.startswith('0000') else domain}:{rest}"
+    # lspci leaves the domain out, and a bus has two digits.
+    short = lower.count(":") == 1 and lower.find(":") == 2 and lower[:1] not in match.WILDCARDS
+    return f"0000:{lower}" if short else lower
+
+
 def _normal(entry: match.Entry) -> match.Entry:
     for text in entry.match.get("uuid", ()):
         if text.upper().startswith("MIG-"):
@@ -76,21 +87,7 @@ def _normal(entry: match.Entry) -> match.Entry:
     addresses = entry.match.get("pci_address")
     if addresses is None:
         return entry
-    return replace(entry, match={**entry.match, "pci_address": tuple(_pci_address(text) for text in addresses)})
-
-
-def _pci_address(text: str) -> str:
-    """A pattern as somebody copies it: NVML and nvidia-smi write eight digits of domain, in capitals."""
-    lower = text.lower()
-    if lower.count(":") == 2:
-        domain, _colon, rest = lower.partition(":")
-        return f"{domain[4:] if len(domain) == 8 and domain.startswith('0000') else domain}:{rest}"
-    # lspci leaves the domain out, and a bus has two digits.
-    return (
-        f"0000:{lower}"
-        if lower.count(":") == 1 and lower.find(":") == 2 and lower[:1] not in match.WILDCARDS
-        else lower
-    )
+    return replace(entry, match={**entry.match, "pci_address": tuple(pci_pattern(text) for text in addresses)})
 
 
 def _candidate(gpu: Identity) -> match.Candidate:

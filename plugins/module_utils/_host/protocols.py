@@ -41,6 +41,9 @@ class Files(Protocol):
     def version(self, path: str) -> str:
         """What changes whenever the file is written or replaced, also by the same text; empty where it is not there."""
 
+    def mode(self, path: str) -> int:
+        """The permission bits of a file or folder, links followed."""
+
     def writable(self, path: str) -> bool:
         """Whether access(2) would let us write it: false on a read-only file system, also for root."""
 

@@ -50,17 +50,18 @@ def running(files: Files) -> bool:
     return files.exists("/run/systemd/system")
 
 
-def unit_lines(files: Files, unit: str) -> Mapping[str, Tuple[str, ...]]:
+def unit_lines(files: Files, unit: str, *, without: str = "") -> Mapping[str, Tuple[str, ...]]:
     """A unit with its drop-ins merged, as ``Section.Key`` to all its values; of a single setting the last counts.
 
-    An empty assignment resets what came before. Empty for a unit that is not there or is masked.
+    An empty assignment resets what came before. Empty for a unit that is not there or is masked. ``without`` is a
+    drop-in to leave out.
     """
     fragment = _fragment(files, unit)
     if fragment is None or _is_mask(files, fragment):
         return {}
     merged: Dict[str, List[str]] = {}
     for path in (fragment, *drop_ins(files, unit)):
-        for key, value in assignments(files.read_optional(path) or ""):
+        for key, value in assignments((files.read_optional(path) or "") if path != without else ""):
             values = merged.setdefault(key, [])
             if value:
                 values.append(value)

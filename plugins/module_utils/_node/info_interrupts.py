@@ -2,24 +2,26 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which interrupts belong to the GPUs, network cards and NVMe drives, and where they go."""
+"""Which interrupts belong to the GPUs, network cards and NVMe drives, where they go, and which nobody can move."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .info_fields import Facts, Fields, read
+from .._irq.devices import IRQ, noted, setting_of, told_apart, why_managed
+from .info_fields import Facts, Fields, read, why
 from .info_pci import Device
 
 if TYPE_CHECKING:
     from .._host.protocols import Files
 
 INTERRUPTS = "/proc/interrupts"
-IRQ = "/proc/irq"
 # x86 writes "PCI-MSIX-0000:18:00.0    1-edge", arm64 "ITS-MSI 1 Edge"; without a handler nothing follows.
 _PLACE = re.compile(r"(?:\d+-\w+|\d+ +(?:Edge|Level)|Edge|Level)$")
 NOT_REQUESTED = "the driver has not requested it"
+
+Refused = Mapping[Tuple[str, str], str]
 
 
 def gather(files: Files, devices: Sequence[Device]) -> Facts:
@@ -29,7 +31,8 @@ def gather(files: Files, devices: Sequence[Device]) -> Facts:
     handlers = parse_handlers(text or "")
     fields.add("total", None if text is None else len(handlers), reason)
     fields.add("default_cpus_mask", *read(files, f"{IRQ}/default_smp_affinity"))
-    fields.add("devices", [_device(files, device, handlers) for device in devices])
+    refused = noted(files)
+    fields.add("devices", [_device(files, device, handlers, refused) for device in devices])
     return fields.facts
 
 
@@ -45,21 +48,30 @@ def parse_handlers(text: str) -> Dict[int, Optional[str]]:
     return found
 
 
-def _device(files: Files, device: Device, handlers: Mapping[int, Optional[str]]) -> Facts:
+def _device(files: Files, device: Device, handlers: Mapping[int, Optional[str]], refused: Refused) -> Facts:
     numbers: List[int] = sorted(int(name) for name in files.names(f"{device.path}/msi_irqs"))
-    if not numbers:
-        line = (files.read_optional(f"{device.path}/irq") or "0").strip()
-        numbers = [int(line)] if line.isdigit() and int(line) in handlers else []
-    return {
-        "pci_address": device.address,
-        "kind": device.kind,
-        "names": list(device.names),
-        "irqs": [_irq(files, number, handlers.get(number)) for number in numbers],
-    }
+    line = not numbers
+    if line:
+        text = (files.read_optional(f"{device.path}/irq") or "0").strip()
+        numbers = [int(text)] if text.isdigit() and int(text) in handlers else []
+    irqs: List[Facts] = []
+    seen: Dict[str, int] = {}
+    for number in numbers:
+        name = handlers.get(number)
+        reason = refused.get((device.address, setting_of(told_apart(name, seen))), "") if name else ""
+        irqs.append(_irq(files, number, name, line=line, refused=reason))
+    return {"pci_address": device.address, "kind": device.kind, "names": list(device.names), "irqs": irqs}
 
 
-def _irq(files: Files, number: int, name: Optional[str]) -> Facts:
+def _irq(files: Files, number: int, name: Optional[str], *, line: bool, refused: str) -> Facts:
+    path = f"{IRQ}/{number}/smp_affinity_list"
+    handlers = name.split(", ") if name else []
     fields = Fields(irq=number)
     fields.add("name", name, NOT_REQUESTED)
-    fields.add("cpus", *read(files, f"{IRQ}/{number}/smp_affinity_list"))
+    fields.add("cpus", *read(files, path))
+    try:
+        shared = line and len(handlers) > 1
+        fields.add("managed", why_managed(handlers, files.mode(path), shared=shared, refused=refused))
+    except OSError as error:
+        fields.lack(why(error, path), "managed")
     return fields.facts

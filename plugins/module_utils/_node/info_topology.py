@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Dict, FrozenSet, Mapping, Optional, Sequence, 
 from .._host.gpus import PCI
 from .._host.numa import FOLDER
 from .._topology import cpulist, pci
+from .._topology.near import majority, nearest_with_cpus
 from .._topology.numa import parse_meminfo
 from .info_fields import Facts, Fields, read, read_as
 from .info_pci import GPU, NIC, NOT_ON_BUS, Device
@@ -91,20 +92,21 @@ def _place(files: Files, device: Device, nodes: Mapping[int, Node], driver: Fact
         fields.add("kernel_driver", device.driver, "no driver has it")
     else:
         fields.lack(NOT_ON_BUS, "pci_id", "names", "kernel_driver", "link")
+    node_cpus = {number: node.cpus for number, node in nodes.items()}
     affinity = cpulist.parse(driver.get("cpus") or "")
     local = cpulist.parse(read(files, f"{device.path}/local_cpulist")[0] or "")
     numa_node, reason = read_as(files, f"{device.path}/numa_node", int)
     sources: Tuple[Tuple[str, Optional[int]], ...] = (
         ("nvml_numa_id", driver.get("numa_node")),
-        ("nvml_cpu_affinity", _majority(affinity, nodes)),
+        ("nvml_cpu_affinity", majority(affinity, node_cpus)),
         ("sysfs_numa_node", numa_node if numa_node is not None and numa_node >= 0 else None),
-        ("sysfs_local_cpulist", _majority(local, nodes)),
+        ("sysfs_local_cpulist", majority(local, node_cpus)),
     )
     source, node = next((pair for pair in sources if pair[1] in nodes), ("", None))
     reason = NO_NUMA if not nodes else reason or NOT_TOLD
     fields.add("numa_node", node, reason)
     fields.add("numa_source", source or None, reason)
-    near = _nearest_with_cpus(nodes, node)
+    near = None if node is None else nearest_with_cpus(node, node_cpus, dict(zip(nodes, nodes[node].distances)))
     cpus, cpus_source = next(
         (
             pair
@@ -119,26 +121,9 @@ def _place(files: Files, device: Device, nodes: Mapping[int, Node], driver: Fact
     )
     fields.add("cpus", cpulist.render(cpus) or None, reason)
     fields.add("cpus_source", cpus_source or None, reason)
-    cpu_node = _majority(cpus, nodes)
+    cpu_node = majority(cpus, node_cpus)
     fields.add("cpu_node", near if cpu_node is None else cpu_node, reason)
     return fields.facts
-
-
-def _majority(cpus: FrozenSet[int], nodes: Mapping[int, Node]) -> Optional[int]:
-    """The node that more than half of the CPUs belong to. The CPUs of all nodes together name none of them."""
-    counts = {node.number: len(node.cpus & cpus) for node in nodes.values() if node.cpus & cpus}
-    if len(counts) > 1 and all(node.cpus <= cpus for node in nodes.values()):
-        return None
-    return next((number for number, count in counts.items() if 2 * count > len(cpus)), None)
-
-
-def _nearest_with_cpus(nodes: Mapping[int, Node], number: Optional[int]) -> Optional[int]:
-    """The node itself, or for one that has only memory the nearest that has CPUs."""
-    if number is None or nodes[number].cpus:
-        return number
-    distances = dict(zip(nodes, nodes[number].distances))
-    candidates = [node.number for node in nodes.values() if node.cpus and node.number in distances]
-    return min(candidates, key=lambda other: (distances[other], other), default=None)
 
 
 def _distance(gpu: Device, at: Facts, nic: Device, there: Facts, *, numa: bool) -> Facts:

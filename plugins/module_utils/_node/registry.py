@@ -14,6 +14,7 @@ from .._block.look import CONCERN as NVME_SCHEDULER
 from .._core.road import Concern
 from .._gpu.persistence import CONCERN as NVIDIA_PERSISTENCE
 from .._gpu.settings_look import CONCERN as GPU_SETTINGS
+from .._irq.look import CONCERN as NUMA_IRQ_AFFINITY
 from .._kernel.look import CONCERN as KERNEL_MODULES
 from .._memory.look import CONCERN as HUGEPAGES
 from .._mig.consumers import NAMES as CONSUMERS
@@ -57,14 +58,14 @@ _SETTINGS: Tuple[Entry, ...] = (
     Entry(
         NVIDIA_PERSISTENCE,
         after=("node_tools", "kernel_modules", "nvml"),
-        disturbs=("gpu_settings",),
+        disturbs=("gpu_settings", "numa_irq_affinity"),
         deadline=DRIVER_DEADLINE,
     ),
-    # A reset takes with it what the driver keeps of a GPU; persistence mode it brings back itself.
+    # A reset takes with it what the driver keeps of a GPU, its interrupts included; persistence mode it brings back.
     Entry(
         MIG_LAYOUT,
         after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence"),
-        disturbs=("gpu_settings",),
+        disturbs=("gpu_settings", "numa_irq_affinity"),
         tells=tuple(CONSUMERS),
         deadline=DRIVER_DEADLINE,
     ),
@@ -73,6 +74,11 @@ _SETTINGS: Tuple[Entry, ...] = (
         GPU_SETTINGS,
         after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence", "mig_layout"),
         deadline=DRIVER_DEADLINE,
+    ),
+    # The driver of the GPUs requests their interrupts with its first client, and again after a reset.
+    Entry(
+        NUMA_IRQ_AFFINITY,
+        after=("node_tools", "kernel_modules", "nvidia_persistence", "mig_layout"),
     ),
 )
 REGISTRY: Tuple[Entry, ...] = (

@@ -1,0 +1,170 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What places the interrupts of devices that come later: a rule of udev, and the unit that it asks systemd to start.
+
+systemd starts what a device wants when the device comes. While the unit runs, further devices change nothing: it looks
+again until nothing was left to do, so that many events give one run. A device that goes starts nothing: where an
+interface has fewer queues, and its driver asked for the others anew, that waits for the next run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, List, Optional, Tuple, Union
+
+from .._core.change import (
+    BOOT,
+    EFFECTIVE,
+    RIGHT,
+    Change,
+    RemoveFile,
+    ReplaceFile,
+    RunCommand,
+    Setting,
+    Step,
+)
+from .._core.declared import WANTED, path_of
+from .._host import systemd
+from .._host.boot_service import PROGRAM
+from .._host.boot_service import UNIT as BOOT_SERVICE
+from .irqbalance import HEADER, NOT_READ, OTHERS
+from .irqbalance import UNIT as IRQBALANCE
+from .spec import NAME
+
+if TYPE_CHECKING:
+    from .._host.protocols import Host
+
+UNIT = "gpufleet-interrupts.service"
+UNIT_PATH = f"{systemd.ETC}/{UNIT}"
+RULES = f"/etc/udev/rules.d/99-gpufleet-{NAME}.rules"
+UDEV_RUNS = "/run/udev/control"
+
+# A driver may ask for its interrupts a moment after its device came, such as when its interface is brought up.
+AGAIN_SECONDS = 5
+TIMEOUT_SECONDS = 240
+# For the start of Python, and for ending a program that outlived the deadline.
+MARGIN_SECONDS = 30
+STOP_SECONDS = 5
+
+RULES_TEXT = f"""\
+{HEADER}
+#
+# What brings interrupts, or new ones: interfaces and their queues, NVMe controllers, and drivers of which one loaded
+# anew may find its devices there. Only below PCI: interfaces of containers come and go without an interrupt.
+# Also when a device goes, for the tag: systemd must hear of it, else it takes no notice when the device is back.
+SUBSYSTEM=="net|queues|nvme", DEVPATH=="*/pci*", TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{UNIT}"
+SUBSYSTEM=="module", KERNEL=="nvidia|mlx5_core", TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{UNIT}"
+"""
+
+
+@dataclass(frozen=True)
+class Hotplug:
+    """The texts of the two files, None where one is not there.
+
+    ``reload_due`` says that systemd has not read the unit since we changed it, ``obstacle`` why it must not now.
+    """
+
+    unit: Optional[str]
+    rules: Optional[str]
+    udev_runs: bool = False
+    reload_due: bool = False
+    obstacle: str = ""
+
+
+def observe(host: Host) -> Hotplug:
+    due = systemd.reload_due(host, UNIT)
+    return Hotplug(
+        unit=host.files.read_optional(UNIT_PATH),
+        rules=host.files.read_optional(RULES),
+        udev_runs=host.files.exists(UDEV_RUNS),
+        reload_due=due,
+        obstacle=systemd.obstacle(host) if due else "",
+    )
+
+
+def unit_text(*, irqbalance: bool) -> str:
+    """The unit. ``irqbalance``: it leaves devices alone because we told it to, by numbers that may be others now.
+
+    It knows an interrupt by its number, and asks about each number once. So it starts anew before anything is placed.
+    """
+    lines = [
+        HEADER,
+        "[Unit]",
+        "Description=Place the interrupts of devices that came after the boot",
+        "Documentation=https://github.com/gpufleet/node/tree/main/docs",
+        f"ConditionPathExists={path_of(NAME)}",
+        # At boot, interfaces are brought up meanwhile, and many drivers ask for their interrupts only then.
+        f"After={BOOT_SERVICE} network.target network-online.target",
+        "StartLimitIntervalSec=0",
+        "",
+        "[Service]",
+        "Type=oneshot",
+        *([f"ExecStartPre=-systemctl try-restart {IRQBALANCE}"] if irqbalance else []),
+        f"ExecStart={PROGRAM} boot --concern {NAME} --again {AGAIN_SECONDS} --timeout {TIMEOUT_SECONDS}",
+        f"TimeoutStartSec={TIMEOUT_SECONDS + MARGIN_SECONDS}",
+        f"TimeoutStopSec={STOP_SECONDS}",
+        # What it did it tells the journal itself, with fields.
+        "StandardOutput=null",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def settings(found: Hotplug, *, unit: Optional[str], immediate: bool) -> Tuple[Setting, ...]:
+    """Both files as settings of the next boot. ``unit`` is the text that is wanted, None for no file of ours."""
+    rules = None if unit is None else RULES_TEXT
+    text, boot = _told(unit, unit), _told(found.unit, unit)
+    made = []
+    if text is not None or boot is not None or found.reload_due:
+        made.append(
+            Setting(
+                object=UNIT_PATH,
+                setting="unit",
+                wanted=text,
+                effective=NOT_READ if found.reload_due else boot,
+                boot=boot,
+                identity=UNIT_PATH,
+                effective_matters=immediate,
+                pending=f"systemd must read it again, and {found.obstacle}" if found.obstacle else "",
+                needs=systemd.DAEMON_RELOAD,
+            )
+        )
+    text, boot = _told(rules, rules), _told(found.rules, rules)
+    if text is not None or boot is not None:
+        made.append(Setting(RULES, "rules", text, boot, boot, RULES, effective_matters=False))
+    return tuple(made)
+
+
+def steps_of(found: Hotplug, made: Tuple[Setting, ...], *, unit: Optional[str]) -> Tuple[Step, ...]:
+    """The unit before the rules that ask for it, and away after them. Performed by ``systemd_apply``."""
+    from .._host.systemd_apply import AnnounceUnit, ReloadUnits
+
+    wrong = {setting.setting: setting for setting in made if setting.status != RIGHT}
+    units: List[Step] = []
+    text = wrong.get("unit")
+    if text is not None and text.boot != text.wanted:
+        units += [Step(AnnounceUnit(UNIT)), Step(_file(UNIT_PATH, unit), (_change(text, BOOT),)), Step(ReloadUnits())]
+    elif text is not None and not text.pending:
+        units.append(Step(ReloadUnits(), (_change(text, EFFECTIVE),)))
+    rules: List[Step] = []
+    if "rules" in wrong:
+        action = _file(RULES, None if unit is None else RULES_TEXT)
+        rules.append(Step(action, (_change(wrong["rules"], BOOT),)))
+        if found.udev_runs:
+            # udevd would also notice by itself, within seconds; a run that ends here loses nothing.
+            rules.append(Step(RunCommand(("udevadm", "control", "--reload"), "reload the rules of udev")))
+    return (*units, *rules) if unit is not None else (*rules, *units)
+
+
+def _told(text: Optional[str], ours: Optional[str]) -> Optional[str]:
+    return None if text is None else WANTED if text == ours else OTHERS
+
+
+def _file(path: str, text: Optional[str]) -> Union[ReplaceFile, RemoveFile]:
+    return RemoveFile(path) if text is None else ReplaceFile(path, text)
+
+
+def _change(setting: Setting, scope: str) -> Change:
+    before = setting.boot if scope == BOOT else setting.effective
+    return Change(setting.object, setting.setting, before, setting.wanted, scope)

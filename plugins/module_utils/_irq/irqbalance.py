@@ -1,0 +1,440 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""irqbalance: whether it runs, what it is told, and what it leaves alone.
+
+It asks its policy scripts about an interrupt once, when it meets it: all of them at its start, others when they appear
+(irqbalance(1), ``add_new_irq`` of its classify.c). A script gets the folder of the device in sysfs and the number of
+the interrupt. In a folder of scripts the first one that ends with 0 decides, and 1 leaves it to the next. What is
+banned is neither balanced nor written. SIGHUP makes it ask anew, but is lost on one that has not scanned yet: only a
+new start is sure to let it see another list.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from .._core.change import Conflict, Setting
+from .._core.declared import WANTED
+from .._core.errors import OwnedByAnother
+from .._host import systemd
+from .._host.boot_service import UNIT as BOOT_SERVICE
+from .spec import COOPERATE, DISABLE, IGNORE, NAME
+
+if TYPE_CHECKING:
+    from .._core.before import Before
+    from .._host.protocols import Files, Host
+
+PROGRAM = "irqbalance"
+UNIT = f"{PROGRAM}.service"
+# Drop-ins count in the order of their names: the last ExecStart is ours, made of the one that all others leave.
+DROP_IN = f"{systemd.ETC}/{UNIT}.d/zz-gpufleet.conf"
+FOLDER = "/etc/gpufleet/irqbalance.d"
+SCRIPT_NAME = f"gpufleet-{NAME}"
+DEVICES = "/run/gpufleet/irqbalance/devices"
+# There while irqbalance may not know the list, so that a run that is killed does not lose that.
+UNTOLD = "/run/gpufleet/irqbalance/untold"
+PCI_DEVICES = "/sys/bus/pci/devices"
+CGROUPS = (f"/sys/fs/cgroup/system.slice/{UNIT}", f"/sys/fs/cgroup/systemd/system.slice/{UNIT}")
+BANNED_CPUS = ("IRQBALANCE_BANNED_CPULIST", "IRQBALANCE_BANNED_CPUS")
+
+SCRIPT = "policy script"
+TEXT = "drop-in"
+POLICY = "policy"
+LEFT_ALONE = "devices left alone"
+START = "start at boot"
+SERVICE = "service"
+RUNNING, STOPPED = "running", "stopped"
+OTHERS = "others"
+NONE = "none"
+NOT_READ = "as before the change"
+NOT_TOLD = "another list"
+HEADER = f"# Written by gpufleet.node, module {NAME}. A change made here is overwritten by the next run."
+
+SCRIPT_TEXT = f"""\
+#!/bin/sh
+{HEADER}
+#
+# irqbalance asks it once for every interrupt: those of the listed devices, one PCI address a line, are left alone.
+[ -r {DEVICES} ] || exit 1
+while read -r address; do
+    if [ "$address" = "${{1##*/}}" ]; then
+        echo "ban=true"
+        exit 0
+    fi
+done < {DEVICES}
+exit 1
+"""
+
+
+@dataclass(frozen=True)
+class Process:
+    """The one that runs: its command line, and whether the unit started it."""
+
+    pid: int
+    command: Tuple[str, ...]
+    by_unit: bool
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """irqbalance as it is. ``status`` is that of ``systemd.enabled``.
+
+    ``line`` is the ExecStart of its unit without our drop-in, empty where there is not exactly one. ``policy`` is what
+    others say where its scripts are, empty where they do not; with ``one_script`` that is a file and no folder.
+    ``banned_cpus`` are those that it uses for nothing, as its environment says it. ``scripts`` are our texts by path.
+    ``devices`` are the listed ones that are there, None without a list, and ``untold`` says that it may not know them.
+    ``reload_due`` says that systemd has not read our drop-in since we changed it, ``obstacle`` why it must not now.
+    """
+
+    status: str
+    process: Optional[Process] = None
+    line: str = ""
+    policy: str = ""
+    one_script: bool = False
+    banned_cpus: str = ""
+    drop_in: Optional[str] = None
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    devices: Optional[Tuple[str, ...]] = None
+    untold: bool = False
+    reload_due: bool = False
+    obstacle: str = ""
+
+    @property
+    def startable(self) -> bool:
+        """Whether its unit is there and not masked."""
+        return self.status not in (systemd.NOT_FOUND, systemd.MASKED)
+
+    @property
+    def by_unit(self) -> bool:
+        return self.process is not None and self.process.by_unit
+
+    @property
+    def folder(self) -> str:
+        """Where our script belongs: the folder that others named already, or ours."""
+        return self.policy or FOLDER
+
+    @property
+    def loaded(self) -> str:
+        """The scripts that the running process asks; empty where it asks none, or does not run."""
+        return policy_of(self.process.command) if self.process else ""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What it shall be. None for a text or the list means: no such file; ``script`` is a path.
+
+    ``start`` and ``service`` are None where they may be as they are, and so is ``policy``, what a process asks.
+    """
+
+    script: Optional[str] = None
+    drop_in: Optional[str] = None
+    policy: Optional[str] = None
+    devices: Optional[Tuple[str, ...]] = None
+    start: Optional[str] = None
+    service: Optional[str] = None
+
+
+def observe(host: Host) -> Daemon:
+    files = host.files
+    status = systemd.enabled(files, UNIT)
+    lines = systemd.unit_lines(files, UNIT, without=DROP_IN)
+    environment = _environment(files, lines)
+    commands = lines.get("Service.ExecStart", ())
+    line = commands[0] if len(commands) == 1 else ""
+    policy = policy_of(_words(line, environment))
+    due = systemd.reload_due(host, UNIT)
+    scripts = {path: files.read_optional(path) for path in {_script(FOLDER), _script(policy or FOLDER)}}
+    return Daemon(
+        status=status,
+        process=process(files),
+        line=line,
+        policy=policy,
+        one_script=bool(policy) and _is_file(files, policy),
+        banned_cpus=next((environment[name] for name in BANNED_CPUS if name in environment), ""),
+        drop_in=files.read_optional(DROP_IN),
+        scripts={path: text for path, text in scripts.items() if text is not None},
+        devices=_listed(files),
+        untold=files.exists(UNTOLD),
+        reload_due=due,
+        obstacle=systemd.obstacle(host) if due else "",
+    )
+
+
+def refuse_impossible(daemon: Daemon, mode: str) -> None:
+    """Raises ``OwnedByAnother`` where it cannot be made to ask our script without taking a script of others away."""
+    if mode != COOPERATE or not daemon.startable or (daemon.line and not daemon.one_script):
+        return
+    raise OwnedByAnother(
+        "let irqbalance leave devices alone",
+        object=UNIT,
+        cause="its arguments name one policy script of others, and it takes one, or a folder"
+        if daemon.line
+        else "it has not exactly one ExecStart",
+        found=daemon.policy or None,
+        hint="put that script into a folder and name the folder, or say irqbalance: disable or irqbalance: ignore"
+        if daemon.line
+        else "say irqbalance: disable or irqbalance: ignore",
+    )
+
+
+def wanted(daemon: Daemon, mode: str, devices: Sequence[str], found: Before) -> Wanted:
+    """What a declaration asks for. ``devices`` are the PCI addresses of those whose interrupts we place.
+
+    What an earlier declaration disabled comes back by ``found``, the values from before the first change.
+    """
+    if mode == DISABLE:
+        return Wanted(start=systemd.DISABLED, service=STOPPED)
+    given_back = restore(daemon, found)
+    if mode == IGNORE or not daemon.startable:
+        return given_back
+    return Wanted(
+        script=_script(daemon.folder),
+        drop_in=_drop_in(daemon),
+        policy=daemon.folder,
+        devices=tuple(sorted(set(devices))),
+        start=given_back.start,
+        service=given_back.service,
+    )
+
+
+def restore(daemon: Daemon, found: Before) -> Wanted:
+    """What ``state: absent`` asks for: no file of ours, started as it was before."""
+    start, service = (found.found.get((UNIT, setting)) for setting in (START, SERVICE))
+    return Wanted(
+        policy=_without_ours(daemon),
+        start=systemd.ENABLED if start is not None and start.boot == systemd.ENABLED else None,
+        service=RUNNING if service is not None and service.effective == RUNNING else None,
+    )
+
+
+def settings(daemon: Daemon, want: Wanted, *, immediate: bool, permanent: bool) -> Tuple[Setting, ...]:
+    """The settings of irqbalance, each where it is there or wanted; none on a machine that has nothing of it."""
+    made: List[Setting] = []
+    if permanent:
+        made += _file_settings(daemon, want, immediate=immediate)
+        if want.start is not None and daemon.startable:
+            start = systemd.ENABLED if daemon.status == systemd.ENABLED else systemd.DISABLED
+            made.append(Setting(UNIT, START, want.start, start, start, UNIT, effective_matters=False))
+    if immediate:
+        made += _running_settings(daemon, want, comes=permanent)
+    return tuple(made)
+
+
+def conflicts(daemon: Daemon, mode: str, made: Sequence[Setting]) -> Tuple[Conflict, ...]:
+    """A process that writes affinities of its own, and that the settings ``made`` do not bring to reason."""
+    running = daemon.process
+    if running is None:
+        return ()
+    told = {setting.setting for setting in made}
+    if mode == COOPERATE and running.by_unit:
+        asks = daemon.loaded == daemon.folder or TEXT in told
+        if asks and (_script(daemon.folder) in daemon.scripts or SCRIPT in told):
+            return ()
+    if mode == DISABLE and running.by_unit and told & {SERVICE, START}:
+        return ()
+    return (Conflict(PROGRAM, f"/proc/{running.pid}", None, "smp_affinity", " ".join(running.command), "them"),)
+
+
+def report(daemon: Daemon) -> Dict[str, object]:
+    """It in the module's own words."""
+    return {
+        "running": daemon.process is not None,
+        "start_at_boot": daemon.status,
+        "policy": daemon.loaded or None,
+        "banned_cpus": daemon.banned_cpus or None,
+        "devices_left_alone": list(daemon.devices or ()),
+    }
+
+
+def policy_of(words: Sequence[str]) -> str:
+    """The script or folder that a command line names; the last one counts, as getopt_long(3) reads it."""
+    found = ""
+    for word, following in zip(words, (*words[1:], "")):
+        name, equals, value = word.partition("=")
+        if word == "-l" or (not equals and _is_policy(name)):
+            found = following
+        elif equals and _is_policy(name):
+            found = value
+        elif word.startswith("-l") and len(word) > 2:
+            found = word[2:]
+    return found.rstrip("/") if found != "/" else found
+
+
+def _is_policy(option: str) -> bool:
+    # An option may be cut short; --po could be two.
+    return option.startswith("--pol") and "--policyscript".startswith(option)
+
+
+def _script(folder: str) -> str:
+    return f"{folder}/{SCRIPT_NAME}"
+
+
+def _is_file(files: Files, path: str) -> bool:
+    """A folder that is not there yet counts as one: it is made for the script that is put in it."""
+    try:
+        return files.read_optional(path) is not None
+    except IsADirectoryError:
+        return False
+
+
+def _drop_in(daemon: Daemon) -> str:
+    """Started after the boot service, which writes the list first, and again as often as the list changes."""
+    lines = [HEADER, "[Unit]", f"After={BOOT_SERVICE}", "StartLimitIntervalSec=0"]
+    if not daemon.policy:
+        lines += ["[Service]", "ExecStart=", f"ExecStart={daemon.line} --policyscript={FOLDER}"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _without_ours(daemon: Daemon) -> Optional[str]:
+    """What a process shall ask that asks ours now; None for one that does not."""
+    return (daemon.policy or NONE) if daemon.loaded == FOLDER else None
+
+
+def _file_settings(daemon: Daemon, want: Wanted, *, immediate: bool) -> List[Setting]:
+    made = []
+    for path in sorted({*daemon.scripts, *filter(None, [want.script])}):
+        text = SCRIPT_TEXT if path == want.script else None
+        ours, found = _told(text), _told(daemon.scripts.get(path), text)
+        made.append(Setting(path, SCRIPT, ours, found, found, path, effective_matters=False))
+    if want.drop_in is not None or daemon.drop_in is not None or daemon.reload_due:
+        found = _told(daemon.drop_in, want.drop_in)
+        made.append(
+            Setting(
+                object=DROP_IN,
+                setting=TEXT,
+                wanted=_told(want.drop_in),
+                effective=NOT_READ if daemon.reload_due else found,
+                boot=found,
+                identity=DROP_IN,
+                effective_matters=immediate,
+                pending=_pending(daemon),
+                needs=systemd.DAEMON_RELOAD,
+            )
+        )
+    return made
+
+
+def _running_settings(daemon: Daemon, want: Wanted, *, comes: bool) -> List[Setting]:
+    """``comes``: the files of the next boot come with this run; without them a new start changes no argument."""
+    made = []
+    service = RUNNING if daemon.process else STOPPED
+    if want.service is not None and daemon.startable and (daemon.by_unit or not daemon.process):
+        made.append(Setting(UNIT, SERVICE, want.service, service, None, UNIT, boot_matters=False))
+    arrives = comes or (daemon.drop_in is not None and daemon.drop_in == want.drop_in)
+    if want.policy is not None and daemon.by_unit and want.service != STOPPED and arrives:
+        made.append(
+            Setting(
+                object=UNIT,
+                setting=POLICY,
+                wanted=want.policy,
+                effective=daemon.loaded or NONE,
+                boot=None,
+                identity=UNIT,
+                boot_matters=False,
+                pending=_pending(daemon),
+                needs=systemd.DAEMON_RELOAD,
+            )
+        )
+    if want.devices is not None or daemon.devices is not None or daemon.untold:
+        found = NOT_TOLD if daemon.untold else _listing(daemon.devices)
+        made.append(Setting(UNIT, LEFT_ALONE, _listing(want.devices), found, None, UNIT, boot_matters=False))
+    return made
+
+
+def _pending(daemon: Daemon) -> str:
+    return f"systemd must read its drop-in again, and {daemon.obstacle}" if daemon.obstacle else ""
+
+
+def _listing(devices: Optional[Sequence[str]]) -> Optional[str]:
+    return None if devices is None else " ".join(devices) or NONE
+
+
+def _told(text: Optional[str], ours: Optional[str] = None) -> Optional[str]:
+    return None if text is None else WANTED if ours in (None, text) else OTHERS
+
+
+def _listed(files: Files) -> Optional[Tuple[str, ...]]:
+    """A device that went away does no harm in the list."""
+    text = files.read_optional(DEVICES)
+    if text is None:
+        return None
+    return tuple(address for address in text.split() if files.exists(f"{PCI_DEVICES}/{address}"))
+
+
+def process(files: Files) -> Optional[Process]:
+    """The process of the unit, or where it has none the first one of this name. What it runs bears other names."""
+    for folder in CGROUPS:
+        for pid in (files.read_optional(f"{folder}/cgroup.procs") or "").split():
+            if _comm(files, pid) == PROGRAM:
+                return _read_process(files, pid)
+    for pid in _user_processes(files):
+        if _comm(files, pid) == PROGRAM:
+            return _read_process(files, pid)
+    return None
+
+
+def _user_processes(files: Files) -> Iterator[str]:
+    """Without the threads of the kernel, of which there are a dozen for every CPU."""
+    threads = (files.read_optional("/proc/2/task/2/children") or "") if _comm(files, "2") == "kthreadd" else ""
+    known = set(threads.split())
+    return (name for name in files.names("/proc") if name.isdigit() and name not in known)
+
+
+def _comm(files: Files, pid: str) -> str:
+    return _read(files, f"/proc/{pid}/comm").strip()
+
+
+def _read_process(files: Files, pid: str) -> Process:
+    command = _read(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0")
+    by_unit = re.search(rf"/{re.escape(UNIT)}(/|$)", _read(files, f"/proc/{pid}/cgroup"), re.MULTILINE) is not None
+    return Process(int(pid), tuple(command), by_unit)
+
+
+def _read(files: Files, path: str) -> str:
+    try:
+        return files.read_optional(path) or ""
+    except ProcessLookupError:
+        return ""  # It ended while we read.
+
+
+def _environment(files: Files, lines: Mapping[str, Sequence[str]]) -> Dict[str, str]:
+    """The variables of the unit, as systemd.exec(5) reads them: files come after Environment=, and the last counts."""
+    found: Dict[str, str] = {}
+    for text in lines.get("Service.Environment", ()):
+        found.update(_assigned(_split(text)))
+    for path in lines.get("Service.EnvironmentFile", ()):
+        for line in (files.read_optional(path.lstrip("-")) or "").replace("\\\n", " ").splitlines():
+            name, equals, value = line.strip().partition("=")
+            if equals and not name.startswith(("#", ";")):
+                found[name.strip()] = " ".join(_split(value))
+    return found
+
+
+def _assigned(words: Sequence[str]) -> Iterator[Tuple[str, str]]:
+    for word in words:
+        name, _equals, value = word.partition("=")
+        yield name, value
+
+
+def _words(line: str, environment: Mapping[str, str]) -> List[str]:
+    """A command line as its program gets it: a variable that is a word of its own becomes as many as it has."""
+    words: List[str] = []
+    for word in _split(line):
+        variable = re.fullmatch(r"\$(\w+)", word)
+        if variable:
+            words += _split(environment.get(variable[1], ""))
+        else:
+            words.append(re.sub(r"\$\{(\w+)\}", lambda match: environment.get(match[1], ""), word))
+    return words
+
+
+def _split(text: str) -> List[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()

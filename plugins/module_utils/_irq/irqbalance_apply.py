@@ -1,0 +1,162 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The steps that bring irqbalance to what is wanted of it, and how they are taken. Imported when something differs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple, Union
+
+from .._core import steps
+from .._core.change import (
+    BOOT,
+    EFFECTIVE,
+    RIGHT,
+    Change,
+    RemoveFile,
+    ReplaceFile,
+    RoomAction,
+    RunCommand,
+    Setting,
+    Step,
+)
+from .._core.errors import Refused
+from .._host import systemd, systemd_apply
+from .._host.systemd_apply import AnnounceUnit, ReloadUnits
+from .irqbalance import (
+    DEVICES,
+    DROP_IN,
+    LEFT_ALONE,
+    POLICY,
+    RUNNING,
+    SCRIPT,
+    SCRIPT_TEXT,
+    SERVICE,
+    START,
+    TEXT,
+    UNIT,
+    UNTOLD,
+    Daemon,
+    Wanted,
+    process,
+)
+
+if TYPE_CHECKING:
+    from .._host.protocols import Host
+
+SECONDS = 60.0
+# systemd says that a service has started before it runs its program.
+START_SECONDS = 10.0
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class StartAtBoot(RoomAction):
+    """Enable the unit, or disable it."""
+
+    enable: bool
+
+
+@dataclass(frozen=True)
+class RunService(RoomAction):
+    """Start or stop the daemon."""
+
+    verb: str
+
+
+@dataclass(frozen=True)
+class TellDevices(RoomAction):
+    """Write the list of devices that are left alone, or remove it, and let a daemon that runs start anew to read it."""
+
+    devices: Optional[Tuple[str, ...]]
+    restart: bool
+
+
+def steps_of(daemon: Daemon, want: Wanted, made: Sequence[Setting]) -> Tuple[Tuple[Step, ...], Tuple[Step, ...]]:
+    """The steps of the next boot, and those of the running system, which come after them and before any placement."""
+    wrong = [setting for setting in made if setting.status != RIGHT]
+    boot: List[Step] = []
+    for setting in wrong:
+        if setting.setting == SCRIPT:
+            boot.append(Step(_file(setting.object, SCRIPT_TEXT if setting.wanted else None, 0o755), (_boot(setting),)))
+    by_name = {setting.setting: setting for setting in wrong if setting.setting != SCRIPT}
+    text = by_name.get(TEXT)
+    if text is not None and text.boot != text.wanted:
+        boot += [Step(AnnounceUnit(UNIT)), Step(_file(DROP_IN, want.drop_in), (_boot(text),)), Step(ReloadUnits())]
+    elif text is not None and not text.pending:
+        boot.append(Step(ReloadUnits(), (_effective(text),)))
+    if START in by_name:
+        boot.append(Step(StartAtBoot(want.start == systemd.ENABLED), (_boot(by_name[START]),)))
+    return tuple(boot), tuple(_running_steps(daemon, want, by_name))
+
+
+def perform(step: Step, host: Host) -> None:
+    action = step.action
+    if isinstance(action, StartAtBoot):
+        (systemd.enable if action.enable else systemd.disable)(host, UNIT)
+        systemd_apply.reload_where_harmless(host)
+    elif isinstance(action, RunService):
+        run_service(action.verb, host)
+    elif isinstance(action, TellDevices):
+        tell_devices(action, host)
+    else:
+        systemd_apply.perform(step, host)
+
+
+def run_service(verb: str, host: Host) -> None:
+    """Raises ``Refused`` with what systemd said, or where the daemon ends at once.
+
+    Its order among the units does not count here: at boot it waits for the boot service, which may be who asks.
+    """
+    command = ("systemctl", "--job-mode=ignore-dependencies", verb, UNIT)
+    steps.run(RunCommand(command, f"{verb} {UNIT}", SECONDS), host)
+    if verb == "stop":
+        return
+    given_up = time.monotonic() + START_SECONDS
+    while process(host.files) is None:
+        if time.monotonic() >= given_up:
+            raise Refused(f"{verb} {UNIT}", object=UNIT, cause="it does not run", hint=f"see journalctl --unit {UNIT}")
+        time.sleep(POLL_SECONDS)
+
+
+def tell_devices(action: TellDevices, host: Host) -> None:
+    """Whatever ends this between its first line and its last, the next look finds that it must be done again."""
+    host.files.replace(UNTOLD, "")
+    if action.devices is None:
+        host.files.remove(DEVICES)
+    else:
+        host.files.replace(DEVICES, "".join(f"{address}\n" for address in action.devices))
+    if action.restart:
+        run_service("restart", host)
+    host.files.remove(UNTOLD)
+
+
+def _running_steps(daemon: Daemon, want: Wanted, wrong: Mapping[str, Setting]) -> List[Step]:
+    made: List[Step] = []
+    service = wrong.get(SERVICE)
+    stop = service is not None and want.service != RUNNING
+    if service is not None and stop:
+        made.append(Step(RunService("stop"), (_effective(service),)))
+    told = [wrong[name] for name in (POLICY, LEFT_ALONE) if name in wrong and not wrong[name].pending]
+    if told:
+        asks = told[0].setting == POLICY or daemon.loaded == daemon.folder
+        action = TellDevices(want.devices, restart=daemon.by_unit and asks and not stop)
+        made.append(Step(action, tuple(_effective(setting) for setting in told)))
+    if service is not None and not stop:
+        made.append(Step(RunService("start"), (_effective(service),)))
+    return made
+
+
+def _file(path: str, text: Optional[str], mode: int = 0o644) -> Union[ReplaceFile, RemoveFile]:
+    return RemoveFile(path) if text is None else ReplaceFile(path, text, mode)
+
+
+def _boot(setting: Setting) -> Change:
+    return Change(setting.object, setting.setting, setting.boot, setting.wanted, BOOT)
+
+
+def _effective(setting: Setting) -> Change:
+    return Change(setting.object, setting.setting, setting.effective, setting.wanted, EFFECTIVE)

@@ -1,0 +1,196 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which CPU every interrupt belongs on, so that they are spread evenly and what is good already stays.
+
+Interrupts that may use the same CPUs are dealt together, the smallest set of CPUs first; a set that overlaps an earlier
+one fills up where less lies. In each set these come one after the other: the CPUs have loads that are as even as they
+can be, then the cores have, then every device's own interrupts are spread over CPUs and cores in the same way, then the
+fewest interrupts move. Dealing in turn finds that nearly always, and it can be seen that it did; ``exchange`` finds it
+otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from .._topology import cpus as topology
+from .model import ALL, Cpus, Device, Interrupt, Placement, Processors, Target
+from .shares import Room, Shares, even
+
+
+@dataclass(frozen=True)
+class _Item:
+    """An interrupt that is dealt. ``owner`` numbers the devices of its set, ``present`` is the place it has now."""
+
+    interrupt: Interrupt
+    owner: int
+    present: Optional[int]
+
+
+@dataclass(frozen=True)
+class _Deal:
+    """The interrupts of one set of CPUs, in order. A place is an index of ``cpus``, where one thread of every core
+    comes first. ``total`` are the shares of all interrupts, ``own`` those of each device.
+    """
+
+    cpus: Tuple[int, ...]
+    items: Tuple[_Item, ...]
+    total: Shares
+    own: Tuple[Shares, ...]
+
+
+def plan_interrupts(processors: Processors, targets: Sequence[Target]) -> Tuple[Placement, ...]:
+    """Where the movable interrupts of the devices belong, by address of the device and natural order of the names.
+
+    A target that has movable interrupts has eligible CPUs, all of them online, and no two movable interrupts have the
+    same number. The order of the targets and of their interrupts is of no account.
+    """
+    every = [(target, _movable(target.device)) for target in sorted(targets, key=lambda one: one.device.address)]
+    dealt: Dict[Cpus, List[Sequence[Interrupt]]] = {}
+    for target, interrupts in every:
+        if interrupts and target.spread != ALL:
+            dealt.setdefault(target.eligible, []).append(interrupts)
+    cpu_of: Dict[int, int] = {}
+    loads: Dict[int, int] = {}
+    for eligible in sorted(dealt, key=lambda cpus: (len(cpus), sorted(cpus))):
+        deal = _prepare(processors, eligible, dealt[eligible], loads)
+        for item, place in zip(deal.items, _places(deal)):
+            cpu = deal.cpus[place]
+            cpu_of[item.interrupt.number] = cpu
+            loads[cpu] = loads.get(cpu, 0) + 1
+    return tuple(
+        Placement(
+            device=target.device,
+            interrupt=interrupt,
+            cpus=target.eligible if target.spread == ALL else frozenset((cpu_of[interrupt.number],)),
+        )
+        for target, interrupts in every
+        for interrupt in interrupts
+    )
+
+
+def _movable(device: Device) -> List[Interrupt]:
+    return sorted(
+        (interrupt for interrupt in device.interrupts if not interrupt.managed),
+        key=lambda interrupt: (_natural(interrupt.name), interrupt.number),
+    )
+
+
+def _natural(name: str) -> Tuple[Tuple[Union[int, str], ...], str]:
+    """Numbers by their value. Text and numbers alternate, so that only like is compared with like."""
+    parts = re.split(r"([0-9]+)", name)
+    return tuple(int(part) if index % 2 else part for index, part in enumerate(parts)), name
+
+
+def _prepare(
+    processors: Processors, eligible: Cpus, devices: Sequence[Sequence[Interrupt]], loads: Mapping[int, int]
+) -> _Deal:
+    cores = topology.cores(eligible, processors.siblings)
+    cpus = topology.in_turn(cores)
+    core = {cpu: index for index, threads in enumerate(cores) for cpu in threads}
+    core_of = [core[cpu] for cpu in cpus]
+    place = {cpu: index for index, cpu in enumerate(cpus)}
+    items = tuple(
+        _Item(interrupt=interrupt, owner=owner, present=_present(interrupt, place))
+        for owner, interrupts in enumerate(devices)
+        for interrupt in interrupts
+    )
+    nothing, none_beside = [0] * len(cpus), [0] * len(cores)
+    counts = [len(interrupts) for interrupts in devices]
+    shares_of = {count: even(core_of, count, loads=nothing, beside=none_beside) for count in set(counts)}
+    return _Deal(
+        cpus=cpus,
+        items=items,
+        total=even(
+            core_of,
+            len(items),
+            loads=[loads.get(cpu, 0) for cpu in cpus],
+            beside=_beside(processors, eligible, cores, loads),
+        ),
+        own=tuple(shares_of[count] for count in counts),
+    )
+
+
+def _beside(processors: Processors, eligible: Cpus, cores: topology.Cores, loads: Mapping[int, int]) -> Sequence[int]:
+    """What lies on the threads of the cores that are not eligible."""
+    siblings = {cpu: threads for threads in processors.siblings for cpu in threads}
+    others = [siblings.get(threads[0], frozenset()) - eligible for threads in cores]
+    return [sum(loads.get(cpu, 0) for cpu in threads) for threads in others]
+
+
+def _present(interrupt: Interrupt, place: Dict[int, int]) -> Optional[int]:
+    return place.get(next(iter(interrupt.cpus))) if len(interrupt.cpus) == 1 else None
+
+
+# --- dealing in turn --------------------------------------------------------------------------------------------------
+
+
+def _places(deal: _Deal) -> Sequence[int]:
+    """The place of every item, in their order."""
+    total, own = Room(deal.total), [Room(shares) for shares in deal.own]
+    kept = _kept(deal, total, own)
+    places = _in_turn(deal, kept, total, own)
+    if places is not None and _keeps_the_most(deal, kept):
+        return places
+    # A run that finds nothing to do nearly always does without it.
+    from .exchange import exchange
+
+    return exchange(
+        total=deal.total,
+        own=deal.own,
+        owners=[item.owner for item in deal.items],
+        present=[item.present for item in deal.items],
+    )
+
+
+def _kept(deal: _Deal, total: Optional[Room], own: Optional[Sequence[Room]]) -> List[Optional[int]]:
+    """The present places of the items that can stay there together, None for the others. It takes the room.
+
+    Without the one or the other, its shares bind nobody.
+    """
+    kept: List[Optional[int]] = []
+    for item in deal.items:
+        place = item.present
+        rooms = [room for room in (total, own[item.owner] if own else None) if room is not None]
+        if place is not None and all(room.at(place) for room in rooms):
+            for room in rooms:
+                room.take(place)
+            kept.append(place)
+        else:
+            kept.append(None)
+    return kept
+
+
+def _in_turn(deal: _Deal, kept: Sequence[Optional[int]], total: Room, own: Sequence[Room]) -> Optional[Sequence[int]]:
+    """The items that do not stay go round the places. None when one of them finds no room."""
+    places: List[int] = []
+    at, length = 0, len(deal.cpus)
+    for item, place in zip(deal.items, kept):
+        if place is None:
+            turns = ((at + step) % length for step in range(length))
+            place = next((turn for turn in turns if total.at(turn) and own[item.owner].at(turn)), None)
+            if place is None:
+                return None
+            total.take(place)
+            own[item.owner].take(place)
+            at = place + 1
+        places.append(place)
+    return places
+
+
+def _keeps_the_most(deal: _Deal, kept: Sequence[Optional[int]]) -> bool:
+    """Whether it is certain that no other choice keeps more: not even one that only half of the rules bind does."""
+    count = _count(kept)
+    return (
+        count == sum(item.present is not None for item in deal.items)
+        or count == _count(_kept(deal, Room(deal.total), None))
+        or count == _count(_kept(deal, None, [Room(shares) for shares in deal.own]))
+    )
+
+
+def _count(kept: Sequence[Optional[int]]) -> int:
+    return sum(place is not None for place in kept)

@@ -1,0 +1,61 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The CPUs of the machine: Documentation/ABI/stable/sysfs-devices-system-cpu and sysfs-devices-node of the kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Set, Tuple
+
+from .._host.numa import FOLDER as NODES
+from .._topology import cpulist
+from .model import Cpus, Processors
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
+
+FOLDER = "/sys/devices/system/cpu"
+
+
+def read_processors(files: Files) -> Processors:
+    """All of them; a kernel without NUMA has no nodes."""
+    online = cpulist.parse(files.read(f"{FOLDER}/online"))
+    return Processors(
+        online=online,
+        possible=_list(files, f"{FOLDER}/possible") | online,
+        isolated=_list(files, f"{FOLDER}/isolated") | _list(files, f"{FOLDER}/nohz_full"),
+        siblings=_siblings(files, online),
+        nodes=tuple((number, _list(files, f"{NODES}/node{number}/cpulist") & online) for number in _numbers(files)),
+    )
+
+
+def read_distances(files: Files, node: int) -> Dict[int, int]:
+    """The distances from a node by the number of the other one, none where the kernel does not tell."""
+    distances = (files.read_optional(f"{NODES}/node{node}/distance") or "").split()
+    return dict(zip(_numbers(files), map(int, distances)))
+
+
+def _siblings(files: Files, online: Cpus) -> Tuple[Cpus, ...]:
+    """The cores by their first thread, with one read a core, and none where no core has a second thread."""
+    if (files.read_optional(f"{FOLDER}/smt/active") or "").strip() == "0":
+        return tuple(frozenset((cpu,)) for cpu in sorted(online))
+    cores: List[Cpus] = []
+    seen: Set[int] = set()
+    for cpu in sorted(online):
+        if cpu not in seen:
+            threads = _list(files, f"{FOLDER}/cpu{cpu}/topology/thread_siblings_list") & online | {cpu}
+            cores.append(threads)
+            seen |= threads
+    return tuple(cores)
+
+
+def _numbers(files: Files) -> Tuple[int, ...]:
+    names = files.names(NODES)
+    return tuple(sorted(int(name[4:]) for name in names if name[:4] == "node" and name[4:].isdigit()))
+
+
+def _list(files: Files, path: str) -> Cpus:
+    """A list of the kernel. Without ``nohz_full=`` on its command line it writes ``(null)`` for those CPUs."""
+    text = (files.read_optional(path) or "").strip()
+    return cpulist.parse("" if text == "(null)" else text)

@@ -1,0 +1,374 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: numa_irq_affinity
+short_description: Every interrupt on the CPUs next to its device
+version_added: 0.1.0
+author:
+  - gpufleet contributors (@gpufleet)
+description:
+  - Brings the interrupts of network cards, NVMe drives and GPUs to the CPUs that are declared, by default those of the
+    NUMA node of the device, in one call for the machine, and reads back where the kernel delivers them.
+  - The physical cores of a node come first, then their second threads, evenly over all interrupts that share the
+    CPUs. A placement that is as good already stays, so a new device moves as little as possible.
+  - Isolated CPUs (C(isolcpus), C(nohz_full)) get no interrupts unless an entry names them, and O(reserved_cpus) never
+    do. A declaration that leaves a device without CPUs is an error, before any change.
+  - An interrupt that the kernel itself places, such as those of the I/O queues of NVMe drives, cannot be moved by
+    anybody. It is listed in RV(unmanaged) with the reason. Where only the write tells, what the kernel refused is
+    noted in C(/run/gpufleet/numa_irq_affinity.json) and not tried again during this boot.
+  - irqbalance would move the interrupts again. O(irqbalance) says how both get along.
+  - The numbers of interrupts change with every boot, every load of a driver and every change of the queues of a
+    network card, so no file has one. The boot service of the role P(gpufleet.node.node_tools#role) applies the
+    declaration at boot, and udev starts the same code when a network interface or its queues, an NVMe drive, or the
+    driver of GPUs or of network cards appears. Unless O(permanent=false), the declaration is refused without that
+    role.
+  - What is right is decided by the CPUs that an interrupt may go to (C(smp_affinity_list)), as a set. The one that it
+    went to last is no measure, for an idle interrupt moves with its next event.
+  - With O(state=absent), interrupts and queues get back the CPUs from before the first change, as far as the same
+    device still has an interrupt of the same name; the others are listed in RV(unmanaged). irqbalance is as it was.
+extends_documentation_fragment:
+  - gpufleet.node.contract
+  - gpufleet.node.contract.attributes
+options:
+  interrupts:
+    description:
+      - The entries, tried in order for each device. The first that matches wins the device with all its interrupts,
+        and no later one adds to it. A device that no entry wins is left alone. One that has no interrupts at the
+        moment, because it is down or nobody uses it, can be won as well.
+      - At most one of O(interrupts[].cpus), O(interrupts[].numa_node) and O(interrupts[].near) says where to. Without
+        one it is C(cpus=local).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      match:
+        description:
+          - Which devices the entry is for. All keys must agree; each has one value or a list of alternatives, as
+            shell globs. Without keys the entry is for all devices of the classes below. One of another class is won
+            only by an entry that has another key than C(class).
+          - C(class) goes by the class code of PCI. C(gpu) is a display controller of NVIDIA (0x0300, 0x0302),
+            C(network) an Ethernet or other network controller (0x0200, 0x0280), C(infiniband) an InfiniBand one
+            (0x0207), C(nvme) NVM Express (0x010802), and C(storage) all other mass storage (0x01xx). A card that
+            speaks Ethernet as well as InfiniBand has the class of the protocol that it is set to.
+          - The other keys are C(driver) (such as C(mlx5_core)), C(interface) (such as C(ens1f0np0)) and
+            C(pci_address) (such as C(0000:17:00.0)). Virtual functions are devices of their own. Interrupts of the
+            auxiliary devices of a function, such as subfunctions, belong to the function.
+          - An interface without interrupts, such as a bond, a bridge or a VLAN, is an error that names the interfaces
+            below it.
+        type: dict
+        default: {}
+      cpus:
+        description:
+          - V(local) for the CPUs of the NUMA node of the device, or a list such as V(0-7,16). The node is that of the
+            PCI function; where the firmware does not say it, all online CPUs are local, and for a node without CPUs
+            those of the nearest node that has some.
+          - All CPUs of a list must be online. It may have isolated ones.
+        type: str
+      numa_node:
+        description:
+          - The CPUs of this NUMA node, whatever the node of the device is.
+        type: int
+      near:
+        description:
+          - With V(gpu) the CPUs of the NUMA node of the GPU that is the nearest to the device by the tree of PCI.
+        type: str
+        choices: [gpu]
+      spread:
+        description:
+          - With V(one_per_irq) every interrupt gets one CPU, with V(all) all CPUs of the entry, of which the kernel
+            chooses one.
+        type: str
+        choices: [one_per_irq, all]
+        default: one_per_irq
+      rps:
+        description:
+          - Whether the receive queues hand their packets to the CPUs of the entry (receive packet steering). V(false)
+            takes it off; not given, it is left alone. For cards that have fewer queues than the node has CPUs.
+        type: bool
+      xps:
+        description:
+          - Whether the CPUs of the entry are dealt to the transmit queues (transmit packet steering), each to one.
+            V(false) takes it off; not given, it is left alone.
+        type: bool
+      optional:
+        description:
+          - Whether the entry may win no device. Otherwise that is an error.
+        type: bool
+        default: false
+  reserved_cpus:
+    description:
+      - A list of CPUs that never get an interrupt of ours, such as V(0,64), also where an entry names them.
+      - Reserve whole cores, with all their threads. Where only threads of reserved cores would be left next to a
+        device, and an entry does not name them in O(interrupts[].cpus), that is an error.
+    type: str
+    default: ""
+  irqbalance:
+    description:
+      - What becomes of irqbalance. Where it is not installed nothing is done, whatever is declared.
+      - With V(cooperate) it goes on balancing the interrupts of all other devices. A policy script of ours tells it to
+        keep its hands off those that this module places. It goes by device, and so stays right when numbers change. A
+        running one is started anew when the devices change. Its arguments stay, and a folder of scripts that they name
+        gets ours beside the others. A single script that they name is an error, for irqbalance takes only one.
+      - With V(disable) it is stopped, and does not start at boot.
+      - With V(ignore) nothing is done to it.
+      - One that runs and is not told, because of V(ignore) or because it is not that of C(irqbalance.service), is
+        listed in RV(conflicts), for it undoes what is declared.
+    type: str
+    choices: [cooperate, disable, ignore]
+    default: cooperate
+seealso:
+  - module: gpufleet.node.gpu_node_info
+  - module: gpufleet.node.nvidia_persistence
+    description: Without it the driver gives the interrupts of an idle GPU back, and their placement with them.
+  - name: SMP IRQ affinity
+    description: The files below /proc/irq in the documentation of the kernel.
+    link: https://docs.kernel.org/core-api/irq/irq-affinity.html
+  - name: Scaling in the Linux networking stack
+    description: RPS and XPS in the documentation of the kernel.
+    link: https://docs.kernel.org/networking/scaling.html
+  - name: irqbalance(1)
+    description: How it asks a policy script.
+    link: https://manpages.debian.org/irqbalance/irqbalance.1.en.html
+"""
+
+EXAMPLES = r"""
+- name: Every network card and NVMe drive at home, without the first core of each socket
+  gpufleet.node.numa_irq_affinity:
+    reserved_cpus: "0,32"
+    interrupts:
+      - match:
+          class: [network, infiniband, nvme]
+
+- name: The cards of the fabric beside the GPUs that they serve, the others anywhere on their node
+  gpufleet.node.numa_irq_affinity:
+    interrupts:
+      - match:
+          class: [network, infiniband]
+          driver: mlx5_core
+        near: gpu
+      - match:
+          class: network
+        spread: all
+        optional: true
+
+- name: One card on CPUs of its own, with few queues and packet steering, and irqbalance off
+  gpufleet.node.numa_irq_affinity:
+    irqbalance: disable
+    interrupts:
+      - match:
+          interface: ens1f0
+        cpus: 4-7
+        rps: true
+        xps: true
+
+- name: Give back what was there before
+  gpufleet.node.numa_irq_affinity:
+    state: absent
+"""
+
+RETURN = r"""
+status:
+  description: What was found before the run, one of C(right), C(differs) and C(pending).
+  returned: success
+  type: str
+  sample: differs
+changes:
+  description: The plan, which check mode and real mode share.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The device by its interface, or by its PCI address where it has none or several; or the file.
+      type: str
+      sample: ens1f0np0
+    setting:
+      description: What is set on it, such as C(interrupt NAME) with the name of the handler, or C(rps rx-0).
+      type: str
+      sample: "interrupt mlx5_comp3@pci:0000:17:00.0"
+    before:
+      description: The value that was found.
+      type: raw
+      sample: 0-127
+    after:
+      description: The value that is wanted.
+      type: raw
+      sample: "3"
+    scope:
+      description: C(effective) for the running system, C(boot) for the next boot.
+      type: str
+      sample: effective
+    takes_effect:
+      description: Always C(now).
+      type: str
+      sample: now
+needs:
+  description:
+    - What must still happen. That is C(daemon-reload) after a unit changed, where it would take their GPUs from running
+      containers now.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+  sample: []
+unmanaged:
+  description:
+    - What was declared and nobody can set, with the reason.
+    - With O(state=absent) what was changed on interrupts that are not there now.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The device.
+      type: str
+      sample: "0000:41:00.0"
+    setting:
+      description: The interrupt or the queue.
+      type: str
+      sample: interrupt nvme0q1
+    reason:
+      description: Why.
+      type: str
+      sample: the kernel places it
+conflicts:
+  description: Who else places interrupts.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    owner:
+      description: C(irqbalance).
+      type: str
+      sample: irqbalance
+    path:
+      description: The process.
+      type: str
+      sample: /proc/812
+    line:
+      description: Always null.
+      type: int
+      sample: null
+    setting:
+      description: What it sets.
+      type: str
+      sample: smp_affinity
+    value:
+      description: Its command line.
+      type: str
+      sample: /usr/sbin/irqbalance --foreground
+    wins:
+      description: Whose value stays in the end, C(them).
+      type: str
+      sample: them
+reboot_required:
+  description: Whether RV(needs) has a reboot; always false.
+  returned: always, unless the declaration was refused
+  type: bool
+  sample: false
+reboot_reasons:
+  description: Why; always empty.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+  sample: []
+effective:
+  description: Where the interrupts go, as read back.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    devices:
+      description: By device its place, and by the name of the handler each of its interrupts.
+      type: dict
+      sample:
+        ens1f0np0:
+          pci_address: "0000:17:00.0"
+          numa_node: 0
+          interrupts:
+            "mlx5_comp3@pci:0000:17:00.0": {cpus: "3", wanted: "3", managed: ""}
+    irqbalance:
+      description: The daemon irqbalance.
+      type: dict
+      contains:
+        running:
+          description: Whether it runs.
+          type: bool
+          sample: true
+        start_at_boot:
+          description: What systemd says of its unit, such as C(enabled), C(disabled), C(masked) and C(not-found).
+          type: str
+          sample: enabled
+        policy:
+          description: The policy script, or the folder of them, that the running one asks; null where it asks none.
+          type: str
+          sample: /etc/gpufleet/irqbalance.d
+        banned_cpus:
+          description: The CPUs that its environment keeps it from; null where it says nothing.
+          type: str
+          sample: 0-3
+        devices_left_alone:
+          description: The PCI addresses of the devices that our script answers for.
+          type: list
+          elements: str
+          sample: ["0000:17:00.0", "0000:41:00.0"]
+boot:
+  description:
+    - Where the next boot brings them. That is the declaration where it is on the node and the boot service applies
+      it, and null otherwise.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    devices:
+      description: The same as in RV(effective).
+      type: dict
+      sample:
+        ens1f0np0:
+          pci_address: "0000:17:00.0"
+          numa_node: 0
+          interrupts:
+            "mlx5_comp3@pci:0000:17:00.0": {cpus: "3", wanted: "3", managed: ""}
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description: C(declaration), C(conflict), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
+      type: str
+      sample: declaration
+    object:
+      description: What it was about.
+      type: str
+      sample: ens1f0np0
+    found:
+      description: The value that was found.
+      type: raw
+      sample: 0-127
+    wanted:
+      description: The value that was wanted.
+      type: raw
+      sample: "3"
+    hint:
+      description: The next step.
+      type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils._irq.look import CONCERN
+
+
+def main() -> None:
+    module = AnsibleModule(**arguments_of(CONCERN))
+    result = answer(module, CONCERN)
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
