@@ -28,22 +28,39 @@ TEXT = hotplug.unit_text(irqbalance=True)
 # The rule
 
 
-def wants(event: Mapping[str, str]) -> List[str]:
-    """What the rules make systemd start for an event, by the rules of udev(7) for the few keys they use."""
-    found: List[str] = []
+Part = Tuple[str, str, str, str]
+"""Key, name in braces, sign and value."""
+
+
+def applying(event: Mapping[str, str]) -> List[List[Part]]:
+    """The rules that apply to an event, by the rules of udev(7) for the few keys they use."""
+    found: List[List[Part]] = []
     for line in RULES_TEXT.splitlines():
         if not line or line.startswith("#"):
             continue
-        parts = re.findall(r'([A-Z]+)(?:\{(\w+)\})?(==|\+=)"([^"]*)"(?:, |$)', line)
+        parts = re.findall(r'([A-Z]+)(?:\{([\w/\[\]]+)\})?(==|\+?=)"([^"]*)"(?:, |$)', line)
         assert (
             ", ".join(f'{key}{f"{{{name}}}" if name else ""}{sign}"{value}"' for key, name, sign, value in parts)
             == line
         )
         matches = [(key, value) for key, _name, sign, value in parts if sign == "=="]
         if all(any(globbed(pattern, event.get(key, "")) for pattern in value.split("|")) for key, value in matches):
-            assert ("TAG", "", "+=", "systemd") in parts
-            found += [value for key, name, _sign, value in parts if (key, name) == ("ENV", "SYSTEMD_WANTS")]
+            found.append(parts)
     return found
+
+
+def wants(event: Mapping[str, str]) -> List[str]:
+    """What the rules make systemd start for an event."""
+    asking = [rule for rule in applying(event) if any(name == "SYSTEMD_WANTS" for _key, name, _sign, _value in rule)]
+    assert all(("TAG", "", "+=", "systemd") in rule for rule in asking)
+    return [value for rule in asking for _key, name, _sign, value in rule if name == "SYSTEMD_WANTS"]
+
+
+def writes(event: Mapping[str, str]) -> List[Tuple[str, str]]:
+    """The attributes of sysfs that the rules write for an event, in their order."""
+    return [
+        (name, value) for rule in applying(event) for key, name, sign, value in rule if (key, sign) == ("ATTR", "=")
+    ]
 
 
 def globbed(pattern: str, text: str) -> bool:
@@ -85,6 +102,24 @@ def test_what_brings_interrupts_starts_the_unit_once(subsystem: str, path: str) 
 )
 def test_what_comes_with_containers_and_what_has_no_interrupts_starts_nothing(subsystem: str, path: str) -> None:
     assert wants({"SUBSYSTEM": subsystem, "DEVPATH": path, "KERNEL": path.rpartition("/")[2]}) == []
+
+
+def queue(action: str, port: str = PORT) -> Dict[str, str]:
+    path = f"{port}/net/eth0/queues/rx-3"
+    return {"ACTION": action, "SUBSYSTEM": "queues", "DEVPATH": path, "KERNEL": "rx-3"}
+
+
+def test_for_a_queue_that_goes_a_module_that_is_always_there_goes_and_comes_back_and_starts_the_unit() -> None:
+    said = writes(queue("remove"))
+    assert said == [("[module/kernel]uevent", "remove"), ("[module/kernel]uevent", "add")]
+    assert wants({"SUBSYSTEM": "module", "DEVPATH": "/module/kernel", "KERNEL": "kernel", "ACTION": "add"}) == [UNIT]
+
+
+@pytest.mark.parametrize(
+    "event", [queue("add"), queue("remove", "/devices/virtual"), {**queue("remove"), "SUBSYSTEM": "net"}]
+)
+def test_nothing_is_said_to_come_back_for_a_queue_that_comes_or_has_no_interrupt(event: Mapping[str, str]) -> None:
+    assert writes(event) == []
 
 
 def test_udev_runs_no_program_and_no_number_of_an_interrupt_is_kept() -> None:

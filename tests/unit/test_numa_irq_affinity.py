@@ -446,6 +446,26 @@ def test_absent_gives_back_all_files_and_what_irqbalance_was_told(tmp_path: Path
     assert absent(machine).changes == ()
 
 
+@pytest.mark.parametrize("mode", ["cooperate", "disable"])
+def test_absent_leaves_interrupts_to_an_irqbalance_that_has_them_again_and_moves_them_at_once(
+    tmp_path: Path, mode: str
+) -> None:
+    machine, daemon = balanced(tmp_path)
+    run(machine, ETH, irqbalance=mode)
+    original = machine.host.files.set_knob
+
+    def set_knob(path: str, value: str) -> None:
+        original(path, value)
+        (tmp_path / "proc/irq/120/smp_affinity_list").write_text("14\n")
+
+    machine.host.files.set_knob = set_knob  # type: ignore[method-assign]
+    outcome = absent(machine)
+    assert (outcome.error, daemon.banned) == (None, set())
+    assert unmanaged_of(outcome)[("eth0", "interrupt eth0")] == "irqbalance runs, and places it"
+    assert not machine.host.files.exists(BEFORE)
+    assert absent(machine).changes == ()
+
+
 def test_devices_that_come_later_are_placed_by_a_unit_that_udev_starts(tmp_path: Path) -> None:
     machine = IrqMachine(tmp_path)
     run(machine, ETH)

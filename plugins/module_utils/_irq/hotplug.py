@@ -5,8 +5,9 @@
 """What places the interrupts of devices that come later: a rule of udev, and the unit that it asks systemd to start.
 
 systemd starts what a device wants when the device comes. While the unit runs, further devices change nothing: it looks
-again until nothing was left to do, so that many events give one run. A device that goes starts nothing: where an
-interface has fewer queues, and its driver asked for the others anew, that waits for the next run.
+again until nothing was left to do, so that many events give one run. For a device that goes systemd starts nothing, but
+where an interface has fewer queues its driver may have asked for the others anew. So the rule lets something that is
+always there go and come back, for udev and systemd only: a module that is built into every kernel.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ UNIT = "gpufleet-interrupts.service"
 UNIT_PATH = f"{systemd.ETC}/{UNIT}"
 RULES = f"/etc/udev/rules.d/99-gpufleet-{NAME}.rules"
 UDEV_RUNS = "/run/udev/control"
+# What goes and comes back when a queue goes: the parameters of the kernel itself, in /sys/module.
+STAND_IN = "kernel"
+SAY = f"ATTR{{[module/{STAND_IN}]uevent}}"
 
 # A driver may ask for its interrupts a moment after its device came, such as when its interface is brought up.
 AGAIN_SECONDS = 5
@@ -55,7 +59,10 @@ RULES_TEXT = f"""\
 # anew may find its devices there. Only below PCI: interfaces of containers come and go without an interrupt.
 # Also when a device goes, for the tag: systemd must hear of it, else it takes no notice when the device is back.
 SUBSYSTEM=="net|queues|nvme", DEVPATH=="*/pci*", TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{UNIT}"
-SUBSYSTEM=="module", KERNEL=="nvidia|mlx5_core", TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{UNIT}"
+SUBSYSTEM=="module", KERNEL=="nvidia|mlx5_core|{STAND_IN}", TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{UNIT}"
+# An interface with fewer queues may have new interrupts for the others. systemd starts nothing for what goes, so
+# something that is always there is said to have gone and to be back.
+SUBSYSTEM=="queues", ACTION=="remove", DEVPATH=="*/pci*", {SAY}="remove", {SAY}="add"
 """
 
 

@@ -240,6 +240,11 @@ def conflicts(daemon: Daemon, mode: str, made: Sequence[Setting]) -> Tuple[Confl
     return (Conflict(PROGRAM, f"/proc/{running.pid}", None, "smp_affinity", " ".join(running.command), "them"),)
 
 
+def balances(daemon: Daemon) -> bool:
+    """Whether one runs that does not ask our script, and may move every interrupt at any time."""
+    return daemon.process is not None and not (daemon.loaded and _script(daemon.loaded) in daemon.scripts)
+
+
 def report(daemon: Daemon) -> Dict[str, object]:
     """It in the module's own words."""
     return {

@@ -14,7 +14,7 @@ from .._core.before import Before
 from .._core.change import BOOT, EFFECTIVE, Change, RoomAction, Setting, Step, Unmanaged
 from .._core.errors import CannotLook, NotPermitted, Scalar
 from .._topology import cpulist
-from . import around, devices, steering
+from . import around, devices, irqbalance, steering
 from .look import NOBODY, Desired, Seen, State, Want, lacking, want_of
 from .processors import read_processors
 from .spec import NAME
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .spec import Declaration
 
 GONE = "it is not there now, and what was changed went with it"
+BALANCED = "irqbalance runs, and places it"
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,18 @@ def look_back(files: Files) -> Seen:
 
 
 def restore(params: Mapping[str, Any], found: Before, state: State) -> Desired:
-    """What ``state: absent`` wants: the CPUs from before the first change, of what is still there by its name."""
+    """What ``state: absent`` wants: the CPUs from before the first change, of what is still there by its name.
+
+    An irqbalance that has them again places interrupts as it likes, between a write and the look after it as well.
+    """
+    balanced = irqbalance.balances(state.around.daemon)
     there = {want.key: want for want in state.wants}
     wants: List[Want] = []
     unmanaged: List[Unmanaged] = []
     for key, value in sorted(found.found.items()):
-        if key in there:
+        if balanced and key in there and there[key].device is not None:
+            unmanaged.append(Unmanaged(there[key].object, key[1], BALANCED))
+        elif key in there:
             wants.append(replace(there[key], wanted=_cpus_of(value.effective)))
         elif key[1].partition(" ")[0] in (devices.INTERRUPT, *steering.KNOBS):
             unmanaged.append(state.unmanaged.get(key, Unmanaged(*key, GONE)))
