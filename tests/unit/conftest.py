@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import List
 
 import pytest
 from hypothesis import settings
@@ -23,6 +24,17 @@ sys.path.insert(0, str(COLLECTIONS))
 sys.path.insert(0, str(ROOT / "tests" / "nodes"))
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("gpu_machine", "persistence_machine", "nvml_simulator_machine", "facts_machine")
+
+OLDEST = (3, 9)
+
+
+def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
+    if sys.version_info[:2] != OLDEST:
+        skip = pytest.mark.skip(reason="runs on Python {}.{}".format(*OLDEST))
+        for item in items:
+            if item.get_closest_marker("once"):
+                item.add_marker(skip)
+
 
 # How long an example takes is the machine's matter; what must be fast has a test that says so.
 settings.register_profile("any machine", deadline=None)

@@ -358,6 +358,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> List[int]:
     return runs
 
 
+@pytest.mark.once
 def test_no_other_plan_is_as_even_and_moves_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     searched = counting(monkeypatch)
     cases = 250

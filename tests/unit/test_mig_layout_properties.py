@@ -14,7 +14,6 @@ import os
 import random
 import shutil
 import signal
-import sys
 from collections import Counter
 from ctypes import byref
 from pathlib import Path
@@ -44,8 +43,7 @@ from persistence_machine import UPSTREAM, MakePersistenceMachine
 from test_mig_solver import Case, every_division, every_target, held
 
 pytest_plugins = ("persistence_machine",)
-# A minute and a half of runs, in which nothing depends on the interpreter: once is enough, on the oldest of a node.
-pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 9), reason="runs on Python 3.9")
+pytestmark = pytest.mark.once
 
 A30 = "a30-4"
 GB200 = "gb200-4"

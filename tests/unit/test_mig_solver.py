@@ -268,6 +268,7 @@ def test_no_layout_is_better_than_the_target(kind: str, seed: int) -> None:
     assert fits(case.geometry, target)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 @drawn
 @given(seed=seeds)

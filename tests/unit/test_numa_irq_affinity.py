@@ -579,6 +579,7 @@ def test_a_run_that_is_killed_anywhere_is_finished_by_the_next_and_can_be_given_
         assert snapshot(root) == found, number
 
 
+@pytest.mark.once
 def test_a_run_that_is_killed_anywhere_beside_irqbalance_is_finished_by_the_next(tmp_path: Path) -> None:
     first, _daemon = balanced(tmp_path / "first")
     run(first, ETH)

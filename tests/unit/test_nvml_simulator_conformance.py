@@ -32,6 +32,8 @@ from nvml_simulator_machine import (
 from nvml_simulator_table import ROWS, Bench, Error, OneOf
 
 pytest_plugins = ("nvml_simulator_fixtures",)
+# The library is one program for all.
+pytestmark = pytest.mark.once
 # A driver that has every function.
 MACHINE = ("hgx-h100-80gb-8", "--driver", "610.43.02")
 INVALID_ARGUMENT = nvml.NVML_ERROR_INVALID_ARGUMENT

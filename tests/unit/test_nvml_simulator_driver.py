@@ -37,6 +37,8 @@ from nvml_simulator_machine import (
 )
 
 pytest_plugins = ("nvml_simulator_fixtures",)
+# The library is one program for all.
+pytestmark = pytest.mark.once
 
 AMPERE = kind("hgx-a100-80gb-8")
 

@@ -15,6 +15,8 @@ import pytest
 from nvml_simulator_machine import Machine, answer, as_client, create, gpu, kind, layout, load
 
 pytest_plugins = ("nvml_simulator_fixtures",)
+# The library is one program for all.
+pytestmark = pytest.mark.once
 
 AMPERE = kind("hgx-a100-80gb-8")
 IN_USE = nvml.NVML_ERROR_IN_USE

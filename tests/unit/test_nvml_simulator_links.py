@@ -15,6 +15,8 @@ import pytest
 from nvml_simulator_machine import Machine, Machines, as_client, gpu, kind, refused
 
 pytest_plugins = ("nvml_simulator_fixtures",)
+# The library is one program for all.
+pytestmark = pytest.mark.once
 
 WITHOUT_SWITCHES = kind("a100-sxm4-40gb-4")
 TOGETHER = "nvml-sim: Cannot reset: GPU {} is linked by NVLink to {}; reset them together"

@@ -33,6 +33,8 @@ from nvml_simulator_machine import (
 )
 
 pytest_plugins = ("nvml_simulator_fixtures",)
+# The library is one program for all.
+pytestmark = pytest.mark.once
 
 PUBLISHED = json.loads((SOURCES / "mig_profiles.json").read_text())
 WITH_MIG = (
