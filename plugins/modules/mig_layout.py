@@ -240,7 +240,7 @@ needs:
   sample: [cdi, device_plugin]
 unmanaged:
   description:
-    - GPUs without MIG that are declared with C(mig: disabled), with the reason; an error with O(strict=true).
+    - GPUs without MIG that are declared with C(mig=disabled), with the reason; an error with O(strict=true).
     - With O(state=absent) what was changed on GPUs that are not there now.
   returned: always, unless the declaration was refused
   type: list

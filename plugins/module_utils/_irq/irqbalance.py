@@ -148,7 +148,7 @@ def observe(host: Host) -> Daemon:
     line = commands[0] if len(commands) == 1 else ""
     policy = policy_of(_words(line, environment))
     due = systemd.reload_due(host, UNIT)
-    scripts = {path: files.read_optional(path) for path in {_script(FOLDER), _script(policy or FOLDER)}}
+    scripts = {path: files.read_optional(path) for path in (_script(FOLDER), _script(policy or FOLDER))}
     return Daemon(
         status=status,
         process=process(files),

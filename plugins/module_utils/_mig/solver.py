@@ -78,7 +78,7 @@ def _conflict(geometry: Geometry, profiles: Sequence[Profile]) -> str:
             return f"{count} of {profile.name} are wanted, and the GPU has room for {profile.most}"
     for index, one in enumerate(profiles):
         for other in profiles[index + 1 :]:
-            if _want_same_media(one, other) or _want_same_media(other, one):
+            if _want_same_media(one, other):
                 return f"{one.name} and {other.name} need the same media engines"
             if not geometry.three_beside_four and {one.slices, other.slices} == {3, 4}:
                 return f"this driver does not create {one.name} beside {other.name}"
@@ -86,9 +86,11 @@ def _conflict(geometry: Geometry, profiles: Sequence[Profile]) -> str:
 
 
 def _want_same_media(one: Profile, other: Profile) -> bool:
-    if one.attribute == ALL_ME:
-        return other.attribute != NO_ME
-    return one.attribute == other.attribute == ME
+    """There is one set of extensions; who has all engines leaves the others none."""
+    attributes = (one.attribute, other.attribute)
+    if ALL_ME in attributes:
+        return NO_ME not in attributes
+    return attributes == (ME, ME)
 
 
 def _compute_layouts(profile: Profile, wanted: Iterable[WantedCompute]) -> Set[Tuple[Compute, ...]]:
