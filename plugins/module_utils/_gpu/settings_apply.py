@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, List, Set, Tuple
 from .._core import steps
 from .._core.change import Step
 from .._core.errors import CannotLook, Refused, Scalar
-from .._host import releases
+from .._host import releases, uncarried
 from .._host.lost import NameLost, name_lost
 from . import settings_locks
 from .settings_driver import COMPUTE_MODES, ECC_MODES, read
@@ -89,10 +89,7 @@ def _refuse_what_does_not_last(action: SetGpus) -> None:
             hint="run the role nvidia_persistence first, or declare default",
         )
     if action.uncarried:
-        cause, _semicolon, step = action.uncarried.partition("; ")
-        raise Refused(
-            "keep what is declared across a reboot", cause=cause, hint=f"{step} first, or say permanent: false"
-        )
+        uncarried.refuse(action.uncarried)
 
 
 def _record(action: SetGpus, host: Host, before: settings_locks.Record, refused: Set[Tuple[str, str]]) -> None:

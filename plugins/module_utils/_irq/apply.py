@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Set, Tuple
 from .._core import before
 from .._core.change import BOOT, EFFECTIVE, Change, Setting, Step
 from .._core.errors import Refused
+from .._host import uncarried
 from .._topology.cpulist import render
 from .._topology.cpus import render_mask
 from . import devices, irqbalance_apply, steering
 from .look import Want, look_at, text_of
-from .plan import RefuseUncarried, SetAffinity
+from .plan import SetAffinity
 from .spec import NAME
 
 if TYPE_CHECKING:
@@ -52,16 +53,11 @@ class Refusal:
 def perform(step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
     if isinstance(step.action, SetAffinity):
         return set_affinity(step.action, step.changes, host)
-    if isinstance(step.action, RefuseUncarried):
-        refuse_uncarried(step.action)
+    if isinstance(step.action, uncarried.RefuseUncarried):
+        uncarried.refuse(step.action.why)
     else:
         irqbalance_apply.perform(step, host)
     return None
-
-
-def refuse_uncarried(action: RefuseUncarried) -> None:
-    cause, _semicolon, step = action.reason.partition("; ")
-    raise Refused("keep what is declared across a reboot", cause=cause, hint=f"{step} first, or say permanent: false")
 
 
 def set_affinity(action: SetAffinity, planned: Sequence[Change], host: Host) -> Tuple[Change, ...]:

@@ -13,6 +13,7 @@ from .._core import before
 from .._core.before import Before
 from .._core.change import BOOT, EFFECTIVE, Change, RoomAction, Setting, Step, Unmanaged
 from .._core.errors import CannotLook, NotPermitted, Scalar
+from .._host.uncarried import RefuseUncarried
 from .._topology import cpulist
 from . import around, devices, irqbalance, steering
 from .look import NOBODY, Desired, Seen, State, Want, lacking, want_of
@@ -38,13 +39,6 @@ class SetAffinity(RoomAction):
 
     wants: Tuple[Want, ...]
     declaration: Optional[Declaration] = None
-
-
-@dataclass(frozen=True)
-class RefuseUncarried(RoomAction):
-    """Refuse what the next boot would not bring, before anything is set, with the reason and the way out of it."""
-
-    reason: str
 
 
 def look_back(files: Files) -> Seen:

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 from .._core import steps
 from .._core.change import Step
 from .._core.errors import CannotLook, GpuFleetError, InUse, NotInEffect, NotPermitted, Refused
-from .._host import releases
+from .._host import releases, uncarried
 from .._host.lost import NameLost, name_lost
 from .._host.nvml import GOAL, DriverHangs
 from . import busy, consumers, services, transaction
+from .circumstances import NVIDIA_SMI
 from .driver import Numbered, Reading, read
 from .driver_apply import IN_USE, Activation, change, set_mode, set_persistence
 from .journal import journal
-from .model import GpuWork, Group, RefuseUncarried, Relayout
+from .model import GpuWork, Group, Relayout
 from .records import HEARD, LEFT_OVER
 from .spec import DISABLED, ENABLED
 from .text import layout_text
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from .._host.nvml_driver import Identity
     from .._host.protocols import Host
 
-NVIDIA_SMI = "nvidia-smi"
 RESET_SECONDS = 120.0
 # Of those who hold a GPU.
 SHOWN = 4
@@ -43,17 +43,12 @@ Divided = Tuple[bool, Tuple[Numbered, ...]]
 def perform(step: Step, host: Host) -> None:
     if isinstance(step.action, Relayout):
         relayout(step.action, host)
-    elif isinstance(step.action, RefuseUncarried):
-        refuse_uncarried(step.action)
+    elif isinstance(step.action, uncarried.RefuseUncarried):
+        uncarried.refuse(step.action.why)
     elif isinstance(step.action, NameLost):
         name_lost(step.action)
     else:
         steps.perform(step, host)
-
-
-def refuse_uncarried(action: RefuseUncarried) -> None:
-    cause, _semicolon, way = action.why.partition("; ")
-    raise Refused("keep what is declared across a reboot", cause=cause, hint=f"{way} first, or say permanent: false")
 
 
 def relayout(action: Relayout, host: Host) -> None:

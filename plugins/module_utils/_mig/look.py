@@ -102,8 +102,8 @@ class MigLayout:
         check(params)
         absent = params["state"] == "absent"
         entries = () if absent else parse(params["gpus"])
-        unfinished = files.exists(LEFT_OVER) or files.exists(HEARD)
-        if not entries and not absent and not unfinished:
+        left_over, heard = files.exists(LEFT_OVER), files.exists(HEARD)
+        if not entries and not absent and not left_over and not heard:
             return State()
         host.nvml.begin()
         uncarried = _uncarried(files)
@@ -125,10 +125,10 @@ class MigLayout:
             same=declaration == declared.WANTED,
             uncarried=uncarried,
             record=record,
-            consumers=_consumers(host),
+            consumers=_consumers(host) if heard else (),
             conflicts=_conflicts(files),
             lost=tuple(reading.gpu.name for reading in readings if reading.gpu.lost),
-            left_over=files.exists(LEFT_OVER),
+            left_over=left_over,
         )
         if absent:
             from .restore import as_before
@@ -263,9 +263,7 @@ def layout_of(text: Optional[str], geometry: Geometry, *, device_id: int) -> Opt
 
 
 def _consumers(host: Host) -> Tuple[Consumer, ...]:
-    """Who still knows the instances of before, if anything changed since the boot."""
-    if not host.files.exists(HEARD):
-        return ()
+    """Who still knows the instances of before."""
     from .consumers import pending
 
     return pending(host)

@@ -125,10 +125,3 @@ class Relayout(RoomAction):
     groups: Tuple[Group, ...]
     stop_services: Tuple[str, ...] = ()
     declared: Tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class RefuseUncarried(RoomAction):
-    """Fail before anything changes, because nothing would bring the layout back at the next boot."""
-
-    why: str

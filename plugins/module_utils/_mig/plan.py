@@ -15,9 +15,10 @@ from .._core.errors import DeclarationError, InUse, Refused
 from .._core.obstacle import Obstacle
 from .._host import lost
 from .._host.nvml_driver import LOST
+from .._host.uncarried import RefuseUncarried
 from . import busy
 from .circumstances import needs_reset
-from .model import Busy, Geometry, GpuWork, Group, Instance, Layout, RefuseUncarried, Relayout, Wanted
+from .model import Busy, Geometry, GpuWork, Group, Instance, Layout, Relayout, Wanted
 from .records import LEFT_OVER, RECORD, record_text
 from .solver import Impossible, left, moves, solve
 from .spec import FAIL, SKIP, WAIT
