@@ -232,6 +232,8 @@ def run_stages(lanes: Sequence[Sequence[Stage]], *, environment: Mapping[str, st
         board.say(f"{stage.name}: {state} after {seconds / 60:.1f} min")
         if state == "failed":
             board.print(f"--- end of {job.log}\n{job.tail()}\n--- {stage.name}: {reason}")
+            # Once more in the summary: of a long output the end is what people see.
+            job.notes.append(reason)
         return Outcome(stage.name, state, seconds, job.notes)
 
     def run_lane(lane: Sequence[Stage]) -> None:

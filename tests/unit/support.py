@@ -9,18 +9,34 @@ from __future__ import annotations
 import errno
 import os
 import re
+import time
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import LocalNvml
 from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedFiles
+
+# How many times what a node may take a test may take: its machine may be slower, and others are at work on it.
+PATIENCE = 4
+# What would hang is left long before this many seconds; what others do on the machine takes less.
+AT_ONCE_SECONDS = 15.0
 
 Rule = Callable[["KernelFiles", "re.Match[str]", str], None]
 
 
 class Killed(BaseException):
     """The process ends here, as by kill -9: nothing after it runs, not even an ``except Exception``."""
+
+
+def quickest(work: Callable[[], Any], attempts: int = 5) -> float:
+    """Seconds of the processor that something takes: the least of some runs."""
+    seconds: List[float] = []
+    for _attempt in range(attempts):
+        begin = time.process_time()
+        work()
+        seconds.append(time.process_time() - begin)
+    return min(seconds)
 
 
 class KernelFiles(RecordedFiles):

@@ -57,6 +57,7 @@ from mig_machine import (
 )
 from nvml_simulator_machine import forked
 from persistence_machine import UPSTREAM, MakePersistenceMachine
+from support import AT_ONCE_SECONDS
 
 pytest_plugins = ("persistence_machine",)
 
@@ -263,9 +264,9 @@ def test_a_driver_that_hangs_is_not_asked_again(gpu_machine: MakeMachine) -> Non
     machine.sim("hang", "nvmlGpuInstanceDestroy")
     started = time.monotonic()
     with pytest.raises(DriverHangs, match="gpu0 may have any layout now: the driver does not answer") as caught:
-        relayout(machine, Group((work(machine, target=MIXED),)), deadline=0.5)
-    assert time.monotonic() - started < 5.0
-    assert str(caught.value).count("it did not answer within 0.5 s") == 1
+        relayout(machine, Group((work(machine, target=MIXED),)), deadline=2.0)
+    assert time.monotonic() - started < AT_ONCE_SECONDS
+    assert str(caught.value).count("it did not answer within 2 s") == 1
     # What it still has to bring back is there for the next run.
     assert left_over(machine)
     machine.sim("heal")

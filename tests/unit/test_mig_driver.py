@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -26,6 +25,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._mig.model import PL
 from gpu_machine import GpuMachine, MakeMachine
 from mig_machine import A100, ALL_SMALL, H100, LINKED_A100, MIXED, ONE, THREE, divided, layout_of, numbers_of
 from mig_tables import document, geometries
+from support import PATIENCE, quickest
 
 pytest_plugins = ("gpu_machine",)
 
@@ -301,16 +301,10 @@ def test_eight_gpus_of_seven_instances_are_read_within_the_budget(gpu_machine: M
     machine = divided(gpu_machine, layouts=dict.fromkeys(range(8), ALL_SMALL))
     seconds, readings = machine.host.nvml.ask(timed)
     assert [reading.layout for reading in readings] == [ALL_SMALL] * 8
-    assert min(seconds) < BUDGET_SECONDS, seconds
+    assert seconds < BUDGET_SECONDS * PATIENCE
     assert machine.log() == []
 
 
-def timed(driver: Driver) -> Tuple[List[float], Tuple[Reading, ...]]:
-    """A question: how much of the processor the reading takes, several times, and what it is."""
-    seconds: List[float] = []
-    readings: Tuple[Reading, ...] = ()
-    for _time in range(5):
-        started = time.process_time()
-        readings = read(driver)
-        seconds.append(time.process_time() - started)
-    return seconds, readings
+def timed(driver: Driver) -> Tuple[float, Tuple[Reading, ...]]:
+    """A question: how much of the processor the reading takes, and what it is."""
+    return quickest(lambda: read(driver)), read(driver)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Dict, List, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import Outcome, converge
@@ -21,22 +21,14 @@ from gpu_machine import MakeMachine
 from mig_layout_machine import params, ready
 from mig_machine import ALL_SMALL, H100
 from mig_tables import geometries
-from test_mig_solver import PATIENCE, Case
+from support import PATIENCE, quickest
+from test_mig_solver import Case
 
 pytest_plugins = ("gpu_machine",)
 
 PLAN_SECONDS = 0.020
 RUN_SECONDS = 0.050
 GPUS = 8
-
-
-def quickest(work: Callable[[], Any], attempts: int = 5) -> float:
-    seconds: List[float] = []
-    for _attempt in range(attempts):
-        begin = time.process_time()
-        work()
-        seconds.append(time.process_time() - begin)
-    return min(seconds)
 
 
 def machine_of(key: str, seed: int) -> Tuple[State, Desired]:

@@ -39,6 +39,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mig_tables import compute_placements, geometries
 from nvml_simulator_machine import Machines, gpu, in_another_process, load
+from support import PATIENCE
 
 pytest_plugins = ("nvml_simulator_fixtures",)
 
@@ -47,8 +48,6 @@ RTX = geometries()["rtx-pro-6000"]
 # Every way to be divided that the table knows is that of one of these.
 KINDS = ("h100-80", "a30", "rtx-pro-6000", "rtx-pro-5000")
 CASES = 200
-# What a busy machine may take longer than the one on which the limits were chosen.
-PATIENCE = 4
 
 Places = Tuple[Tuple[int, int], ...]
 

@@ -384,9 +384,9 @@ def test_wrong_usage_has_an_exit_status_of_its_own(
 
 
 def test_a_recorded_tree_that_is_not_there_is_an_error_and_no_answer(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("GPUFLEET_FSROOT", "/nonexistent")
+    monkeypatch.setenv("GPUFLEET_FSROOT", str(tmp_path / "gone"))
     assert command.main(["status"]) == 64
     assert "is no absolute path of a folder" in capsys.readouterr().err
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ("gpu_machine",)
 
-DEADLINE = 0.5
+DEADLINE = 3.0
 XID = "NVRM: Xid (PCI:0000:1b:00): 119, pid=7, name=python3, Timeout after 6s of waiting for RPC response"
 
 
@@ -37,7 +37,7 @@ def test_the_concerns_of_gpus_are_unknown_within_one_deadline_and_the_others_are
     started = time.monotonic()
     answer = look_at_node(declared, machine.host, validate=validated, full=False)
     # Both concerns share the one process, and so the one deadline.
-    assert time.monotonic() - started < 2 * DEADLINE + 1
+    assert time.monotonic() - started < 2 * DEADLINE
     assert (answer["unknown"], answer["differs"]) == (["nvidia_persistence", "gpu_settings"], ["node_tools"])
     for name in answer["unknown"]:
         assert answer["concerns"][name]["failure"]["code"] == "driver_hangs"

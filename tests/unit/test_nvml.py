@@ -34,7 +34,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import (
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml_driver import Driver, Identity, identities
 from gpu_machine import GpuMachine, MakeMachine
-from support import ScriptedCommands, build
+from support import AT_ONCE_SECONDS, ScriptedCommands, build
 
 pytest_plugins = ("gpu_machine",)
 
@@ -173,12 +173,12 @@ def test_a_mistake_of_the_question_is_an_error_of_ours_that_names_it(nvml: Local
 
 
 def test_to_begin_does_not_wait(binding: Binding, commands: ScriptedCommands, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binding, "nvmlInit", lambda: time.sleep(0.3))
-    nvml = LocalNvml(commands, library=SOME_LIBRARY, deadline=10.0)
+    monkeypatch.setattr(binding, "nvmlInit", lambda: time.sleep(3.0))
+    nvml = LocalNvml(commands, library=SOME_LIBRARY, deadline=60.0)
     started = time.monotonic()
     nvml.begin()
     nvml.begin()
-    assert time.monotonic() - started < 0.2
+    assert time.monotonic() - started < 3.0
     assert nvml.ask(nothing) == "answer"
     nvml.close()
 
@@ -260,7 +260,7 @@ def test_a_driver_that_hangs_is_left_when_the_deadline_has_passed(binding: Bindi
     started = time.monotonic()
     with pytest.raises(DriverHangs) as caught:
         nvml.ask(sleep, 30.0)
-    assert 0.2 <= time.monotonic() - started < 2.0
+    assert 0.2 <= time.monotonic() - started < AT_ONCE_SECONDS
     assert str(caught.value) == (
         "Cannot ask the NVIDIA driver: it did not answer within 0.2 s. Look at the kernel log for NVRM, and at "
         "processes in state D; the node may need a reboot."
@@ -268,15 +268,15 @@ def test_a_driver_that_hangs_is_left_when_the_deadline_has_passed(binding: Bindi
 
 
 def test_after_it_hung_every_question_is_refused_at_once(binding: Binding, commands: ScriptedCommands) -> None:
-    nvml = hanging(commands)
+    nvml = hanging(commands, deadline=2.0)
     with pytest.raises(DriverHangs):
-        nvml.ask(sleep, 30.0)
+        nvml.ask(sleep, 60.0)
     started = time.monotonic()
     nvml.begin()
     for _round in range(3):
-        with pytest.raises(DriverHangs, match=r"did not answer within 0\.2 s"):
+        with pytest.raises(DriverHangs, match=r"did not answer within 2 s"):
             nvml.ask(nothing)
-    assert time.monotonic() - started < 0.1
+    assert time.monotonic() - started < 2.0
 
 
 def test_the_last_xid_of_the_kernel_log_says_why_it_hangs(binding: Binding, commands: ScriptedCommands) -> None:
@@ -299,7 +299,7 @@ def test_what_hangs_is_ended_and_keeps_no_descriptor_of_ours(binding: Binding, c
     started = time.monotonic()
     for child in children() - children_before:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    assert time.monotonic() - started < 5.0
+    assert time.monotonic() - started < AT_ONCE_SECONDS
 
 
 PARENT = """
@@ -329,12 +329,12 @@ def test_who_waits_for_our_output_need_not_wait_for_a_process_that_cannot_be_end
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     started = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", PARENT], env=environment, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", PARENT], env=environment, capture_output=True, text=True, timeout=240, check=True
     )
     child = int(done.stdout)
     try:
         os.kill(child, 0)
-        assert time.monotonic() - started < 30
+        assert time.monotonic() - started < 60
     finally:
         os.kill(child, signal.SIGKILL)
 
@@ -342,13 +342,13 @@ def test_who_waits_for_our_output_need_not_wait_for_a_process_that_cannot_be_end
 def test_to_close_a_driver_that_hangs_takes_no_longer_than_the_deadline(
     binding: Binding, commands: ScriptedCommands
 ) -> None:
-    binding.slow_end = 30.0
-    nvml = hanging(commands)
+    binding.slow_end = 60.0
+    nvml = hanging(commands, deadline=2.0)
     nvml.ask(nothing)
     before = open_descriptors()
     started = time.monotonic()
     nvml.close()
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < AT_ONCE_SECONDS
     assert len(open_descriptors()) == len(before) - 2
 
 

@@ -317,6 +317,6 @@ def test_a_c_program_that_resolves_symbols_by_name_works(machine: Machine, tmp_p
     source.write_text(C_CLIENT)
     subprocess.run(["cc", "-Wall", "-Werror", "-o", str(program), str(source), "-ldl"], check=True)
     done = subprocess.run(
-        [str(program), "go"], env=machine.environment(), check=True, text=True, capture_output=True, timeout=30
+        [str(program), "go"], env=machine.environment(), check=True, text=True, capture_output=True, timeout=120
     )
     assert done.stdout == "0 0 0 0 0 8 NVIDIA H100 80GB HBM3, The operation was successful\n"

@@ -129,7 +129,7 @@ def test_a_job_is_a_client_with_the_device_file_of_its_gpu(machine: Machine) -> 
         assert machine.elsewhere("[one.pid for one in nvmlDeviceGetComputeRunningProcesses(gpu[2])]") == [process.pid]
         assert f"held by trainer (pid {process.pid}, compute" in machine.refusal("reset", 2)
         process.terminate()
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=120) == 0
     assert machine.describe()["clients"] == []
     machine.tool("reset", 2)
 
@@ -137,7 +137,7 @@ def test_a_job_is_a_client_with_the_device_file_of_its_gpu(machine: Machine) -> 
 def test_a_job_that_is_killed_holds_nothing(machine: Machine) -> None:
     with machine.job(2) as process:
         process.kill()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
         assert machine.describe()["clients"] == []
 
 

@@ -44,7 +44,7 @@ def folder_of(machine: Machine) -> Path:
 
 def start(machine: Machine, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-S", str(machine.built / "persistenced.py"), *options]
-    return subprocess.run(command, env=machine.environment(), text=True, capture_output=True, timeout=30, check=False)
+    return subprocess.run(command, env=machine.environment(), text=True, capture_output=True, timeout=120, check=False)
 
 
 def alive(pid: int) -> bool:

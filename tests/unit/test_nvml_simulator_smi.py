@@ -192,7 +192,7 @@ def test_the_built_folder_has_it_as_a_command(machine: Machine) -> None:
         check=True,
         text=True,
         capture_output=True,
-        timeout=30,
+        timeout=120,
     )
     assert done.stdout.startswith("GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-")
 
