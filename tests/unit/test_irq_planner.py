@@ -15,7 +15,7 @@ from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, 
 
 import irq_topologies as machines
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._irq import exchange
+from ansible_collections.gpufleet.node.plugins.module_utils._irq import dealing, exchange
 from ansible_collections.gpufleet.node.plugins.module_utils._irq.model import (
     ALL,
     Cpus,
@@ -381,6 +381,58 @@ def test_what_the_exact_search_found_stays_too(seed: int) -> None:
     assert moved(plan_interrupts(case.machine, after)) == []
 
 
+# --- with too many cells for an exact search --------------------------------------------------------------------------
+
+# As a machine that says it has one node: all interrupts are of one set of CPUs.
+ONE_SET = machines.processors(machines.numbered(nodes=1, cores=128, threads=2))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("count", "queues"), [(64, 8), (8, 64)])
+def test_with_many_interrupts_hardly_more_move_than_must(
+    monkeypatch: pytest.MonkeyPatch, count: int, queues: int, seed: int
+) -> None:
+    devices = [machines.device(ONE_SET, index, node=0, queues=queues) for index in range(count)]
+    targets = local(scattered(devices, Random(seed)))
+    searched = counting(monkeypatch)
+    plan = plan_interrupts(ONE_SET, targets)
+    assert searched == []
+    assert_good(ONE_SET, targets, plan)
+    monkeypatch.setattr(dealing, "CELLS", count * 256)
+    exact = plan_interrupts(ONE_SET, targets)
+    assert searched != []
+    assert len(moved(exact)) <= len(moved(plan)) <= 1.1 * len(moved(exact))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_with_many_interrupts_on_any_cores_all_are_even_and_what_was_planned_stays(seed: int) -> None:
+    random = Random(seed)
+    cores, threads = random.choice((16, 16, 60, 128)), random.choice((1, 2, 2, 4))
+    offline = set(random.sample(range(cores * threads), random.choice((0, 1, 10, 10))))
+    machine = machines.processors(machines.numbered(nodes=1, cores=cores, threads=threads), offline=offline)
+    some = frozenset(random.sample(sorted(machine.online), len(machine.online) // 3))
+    devices = scattered(
+        [
+            machines.device(machine, index, node=0, queues=random.choice((1, 2, 8, 9, 33)))
+            for index in range(random.randint(14, 30))
+        ],
+        random,
+    )
+    sets = [some if seed % 3 == 0 and random.random() < 0.3 else device.local for device in devices]
+    targets = [Target(device=device, eligible=cpus) for device, cpus in zip(devices, sets)]
+    plan = plan_interrupts(machine, targets)
+    if some not in sets:
+        assert_even(machine, plan, machine.online, cores=True)
+        for device in devices:
+            own = [one for one in plan if one.device == device]
+            assert_even(machine, own, machine.online, cores=alike(machine, machine.online))
+    after = [
+        replace(target, device=device)
+        for target, device in zip(targets, as_placed([one.device for one in targets], plan))
+    ]
+    assert by_name(plan_interrupts(machine, after)) == by_name(plan)
+
+
 # --- what it comes to -------------------------------------------------------------------------------------------------
 
 
@@ -521,28 +573,39 @@ def test_with_one_cpu_there_is_no_choice() -> None:
 
 
 def milliseconds(machine: Processors, targets: Sequence[Target]) -> float:
-    """The best of some runs: what it takes when nobody else is at work."""
+    """The processor time of the best of some runs."""
     found = []
     for _run in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
         plan_interrupts(machine, targets)
-        found.append(time.perf_counter() - start)
+        found.append(time.process_time() - start)
     return min(found) * 1000
 
 
-def test_512_interrupts_over_256_cpus_of_8_nodes_are_planned_in_10_ms() -> None:
-    machine = machines.nps4()
-    devices = [machines.device(machine, index, node=index % 8, queues=8) for index in range(64)]
-    placed = as_placed(devices, plan_interrupts(machine, local(devices)))
-    assert milliseconds(machine, local(devices)) < 10 * PATIENCE
-    assert milliseconds(machine, local(placed)) < 10 * PATIENCE
-    assert milliseconds(machine, local(placed[1:])) < 10 * PATIENCE
+def reserving(machine: Processors, devices: Sequence[Device], reserved: Cpus) -> List[Target]:
+    return [Target(device=device, eligible=device.local - reserved) for device in devices]
 
 
-def test_an_exact_search_over_them_takes_60_ms(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("count", "queues"), [(64, 8), (16, 32), (8, 64), (512, 1)])
+@pytest.mark.parametrize("reserved", [frozenset(), frozenset((0, 1, 2, 5))], ids=["all", "reserved"])
+@pytest.mark.parametrize("name", ["nps4", "one set"])
+def test_512_interrupts_over_256_cpus_are_planned_in_10_to_20_ms(
+    name: str, reserved: Cpus, count: int, queues: int
+) -> None:
+    machine = machines.nps4() if name == "nps4" else ONE_SET
+    nodes = len(machine.nodes)
+    devices = [machines.device(machine, index, node=index % nodes, queues=queues) for index in range(count)]
+    placed = as_placed(devices, plan_interrupts(machine, reserving(machine, devices, reserved)))
+    # Siblings of reserved CPUs are cores of their own kind, over which a device cannot always be spread.
+    limit = 20 if reserved else 10
+    for found in (devices, placed, placed[1:], scattered(devices, Random(1))):
+        assert milliseconds(machine, reserving(machine, found, reserved)) < limit * PATIENCE
+
+
+def test_an_exact_search_in_every_node_takes_40_ms(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = machines.nps4()
-    devices = [machines.device(machine, index, node=index % 8, queues=8) for index in range(64)]
+    devices = [machines.device(machine, index, node=index % 8, queues=10) for index in range(48)]
     targets = local(scattered(devices, Random(1)))
     searched = counting(monkeypatch)
-    assert milliseconds(machine, targets) < 60 * PATIENCE
+    assert milliseconds(machine, targets) < 40 * PATIENCE
     assert searched

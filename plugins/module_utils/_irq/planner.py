@@ -7,8 +7,7 @@
 Interrupts that may use the same CPUs are dealt together, the smallest set of CPUs first; a set that overlaps an earlier
 one fills up where less lies. In each set these come one after the other: the CPUs have loads that are as even as they
 can be, then the cores have, then every device's own interrupts are spread over CPUs and cores in the same way, then the
-fewest interrupts move. Dealing in turn finds that nearly always, and it can be seen that it did; ``exchange`` finds it
-otherwise.
+fewest interrupts move. Where all can stay, that is all; ``dealing`` finds the places otherwise.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .shares import Room, Shares, even
 
 
 @dataclass(frozen=True)
-class _Item:
+class Item:
     """An interrupt that is dealt. ``owner`` numbers the devices of its set, ``present`` is the place it has now."""
 
     interrupt: Interrupt
@@ -32,13 +31,13 @@ class _Item:
 
 
 @dataclass(frozen=True)
-class _Deal:
+class Deal:
     """The interrupts of one set of CPUs, in order. A place is an index of ``cpus``, where one thread of every core
     comes first. ``total`` are the shares of all interrupts, ``own`` those of each device.
     """
 
     cpus: Tuple[int, ...]
-    items: Tuple[_Item, ...]
+    items: Tuple[Item, ...]
     total: Shares
     own: Tuple[Shares, ...]
 
@@ -88,21 +87,21 @@ def _natural(name: str) -> Tuple[Tuple[Union[int, str], ...], str]:
 
 def _prepare(
     processors: Processors, eligible: Cpus, devices: Sequence[Sequence[Interrupt]], loads: Mapping[int, int]
-) -> _Deal:
+) -> Deal:
     cores = topology.cores(eligible, processors.siblings)
     cpus = topology.in_turn(cores)
     core = {cpu: index for index, threads in enumerate(cores) for cpu in threads}
     core_of = [core[cpu] for cpu in cpus]
     place = {cpu: index for index, cpu in enumerate(cpus)}
     items = tuple(
-        _Item(interrupt=interrupt, owner=owner, present=_present(interrupt, place))
+        Item(interrupt=interrupt, owner=owner, present=_present(interrupt, place))
         for owner, interrupts in enumerate(devices)
         for interrupt in interrupts
     )
     nothing, none_beside = [0] * len(cpus), [0] * len(cores)
     counts = [len(interrupts) for interrupts in devices]
     shares_of = {count: even(core_of, count, loads=nothing, beside=none_beside) for count in set(counts)}
-    return _Deal(
+    return Deal(
         cpus=cpus,
         items=items,
         total=even(
@@ -126,28 +125,20 @@ def _present(interrupt: Interrupt, place: Dict[int, int]) -> Optional[int]:
     return place.get(next(iter(interrupt.cpus))) if len(interrupt.cpus) == 1 else None
 
 
-# --- dealing in turn --------------------------------------------------------------------------------------------------
-
-
-def _places(deal: _Deal) -> Sequence[int]:
+def _places(deal: Deal) -> Sequence[int]:
     """The place of every item, in their order."""
     total, own = Room(deal.total), [Room(shares) for shares in deal.own]
-    kept = _kept(deal, total, own)
-    places = _in_turn(deal, kept, total, own)
-    if places is not None and _keeps_the_most(deal, kept):
+    kept = stay(deal, total, own)
+    places = [place for place in kept if place is not None]
+    if len(places) == len(kept):
         return places
-    # A run that finds nothing to do nearly always does without it.
-    from .exchange import exchange
+    # A run that finds nothing to do does without it.
+    from .dealing import deal_out
 
-    return exchange(
-        total=deal.total,
-        own=deal.own,
-        owners=[item.owner for item in deal.items],
-        present=[item.present for item in deal.items],
-    )
+    return deal_out(deal, kept, total, own)
 
 
-def _kept(deal: _Deal, total: Optional[Room], own: Optional[Sequence[Room]]) -> List[Optional[int]]:
+def stay(deal: Deal, total: Optional[Room], own: Optional[Sequence[Room]]) -> List[Optional[int]]:
     """The present places of the items that can stay there together, None for the others. It takes the room.
 
     Without the one or the other, its shares bind nobody.
@@ -163,34 +154,3 @@ def _kept(deal: _Deal, total: Optional[Room], own: Optional[Sequence[Room]]) -> 
         else:
             kept.append(None)
     return kept
-
-
-def _in_turn(deal: _Deal, kept: Sequence[Optional[int]], total: Room, own: Sequence[Room]) -> Optional[Sequence[int]]:
-    """The items that do not stay go round the places. None when one of them finds no room."""
-    places: List[int] = []
-    at, length = 0, len(deal.cpus)
-    for item, place in zip(deal.items, kept):
-        if place is None:
-            turns = ((at + step) % length for step in range(length))
-            place = next((turn for turn in turns if total.at(turn) and own[item.owner].at(turn)), None)
-            if place is None:
-                return None
-            total.take(place)
-            own[item.owner].take(place)
-            at = place + 1
-        places.append(place)
-    return places
-
-
-def _keeps_the_most(deal: _Deal, kept: Sequence[Optional[int]]) -> bool:
-    """Whether it is certain that no other choice keeps more: not even one that only half of the rules bind does."""
-    count = _count(kept)
-    return (
-        count == sum(item.present is not None for item in deal.items)
-        or count == _count(_kept(deal, Room(deal.total), None))
-        or count == _count(_kept(deal, None, [Room(shares) for shares in deal.own]))
-    )
-
-
-def _count(kept: Sequence[Optional[int]]) -> int:
-    return sum(place is not None for place in kept)

@@ -79,6 +79,7 @@ class Room:
     """What is left of shares while they are taken."""
 
     def __init__(self, shares: Shares) -> None:
+        self._shares = shares
         self._core_of = shares.core_of
         self._sure = list(shares.sure)
         self._more = list(shares.more)
@@ -105,3 +106,16 @@ class Room:
         else:
             self._core_more[core] = False
             self._rest -= 1
+
+    def give(self, place: int) -> None:
+        """One that was there is not there any more. What was used last is free first."""
+        core = self._core_of[place]
+        if self._more[place] or not self._shares.more[place]:
+            self._sure[place] += 1
+            return
+        self._more[place] = True
+        if self._core_more[core] or not self._shares.core_more[core]:
+            self._core_sure[core] += 1
+        else:
+            self._core_more[core] = True
+            self._rest += 1
