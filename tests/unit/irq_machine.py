@@ -20,7 +20,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import Outcome, converge
 from ansible_collections.gpufleet.node.plugins.module_utils._irq.look import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils._topology import cpulist
-from ansible_collections.gpufleet.node.plugins.module_utils._topology.cpus import parse_mask, render_mask
+from ansible_collections.gpufleet.node.plugins.module_utils._topology.masks import parse_mask, render_mask
 from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from gpu_settings_machine import BOOT_SERVICE, ENABLED
 from irq_trees import CPU, PCI, cpus, two_sockets

@@ -10,7 +10,7 @@ import re
 from typing import AbstractSet, FrozenSet, Sequence, Tuple
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._topology import cpus
+from ansible_collections.gpufleet.node.plugins.module_utils._topology import cpus, masks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,13 +32,13 @@ NUMBERS = st.frozensets(st.integers(min_value=0, max_value=1200), max_size=60)
     ],
 )
 def test_a_mask_is_read(text: str, numbers: Sequence[int]) -> None:
-    assert cpus.parse_mask(text) == frozenset(numbers)
+    assert masks.parse_mask(text) == frozenset(numbers)
 
 
 @pytest.mark.parametrize("text", ["", "0-3", "0x1", "g", "1,,1", ",1", "1,", "123456789", "-1", "1 1", "1_0", "٣"])
 def test_what_is_no_mask_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} is no mask of CPUs$"):
-        cpus.parse_mask(text)
+        masks.parse_mask(text)
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_what_is_no_mask_is_refused(text: str) -> None:
     ],
 )
 def test_the_shortest_mask_is_written(numbers: Sequence[int], text: str) -> None:
-    assert cpus.render_mask(numbers) == text
+    assert masks.render_mask(numbers) == text
 
 
 @settings(derandomize=True)
 @given(NUMBERS)
 def test_what_was_written_as_a_mask_is_read_back(numbers: FrozenSet[int]) -> None:
-    assert cpus.parse_mask(cpus.render_mask(numbers)) == numbers
+    assert masks.parse_mask(masks.render_mask(numbers)) == numbers
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.change import 
 from ansible_collections.gpufleet.node.plugins.module_utils._host import systemd, systemd_apply
 from ansible_collections.gpufleet.node.plugins.module_utils._host.boot_service import PROGRAM
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
-from ansible_collections.gpufleet.node.plugins.module_utils._irq import hotplug
+from ansible_collections.gpufleet.node.plugins.module_utils._irq import hotplug, hotplug_plan
 from ansible_collections.gpufleet.node.plugins.module_utils._irq.hotplug import RULES, RULES_TEXT, UNIT, UNIT_PATH
 from support import FakeHost, build
 from test_boot_service import verify
@@ -198,7 +198,7 @@ def machine(root: Path, files: Optional[Dict[str, str]] = None) -> Tuple[FakeHos
 def plan(host: FakeHost, unit: Optional[str], *, immediate: bool = True) -> Plan:
     found = hotplug.observe(host)
     made = hotplug.settings(found, unit=unit, immediate=immediate)
-    return Plan(made, hotplug.steps_of(found, made, unit=unit))
+    return Plan(made, hotplug_plan.steps_of(found, made, unit=unit))
 
 
 def run(host: FakeHost, unit: Optional[str]) -> None:

@@ -304,4 +304,4 @@ def test_a_systemd_that_does_not_answer_is_told_as_such(tmp_path: Path) -> None:
     ):
         systemd.reload_due(host, UNIT)
     with pytest.raises(Refused, match=rf"Cannot restart {UNIT} on systemctl restart {UNIT}: exit status 1: Failed"):
-        systemd.restart(host, UNIT)
+        systemd_apply.restart(host, UNIT)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Sequence, Tuple
 
-from .._core import steps
-from .._core.change import RunCommand, Step
+from .._core.change import Step
 from .._core.errors import GpuFleetError, Refused
-from .._host import boot_service, lost, releases, systemd, systemd_apply
+from .._host import boot_service, lost, releases, systemd_apply
 from .persistence_daemon import SOCKET, UNIT
-from .persistence_plan import RequireBootService, RunService, StartAtBoot, SwitchModes
+from .persistence_plan import RequireBootService, SwitchModes
 from .persistence_spec import ON, SETTING, mode
 
 if TYPE_CHECKING:
@@ -25,10 +24,6 @@ def perform(step: Step, host: Host) -> None:
     action = step.action
     if isinstance(action, RequireBootService):
         require_boot_service(host)
-    elif isinstance(action, StartAtBoot):
-        start_at_boot(action, host)
-    elif isinstance(action, RunService):
-        steps.run(RunCommand(("systemctl", action.verb, UNIT), f"{action.verb} {UNIT}"), host)
     elif isinstance(action, SwitchModes):
         switch_modes(action, host)
     elif isinstance(action, lost.NameLost):
@@ -45,18 +40,6 @@ def require_boot_service(host: Host) -> None:
         )
 
 
-def start_at_boot(action: StartAtBoot, host: Host) -> None:
-    if not action.enable:
-        systemd.disable(host, UNIT)
-    elif action.static:
-        # A drop-in cannot add an [Install] section, so the link that one would ask for is made for itself.
-        link = ("systemctl", "--no-reload", "add-wants", "multi-user.target", UNIT)
-        steps.run(RunCommand(link, f"enable {UNIT}"), host)
-    else:
-        systemd.enable(host, UNIT)
-    systemd_apply.reload_where_harmless(host)
-
-
 def switch_modes(action: SwitchModes, host: Host) -> None:
     going = [uuid for uuid, wanted in action.modes if wanted != ON]
     if going:
@@ -68,7 +51,7 @@ def switch_modes(action: SwitchModes, host: Host) -> None:
             raise
         # The daemon lists the GPUs when it starts, and refuses one that came later. We hold the others meanwhile: none
         # loses its state. Its own default counts again, so every GPU is looked at.
-        systemd.restart(host, UNIT)
+        systemd_apply.restart(host, UNIT)
         host.nvml.ask(switch, action.modes)
     finally:
         if action.reopen:

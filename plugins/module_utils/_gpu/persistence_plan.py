@@ -7,26 +7,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, List, Mapping, Sequence, Tuple, Union
+from typing import Any, List, Mapping, Sequence, Tuple
 
 from .._core.before import Before
 from .._core.change import (
-    BOOT,
-    EFFECTIVE,
     RIGHT,
     Change,
     Conflict,
-    RemoveFile,
-    ReplaceFile,
     RoomAction,
     Setting,
     Step,
     Unmanaged,
 )
 from .._core.errors import InUse, OwnedByAnother
+from .._core.planning import at_boot, effective, file_of
 from .._host import lost, systemd
 from .._host.nvml_driver import LOST
-from .._host.systemd_apply import AnnounceUnit, ReloadUnits
+from .._host.systemd_apply import AnnounceUnit, ReloadUnits, RunService, StartAtBoot
 from .persistence import RUNNING, SERVICE, START, STOPPED, TEXT, Desired, State
 from .persistence_daemon import DROP_IN, EXEC_START, UNIT, after_ours
 from .persistence_spec import OFF, ON, SETTING
@@ -38,21 +35,6 @@ PERMANENT = "or say permanent: false"
 @dataclass(frozen=True)
 class RequireBootService(RoomAction):
     """Refuse unless the boot service will apply the declaration."""
-
-
-@dataclass(frozen=True)
-class StartAtBoot(RoomAction):
-    """Make the links that its unit asks for, or, where that is ``static``, the usual one; or remove all."""
-
-    enable: bool
-    static: bool
-
-
-@dataclass(frozen=True)
-class RunService(RoomAction):
-    """Start or stop the daemon."""
-
-    verb: str
 
 
 @dataclass(frozen=True)
@@ -133,16 +115,16 @@ def steps_of(state: State, desired: Desired, settings: Sequence[Setting]) -> Tup
     """The next boot first, then systemd's knowledge of it, the daemon, and the driver."""
     wrong = {(setting.object, setting.setting): setting for setting in settings if setting.status != RIGHT}
     modes = [setting for key, setting in wrong.items() if key[1] == SETTING]
-    steps = _boot_steps(state, desired, wrong, [_boot(s) for s in modes if s.boot_matters and s.boot != s.wanted])
+    steps = _boot_steps(state, desired, wrong, [at_boot(s) for s in modes if s.boot_matters and s.boot != s.wanted])
     text, service = wrong.get((DROP_IN, TEXT)), wrong.get((UNIT, SERVICE))
     if text is not None and text.boot != text.wanted:
         steps.append(Step(ReloadUnits()))
     elif text is not None and not text.pending:
-        steps.append(Step(ReloadUnits(), (_effective(text),)))
+        steps.append(Step(ReloadUnits(), (effective(text),)))
     if service is not None and not service.pending:
         verb = "start" if service.wanted == RUNNING else "stop"
-        steps.append(Step(RunService(verb), (_effective(service),)))
-    changes = [_effective(s) for s in modes if s.effective_matters and s.effective != s.wanted and not s.pending]
+        steps.append(Step(RunService(verb, UNIT), (effective(service),)))
+    changes = [effective(s) for s in modes if s.effective_matters and s.effective != s.wanted and not s.pending]
     if changes:
         wanted = {gpu.identity.uuid: want for gpu, want in desired.wants if not (desired.later and gpu.coherent)}
         # Those that are nobody's business too: they keep their mode when the daemon is restarted or stopped.
@@ -171,21 +153,10 @@ def _boot_steps(
         steps.append(Step(RequireBootService()))
     text, start = wrong.get((DROP_IN, TEXT)), wrong.get((UNIT, START))
     if text is not None and text.boot != text.wanted:
-        action: Union[RemoveFile, ReplaceFile] = (
-            RemoveFile(DROP_IN) if desired.drop_in is None else ReplaceFile(DROP_IN, desired.drop_in)
-        )
-        steps += [Step(AnnounceUnit(UNIT)), Step(action, (_boot(text),))]
+        steps += [Step(AnnounceUnit(UNIT)), Step(file_of(DROP_IN, desired.drop_in), (at_boot(text),))]
     if start is not None:
         enable = start.wanted == systemd.ENABLED
-        steps.append(Step(StartAtBoot(enable, state.daemon.status == systemd.STATIC), (_boot(start),)))
+        steps.append(Step(StartAtBoot(UNIT, enable, static=state.daemon.status == systemd.STATIC), (at_boot(start),)))
     if modes and steps:
         steps[-1] = Step(steps[-1].action, (*steps[-1].changes, *modes))
     return steps
-
-
-def _effective(setting: Setting) -> Change:
-    return Change(setting.object, setting.setting, setting.effective, setting.wanted, EFFECTIVE)
-
-
-def _boot(setting: Setting) -> Change:
-    return Change(setting.object, setting.setting, setting.boot, setting.wanted, BOOT)

@@ -146,33 +146,6 @@ def obstacle(host: Host) -> str:
     return containers_that_lose_gpus(host)
 
 
-def restart(host: Host, unit: str) -> None:
-    """Raises ``Refused`` with what systemd said."""
-    _systemctl(host, ("restart", unit), f"restart {unit}")
-
-
-def enable(host: Host, unit: str) -> None:
-    """Make the links that its [Install] asks for, also where systemd does not run; it reads no unit again for them."""
-    _systemctl(host, ("--no-reload", "enable", unit), f"enable {unit}")
-
-
-def reenable(host: Host, unit: str) -> None:
-    """The same, and remove all other links to it."""
-    _systemctl(host, ("--no-reload", "reenable", unit), f"enable {unit}")
-
-
-def disable(host: Host, unit: str) -> None:
-    """Remove all links to it; systemd reads no unit again for it."""
-    _systemctl(host, ("--no-reload", "disable", unit), f"disable {unit}")
-
-
-def _systemctl(host: Host, arguments: Tuple[str, ...], goal: str) -> None:
-    from .._core.change import RunCommand
-    from .._core.steps import run
-
-    run(RunCommand(("systemctl", *arguments), goal), host)
-
-
 def _fragment(files: Files, unit: str) -> Optional[str]:
     places = (f"{folder}/{unit}" for folder in FOLDERS)
     return next((path for path in places if files.exists(path) or files.resolve(path) == "/dev/null"), None)

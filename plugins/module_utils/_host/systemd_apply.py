@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""``systemctl daemon-reload``, guarded. Imported only when files of a unit were changed.
+"""``systemctl daemon-reload``, guarded, and units that are started and enabled. Imported only when units change.
 
 At a reload systemd writes the device rules of all scopes anew, from what it knows itself. A container whose GPUs came
 by the legacy hook, behind the back of systemd, loses them then ("Failed to initialize NVML: Unknown Error", issues 48
@@ -42,6 +42,23 @@ class ReloadUnits(RoomAction):
     """Let systemd do so, if it may."""
 
 
+@dataclass(frozen=True)
+class StartAtBoot(RoomAction):
+    """Make the links that a unit asks for, where it is ``static`` and asks for none the usual one; or remove all."""
+
+    unit: str
+    enable: bool
+    static: bool = False
+
+
+@dataclass(frozen=True)
+class RunService(RoomAction):
+    """Start, stop or restart a unit (``verb``)."""
+
+    verb: str
+    unit: str
+
+
 def perform(step: Step, host: Host) -> None:
     """One of these steps, or one that all rooms share."""
     if isinstance(step.action, AnnounceUnit):
@@ -49,8 +66,48 @@ def perform(step: Step, host: Host) -> None:
     elif isinstance(step.action, ReloadUnits):
         # What must wait is found again by the look that follows, with its reason.
         reload_announced(host)
+    elif isinstance(step.action, StartAtBoot):
+        start_at_boot(step.action, host)
+    elif isinstance(step.action, RunService):
+        run_service(step.action, host)
     else:
         steps.perform(step, host)
+
+
+def start_at_boot(action: StartAtBoot, host: Host) -> None:
+    if not action.enable:
+        disable(host, action.unit)
+    elif action.static:
+        # A drop-in cannot add an [Install] section, so the link that one would ask for is made for itself.
+        _systemctl(host, ("--no-reload", "add-wants", "multi-user.target", action.unit), f"enable {action.unit}")
+    else:
+        enable(host, action.unit)
+    reload_where_harmless(host)
+
+
+def run_service(action: RunService, host: Host) -> None:
+    """Raises ``Refused`` with what systemd said."""
+    _systemctl(host, (action.verb, action.unit), f"{action.verb} {action.unit}")
+
+
+def restart(host: Host, unit: str) -> None:
+    """Raises ``Refused`` with what systemd said."""
+    run_service(RunService("restart", unit), host)
+
+
+def enable(host: Host, unit: str) -> None:
+    """Make the links that its [Install] asks for, also where systemd does not run; it reads no unit again for them."""
+    _systemctl(host, ("--no-reload", "enable", unit), f"enable {unit}")
+
+
+def reenable(host: Host, unit: str) -> None:
+    """The same, and remove all other links to it."""
+    _systemctl(host, ("--no-reload", "reenable", unit), f"enable {unit}")
+
+
+def disable(host: Host, unit: str) -> None:
+    """Remove all links to it; systemd reads no unit again for it."""
+    _systemctl(host, ("--no-reload", "disable", unit), f"disable {unit}")
 
 
 def reload_announced(host: Host) -> Optional[str]:
@@ -109,6 +166,10 @@ def show(host: Host, properties: Tuple[str, ...], units: Tuple[str, ...]) -> Ite
             name, _equals, value = line.partition("=")
             block.setdefault(name, []).extend([value] if value else [])
         yield block
+
+
+def _systemctl(host: Host, arguments: Tuple[str, ...], goal: str) -> None:
+    steps.run(RunCommand(("systemctl", *arguments), goal), host)
 
 
 def _scopes_with_gpus(files: Files) -> Tuple[str, ...]:

@@ -17,7 +17,7 @@ from .._core.change import BOOT, EFFECTIVE, Change, Setting, Step
 from .._core.errors import Refused
 from .._host import uncarried
 from .._topology.cpulist import render
-from .._topology.cpus import render_mask
+from .._topology.masks import render_mask
 from . import devices, irqbalance_apply, steering
 from .look import Want, look_at, text_of
 from .plan import SetAffinity

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
-from .._core import before
 from .._core.change import Conflict, Setting, Step
 from .._host.systemd import ENABLED
 from . import hotplug, irqbalance
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
 class Around:
     """irqbalance, and the files for devices that come later, None where this run is not about them.
 
-    ``found`` are the values from before the first change, where irqbalance may be off because of us.
+    ``found`` are the values from before the first change, None unless irqbalance may be off because of us.
     """
 
     daemon: irqbalance.Daemon
     later: Optional[hotplug.Hotplug]
-    found: Before
+    found: Optional[Before]
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,14 @@ def observe(host: Host, *, permanent: bool) -> Around:
     return Around(
         daemon=daemon,
         later=hotplug.observe(host) if permanent else None,
-        found=before.load(host.files, NAME) if is_off else before.Before(found={}),
+        found=_found(host) if is_off else None,
     )
+
+
+def _found(host: Host) -> Before:
+    from .._core import before
+
+    return before.load(host.files, NAME)
 
 
 def wanted(around: Around, mode: str, addresses: Sequence[str], *, entries: bool) -> Goal:
@@ -72,7 +77,7 @@ def wanted(around: Around, mode: str, addresses: Sequence[str], *, entries: bool
     )
 
 
-def restore(around: Around, found: Before) -> Goal:
+def restore(around: Around, found: Optional[Before]) -> Goal:
     """Neither a file of ours nor a word of ours to irqbalance."""
     return Goal(irqbalance.restore(around.daemon, found))
 
@@ -91,7 +96,7 @@ def conflicts(around: Around, goal: Goal, made: Sequence[Setting]) -> Tuple[Conf
 
 def steps_of(around: Around, goal: Goal, made: Tuple[Setting, ...]) -> Tuple[Tuple[Step, ...], Tuple[Step, ...]]:
     """The steps that come before the placing, which irqbalance would undo, and those after it."""
-    from . import irqbalance_apply
+    from . import hotplug_plan, irqbalance_apply
 
     boot, running = irqbalance_apply.steps_of(around.daemon, goal.balancing, made)
-    return (*boot, *running), () if around.later is None else hotplug.steps_of(around.later, made, unit=goal.unit)
+    return (*boot, *running), () if around.later is None else hotplug_plan.steps_of(around.later, made, unit=goal.unit)

@@ -13,18 +13,10 @@ always there go and come back, for udev and systemd only: a module that is built
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Optional, Tuple
 
 from .._core.change import (
-    BOOT,
-    EFFECTIVE,
-    RIGHT,
-    Change,
-    RemoveFile,
-    ReplaceFile,
-    RunCommand,
     Setting,
-    Step,
 )
 from .._core.declared import WANTED, path_of
 from .._host import systemd
@@ -143,35 +135,5 @@ def settings(found: Hotplug, *, unit: Optional[str], immediate: bool) -> Tuple[S
     return tuple(made)
 
 
-def steps_of(found: Hotplug, made: Tuple[Setting, ...], *, unit: Optional[str]) -> Tuple[Step, ...]:
-    """The unit before the rules that ask for it, and away after them. Performed by ``systemd_apply``."""
-    from .._host.systemd_apply import AnnounceUnit, ReloadUnits
-
-    wrong = {setting.setting: setting for setting in made if setting.status != RIGHT}
-    units: List[Step] = []
-    text = wrong.get("unit")
-    if text is not None and text.boot != text.wanted:
-        units += [Step(AnnounceUnit(UNIT)), Step(_file(UNIT_PATH, unit), (_change(text, BOOT),)), Step(ReloadUnits())]
-    elif text is not None and not text.pending:
-        units.append(Step(ReloadUnits(), (_change(text, EFFECTIVE),)))
-    rules: List[Step] = []
-    if "rules" in wrong:
-        action = _file(RULES, None if unit is None else RULES_TEXT)
-        rules.append(Step(action, (_change(wrong["rules"], BOOT),)))
-        if found.udev_runs:
-            # udevd would also notice by itself, within seconds; a run that ends here loses nothing.
-            rules.append(Step(RunCommand(("udevadm", "control", "--reload"), "reload the rules of udev")))
-    return (*units, *rules) if unit is not None else (*rules, *units)
-
-
 def _told(text: Optional[str], ours: Optional[str]) -> Optional[str]:
     return None if text is None else WANTED if text == ours else OTHERS
-
-
-def _file(path: str, text: Optional[str]) -> Union[ReplaceFile, RemoveFile]:
-    return RemoveFile(path) if text is None else ReplaceFile(path, text)
-
-
-def _change(setting: Setting, scope: str) -> Change:
-    before = setting.boot if scope == BOOT else setting.effective
-    return Change(setting.object, setting.setting, before, setting.wanted, scope)

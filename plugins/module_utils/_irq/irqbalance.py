@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Seque
 
 from .._core.change import Conflict, Setting
 from .._core.declared import WANTED
-from .._core.errors import OwnedByAnother
 from .._host import systemd
 from .._host.boot_service import UNIT as BOOT_SERVICE
 from .spec import COOPERATE, DISABLE, IGNORE, NAME
@@ -169,20 +168,12 @@ def refuse_impossible(daemon: Daemon, mode: str) -> None:
     """Raises ``OwnedByAnother`` where it cannot be made to ask our script without taking a script of others away."""
     if mode != COOPERATE or not daemon.startable or (daemon.line and not daemon.one_script):
         return
-    raise OwnedByAnother(
-        "let irqbalance leave devices alone",
-        object=UNIT,
-        cause="its arguments name one policy script of others, and it takes one, or a folder"
-        if daemon.line
-        else "it has not exactly one ExecStart",
-        found=daemon.policy or None,
-        hint="put that script into a folder and name the folder, or say irqbalance: disable or irqbalance: ignore"
-        if daemon.line
-        else "say irqbalance: disable or irqbalance: ignore",
-    )
+    from .refusals import policy_script
+
+    raise policy_script(UNIT, daemon.policy if daemon.line else None)
 
 
-def wanted(daemon: Daemon, mode: str, devices: Sequence[str], found: Before) -> Wanted:
+def wanted(daemon: Daemon, mode: str, devices: Sequence[str], found: Optional[Before]) -> Wanted:
     """What a declaration asks for. ``devices`` are the PCI addresses of those whose interrupts we place.
 
     What an earlier declaration disabled comes back by ``found``, the values from before the first change.
@@ -202,9 +193,10 @@ def wanted(daemon: Daemon, mode: str, devices: Sequence[str], found: Before) -> 
     )
 
 
-def restore(daemon: Daemon, found: Before) -> Wanted:
+def restore(daemon: Daemon, found: Optional[Before]) -> Wanted:
     """What ``state: absent`` asks for: no file of ours, started as it was before."""
-    start, service = (found.found.get((UNIT, setting)) for setting in (START, SERVICE))
+    known = found.found if found else {}
+    start, service = (known.get((UNIT, setting)) for setting in (START, SERVICE))
     return Wanted(
         policy=_without_ours(daemon),
         start=systemd.ENABLED if start is not None and start.boot == systemd.ENABLED else None,

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple
 
 from .._core import steps
 from .._core.change import (
-    BOOT,
-    EFFECTIVE,
     RIGHT,
-    Change,
-    RemoveFile,
-    ReplaceFile,
     RoomAction,
     RunCommand,
     Setting,
     Step,
 )
 from .._core.errors import Refused
+from .._core.planning import at_boot, effective, file_of
 from .._host import systemd, systemd_apply
-from .._host.systemd_apply import AnnounceUnit, ReloadUnits
+from .._host.systemd_apply import AnnounceUnit, ReloadUnits, RunService, StartAtBoot
 from .irqbalance import (
     DEVICES,
     DROP_IN,
@@ -54,20 +50,6 @@ POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class StartAtBoot(RoomAction):
-    """Enable the unit, or disable it."""
-
-    enable: bool
-
-
-@dataclass(frozen=True)
-class RunService(RoomAction):
-    """Start or stop the daemon."""
-
-    verb: str
-
-
-@dataclass(frozen=True)
 class TellDevices(RoomAction):
     """Write the list of devices that are left alone, or remove it, and let a daemon that runs start anew to read it."""
 
@@ -81,24 +63,23 @@ def steps_of(daemon: Daemon, want: Wanted, made: Sequence[Setting]) -> Tuple[Tup
     boot: List[Step] = []
     for setting in wrong:
         if setting.setting == SCRIPT:
-            boot.append(Step(_file(setting.object, SCRIPT_TEXT if setting.wanted else None, 0o755), (_boot(setting),)))
+            boot.append(
+                Step(file_of(setting.object, SCRIPT_TEXT if setting.wanted else None, 0o755), (at_boot(setting),))
+            )
     by_name = {setting.setting: setting for setting in wrong if setting.setting != SCRIPT}
     text = by_name.get(TEXT)
     if text is not None and text.boot != text.wanted:
-        boot += [Step(AnnounceUnit(UNIT)), Step(_file(DROP_IN, want.drop_in), (_boot(text),)), Step(ReloadUnits())]
+        boot += [Step(AnnounceUnit(UNIT)), Step(file_of(DROP_IN, want.drop_in), (at_boot(text),)), Step(ReloadUnits())]
     elif text is not None and not text.pending:
-        boot.append(Step(ReloadUnits(), (_effective(text),)))
+        boot.append(Step(ReloadUnits(), (effective(text),)))
     if START in by_name:
-        boot.append(Step(StartAtBoot(want.start == systemd.ENABLED), (_boot(by_name[START]),)))
+        boot.append(Step(StartAtBoot(UNIT, want.start == systemd.ENABLED), (at_boot(by_name[START]),)))
     return tuple(boot), tuple(_running_steps(daemon, want, by_name))
 
 
 def perform(step: Step, host: Host) -> None:
     action = step.action
-    if isinstance(action, StartAtBoot):
-        (systemd.enable if action.enable else systemd.disable)(host, UNIT)
-        systemd_apply.reload_where_harmless(host)
-    elif isinstance(action, RunService):
+    if isinstance(action, RunService):
         run_service(action.verb, host)
     elif isinstance(action, TellDevices):
         tell_devices(action, host)
@@ -139,24 +120,12 @@ def _running_steps(daemon: Daemon, want: Wanted, wrong: Mapping[str, Setting]) -
     service = wrong.get(SERVICE)
     stop = service is not None and want.service != RUNNING
     if service is not None and stop:
-        made.append(Step(RunService("stop"), (_effective(service),)))
+        made.append(Step(RunService("stop", UNIT), (effective(service),)))
     told = [wrong[name] for name in (POLICY, LEFT_ALONE) if name in wrong and not wrong[name].pending]
     if told:
         asks = told[0].setting == POLICY or daemon.loaded == daemon.folder
         action = TellDevices(want.devices, restart=daemon.by_unit and asks and not stop)
-        made.append(Step(action, tuple(_effective(setting) for setting in told)))
+        made.append(Step(action, tuple(effective(setting) for setting in told)))
     if service is not None and not stop:
-        made.append(Step(RunService("start"), (_effective(service),)))
+        made.append(Step(RunService("start", UNIT), (effective(service),)))
     return made
-
-
-def _file(path: str, text: Optional[str], mode: int = 0o644) -> Union[ReplaceFile, RemoveFile]:
-    return RemoveFile(path) if text is None else ReplaceFile(path, text, mode)
-
-
-def _boot(setting: Setting) -> Change:
-    return Change(setting.object, setting.setting, setting.boot, setting.wanted, BOOT)
-
-
-def _effective(setting: Setting) -> Change:
-    return Change(setting.object, setting.setting, setting.effective, setting.wanted, EFFECTIVE)

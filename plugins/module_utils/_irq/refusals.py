@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Tuple
+from typing import TYPE_CHECKING, Optional, Tuple
 
-from .._core.errors import DeclarationError
+from .._core.errors import DeclarationError, OwnedByAnother
 from .._topology import cpulist
 from .model import Cpus, Processors
 
@@ -89,6 +89,16 @@ def siblings_left(where: str, whose: str, left: Cpus) -> DeclarationError:
         f"of the CPUs {whose} only {cpulist.render(left)} {are}",
         "leave whole cores out of reserved_cpus, or name CPUs in cpus",
     )
+
+
+def policy_script(unit: str, script: Optional[str]) -> OwnedByAnother:
+    """For an irqbalance that asks this script of others and can ask no other, None where its command is not clear."""
+    hint = "say irqbalance: disable or irqbalance: ignore"
+    cause = "it has not exactly one ExecStart"
+    if script is not None:
+        cause = "its arguments name one policy script of others, and it takes one, or a folder"
+        hint = f"put that script into a folder and name the folder, or {hint}"
+    return OwnedByAnother("let irqbalance leave devices alone", object=unit, cause=cause, found=script, hint=hint)
 
 
 def _what_it_is(files: Files, name: str) -> Tuple[str, Tuple[str, ...]]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Sequence, Tuple
 
 from .._core.change import Unmanaged
-from .._topology.cpus import parse_mask
+from .._topology.masks import parse_mask
 from .devices import noted
 from .look import Want
 

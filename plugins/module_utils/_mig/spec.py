@@ -13,6 +13,7 @@ from typing import Any, Collection, Dict, Mapping, Optional, Sequence, Tuple, Un
 from .._core import match
 from .._core.errors import DeclarationError
 from .._host import gpus
+from .._host.unit_names import is_service, is_template
 
 NAME = "mig_layout"
 MIG = "mig"
@@ -46,7 +47,6 @@ OPTIONS: Mapping[str, Any] = {
 # nvidia-smi calls a compute instance of one slice in a 3g.40gb "1c.3g.40gb".
 COMPUTE = re.compile(r"(\d{1,2})c(?:\.(.+))?", re.ASCII)
 NUMBER = re.compile(r"\d{1,5}", re.ASCII)
-SERVICE = re.compile(r"[A-Za-z0-9:_.\\@-]+\.service", re.ASCII)
 
 Name = Union[str, int]
 """A profile as it was declared: its name in small letters without "MIG ", or its number."""
@@ -90,7 +90,7 @@ def check(params: Mapping[str, Any]) -> None:
             "wait for what is busy", object="busy_timeout", cause="it is below zero", wanted=params["busy_timeout"]
         )
     for unit in params["stop_services"]:
-        if not SERVICE.fullmatch(unit) or unit.endswith("@.service"):
+        if not is_service(unit) or is_template(unit):
             raise DeclarationError(
                 "stop a service",
                 object="stop_services",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .._core.change import Step
 from .._core.errors import Refused
-from .._host import systemd, systemd_apply
+from .._host import systemd_apply
 from .._host.boot_service import ARCHIVE, COMPILED, UNIT
 from .plan import EnableUnit, InstallArchive, RemoveArchive
 
@@ -35,7 +35,7 @@ def perform(step: Step, host: Host) -> None:
         host.files.remove(ARCHIVE)
         host.files.remove_folder(os.path.dirname(ARCHIVE))
     elif isinstance(action, EnableUnit):
-        (systemd.reenable if action.enable else systemd.disable)(host, UNIT)
+        (systemd_apply.reenable if action.enable else systemd_apply.disable)(host, UNIT)
     else:
         systemd_apply.perform(step, host)
 

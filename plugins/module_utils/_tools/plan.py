@@ -7,17 +7,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
-from .._core.change import BOOT, EFFECTIVE, RIGHT, Change, RemoveFile, ReplaceFile, RoomAction, Setting, Step
+from .._core.change import RIGHT, RoomAction, Setting, Step
 from .._core.errors import DeclarationError, OwnedByAnother
+from .._core.planning import at_boot, effective, file_of
 from .._host import systemd
 from .._host.boot_service import PROGRAM, UNIT
 from .._host.systemd_apply import AnnounceUnit, ReloadUnits
 from .look import UNIT_PATH, Desired, State
 
 if TYPE_CHECKING:
-    from .._core.errors import Scalar
     from .._host.protocols import Files
 
 
@@ -76,34 +76,18 @@ def steps_of(state: State, desired: Desired, settings: Sequence[Setting], *, sen
     files: List[Step] = []
     if "archive" in wrong:
         install = RemoveArchive() if desired.archive is None else InstallArchive(sent, desired.archive)
-        files.append(Step(install, (_effective(wrong["archive"]),)))
+        files.append(Step(install, (effective(wrong["archive"]),)))
     if "command" in wrong:
-        files.append(Step(_file(PROGRAM, desired.launcher, 0o755), (_effective(wrong["command"]),)))
+        files.append(Step(file_of(PROGRAM, desired.launcher, 0o755), (effective(wrong["command"]),)))
     unit: List[Step] = []
     if "enabled" in wrong:
-        unit.append(Step(EnableUnit(bool(desired.links)), (_boot(wrong["enabled"]),)))
+        unit.append(Step(EnableUnit(bool(desired.links)), (at_boot(wrong["enabled"]),)))
     text = wrong.get("unit")
     if text is not None and text.boot != text.wanted:
-        replace = (Step(AnnounceUnit(UNIT)), Step(_file(UNIT_PATH, desired.unit), (_boot(text),)))
+        replace = (Step(AnnounceUnit(UNIT)), Step(file_of(UNIT_PATH, desired.unit), (at_boot(text),)))
         # systemctl takes links away only while the unit is there, and makes them by what it says.
         unit = [*replace, *unit] if desired.unit is not None else [*unit, *replace]
         unit.append(Step(ReloadUnits()))
     elif text is not None and not text.pending:
-        unit.append(Step(ReloadUnits(), (_effective(text),)))
+        unit.append(Step(ReloadUnits(), (effective(text),)))
     return (*files, *unit) if desired.unit is not None else (*unit, *files)
-
-
-def _file(path: str, text: Optional[str], mode: int = 0o644) -> Union[ReplaceFile, RemoveFile]:
-    return RemoveFile(path) if text is None else ReplaceFile(path, text, mode)
-
-
-def _effective(setting: Setting) -> Change:
-    return _change(setting, setting.effective, EFFECTIVE)
-
-
-def _boot(setting: Setting) -> Change:
-    return _change(setting, setting.boot, BOOT)
-
-
-def _change(setting: Setting, before: Scalar, scope: str) -> Change:
-    return Change(setting.object, setting.setting, before, setting.wanted, scope)

@@ -12,6 +12,7 @@ from typing import Any, Mapping, Sequence, Tuple
 
 from .._core.errors import DeclarationError
 from .._host.boot_service import ARCHIVE, PROGRAM, UNIT
+from .._host.unit_names import is_service, is_template
 
 NAME = "node_tools"
 CONTINUE = "continue"
@@ -44,8 +45,6 @@ BEFORE = (
 )
 TIMEOUT_SECONDS = 300
 SHORTEST_SECONDS, LONGEST_SECONDS = 10, 3600
-# UNIT_NAME_MAX of systemd, without its closing zero.
-LONGEST_NAME = 255
 # For the start of Python, and for ending a program that outlived the deadline.
 MARGIN_SECONDS = 30
 # As the command itself exits on wrong usage, apart from what `gpufleet status` says.
@@ -89,9 +88,9 @@ def _check_unit(unit: str) -> None:
     elif unit.endswith((".socket", ".target", ".mount", ".path", ".timer")):
         cause = "only services can wait; units of this kind start before basic.target, which the boot service waits for"
         hint = "name the service that uses it"
-    elif not re.fullmatch(r"[A-Za-z0-9:_.\\@-]+\.service", unit) or len(unit) > LONGEST_NAME:
+    elif not is_service(unit):
         cause, hint = f"{unit!r} is no name of a service", "write it as systemctl shows it, such as kubelet.service"
-    elif unit.endswith("@.service"):
+    elif is_template(unit):
         cause, hint = f"{unit!r} is a template, and only its instances start", "name an instance, such as app@1.service"
     if cause:
         raise DeclarationError("order the boot service", object="boot_before", cause=cause, found=unit, hint=hint)
