@@ -105,7 +105,7 @@ class Systemd:
 
     def show(self, words: Sequence[str]) -> str:
         units = words[words.index("--") + 1 :]
-        if "--property=NeedDaemonReload" in words:
+        if "--property=NeedDaemonReload,DropInPaths" in words:
             due = self.read is not None and self.read != systemd.unit_lines(self.files, UNIT)
             return f"NeedDaemonReload={'yes' if due else 'no'}\n"
         return "\n".join(self.scopes.get(unit, f"Id={unit}\n") for unit in units)

@@ -66,7 +66,7 @@ class Systemctl:
             self._links(verb != "disable")
         elif verb == "daemon-reload":
             self.loaded = self.text
-        elif argv[2] == "--property=NeedDaemonReload":
+        elif argv[2] == "--property=NeedDaemonReload,DropInPaths":
             due = self.loaded is not None and self.loaded != self.text
             return Completed(0, f"NeedDaemonReload={'yes' if due else 'no'}\n", "")
         else:

@@ -147,11 +147,15 @@ def scope_of(pid: int, scope: str, *, opened: Sequence[str] = ()) -> Tuple[Dict[
 
 
 class Systemd:
-    """systemctl as far as it is asked here. ``scopes`` have their properties, ``due`` is what NeedDaemonReload says."""
+    """systemctl as far as it is asked here.
+
+    ``scopes`` have their properties, ``due`` is what NeedDaemonReload says, ``drop_ins`` are the paths that it knows.
+    """
 
     def __init__(self, host: FakeHost, scopes: Optional[Mapping[str, str]] = None) -> None:
         self.scopes = scopes or {}
         self.due = True
+        self.drop_ins = ""
         self.reloads = 0
         self.broken = False
         host.commands.programs["systemctl"] = self
@@ -164,8 +168,9 @@ class Systemd:
             self.due = False
             return Completed(0, "", "")
         assert argv[1] == "show"
-        if argv[2] == "--property=NeedDaemonReload":
-            return Completed(0, f"NeedDaemonReload={'yes' if self.due else 'no'}\n", "")
+        if argv[2] == "--property=NeedDaemonReload,DropInPaths":
+            due = "yes" if self.due else "no"
+            return Completed(0, f"NeedDaemonReload={due}\nDropInPaths={self.drop_ins}\n", "")
         blocks = [f"Id={unit}\n{self.scopes.get(unit, 'DevicePolicy=auto')}\n" for unit in argv[4:]]
         return Completed(0, "\n".join(blocks), "")
 
@@ -213,6 +218,21 @@ def test_nothing_is_reloaded_when_systemd_has_read_it_all(tmp_path: Path) -> Non
     assert systemd_apply.reload_announced(host) is None
     assert daemon.reloads == 0
     assert not host.files.exists(systemd.MARKER)
+
+
+def test_the_first_drop_in_of_a_unit_is_read_though_systemd_says_that_nothing_is_new(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    daemon = Systemd(host)
+    daemon.due = False
+    path = f"{systemd.ETC}/{UNIT}.d/zz-gpufleet.conf"
+    build(tmp_path, {path: "[Unit]\n", f"{path}.dpkg-old": ""})
+    systemd.announce(host, UNIT)
+    assert systemd.reload_due(host, UNIT)
+    assert systemd_apply.reload_announced(host) is None
+    assert daemon.reloads == 1
+    daemon.drop_ins = f"/run/systemd/system/{UNIT}.d/other.conf {path}"
+    systemd.announce(host, UNIT)
+    assert not systemd.reload_due(host, UNIT)
 
 
 def test_where_systemd_does_not_run_nothing_is_announced_or_reloaded(tmp_path: Path) -> None:

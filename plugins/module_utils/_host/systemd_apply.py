@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Tuple
 from .._core import steps
 from .._core.change import RoomAction, RunCommand, Step
 from .._core.errors import CannotLook
-from .systemd import MARKER, announce, running
+from .systemd import ETC, MARKER, announce, running
 
 if TYPE_CHECKING:
     from .protocols import Files, Host
@@ -129,8 +129,18 @@ def reload_where_harmless(host: Host) -> None:
 
 
 def needs_reload(host: Host, unit: str) -> bool:
-    """What systemd itself says. A unit that it never loaded needs none: it is read when it is first asked for."""
-    return any(block.get("NeedDaemonReload") == ["yes"] for block in show(host, ("NeedDaemonReload",), (unit,)))
+    """What systemd itself says. A unit that it never loaded needs none: it is read when it is first asked for.
+
+    252 does not notice the first drop-in of a unit that it has loaded, as it has not met the folder. So one that is
+    there and that it does not know counts as well.
+    """
+    folder = f"{ETC}/{unit}.d"
+    there = {f"{folder}/{name}" for name in host.files.names(folder) if name.endswith(".conf")}
+    for block in show(host, ("NeedDaemonReload", "DropInPaths"), (unit,)):
+        known = {path for line in block["DropInPaths"] for path in line.split()} if "DropInPaths" in block else there
+        if block.get("NeedDaemonReload") == ["yes"] or not there <= known:
+            return True
+    return False
 
 
 def containers_that_lose_gpus(host: Host) -> str:
