@@ -88,8 +88,8 @@ def write_state(bed: Bed) -> None:
                 "pid": machine.pid,
                 "console": str(machine.console),
                 "gpus": machine.gpus,
-                "nvme_serials": machine.serials,
-                "data_nic_macs": machine.data_macs,
+                "nvme_serials": machine.serials[: bed_machine.NUMA_NODES],
+                "data_nic_macs": machine.data_macs[: bed_machine.NUMA_NODES],
             }
             for machine in bed.machines
         },
@@ -271,6 +271,16 @@ def start(args: argparse.Namespace) -> None:
     _each(machines, lambda node: bed_machine.await_boot(node, begin=begins[node.name], deadline=deadline))
 
 
+def plug(args: argparse.Namespace) -> None:
+    (machine,) = read_state(args.name).select([args.node])
+    bed_machine.plug(machine, kind=args.kind, node=args.numa_node)
+
+
+def unplug(args: argparse.Namespace) -> None:
+    (machine,) = read_state(args.name).select([args.node])
+    bed_machine.unplug(machine, kind=args.kind, node=args.numa_node)
+
+
 def ssh(args: argparse.Namespace) -> NoReturn:
     (machine,) = read_state(args.name).select([args.node])
     command = bed_machine.ssh_command(machine, args.command)
@@ -433,6 +443,16 @@ def parser() -> argparse.ArgumentParser:
     command = add(cut, "Cut the power of nodes: no shutdown, what the kernel had not written is lost.")
     with_name(command)
     with_nodes(command)
+
+    for action, description in (
+        (plug, "Plug an NVMe drive or a NIC into the empty port of a NUMA node, while the node runs."),
+        (unplug, "Take it out again, when the node has let go of it."),
+    ):
+        command = add(action, description)
+        with_name(command)
+        command.add_argument("node", help="name of the node")
+        command.add_argument("kind", choices=(bed_machine.NVME, bed_machine.NIC), help="what")
+        command.add_argument("numa_node", type=int, choices=range(bed_machine.NUMA_NODES), help="where")
 
     command = add(ssh, "Log in as root, or run a command there.")
     with_name(command)

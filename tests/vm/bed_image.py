@@ -20,11 +20,11 @@ SUITES = ("trixie", "bookworm")
 MIRROR = "http://deb.debian.org/debian"
 SIZE_MIB = 4096
 
-# A bare server: what boots, what answers to SSH, what Ansible needs. No irqbalance, no tuned, no container engine:
-# bringing those, or meeting them, is a matter for the tests.
+# A bare server: what boots, what answers to SSH, what Ansible needs. No tuned, no container engine: bringing those, or
+# meeting them, is a matter for the tests. irqbalance is there and off, and ethtool for who changes queues.
 PACKAGES = (
     "systemd", "systemd-sysv", "udev", "dbus", "openssh-server", "python3", "iproute2", "kmod", "procps",
-    "linux-image-cloud-amd64", "initramfs-tools", "lz4", "grub2-common", "grub-pc-bin",
+    "linux-image-cloud-amd64", "initramfs-tools", "lz4", "grub2-common", "grub-pc-bin", "irqbalance", "ethtool",
 )  # fmt: skip
 
 # Half the files of the packages, none of which a node under test reads.

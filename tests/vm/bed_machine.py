@@ -11,14 +11,18 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import bed_gpus
+import bed_monitor
 from bed_host import BedError, processes, say, tail, tool
 from bed_image import Image
 
 NUMA_NODES = 2
 BUS_NUMBERS = (0x40, 0x80)
+# The root ports of each NUMA node: one for what it has of each kind, and an empty one for what is plugged in later.
+NVME, NIC = "nvme", "nic"
+PORTS = (f"{NVME}-port", f"{NIC}-port", f"{NVME}-spare", f"{NIC}-spare")
 DATA_DISK_BYTES = 1 << 30
 MANAGEMENT_MAC = "52:54:00:6d:67:01"
 # QEMU's NVMe controller has room for 20 characters.
@@ -36,6 +40,8 @@ EMULATION = "tcg,thread=multi,tb-size=256"
 # cmpxchg16b, which panics the kernel in kmalloc; a fifth level of page tables, which costs time at every TLB miss; and
 # what only makes the kernel load drivers (kvm_amd, accelerated ciphers) that nothing here uses.
 EMULATED_CPU = "max,cx16=off,la57=off,svm=off,aes=off,pclmulqdq=off,sha-ni=off"
+
+Properties = Mapping[str, Union[str, int, bool]]
 
 KEY = "id_ed25519"
 HOST_KEY = "ssh_host_ed25519_key"
@@ -105,13 +111,13 @@ class Machine:
 
     @property
     def serials(self) -> List[str]:
-        """Serial numbers of the NVMe drives, the one on NUMA node 0 first."""
-        return [f"GPUFLEET-{self.name}-{node}" for node in range(NUMA_NODES)]
+        """Serial numbers of the NVMe drives: by NUMA node, then of those that may be plugged in, by NUMA node."""
+        return [f"GPUFLEET-{self.name}-{number}" for number in range(2 * NUMA_NODES)]
 
     @property
     def data_macs(self) -> List[str]:
-        """Hardware addresses of the data NICs, the one on NUMA node 0 first."""
-        return [f"52:54:00:6d:{self.index + 1:02x}:{0xD0 + node:02x}" for node in range(NUMA_NODES)]
+        """Hardware addresses of the data NICs, in the order of ``serials``."""
+        return [f"52:54:00:6d:{self.index + 1:02x}:{0xD0 + number:02x}" for number in range(2 * NUMA_NODES)]
 
     @property
     def pid(self) -> Optional[int]:
@@ -214,21 +220,83 @@ def command_line(machine: Machine) -> List[str]:
     for node in range(NUMA_NODES):
         bridge = f"pxb-pcie,id=bus{node},bus=pcie.0,addr={0x10 + node:#x},bus_nr={BUS_NUMBERS[node]},numa_node={node}"
         command += ["-device", bridge]
-        for slot in range(2):
-            number = node * 2 + slot + 1
-            port = f"pcie-root-port,id=port{node}{slot},bus=bus{node},chassis={number},slot={number}"
-            command += ["-device", port]
+        for index, port in enumerate(PORTS):
+            number = node * len(PORTS) + index + 1
+            command += ["-device", f"pcie-root-port,id={port}{node},bus=bus{node},chassis={number},slot={number}"]
         command += ["-drive", f"file={_escaped(machine.folder / f'nvme{node}.raw')},id=nvme{node},{drive}"]
-        command += ["-device", f"nvme,drive=nvme{node},serial={machine.serials[node]},bus=port{node}0"]
-        nic = f"virtio-net-pci,netdev=data{node},mac={machine.data_macs[node]},bus=port{node}1,romfile="
-        if hardware.queues > 1:
-            # The kernel names the tap (tap%d), so beds cannot clash, and drops it with the last descriptor.
-            command += ["-netdev", f"tap,id=data{node},queues={hardware.queues},script=no,downscript=no,vhost=off"]
-            nic += f",mq=on,vectors={2 * hardware.queues + 2}"
-        else:
-            command += ["-netdev", f"user,id=data{node},restrict=on"]
-        command += ["-device", nic]
+        nvme = nvme_device(machine, number=node, drive=f"nvme{node}", port=f"{NVME}-port{node}")
+        nic = nic_device(machine, number=node, backend=f"data{node}", port=f"{NIC}-port{node}")
+        command += ["-device", _option(nvme), "-netdev", _option(nic_backend(machine, name=f"data{node}"))]
+        command += ["-device", _option(nic)]
+    command += ["-qmp", f"unix:{bed_monitor.SOCKET},server=on,wait=off"]
     return command
+
+
+def nvme_device(machine: Machine, *, number: int, drive: str, port: str) -> Properties:
+    """The NVMe drive with that number among ``Machine.serials``."""
+    return {
+        "driver": "nvme",
+        "id": f"drive{number}",
+        "drive": drive,
+        "serial": machine.serials[number],
+        "bus": port,
+    }
+
+
+def nic_backend(machine: Machine, *, name: str) -> Properties:
+    """What a data NIC is connected to: nothing that answers."""
+    if machine.hardware.queues == 1:
+        return {"type": "user", "id": name, "restrict": True}
+    # The kernel names the tap (tap%d), so beds cannot clash, and drops it with the last descriptor.
+    tap: Dict[str, Union[str, int, bool]] = {"script": "no", "downscript": "no", "vhost": False}
+    return {"type": "tap", "id": name, "queues": machine.hardware.queues, **tap}
+
+
+def nic_device(machine: Machine, *, number: int, backend: str, port: str) -> Properties:
+    """The data NIC with that number among ``Machine.data_macs``."""
+    queues = machine.hardware.queues
+    several: Dict[str, Union[str, int, bool]] = {"mq": True, "vectors": 2 * queues + 2} if queues > 1 else {}
+    mac = machine.data_macs[number]
+    return {
+        "driver": "virtio-net-pci",
+        "id": f"nic{number}",
+        "netdev": backend,
+        "mac": mac,
+        "bus": port,
+        "romfile": "",
+        **several,
+    }
+
+
+def plug(machine: Machine, *, kind: str, node: int) -> None:
+    """Put an NVMe drive or a data NIC into the empty port of a NUMA node, while the node runs.
+
+    Errors: BedError when the port has one already, or QEMU refuses.
+    """
+    number, port, backend = NUMA_NODES + node, f"{kind}-spare{node}", f"{kind}-spare{node}"
+    with bed_monitor.Monitor(machine.folder) as monitor:
+        if kind == NIC:
+            monitor.ask("netdev_add", **nic_backend(machine, name=backend))
+            device = nic_device(machine, number=number, backend=backend, port=port)
+        else:
+            path = machine.folder / f"nvme{number}.raw"
+            with path.open("wb") as handle:
+                handle.truncate(DATA_DISK_BYTES)
+            file = {"driver": "file", "filename": str(path)}
+            monitor.ask("blockdev-add", driver="raw", node_name=backend, file=file)
+            device = nvme_device(machine, number=number, drive=backend, port=port)
+        monitor.ask("device_add", **device)
+
+
+def unplug(machine: Machine, *, kind: str, node: int) -> None:
+    """Take out what ``plug`` put in, after the node let go of it."""
+    number, backend = NUMA_NODES + node, f"{kind}-spare{node}"
+    with bed_monitor.Monitor(machine.folder) as monitor:
+        monitor.release(f"{'nic' if kind == NIC else 'drive'}{number}")
+        if kind == NIC:
+            monitor.ask("netdev_del", id=backend)
+        else:
+            monitor.ask("blockdev-del", node_name=backend)
 
 
 def power_on(machine: Machine) -> int:
@@ -249,6 +317,7 @@ def power_on(machine: Machine) -> int:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            cwd=machine.folder,
         )
     deadline = time.monotonic() + 30
     while not machine.pid_file.exists() or machine.pid != process.pid:
@@ -348,6 +417,15 @@ def _has_banner(port: int) -> bool:
 def ansible_ssh_args(machine: Machine) -> str:
     """`ssh_options` as one string for ansible_ssh_common_args."""
     return " ".join(shlex.quote(word) for word in ssh_options(machine))
+
+
+def _option(properties: Properties) -> str:
+    """Properties as an argument of -device and -netdev, which begins with the value of the first one."""
+    first, *others = properties.items()
+    words = [str(first[1])]
+    for name, value in others:
+        words.append(f"{name}={('off', 'on')[value] if isinstance(value, bool) else value}")
+    return ",".join(words)
 
 
 def _escaped(path: Path) -> str:

@@ -46,6 +46,9 @@ done
 # These caches are fresh: the first boot need not rebuild them.
 touch /etc/.updated /var/.updated
 
+# There for who wants it, as it was before it was ever enabled.
+systemctl disable irqbalance.service
+
 rm -f /etc/ssh/ssh_host_*
 cat >/etc/ssh/sshd_config.d/10-bed.conf <<'SSHD'
 HostKey /etc/ssh/ssh_host_ed25519_key
