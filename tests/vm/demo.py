@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, NoReturn, Sequence
+from typing import Any, Dict, List, NamedTuple, NoReturn, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
@@ -34,6 +34,23 @@ OLD_DROP_IN = """[Service]
 ExecStart=
 ExecStart=/usr/bin/nvidia-persistenced --user nvpd --no-persistence-mode
 """
+
+# A line for each interrupt of the NICs and drives below the bridges of the NUMA nodes: its number, where it may go, the
+# CPUs next to its device, and who handles it.
+INTERRUPTS = """for device in /sys/bus/pci/devices/*; do
+  case $(cat $device/class $device/numa_node | tr '\\n' ' ') in
+    "0x0200"*" "[0-9]*|"0x010802 "[0-9]*) ;;
+    *) continue ;;
+  esac
+  for entry in $device/msi_irqs/*; do
+    irq=/proc/irq/${entry##*/}
+    for handler in $irq/*/; do
+      echo ${entry##*/} $(cat $irq/smp_affinity_list $device/local_cpulist) $(basename $handler)
+    done
+  done
+done"""
+# The queues of a drive are placed by the kernel.
+KERNEL_PLACES = r"nvme\d+q[1-9]\d*"
 
 HOOKS = ROOT / "tests" / "vm" / "hooks"
 TRAINING_GPUS = [{"match": {"index": 7}, "layout": "all-1g"}, {"mig": "disabled"}]
@@ -64,6 +81,15 @@ class Run:
         return sum(counts[key] for counts in self.recap.values())
 
 
+class Interrupt(NamedTuple):
+    """CPUs in the kernel's list format."""
+
+    number: str
+    cpus: str
+    local: str
+    handler: str
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keep", action="store_true", help="leave the nodes running at the end")
@@ -88,6 +114,7 @@ def story() -> None:
     on(INFERENCE, "cat > /etc/systemd/system/nvidia-persistenced.service.d/fleet.conf", text=OLD_DROP_IN)
     on(INFERENCE, "systemctl daemon-reload && systemctl enable --quiet --now nvidia-persistenced")
     on(INFERENCE, "nvml-sim set 3 ecc=0 ecc_pending=0")
+    on(INFERENCE, "systemctl enable --quiet --now irqbalance")
     for node in NODES:
         held = [persistent(gpu) for gpu in driver(node)["gpus"]]
         expect(held == [False] * 8, f"{node}: the driver has eight GPUs, persistence mode off on all")
@@ -101,6 +128,8 @@ def story() -> None:
     first = playbook("site")
     expect(first.status == 0 and first.total("changed") > 0, f"converged, with {first.total('changed')} changed tasks")
     show_gpus()
+    for node in NODES:
+        expect_local(node)
 
     chapter("site again: nothing to do")
     second = playbook("site")
@@ -132,16 +161,23 @@ def story() -> None:
     expect(all(persistent(gpu) for node in NODES for gpu in driver(node)["gpus"]), "all GPUs keep their state")
     limits = {gpu["power_limit"] for gpu in driver(TRAINING)["gpus"]}
     expect(limits == {600_000}, "the boot service gave the GPUs their power limit again")
+    for node in NODES:
+        expect_local(node)
+    expect(on(INFERENCE, "systemctl is-active irqbalance").strip() == "active", "beside an irqbalance that runs")
 
-    chapter("Somebody changes two values by hand")
+    chapter("Somebody changes three values by hand")
     on(INFERENCE, "echo 128 > /sys/block/nvme0n1/queue/read_ahead_kb")
     on(INFERENCE, "nvml-sim set 2 power_limit=400000")
+    moved = placed(INFERENCE)[0]
+    on(INFERENCE, f"echo 0 > /proc/irq/{moved.number}/smp_affinity_list")
     audit = playbook("audit", "-e", "audit_fail_on_drift=true")
     expect(audit.status != 0, "the audit fails")
     row = next((line for line in audit.text.splitlines() if "read_ahead_kb" in line), "")
     expect(all(word in row for word in (INFERENCE, "nvme0n1", "128", "differs")), f"it says: {row.strip()}")
     row = next((line for line in audit.text.splitlines() if "power_limit" in line), "")
     expect(all(word in row for word in (INFERENCE, "gpu2", "400", "differs")), f"and: {row.strip()}")
+    row = next((line for line in audit.text.splitlines() if f"interrupt {moved.handler}" in line), "")
+    expect(all(word in row for word in (INFERENCE, moved.cpus, "0", "differs")), f"and: {row.strip()}")
 
     chapter("site heals it, and touches nothing else")
     healed = playbook("site")
@@ -153,6 +189,7 @@ def story() -> None:
     )
     limits = {gpu["power_limit"] for gpu in driver(INFERENCE)["gpus"]}
     expect(limits == {350_000}, "and so does the driver")
+    expect_local(INFERENCE)
 
     chapter("GPU 6 is divided anew while a job runs on one of its instances")
     expect(devices(6) == ["1g.10gb"] * 7, "it has seven small instances")
@@ -215,6 +252,24 @@ def devices(index: int) -> Sequence[str]:
 
 def job_runs() -> bool:
     return on(TRAINING, "systemctl is-active job || true").strip() == "active"
+
+
+def placed(node: str) -> List[Interrupt]:
+    """The interrupts of the NICs and drives of both NUMA nodes that are ours to place, as the kernel has them."""
+    found = [Interrupt(*line.split()) for line in on(node, INTERRUPTS).splitlines()]
+    return [one for one in found if not re.fullmatch(KERNEL_PLACES, one.handler)]
+
+
+def expect_local(node: str) -> None:
+    """One CPU each, next to the device, and not the first one, which is reserved."""
+    found = placed(node)
+    astray = [one for one in found if one.cpus not in cpus_in(one.local) or one.cpus == "0"]
+    expect(bool(found) and not astray, f"{node}: {len(found)} interrupts of NICs and drives are next to their devices")
+
+
+def cpus_in(text: str) -> List[str]:
+    parts = [part.partition("-") for part in text.split(",")]
+    return [str(cpu) for first, _dash, last in parts for cpu in range(int(first), int(last or first) + 1)]
 
 
 def show_gpus() -> None:
