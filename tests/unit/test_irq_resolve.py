@@ -330,7 +330,7 @@ def case(name: str, message: str, *entries: Dict[str, Any], machine: Tuple[Tree,
         case(
             "a bridge",
             "Cannot read a match on interrupts[0] (interface: br0): br0 is a bridge, and has no interrupts of its "
-            "own. Match what it runs on: bond0.",
+            "own. Match its ports: eth0, eth1.",
             {"match": {"interface": "br0"}},
         ),
         case(

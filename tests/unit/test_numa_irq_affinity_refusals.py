@@ -27,7 +27,7 @@ from irq_machine import (
     run,
     with_irqbalance,
 )
-from irq_trees import NETWORK, cpus, function, irq, two_sockets, virtual_interface
+from irq_trees import CPU, NETWORK, cpus, function, irq, two_sockets, virtual_interface
 from nodetree import FILE, Entry, Tree
 from support import KernelFiles, snapshot
 from test_irq_irqbalance import DEFAULTS
@@ -130,7 +130,21 @@ def case(
             trees=bonded,
         ),
         case(
-            "CPUs that are offline or not there",
+            "a VLAN on a bond",
+            "Cannot read a match on interrupts[0] (interface: bond0.7): bond0.7 is a VLAN, and has no interrupts of "
+            "its own. Match its ports: eth0, eth1.",
+            {"match": {"interface": "bond0.7"}},
+            trees=lambda: [*bonded(), virtual_interface("bond0.7", "bond0", devtype="vlan")],
+        ),
+        case(
+            "CPUs that are offline",
+            "Cannot place interrupts on interrupts[0] (interface: eth0): CPUs 2-3 are offline. Bring them online, or "
+            "leave them out.",
+            {**ETH, "cpus": "0-3"},
+            trees=lambda: [two_sockets(), {f"{CPU}/online": Entry(FILE, "0-1,4-15\n")}],
+        ),
+        case(
+            "CPUs that are not there",
             "Cannot place interrupts on interrupts[0] (interface: eth0): there is no CPU 16; this machine has 0-15.",
             {**ETH, "cpus": "0,16"},
         ),

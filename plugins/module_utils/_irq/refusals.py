@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, Tuple
+from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from .._core.errors import DeclarationError, OwnedByAnother
 from .._topology import cpulist
@@ -102,9 +102,9 @@ def policy_script(unit: str, script: Optional[str]) -> OwnedByAnother:
 
 
 def _what_it_is(files: Files, name: str) -> Tuple[str, Tuple[str, ...]]:
-    """What an interface is that is no PCI device, and the interfaces that it is made of."""
+    """What an interface is that is no PCI device, and the interfaces at the bottom of it."""
     folder = f"{NET}/{name}"
-    lower = tuple(entry[len("lower_") :] for entry in files.names(folder) if entry.startswith("lower_"))
+    lower = _ports(files, name)
     kind = (files.read_optional(f"{folder}/uevent") or "").partition("DEVTYPE=")[2].partition("\n")[0]
     if files.exists(f"{folder}/bonding"):
         return "a bond", lower
@@ -115,6 +115,16 @@ def _what_it_is(files: Files, name: str) -> Tuple[str, Tuple[str, ...]]:
     if files.exists(f"{folder}/device"):
         return "no PCI device", lower
     return "a team or another virtual interface", lower
+
+
+def _ports(files: Files, name: str, above: Tuple[str, ...] = ()) -> Tuple[str, ...]:
+    """The interfaces that it is made of, or those are: the ports of the bond below a VLAN."""
+    prefix = "lower_"
+    found: List[str] = []
+    for lower in (entry[len(prefix) :] for entry in files.names(f"{NET}/{name}") if entry.startswith(prefix)):
+        if lower not in above:
+            found += _ports(files, lower, (*above, name)) or [lower]
+    return tuple(dict.fromkeys(found))
 
 
 def _no_such(cpus: Cpus, processors: Processors) -> str:
