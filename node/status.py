@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._host.systemd import DAEMON_RELOAD
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import failed, look_at_node
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, Entry
-from ansible_collections.gpufleet.node.plugins.module_utils._node.table import rows_of, table
+from ansible_collections.gpufleet.node.plugins.module_utils._node.table import device_table, devices_of, rows_of, table
 
 # Nobody should do by hand what was left undone for a reason.
 WHY_NOT_NOW = {DAEMON_RELOAD: ", which now would take their GPUs from running containers"}
@@ -49,6 +49,7 @@ def look(host: Host, *, concern: Optional[str], registry: Sequence[Entry]) -> Di
         host,
         validate=complete_params,
         full=False,
+        devices=True,
         left_out=declarations.names,
         registry=registry,
     )
@@ -66,6 +67,8 @@ def told(answer: Mapping[str, Any]) -> List[str]:
     concerns: Mapping[str, Mapping[str, Any]] = answer["concerns"]
     rows = rows_of(node, answer)
     lines = table(rows) if rows else []
+    devices = devices_of(node, answer)
+    lines += device_table(devices) if devices else []
     for name, result in concerns.items():
         lines += [f"{node} needs a reboot: {reason}" for reason in result["reboot_reasons"]]
         lines += [f"{name} needs {need}{WHY_NOT_NOW.get(need, '')}" for need in result["needs"] if need != REBOOT]

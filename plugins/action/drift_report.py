@@ -10,7 +10,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..module_utils._core.change import DIFFERS, PENDING, RIGHT, UNKNOWN
-from ..module_utils._node.table import rows_of, table
+from ..module_utils._node.table import device_table, devices_of, rows_of, table
 
 UNREACHABLE = "unreachable"
 # From best to worst: a node is called by the worst thing found on it.
@@ -35,6 +35,7 @@ class ActionModule(ActionBase):
             }
         )
         rows: List[Dict[str, Any]] = []
+        devices: List[Dict[str, Any]] = []
         counts = dict.fromkeys((RIGHT, DIFFERS, PENDING, UNKNOWN), 0)
         nodes: Dict[str, List[str]] = {status: [] for status in SEVERITY}
         reboots: Dict[str, List[str]] = {}
@@ -45,6 +46,7 @@ class ActionModule(ActionBase):
                 continue
             found = rows_of(host, look)
             rows.extend(found)
+            devices.extend(devices_of(host, look))
             counts[RIGHT] += sum(entry["settings_right"] for entry in look["concerns"].values())
             for row in found:
                 if row["status"] in counts:
@@ -56,8 +58,8 @@ class ActionModule(ActionBase):
             reasons = [reason for entry in look["concerns"].values() for reason in entry["reboot_reasons"]]
             if reasons:
                 reboots[host] = reasons
-        self._print(arguments["title"], rows, counts, nodes, reboots)
-        result.update(changed=False, rows=rows, counts=counts, nodes=nodes, reboot_reasons=reboots)
+        self._print(arguments["title"], rows, devices, counts, nodes, reboots)
+        result.update(changed=False, rows=rows, devices=devices, counts=counts, nodes=nodes, reboot_reasons=reboots)
         bad = [*nodes[DIFFERS], *nodes[UNKNOWN], *nodes[UNREACHABLE]]
         if arguments["fail_on_drift"] and bad:
             result.update(
@@ -69,6 +71,7 @@ class ActionModule(ActionBase):
     def _print(
         title: str,
         rows: Sequence[Mapping[str, Any]],
+        devices: Sequence[Mapping[str, Any]],
         counts: Mapping[str, int],
         nodes: Mapping[str, Sequence[str]],
         reboots: Mapping[str, Sequence[str]],
@@ -77,6 +80,8 @@ class ActionModule(ActionBase):
         display.display("")
         display.display(title)
         for line in table(rows) if rows else ():
+            display.display(f"  {line}")
+        for line in device_table(devices) if devices else ():
             display.display(f"  {line}")
         for host, reasons in reboots.items():
             for reason in reasons:

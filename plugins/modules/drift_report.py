@@ -11,7 +11,9 @@ short_description: Show what a look at the fleet found, as a table
 version_added: 0.1.0
 description:
   - Collects the registered results of M(gpufleet.node.node_state) of all hosts of the play and prints one table, with
-    node, object, setting, wanted, in effect, at boot and status.
+    node, object, setting, wanted, in effect, at boot and status. Many interrupts or queues of an object are one line.
+  - A second table has a line for each device with interrupts that are declared, of the hosts where one differs. It has
+    those of all hosts when they were looked at with O(gpufleet.node.node_state#module:detail=devices).
   - Runs once on the controller and contacts no host.
 author:
   - gpufleet contributors (@gpufleet)
@@ -83,6 +85,47 @@ rows:
     status:
       description: V(right), V(differs), V(pending) or V(unknown).
       type: str
+devices:
+  description: One entry a line of the second table, the devices of RV(rows) that have many settings.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    node:
+      description: The host.
+      type: str
+    device:
+      description: Its interface, or its PCI address.
+      type: str
+      sample: ens1f0np0
+    pci_address:
+      description: Its PCI address.
+      type: str
+      sample: "0000:17:00.0"
+    numa_node:
+      description: Its NUMA node, null where nobody tells.
+      type: int
+      sample: 0
+    interrupts:
+      description: How many interrupts it has.
+      type: int
+      sample: 17
+    wanted:
+      description: The CPUs that those of them which can be moved belong on, together; null without such.
+      type: str
+      sample: 0-15
+    effective:
+      description: The CPUs that they may be delivered to, together.
+      type: str
+      sample: 0-15,32
+    elsewhere:
+      description: How many of them are elsewhere than they belong.
+      type: int
+      sample: 1
+    unmanaged:
+      description: How many nobody can move, by the reason.
+      type: dict
+      sample: {"the kernel places the interrupts of NVMe queues itself": 16}
 counts:
   description: The number of settings of each status; V(unknown) counts concerns, since the settings could not be seen.
   returned: always

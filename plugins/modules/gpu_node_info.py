@@ -692,6 +692,46 @@ node:
           description: Where a new interrupt may go, as a mask of CPUs.
           type: str
           sample: ffffffff,ffffffff
+        declared:
+          description:
+            - By device where the interrupts that M(gpufleet.node.numa_irq_affinity) declares on this node belong and
+              are. Where each of them belongs that module returns.
+            - Null where nothing is declared, or this machine cannot have it.
+          type: list
+          elements: dict
+          contains:
+            device:
+              description: Its interface, or its PCI address.
+              type: str
+              sample: ens1f0np0
+            pci_address:
+              description: Its PCI address.
+              type: str
+              sample: "0000:17:00.0"
+            numa_node:
+              description: Its NUMA node, null where nobody tells.
+              type: int
+              sample: 0
+            interrupts:
+              description: How many interrupts it has.
+              type: int
+              sample: 17
+            wanted:
+              description: The CPUs that those of them which can be moved belong on, together; null without such.
+              type: str
+              sample: 0-15
+            effective:
+              description: The CPUs that they may be delivered to, together.
+              type: str
+              sample: 0-15,32
+            elsewhere:
+              description: How many of them are elsewhere than they belong.
+              type: int
+              sample: 1
+            unmanaged:
+              description: How many nobody can move, by the reason.
+              type: dict
+              sample: {"the kernel places the interrupts of NVMe queues itself": 16}
         devices:
           description: By device.
           type: list

@@ -34,9 +34,10 @@ options:
   detail:
     description:
       - V(brief) answers only what is not right, in a few KiB for a converged node.
+      - V(devices) adds RV(concerns.devices) of concerns that are right.
       - V(full) adds every setting, and the state of each concern in effect and at boot.
     type: str
-    choices: [brief, full]
+    choices: [brief, devices, full]
     default: brief
   expect:
     description:
@@ -125,6 +126,46 @@ concerns:
       description: Other owners of the same settings.
       type: list
       elements: dict
+    devices:
+      description:
+        - Of M(gpufleet.node.numa_irq_affinity) the interrupts of each device that is declared, in a few words. Each
+          interrupt is in RV(concerns.effective).
+        - Only where the concern is not right, or with O(detail=devices) or O(detail=full).
+      type: list
+      elements: dict
+      contains:
+        device:
+          description: Its interface, or its PCI address.
+          type: str
+          sample: ens1f0np0
+        pci_address:
+          description: Its PCI address.
+          type: str
+          sample: "0000:17:00.0"
+        numa_node:
+          description: Its NUMA node, null where nobody tells.
+          type: int
+          sample: 0
+        interrupts:
+          description: How many interrupts it has.
+          type: int
+          sample: 17
+        wanted:
+          description: The CPUs that those of them which can be moved belong on, together; null without such.
+          type: str
+          sample: 0-15
+        effective:
+          description: The CPUs that they may be delivered to, together.
+          type: str
+          sample: 0-15,32
+        elsewhere:
+          description: How many of them are elsewhere than they belong.
+          type: int
+          sample: 1
+        unmanaged:
+          description: How many nobody can move, by the reason.
+          type: dict
+          sample: {"the kernel places the interrupts of NVMe queues itself": 16}
     reboot_required:
       description: Whether something waits for a reboot.
       type: bool
@@ -288,7 +329,7 @@ def main() -> None:
         argument_spec={
             "declared": {"type": "dict", "required": True},
             "left_out": {"type": "list", "elements": "str", "default": []},
-            "detail": {"type": "str", "choices": ["brief", "full"], "default": "brief"},
+            "detail": {"type": "str", "choices": ["brief", "devices", "full"], "default": "brief"},
             "expect": {"type": "str", "choices": ["nothing", "valid", "right"], "default": "nothing"},
         },
         supports_check_mode=True,
@@ -312,6 +353,7 @@ def main() -> None:
         host,
         validate=validated,
         full=module.params["detail"] == "full",
+        devices=module.params["detail"] != "brief",
         left_out=module.params["left_out"],
     )
     answer.update(changed=False, diff=node_diff(answer))

@@ -30,8 +30,8 @@ LINES_OF = {
     "mig_layout": 2750,
     # Where every interrupt belongs must be worked out before it can be seen that it is there, and irqbalance, udev and
     # the boot service each have a say in whether it stays.
-    "numa_irq_affinity": 3800,
-    "node_state": 10300,
+    "numa_irq_affinity": 3550,
+    "node_state": 10100,
 }
 
 WITH_ANSIBLE = tuple(

@@ -6,11 +6,16 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from difflib import get_close_matches
-from typing import Any, Dict, Mapping
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 
-from .errors import DeclarationError
+from . import declared
+from .errors import CannotLook, DeclarationError
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
 
 TYPES: Mapping[str, Any] = {
     "str": str,
@@ -21,6 +26,24 @@ TYPES: Mapping[str, Any] = {
     "list": list,
     "dict": dict,
 }
+
+
+def of_file(files: Files, concern: str) -> Optional[Dict[str, Any]]:
+    """What a concern declares on this node that is no default; None where it declares nothing.
+
+    Raises ``CannotLook`` for a file that is damaged or of another schema, and ``OSError`` for one that cannot be read.
+    """
+    path = declared.path_of(concern)
+    text = files.read_optional(path)
+    if text is None:
+        return None
+    try:
+        document = json.loads(text)
+        if document["schema"] == declared.SCHEMA and isinstance(document["declaration"], dict):
+            return dict(document["declaration"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise CannotLook("read the declaration", object=path, cause="the file is damaged, or of another release")
 
 
 def complete(options: Mapping[str, Any], declaration: Mapping[str, Any], where: str = "") -> Dict[str, Any]:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from .._core.declared import path_of
+from .._core.errors import GpuFleetError
+from .._core.road import SHARED_OPTIONS
 from .._irq.devices import IRQ, noted, setting_of, told_apart, why_managed
 from .info_fields import Facts, Fields, read, why
 from .info_pci import Device
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 INTERRUPTS = "/proc/interrupts"
 # x86 writes "PCI-MSIX-0000:18:00.0    1-edge", arm64 "ITS-MSI 1 Edge"; without a handler nothing follows.
 _PLACE = re.compile(r"(?:\d+-\w+|\d+ +(?:Edge|Level)|Edge|Level)$")
+NAME = "numa_irq_affinity"
+NOT_DECLARED = f"{NAME} is not declared on this node"
 NOT_REQUESTED = "the driver has not requested it"
 
 Refused = Mapping[Tuple[str, str], str]
@@ -32,8 +37,28 @@ def gather(files: Files, devices: Sequence[Device]) -> Facts:
     fields.add("total", None if text is None else len(handlers), reason)
     fields.add("default_cpus_mask", *read(files, f"{IRQ}/default_smp_affinity"))
     refused = noted(files)
+    fields.add("declared", *_declared(files))
     fields.add("devices", [_device(files, device, handlers, refused) for device in devices])
     return fields.facts
+
+
+def _declared(files: Files) -> Tuple[Optional[List[Facts]], str]:
+    """By device where those that are declared belong and are, in a few words; or why nobody can tell."""
+    from .._core.defaults import complete, of_file
+    from .._irq.look import look_at
+    from .._irq.overview import of_devices
+    from .._irq.spec import OPTIONS, parse
+
+    try:
+        options = of_file(files, NAME)
+        if options is None:
+            return None, NOT_DECLARED
+        found, wants, _unmanaged = look_at(files, parse(complete({**SHARED_OPTIONS, **OPTIONS}, options)))
+    except OSError as error:
+        return None, why(error, path_of(NAME))
+    except GpuFleetError as error:
+        return None, str(error)
+    return of_devices(found, wants), ""
 
 
 def parse_handlers(text: str) -> Dict[int, Optional[str]]:

@@ -35,6 +35,7 @@ def look_at_node(
     *,
     validate: Validate,
     full: bool,
+    devices: bool = False,
     left_out: Sequence[str] = (),
     registry: Sequence[Entry] = REGISTRY,
 ) -> Dict[str, Any]:
@@ -42,13 +43,16 @@ def look_at_node(
 
     ``validate`` turns a declaration into complete parameters or raises ``DeclarationError``. No concern stops another:
     its failure is in its own result. ``full`` adds the state of each concern and every setting, also the right ones.
+    ``devices`` adds a line for each device of those concerns that tell of them, which one that is not right has anyway.
     ``left_out`` are concerns that are declared too, and that this look is not about.
     """
     results: Dict[str, Dict[str, Any]] = {}
     wants_work: List[str] = []
     for entry in in_order(registry):
         if entry.name in declarations:
-            result = _look_at_concern(entry, declarations[entry.name], host, validate=validate, full=full)
+            result = _look_at_concern(
+                entry, declarations[entry.name], host, validate=validate, full=full, devices=devices
+            )
             results[entry.name] = result
             if result["status"] in (DIFFERS, UNKNOWN) or any(need in entry.tells for need in result["needs"]):
                 wants_work.append(entry.name)
@@ -84,7 +88,7 @@ def waiting(results: Mapping[str, Mapping[str, Any]], registry: Sequence[Entry] 
 
 
 def _look_at_concern(
-    entry: Entry, declaration: Mapping[str, Any], host: Host, *, validate: Validate, full: bool
+    entry: Entry, declaration: Mapping[str, Any], host: Host, *, validate: Validate, full: bool, devices: bool
 ) -> Dict[str, Any]:
     try:
         with deadline(entry.deadline):
@@ -95,6 +99,8 @@ def _look_at_concern(
                 result.update(msg=str(plan.obstacle.error), failure=plan.obstacle.error.failure())
             if full:
                 result["effective"], result["boot"] = entry.concern.report(state)
+            if entry.devices is not None and (devices or full or plan.status != RIGHT):
+                result["devices"] = entry.devices(state)
             return result
     except DeadlineExceeded:
         return failed(

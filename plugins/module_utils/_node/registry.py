@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Container, Iterable, List, Sequence, Tuple
+from typing import Any, Callable, Container, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from .._binding.look import CONCERN as NVML
 from .._block.look import CONCERN as NVME_SCHEDULER
@@ -15,6 +15,7 @@ from .._core.road import Concern
 from .._gpu.persistence import CONCERN as NVIDIA_PERSISTENCE
 from .._gpu.settings_look import CONCERN as GPU_SETTINGS
 from .._irq.look import CONCERN as NUMA_IRQ_AFFINITY
+from .._irq.overview import overview as interrupts_of_devices
 from .._kernel.look import CONCERN as KERNEL_MODULES
 from .._memory.look import CONCERN as HUGEPAGES
 from .._mig.consumers import NAMES as CONSUMERS
@@ -29,7 +30,8 @@ class Entry:
     ``after`` are the concerns that must be right before this one starts, ``disturbs`` those that a change of this one
     may put out of order again. ``serves`` are those that cannot do without it: where one of them is declared, it is
     too, by its defaults. ``cures`` are codes of failures to look at others that its work ends. ``tells`` are what is
-    needed and its role sees to. ``deadline`` is how many seconds its look may take.
+    needed and its role sees to. ``deadline`` is how many seconds its look may take. ``devices`` tells of a state in a
+    few words a device what has too many settings to show each.
     """
 
     concern: Concern[Any, Any]
@@ -39,6 +41,7 @@ class Entry:
     cures: Tuple[str, ...] = ()
     tells: Tuple[str, ...] = ()
     deadline: float = 10.0
+    devices: Optional[Callable[[Any], List[Dict[str, Any]]]] = None
 
     @property
     def name(self) -> str:
@@ -79,6 +82,7 @@ _SETTINGS: Tuple[Entry, ...] = (
     Entry(
         NUMA_IRQ_AFFINITY,
         after=("node_tools", "kernel_modules", "nvidia_persistence", "mig_layout"),
+        devices=interrupts_of_devices,
     ),
 )
 REGISTRY: Tuple[Entry, ...] = (

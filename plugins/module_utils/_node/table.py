@@ -9,9 +9,14 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from .._core.change import DIFFERS, RIGHT
+from .._topology import cpulist
 
 HEADER = ("NODE", "OBJECT", "SETTING", "WANTED", "IN EFFECT", "AT BOOT", "STATUS")
+DEVICE_HEADER = ("NODE", "DEVICE", "NUMA", "INTERRUPTS", "WANTED", "IN EFFECT", "ELSEWHERE", "UNMANAGED")
 WIDEST = 60
+# What an object has many of, a word of its settings; of more than a few of a kind the CPUs are shown together.
+MANY = ("interrupt", "rps", "xps")
+FEW = 3
 
 
 def rows_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
@@ -38,19 +43,67 @@ def table(rows: Sequence[Mapping[str, Any]]) -> List[str]:
     """The rows as lines of text in columns; a note takes the place of the values."""
     cells: List[Tuple[str, ...]] = [HEADER]
     notes: Dict[int, str] = {}
-    for row in rows:
+    for row in _folded(rows):
         cells.append(
             tuple(_text(row[key]) for key in ("node", "object", "setting", "wanted", "effective", "boot", "status"))
         )
         if row.get("note"):
             notes[len(cells) - 1] = row["note"]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADER))]
     lines = []
-    for number, line in enumerate(cells):
-        lines.append("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+    for number, line in enumerate(_columns(cells)):
+        lines.append(line)
         if number in notes:
             lines.append(f"    {notes[number]}")
     return lines
+
+
+def devices_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    """The devices of the concerns of one node that tell of them."""
+    results = look["concerns"].values()
+    return [{"node": node, **device} for result in results for device in result.get("devices", ())]
+
+
+def device_table(devices: Sequence[Mapping[str, Any]]) -> List[str]:
+    """A line for each device; the reasons why nobody can set something of it are numbered below."""
+    reasons = list(dict.fromkeys(reason for device in devices for reason in device["unmanaged"]))
+    keys = ("node", "device", "numa_node", "interrupts", "wanted", "effective", "elsewhere")
+    cells: List[Tuple[str, ...]] = [DEVICE_HEADER]
+    for device in devices:
+        unmanaged = (f"{count} [{reasons.index(reason) + 1}]" for reason, count in device["unmanaged"].items())
+        cells.append((*(_text(device[key]) for key in keys), ", ".join(unmanaged) or "0"))
+    return [*_columns(cells), *(f"[{number}] {reason}" for number, reason in enumerate(reasons, start=1))]
+
+
+def _folded(rows: Sequence[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
+    """The rows with one for all settings of a kind of an object, where these are many: its interrupts or its queues."""
+    groups: Dict[Tuple[str, ...], List[Mapping[str, Any]]] = {}
+    for row in rows:
+        kind = row["setting"].partition(" ")[0]
+        name = kind if kind in MANY and not row.get("note") else row["setting"]
+        groups.setdefault((row["node"], row["object"], row["status"], name, row.get("note") or ""), []).append(row)
+    folded: List[Mapping[str, Any]] = []
+    for key, group in groups.items():
+        if len(group) <= FEW or key[3] not in MANY:
+            folded += group
+        else:
+            together = {name: _together([row[name] for row in group]) for name in ("wanted", "effective", "boot")}
+            folded.append({**group[0], "setting": f"{key[3]} ({len(group)})", **together})
+    return folded
+
+
+def _together(values: Sequence[Any]) -> Any:
+    """The CPUs of all of them."""
+    if len(set(values)) == 1:
+        return values[0]
+    try:
+        return cpulist.render(cpu for value in values for cpu in cpulist.parse(str(value)))
+    except ValueError:
+        return "various"
+
+
+def _columns(cells: Sequence[Tuple[str, ...]]) -> List[str]:
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
 
 
 def _text(value: Any) -> str:
