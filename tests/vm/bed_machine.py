@@ -33,6 +33,8 @@ DEAD_ENDS = ("You are in emergency mode", "(initramfs) ", "grub rescue>", "\ngru
 # The node resets itself after a panic, because emulation causes one now and then. More in a row have another cause.
 PANIC = "Kernel panic - not syncing"
 PANICS_IN_A_ROW = 3
+# Nor does it when the emulated CPU lost a timer interrupt before there is a user space. A reset helps here as well.
+STUCK = "INFO: task swapper/0:1 blocked for more than"
 
 # A cache of translated code that is larger than a boot needs slows the next boot in the same QEMU down.
 EMULATION = "tcg,thread=multi,tb-size=256"
@@ -387,6 +389,11 @@ def await_boot(machine: Machine, *, begin: int, deadline: float, previous: Optio
         if output.count(PANIC) >= PANICS_IN_A_ROW:
             cause = f"the kernel panicked {PANICS_IN_A_ROW} times in a row"
             break
+        if STUCK in output:
+            say(f"{machine.name} is stuck after {time.monotonic() - started:.1f} s, and is reset")
+            begin = machine.console.stat().st_size
+            with bed_monitor.Monitor(machine.folder) as monitor:
+                monitor.ask("system_reset")
         if _has_banner(machine.port):
             # One login answers both questions; is-system-running exits 1 for `degraded`, which is up as well.
             script = "cat /proc/sys/kernel/random/boot_id && { systemctl is-system-running --wait || true; }"
