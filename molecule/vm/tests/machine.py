@@ -74,6 +74,12 @@ def assert_divided_as_declared(host: Any) -> None:
     assert modes.splitlines() == [enabled[index in MIG_DEVICES] for index in range(8)]
 
 
+def assert_interrupts_as_declared(host: Any) -> None:
+    """On CPUs next to their devices, also of those that came a moment ago."""
+    looked = host.run("python3 /root/interrupts.py right 4")
+    assert looked.rc == 0, looked.stdout + looked.stderr
+
+
 def assert_as_declared(host: Any) -> None:
     """Everything that ``inventory/fleet.yml`` declares and that needs no reboot."""
     assert pages(host, 2048) == {0: 48, 1: 16}

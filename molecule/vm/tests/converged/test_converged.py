@@ -29,6 +29,10 @@ def test_the_kernel_says_what_is_declared(host: Any) -> None:
     machine.assert_as_declared(host)
 
 
+def test_interrupts_are_on_cpus_next_to_their_devices(host: Any) -> None:
+    machine.assert_interrupts_as_declared(host)
+
+
 def test_the_driver_says_what_is_declared(host: Any) -> None:
     machine.assert_gpus_as_declared(host, ecc=False)
 
@@ -51,7 +55,8 @@ def test_modules_are_loaded_and_blocked(host: Any) -> None:
 
 
 def test_systemd_accepts_our_units(host: Any) -> None:
-    assert host.run("systemd-analyze verify gpufleet-boot.service nvidia-persistenced.service").rc == 0
+    units = "gpufleet-boot.service gpufleet-interrupts.service nvidia-persistenced.service"
+    assert host.run(f"systemd-analyze verify {units}").rc == 0
     assert host.check_output("systemctl show -P NeedDaemonReload gpufleet-boot nvidia-persistenced").split() == [
         "no",
         "no",
@@ -65,11 +70,11 @@ def test_pages_of_1_gib_wait_for_the_reboot_and_say_so(host: Any) -> None:
 
 
 def test_udev_accepts_the_rules(host: Any) -> None:
-    path = "/etc/udev/rules.d/99-gpufleet-nvme_scheduler.rules"
+    rules = "/etc/udev/rules.d/99-gpufleet-"
     if "verify" in host.run("udevadm --help").stdout:
-        assert host.run("udevadm verify %s", path).rc == 0
+        assert host.run(f"udevadm verify {rules}*").rc == 0
     tested = host.run("udevadm test --action=add %s", machine.drive(host, 0).replace("/queue", ""))
-    assert not [line for line in tested.stderr.splitlines() if path in line and ("nvalid" in line or "nknown" in line)]
+    assert not [line for line in tested.stderr.splitlines() if rules in line and ("nvalid" in line or "nknown" in line)]
 
 
 def test_every_change_is_a_line_in_the_journal(host: Any) -> None:

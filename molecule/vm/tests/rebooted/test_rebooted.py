@@ -13,6 +13,10 @@ def test_the_kernel_still_says_what_is_declared(host: Any) -> None:
     machine.assert_as_declared(host)
 
 
+def test_interrupts_are_on_cpus_next_to_their_devices(host: Any) -> None:
+    machine.assert_interrupts_as_declared(host)
+
+
 def test_the_boot_service_gave_the_gpus_their_settings_again(host: Any) -> None:
     machine.assert_gpus_as_declared(host, ecc=True)
     assert host.check_output("systemctl show -P Result gpufleet-boot") == "success"
@@ -46,3 +50,4 @@ def test_a_drive_that_appears_gets_its_settings_from_udev(host: Any) -> None:
     controller = host.check_output("readlink -f %s/../device/device", folder)
     host.run_expect([0], f"echo 1 > {controller}/remove && echo 1 > /sys/bus/pci/rescan && udevadm settle")
     machine.assert_as_declared(host)
+    machine.assert_interrupts_as_declared(host)
