@@ -194,6 +194,12 @@ def places() -> Dict[Tuple[str, str], Cpus]:
     return {(one.address, one.name): one.cpus for folder in declared() for one in interrupts_of(folder) if one.ours}
 
 
+def said_since(start: float) -> str:
+    """What irqbalance told the journal, where it may have nothing yet."""
+    command = ["journalctl", "--unit=irqbalance", "--output=cat", f"--since=@{start:.3f}"]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
+
+
 def scans() -> Iterator[Dict[str, object]]:
     """Interrupts of the other NIC may go everywhere when it starts, which irqbalance leaves none that it balances."""
     others = [
@@ -204,14 +210,12 @@ def scans() -> Iterator[Dict[str, object]]:
     ]
     ours = places()
     text = ARGUMENTS.read_text()
-    command = ["journalctl", "--unit=irqbalance", "--output=cat", "--show-cursor"]
-    cursor = output(*command, "--lines=0").rpartition("cursor: ")[2].strip()
     try:
         ARGUMENTS.write_text(f'{text}\nIRQBALANCE_ARGS="--foreground --debug --interval={BALANCE_SECONDS}"\n')
         output("systemctl", "stop", "irqbalance")
         for path in others:
             path.write_text("0-3")
-        began = time.monotonic()
+        start, began = time.time(), time.monotonic()
         output("systemctl", "start", "irqbalance")
         count = 0
         # The first one only places what it met.
@@ -220,8 +224,7 @@ def scans() -> Iterator[Dict[str, object]]:
                 sys.exit(f"moved: {sorted(set(places().items()) - set(ours.items()))}")
             if time.monotonic() > began + SECONDS:
                 sys.exit(f"only {count} scans")
-            said = output(*command[:-1], f"--after-cursor={cursor}")
-            count = len([line for line in said.splitlines() if line.startswith(SCAN_LINE)])
+            count = len([line for line in said_since(start).splitlines() if line.startswith(SCAN_LINE)])
             time.sleep(0.2)
         if places() != ours:
             sys.exit(f"moved: {sorted(set(places().items()) - set(ours.items()))}")
