@@ -15,14 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional, Tuple
 
-from .._core.change import (
-    Setting,
-)
-from .._core.declared import WANTED, path_of
+from .._core.change import Setting
+from .._core.declared import path_of
 from .._host import systemd
 from .._host.boot_service import PROGRAM
 from .._host.boot_service import UNIT as BOOT_SERVICE
-from .irqbalance import HEADER, NOT_READ, OTHERS
+from .irqbalance import HEADER, NOT_READ, told
 from .irqbalance import UNIT as IRQBALANCE
 from .spec import NAME
 
@@ -113,7 +111,7 @@ def unit_text(*, irqbalance: bool) -> str:
 def settings(found: Hotplug, *, unit: Optional[str], immediate: bool) -> Tuple[Setting, ...]:
     """Both files as settings of the next boot. ``unit`` is the text that is wanted, None for no file of ours."""
     rules = None if unit is None else RULES_TEXT
-    text, boot = _told(unit, unit), _told(found.unit, unit)
+    text, boot = told(unit), told(found.unit, unit)
     made = []
     if text is not None or boot is not None or found.reload_due:
         made.append(
@@ -129,11 +127,7 @@ def settings(found: Hotplug, *, unit: Optional[str], immediate: bool) -> Tuple[S
                 needs=systemd.DAEMON_RELOAD,
             )
         )
-    text, boot = _told(rules, rules), _told(found.rules, rules)
+    text, boot = told(rules), told(found.rules, rules)
     if text is not None or boot is not None:
         made.append(Setting(RULES, "rules", text, boot, boot, RULES, effective_matters=False))
     return tuple(made)
-
-
-def _told(text: Optional[str], ours: Optional[str]) -> Optional[str]:
-    return None if text is None else WANTED if text == ours else OTHERS

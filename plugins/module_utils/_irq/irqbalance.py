@@ -262,6 +262,11 @@ def policy_of(words: Sequence[str]) -> str:
     return found.rstrip("/") if found != "/" else found
 
 
+def told(text: Optional[str], ours: Optional[str] = None) -> Optional[str]:
+    """What a file of ours holds, in a word. Without ``ours``, where none is wanted, its own text is not questioned."""
+    return None if text is None else WANTED if ours in (None, text) else OTHERS
+
+
 def _is_policy(option: str) -> bool:
     # An option may be cut short; --po could be two.
     return option.startswith("--pol") and "--policyscript".startswith(option)
@@ -296,15 +301,15 @@ def _file_settings(daemon: Daemon, want: Wanted, *, immediate: bool) -> List[Set
     made = []
     for path in sorted({*daemon.scripts, *filter(None, [want.script])}):
         text = SCRIPT_TEXT if path == want.script else None
-        ours, found = _told(text), _told(daemon.scripts.get(path), text)
+        ours, found = told(text), told(daemon.scripts.get(path), text)
         made.append(Setting(path, SCRIPT, ours, found, found, path, effective_matters=False))
     if want.drop_in is not None or daemon.drop_in is not None or daemon.reload_due:
-        found = _told(daemon.drop_in, want.drop_in)
+        found = told(daemon.drop_in, want.drop_in)
         made.append(
             Setting(
                 object=DROP_IN,
                 setting=TEXT,
-                wanted=_told(want.drop_in),
+                wanted=told(want.drop_in),
                 effective=NOT_READ if daemon.reload_due else found,
                 boot=found,
                 identity=DROP_IN,
@@ -349,10 +354,6 @@ def _pending(daemon: Daemon) -> str:
 
 def _listing(devices: Optional[Sequence[str]]) -> Optional[str]:
     return None if devices is None else " ".join(devices) or NONE
-
-
-def _told(text: Optional[str], ours: Optional[str] = None) -> Optional[str]:
-    return None if text is None else WANTED if ours in (None, text) else OTHERS
 
 
 def _listed(files: Files) -> Optional[Tuple[str, ...]]:

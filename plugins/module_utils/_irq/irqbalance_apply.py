@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple
 
 from .._core import steps
-from .._core.change import (
-    RIGHT,
-    RoomAction,
-    RunCommand,
-    Setting,
-    Step,
-)
+from .._core.change import RIGHT, RoomAction, RunCommand, Setting, Step
 from .._core.errors import Refused
 from .._core.planning import at_boot, effective, file_of
 from .._host import systemd, systemd_apply

@@ -13,6 +13,7 @@ from .._core.declared import path_of
 from .._core.errors import GpuFleetError
 from .._core.road import SHARED_OPTIONS
 from .._irq.devices import IRQ, noted, setting_of, told_apart, why_managed
+from .._irq.spec import NAME, OPTIONS, parse
 from .info_fields import Facts, Fields, read, why
 from .info_pci import Device
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 INTERRUPTS = "/proc/interrupts"
 # x86 writes "PCI-MSIX-0000:18:00.0    1-edge", arm64 "ITS-MSI 1 Edge"; without a handler nothing follows.
 _PLACE = re.compile(r"(?:\d+-\w+|\d+ +(?:Edge|Level)|Edge|Level)$")
-NAME = "numa_irq_affinity"
 NOT_DECLARED = f"{NAME} is not declared on this node"
 NOT_REQUESTED = "the driver has not requested it"
 
@@ -47,7 +47,6 @@ def _declared(files: Files) -> Tuple[Optional[List[Facts]], str]:
     from .._core.defaults import complete, of_file
     from .._irq.look import look_at
     from .._irq.overview import of_devices
-    from .._irq.spec import OPTIONS, parse
 
     try:
         options = of_file(files, NAME)
