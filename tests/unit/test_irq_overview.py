@@ -123,6 +123,15 @@ def test_gpu_node_info_has_the_same_from_the_declaration_on_the_node(tmp_path: P
     )
 
 
+def test_gpu_node_info_names_the_file_that_keeps_it_from_telling(tmp_path: Path) -> None:
+    machine = IrqMachine(tmp_path)
+    run(machine, LOCAL)
+    (machine.root / "sys/devices/system/cpu/online").unlink()
+    facts = info_interrupts.gather(machine.host.files, [])
+    assert facts["declared"] is None
+    assert facts["unavailable"]["declared"].endswith("/sys/devices/system/cpu/online")
+
+
 def setting(name: str, **values: Any) -> Dict[str, Any]:
     row = {"node": "n1", "object": "eth0", "setting": name, "wanted": "1", "effective": "0-7", "boot": None}
     return {**row, "status": "differs", **values}

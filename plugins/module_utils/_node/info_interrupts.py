@@ -54,7 +54,7 @@ def _declared(files: Files) -> Tuple[Optional[List[Facts]], str]:
             return None, NOT_DECLARED
         found, wants, _unmanaged = look_at(files, parse(complete({**SHARED_OPTIONS, **OPTIONS}, options)))
     except OSError as error:
-        return None, why(error, path_of(NAME))
+        return None, why(error, str(error.filename or path_of(NAME)))
     except GpuFleetError as error:
         return None, str(error)
     return of_devices(found, wants), ""
