@@ -24,9 +24,9 @@ description:
   - irqbalance would move the interrupts again. O(irqbalance) says how both get along.
   - The numbers of interrupts change with every boot, every load of a driver and every change of the queues of a
     network card, so no file has one. The boot service of the role P(gpufleet.node.node_tools#role) applies the
-    declaration at boot, and udev starts the same code when a network interface, an NVMe drive, or the driver of GPUs
-    or of network cards appears, and when a queue comes or goes. Unless O(permanent=false), the declaration is refused
-    without that role.
+    declaration at boot, and udev starts the same code when a network interface, an InfiniBand device, an NVMe drive, or
+    the driver of GPUs or of network cards appears, and when a queue comes or goes. Unless O(permanent=false), the
+    declaration is refused without that role.
   - What is right is decided by the CPUs that an interrupt may go to (C(smp_affinity_list)), as a set. The one that it
     went to last is no measure, for an idle interrupt moves with its next event.
   - With O(state=absent), interrupts and queues get back the CPUs from before the first change, as far as the same

@@ -78,6 +78,7 @@ PORT = "/devices/pci0000:16/0000:16:02.0/0000:17:00.0"
         ("net", f"{PORT}/virtio3/net/eth0"),
         ("net", "/devices/platform/soc/40000000.pcie/pci0000:00/0000:00:00.0/net/eth0"),
         ("queues", f"{PORT}/net/eth0/queues/rx-63"),
+        ("infiniband", f"{PORT}/infiniband/mlx5_0"),
         ("nvme", f"{PORT}/nvme/nvme0"),
         ("module", "/module/nvidia"),
         ("module", "/module/mlx5_core"),
@@ -93,6 +94,7 @@ def test_what_brings_interrupts_starts_the_unit_once(subsystem: str, path: str) 
     [
         ("net", "/devices/virtual/net/veth1"),
         ("queues", "/devices/virtual/net/veth1/queues/tx-0"),
+        ("infiniband", "/devices/virtual/infiniband/rxe0"),
         ("nvme", "/devices/virtual/nvme-fabrics/ctl/nvme1"),
         ("block", f"{PORT}/nvme/nvme0/nvme0n1"),
         ("pci", PORT),

@@ -45,10 +45,11 @@ STOP_SECONDS = 5
 RULES_TEXT = f"""\
 {HEADER}
 #
-# What brings interrupts, or new ones: interfaces and their queues, NVMe controllers, and drivers of which one loaded
-# anew may find its devices there. Only below PCI: interfaces of containers come and go without an interrupt.
+# What brings interrupts, or new ones: interfaces and their queues, InfiniBand devices, which may have no interface,
+# NVMe controllers, and drivers of which one loaded anew may find its devices there. Only below PCI: interfaces of
+# containers come and go without an interrupt.
 # Also when a device goes, for the tag: systemd must hear of it, else it takes no notice when the device is back.
-SUBSYSTEM=="net|queues|nvme", DEVPATH=="*/pci*", TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{UNIT}"
+SUBSYSTEM=="net|queues|infiniband|nvme", DEVPATH=="*/pci*", TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{UNIT}"
 SUBSYSTEM=="module", KERNEL=="nvidia|mlx5_core|{STAND_IN}", TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{UNIT}"
 # An interface with fewer queues may have new interrupts for the others. systemd starts nothing for what goes, so
 # something that is always there is said to have gone and to be back.
