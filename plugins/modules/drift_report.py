@@ -12,8 +12,9 @@ version_added: 0.1.0
 description:
   - Collects the registered results of M(gpufleet.node.node_state) of all hosts of the play and prints one table, with
     node, object, setting, wanted, in effect, at boot and status. Many interrupts or queues of an object are one line.
-  - A second table has a line for each device with interrupts that are declared, of the hosts where one differs. It has
-    those of all hosts when they were looked at with O(gpufleet.node.node_state#module:detail=devices).
+  - A second table has a line for each device with interrupts that are declared, of the hosts where
+    M(gpufleet.node.numa_irq_affinity) is not right. It has those of all hosts when they were looked at
+    with O(gpufleet.node.node_state#module:detail=devices).
   - Runs once on the controller and contacts no host.
 author:
   - gpufleet contributors (@gpufleet)

@@ -115,7 +115,7 @@ options:
         running one is started anew when the devices change. Its arguments stay, and a folder of scripts that they name
         gets ours beside the others. A single script that they name is an error, for irqbalance takes only one.
       - With V(disable) it is stopped, and does not start at boot.
-      - With V(ignore) nothing is done to it.
+      - With V(ignore) nothing is done to it, and what an earlier declaration did to it is taken back.
       - One that runs and is not told, because of V(ignore) or because it is not that of C(irqbalance.service), is
         listed in RV(conflicts), for it undoes what is declared.
     type: str
@@ -234,7 +234,7 @@ unmanaged:
     reason:
       description: Why.
       type: str
-      sample: the kernel places it
+      sample: the kernel places the interrupts of NVMe queues itself
 conflicts:
   description: Who else places interrupts.
   returned: always, unless the declaration was refused

@@ -33,7 +33,7 @@ DEAD_ENDS = ("You are in emergency mode", "(initramfs) ", "grub rescue>", "\ngru
 # The node resets itself after a panic, because emulation causes one now and then. More in a row have another cause.
 PANIC = "Kernel panic - not syncing"
 PANICS_IN_A_ROW = 3
-# Nor does it when the emulated CPU lost a timer interrupt before there is a user space. A reset helps here as well.
+# It does not when the emulated CPU lost a timer interrupt before there is a user space. Then a reset from here helps.
 STUCK = "INFO: task swapper/0:1 blocked for more than"
 
 # A cache of translated code that is larger than a boot needs slows the next boot in the same QEMU down.
