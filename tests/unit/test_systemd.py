@@ -225,7 +225,7 @@ def test_the_first_drop_in_of_a_unit_is_read_though_systemd_says_that_nothing_is
     daemon = Systemd(host)
     daemon.due = False
     path = f"{systemd.ETC}/{UNIT}.d/zz-gpufleet.conf"
-    build(tmp_path, {path: "[Unit]\n", f"{path}.dpkg-old": ""})
+    build(tmp_path, {path: "[Unit]\n", f"{path}.dpkg-old": ""}, {f"{systemd.ETC}/{UNIT}.d/gone.conf": "/nowhere"})
     systemd.announce(host, UNIT)
     assert systemd.reload_due(host, UNIT)
     assert systemd_apply.reload_announced(host) is None

@@ -131,14 +131,14 @@ def reload_where_harmless(host: Host) -> None:
 def needs_reload(host: Host, unit: str) -> bool:
     """What systemd itself says. A unit that it never loaded needs none: it is read when it is first asked for.
 
-    252 does not notice the first drop-in of a unit that it has loaded, as it has not met the folder. So one that is
-    there and that it does not know counts as well.
+    252 does not notice the first drop-in of a unit that it has loaded, as it has not met the folder. So a folder
+    of which it knows none counts as well; one that it knows may have links that lead nowhere.
     """
     folder = f"{ETC}/{unit}.d"
     there = {f"{folder}/{name}" for name in host.files.names(folder) if name.endswith(".conf")}
     for block in show(host, ("NeedDaemonReload", "DropInPaths"), (unit,)):
         known = {path for line in block["DropInPaths"] for path in line.split()} if "DropInPaths" in block else there
-        if block.get("NeedDaemonReload") == ["yes"] or not there <= known:
+        if block.get("NeedDaemonReload") == ["yes"] or (there and there.isdisjoint(known)):
             return True
     return False
 
