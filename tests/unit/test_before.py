@@ -156,7 +156,18 @@ def test_a_value_that_could_not_be_given_back_keeps_the_record(host: FakeHost) -
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "null", '{"schema": 1}', '{"found": [{}], "folders": []}', '{"found": 3, "folders": []}'],
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"schema": 1}',
+        '{"found": [{}], "folders": []}',
+        '{"found": 3, "folders": []}',
+        '{"schema": 1, "found": [], "folders": [5]}',
+        '{"schema": 1, "found": [{"identity": 5, "setting": "a", "effective": 1, "boot": 1}], "folders": []}',
+        '{"schema": 1, "found": [{"identity": "a", "setting": null, "effective": 1, "boot": 1}], "folders": []}',
+    ],
 )
 @pytest.mark.parametrize("params", [PRESENT, ABSENT])
 def test_a_damaged_record_stops_the_run_before_any_change(

@@ -53,10 +53,12 @@ def load(files: Files, concern: str) -> Before:
         if document["schema"] != SCHEMA:
             raise ValueError(f"schema {document['schema']}")
         found = {
-            (entry["identity"], entry["setting"]): Found(_scalar(entry["effective"]), _scalar(entry["boot"]))
+            (_text(entry["identity"]), _text(entry["setting"])): Found(
+                _scalar(entry["effective"]), _scalar(entry["boot"])
+            )
             for entry in document["found"]
         }
-        return Before(found=found, folders=tuple(document["folders"]))
+        return Before(found=found, folders=tuple(map(_text, document["folders"])))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CannotLook(
             "read the values from before the first change",
@@ -70,6 +72,12 @@ def _scalar(value: object) -> Scalar:
     if value is None or (isinstance(value, (str, int)) and not isinstance(value, bool)):
         return value
     raise TypeError(f"{value!r} is no value of a setting")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"{value!r} is no text")
 
 
 def remember(files: Files, concern: str, settings: Iterable[Setting], steps: Iterable[Step]) -> None:
