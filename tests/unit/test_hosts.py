@@ -101,6 +101,7 @@ def test_what_is_not_there_reads_as_none_has_no_names_and_is_not_writable(machin
         assert files.names(machine.path(name)) == ()
         assert not files.exists(machine.path(name))
         assert not files.writable(machine.path(name))
+    assert not files.exists(machine.path("a\0b"))
     with pytest.raises(FileNotFoundError):
         files.read(machine.path("missing"))
 

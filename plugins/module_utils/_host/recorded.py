@@ -68,7 +68,8 @@ class RecordedFiles(LocalFiles):
     def exists(self, path: str) -> bool:
         try:
             return super().exists(path)
-        except OSError:
+        except (OSError, ValueError):
+            # A name that no file can have, as os.path.exists has it.
             return False
 
     def remove(self, path: str) -> None:
