@@ -517,6 +517,9 @@ def test_ignored_it_is_named_as_who_has_the_last_word(tmp_path: Path) -> None:
         (["--policyscript", "/a", "--debug"], "/a"),
         (["-l", "/a"], "/a"),
         (["-l/a"], "/a"),
+        (["-jl", "/a"], "/a"),
+        (["-fdl/a"], "/a"),
+        (["--policyscript=a/b"], "/a/b"),
         (["--pol=/a/"], "/a"),
         (["--powerthresh=4"], ""),
         (["--policyscript=/a", "-l", "/b"], "/b"),
@@ -535,6 +538,7 @@ def test_the_last_policy_on_a_command_line_counts(words: List[str], policy: str)
         ("Environment=IRQBALANCE_ARGS=-l/a\n", {DEFAULTS: "IRQBALANCE_ARGS='-d -l /b'\n"}, "/b", ""),
         ("", {DEFAULTS: "#IRQBALANCE_ARGS=-l/a\nIRQBALANCE_BANNED_CPUS=ff\n"}, "", "ff"),
         ("", {DEFAULTS: 'IRQBALANCE_ARGS="--debug \\\n  --policyscript=/c"\n'}, "/c", ""),
+        ("", {DEFAULTS: "IRQBALANCE_ARGS=-l/a\0\0\0\n"}, "", ""),
         (
             "EnvironmentFile=/etc/more\n",
             {DEFAULTS: "IRQBALANCE_ARGS=-l/a\n", "/etc/more": "IRQBALANCE_ARGS=\n"},

@@ -39,6 +39,8 @@ DEVICES = "/run/gpufleet/irqbalance/devices"
 UNTOLD = "/run/gpufleet/irqbalance/untold"
 PCI_DEVICES = "/sys/bus/pci/devices"
 CGROUPS = (f"/sys/fs/cgroup/system.slice/{UNIT}", f"/sys/fs/cgroup/systemd/system.slice/{UNIT}")
+# Among the options of one letter, those that take no value may stand before it in one word.
+SHORT_POLICY = re.compile(r"-[dfjoV]*l(.*)", re.DOTALL)
 BANNED_CPUS = ("IRQBALANCE_BANNED_CPULIST", "IRQBALANCE_BANNED_CPUS")
 
 SCRIPT = "policy script"
@@ -249,16 +251,20 @@ def report(daemon: Daemon) -> Dict[str, object]:
 
 
 def policy_of(words: Sequence[str]) -> str:
-    """The script or folder that a command line names; the last one counts, as getopt_long(3) reads it."""
+    """The script or folder that a command line names; the last one counts, as getopt_long(3) reads it.
+
+    The daemon runs in the root folder.
+    """
     found = ""
     for word, following in zip(words, (*words[1:], "")):
         name, equals, value = word.partition("=")
-        if word == "-l" or (not equals and _is_policy(name)):
-            found = following
-        elif equals and _is_policy(name):
-            found = value
-        elif word.startswith("-l") and len(word) > 2:
-            found = word[2:]
+        short = SHORT_POLICY.fullmatch(word)
+        if short:
+            found = short[1] or following
+        elif _is_policy(name):
+            found = value if equals else following
+    if found and not found.startswith("/"):
+        found = f"/{found}"
     return found.rstrip("/") if found != "/" else found
 
 
@@ -406,7 +412,9 @@ def _environment(files: Files, lines: Mapping[str, Sequence[str]]) -> Dict[str, 
     for text in lines.get("Service.Environment", ()):
         found.update(_assigned(_split(text)))
     for path in lines.get("Service.EnvironmentFile", ()):
-        for line in (files.read_optional(path.lstrip("-")) or "").replace("\\\n", " ").splitlines():
+        text = files.read_optional(path.lstrip("-")) or ""
+        # What a crash may leave, and what systemd takes nothing from.
+        for line in text.replace("\\\n", " ").splitlines() if "\0" not in text else ():
             name, equals, value = line.strip().partition("=")
             if equals and not name.startswith(("#", ";")):
                 found[name.strip()] = " ".join(_split(value))
