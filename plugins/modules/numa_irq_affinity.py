@@ -218,7 +218,7 @@ needs:
 unmanaged:
   description:
     - What was declared and nobody can set, with the reason.
-    - With O(state=absent) what was changed on interrupts that are not there now.
+    - With O(state=absent) what was changed on interrupts that are not there now, or had only CPUs that are offline now.
   returned: always, unless the declaration was refused
   type: list
   elements: dict

@@ -123,7 +123,7 @@ class IrqMachine:
             raise refusal(self.refuses[number], path[0])
         wanted = cpulist.parse(value)
         if wanted - self._list("possible"):
-            raise refusal(errno.EOVERFLOW, path[0])
+            raise refusal(errno.ERANGE, path[0])
         if not wanted & self._list("online"):
             raise refusal(errno.EINVAL, path[0])
         files.store(path[0], cpulist.render(wanted))

@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -314,21 +317,25 @@ def test_an_interrupt_that_the_kernel_refused_to_move_is_known_by_address_and_na
     }
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", "3", '{"a": 1}', "[1]", '[["a", "b"]]', '["ab"]'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", "null", "3", '{"a": 1}', "[1]", '[["a", "b"]]', '["ab"]', 100_000 * "["]
+)
 def test_a_note_that_cannot_be_understood_says_nothing(tmp_path: Path, text: str) -> None:
     host = trees.machine(tmp_path, {devices.NOTE: Entry(FILE, text)})
     assert devices.noted(host.files) == {}
 
 
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO])
 def test_an_interrupt_that_is_given_back_while_it_is_read_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     host = trees.machine(tmp_path, TWO_NODES, trees.function(ADDRESS, trees.NETWORK, irq(40, "a"), irq(41, "b")))
     read = host.files.read
 
     def gone(path: str) -> str:
         if path == "/proc/irq/40/smp_affinity_list":
-            raise FileNotFoundError(2, "No such file or directory", path)
+            shutil.rmtree(tmp_path / "proc/irq/40")
+            raise OSError(number, os.strerror(number), path)
         return read(path)
 
     monkeypatch.setattr(host.files, "read", gone)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import re
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
@@ -36,7 +38,7 @@ from irq_machine import (
     with_irqbalance,
 )
 from irq_trees import NETWORK, PCI, function, irq, large, two_sockets
-from support import Killed, snapshot
+from support import KernelFiles, Killed, snapshot
 
 ETH: Dict[str, Any] = {"match": {"interface": "eth0"}}
 NVME_QUEUE = "the kernel lets nobody move it: its smp_affinity_list is read-only"
@@ -275,6 +277,19 @@ def test_an_interrupt_that_is_freed_at_the_very_write_is_looked_up_once_more(tmp
     assert set(cpus_of(machine, ETH0)) < HOME[0]
 
 
+def test_an_interrupt_that_is_freed_while_it_is_written_is_not_noted_as_one_of_the_kernel(tmp_path: Path) -> None:
+    machine = IrqMachine(tmp_path)
+
+    def freed(files: KernelFiles, match: re.Match[str], value: str) -> None:
+        machine.renumber(ETH0)
+        raise OSError(errno.EIO, "gone", match[0])
+
+    machine.host.files.rules.insert(0, (r"/proc/irq/120/smp_affinity_list", freed))
+    assert unmanaged_of(run(machine, ETH)) == {}
+    assert not machine.host.files.exists(NOTE)
+    assert set(cpus_of(machine, ETH0)) < HOME[0]
+
+
 def test_what_keeps_the_kernel_busy_for_a_moment_is_tried_again(tmp_path: Path) -> None:
     machine = IrqMachine(tmp_path)
     machine.busy[120] = 3
@@ -340,6 +355,21 @@ def test_a_queue_that_cannot_be_steered_is_unmanaged(tmp_path: Path) -> None:
     assert unmanaged_of(run(machine, {**ETH, "xps": True})) == {
         ("eth0", "xps tx-0"): "the kernel does not steer it, as it does not steer the only queue of an interface"
     }
+
+
+def test_a_queue_that_the_kernel_does_not_tell_of_is_unmanaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = steered(tmp_path)
+    read = machine.host.files.read
+
+    def of_no_class(path: str) -> str:
+        if path.endswith("tx-1/xps_cpus"):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+        return read(path)
+
+    monkeypatch.setattr(machine.host.files, "read", of_no_class)
+    reason = "the kernel does not steer it, as it is of no traffic class"
+    assert unmanaged_of(run(machine, {**ETH, "xps": True})) == {("eth0", "xps tx-1"): reason}
+    assert machine.queue("eth0", "tx-0")
 
 
 def test_a_device_without_an_interface_has_nothing_to_steer(tmp_path: Path) -> None:
@@ -548,6 +578,25 @@ def test_absent_does_not_fail_on_what_the_kernel_took_for_itself(tmp_path: Path)
     machine.refuses[120] = errno.EIO
     assert unmanaged_of(absent(machine)) == {("eth0", "interrupt eth0"): REFUSED}
     assert machine.of(ETH0)["eth0-TxRx-0"] == "0-15"
+    assert not machine.host.files.exists(BEFORE)
+
+
+def test_absent_gives_back_what_is_left_of_the_cpus(tmp_path: Path) -> None:
+    machine = steered(tmp_path)
+    (tmp_path / "proc/irq/120/smp_affinity_list").write_text("12,14\n")
+    (tmp_path / "sys/class/net/eth0/queues/rx-0/rps_cpus").write_text("0000ff00\n")
+    (tmp_path / "sys/class/net/eth0/queues/rx-1/rps_cpus").write_text("00001000\n")
+    run(machine, {**ETH, "rps": True})
+    (tmp_path / "sys/devices/system/cpu/online").write_text("0-11\n")
+    (tmp_path / "sys/devices/system/cpu/possible").write_text("0-13\n")
+    outcome = absent(machine)
+    assert unmanaged_of(outcome) == {
+        ("eth0", "interrupt eth0"): "the CPUs from before the first change are offline",
+        ("eth0", "rps rx-1"): "the CPUs from before the first change are offline",
+    }
+    assert machine.of(ETH0)["eth0-TxRx-0"] == "0-13"
+    assert machine.queue("eth0", "rx-0") == "8-11"
+    assert absent(machine).changes == ()
     assert not machine.host.files.exists(BEFORE)
 
 

@@ -172,7 +172,8 @@ class Setter:
                 self._files.set_knob(path, value)
                 return None
             except OSError as error:
-                number = error.errno
+                # One that was given back while it was open says EIO.
+                number = error.errno if self._files.exists(path) else errno.ENOENT
             if number not in TRANSIENT:
                 break
             time.sleep(PAUSE_SECONDS * attempt)
@@ -191,7 +192,7 @@ def _explained(want: Want, number: int) -> Tuple[str, str]:
         return f"{said} {TRIES} times", "run again"
     if number == errno.EINVAL:
         return f"{said}: none of these CPUs is online any more", "run again"
-    if number == errno.EOVERFLOW:
+    if number in (errno.ERANGE, errno.EOVERFLOW):
         return f"{said}: it has no CPU of such a number", "run again"
     return said, ""
 

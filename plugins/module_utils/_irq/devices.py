@@ -102,7 +102,7 @@ def noted(files: Files) -> Dict[Tuple[str, str], str]:
     try:
         document = json.loads(files.read_optional(NOTE) or "[]")
         return {(str(identity), str(setting)): str(reason) for identity, setting, reason in document}
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return {}
 
 
@@ -211,8 +211,10 @@ def _interrupts(
         path = f"{IRQ}/{number}/smp_affinity_list"
         try:
             mode, text = files.mode(path), files.read(path)
-        except FileNotFoundError:
-            # Given back between the listing and now.
+        except OSError as error:
+            # Given back between the listing and now; one that was open already says EIO.
+            if not isinstance(error, FileNotFoundError) and files.exists(path):
+                raise
             continue
         if text not in sets:
             # Many have the same, and of hundreds of CPUs.

@@ -18,7 +18,7 @@ from .._topology.cpulist import render
 from . import around, irqbalance
 from .around import Around, Goal
 from .devices import IRQ, setting_of
-from .model import Cpus, Device, Interrupt
+from .model import Cpus, Device, Interrupt, Processors
 from .planner import plan_interrupts
 from .processors import read_processors
 from .resolve import targets
@@ -65,7 +65,8 @@ class State:
     ``state: absent``, those of devices that were ever changed, as they are. ``unmanaged`` are those that cannot be set.
 
     ``carried`` is whether the next boot applies this very declaration, and ``uncarried`` why it applies none.
-    ``read_only`` is a folder of the kernel where nobody here may write.
+    ``read_only`` is a folder of the kernel where nobody here may write. ``processors`` are there for ``state: absent``,
+    where something was ever changed.
     """
 
     declaration: Optional[Declaration]
@@ -76,6 +77,7 @@ class State:
     carried: bool = False
     uncarried: str = ""
     read_only: str = ""
+    processors: Optional[Processors] = None
 
 
 @dataclass(frozen=True)
@@ -99,11 +101,11 @@ class NumaIrqAffinity:
 
     def observe(self, host: Host, params: Mapping[str, Any]) -> State:
         files = host.files
-        declaration = None
+        declaration = processors = None
         if params["state"] == "absent":
             from .plan import look_back
 
-            devices, wants, unmanaged = look_back(files)
+            processors, (devices, wants, unmanaged) = look_back(files)
         else:
             declaration = parse(params)
             devices, wants, unmanaged = look_at(files, declaration)
@@ -118,6 +120,7 @@ class NumaIrqAffinity:
             carried=permanent and not uncarried and declaration is not None and self._is_declared(files, params),
             uncarried=uncarried,
             read_only=_read_only(files, wants) if host.may_change else "",
+            processors=processors,
         )
 
     def normalise(self, params: Mapping[str, Any], state: State) -> Desired:

@@ -22,10 +22,11 @@ from .spec import NAME
 
 if TYPE_CHECKING:
     from .._host.protocols import Files
-    from .model import Cpus
+    from .model import Cpus, Processors
     from .spec import Declaration
 
 GONE = "it is not there now, and what was changed went with it"
+OFFLINE = "the CPUs from before the first change are offline"
 BALANCED = "irqbalance runs, and places it"
 
 
@@ -41,14 +42,18 @@ class SetAffinity(RoomAction):
     declaration: Optional[Declaration] = None
 
 
-def look_back(files: Files) -> Seen:
-    """The devices that have something that was ever changed, with all their interrupts and queues as they are."""
+def look_back(files: Files) -> Tuple[Optional[Processors], Seen]:
+    """The devices that have something that was ever changed, with all their interrupts and queues as they are.
+
+    The CPUs of the machine come first, None where nothing was.
+    """
     kinds: Dict[str, Set[str]] = {}
     for identity, setting in before.load(files, NAME).found:
         kinds.setdefault(identity.partition(" ")[0], set()).add(setting.partition(" ")[0])
     if not kinds:
-        return (), (), {}
-    found = devices.find(files, read_processors(files), others=True)
+        return None, ((), (), {})
+    processors = read_processors(files)
+    found = devices.find(files, processors, others=True)
     there = devices.complete(files, [device for device in found if device.address in kinds])
     wants: List[Want] = []
     unmanaged = lacking(there)
@@ -60,7 +65,7 @@ def look_back(files: Files) -> Seen:
             queues, without = steering.read(files, device, interface, steered)
             wants.extend(queues)
             unmanaged.update(without)
-    return there, tuple(wants), unmanaged
+    return processors, (there, tuple(wants), unmanaged)
 
 
 def restore(params: Mapping[str, Any], found: Before, state: State) -> Desired:
@@ -76,7 +81,12 @@ def restore(params: Mapping[str, Any], found: Before, state: State) -> Desired:
         if balanced and key in there and there[key].device is not None:
             unmanaged.append(Unmanaged(there[key].object, key[1], BALANCED))
         elif key in there:
-            wants.append(replace(there[key], wanted=_cpus_of(value.effective)))
+            cpus = _cpus_of(value.effective)
+            left = _left(there[key], cpus, state.processors)
+            if cpus and not left:
+                unmanaged.append(Unmanaged(there[key].object, key[1], OFFLINE))
+            else:
+                wants.append(replace(there[key], wanted=left))
         elif key[1].partition(" ")[0] in (devices.INTERRUPT, *steering.KNOBS):
             unmanaged.append(state.unmanaged.get(key, Unmanaged(*key, GONE)))
     return Desired(
@@ -87,6 +97,16 @@ def restore(params: Mapping[str, Any], found: Before, state: State) -> Desired:
         permanent=params["permanent"],
         giving_back=True,
     )
+
+
+def _left(want: Want, cpus: Cpus, processors: Optional[Processors]) -> Cpus:
+    """What the kernel takes of these CPUs: of a queue those that are online, of an interrupt all that may be.
+
+    Nothing where none of them is online.
+    """
+    if processors is None or not cpus & processors.online:
+        return frozenset()
+    return cpus & (processors.online if want.device is None else processors.possible)
 
 
 def _cpus_of(text: Scalar) -> Cpus:

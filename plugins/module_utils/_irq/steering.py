@@ -10,9 +10,10 @@ declared, or is given back.
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.change import Unmanaged
 from .._topology.masks import parse_mask
@@ -29,6 +30,7 @@ RPS, XPS = "rps", "xps"
 KNOBS: Mapping[str, Tuple[str, str]] = {RPS: ("rx-", "rps_cpus"), XPS: ("tx-", "xps_cpus")}
 NO_INTERFACE = "it has no network interface"
 NO_ANSWER = "the kernel does not steer it, as it does not steer the only queue of an interface"
+NO_CLASS = "the kernel does not steer it, as it is of no traffic class"
 ISOLATED = "the kernel hands no packets to isolated CPUs, and the entry has no others"
 REFUSED = "the kernel refused to steer it, and is not asked again until the next boot"
 
@@ -78,14 +80,27 @@ def read(files: Files, device: Device, interface: str, kinds: Iterable[str]) -> 
             if not name.startswith(prefix):
                 continue
             key, path = (identity, f"{kind} {name}"), f"{folder}/{name}/{file}"
-            # A queue that is the only one has the file, and reading it says that there is no such thing.
-            text = files.read_optional(path)
+            text, without = _ask(files, path)
             if text is None or key in refused:
-                lacking[key] = Unmanaged(interface, key[1], NO_ANSWER if text is None else REFUSED)
+                lacking[key] = Unmanaged(interface, key[1], without or REFUSED)
             else:
                 cpus = parse_mask(text)
                 wants.append(Want(interface, key, wanted=cpus, effective=cpus, path=path))
     return tuple(wants), lacking
+
+
+def _ask(files: Files, path: str) -> Tuple[Optional[str], str]:
+    """What the file of a queue says, or why it says nothing.
+
+    A queue that is the only one has the file, and reading it says that there is no such thing.
+    """
+    try:
+        text = files.read_optional(path)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return None, NO_CLASS
+    return text, NO_ANSWER if text is None else ""
 
 
 def _number(name: str) -> Tuple[str, int]:
