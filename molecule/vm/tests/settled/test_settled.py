@@ -9,6 +9,11 @@ from typing import Any
 import machine
 
 
+def test_the_kernel_says_what_is_declared(host: Any) -> None:
+    machine.assert_as_declared(host)
+    machine.assert_interrupts_as_declared(host)
+
+
 def test_other_clients_of_the_driver_see_the_declared_layout(host: Any) -> None:
     machine.assert_divided_as_declared(host)
 
