@@ -353,7 +353,7 @@ def main() -> None:
         host,
         validate=validated,
         full=module.params["detail"] == "full",
-        devices=module.params["detail"] != "brief",
+        devices=module.params["detail"] == "devices",
         left_out=module.params["left_out"],
     )
     answer.update(changed=False, diff=node_diff(answer))

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import replace
 from itertools import product
@@ -28,12 +27,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils._irq.model import (
 from ansible_collections.gpufleet.node.plugins.module_utils._irq.planner import plan_interrupts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import PATIENCE, quickest
 
 MACHINES = sorted(machines.EVERY)
 # Their cores have different numbers of threads. A device that is added there can make a better spread possible.
 UNEVEN = ("four threads", "sparse")
-# What a busy machine may take longer than the one on which the limits were chosen.
-PATIENCE = 4
 
 Loads = Tuple[int, ...]
 Key = Tuple[str, str]
@@ -574,12 +572,7 @@ def test_with_one_cpu_there_is_no_choice() -> None:
 
 def milliseconds(machine: Processors, targets: Sequence[Target]) -> float:
     """The processor time of the best of some runs."""
-    found = []
-    for _run in range(5):
-        start = time.process_time()
-        plan_interrupts(machine, targets)
-        found.append(time.process_time() - start)
-    return min(found) * 1000
+    return quickest(lambda: plan_interrupts(machine, targets)) * 1000
 
 
 def reserving(machine: Processors, devices: Sequence[Device], reserved: Cpus) -> List[Target]:

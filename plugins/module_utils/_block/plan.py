@@ -13,11 +13,8 @@ from .._core import before
 from .._core.before import Before
 from .._core.change import (
     BOOT,
-    EFFECTIVE,
     RIGHT,
     Change,
-    RemoveFile,
-    ReplaceFile,
     RoomAction,
     RunCommand,
     Setting,
@@ -25,6 +22,7 @@ from .._core.change import (
     Unmanaged,
 )
 from .._core.errors import DeclarationError, NotPermitted, Scalar
+from .._core.planning import effective, file_of
 from . import udev
 from .devices import Queue
 from .look import OUR_MODULES, Desired, State, Want
@@ -222,11 +220,7 @@ def _reset(want: Want) -> List[Tuple[str, Scalar]]:
 
 
 def _queue_changes(made: Sequence[Setting]) -> List[Change]:
-    return [
-        Change(setting.object, setting.setting, setting.effective, setting.wanted, EFFECTIVE)
-        for setting in made
-        if setting.effective_matters and setting.effective != setting.wanted
-    ]
+    return [effective(setting) for setting in made if setting.effective_matters and setting.effective != setting.wanted]
 
 
 def _queue_values(want: Want, changes: Sequence[Change]) -> QueueValues:
@@ -266,7 +260,7 @@ def _file_steps(state: State, desired: Desired, settings: Sequence[Setting]) -> 
             changes.extend(_boot_changes(state, desired))
             if text is not None:
                 checks.append(Step(CheckRules(text)))
-        steps.append(Step(RemoveFile(path) if text is None else ReplaceFile(path, text), tuple(changes)))
+        steps.append(Step(file_of(path, text), tuple(changes)))
         if path == OUR_RULES and state.udev_runs:
             # udevd would also notice by itself, within seconds; a run that ends here loses nothing.
             steps.append(Step(RunCommand(("udevadm", "control", "--reload"), "reload the rules of udev")))

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from .._core.before import Before
-from .._core.change import BOOT, EFFECTIVE, GPU_RESET, NOW, Change, RoomAction, Setting, Step, Unmanaged
+from .._core.change import BOOT, GPU_RESET, NOW, Change, RoomAction, Setting, Step, Unmanaged
 from .._core.errors import DeclarationError, Scalar
+from .._core.planning import effective
 from .._host.lost import NameLost
 from .._host.nvml_driver import LOST
 from .settings_driver import watts
@@ -182,7 +183,7 @@ def _changes(setting: Setting) -> List[Change]:
     if setting.setting == ECC:
         takes_effect = GPU_RESET if setting.effective != setting.wanted else NOW
     elif _is_set(setting):
-        made.append(Change(setting.object, setting.setting, setting.effective, setting.wanted, EFFECTIVE))
+        made.append(effective(setting))
     # The declaration on the node is what brings the rest, and it is written once the driver took the values.
     if setting.boot_matters and setting.boot != setting.wanted:
         made.append(Change(setting.object, setting.setting, setting.boot, setting.wanted, BOOT, takes_effect))

@@ -10,8 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Optional, Tuple
 
-from .._core.change import Action, RemoveFile, ReplaceFile, RoomAction, RunCommand, Step
+from .._core.change import RemoveFile, ReplaceFile, RoomAction, RunCommand, Step
 from .._core.errors import DeclarationError
+from .._core.planning import file_of
 from .bootloader import (
     DEFAULTS,
     GRUB,
@@ -71,8 +72,7 @@ def _grub(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step,
         text = f"{text or ''}{line}\n" if not text or text.endswith("\n") else f"{text}\n{line}"
     steps = []
     if text != previous:
-        action: Action = RemoveFile(loader.source) if text is None else ReplaceFile(loader.source, text)
-        steps.append(Step(action))
+        steps.append(Step(file_of(loader.source, text)))
     steps.append(Step(RegenerateGrub(loader.command, loader.config, wanted, loader.source, previous)))
     return tuple(steps)
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 
 from .._core import before
 from .._core.before import Before
-from .._core.change import BOOT, EFFECTIVE, Change, RoomAction, Setting, Step, Unmanaged
+from .._core.change import BOOT, Change, RoomAction, Setting, Step, Unmanaged
 from .._core.errors import CannotLook, NotPermitted, Scalar
+from .._core.planning import at_boot, effective
 from .._host.uncarried import RefuseUncarried
 from .._topology import cpulist
 from . import around, devices, irqbalance, steering
@@ -149,8 +150,8 @@ def _placing(desired: Desired, settings: Sequence[Setting]) -> Tuple[Tuple[Want,
     for want, setting in zip(desired.wants, settings):
         if setting.effective_matters and setting.effective != setting.wanted:
             wants.append(want)
-            changes.append(Change(setting.object, setting.setting, setting.effective, setting.wanted, EFFECTIVE))
+            changes.append(effective(setting))
         # The declaration on the node is what brings it, and it is written once the kernel took the values.
         if setting.boot_matters and setting.boot != setting.wanted:
-            changes.append(Change(setting.object, setting.setting, setting.boot, setting.wanted, BOOT))
+            changes.append(at_boot(setting))
     return tuple(wants), tuple(changes)

@@ -26,6 +26,7 @@ from .._core.change import (
 )
 from .._core.declared import WANTED
 from .._core.errors import InUse, NotPermitted, OwnedByAnother
+from .._core.planning import file_of
 from .look import (
     BLOCK_FILE,
     BLOCKED,
@@ -219,7 +220,7 @@ def _file_steps(
             before, then = state.boot(name), state.boot(name, after)
             if mine == path and before != then:
                 changes.append(Change(name, STATE, before, then, BOOT, REBOOT if name in waiting else NOW))
-        made[path].append(Step(RemoveFile(path) if text is None else ReplaceFile(path, text), tuple(changes)))
+        made[path].append(Step(file_of(path, text), tuple(changes)))
     return made[BLOCK_FILE], made[LOAD_FILE]
 
 

@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from .._core.change import (
     BOOT,
-    EFFECTIVE,
     NOW,
     REBOOT,
-    Action,
     Change,
-    RemoveFile,
-    ReplaceFile,
     RoomAction,
     SetKnob,
     Setting,
     Step,
 )
 from .._core.errors import InUse, NotPermitted
+from .._core.planning import effective, file_of
 from .._topology.numa import parse_meminfo
 from . import spec
 from .look import Boot, names_of
@@ -147,8 +144,7 @@ def _boot_steps(state: State, desired: Desired, boot: Boot, settings: List[Setti
     if text != state.our_text and (lines or text is None):
         if not lines:
             lines = [Change(TMPFILES, "file", "present", None, BOOT)]
-        action: Action = RemoveFile(TMPFILES) if text is None else ReplaceFile(TMPFILES, text)
-        steps.append(Step(action, tuple(lines)))
+        steps.append(Step(file_of(TMPFILES, text), tuple(lines)))
     if arguments or boot.arguments != boot.old_arguments or (state.loader.marked and not boot.arguments):
         planned = state.loader.plan_arguments(boot.arguments, boot.old_arguments)
         if not arguments:
@@ -171,7 +167,7 @@ def _effective(settings: List[Setting], state: State, desired: Desired) -> Tuple
     for row in settings:
         if not row.effective_matters or row.effective == row.wanted or row.pending:
             continue
-        change = Change(row.object, row.setting, row.effective, row.wanted, EFFECTIVE)
+        change = effective(row)
         pool = state.pools.get(row.identity)
         if pool is None:
             knobs.append(Step(SetKnob(row.identity, str(row.wanted)), (change,)))
