@@ -113,6 +113,11 @@ class StandardHost:
 
         return LocalNvml(self.commands)
 
+    def http_get(self, socket: str, target: str) -> str:
+        from ansible_collections.gpufleet.node.plugins.module_utils._host import unix_http
+
+        return unix_http.get(socket, target)
+
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         journal.send(message, fields)
 

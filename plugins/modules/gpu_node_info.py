@@ -11,14 +11,14 @@ short_description: Facts of a GPU node, in one read
 version_added: 0.1.0
 description:
   - Reads the GPUs, where they and the network cards and NVMe drives are, their links, interrupts, block queues, memory,
-    driver, firmware, container engines, orchestrator, other owners of the settings of this collection, and the health
-    of the GPUs.
+    driver, firmware, container engines, CDI devices, orchestrator, other owners of the settings of this collection, and
+    the health of the GPUs.
   - What cannot be read is null, and the object it belongs to says why in C(unavailable), by the name of the field. It
     never fails the rest. A driver that hangs makes null what the driver would have said.
   - It works on a host without a GPU or driver, in a container and for any user. Some fields are for root alone.
   - GPUs that are on the bus and that the driver does not know are listed with what the bus says.
-  - It asks the driver through C(nvidia-ml-py), in a process of its own, and runs no program but C(dmesg), for the
-    health.
+  - It asks the driver through C(nvidia-ml-py), in a process of its own, dockerd and CRI-O at their sockets where they
+    run, and runs no program but C(dmesg), for the health.
 author:
   - gpufleet contributors (@gpufleet)
 options:
@@ -32,6 +32,7 @@ options:
     choices:
       - all
       - block
+      - cdi
       - driver
       - engines
       - firmware
@@ -45,6 +46,7 @@ options:
       - topology
     default:
       - block
+      - cdi
       - driver
       - engines
       - firmware
@@ -1146,6 +1148,96 @@ node:
           description: Whether its daemon runs; null where it has none.
           type: bool
           sample: true
+        files:
+          description: The files of its configuration that are there, in the order in which it reads them.
+          type: list
+          elements: str
+          sample: [/etc/docker/daemon.json]
+        runtimes:
+          description: The runtimes as its daemon says them, or as its files do where no daemon runs.
+          type: list
+          elements: dict
+          contains:
+            name:
+              description: How containers ask for it.
+              type: str
+              sample: nvidia
+            path:
+              description: The program, with its arguments if there are any.
+              type: str
+              sample: /usr/bin/nvidia-container-runtime
+        default_runtime:
+          description: The runtime of containers that ask for none; null where it is the engine's own.
+          type: str
+          sample: nvidia
+        cdi:
+          description: Whether it looks up CDI devices.
+          type: bool
+          sample: true
+        containers:
+          description: How many containers run in it.
+          type: int
+          sample: 3
+        not_taken_up:
+          description: The settings of its files that its daemon does not have yet, or of which that is not known.
+          type: list
+          elements: str
+          sample: [runtime nvidia]
+        unavailable:
+          description: Why a field of this object is null, by the name of the field.
+          type: dict
+          sample: {}
+    cdi:
+      description: The specifications of the Container Device Interface.
+      type: dict
+      contains:
+        state:
+          description:
+            - V(current) or V(missing), or what is wrong with the specification of the GPUs. Null where nobody can tell.
+          type: str
+          sample: current
+        devices:
+          description: The devices that engines find.
+          type: list
+          elements: str
+          sample: [nvidia.com/gpu=0, nvidia.com/gpu=all]
+        unresolvable:
+          description: The devices that no engine finds, because two files of one folder define them.
+          type: list
+          elements: str
+          sample: []
+        duplicates:
+          description: The files of NVIDIA in C(/etc/cdi) whose devices a generated one defines as well.
+          type: list
+          elements: str
+          sample: []
+        oci_hooks:
+          description: The hooks of older releases, which put the GPUs into a container a second time.
+          type: list
+          elements: str
+          sample: []
+        specifications:
+          description: The files.
+          type: list
+          elements: dict
+          contains:
+            path:
+              description: The file.
+              type: str
+              sample: /var/run/cdi/nvidia.yaml
+            devices:
+              description: The devices that it defines.
+              type: list
+              elements: str
+              sample: [nvidia.com/gpu=0, nvidia.com/gpu=all]
+            kind:
+              description: The kind of its devices; null where it cannot be read.
+              type: str
+              sample: nvidia.com/gpu
+            unavailable:
+              description: Why a field of this object is null, by the name of the field.
+              type: dict
+              sample: {}
         unavailable:
           description: Why a field of this object is null, by the name of the field.
           type: dict

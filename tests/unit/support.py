@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import LocalNvml
-from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedFiles
+from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedFiles, recorded_answer
 
 # How many times what a node may take a test may take: its machine may be slower, and others are at work on it.
 PATIENCE = 4
@@ -123,6 +123,9 @@ class FakeHost:
         self.nvml = LocalNvml(self.commands, library="")
         self.may_change = True
         self.journal_lines: List[str] = []
+
+    def http_get(self, socket: str, target: str) -> str:
+        return recorded_answer(self.files, socket, target)
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         self.journal_lines.append(message)

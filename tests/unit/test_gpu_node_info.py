@@ -315,4 +315,4 @@ def test_the_command_on_the_node_says_the_same(
     with pytest.raises(SystemExit) as stopped:
         command.main(["facts", "gpu"])
     assert stopped.value.code == command.USAGE_EXIT
-    assert "argument PART: there is no part gpu; these are all, block, driver," in capsys.readouterr().err
+    assert "argument PART: there is no part gpu; these are all, block, cdi, driver," in capsys.readouterr().err

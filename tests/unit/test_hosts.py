@@ -10,8 +10,10 @@ import contextlib
 import errno
 import os
 import signal
+import socket
 import stat
 import subprocess
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.node import standard_host
-from ansible_collections.gpufleet.node.plugins.module_utils._host import journal
+from ansible_collections.gpufleet.node.plugins.module_utils._host import journal, unix_http
 from ansible_collections.gpufleet.node.plugins.module_utils._host.dropins import walk_files
 from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedFiles, RecordedHost
@@ -138,6 +140,14 @@ def test_the_mode_of_a_file_is_told_through_links(machine: Machine, mode: int) -
     (machine.root / "file").chmod(mode)
     (machine.root / "link").symlink_to("file")
     assert machine.host.files.mode(machine.path("file")) == machine.host.files.mode(machine.path("link")) == mode
+
+
+def test_it_is_known_when_a_file_was_written_last(machine: Machine) -> None:
+    (machine.root / "file").write_text("x")
+    (machine.root / "link").symlink_to("file")
+    os.utime(machine.root / "file", ns=(5, 1_700_000_000_123_456_789))
+    assert machine.host.files.modified(machine.path("link")) == 1_700_000_000_123_456_789
+    assert machine.host.files.modified(machine.path("missing/deeper")) == 0
 
 
 def test_what_is_not_there_has_no_mode(machine: Machine) -> None:
@@ -689,3 +699,105 @@ def test_a_link_that_leads_nowhere_hides_no_weaker_file(tmp_path: Path) -> None:
 def test_files_with_another_ending_are_no_drop_ins(tmp_path: Path) -> None:
     files = drop_ins(tmp_path, {"etc/x.d/a.conf.rpmsave": "", "etc/x.d/.gpufleet-abc": "", "etc/x.d/b.conf": ""})
     assert list(walk_files(files, FOLDERS, ".conf")) == ["/etc/x.d/b.conf"]
+
+
+# Daemons
+
+
+class Daemon:
+    """A server on a socket that sends one answer to everybody, as it is; without one it says nothing."""
+
+    def __init__(self, path: Path, answer: Optional[bytes]) -> None:
+        self.path = str(path)
+        self.asked: List[bytes] = []
+        self._answer = answer
+        self._kept: List[socket.socket] = []
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(self.path)
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                channel, _address = self._listener.accept()
+            except OSError:
+                return
+            self.asked.append(channel.recv(65536))
+            if self._answer is None:
+                self._kept.append(channel)
+                continue
+            # In two pieces, as a network may cut it.
+            for part in (self._answer[:7], self._answer[7:]):
+                channel.sendall(part)
+            channel.close()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(timeout=5)
+        for channel in self._kept:
+            channel.close()
+
+
+@contextlib.contextmanager
+def daemon(path: Path, answer: Optional[bytes]) -> Iterator[Daemon]:
+    server = Daemon(path, answer)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def test_a_daemon_is_asked_on_its_socket(real: Machine) -> None:
+    answer = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + b'{"x": "' + b"y" * 200_000 + b'"}'
+    with daemon(real.root / "socket", answer) as server:
+        assert real.host.http_get(server.path, "/info") == '{"x": "' + "y" * 200_000 + '"}'
+        assert server.asked[0].startswith(b"GET /info HTTP/1.0\r\nHost: localhost\r\n\r\n")
+
+
+ANSWERS: Dict[str, Tuple[bytes, str]] = {
+    "an error": (b"HTTP/1.0 500 Internal Server Error\r\n\r\nno\n", "status 500 Internal Server Error: no"),
+    "another language": (b"+OK POP3 ready\r\n", "no answer of HTTP"),
+    "nothing": (b"", "no answer of HTTP"),
+    "a head without an end": (b"HTTP/1.0 200 OK\r\nContent", "no answer of HTTP"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(ANSWERS))
+def test_another_answer_than_the_one_wanted_is_an_error_that_names_the_socket(real: Machine, name: str) -> None:
+    answer, cause = ANSWERS[name]
+    with daemon(real.root / "socket", answer) as server, pytest.raises(OSError, match=cause) as caught:
+        real.host.http_get(server.path, "/info")
+    assert (caught.value.errno, caught.value.filename) == (errno.EPROTO, server.path)
+
+
+def test_a_daemon_that_does_not_answer_is_waited_for_no_longer_than_said(tmp_path: Path) -> None:
+    started = time.monotonic()
+    with (
+        daemon(tmp_path / "socket", None) as server,
+        pytest.raises(TimeoutError, match=r"within 0\.2 seconds") as caught,
+    ):
+        unix_http.get(server.path, "/info", timeout=0.2)
+    assert caught.value.filename == server.path
+    assert 0.2 <= time.monotonic() - started < 2.0
+
+
+@pytest.mark.parametrize("left", [None, "file", "closed"])
+def test_where_nobody_listens_there_is_no_answer(machine: Machine, left: Optional[str]) -> None:
+    if left == "file":
+        (machine.root / "socket").write_text("")
+    if left == "closed":
+        Daemon(machine.root / "socket", b"").close()
+    with pytest.raises((ConnectionRefusedError, FileNotFoundError)) as caught:
+        machine.host.http_get(machine.path("socket"), "/info")
+    assert caught.value.filename == machine.path("socket")
+
+
+def test_a_recorded_tree_answers_from_a_file_beside_the_socket(tmp_path: Path) -> None:
+    (tmp_path / "run/docker.sock.http").mkdir(parents=True)
+    (tmp_path / "run/docker.sock.http/info").write_text("{}")
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var/run").symlink_to("/run")
+    assert RecordedHost(str(tmp_path)).http_get("/var/run/docker.sock", "/info") == "{}"

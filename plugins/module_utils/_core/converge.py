@@ -93,6 +93,11 @@ class ModuleHost:
 
         return LocalNvml(self.commands)
 
+    def http_get(self, socket: str, target: str) -> str:
+        from .._host import unix_http
+
+        return unix_http.get(socket, target)
+
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         from .._host import journal
 

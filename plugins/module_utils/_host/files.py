@@ -75,6 +75,9 @@ class LocalFiles:
         status = os.stat(self.locate(path))
         return f"{status.st_dev}:{status.st_ino}:{status.st_mtime_ns}:{status.st_size}"
 
+    def modified(self, path: str) -> int:
+        return os.stat(self.locate(path)).st_mtime_ns if self.exists(path) else 0
+
     def mode(self, path: str) -> int:
         try:
             return os.stat(self.locate(path)).st_mode & 0o7777

@@ -41,6 +41,9 @@ class Files(Protocol):
     def version(self, path: str) -> str:
         """What changes whenever the file is written or replaced, also by the same text; empty where it is not there."""
 
+    def modified(self, path: str) -> int:
+        """When the file, links followed, was written last, in nanoseconds since 1970; 0 where it is not there."""
+
     def mode(self, path: str) -> int:
         """The permission bits of a file or folder, links followed."""
 
@@ -115,6 +118,12 @@ class Host(Protocol):
     @property
     def may_change(self) -> bool:
         """Whether we run as root, or on a recorded tree."""
+
+    def http_get(self, socket: str, target: str) -> str:
+        """What a daemon answers to GET ``target`` on its socket, within 2 seconds. Raises ``OSError`` as ``unix_http``.
+
+        Where systemd listens for a daemon, this starts it: look first whether it runs.
+        """
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         """One structured line in the system's journal; silently nothing where there is none."""

@@ -131,6 +131,16 @@ class RecordedCommands:
         raise FileNotFoundError(errno.ENOENT, "a recorded tree runs no commands", argv[0])
 
 
+def recorded_answer(files: RecordedFiles, socket: str, target: str) -> str:
+    """What a daemon answered when the tree was recorded: for ``/info`` on ``/run/docker.sock`` the file
+    ``/run/docker.sock.http/info``. Without it nobody listens.
+    """
+    try:
+        return files.read(f"{socket}.http{target}")
+    except OSError as error:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED), socket) from error
+
+
 class RecordedHost:
     """``protocols.Host`` on a recorded tree."""
 
@@ -146,6 +156,9 @@ class RecordedHost:
         from .nvml import LIBRARY_VARIABLE, LocalNvml
 
         return LocalNvml(self.commands, library=os.environ.get(LIBRARY_VARIABLE, ""))
+
+    def http_get(self, socket: str, target: str) -> str:
+        return recorded_answer(self.files, socket, target)
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         return None

@@ -144,9 +144,15 @@ def _firmware(node: Node) -> Any:
 
 
 def _engines(node: Node) -> Any:
-    from . import info_services
+    from . import info_engines
 
-    return info_services.engines(node.files)
+    return info_engines.gather(node.host)
+
+
+def _cdi(node: Node) -> Any:
+    from . import info_engines
+
+    return info_engines.gather_cdi(node.files)
 
 
 def _orchestrator(node: Node) -> Any:
@@ -195,6 +201,7 @@ PARTS: Mapping[str, Callable[[Node], Any]] = {
     "interrupts": _interrupts,
     "firmware": _firmware,
     "engines": _engines,
+    "cdi": _cdi,
     "orchestrator": _orchestrator,
     "owners": _owners,
     "gpus": _gpus,

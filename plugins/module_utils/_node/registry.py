@@ -12,6 +12,8 @@ from typing import Any, Callable, Container, Dict, Iterable, List, Optional, Seq
 from .._binding.look import CONCERN as NVML
 from .._block.look import CONCERN as NVME_SCHEDULER
 from .._core.road import Concern
+from .._engine.look import CONCERN as CONTAINER_RUNTIME
+from .._engine.model import ENGINES, RELOAD, RESTART
 from .._gpu.persistence import CONCERN as NVIDIA_PERSISTENCE
 from .._gpu.settings_look import CONCERN as GPU_SETTINGS
 from .._irq.look import CONCERN as NUMA_IRQ_AFFINITY
@@ -65,10 +67,11 @@ _SETTINGS: Tuple[Entry, ...] = (
         deadline=DRIVER_DEADLINE,
     ),
     # A reset takes with it what the driver keeps of a GPU, its interrupts included; persistence mode it brings back.
+    # Instances that are new are not in the CDI specification.
     Entry(
         MIG_LAYOUT,
         after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence"),
-        disturbs=("gpu_settings", "numa_irq_affinity"),
+        disturbs=("gpu_settings", "numa_irq_affinity", "container_runtime"),
         tells=tuple(CONSUMERS),
         deadline=DRIVER_DEADLINE,
     ),
@@ -83,6 +86,12 @@ _SETTINGS: Tuple[Entry, ...] = (
         NUMA_IRQ_AFFINITY,
         after=("node_tools", "kernel_modules", "nvidia_persistence", "mig_layout"),
         devices=interrupts_of_devices,
+    ),
+    # The CDI specification names the GPUs and instances that are there now.
+    Entry(
+        CONTAINER_RUNTIME,
+        after=("kernel_modules", "nvidia_persistence", "mig_layout"),
+        tells=tuple(f"{action}_{engine}" for engine in ENGINES for action in (RELOAD, RESTART)),
     ),
 )
 REGISTRY: Tuple[Entry, ...] = (

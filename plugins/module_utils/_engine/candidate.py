@@ -1,0 +1,88 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files of the machine as they will be, before any is written."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Dict, Optional, Tuple
+
+from .model import Edit
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files, Lock
+
+
+class CandidateFiles:
+    """``protocols.Files`` with edits in the place of the files that they are about. Nothing can be written."""
+
+    def __init__(self, files: Files, edits: Tuple[Edit, ...]) -> None:
+        self._files = files
+        self._texts: Dict[str, Optional[str]] = {edit.path: edit.after for edit in edits}
+
+    def read(self, path: str) -> str:
+        text = self.read_optional(path)
+        if text is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return text
+
+    def read_optional(self, path: str) -> Optional[str]:
+        real = self._files.resolve(path)
+        return self._texts[real] if real in self._texts else self._files.read_optional(path)
+
+    def exists(self, path: str) -> bool:
+        real = self._files.resolve(path)
+        if real in self._texts:
+            return self._texts[real] is not None
+        return self._files.exists(path) or any(
+            new.startswith(f"{real}/") for new, text in self._texts.items() if text is not None
+        )
+
+    def names(self, path: str) -> Tuple[str, ...]:
+        real = self._files.resolve(path)
+        found = set(self._files.names(path))
+        for edited, text in self._texts.items():
+            folder, name = os.path.split(edited)
+            if folder == real:
+                (found.discard if text is None else found.add)(name)
+        return tuple(sorted(found))
+
+    def resolve(self, path: str) -> str:
+        return self._files.resolve(path)
+
+    def link(self, path: str) -> str:
+        return self._files.link(path)
+
+    def version(self, path: str) -> str:
+        return self._files.version(path)
+
+    def modified(self, path: str) -> int:
+        return self._files.modified(path)
+
+    def mode(self, path: str) -> int:
+        return self._files.mode(path) if self._files.exists(path) else 0o644
+
+    def writable(self, path: str) -> bool:
+        return False
+
+    def set_knob(self, path: str, value: str) -> None:
+        raise self._refusal(path)
+
+    def replace(self, path: str, text: str, mode: int = 0o644) -> None:
+        raise self._refusal(path)
+
+    def remove(self, path: str) -> None:
+        raise self._refusal(path)
+
+    def remove_folder(self, path: str) -> None:
+        raise self._refusal(path)
+
+    def lock(self, path: str, timeout: float) -> Lock:
+        raise self._refusal(path)
+
+    @staticmethod
+    def _refusal(path: str) -> OSError:
+        return OSError(errno.EROFS, os.strerror(errno.EROFS), path)

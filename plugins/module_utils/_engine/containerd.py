@@ -1,0 +1,386 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""containerd: its main file, what that imports, and what they mean together for its CRI plugin.
+
+The names of the settings: ``runtime NAME`` (its program; what is no ordinary runtime has its type before it),
+``systemd_cgroup NAME`` (of a runtime: containerd has it nowhere else), ``default_runtime`` and ``cdi``. Files are read
+one after the other as containerd does it (``LoadConfig`` of its cmd/containerd/server/config): the main file, then what
+it imports, then what those import. 1.x takes the whole table of a plugin from the last file that has it; 2.x merges
+them. Each file has the names of its own version. Without a main file containerd reads nothing.
+
+It reads its files when it starts, and nothing asks it for them later: it has what the files say, unless one of them is
+newer than its socket, which it makes right after it has read them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field, replace
+from fnmatch import translate
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from .._core.errors import CannotLook, DeclarationError
+from . import containerd_places as places
+from .model import CONTAINERD, NOTHING, RESTART, Configuration, Document, Installation, Running, Settings, Takes
+from .toml_text import TomlError, parse
+
+if TYPE_CHECKING:
+    from .._core.errors import Scalar
+    from .._host.protocols import Files, Host
+    from .model import Edit, WantedEngine
+
+NEWEST = 4
+# The CRI plugin by the version of the configuration; without one it is 1.
+PLUGINS = {
+    1: "cri",
+    2: "io.containerd.grpc.v1.cri",
+    3: "io.containerd.cri.v1.runtime",
+    4: "io.containerd.cri.v1.runtime",
+}
+MERGES = 3
+RUNC, RUNC_TYPES = "runc", ("io.containerd.runc.v2", "io.containerd.runc.v1")
+RUNTIME, CGROUP, DEFAULT, CDI = "runtime ", "systemd_cgroup ", "default_runtime", "cdi"
+CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd")
+
+Table = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Asking(Installation):
+    """An installation whose program says its version when it is asked, which costs a start of it."""
+
+    ask: Optional[Callable[[], Tuple[int, ...]]] = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file as containerd finds it: the name it was asked for by, its version and the table of its CRI plugin.
+
+    ``has_plugin`` tells an empty table from none. ``data`` is all that the file says.
+    """
+
+    name: str
+    document: Document
+    data: Table
+    version: int
+    cri: Table
+    has_plugin: bool
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """``sources`` in the order in which they count, the main file first where it is there.
+
+    ``drop_in`` is our file, also where containerd does not read it. ``merges``: as 2.x does it. ``base`` are the
+    settings that k3s or RKE2 put into what they make of a template.
+    """
+
+    sources: Tuple[Source, ...]
+    merges: bool
+    drop_in: Document
+    base: Settings = field(default_factory=dict)
+
+
+class Containerd:
+    """``model.Kind`` for containerd."""
+
+    engine = CONTAINERD
+
+    def find(self, host: Host) -> Optional[Installation]:
+        found = places.find(host)
+        if found is None or found.flavour or not found.program:
+            return found
+
+        def ask() -> Tuple[int, ...]:
+            from . import containerd_check
+
+            return containerd_check.version(host, found.program)
+
+        return Asking(**vars(found), ask=ask)
+
+    def read(self, files: Files, installation: Installation) -> Configuration:
+        if places.is_template(installation):
+            from . import containerd_template
+
+            return containerd_template.read(files, installation)
+        sources = tuple(_load(files, installation))
+        merges = merges_tables(installation, sources)
+        documents = [source.document for source in sources]
+        if not documents:
+            documents = [Document(files.resolve(installation.main), None)]
+        settings = settings_of(merged(sources, merges), newest(sources, installation))
+        path = files.resolve(installation.drop_in or installation.main)
+        drop_in = Document(path, files.read_optional(path) if installation.drop_in else None)
+        return Configuration(installation, tuple(documents), settings, Parsed(sources, merges, drop_in))
+
+    def wanted(self, wanted: WantedEngine, configuration: Configuration) -> Settings:
+        has, name = configuration.settings, wanted.runtime_name
+        runtime, cgroup = f"{RUNTIME}{name}", f"{CGROUP}{name}"
+        others = None if has.get(DEFAULT) == name else has.get(DEFAULT)
+        if not wanted.present:
+            return {runtime: None, cgroup: None, DEFAULT: others}
+        _refuse_without_cri(configuration)
+        made: Dict[str, Scalar] = {runtime: wanted.runtime_path, cgroup: wanted.systemd_cgroup}
+        if wanted.systemd_cgroup is None:
+            # As the runtime that pods have without ours: kubelet and all runtimes must agree on it.
+            low_level = f"{CGROUP}{others or RUNC}"
+            made[cgroup] = bool(has.get(cgroup, has.get(low_level, has.get(f"{CGROUP}{RUNC}", False))))
+        if wanted.default is not None:
+            made[DEFAULT] = name if wanted.default else others
+        if wanted.cdi is not None:
+            made[CDI] = wanted.cdi
+        return made
+
+    def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
+        from . import containerd_edit
+
+        return containerd_edit.edits(configuration, self.wanted(wanted, configuration), giving_back=not wanted.present)
+
+    def give_back(self, configuration: Configuration, found: Settings) -> Tuple[Edit, ...]:
+        from . import containerd_edit
+
+        return containerd_edit.edits(configuration, found, giving_back=True)
+
+    def running(self, host: Host, configuration: Configuration) -> Optional[Running]:
+        files, installation = host.files, configuration.installation
+        started = files.modified(installation.socket)
+        if not started or not _runs(files, installation):
+            return None
+        folder = places.tasks(installation)
+        containers = sum(len(files.names(f"{folder}/{namespace}")) for namespace in files.names(folder))
+        read = configuration
+        if places.is_template(installation):
+            read = self.read(files, replace(installation, main=places.generated(installation)))
+        stale = next((path for path in _read_at_start(read) if files.modified(path) > started), "")
+        return Running({} if stale else read.settings, containers=containers, stale=stale)
+
+    def takes(self, before: Settings, after: Settings) -> Takes:
+        changed = [name for name, value in after.items() if not same(name, before.get(name), value)]
+        if not changed:
+            return Takes(NOTHING)
+        return Takes(RESTART, f"containerd reads {', '.join(changed)} only when it starts; containers go on")
+
+    def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
+        from . import containerd_check
+
+        containerd_check.check(host, installation, edits)
+
+
+def same(setting: str, has: Scalar, wanted: Scalar) -> bool:
+    """Whether both mean the same: without a word runc is the default, and a runtime has no systemd cgroups."""
+    silent: Scalar = RUNC if setting == DEFAULT else False if setting.startswith(CGROUP) else None
+    return (silent if has is None else has) == (silent if wanted is None else wanted)
+
+
+def make_source(name: str, document: Document, *, silent: int = 1) -> Source:
+    """``silent`` is the version of a file that says none.
+
+    Raises ``CannotLook`` with line and column for what is not TOML, and for what containerd would not take.
+    """
+    try:
+        data = parse(document.text or "").data
+    except TomlError as error:
+        raise _wrong(document.path, f"line {error.line}, column {error.column}: {error.cause}") from error
+    version = data.get("version", 0)
+    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version <= NEWEST:
+        raise _wrong(document.path, f"its version is {version!r}, and the versions known here are 1 to {NEWEST}")
+    plugins = _table(document.path, data, "plugins")
+    version = version or silent
+    plugin = PLUGINS[version]
+    cri = _table(document.path, plugins, plugin)
+    containerd = _table(document.path, cri, "containerd")
+    runtimes = _table(document.path, containerd, "runtimes")
+    for runtime in runtimes:
+        _table(document.path, _table(document.path, runtimes, runtime), "options")
+    return Source(name, document, data, version, cri, plugin in plugins)
+
+
+def merged(sources: Sequence[Source], merges: bool) -> Table:
+    """The table of the CRI plugin that counts in the end."""
+    found: Table = {}
+    for source in sources:
+        if merges:
+            found = _merge(found, source.cri)
+        elif source.has_plugin:
+            found = source.cri
+    return found
+
+
+def merges_tables(installation: Installation, sources: Sequence[Source]) -> bool:
+    """Whether this containerd is a 2.x: by a file that only such a one reads, or our drop-in; k0s merges as such a one.
+
+    Where only its program can tell, and it matters, that is asked.
+    """
+    names = [source.name for source in sources]
+    if installation.flavour == places.K0S or installation.drop_in in names:
+        return True
+    if any(source.version >= MERGES for source in sources):
+        return True
+    return sum(source.has_plugin for source in sources) > 1 and version_of(installation) >= (2,)
+
+
+def version_of(installation: Installation) -> Tuple[int, ...]:
+    """The version of containerd, empty where nobody tells it. This is where its program is asked."""
+    if installation.version or not isinstance(installation, Asking) or installation.ask is None:
+        return installation.version
+    return installation.ask()
+
+
+def newest(sources: Sequence[Source], installation: Installation) -> int:
+    """The version of the configuration as containerd has it in the end, as far as the files tell."""
+    return max([source.version for source in sources] + [MERGES if installation.version >= (2,) else 0])
+
+
+def settings_of(cri: Table, version: int) -> Dict[str, Scalar]:
+    """What the table of the CRI plugin means."""
+    settings: Dict[str, Scalar] = {}
+    containerd = cri.get("containerd", {})
+    for name, runtime in containerd.get("runtimes", {}).items():
+        kind, options = runtime.get("runtime_type", ""), runtime.get("options", {})
+        program = options.get("BinaryName", "")
+        settings[f"{RUNTIME}{name}"] = program if kind in RUNC_TYPES and program else f"{kind} {program}".strip()
+        if kind in RUNC_TYPES:
+            settings[f"{CGROUP}{name}"] = bool(options.get("SystemdCgroup", False))
+    if containerd.get("default_runtime_name"):
+        settings[DEFAULT] = containerd["default_runtime_name"]
+    if "enable_cdi" in cri:
+        settings[CDI] = bool(cri["enable_cdi"])
+    elif version >= MERGES:
+        # On from 2.0 on, off in 1.7, and unknown to 1.6: files of the older versions do not tell.
+        settings[CDI] = True
+    return settings
+
+
+def imported(name: str, data: Table, path: str) -> Tuple[str, ...]:
+    """The names and patterns that a file imports, as absolute paths."""
+    found = data.get("imports", [])
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise _wrong(path, "imports is no list of texts")
+    return tuple(os.path.normpath(os.path.join(os.path.dirname(name), item)) for item in found)
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Whether an import means a file. Go's filepath.Match: a ``*`` ends at a slash, and takes a leading dot too."""
+    parts, names = pattern.split("/"), path.split("/")
+    return len(parts) == len(names) and all(_like(part, name) for part, name in zip(parts, names))
+
+
+def _like(part: str, name: str) -> bool:
+    return part == name or re.match(translate(part.replace("[^", "[!")), name) is not None
+
+
+def _load(files: Files, installation: Installation) -> Iterator[Source]:
+    """The files in containerd's order. Each is read once, as it does."""
+    waiting: List[Tuple[str, Tuple[str, ...]]] = [(installation.main, ())]
+    loaded: List[str] = []
+    while waiting:
+        name, chain = waiting.pop(0)
+        if name in loaded:
+            continue
+        document = Document(files.resolve(name), files.read_optional(name))
+        if document.text is None:
+            if not chain:
+                return
+            raise _wrong(chain[-1], f"it imports {name}, which is not there")
+        source = make_source(name, document)
+        loaded.append(name)
+        yield source
+        chain = (*chain, name)
+        for pattern in _imports(installation, source):
+            if "*" in pattern:
+                waiting.extend((found, chain) for found in _expand(files, pattern))
+                continue
+            if pattern in chain:
+                raise _wrong(name, f"it imports {pattern}, which imports it in turn")
+            waiting.append((pattern, chain))
+
+
+def _imports(installation: Installation, source: Source) -> Tuple[str, ...]:
+    is_main = source.name == installation.main
+    if is_main and installation.flavour == places.K0S and places.is_theirs(installation, source.document.text):
+        # What it imports k0s makes of these, at its next start anew.
+        return (f"{places.K0S_FOLDER}/*.toml",)
+    return imported(source.name, source.data, source.document.path)
+
+
+def _expand(files: Files, pattern: str) -> Tuple[str, ...]:
+    """The files that a pattern means, in the order of their names."""
+    found = [""]
+    for part in pattern.strip("/").split("/"):
+        if re.search(r"[*?\[]", part):
+            found = [f"{folder}/{name}" for folder in found for name in files.names(folder or "/") if _like(part, name)]
+        else:
+            found = [f"{folder}/{part}" for folder in found]
+    return tuple(path for path in found if files.exists(path))
+
+
+def _merge(one: Table, other: Table) -> Table:
+    """Tables by their keys, all else replaced, by false and by empty texts too (mergo, as 2.x calls it)."""
+    made = dict(one)
+    for key, value in other.items():
+        present = made.get(key)
+        if isinstance(present, dict) and isinstance(value, dict):
+            made[key] = _merge(present, value)
+        else:
+            made[key] = value
+    return made
+
+
+def _refuse_without_cri(configuration: Configuration) -> None:
+    """Raises ``DeclarationError`` where no runtime of the files would ever be used, as in what Docker brings."""
+    for source in configuration.parsed.sources:
+        disabled = source.data.get("disabled_plugins", [])
+        if any(plugin in ("cri", *PLUGINS.values()) for plugin in disabled if isinstance(plugin, str)):
+            raise DeclarationError(
+                "give containerd a runtime",
+                object=source.document.path,
+                cause="disabled_plugins has the CRI plugin, the only one that uses runtimes; a containerd like that "
+                "serves Docker alone, which has runtimes of its own",
+                hint="declare docker in the place of containerd, or take the plugin out of disabled_plugins",
+            )
+
+
+def _read_at_start(configuration: Configuration) -> Iterator[str]:
+    """What is newer than the daemon once it does not have what the files say: they, or the folder of one that went."""
+    for document in configuration.documents:
+        yield document.path if document.text is not None else os.path.dirname(document.path)
+    if configuration.installation.drop_in:
+        yield os.path.dirname(configuration.installation.drop_in)
+
+
+def _runs(files: Files, installation: Installation) -> bool:
+    """Whether a process has its name. Those that it leaves behind with the containers have another."""
+    for folder in CGROUPS:
+        listed = files.read_optional(f"{folder}/system.slice/{installation.unit}/cgroup.procs")
+        if installation.unit and listed is not None:
+            return any(_is_containerd(files, pid) for pid in listed.split())
+    return any(_is_containerd(files, pid) for pid in files.names("/proc") if pid.isdigit())
+
+
+def _is_containerd(files: Files, pid: str) -> bool:
+    try:
+        return (files.read_optional(f"/proc/{pid}/comm") or "").strip() == "containerd"
+    except ProcessLookupError:
+        return False
+
+
+def _table(path: str, table: Table, key: str) -> Table:
+    found = table.get(key, {})
+    if not isinstance(found, dict):
+        raise _wrong(path, f"{key} is no table")
+    return found
+
+
+def _wrong(path: str, cause: str) -> CannotLook:
+    return CannotLook(
+        "understand the configuration",
+        object=path,
+        cause=cause,
+        hint="correct the file, then run again; nothing was written",
+    )
+
+
+KIND = Containerd()

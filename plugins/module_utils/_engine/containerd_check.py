@@ -1,0 +1,104 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""containerd's own program judges the candidate files. Imported only when something changes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, List, Tuple
+
+from .._core.change import RunCommand
+from .._core.errors import CannotLook, Refused
+from .._core.steps import run
+from . import containerd
+from . import containerd_places as places
+from .candidate import CandidateFiles
+from .model import Document, Edit, Installation
+from .toml_edit import TomlEditError, remove, set_value
+
+if TYPE_CHECKING:
+    from .._host.protocols import Host
+
+SCRATCH = "/run/gpufleet/container_runtime.check/containerd"
+SECONDS = 30.0
+GOAL = "let containerd read the new configuration"
+
+
+def version(host: Host, program: str) -> Tuple[int, ...]:
+    """What ``containerd --version`` says: ``containerd github.com/containerd/containerd/v2 2.1.9 <commit>``.
+
+    Empty where there is no such program. Raises ``CannotLook`` for a version that the files here are not known to fit.
+    """
+    if host.commands.find(program) is None:
+        return ()
+    output = run(RunCommand((program, "--version"), "ask containerd for its version", timeout=SECONDS), host)
+    found = re.search(r"containerd\S* v?(\d+)\.(\d+)(?:\.(\d+))?", output)
+    if found is None or not 1 <= int(found[1]) <= 2:
+        raise CannotLook(
+            "tell how containerd reads its files",
+            object=program,
+            cause=f"its version is not known here: {output.strip() or 'it says nothing'}",
+            hint="1.x and 2.x are known",
+        )
+    return tuple(int(part) for part in found.groups("0"))
+
+
+def check(host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
+    """``containerd config dump`` on the candidate, and whether it says what the files say to us.
+
+    A template is nothing that containerd reads, and k0s and MicroK8s keep their program to themselves.
+    Raises ``Refused`` where the daemon would not start with it, or would read something else than we do.
+    """
+    program = installation.program
+    if not program or host.commands.find(program) is None or places.is_template(installation):
+        return
+    candidate = containerd.KIND.read(CandidateFiles(host.files, edits), installation)
+    copies = _copies(candidate.parsed.sources)
+    if not copies:
+        return
+    try:
+        for copy in copies:
+            # They may hold passwords of registries.
+            host.files.replace(copy.path, copy.text or "", 0o600)
+        argv = (program, "--config", copies[0].path, "config", "dump")
+        output = run(RunCommand(argv, GOAL, timeout=SECONDS), host)
+    finally:
+        for copy in copies:
+            host.files.remove(copy.path)
+        host.files.remove_folder(SCRATCH)
+    said = containerd.make_source("config dump", Document("containerd config dump", output))
+    # 1.6 has no CDI, and no word about it.
+    reported = {containerd.CDI: False, **containerd.settings_of(said.cri, 0)}
+    for setting, value in candidate.settings.items():
+        if not containerd.same(setting, reported.get(setting), value):
+            raise Refused(
+                GOAL,
+                object=setting,
+                cause="containerd config dump says something else than the files",
+                found=_word(reported.get(setting)),
+                wanted=_word(value),
+                hint="this version of containerd reads them otherwise, or does not know the setting",
+            )
+    default = str(reported.get(containerd.DEFAULT) or containerd.RUNC)
+    if said.has_plugin and f"{containerd.RUNTIME}{default}" not in reported:
+        raise Refused(GOAL, object=containerd.DEFAULT, cause=f"there is no runtime {default}, and no pod would start")
+
+
+def _copies(sources: Tuple[containerd.Source, ...]) -> List[Document]:
+    """The files under names of ours, the first of which imports all others in their order."""
+    names = [f"{SCRATCH}/{number:05}.toml" for number in range(len(sources))]
+    copies = []
+    for name, source in zip(names, sources):
+        text = source.document.text or ""
+        try:
+            text = remove(text, ("imports",)) if name != names[0] else set_value(text, ("imports",), names[1:])
+        except TomlEditError as error:
+            raise Refused(GOAL, object=source.document.path, cause=str(error)) from error
+        copies.append(Document(name, text))
+    return copies
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,263 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files of containerd as they have to be. Imported only when something differs.
+
+2.x gets a drop-in (``containerd_drop_in``). 1.x takes the whole table of a plugin from one file: there, and in
+templates, new tables come as a block at the end of the main file, and keys of tables that are there in their places.
+A block in a file of version 2 means the same to all of 1.x and 2.x, so that is the way too where nobody tells which.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from .._core.errors import OwnedByAnother, Scalar
+from . import containerd
+from . import containerd_places as places
+from .containerd import CDI, CGROUP, DEFAULT, MERGES, PLUGINS, RUNC, RUNC_TYPES, RUNTIME, Parsed
+from .merged_toml import HEADER
+from .model import Configuration, Edit, Settings
+from .spec import NAME
+from .toml_edit import TomlEditError, dump, remove, remove_block, same, set_block, set_value
+from .toml_text import TomlDocument, parse
+
+MARKER = f"gpufleet {NAME}"
+NEW_FILE = f"{HEADER}version = 2\n"
+# Where the toolkit container of the GPU Operator puts its programs; it writes the configuration at its every start.
+OPERATOR = "/usr/local/nvidia/toolkit/"
+
+Keys = Tuple[str, ...]
+Tree = Dict[str, Any]
+
+
+def edits(configuration: Configuration, target: Settings, *, giving_back: bool) -> Tuple[Edit, ...]:
+    """The files with ``target`` in them, None in it for what no file shall say.
+
+    ``giving_back``: what others say in their files by now is theirs. Raises ``OwnedByAnother`` where somebody else
+    writes the files, or has the last word.
+    """
+    if not giving_back and all(configuration.settings.get(name) == value for name, value in target.items()):
+        return ()
+    try:
+        made = _edits(configuration, target, giving_back)
+    except TomlEditError as error:
+        raise OwnedByAnother(
+            "edit the configuration",
+            object=configuration.documents[0].path,
+            cause=str(error),
+            hint="write it as a table with a header of its own, then run again",
+        ) from error
+    if made and not giving_back:
+        _refuse_operator(configuration, target)
+    return made
+
+
+def _edits(configuration: Configuration, target: Settings, giving_back: bool) -> Tuple[Edit, ...]:
+    installation, parsed = configuration.installation, configuration.parsed
+    if places.is_template(installation):
+        return _in_template(configuration, target)
+    version = containerd.version_of(installation)
+    if installation.drop_in and (version >= (2,) or (not version and parsed.merges)):
+        from . import containerd_drop_in
+
+        return containerd_drop_in.edits(configuration, target, giving_back=giving_back)
+    document = configuration.documents[0]
+    text = _in_main(document.text, target)
+    if not giving_back:
+        _refuse_shadow(parsed, document.path)
+    return () if text == document.text else (Edit(document.path, document.text, text),)
+
+
+# --- A setting as keys in the table of the CRI plugin
+
+
+def leaves(setting: str, value: Scalar) -> List[Tuple[Keys, Any]]:
+    """The keys that give a setting its value, None for a key or table that has to go."""
+    if setting.startswith(RUNTIME):
+        table = ("containerd", "runtimes", setting[len(RUNTIME) :])
+        if value is None:
+            return [(table, None)]
+        kind, _blank, program = str(value).rpartition(" ")
+        if not kind:
+            kind, program = (RUNC_TYPES[0], program) if program.startswith("/") else (program, "")
+        made: List[Tuple[Keys, Any]] = [((*table, "runtime_type"), kind)]
+        return [*made, ((*table, "options", "BinaryName"), program)] if program else made
+    if setting.startswith(CGROUP):
+        return [(("containerd", "runtimes", setting[len(CGROUP) :], "options", "SystemdCgroup"), value)]
+    return [(("enable_cdi",) if setting == CDI else ("containerd", "default_runtime_name"), value)]
+
+
+def get(tree: Mapping[str, Any], keys: Sequence[str]) -> Any:
+    """What is at these keys, None where nothing is."""
+    found: Any = tree
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def put(tree: Tree, keys: Keys, value: Any) -> None:
+    """None takes away, with the tables that nothing is left in."""
+    if value is None:
+        inner = tree.get(keys[0])
+        if len(keys) > 1 and isinstance(inner, dict):
+            put(inner, keys[1:], None)
+        if len(keys) == 1 or inner == {}:
+            tree.pop(keys[0], None)
+        return
+    for key in keys[:-1]:
+        tree = tree.setdefault(key, {})
+    tree[keys[-1]] = value
+
+
+def word(value: Scalar) -> Optional[str]:
+    return str(value).lower() if isinstance(value, bool) else None if value is None else str(value)
+
+
+# --- Block in the main file
+
+
+def _in_main(before: Optional[str], target: Settings) -> Optional[str]:
+    """The text of a main file with the settings in it; None where nothing is left of one that was ours alone."""
+    text = NEW_FILE if before is None else before
+    if not parse(text).data:
+        # 1.x takes it for version 1, whose names of plugins are not those of today.
+        text = set_value(text, ("version",), 2)
+    version = int(parse(text).data.get("version", 1))
+    after = _with_block(text, target, version, {})
+    if after == NEW_FILE:
+        return None
+    return before if after == text and not parse(before or "").data else after
+
+
+def _with_block(text: str, target: Settings, version: int, base: Settings) -> str:
+    prefix = ("plugins", PLUGINS[version])
+    tree: Tree = get(parse(_body(text)).data, prefix) or {}
+    text = remove_block(text, MARKER)
+    _put_away_runc(tree)
+    # By name a runtime comes before what is in its table.
+    for setting, value in sorted(target.items()):
+        text = _bring(text, prefix, setting, value, tree, base)
+    if version < MERGES and not base:
+        text = _keep_default(text, prefix, tree)
+    return set_block(text, MARKER, dump({prefix[0]: {prefix[1]: tree}})) if tree else text
+
+
+def _bring(text: str, prefix: Keys, setting: str, value: Scalar, tree: Tree, base: Settings) -> str:
+    """The text with a setting in its place, or the tree of the block with it."""
+    for keys, leaf in leaves(setting, value):
+        put(tree, keys, None)
+        if leaf is None:
+            text = remove(text, (*prefix, *keys))
+        elif parse(text).get((*prefix, *keys)) is not None or not _in_base(setting, value, base):
+            text = _placed(text, prefix, keys, leaf, tree)
+    return text
+
+
+def _placed(text: str, prefix: Keys, keys: Keys, leaf: Any, tree: Tree) -> str:
+    """The text with a key in its place; one that has none there comes into the tree of the block."""
+    path = (*prefix, *keys)
+    document = parse(text)
+    found = document.get(path)
+    if found is not None and same(found, leaf):
+        return text
+    if found is not None or _is_open(document, path[:-1]):
+        return set_value(text, path, leaf)
+    put(tree, keys, leaf)
+    return text
+
+
+def _is_open(document: TomlDocument, path: Keys) -> bool:
+    """Whether a table is written with a header, inline, or by the dotted keys of another, so that a key goes there."""
+    if path in document.tables or any(path[:length] in document.places for length in range(1, len(path) + 1)):
+        return True
+    return any(len(at) == len(path) + 1 and at[: len(path)] == path for at in document.places)
+
+
+def _body(text: str) -> str:
+    """The lines of our block."""
+    lines = text.splitlines()
+    begin, end = f"# BEGIN {MARKER}", f"# END {MARKER}"
+    return "\n".join(lines[lines.index(begin) + 1 : lines.index(end)]) if begin in lines and end in lines else ""
+
+
+def _put_away_runc(tree: Tree) -> None:
+    """What ``_keep_default`` added comes anew where it is still needed."""
+    keys = ("containerd", "runtimes", RUNC)
+    if get(tree, keys) == {"runtime_type": RUNC_TYPES[0]}:
+        put(tree, keys, None)
+
+
+def _keep_default(text: str, prefix: Keys, tree: Tree) -> str:
+    """1.x brings runc as a runtime only where the files name none: beside ours it has to be named, or no pod starts."""
+    names = ("containerd", "runtimes")
+    cri = parse(text).get(prefix) or {}
+    runtimes = {**(get(cri, names) or {}), **(get(tree, names) or {})}
+    if not runtimes or RUNC in runtimes:
+        return text
+    return _placed(text, prefix, (*names, RUNC, "runtime_type"), RUNC_TYPES[0], tree)
+
+
+def _refuse_shadow(parsed: Parsed, path: str) -> None:
+    """Raises ``OwnedByAnother`` where 1.x takes the plugin from a file that is read after the main one."""
+    for source in parsed.sources[1:]:
+        if source.has_plugin:
+            raise OwnedByAnother(
+                "configure containerd",
+                object=source.document.path,
+                cause="this file has the table of the CRI plugin too, and containerd 1.x takes all of it from there, "
+                f"nothing of it from {path}",
+                hint="move what it says about the plugin into the main file",
+            )
+
+
+def _refuse_operator(configuration: Configuration, target: Settings) -> None:
+    """Raises ``OwnedByAnother`` where the toolkit container of the GPU Operator wrote the configuration."""
+    for source in configuration.parsed.sources:
+        for name, runtime in (get(source.cri, ("containerd", "runtimes")) or {}).items():
+            program = str(get(runtime, ("options", "BinaryName")) or "")
+            if program.startswith(OPERATOR):
+                raise OwnedByAnother(
+                    "configure containerd",
+                    object=source.document.path,
+                    cause="the toolkit container of the GPU Operator owns it, and writes it again at its every start",
+                    found=program,
+                    wanted=word(target.get(f"{RUNTIME}{name}")),
+                    hint="say toolkit.enabled=false in the GPU Operator, or take containerd out of the declaration",
+                )
+
+
+# --- Templates of k3s and RKE2
+
+
+def _in_template(configuration: Configuration, target: Settings) -> Tuple[Edit, ...]:
+    from . import containerd_template as template
+
+    (document,) = configuration.documents
+    text = template.BASE if document.text is None else document.text
+    masked, actions = template.mask(text)
+    version = template.version_of(configuration.installation)
+    after = template.unmask(_with_block(masked, target, version, configuration.parsed.base), actions)
+    if after == text:
+        return ()
+    # The base alone is what they do without a template.
+    return (Edit(document.path, document.text, None if after == template.BASE else after),)
+
+
+def _in_base(setting: str, value: Scalar, base: Settings) -> bool:
+    """Whether the base has it so already. Raises ``OwnedByAnother`` where it has a table for it, with another value."""
+    runtime = setting.startswith((RUNTIME, CGROUP))
+    if not base or (runtime and f"{RUNTIME}{setting.partition(' ')[2]}" not in base):
+        return False
+    if containerd.same(setting, base.get(setting), value):
+        return True
+    hint = "say default-runtime in config.yaml of k3s or RKE2" if setting == DEFAULT else "leave it out"
+    raise OwnedByAnother(
+        f"set {setting}",
+        object='template "base"',
+        cause="k3s and RKE2 write the table that it is in themselves, and TOML lets nobody add to a table",
+        found=word(base.get(setting)),
+        wanted=word(value),
+        hint="give the runtime another name" if runtime else hint,
+    )

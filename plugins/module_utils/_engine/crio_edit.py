@@ -1,0 +1,63 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files of CRI-O as they have to be. Imported only when something differs."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence, Tuple
+
+from .._core.errors import Scalar
+from . import crio
+from .merged_toml import CDI, DEFAULT_RUNTIME, RUNTIME, Keys, Layer, missing_dirs
+from .merged_toml_edit import bring, take_out
+from .model import Configuration, Edit, Settings, WantedEngine
+
+# Of the runtime that ours starts in the end, these would make CRI-O start that one and not ours.
+NOT_COPIED = ("inherit_default_runtime", "platform_runtime_paths", "runtime_config_path")
+
+
+class Shape:
+    """``merged_toml_edit.Shape`` of CRI-O."""
+
+    def settings(self, layers: Sequence[Layer]) -> Settings:
+        return crio.KIND.settings(layers)
+
+    def keys(self, setting: str) -> Keys:
+        return crio.PLACES.keys(setting)
+
+    def written(self, setting: str, value: Scalar, others: Sequence[Layer]) -> Any:
+        if setting == CDI:
+            dirs = crio.spec_dirs(others)
+            return [*dirs, *missing_dirs(dirs)] if value else None
+        if setting == DEFAULT_RUNTIME:
+            return value
+        return _runtime(setting[len(RUNTIME) :], str(value), others)
+
+
+def edit(configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
+    """Raises ``OwnedByAnother`` where a later file has the last word, ``Refused`` where a text takes no edit."""
+    layers, ours = configuration.parsed, configuration.installation.drop_in
+    if not wanted.present:
+        return take_out(crio.PLACES, layers, ours, wanted.runtime_name)
+    return bring(Shape(), layers, ours, crio.KIND.wanted(wanted, configuration), tidy=False)
+
+
+def give_back(configuration: Configuration, found: Settings) -> Tuple[Edit, ...]:
+    return bring(Shape(), configuration.parsed, configuration.installation.drop_in, found, tidy=True)
+
+
+def _runtime(name: str, path: str, others: Sequence[Layer]) -> Any:
+    """The table of a runtime: as others have it, else with the options of the one that it starts in the end.
+
+    Packages of CRI-O bring a conmon that is on no path and is named in the table of their runtime alone
+    (``monitor_path``): without it the daemon would leave ours out, or not start where it is the default.
+    """
+    low_level = crio.PLACES.others_default(others, name)
+    for candidate in (name, low_level or "", *crio.BUILT_IN):
+        table = crio.table_of(others, candidate)
+        if table:
+            break
+    kept = {key: value for key, value in table.items() if key not in NOT_COPIED}
+    return {**kept, "runtime_path": path, "runtime_type": "oci"}

@@ -1,0 +1,123 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A candidate for ``daemon.json`` before it counts, and what a daemon has that it does not tell. For a change only."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, List, Tuple
+
+from .._core.errors import Refused
+from .._host import unit_command
+from . import json_text
+from .docker import KIND, LOADED, SNAP, Parsed, ask, noted_of, settings_of, untold_of
+
+if TYPE_CHECKING:
+    from .._host.protocols import Host
+    from .model import Configuration, Edit, Installation
+
+CANDIDATE = "/run/gpufleet/docker.candidate.json"
+# The first versions that have ``--validate``, that read a file with a byte-order mark, and that know CDI.
+VALIDATES = (23,)
+READS_MARKS = (23,)
+KNOWS_CDI = (25,)
+TIMEOUT_SECONDS = 30.0
+
+
+def check(host: Host, configuration: Configuration, edits: Tuple[Edit, ...]) -> None:
+    """Raises ``Refused`` for a file with which dockerd would not start, or would not do what it says.
+
+    dockerd itself says so from 23.0 on, with the options of its unit. To be called just before the write: it also notes
+    what the daemon has of the old file (``docker.LOADED``).
+    """
+    installation = configuration.installation
+    version = _version(host, installation)
+    for edit in edits:
+        text = edit.after or ""
+        values = json_text.parse(text, edit.path)
+        if version and version < READS_MARKS and text.startswith(json_text.BOM):
+            raise _refused(edit.path, f"dockerd {_dotted(version)} reads no file with a byte-order mark")
+        if version and version < KNOWS_CDI and settings_of(values, edit.path).get("cdi"):
+            raise _refused(edit.path, f"dockerd {_dotted(version)} has no CDI, which came with 25.0")
+        if values.get("live-restore") and _in_swarm(host, configuration):
+            raise _refused(edit.path, "dockerd is in a swarm, and live-restore is incompatible with that")
+        # The snap may not look into our folder.
+        if version >= VALIDATES and installation.flavour != SNAP:
+            _validate(host, installation, edit.path, text)
+    _note(host, configuration)
+
+
+def reloaded(host: Host, installation: Installation) -> None:
+    """Note what a reload that succeeded gave the daemon: of what it does not tell, the size of /dev/shm."""
+    configuration = KIND.read(host.files, installation)
+    parsed: Parsed = configuration.parsed
+    noted = noted_of(host.files)
+    if parsed.process is None or noted.get("daemon") != parsed.process.identity:
+        return
+    size = configuration.settings.get("default_shm_size")
+    if size is not None:
+        noted["settings"]["default_shm_size"] = size
+        host.files.replace(LOADED, json.dumps(noted) + "\n")
+
+
+def _note(host: Host, configuration: Configuration) -> None:
+    parsed: Parsed = configuration.parsed
+    if parsed.process is None:
+        return
+    noted = noted_of(host.files)
+    path = configuration.documents[0].path
+    known = noted.get("daemon") == parsed.process.identity
+    if known or host.files.modified(path) > host.files.modified(parsed.pid_file) > 0:
+        return
+    document = {"daemon": parsed.process.identity, "settings": untold_of(configuration.settings)}
+    host.files.replace(LOADED, json.dumps(document) + "\n")
+
+
+def _version(host: Host, installation: Installation) -> Tuple[int, ...]:
+    """Empty where no program says it."""
+    if host.commands.find(installation.program) is None:
+        return ()
+    said = host.commands.run((installation.program, "--version"), timeout=TIMEOUT_SECONDS).output
+    found = re.search(r"version (\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else ()
+
+
+def _validate(host: Host, installation: Installation, path: str, text: str) -> None:
+    words = [word for word, _place in unit_command.read(host.files, installation.unit)][1:] if installation.unit else []
+    # The file may hold passwords of proxies.
+    host.files.replace(CANDIDATE, text, 0o600)
+    try:
+        argv = (installation.program, *_without_file(words), "--validate", f"--config-file={CANDIDATE}")
+        completed = host.commands.run(argv, timeout=TIMEOUT_SECONDS)
+    finally:
+        host.files.remove(CANDIDATE)
+    if completed.status != 0:
+        said = (completed.errors or completed.output).strip().splitlines()
+        cause = said[-1].replace(CANDIDATE, path) if said else f"exit status {completed.status}"
+        raise _refused(path, f"dockerd --validate says: {cause}")
+
+
+def _without_file(words: List[str]) -> List[str]:
+    kept: List[str] = []
+    for before, word in zip(["", *words], words):
+        if word.partition("=")[0] != "--config-file" and before != "--config-file":
+            kept.append(word)
+    return kept
+
+
+def _in_swarm(host: Host, configuration: Configuration) -> bool:
+    if configuration.parsed.process is None:
+        return False
+    swarm = ask(host, configuration.installation.socket).get("Swarm") or {}
+    return swarm.get("LocalNodeState", "inactive") not in ("", "inactive")
+
+
+def _dotted(version: Tuple[int, ...]) -> str:
+    return ".".join(f"{part:02}" if at else str(part) for at, part in enumerate(version))
+
+
+def _refused(path: str, cause: str) -> Refused:
+    return Refused("configure docker", object=path, cause=cause, hint="the file was left as it is")

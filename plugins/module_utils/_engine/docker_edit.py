@@ -1,0 +1,65 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``daemon.json`` as a text with settings changed. Imported only for a change."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+from .._core.errors import Scalar
+from . import json_edit, json_text
+from .docker import KEYS
+from .model import Configuration, Edit, Settings
+
+
+def edits(configuration: Configuration, settings: Settings) -> Tuple[Edit, ...]:
+    """The file with these settings, of which None is one that goes; nothing where it means that already.
+
+    The values are those of ``Configuration.settings``: what was found once can be given back with them.
+    """
+    document = configuration.documents[0]
+    values: Dict[str, Any] = json_text.parse(document.text, document.path)
+    text = document.text or ""
+    for name, value in settings.items():
+        if configuration.settings.get(name) != value:
+            for path, wanted in _places(name, value, values):
+                text = json_edit.remove(text, path) if wanted is None else json_edit.set_value(text, path, wanted)
+            # An object that we leave without a key would say less than nothing.
+            outer = KEYS[name.partition(" ")[0]][:1]
+            values = json_text.parse(text, document.path)
+            if value is None and values.get(outer[0]) == {}:
+                text = json_edit.remove(text, outer)
+                values = json_text.parse(text, document.path)
+    return () if text == (document.text or "") else (Edit(document.path, document.text, text),)
+
+
+def _places(name: str, value: Scalar, values: Mapping[str, Any]) -> List[Tuple[Sequence[str], Any]]:
+    """What to set where; None removes."""
+    kind, _blank, which = name.partition(" ")
+    path = (*KEYS[kind], which) if which else KEYS[kind]
+    if value is None:
+        return [(path, None)]
+    if kind == "runtime":
+        return _runtime(path, str(value), (values.get("runtimes") or {}).get(which))
+    if kind == "exec_opts":
+        return [(path, str(value).split(" "))]
+    if kind == "default_ulimits":
+        soft, _colon, hard = str(value).partition(":")
+        return [(path, {"Name": which, "Soft": int(soft), "Hard": int(hard)})]
+    return [(path, value)]
+
+
+def _runtime(path: Sequence[str], value: str, found: Any) -> List[Tuple[Sequence[str], Any]]:
+    """A runtime of ours beside what others said of it; with ``runtimeType`` dockerd takes no path."""
+    program, _blank, rest = value.partition(" ")
+    arguments = rest.split(" ") if rest else []
+    if program.startswith("io.containerd."):
+        return [(path, {"runtimeType": program})]
+    if not isinstance(found, dict) or "path" not in found or "runtimeType" in found:
+        return [(path, {"path": program, "args": arguments} if arguments else {"path": program})]
+    made: List[Tuple[Sequence[str], Any]] = [((*path, "path"), program)]
+    if (found.get("args") or found.get("runtimeArgs") or []) != arguments:
+        made += [((*path, "runtimeArgs"), None), ((*path, "args"), arguments)]
+    return made

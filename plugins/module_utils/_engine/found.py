@@ -1,0 +1,94 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The texts of files from before our first change, so that ``state: absent`` gives them back byte for byte.
+
+That is right only while nobody else has edited the file: what it may hold is known by the sums of the texts that we met
+or left. Otherwise the settings from before (``_core/before.py``) are brought back into the text that is there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Tuple
+
+from .._core.errors import CannotLook
+from .model import Edit
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
+
+RECORD = "/var/lib/gpufleet/container_runtime.json"
+SCHEMA = 1
+# The sum of a file that is not there.
+NO_FILE = ""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One file that we changed. ``text`` is from before our first change, ``now`` as it is, None for no file.
+
+    ``sums`` are those of the texts that are ours; none where somebody else edited the file between two changes of ours,
+    so that ``text`` is no longer what would be without us.
+    """
+
+    path: str
+    engine: str
+    text: Optional[str]
+    sums: Tuple[str, ...]
+    now: Optional[str] = None
+
+    @property
+    def as_left(self) -> bool:
+        """Whether nobody else has edited it since."""
+        return digest(self.now) in self.sums
+
+
+def digest(text: Optional[str]) -> str:
+    return NO_FILE if text is None else sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def load(files: Files) -> Tuple[Kept, ...]:
+    """Every file that we changed. Raises ``CannotLook`` on a damaged record."""
+    text = files.read_optional(RECORD)
+    if text is None:
+        return ()
+    try:
+        document = json.loads(text)
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"schema {document['schema']}")
+        return tuple(
+            Kept(path, entry["engine"], entry["text"], tuple(entry["sums"]), files.read_optional(path))
+            for path, entry in document["files"].items()
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CannotLook(
+            "read the files from before the first change",
+            object=RECORD,
+            cause=f"the file is damaged: {error!r}",
+            hint="restore it from a backup, or remove it to give up going back byte for byte",
+        ) from error
+
+
+def keep(files: Files, engine: str, edits: Tuple[Edit, ...]) -> None:
+    """Note what the edits are about to change. What is noted already stays.
+
+    Before the first write, with the sums of both texts: whenever a run ends, the file holds one of them.
+    """
+    noted: Dict[str, Kept] = {kept.path: kept for kept in load(files)}
+    for edit in edits:
+        kept = noted.get(edit.path)
+        found, left = digest(edit.before), digest(edit.after)
+        if kept is None:
+            noted[edit.path] = Kept(edit.path, engine, edit.before, (found, left))
+        else:
+            sums = (found, left) if found in kept.sums else ()
+            noted[edit.path] = Kept(edit.path, engine, kept.text, sums)
+    files.replace(RECORD, json.dumps({"schema": SCHEMA, "files": _described(noted)}, indent=1) + "\n", 0o600)
+
+
+def _described(noted: Mapping[str, Kept]) -> Dict[str, Dict[str, object]]:
+    return {path: {"engine": kept.engine, "text": kept.text, "sums": list(kept.sums)} for path, kept in noted.items()}

@@ -1,0 +1,70 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""JSON configuration files as they are read: what a text means, and where it is broken."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Optional, Tuple
+
+from .._core.errors import CannotLook
+
+BOM = "\ufeff"
+
+
+class RepeatedKey(ValueError):
+    """An object has a key twice."""
+
+
+def parse(text: Optional[str], path: str) -> Dict[str, Any]:
+    """The object that a file holds; nothing for a file that is not there, or that holds only blanks.
+
+    Raises ``CannotLook`` with the line and column of what is no JSON (RFC 8259), of a byte that is no UTF-8, or of a
+    key that an object has twice: readers do not agree which of the two counts.
+    """
+    if text is None or not text.lstrip(BOM).strip():
+        return {}
+    body = text[1:] if text.startswith(BOM) else text
+    foreign = next((at for at, letter in enumerate(body) if "\udc80" <= letter <= "\udcff"), None)
+    if foreign is not None:
+        raise _unreadable(path, body, foreign, "a byte that is no UTF-8")
+    try:
+        value = json.loads(body, object_pairs_hook=_without_repetition, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise _unreadable(path, body, error.pos, error.msg) from error
+    except RepeatedKey as error:
+        from .json_edit import repetition
+
+        key, at = repetition(body)
+        raise _unreadable(path, body, at, f"the key {json.dumps(key)} is there twice") from error
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(path, body, 0, str(error)) from error
+    if not isinstance(value, dict):
+        raise _unreadable(path, body, len(body) - len(body.lstrip()), "the file holds no object")
+    return value
+
+
+def _without_repetition(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    made: Dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise RepeatedKey(key)
+        made[key] = value
+    return made
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _unreadable(path: str, text: str, at: int, cause: str) -> CannotLook:
+    line = text.count("\n", 0, at) + 1
+    column = at - (text.rfind("\n", 0, at) + 1) + 1
+    return CannotLook(
+        "understand the configuration",
+        object=path,
+        cause=f"line {line}, column {column}: {cause}",
+        hint="correct the file, then run again; nothing was written",
+    )

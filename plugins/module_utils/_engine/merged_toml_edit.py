@@ -1,0 +1,148 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A configuration of several TOML files brought to other settings, through the drop-in file that is ours.
+
+Other files are touched only where nothing else helps: to take a value away that they give.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, Dict, List, Mapping, Protocol, Sequence, Tuple
+
+from .._core.errors import OwnedByAnother, Refused, Scalar
+from .merged_toml import HEADER, RUNTIME, Keys, Layer, Places, make_layer
+from .model import Document, Edit, Settings
+from .toml_edit import TomlEditError, dump, remove
+
+
+class Shape(Protocol):
+    """Where an engine has its settings in its files, and how they are written."""
+
+    def settings(self, layers: Sequence[Layer]) -> Settings:
+        """What the files mean together."""
+
+    def keys(self, setting: str) -> Keys:
+        """The keys from the top down to what gives the setting its value."""
+
+    def written(self, setting: str, value: Scalar, others: Sequence[Layer]) -> Any:
+        """What our file has to say for a value, beside all the other files; None where no file can bring it about."""
+
+
+def bring(shape: Shape, layers: Sequence[Layer], ours: str, target: Settings, *, tidy: bool) -> Tuple[Edit, ...]:
+    """The edits after which the settings in ``target`` have its values; None in it is a value that no file gives.
+
+    ``ours`` is the name of our file. ``tidy``: what our file says is taken out wherever the value is right without.
+    Raises ``OwnedByAnother`` where a file that is read after ours says something else.
+    """
+    now = list(layers)
+    for setting, value in target.items():
+        if tidy or shape.settings(now).get(setting) != value:
+            now = _brought(shape, now, ours, setting=setting, value=value)
+    result = shape.settings(now)
+    for setting, value in target.items():
+        # Taken out is as near as files get to a value that came from a file of others that is gone.
+        if value is not None and result.get(setting) != value and not tidy:
+            raise _overruled(shape, now, ours, setting=setting, value=value, found=result.get(setting))
+    return _edits(layers, now)
+
+
+def take_out(places: Places, layers: Sequence[Layer], ours: str, name: str) -> Tuple[Edit, ...]:
+    """The edits after which no file has the runtime, nor names it as the default. Our file goes."""
+    now = []
+    for layer in layers:
+        if layer.name == ours:
+            now.append(_our_file(layer, {}))
+            continue
+        is_default = layer.value(places.default, str) == name
+        without = _removed(layer, places.default) if is_default else layer
+        now.append(_removed(without, places.keys(f"{RUNTIME}{name}")))
+    return _edits(layers, now)
+
+
+def _edits(layers: Sequence[Layer], now: Sequence[Layer]) -> Tuple[Edit, ...]:
+    return tuple(
+        Edit(before.document.path, before.document.text, after.document.text)
+        for before, after in zip(layers, now)
+        if before.document.text != after.document.text
+    )
+
+
+def _brought(shape: Shape, layers: List[Layer], ours: str, *, setting: str, value: Scalar) -> List[Layer]:
+    keys = shape.keys(setting)
+    others = [layer for layer in layers if layer.name != ours]
+    if shape.settings(others).get(setting) == value:
+        return [_without(layer, keys) if layer.name == ours else layer for layer in layers]
+    if value is None:
+        return [_without(layer, keys) if layer.name == ours else _removed(layer, keys) for layer in layers]
+    written = shape.written(setting, value, others)
+    if written is None:
+        return [_without(layer, keys) if layer.name == ours else layer for layer in layers]
+    return [_with(layer, keys, written) if layer.name == ours else layer for layer in layers]
+
+
+def _with(layer: Layer, keys: Keys, value: Any) -> Layer:
+    data = _copy(layer.data)
+    table = data
+    for key in keys[:-1]:
+        table = table.setdefault(key, {})
+    table[keys[-1]] = value
+    return _our_file(layer, data)
+
+
+def _without(layer: Layer, keys: Keys) -> Layer:
+    """Our file without what it has at these keys, and without tables that nothing is left in."""
+    data = _copy(layer.data)
+    tables = [data]
+    for key in keys[:-1]:
+        if key not in tables[-1]:
+            return layer
+        tables.append(tables[-1][key])
+    if tables[-1].pop(keys[-1], None) is None:
+        return layer
+    for table, key in reversed(list(zip(tables, keys[:-1]))):
+        if not table[key]:
+            del table[key]
+    return _our_file(layer, data)
+
+
+def _our_file(layer: Layer, data: Mapping[str, Any]) -> Layer:
+    text = HEADER + dump(data) if data else None
+    return make_layer(layer.name, Document(layer.document.path, text))
+
+
+def _removed(layer: Layer, keys: Keys) -> Layer:
+    """A file of others without what it says at these keys; the rest of its text stays as it is."""
+    if layer.value(keys, object) is None:
+        return layer
+    try:
+        text = remove(layer.document.text or "", keys)
+    except TomlEditError as error:
+        raise Refused(
+            f"take out {'.'.join(keys)}",
+            object=layer.document.path,
+            cause=str(error),
+            hint="take it out by hand; nothing was changed",
+        ) from error
+    return make_layer(layer.name, Document(layer.document.path, text))
+
+
+def _copy(data: Mapping[str, Any]) -> Dict[str, Any]:
+    return deepcopy(dict(data))
+
+
+def _overruled(
+    shape: Shape, layers: Sequence[Layer], ours: str, *, setting: str, value: Scalar, found: Scalar
+) -> OwnedByAnother:
+    keys = shape.keys(setting)
+    others = [layer for layer in layers if layer.name != ours and layer.value(keys, object) is not None]
+    return OwnedByAnother(
+        f"set {setting}",
+        object=others[-1].document.path,
+        cause=f"this file is read after {ours} and has the last word",
+        found=found,
+        wanted=value,
+        hint="take it out of that file, or let the file come earlier in the order of names",
+    )

@@ -1,0 +1,230 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The way from what is to what is declared: the steps, and the way back. Imported when something differs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Tuple
+
+from .._core import before
+from .._core.change import (
+    BOOT,
+    EFFECTIVE,
+    RIGHT,
+    Change,
+    RemoveFile,
+    ReplaceFile,
+    RoomAction,
+    RunCommand,
+    Setting,
+    Step,
+    Unmanaged,
+)
+from .._core.errors import Scalar
+from . import found as record
+from .kinds import kind_of
+from .look import NOT_INSTALLED, RUNTIME, SPECIFICATION, Desired, Seen, State, late
+from .model import ENGINES, Edit
+from .spec import NAME, TOOLKIT
+
+if TYPE_CHECKING:
+    from .._host.protocols import Host
+    from .found import Kept
+
+TEXT = "text"
+FOUND = "as it was found"
+LEFT = "as we left it"
+EDITED = "somebody else has written it since"
+WORDS = {"true": True, "false": False}
+# Their values are names and paths, whatever they spell.
+NAMES = (RUNTIME, "default_runtime")
+
+
+@dataclass(frozen=True)
+class RequireRuntime(RoomAction):
+    """Refuse before anything changes: the engine could not start the runtime. ``why`` says it."""
+
+    engine: str
+    path: str
+    why: str
+
+
+@dataclass(frozen=True)
+class CheckEdits(RoomAction):
+    """Let everybody who can say whether the files of an engine are good, and mean what is wanted, do so."""
+
+    seen: Seen
+    edits: Tuple[Edit, ...]
+
+
+@dataclass(frozen=True)
+class KeepFiles(RoomAction):
+    """Note the texts that are about to change. ``anew``: the daemon has all that its files say up to now.
+
+    ``daemon`` is whether there is one that may not come back with the new texts.
+    """
+
+    engine: str
+    edits: Tuple[Edit, ...]
+    daemon: bool
+    anew: bool
+
+
+def look_back(host: Host) -> State:
+    """The engines that we ever changed and that are still there, with what they had before."""
+    known = before.load(host.files, NAME).found
+    kept = record.load(host.files)
+    seen: List[Seen] = []
+    lacking: List[Unmanaged] = []
+    # What went from the folders of CDI comes back as a text alone: what was wrong there has no other meaning.
+    for engine in (*ENGINES, TOOLKIT):
+        values = {setting: value for (identity, setting), value in known.items() if identity == engine}
+        if not values:
+            continue
+        kind = kind_of(engine)
+        installation = kind.find(host)
+        if installation is None:
+            lacking.extend(Unmanaged(engine, setting, NOT_INSTALLED) for setting in sorted(values))
+            continue
+        configuration = kind.read(host.files, installation)
+        seen.append(
+            Seen(
+                kind=kind,
+                configuration=configuration,
+                running=kind.running(host, configuration),
+                wanted={setting: _typed(setting, value.boot) for setting, value in values.items()},
+                found={setting: value.effective for setting, value in values.items()},
+            )
+        )
+    there = {one.engine for one in seen}
+    lacking.extend(Unmanaged(one.path, TEXT, EDITED) for one in kept if one.engine not in there and not one.as_left)
+    return State(tuple(seen), tuple(lacking), kept=kept)
+
+
+def plan_steps(
+    state: State, desired: Desired, settings: Tuple[Setting, ...]
+) -> Tuple[Tuple[Setting, ...], Tuple[Step, ...]]:
+    """The settings, with the files of engines that are gone, and the steps.
+
+    What any engine refuses is met before the first file of any is written.
+    """
+    first: List[Step] = []
+    last: List[Step] = []
+    rows: List[Setting] = []
+    going_back = desired.giving_back and desired.permanent
+    for seen in state.engines:
+        changes = _changes(seen, [setting for setting in settings if setting.object == seen.engine])
+        if not changes and not (going_back and any(one.engine == seen.engine for one in state.kept)):
+            continue
+        edits = in_order(_edits(seen, state.kept), seen.configuration.installation.drop_in)
+        if edits and not changes:
+            # A run that was killed on its way back, or a file of ours that says nothing.
+            texts = [_text_row(edit) for edit in edits]
+            rows.extend(texts)
+            changes = _changes(seen, texts)
+        needed = _needed(seen, changes if not edits else ())
+        first.extend(needed)
+        if edits:
+            first.append(Step(CheckEdits(seen, edits)))
+            last.append(Step(_keep(seen, edits)))
+            last.extend(_writes(edits, changes))
+    last.extend(
+        Step(RunCommand(state.refresh, "make the CDI specification anew"), (_effective(setting),))
+        for setting in settings
+        if setting.setting == SPECIFICATION and setting.status != RIGHT
+    )
+    if going_back:
+        for row, edit in _orphans(state):
+            rows.append(row)
+            last.extend(_writes([edit], (Change(row.object, row.setting, row.boot, row.wanted, BOOT),)))
+        last.extend([Step(RemoveFile(record.RECORD))] if state.kept else [])
+    return (*settings, *rows), (*first, *last)
+
+
+def in_order(edits: Sequence[Edit], drop_in: str) -> Tuple[Edit, ...]:
+    """Our drop-in first, or last where it goes: what imports it is there only while it is. New files before others."""
+
+    def rank(edit: Edit) -> int:
+        # By its name: the folders of an edit have their links resolved.
+        ours = bool(drop_in) and os.path.basename(edit.path) == os.path.basename(drop_in)
+        if edit.after is None:
+            return 4 if ours else 3
+        return 0 if ours else (1 if edit.before is None else 2)
+
+    return tuple(sorted(edits, key=rank))
+
+
+def _changes(seen: Seen, settings: Sequence[Setting]) -> Tuple[Change, ...]:
+    """What the files change. A daemon takes it up later; an engine that runs nothing has it at once."""
+    changes: List[Change] = []
+    for row in settings:
+        if row.boot_matters and row.boot != row.wanted:
+            changes.append(Change(row.object, row.setting, row.boot, row.wanted, BOOT))
+        if row.effective_matters and row.effective != row.wanted and seen.running is None:
+            changes.append(_effective(row))
+    return tuple(changes)
+
+
+def _effective(row: Setting) -> Change:
+    return Change(row.object, row.setting, row.effective, row.wanted, EFFECTIVE)
+
+
+def _keep(seen: Seen, edits: Tuple[Edit, ...]) -> KeepFiles:
+    daemon = bool(seen.configuration.installation.unit)
+    return KeepFiles(seen.engine, edits, daemon=daemon, anew=seen.running is None or not _behind(seen))
+
+
+def _needed(seen: Seen, changes: Tuple[Change, ...]) -> Tuple[Step, ...]:
+    """What must be there first; ``changes`` are what that alone would change."""
+    if seen.entry is None or not seen.missing:
+        return ()
+    return (Step(RequireRuntime(seen.engine, seen.entry.runtime_path, seen.missing), changes),)
+
+
+def _edits(seen: Seen, kept: Sequence[Kept]) -> Tuple[Edit, ...]:
+    """The files as declared, or as they were: byte for byte where nobody else has edited one of them."""
+    if seen.entry is not None:
+        return seen.kind.edit(seen.configuration, seen.entry)
+    mine = [one for one in kept if one.engine == seen.engine]
+    if mine and all(one.as_left for one in mine):
+        return tuple(Edit(one.path, one.now, one.text) for one in mine if one.now != one.text)
+    return seen.kind.give_back(seen.configuration, seen.wanted)
+
+
+def _behind(seen: Seen) -> bool:
+    """Whether the daemon lacks something that its files said before this change."""
+    files = seen.configuration.settings
+    as_it_is = {name: files.get(name) for name in seen.wanted}
+    return bool(late(Seen(seen.kind, seen.configuration, seen.running, as_it_is)))
+
+
+def _orphans(state: State) -> Iterator[Tuple[Setting, Edit]]:
+    """The files of engines that are not installed any more, as we left them: they go back to what they were."""
+    there = {seen.engine for seen in state.engines}
+    # Those that were there before first: what imports a file of ours goes before that.
+    for one in sorted(state.kept, key=lambda one: one.text is None):
+        if one.engine not in there and one.as_left and one.now != one.text:
+            edit = Edit(one.path, one.now, one.text)
+            yield _text_row(edit), edit
+
+
+def _text_row(edit: Edit) -> Setting:
+    return Setting(edit.path, TEXT, FOUND, LEFT, LEFT, edit.path, effective_matters=False)
+
+
+def _writes(edits: Sequence[Edit], changes: Tuple[Change, ...]) -> Tuple[Step, ...]:
+    """The last file completes the changes."""
+    steps = [
+        Step(RemoveFile(edit.path) if edit.after is None else ReplaceFile(edit.path, edit.after)) for edit in edits
+    ]
+    return (*steps[:-1], Step(steps[-1].action, changes))
+
+
+def _typed(setting: str, value: Scalar) -> Scalar:
+    """A value from the record, in which what is true or false is a word."""
+    word: Optional[bool] = None if setting.startswith(NAMES) else WORDS.get(str(value))
+    return value if word is None else word

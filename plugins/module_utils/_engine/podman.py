@@ -1,0 +1,124 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Podman, and what else reads containers.conf(5): that of the vendor, that in /etc, then containers.conf.d.
+
+A runtime is a list of paths of which the first that is there counts. CDI is always on; from version 5 on the folders of
+the specifications can be said, and what other releases do not know they pass over. Podman has no daemon: every command
+reads the files. What containers.conf of single users or of CONTAINERS_CONF says is theirs and not looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+
+from .merged_toml import (
+    CDI,
+    DEFAULT_RUNTIME,
+    RUNTIME,
+    SPEC_DIRS,
+    Keys,
+    Layer,
+    Places,
+    entries,
+    last,
+    missing_dirs,
+    read_layer,
+)
+from .model import NOTHING, PODMAN, Configuration, Installation, Settings, Takes
+from .oci_hooks import FOLDERS, find_hooks
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files, Host
+    from .model import Edit, Running, WantedEngine
+
+PROGRAM = "podman"
+VENDOR = "/usr/share/containers/containers.conf"
+MAIN = "/etc/containers/containers.conf"
+FOLDER = "/etc/containers/containers.conf.d"
+DROP_IN = f"{FOLDER}/99-gpufleet.conf"
+
+PLACES = Places(
+    runtimes=("engine", "runtimes"),
+    default=("engine", "runtime"),
+    dirs=("engine", "cdi_spec_dirs"),
+)
+HOOKS = ("engine", "hooks_dir")
+
+
+class Podman:
+    """``model.Kind`` of Podman. ``Configuration.parsed`` are the layers and the hooks."""
+
+    engine = PODMAN
+
+    def find(self, host: Host) -> Optional[Installation]:
+        program = host.commands.find(PROGRAM)
+        return None if program is None else Installation(PODMAN, MAIN, drop_in=DROP_IN, program=program)
+
+    def read(self, files: Files, installation: Installation) -> Configuration:
+        # Whatever is in the folder and ends so, hidden files too (``addConfigs`` of containers/common).
+        names = {name for name in files.names(FOLDER) if name.endswith(".conf")} | {os.path.basename(DROP_IN)}
+        order = (VENDOR, installation.main, *(f"{FOLDER}/{name}" for name in sorted(names)))
+        layers = tuple(read_layer(files, name) for name in order if not files.names(name))
+        hooks = tuple(find_hooks(files, string_list(layers, HOOKS, FOLDERS)))
+        settings = dict(self.settings(layers))
+        settings[CDI] = settings[CDI] and not hooks
+        documents = (*(layer.document for layer in layers), *hooks)
+        return Configuration(installation, documents, settings, parsed=(layers, hooks))
+
+    def wanted(self, wanted: WantedEngine, configuration: Configuration) -> Settings:
+        layers, _hooks = configuration.parsed
+        return PLACES.wanted(wanted, layers)
+
+    def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
+        from . import podman_edit
+
+        return podman_edit.edit(configuration, wanted)
+
+    def give_back(self, configuration: Configuration, found: Settings) -> Tuple[Edit, ...]:
+        from . import podman_edit
+
+        return podman_edit.give_back(configuration, found)
+
+    def running(self, host: Host, configuration: Configuration) -> Optional[Running]:
+        return None
+
+    def takes(self, before: Settings, after: Settings) -> Takes:
+        return Takes(NOTHING)
+
+    def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
+        from . import podman_check
+
+        podman_check.check(host, installation, edits)
+
+    def settings(self, layers: Sequence[Layer]) -> Settings:
+        """What the files mean together, without the hooks beside them."""
+        runtimes = entries(layers, PLACES.runtimes)
+        settings: Dict[str, Any] = {
+            f"{RUNTIME}{name}": ", ".join(str(path) for path in runtimes[name].texts((*PLACES.runtimes, name)) or ())
+            for name in runtimes
+        }
+        settings[DEFAULT_RUNTIME] = last(layers, PLACES.default, str) or None
+        settings[CDI] = not missing_dirs(string_list(layers, PLACES.dirs, SPEC_DIRS))
+        return settings
+
+
+def string_list(layers: Sequence[Layer], keys: Keys, default: Sequence[str]) -> Tuple[str, ...]:
+    """A list that every file replaces, or adds to from an ``{append=true}`` on (containers.conf(5))."""
+    found: List[str] = list(default)
+    append = False
+    for layer in layers:
+        said = layer.texts(keys)
+        if said is None:
+            continue
+        for item in said:
+            if isinstance(item, dict):
+                append = bool(item.get("append", append))
+        texts = [item.rstrip("/") for item in said if isinstance(item, str)]
+        found = [*found, *texts] if append else texts
+    return tuple(found)
+
+
+KIND = Podman()

@@ -1,0 +1,72 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files of an engine from before the changes that its daemon has not taken up yet.
+
+Kept before the first write, so that a daemon that does not come back with the new ones can have the old ones again.
+Whoever sees the daemon well with the new ones drops them; a boot, at which every daemon takes up its files, does too.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Tuple
+
+from .._core.errors import CannotLook
+from .model import Edit
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
+
+FOLDER = "/run/gpufleet/container_runtime.previous"
+SCHEMA = 1
+
+
+def path_of(engine: str) -> str:
+    return f"{FOLDER}/{engine}.json"
+
+
+def load(files: Files, engine: str) -> Tuple[Edit, ...]:
+    """Each file as it was before, and as it was left; none where the daemon has everything.
+
+    Raises ``CannotLook`` for a damaged record.
+    """
+    text = files.read_optional(path_of(engine))
+    if text is None:
+        return ()
+    try:
+        document = json.loads(text)
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"schema {document['schema']}")
+        return tuple(Edit(entry["path"], entry["before"], entry["after"]) for entry in document["files"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CannotLook(
+            "read the previous configuration",
+            object=path_of(engine),
+            cause=f"the file is damaged: {error!r}",
+            hint="remove it to give up going back",
+        ) from error
+
+
+def keep(files: Files, engine: str, edits: Tuple[Edit, ...], *, anew: bool) -> None:
+    """Note what the edits are about to change. ``anew``: the daemon has what the files say up to now.
+
+    Else what was noted stays: it is the last configuration that the daemon was well with.
+    """
+    noted = {} if anew else {edit.path: edit for edit in load(files, engine)}
+    for edit in edits:
+        first = noted.get(edit.path, edit)
+        noted[edit.path] = Edit(edit.path, before=first.before, after=edit.after)
+    document = {
+        "schema": SCHEMA,
+        "files": [{"path": edit.path, "before": edit.before, "after": edit.after} for edit in noted.values()],
+    }
+    # Configurations may hold passwords of registries.
+    files.replace(path_of(engine), json.dumps(document, indent=1) + "\n", 0o600)
+
+
+def drop(files: Files, engine: str) -> None:
+    """The daemon is well with what the files say now."""
+    files.remove(path_of(engine))
+    files.remove_folder(FOLDER)

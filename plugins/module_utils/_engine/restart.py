@@ -1,0 +1,242 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether the daemon of an engine must take up its files, and what that would cost: ``container_engine_restart``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
+
+from .._core import declared
+from .._core.change import EFFECTIVE, Change
+from .._core.defaults import complete
+from .._core.errors import CannotLook, DeclarationError, GpuFleetError, InUse, NotPermitted, Scalar
+from .._core.road import SHARED_OPTIONS, diff
+from .._host import systemd
+from . import previous
+from .kinds import kind_of
+from .look import Seen, late, see, shown, takes_of
+from .model import CONTAINERD, CRIO, DOCKER, NOTHING, RELOAD, RESTART, Takes, WantedEngine
+from .spec import NAME, OPTIONS, parse
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files, Host
+
+FAIL, SKIP = "fail", "skip"
+ARGUMENTS: Mapping[str, Any] = {
+    "engine": {"type": "str", "choices": [DOCKER, CONTAINERD, CRIO], "required": True},
+    "action": {"type": "str", "choices": [RELOAD, RESTART], "default": RESTART},
+    "health_timeout": {"type": "int", "default": 60},
+    "when_containers_run": {"type": "str", "choices": [FAIL, SKIP, RESTART], "default": FAIL},
+}
+# There while a restart of ours is under way; a boot ends that too.
+UNDER_WAY = "/run/gpufleet/container_engine_restart"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The options. ``health_timeout`` is in seconds."""
+
+    engine: str
+    action: str
+    health_timeout: int
+    when_containers_run: str
+
+
+@dataclass(frozen=True)
+class View:
+    """An engine, with what its files say of the settings that are declared as what is wanted.
+
+    ``late`` are those that its daemon does not have, with what it has. ``cut_off``: no daemon runs, because a restart
+    of ours did not come to its end.
+    """
+
+    seen: Seen
+    late: Mapping[str, Scalar]
+    takes: Takes
+    cut_off: bool
+
+    @property
+    def unit(self) -> str:
+        return self.seen.configuration.installation.unit
+
+    @property
+    def changes(self) -> Tuple[Change, ...]:
+        return tuple(
+            Change(self.seen.engine, name, shown(value), shown(self.seen.wanted[name]), EFFECTIVE)
+            for name, value in self.late.items()
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """``done`` is the action that was taken, or would be. ``restored`` are the files that got their previous text."""
+
+    view: View
+    done: str = NOTHING
+    stopped: int = 0
+    restored: Tuple[str, ...] = ()
+    log: Tuple[str, ...] = ()
+    error: Optional[GpuFleetError] = None
+
+    def as_dict(self) -> Dict[str, Any]:
+        takes, engine = self.view.takes, self.view.seen.engine
+        settings = [
+            {"setting": change.setting, "before": change.before, "after": change.after} for change in self.view.changes
+        ]
+        result: Dict[str, Any] = {
+            "changed": bool(self.done),
+            "engine": engine,
+            "unit": self.view.unit,
+            "done": self.done or None,
+            "why": takes.why or None,
+            "settings": settings,
+            "needs": [f"{takes.action}_{engine}"] if takes.action and not self.done else [],
+            "stopped_containers": self.stopped,
+            "restored": list(self.restored),
+            "log": list(self.log),
+            "diff": diff(self.view.changes if self.done else ()),
+        }
+        if self.error is not None:
+            result.update(failed=True, msg=str(self.error), failure=self.error.failure())
+        return result
+
+
+def run(params: Mapping[str, Any], host: Host, *, check_mode: bool) -> Dict[str, Any]:
+    """The result of the module. Raises ``GpuFleetError`` where the daemon was not touched."""
+    wish = Wish(**params)
+    _refuse_senseless(wish, host.files)
+    view = look(host, wish.engine)
+    action = decide(view, wish)
+    if check_mode or (not action and not _left_over(view, host.files)):
+        return Result(view, action, ended_by(view.seen) if action == RESTART else 0).as_dict()
+    if not host.may_change:
+        raise NotPermitted(
+            f"{wish.action} {wish.engine}", cause="not running as root", hint="run the task with become: true"
+        )
+    from .restart_apply import carry_out
+
+    return carry_out(wish, host).as_dict()
+
+
+def look(host: Host, engine: str) -> View:
+    """Raises ``DeclarationError`` where there is nothing to restart, and ``CannotLook``."""
+    try:
+        seen = _seen(host, engine)
+    except OSError as error:
+        raise CannotLook(
+            f"look at {engine}", object=str(error.filename or ""), cause=error.strerror or str(error)
+        ) from error
+    if seen is None:
+        raise DeclarationError(f"restart {engine}", cause="it is not installed", hint="leave it out")
+    if not seen.configuration.installation.unit:
+        raise DeclarationError(
+            f"restart {engine}", cause="no unit of systemd starts it", hint="restart it as it was started"
+        )
+    files = seen.configuration.settings
+    # As long as the files do not say what is declared, no restart brings it.
+    seen = replace(seen, wanted={name: files.get(name) for name in seen.wanted})
+    if seen.running is not None:
+        return View(seen, late(seen), takes_of(seen), cut_off=False)
+    cut_off = host.files.exists(marker_of(engine))
+    takes = Takes(RESTART, "an earlier restart did not come to its end") if cut_off else Takes(NOTHING)
+    return View(seen, {}, takes, cut_off)
+
+
+def decide(view: View, wish: Wish) -> str:
+    """The action to take now, ``NOTHING`` where none is needed, or where it must not be taken while containers run.
+
+    Raises ``DeclarationError`` where the one that is asked for is not enough, and ``InUse``.
+    """
+    takes, seen = view.takes, view.seen
+    if view.cut_off or not takes.action:
+        return takes.action
+    if wish.action == RELOAD and takes.action == RESTART:
+        raise DeclarationError(
+            f"reload {wish.engine}",
+            object=view.unit,
+            cause=f"that is not enough: {takes.why}",
+            hint="say action: restart",
+        )
+    ended = ended_by(seen) if wish.action == RESTART else 0
+    if not ended or wish.when_containers_run == RESTART:
+        return wish.action
+    if wish.when_containers_run == SKIP:
+        return NOTHING
+    raise InUse(
+        f"restart {wish.engine}",
+        object=view.unit,
+        cause=f"{ended} running container{'s' if ended > 1 else ''} would end with it, and it is needed: {takes.why}",
+        hint="stop them first, declare live_restore: true, or say when_containers_run: restart",
+    )
+
+
+def ended_by(seen: Seen) -> int:
+    """How many containers end with a restart. Only those of Docker do, and with live restore in its file none.
+
+    A daemon that has not taken that up yet is reloaded first. One that starts without it ends what it finds.
+    """
+    if seen.running is None or seen.engine != DOCKER or seen.configuration.settings.get("live_restore"):
+        return 0
+    return seen.running.containers
+
+
+def marker_of(engine: str) -> str:
+    return f"{UNDER_WAY}/{engine}"
+
+
+def _refuse_senseless(wish: Wish, files: Files) -> None:
+    if wish.health_timeout <= 0:
+        raise DeclarationError(
+            f"{wish.action} {wish.engine}",
+            object="health_timeout",
+            cause=f"it is {wish.health_timeout}, and must be a number of seconds above 0",
+        )
+    if not systemd.running(files):
+        raise DeclarationError(f"{wish.action} {wish.engine}", cause="systemd does not run this machine")
+
+
+def _left_over(view: View, files: Files) -> bool:
+    """Whether what was kept for the way back is of no use any more: the daemon has all that the files say."""
+    kept = (previous.path_of(view.seen.engine), marker_of(view.seen.engine))
+    return view.seen.running is not None and not view.takes.action and any(files.exists(path) for path in kept)
+
+
+def _seen(host: Host, engine: str) -> Optional[Seen]:
+    """The engine with the settings that are declared, or that we changed and give back, or else that its files have."""
+    entry = _declared(host.files, engine)
+    if entry is not None:
+        return see(host, entry)
+    from .plan import look_back
+
+    changed = next((seen for seen in look_back(host).engines if seen.engine == engine), None)
+    if changed is not None:
+        return changed
+    kind = kind_of(engine)
+    installation = kind.find(host)
+    if installation is None:
+        return None
+    configuration = kind.read(host.files, installation)
+    return Seen(kind, configuration, kind.running(host, configuration), configuration.settings)
+
+
+def _declared(files: Files, engine: str) -> Optional[WantedEngine]:
+    """The entry of an engine in the declaration that ``container_runtime`` left on the node."""
+    path = declared.path_of(NAME)
+    text = files.read_optional(path)
+    if text is None:
+        return None
+    try:
+        given = json.loads(text)["declaration"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CannotLook(
+            "read what is declared",
+            object=path,
+            cause=f"the file is damaged: {error!r}",
+            hint="run container_runtime again, which writes it",
+        ) from error
+    entries = parse(complete({**SHARED_OPTIONS, **OPTIONS}, given)).entries
+    return next((entry for entry in entries if entry.engine == engine), None)

@@ -1,0 +1,150 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What can be declared of container engines, and what is wrong whatever the machine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Tuple
+
+from .._core.errors import DeclarationError
+from .model import APPTAINER, CONTAINERD, DOCKER, ENGINES, WantedEngine
+
+NAME = "container_runtime"
+ENTRIES = "engines"
+# What is no engine and has settings in files as they do. The last one also has a program that makes a file.
+TOOLKIT, CDI, REFRESH = "toolkit", "cdi", "refresh"
+RUNTIME_NAME = "nvidia"
+# Where the package nvidia-container-toolkit has it.
+RUNTIME_PATH = "/usr/bin/nvidia-container-runtime"
+
+# What only some engines have, by option.
+ONLY: Mapping[str, Tuple[str, ...]] = {
+    "systemd_cgroup": (CONTAINERD,),
+    "default_ulimits": (DOCKER,),
+    "default_shm_size": (DOCKER,),
+    "live_restore": (DOCKER,),
+    "data_root": (DOCKER,),
+    "exec_opts": (DOCKER,),
+    "use_nvidia_container_cli": (APPTAINER,),
+    "bind_paths": (APPTAINER,),
+}
+OWN = tuple(name for name in ONLY if name != "systemd_cgroup")
+
+OPTIONS: Mapping[str, Any] = {
+    ENTRIES: {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "engine": {"type": "str", "choices": list(ENGINES), "required": True},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "runtime_name": {"type": "str", "default": RUNTIME_NAME},
+            "runtime_path": {"type": "path", "default": RUNTIME_PATH},
+            "default": {"type": "bool"},
+            "cdi": {"type": "bool"},
+            "systemd_cgroup": {"type": "bool"},
+            "default_ulimits": {"type": "dict"},
+            "default_shm_size": {"type": "str"},
+            "live_restore": {"type": "bool"},
+            "data_root": {"type": "path"},
+            "exec_opts": {"type": "list", "elements": "str"},
+            "use_nvidia_container_cli": {"type": "bool"},
+            "bind_paths": {"type": "list", "elements": "str"},
+        },
+    },
+    TOOLKIT: {"type": "dict", "default": {}},
+    CDI: {
+        "type": "dict",
+        "options": {
+            REFRESH: {"type": "bool", "default": False},
+            "remove_duplicates": {"type": "bool", "default": False},
+            "remove_oci_hooks": {"type": "bool", "default": False},
+        },
+    },
+}
+
+RUNTIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*", re.ASCII)
+# Every engine brings these itself, and Docker refuses to have another of the name.
+ITS_OWN = ("runc", "crun", "io.containerd.runc.v2")
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What is declared: at most one entry for each engine, then the toolkit and CDI as entries of their own.
+
+    ``refresh`` is whether the CDI specification is made anew where it is out of date.
+    """
+
+    entries: Tuple[WantedEngine, ...]
+    refresh: bool
+
+
+def parse(params: Mapping[str, Any]) -> Declaration:
+    """Raises ``DeclarationError`` on what no machine could have."""
+    entries = [_entry(f"{ENTRIES}[{index}]", given) for index, given in enumerate(params[ENTRIES])]
+    first: Dict[str, int] = {}
+    for index, entry in enumerate(entries):
+        if entry.engine in first:
+            raise wrong(
+                f"{ENTRIES}[{index}] ({entry.engine})",
+                f"{ENTRIES}[{first[entry.engine]}] is about the same engine",
+                "make one entry of both",
+            )
+        first[entry.engine] = index
+    if params[TOOLKIT]:
+        from .toolkit import declared
+
+        entries.append(WantedEngine(TOOLKIT, True, "", "", options=declared(params[TOOLKIT])))
+    cdi = params[CDI] or {}
+    if any(cdi.values()):
+        entries.append(WantedEngine(CDI, True, "", "", options=cdi))
+    return Declaration(tuple(entries), refresh=bool(cdi.get(REFRESH)))
+
+
+def _entry(where: str, given: Mapping[str, Any]) -> WantedEngine:
+    engine, present = given["engine"], given.get("state") != "absent"
+    where = f"{where} ({engine})"
+    for option, engines in ONLY.items():
+        if given.get(option) is not None and engine not in engines:
+            raise wrong(where, f"{option} is an option of {' and '.join(engines)}", "leave it out")
+    name, path = given.get("runtime_name") or RUNTIME_NAME, given.get("runtime_path") or RUNTIME_PATH
+    if not RUNTIME.fullmatch(name):
+        raise wrong(where, f"runtime_name is {name!r}, and must be letters, digits, dots, dashes and underscores")
+    if name in ITS_OWN:
+        raise wrong(where, f"runtime_name is {name}, which the engine has itself", "name it otherwise, such as nvidia")
+    refuse_relative(where, "runtime_path", path)
+    if not present and given.get("default"):
+        raise wrong(where, "default is true, and the runtime is absent", "leave default out")
+    return WantedEngine(
+        engine=engine,
+        present=present,
+        runtime_name=name,
+        runtime_path=path,
+        default=given.get("default"),
+        cdi=given.get("cdi"),
+        systemd_cgroup=given.get("systemd_cgroup"),
+        options=_own(where, given),
+    )
+
+
+def _own(where: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options that only this engine has."""
+    options = {name: given[name] for name in OWN if given.get(name) is not None}
+    if not options or given["engine"] != DOCKER:
+        return options
+    from .docker_options import checked
+
+    return checked(where, options)
+
+
+def refuse_relative(where: str, option: str, path: str) -> None:
+    if not path.startswith("/"):
+        raise wrong(where, f"{option} is {path}, and must be an absolute path")
+
+
+def wrong(where: str, cause: str, hint: str = "") -> DeclarationError:
+    return DeclarationError("read an entry", object=where, cause=cause, hint=hint)

@@ -1,0 +1,391 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""TOML 1.0 (https://toml.io/en/v1.0.0) without a library, with the places where everything is in the text.
+
+Strict: what is not TOML 1.0 is an error with its line and column. Only a byte-order mark is skipped, as containerd 1.x
+does; containerd 2.x refuses it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
+
+Path = Tuple[Union[str, int], ...]
+
+# What keeps the recursion from ending the process; no engine has a table a tenth as deep.
+DEEPEST = 100
+BYTE_ORDER_MARK = "\ufeff"
+
+_CONTROL = "\x00-\x08\x0a-\x1f\x7f"
+_COMMENT = rf"#[^{_CONTROL}]*"
+_BLANK_LINES = rf"(?:[ \t]*(?:{_COMMENT})?\r?\n)*[ \t]*"
+_BASIC_TEXT = rf'[^"\\{_CONTROL}]*(?:\\.[^"\\{_CONTROL}]*)*'
+_LITERAL_TEXT = rf"[^'{_CONTROL}]*"
+_BARE = "[A-Za-z0-9_-]+"
+_PART = rf"""(?:{_BARE}|"{_BASIC_TEXT}"|'{_LITERAL_TEXT}')"""
+_KEY = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
+
+_GAP = re.compile(_BLANK_LINES)
+_BLANKS = re.compile(r"[ \t]*")
+_START = re.compile(rf"{_BLANK_LINES}(?:{_COMMENT})?")
+# The rest of a line, and all that says nothing before the next statement.
+_REST = re.compile(rf"[ \t]*(?:{_COMMENT})?(?:\r?\n{_BLANK_LINES}(?:{_COMMENT})?|\Z)")
+_ASSIGNMENT = re.compile(rf"(?:({_BARE})|({_KEY}))[ \t]*=[ \t]*")
+_HEADER = re.compile(rf"(\[\[?)[ \t]*({_KEY})[ \t]*(\]\]?)")
+_KEY_PARTS = re.compile(rf"""({_BARE})|"({_BASIC_TEXT})"|'({_LITERAL_TEXT})'""")
+# A string without escapes, or what may be a number, a date or a word; a date may have a blank before its time.
+_SIMPLE = re.compile(rf'"([^"\\{_CONTROL}]*)"(?!")|([-+0-9A-Za-z_.:]+(?:(?<=-[0-9]{{2}}) [0-9][-+0-9:.Zz]+)?)')
+# Those below are not in every file. ``re`` keeps them, so they are compiled when the first one is met.
+_STRINGS = {
+    '"""': r'(?s)"""(?:\r?\n)?([^"\\]*(?:(?:\\.|"{1,2}(?!"))[^"\\]*)*"{0,2})"""',
+    "'''": r"'''(?:\r?\n)?([^']*(?:'{1,2}(?!')[^']*)*'{0,2})'''",
+    '"': rf'"({_BASIC_TEXT})"',
+    "'": rf"'({_LITERAL_TEXT})'",
+}
+_NO_TEXT = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)"
+_ESCAPE = r'\r\n|\\(?:([btnfr"\\])|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([ \t]*\r?\n[ \t\r\n]*))?'
+_ESCAPED = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "\\": "\\"}
+_WORDS = {"true": True, "false": False}
+_DIGITS = "[0-9](?:_?[0-9])*"
+_WHOLE = "[-+]?(?:0|[1-9](?:_?[0-9])*)"
+_INTEGER = rf"{_WHOLE}|0x[0-9A-Fa-f](?:_?[0-9A-Fa-f])*|0o[0-7](?:_?[0-7])*|0b[01](?:_?[01])*"
+_FLOAT = rf"{_WHOLE}(?:\.{_DIGITS})?(?:[eE][-+]?{_DIGITS})?|[-+]?(?:inf|nan)"
+_TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?"
+_OFFSET = r"(?:[Zz]|[-+](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+_MOMENT = rf"([0-9]{{4}})-([0-9]{{2}})-([0-9]{{2}})(?:[Tt ]{_TIME}{_OFFSET}?)?|{_TIME}"
+_NOT_UTF_8 = "[\ud800-\udfff]"
+
+# How a table came to be, which says what may still be added to it: by a header, by a header of a table in it, by a
+# dotted key; and an array of tables.
+_DEFINED, _IMPLIED, _DOTTED, _ARRAY = range(4)
+
+
+class TomlError(ValueError):
+    """A text that is not TOML. ``line`` and ``column`` count from 1, in characters."""
+
+    def __init__(self, line: int, column: int, cause: str) -> None:
+        super().__init__(f"line {line}, column {column}: {cause}")
+        self.line = line
+        self.column = column
+        self.cause = cause
+
+
+class Moment(str):
+    """A date, a time or both, as it was written."""
+
+
+class Span(NamedTuple):
+    """From one offset in the text up to another."""
+
+    start: int
+    end: int
+
+
+class Place(NamedTuple):
+    """Where a value is; ``key`` is where its key starts. An item of an array starts with itself."""
+
+    key: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class TomlDocument:
+    """A text and what it means. A path has the keys from the top, and the index where an array is on the way.
+
+    ``places`` has every value that is written, those inside inline tables and arrays too. ``tables`` has the table at
+    the top (the empty path) and those with a header, each from its header to the end of its last own value, in the
+    order of the text.
+    """
+
+    text: str
+    data: Dict[str, Any]
+    places: Mapping[Path, Place]
+    tables: Mapping[Path, Span]
+
+    def get(self, path: Path) -> Any:
+        """The value at a path, None where there is none."""
+        found: Any = self.data
+        for part in path:
+            if isinstance(found, dict):
+                there = part in found
+            else:
+                there = isinstance(found, list) and isinstance(part, int) and 0 <= part < len(found)
+            if not there:
+                return None
+            found = found[part]
+        return found
+
+    def value_span(self, path: Path) -> Optional[Span]:
+        """Where a value is written; None where there is none, or it is a table with a header."""
+        place = self.places.get(path)
+        return Span(place.start, place.end) if place else None
+
+    def table_span(self, path: Path) -> Optional[Span]:
+        """Where a table is, from its header to the end of its last own value; None for one without a header."""
+        return self.tables.get(path)
+
+    def line(self, path: Path) -> int:
+        """The line, from 1, that gives the value or the table; the first of several; 0 where none does."""
+        starts = [place.key for at, place in self.places.items() if at[: len(path)] == path]
+        starts += [span.start for at, span in self.tables.items() if at and at[: len(path)] == path]
+        return self.text.count("\n", 0, min(starts)) + 1 if starts else 0
+
+
+def parse(text: str) -> TomlDocument:
+    """Raises ``TomlError``."""
+    return _Parser(text).document()
+
+
+class _Parser:
+    """One pass over one text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.data: Dict[str, Any] = {}
+        self.places: Dict[Path, Place] = {}
+        self.tables: Dict[Path, Span] = {}
+        self.kinds: Dict[Path, int] = {(): _DEFINED}
+
+    def document(self) -> TomlDocument:
+        text = self.text
+        broken = None if text.isascii() else re.search(_NOT_UTF_8, text)
+        if broken:
+            raise self.error(broken.start(), "this is not UTF-8")
+        start = end = len(BYTE_ORDER_MARK) if text.startswith(BYTE_ORDER_MARK) else 0
+        path: Path = ()
+        table = self.data
+        position = _skip(_START, text, start)
+        while position < len(text):
+            assignment = _ASSIGNMENT.match(text, position)
+            if assignment:
+                end = self.assign(table, path, assignment)
+            else:
+                self.tables[path] = Span(start, end)
+                header = _HEADER.match(text, position)
+                if header is None:
+                    what = "header of a table" if text[position] == "[" else "key with an = after it"
+                    raise self.error(position, f"this is no {what}")
+                path, table = self.open(header)
+                start, end = header.span()
+            rest = _REST.match(text, end)
+            if rest is None:
+                raise self.error(_skip(_START, text, end), "only a comment may follow on this line")
+            position = rest.end()
+        self.tables[path] = Span(start, end)
+        return TomlDocument(text, self.data, self.places, self.tables)
+
+    def error(self, position: int, cause: str) -> TomlError:
+        if re.compile(_NO_TEXT).match(self.text, position):
+            cause = f"the control character {self.text[position]!r} may not be here"
+        before = self.text[:position].lstrip(BYTE_ORDER_MARK)
+        return TomlError(before.count("\n") + 1, len(before) - before.rfind("\n"), cause)
+
+    def open(self, header: re.Match[str]) -> Tuple[Path, Dict[str, Any]]:
+        """The table that a header begins. Its path has the index of the last item of every array on the way."""
+        opening, written, closing = header.groups()
+        if len(opening) != len(closing):
+            raise self.error(header.start(3), f"the header begins with {opening} and does not end so")
+        *parents, name = self.parts(written, header.start(2))
+        path: Path = ()
+        table = self.data
+        for part in parents:
+            path, table = self.enter(path, table, part, header.start())
+        return self.define(path, table, name, header)
+
+    def enter(self, path: Path, table: Dict[str, Any], part: str, position: int) -> Tuple[Path, Dict[str, Any]]:
+        path += (part,)
+        kind = self.kinds.get(path)
+        if kind is None:
+            if part in table:
+                raise self.error(position, f"{_name(path)} has a value already, and cannot get a table in it")
+            self.kinds[path] = _IMPLIED
+            table[part] = {}
+        if kind == _ARRAY:
+            return (*path, len(table[part]) - 1), table[part][-1]
+        return path, table[part]
+
+    def define(
+        self, path: Path, table: Dict[str, Any], name: str, header: re.Match[str]
+    ) -> Tuple[Path, Dict[str, Any]]:
+        path += (name,)
+        self.check_depth(path, header.start())
+        kind = self.kinds.get(path)
+        made: Dict[str, Any] = {}
+        if header[1] == "[[":
+            if kind is None and name not in table:
+                self.kinds[path] = _ARRAY
+                table[name] = []
+            elif kind != _ARRAY:
+                raise self.error(header.start(), f"{_name(path)} is there already, and no array of tables")
+            table[name].append(made)
+            path += (len(table[name]) - 1,)
+        elif kind is None and name not in table:
+            table[name] = made
+        elif kind == _IMPLIED:
+            made = table[name]
+        else:
+            raise self.error(header.start(), f"{_name(path)} is there already")
+        self.kinds[path] = _DEFINED
+        return path, made
+
+    def assign(self, table: Dict[str, Any], path: Path, assignment: re.Match[str]) -> int:
+        """Take the value of a key that was read, and say where it ends."""
+        start, position = assignment.span()
+        name = assignment[1]
+        if name is None:
+            *parents, name = self.parts(assignment[2], start)
+            for part in parents:
+                path += (part,)
+                table = self.dotted(path, table, start)
+        path += (name,)
+        if name in table:
+            raise self.error(start, f"{_name(path)} is there already")
+        value, end = self.value(path, position)
+        table[name] = value
+        self.places[path] = Place(start, position, end)
+        return end
+
+    def dotted(self, path: Path, table: Dict[str, Any], position: int) -> Dict[str, Any]:
+        name = path[-1]
+        assert isinstance(name, str)
+        kind = self.kinds.get(path)
+        if kind is None and name not in table:
+            table[name] = {}
+        elif kind not in (_IMPLIED, _DOTTED):
+            raise self.error(position, f"{_name(path)} is there already, and a dotted key cannot add to it")
+        self.kinds[path] = _DOTTED
+        found: Dict[str, Any] = table[name]
+        return found
+
+    def parts(self, written: str, position: int) -> List[str]:
+        found = []
+        for match in _KEY_PARTS.finditer(written):
+            if match.lastindex == 2:
+                found.append(self.unescape(match[2], position + match.start(2)))
+            else:
+                found.append(match[match.lastindex or 0])
+        return found
+
+    def value(self, path: Path, position: int) -> Tuple[Any, int]:
+        """A value, and where it ends."""
+        simple = _SIMPLE.match(self.text, position)
+        if simple:
+            if simple.lastindex == 1:
+                return simple[1], simple.end()
+            return self.word(simple[2], position), simple.end()
+        self.check_depth(path, position)
+        character = self.text[position : position + 1]
+        if character == "[":
+            return self.array(path, position)
+        if character == "{":
+            return self.inline(path, position)
+        if character in _STRINGS:
+            return self.string(position)
+        raise self.error(position, "this is no value" if character.strip() else "the value is missing")
+
+    def word(self, word: str, position: int) -> Union[bool, int, float, Moment]:
+        if word in _WORDS:
+            return _WORDS[word]
+        if re.fullmatch(_INTEGER, word):
+            # Sixty-four digits are the longest of them, in the base of two.
+            number = int(word, 0) if len(word) < 150 else 1 << 64
+            if not -(1 << 63) <= number < 1 << 63:
+                raise self.error(position, "the number does not fit in 64 bits")
+            return number
+        if re.fullmatch(_FLOAT, word):
+            return float(word)
+        moment = re.fullmatch(_MOMENT, word)
+        if moment is None:
+            raise self.error(position, f"{word} is no value; a text has quotes")
+        if moment[1] and not _is_date(moment):
+            raise self.error(position, f"{word} is no date that there is")
+        return Moment(word)
+
+    def string(self, position: int) -> Tuple[str, int]:
+        text = self.text
+        quotes = text[position] * (3 if text.startswith(text[position] * 3, position) else 1)
+        match = re.compile(_STRINGS[quotes]).match(text, position)
+        if match is None:
+            raise self.error(position, "the text does not end, or has a control character")
+        wrong = re.compile(_NO_TEXT).search(text, *match.span(1))
+        if wrong:
+            raise self.error(wrong.start(), "this is no text")
+        if quotes[0] == "'":
+            return match[1].replace("\r\n", "\n"), match.end()
+        return self.unescape(match[1], match.start(1)), match.end()
+
+    def unescape(self, raw: str, position: int) -> str:
+        """What a basic string means: its escapes, and its Windows line ends as plain ones."""
+
+        def replaced(match: re.Match[str]) -> str:
+            kind, found = match.lastindex, match[match.lastindex or 0]
+            if kind == 1:
+                return _ESCAPED[found]
+            if kind in (2, 3) and not 0xD800 <= int(found, 16) <= 0xDFFF and int(found, 16) <= 0x10FFFF:
+                return chr(int(found, 16))
+            if kind == 4:
+                return ""
+            if found == "\r\n":
+                return "\n"
+            raise self.error(position + match.start(), "this is no escape that TOML has")
+
+        return re.sub(_ESCAPE, replaced, raw) if "\\" in raw or "\r" in raw else raw
+
+    def array(self, path: Path, position: int) -> Tuple[List[Any], int]:
+        text = self.text
+        found: List[Any] = []
+        position = _skip(_GAP, text, position + 1)
+        while not text.startswith("]", position):
+            item = (*path, len(found))
+            value, end = self.value(item, position)
+            self.places[item] = Place(position, position, end)
+            found.append(value)
+            position = _skip(_GAP, text, end)
+            if text.startswith(",", position):
+                position = _skip(_GAP, text, position + 1)
+            elif not text.startswith("]", position):
+                raise self.error(position, "an array goes on with a comma or ends with ]")
+        return found, position + 1
+
+    def inline(self, path: Path, position: int) -> Tuple[Dict[str, Any], int]:
+        text = self.text
+        found: Dict[str, Any] = {}
+        position = _skip(_BLANKS, text, position + 1)
+        ended = text.startswith("}", position)
+        while not ended:
+            assignment = _ASSIGNMENT.match(text, position)
+            if assignment is None:
+                raise self.error(position, "this is no key with an = after it")
+            position = _skip(_BLANKS, text, self.assign(found, path, assignment))
+            ended = text.startswith("}", position)
+            if not ended and not text.startswith(",", position):
+                raise self.error(position, "an inline table goes on with a comma or ends with }, on the same line")
+            position = position if ended else _skip(_BLANKS, text, position + 1)
+        return found, position + 1
+
+    def check_depth(self, path: Path, position: int) -> None:
+        if len(path) > DEEPEST:
+            raise self.error(position, f"this is more than {DEEPEST} tables deep")
+
+
+def _skip(pattern: re.Pattern[str], text: str, position: int) -> int:
+    match = pattern.match(text, position)
+    return match.end() if match else position
+
+
+def _name(path: Path) -> str:
+    return ".".join(str(part) for part in path)
+
+
+def _is_date(moment: re.Match[str]) -> bool:
+    try:
+        date(int(moment[1]), int(moment[2]), int(moment[3]))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,204 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The toolkit of NVIDIA: /etc/nvidia-container-runtime/config.toml, which its runtime reads at every container.
+
+Keys that nobody declared stay, known or not: the package adds some at an update (``nvidia-ctk config --in-place``).
+A key that is not in the file has the toolkit's default. Settings are called as the keys, dotted from the top.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Tuple
+
+from .._core.errors import DeclarationError
+from .merged_toml import read_layer
+from .model import NOTHING, Configuration, Installation, Settings, Takes
+
+if TYPE_CHECKING:
+    from .._core.errors import Scalar
+    from .._host.protocols import Files, Host
+    from .model import Edit, Running, WantedEngine
+
+NAME = "toolkit"
+PROGRAMS = ("nvidia-ctk", "nvidia-container-runtime")
+MAIN = "/etc/nvidia-container-runtime/config.toml"
+
+BOOL, TEXT, TEXTS = "true or false", "a text", "a list of texts"
+MODES = ("auto", "legacy", "csv", "cdi", "jit-cdi")
+LEVELS = ("trace", "debug", "info", "warning", "warn", "error", "fatal", "panic")
+LDCONFIG, FROM_CONTAINER = "nvidia-container-cli.ldconfig", "features.allow-ldconfig-from-container"
+
+# Version 1.20, and what earlier ones had (api/config/v1 of the toolkit).
+KEYS: Mapping[str, str] = {
+    "disable-require": BOOL,
+    "swarm-resource": TEXT,
+    "accept-nvidia-visible-devices-envvar-when-unprivileged": BOOL,
+    "accept-nvidia-visible-devices-as-volume-mounts": BOOL,
+    "supported-driver-capabilities": TEXT,
+    "nvidia-container-cli.debug": TEXT,
+    "nvidia-container-cli.environment": TEXTS,
+    "nvidia-container-cli.ldcache": TEXT,
+    LDCONFIG: TEXT,
+    "nvidia-container-cli.load-kmods": BOOL,
+    "nvidia-container-cli.no-cgroups": BOOL,
+    "nvidia-container-cli.no-pivot": BOOL,
+    "nvidia-container-cli.path": TEXT,
+    "nvidia-container-cli.root": TEXT,
+    "nvidia-container-cli.user": TEXT,
+    "nvidia-container-runtime.debug": TEXT,
+    "nvidia-container-runtime.log-level": TEXT,
+    "nvidia-container-runtime.mode": TEXT,
+    "nvidia-container-runtime.runtimes": TEXTS,
+    "nvidia-container-runtime.modes.cdi.annotation-prefixes": TEXTS,
+    "nvidia-container-runtime.modes.cdi.default-kind": TEXT,
+    "nvidia-container-runtime.modes.cdi.spec-dirs": TEXTS,
+    "nvidia-container-runtime.modes.csv.compat-container-root": TEXT,
+    "nvidia-container-runtime.modes.csv.mount-spec-path": TEXT,
+    "nvidia-container-runtime.modes.jit-cdi.disable-hooks": TEXTS,
+    "nvidia-container-runtime.modes.jit-cdi.nvcdi-disable-hooks": TEXTS,
+    "nvidia-container-runtime.modes.jit-cdi.nvcdi-feature-flags": TEXTS,
+    "nvidia-container-runtime.modes.legacy.cuda-compat-mode": TEXT,
+    "nvidia-container-runtime-hook.path": TEXT,
+    "nvidia-container-runtime-hook.skip-mode-detection": BOOL,
+    "nvidia-ctk.path": TEXT,
+    "features.allow-cuda-compat-libs-from-container": BOOL,
+    FROM_CONTAINER: BOOL,
+    "features.allow-unknown-oci-spec-fields": BOOL,
+    "features.disable-cuda-compat-lib-hook": BOOL,
+    "features.disable-imex-channel-creation": BOOL,
+    "features.ignore-imex-channel-requests": BOOL,
+    "features.no-additional-gids-for-device-nodes": BOOL,
+}
+# What is no sign that a key stands in the wrong table.
+IN_MANY_TABLES = ("path", "debug", "root", "user", "mode")
+CHOICES: Mapping[str, Tuple[str, ...]] = {
+    "nvidia-container-runtime.mode": MODES,
+    "nvidia-container-runtime.log-level": LEVELS,
+    "nvidia-container-runtime.modes.legacy.cuda-compat-mode": ("ldconfig", "disabled", "hook", "mount"),
+}
+
+
+class Toolkit:
+    """As ``model.Kind``, for the one file of the toolkit. ``WantedEngine.options`` is what ``declared`` makes."""
+
+    engine = NAME
+
+    def find(self, host: Host) -> Optional[Installation]:
+        program = next(filter(None, (host.commands.find(name) for name in PROGRAMS)), None)
+        return None if program is None else Installation(NAME, MAIN, program=program)
+
+    def read(self, files: Files, installation: Installation) -> Configuration:
+        layer = read_layer(files, installation.main)
+        settings = {name: as_scalar(value) for name, value in _flat(layer.data)}
+        return Configuration(installation, (layer.document,), settings)
+
+    def wanted(self, wanted: WantedEngine, configuration: Configuration) -> Settings:
+        settings = {name: as_scalar(value) for name, value in wanted.options.items()}
+        result = {**configuration.settings, **settings}
+        ldconfig = result.get(LDCONFIG)
+        if LDCONFIG in settings and ldconfig and not str(ldconfig).startswith("@") and not result.get(FROM_CONTAINER):
+            raise _wrong(
+                LDCONFIG,
+                f"{ldconfig} is a path in the container, and the toolkit runs that only with {FROM_CONTAINER}",
+                f"write it as @{ldconfig} for the one of this machine",
+            )
+        return settings
+
+    def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
+        return self.give_back(configuration, self.wanted(wanted, configuration))
+
+    def give_back(self, configuration: Configuration, found: Settings) -> Tuple[Edit, ...]:
+        from . import toolkit_edit
+
+        return toolkit_edit.edit(configuration, found)
+
+    def running(self, host: Host, configuration: Configuration) -> Optional[Running]:
+        return None
+
+    def takes(self, before: Settings, after: Settings) -> Takes:
+        return Takes(NOTHING)
+
+    def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
+        # Its programs take every file that is TOML, and skip what they do not know: ``declared`` looks closer.
+        return None
+
+
+def declared(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The option ``toolkit`` with dotted names alone, each with a value of its kind; None for a key that shall go.
+
+    Keys may be nested, dotted, or both. Raises ``DeclarationError``.
+    """
+    found: Dict[str, Any] = {}
+    for name, value in _flat(given):
+        if name in found:
+            raise _wrong(name, "it is declared twice, nested and dotted", "leave one out")
+        found[name] = None if value is None else _value(name, value)
+    return found
+
+
+def as_scalar(value: Any) -> Scalar:
+    """A value as that of a setting: a list as its text."""
+    return value if value is None or isinstance(value, (str, bool, int)) else json.dumps(value, default=str)
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[Tuple[str, Any]]:
+    for key, value in table.items():
+        name = f"{before}{key}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}.")
+        else:
+            yield name, value
+
+
+def _value(name: str, value: Any) -> Any:
+    kind = KEYS.get(name)
+    if kind is None:
+        return _unknown(name, value)
+    if kind == BOOL and isinstance(value, str):
+        # A template makes a text of it.
+        value = {"true": True, "false": False}.get(value.lower(), value)
+    if not _is_a(kind, value):
+        raise _wrong(name, f"it is {value!r}, and must be {kind}")
+    if name in CHOICES and value not in CHOICES[name]:
+        raise _wrong(name, f"it is {value!r}, and must be one of {', '.join(CHOICES[name])}")
+    return value
+
+
+def _is_a(kind: str, value: Any) -> bool:
+    if kind == TEXTS:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, bool if kind == BOOL else str)
+
+
+def _unknown(name: str, value: Any) -> Any:
+    """A key that a later release may have; one that looks like a slip of the pen is none."""
+    if not all(re.fullmatch(r"[A-Za-z0-9_-]+", part) for part in name.split(".")):
+        raise _wrong(name, "it is no name of a key", "write it as nvidia-container-runtime.mode")
+    near = _near(name)
+    if near:
+        raise _wrong(name, "the toolkit has no such key", f"did you mean {near}")
+    if not any(_is_a(kind, value) for kind in (BOOL, TEXT, TEXTS)) and not isinstance(value, int):
+        raise _wrong(name, f"it is {value!r}, and must be true or false, a number, a text, or a list of texts")
+    return value
+
+
+def _near(name: str) -> str:
+    """The known key that this one was meant to be, empty where none is near."""
+    table, dot, last = name.rpartition(".")
+    within = [key for key in KEYS if key.startswith(f"{name}.") or name.startswith(f"{key}.")]
+    elsewhere = [key for key in KEYS if key.rpartition(".")[2] == last and last not in IN_MANY_TABLES]
+    beside = [key for key in KEYS if key.rpartition(".")[0] == table]
+    close = get_close_matches(name, beside, n=1, cutoff=0.9) if dot else get_close_matches(name, beside, n=1)
+    return next(iter([*within, *elsewhere, *close]), "")
+
+
+def _wrong(name: str, cause: str, hint: str = "") -> DeclarationError:
+    return DeclarationError("read the option toolkit", object=name, cause=cause, hint=hint)
+
+
+KIND = Toolkit()

@@ -1,0 +1,42 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The text of the toolkit's file with other values. Imported only when something differs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Tuple
+
+from .._core.errors import Refused, Scalar
+from .model import Configuration, Edit, Settings
+from .toml_edit import TomlEditError, remove, set_value
+from .toolkit import KEYS, TEXTS
+
+
+def edit(configuration: Configuration, target: Settings) -> Tuple[Edit, ...]:
+    """The edit after which the keys in ``target`` have its values; None for a key that is not there.
+
+    Raises ``Refused`` where the text does not take it.
+    """
+    (document,) = configuration.documents
+    before = document.text
+    text = before or ""
+    for name, value in target.items():
+        if configuration.settings.get(name) == value:
+            continue
+        keys = tuple(name.split("."))
+        try:
+            text = remove(text, keys) if value is None else set_value(text, keys, _typed(name, value))
+        except TomlEditError as error:
+            raise Refused(
+                f"set {name}", object=document.path, cause=str(error), hint="make room for it by hand"
+            ) from error
+    return () if text == (before or "") else (Edit(document.path, before, text),)
+
+
+def _typed(name: str, value: Scalar) -> Any:
+    """The value of a setting as the file has it: a list is its text there."""
+    is_list = KEYS.get(name) == TEXTS or (name not in KEYS and isinstance(value, str) and value.startswith("["))
+    return json.loads(str(value)) if is_list else value

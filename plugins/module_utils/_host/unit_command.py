@@ -1,0 +1,62 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The command line that a unit of systemd gives its program, as its files have it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Dict, List, Tuple
+
+from . import systemd
+
+if TYPE_CHECKING:
+    from .protocols import Files
+
+Word = Tuple[str, str]
+"""A word of a command line, and where it comes from: the unit, or the file of its environment."""
+
+
+def read(files: Files, unit: str) -> Tuple[Word, ...]:
+    """The words of its ExecStart with their variables replaced (systemd.service(5)); none where it has not just one."""
+    lines = systemd.unit_lines(files, unit)
+    commands = lines.get("Service.ExecStart", ())
+    if len(commands) != 1:
+        return ()
+    environment: Dict[str, Word] = {}
+    for text in lines.get("Service.Environment", ()):
+        for word in split(text):
+            name, _equals, value = word.partition("=")
+            environment[name] = (value, unit)
+    for path in lines.get("Service.EnvironmentFile", ()):
+        environment.update(_assigned(files, path.lstrip("-")))
+    words: List[Word] = []
+    # The prefixes change how the program runs, not what it is told.
+    for word in split(commands[0].lstrip("-@:+!")):
+        variable = re.fullmatch(r"\$(\w+)", word)
+        if variable:
+            value, place = environment.get(variable[1], ("", unit))
+            words += [(part, place) for part in split(value)]
+        else:
+            replaced = re.sub(r"\$\{(\w+)\}", lambda match: environment.get(match[1], ("", ""))[0], word)
+            words.append((replaced, unit))
+    return tuple(words)
+
+
+def split(text: str) -> List[str]:
+    """The words of a line, its quotes taken off; one that is not quoted right is cut at its blanks."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def _assigned(files: Files, path: str) -> Dict[str, Word]:
+    found: Dict[str, Word] = {}
+    for line in (files.read_optional(path) or "").replace("\\\n", " ").splitlines():
+        name, equals, value = line.strip().partition("=")
+        if equals and not name.startswith(("#", ";")):
+            found[name.strip()] = (" ".join(split(value)), path)
+    return found

@@ -1,0 +1,111 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What container engines have as their daemons say it, what these have not taken up of their files, and CDI devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Tuple
+
+from .._core.errors import GpuFleetError, Scalar
+from .._engine import cdi
+from .._engine.kinds import kind_of
+from .._engine.look import RUNTIME, Seen, late
+from .._engine.model import ENGINES
+from .._engine.spec import ITS_OWN
+from .info_fields import UNAVAILABLE, Facts, Fields
+from .info_services import engines
+
+if TYPE_CHECKING:
+    from .._engine.model import Configuration, Running, Settings
+    from .._host.protocols import Files, Host
+
+NAMES = ("files", "runtimes", "default_runtime", "cdi", "containers", "not_taken_up")
+OWN_DEFAULT = "no other is named, so it is the engine's own"
+NO_DAEMON = "it has no daemon that runs and can be asked"
+UNSAID = "neither the engine nor its files say it"
+
+
+def gather(host: Host) -> List[Facts]:
+    """What is installed, each engine among it with its configuration."""
+    found = engines(host.files)
+    told: Dict[str, Facts] = {}
+    names = {facts["name"] for facts in found}
+    for engine in ENGINES:
+        name, facts = _look(host, engine)
+        told[name if name in names else engine] = facts
+    return [_merged(facts, told[facts["name"]]) if facts["name"] in told else facts for facts in found]
+
+
+def gather_cdi(files: Files) -> Facts:
+    """The CDI specifications and the devices that engines find in them."""
+    seen = cdi.look(files)
+    fields = Fields()
+    fields.add("state", cdi.state_of(files, seen) or None, "no driver is loaded, or a specification cannot be read")
+    fields.add("devices", list(seen.devices))
+    fields.add("unresolvable", list(seen.unresolvable))
+    fields.add("duplicates", [one.path for one in seen.duplicates])
+    fields.add("oci_hooks", [hook.path for hook in seen.hooks])
+    fields.add("specifications", [_specification(one) for one in seen.files])
+    return fields.facts
+
+
+def _look(host: Host, engine: str) -> Tuple[str, Facts]:
+    """The name of the product that brings an engine, and what is known of it."""
+    kind = kind_of(engine)
+    try:
+        installation = kind.find(host)
+        if installation is None:
+            return engine, _lacking("its program is not where it is looked for")
+        configuration = kind.read(host.files, installation)
+        running = kind.running(host, configuration)
+    except GpuFleetError as error:
+        return engine, _lacking(str(error))
+    except OSError as error:
+        return engine, _lacking(f"{error.filename or engine}: {(error.strerror or str(error)).lower()}")
+    said = configuration.settings if running is None else {**configuration.settings, **running.settings}
+    fields = Fields()
+    fields.add("files", [document.path for document in configuration.documents if document.text is not None])
+    fields.add("runtimes", _runtimes(said if running is None else running.settings or said))
+    fields.add("default_runtime", said.get("default_runtime") or None, OWN_DEFAULT)
+    fields.add("cdi", said.get("cdi") if isinstance(said.get("cdi"), bool) else None, UNSAID)
+    if running is None:
+        fields.lack(NO_DAEMON, "containers", "not_taken_up")
+    else:
+        fields.add("containers", running.containers)
+        fields.add("not_taken_up", sorted(late(Seen(kind, configuration, running, _of_files(configuration, running)))))
+    return installation.flavour or engine, fields.facts
+
+
+def _of_files(configuration: Configuration, running: Running) -> Dict[str, Scalar]:
+    """What the daemon should have: all that the files say, and no runtime that they do not have."""
+    own = [f"{RUNTIME}{name}" for name in ITS_OWN]
+    gone = [name for name in running.settings if name.startswith(RUNTIME) and name not in own]
+    return {**dict.fromkeys(gone), **configuration.settings}
+
+
+def _runtimes(settings: Settings) -> List[Facts]:
+    return [
+        {"name": name[len(RUNTIME) :], "path": str(settings[name])}
+        for name in sorted(settings)
+        if name.startswith(RUNTIME)
+    ]
+
+
+def _lacking(reason: str) -> Facts:
+    fields = Fields()
+    fields.lack(reason, *NAMES)
+    return fields.facts
+
+
+def _merged(first: Facts, second: Facts) -> Facts:
+    reasons = {**first[UNAVAILABLE], **second[UNAVAILABLE]}
+    known = {name: value for facts in (first, second) for name, value in facts.items() if name != UNAVAILABLE}
+    return {**known, UNAVAILABLE: reasons}
+
+
+def _specification(one: cdi.Specification) -> Facts:
+    fields = Fields(path=one.path, devices=list(one.devices))
+    fields.add("kind", one.kind or None, one.error or UNSAID)
+    return fields.facts

@@ -1,0 +1,394 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: container_runtime
+short_description: The NVIDIA runtime in container engines
+version_added: 0.1.0
+author:
+  - gpufleet contributors (@gpufleet)
+description:
+  - Brings the NVIDIA runtime into the configuration of Docker, containerd, CRI-O, Podman and Apptainer, with CDI, the
+    configuration of the NVIDIA Container Toolkit and the CDI specification beside it, in one call for the machine, and
+    compares with what the daemons say that they have.
+  - Only what is declared is compared and changed. Keys, comments, order, indentation and line ends of others stay.
+    Where an engine reads drop-in files, ours is one of those, with at most one line in the main file that imports it.
+  - Before any file is written, all files as they will be are read once more, as the engines read them, and the
+    engine's own program judges them where it is there (C(dockerd --validate), C(containerd config dump),
+    C(crio config), C(podman info)). What would mean something else than what is declared is refused, for all engines
+    of the call.
+  - Files are replaced atomically, and in such an order that a run that is killed leaves ones that the engine accepts.
+    What was found is in C(/var/lib/gpufleet/), and what the daemon was last well with in C(/run/gpufleet/).
+  - This module never restarts an engine. RV(needs) says what a daemon takes to have what its files say, on every run
+    until the daemon says that it has it; P(gpufleet.node.container_engine_restart#module) does that, and the role
+    P(gpufleet.node.container_runtime#role) calls it.
+  - An engine that is not installed is listed in RV(unmanaged).
+  - With O(state=absent), every file that nobody else edited since is given back byte for byte, and otherwise the values
+    from before the first change.
+extends_documentation_fragment:
+  - gpufleet.node.contract
+  - gpufleet.node.contract.attributes
+options:
+  engines:
+    description:
+      - The engines, each at most once. One that is not named is left as it is.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      engine:
+        description:
+          - The engine. With V(containerd) the one that runs pods is meant, also that of k3s, RKE2, k0s and MicroK8s, by
+            the templates and folders that these read.
+        type: str
+        choices: [docker, containerd, crio, podman, apptainer]
+        required: true
+      state:
+        description:
+          - With V(absent) the runtime of this name is not there, whoever brought it, and is not the default one.
+        type: str
+        choices: [present, absent]
+        default: present
+      runtime_name:
+        description:
+          - How containers ask for the runtime, as in C(docker run --runtime nvidia).
+        type: str
+        default: nvidia
+      runtime_path:
+        description:
+          - The program. It must be there; the default one may come in the same run, with the role
+            P(gpufleet.node.container_toolkit#role).
+        type: path
+        default: /usr/bin/nvidia-container-runtime
+      default:
+        description:
+          - Whether containers that ask for no runtime get this one. With V(false) it is not this one, and another one
+            stays. Not given, it is left alone.
+        type: bool
+      cdi:
+        description:
+          - Whether the engine looks up CDI devices, such as C(nvidia.com/gpu=0). Not given, it is left alone.
+        type: bool
+      systemd_cgroup:
+        description:
+          - For containerd, whether the runtime makes its control groups by systemd (C(SystemdCgroup)). It must be as
+            the kubelet does it. Not given, it is as the runtime has it that pods use otherwise. It is written in any
+            case.
+        type: bool
+      default_ulimits:
+        description:
+          - For Docker, the limits of all containers by name, such as C(memlock). Each is a number for both, or C(soft)
+            and C(hard). C(-1) is unlimited. Limits that are not named stay.
+        type: dict
+      default_shm_size:
+        description:
+          - For Docker, the size of C(/dev/shm) of all containers, such as V(8g).
+        type: str
+      live_restore:
+        description:
+          - For Docker, whether containers go on while the daemon is not there.
+        type: bool
+      data_root:
+        description:
+          - For Docker, the folder of images and containers. What is in the one of before is not moved.
+        type: path
+      exec_opts:
+        description:
+          - For Docker, options such as V(native.cgroupdriver=systemd). The whole list.
+        type: list
+        elements: str
+      use_nvidia_container_cli:
+        description:
+          - For Apptainer, whether C(--nv) works by C(nvidia-container-cli). Its O(engines[].default) is whether every
+            container gets the GPUs as with C(--nv).
+        type: bool
+      bind_paths:
+        description:
+          - For Apptainer, folders that every container gets, as C(SOURCE), C(SOURCE:TARGET) or
+            C(SOURCE:TARGET:OPTIONS). Others stay.
+        type: list
+        elements: str
+  toolkit:
+    description:
+      - Keys of C(/etc/nvidia-container-runtime/config.toml), nested or dotted, such as
+        C(nvidia-container-runtime.mode). Null is a key that is not there, and counts as its default. Other keys stay as
+        they are.
+      - A key that this release does not know is written as it is, unless it looks like a known one.
+    type: dict
+    default: {}
+  cdi:
+    description:
+      - What is done about CDI specifications.
+    type: dict
+    suboptions:
+      refresh:
+        description:
+          - Whether the specification of the GPUs is made anew where it is missing, of another driver, or names GPUs or
+            MIG instances that are not there. By C(nvidia-cdi-refresh.service) where it is there, else by C(nvidia-ctk).
+        type: bool
+        default: false
+      remove_duplicates:
+        description:
+          - Whether files of NVIDIA in C(/etc/cdi) go whose devices a generated one in C(/var/run/cdi) has as well.
+        type: bool
+        default: false
+      remove_oci_hooks:
+        description:
+          - Whether the OCI hooks of older releases go, which put the GPUs into a container a second time.
+        type: bool
+        default: false
+seealso:
+  - module: gpufleet.node.container_engine_restart
+  - module: gpufleet.node.gpu_node_info
+  - name: NVIDIA Container Toolkit
+    description: What the runtime does, and the keys of its configuration.
+    link: https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/index.html
+  - name: dockerd
+    description: The keys of daemon.json, and which of them a reload takes up.
+    link: https://docs.docker.com/reference/cli/dockerd/
+  - name: containerd-config.toml(5)
+    description: The configuration of containerd and its versions.
+    link: https://github.com/containerd/containerd/blob/main/docs/man/containerd-config.toml.5.md
+  - name: Container Device Interface
+    description: What a specification is.
+    link: https://github.com/cncf-tags/container-device-interface
+"""
+
+EXAMPLES = r"""
+- name: The NVIDIA runtime in Docker, by default, for jobs that lock memory
+  gpufleet.node.container_runtime:
+    engines:
+      - engine: docker
+        default: true
+        cdi: true
+        live_restore: true
+        default_shm_size: 8g
+        default_ulimits:
+          memlock: -1
+          nofile: {soft: 65536, hard: 1048576}
+
+- name: A node of Kubernetes, and no GPUs for containers that do not ask for them properly
+  gpufleet.node.container_runtime:
+    engines:
+      - engine: containerd
+        default: true
+        cdi: true
+        systemd_cgroup: true
+    toolkit:
+      accept-nvidia-visible-devices-envvar-when-unprivileged: false
+      accept-nvidia-visible-devices-as-volume-mounts: true
+
+- name: Podman by CDI alone
+  gpufleet.node.container_runtime:
+    engines:
+      - engine: podman
+        cdi: true
+    cdi:
+      refresh: true
+      remove_duplicates: true
+      remove_oci_hooks: true
+
+- name: Give back what was there before
+  gpufleet.node.container_runtime:
+    state: absent
+"""
+
+RETURN = r"""
+status:
+  description: What was found before the run, one of C(right), C(differs) and C(pending).
+  returned: success
+  type: str
+  sample: differs
+changes:
+  description: The plan, which check mode and real mode share.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The engine, C(toolkit), C(cdi), or a file.
+      type: str
+      sample: docker
+    setting:
+      description: What is set on it, such as C(runtime NAME), C(default_runtime) or a key of the toolkit.
+      type: str
+      sample: runtime nvidia
+    before:
+      description: The value that was found.
+      type: raw
+      sample: null
+    after:
+      description: The value that is wanted; null is what the engine decides itself.
+      type: raw
+      sample: /usr/bin/nvidia-container-runtime
+    scope:
+      description:
+        - C(boot) for what the files say, which the next start of a daemon brings, C(effective) for what is in effect.
+          The files of an engine without a daemon are both.
+      type: str
+      sample: boot
+    takes_effect:
+      description: Always C(now); for a daemon see RV(needs).
+      type: str
+      sample: now
+needs:
+  description:
+    - What must still happen, as C(reload_ENGINE) or C(restart_ENGINE), such as C(restart_docker).
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+  sample: [reload_docker]
+unmanaged:
+  description: What was declared and is not installed here, or cannot be given back, with the reason.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The engine, C(toolkit), C(cdi), or a file.
+      type: str
+      sample: crio
+    setting:
+      description: What it does not get.
+      type: str
+      sample: runtime nvidia
+    reason:
+      description: Why.
+      type: str
+      sample: it is not installed
+conflicts:
+  description: Always empty. Another owner of a setting is an error before any change, which names the place.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  sample: []
+reboot_required:
+  description: Whether RV(needs) has a reboot; always false.
+  returned: always, unless the declaration was refused
+  type: bool
+  sample: false
+reboot_reasons:
+  description: Why; always empty.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+  sample: []
+effective:
+  description: What the daemons have, by what they say themselves.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    engines:
+      description: By the name of the engine.
+      type: dict
+      contains:
+        flavour:
+          description: The product that brings the engine, such as C(k3s) or C(snap); null for the distribution's.
+          type: str
+          sample: null
+        version:
+          description: As the daemon says it; null where none does.
+          type: str
+          sample: 28.5.2
+        running:
+          description: Whether a daemon runs.
+          type: bool
+          sample: true
+        containers:
+          description: How many containers run in it; null where no daemon says it.
+          type: int
+          sample: 3
+        settings:
+          description: All settings that are known of the daemon, or of the files where none runs.
+          type: dict
+          sample: {"runtime nvidia": /usr/bin/nvidia-container-runtime, "default_runtime": "nvidia"}
+        takes:
+          description: What the daemon takes to have what is declared, C(reload), C(restart), or null for nothing.
+          type: str
+          sample: restart
+        why:
+          description: Why.
+          type: str
+          sample: dockerd turns CDI on or off only when it starts
+        stops_containers:
+          description: How many containers would end with a restart now. Only Docker without live restore ends any.
+          type: int
+          sample: 3
+      sample: {}
+    toolkit:
+      description: The file of the toolkit, where it is declared, as in RV(boot.toolkit).
+      type: dict
+    cdi:
+      description: The CDI specifications, where they are declared, as in RV(boot.cdi).
+      type: dict
+boot:
+  description: What the files say, which the next start of an engine brings.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    engines:
+      description: By the name of the engine.
+      type: dict
+      contains:
+        files:
+          description: The files that it reads, in their order.
+          type: list
+          elements: str
+          sample: [/etc/docker/daemon.json]
+        settings:
+          description: What they mean together.
+          type: dict
+          sample: {"runtime nvidia": /usr/bin/nvidia-container-runtime}
+    toolkit:
+      description: The file of the toolkit and its keys.
+      type: dict
+      sample: {"files": [/etc/nvidia-container-runtime/config.toml], "settings": {"disable-require": "false"}}
+    cdi:
+      description: The files of CDI, and what is wrong with them.
+      type: dict
+      sample: {"files": [/var/run/cdi/nvidia.yaml], "settings": {"duplicates": "none", "oci hooks": "none"}}
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description: C(declaration), C(conflict), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
+      type: str
+      sample: declaration
+    object:
+      description: What it was about.
+      type: str
+      sample: docker
+    found:
+      description: The value that was found.
+      type: raw
+      sample: crun
+    wanted:
+      description: The value that was wanted.
+      type: raw
+      sample: nvidia
+    hint:
+      description: The next step.
+      type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils._engine.look import CONCERN
+
+
+def main() -> None:
+    module = AnsibleModule(**arguments_of(CONCERN))
+    result = answer(module, CONCERN)
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""TOML documents for tests: files of engines, one with all that TOML has, and random ones in random dress.
+
+``data/containerd`` is what ``containerd config default`` printed, in 1.6.20, 1.7.24 and 2.1.9 of Debian.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List
+
+from ansible_collections.gpufleet.node.plugins.module_utils._engine.toml_text import Path as TomlPath
+from hypothesis import strategies as st
+
+DATA = Path(__file__).parent / "data"
+FILES = sorted(path for folder in ("containerd", "toml") for path in (DATA / folder).glob("*.toml"))
+TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in FILES}
+
+NAMES = ("a", "b", "c-d", "io.containerd.grpc.v1.cri", "x y", "", "é", "0")
+names = st.text(st.characters(codec="utf-8"), max_size=3)
+scalars = st.one_of(
+    st.booleans(),
+    st.integers(min_value=-(2**63), max_value=2**63 - 1),
+    st.floats(),
+    st.text(st.characters(codec="utf-8"), max_size=6),
+)
+values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3), max_leaves=4)
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> str:
+    """A valid document: tables with headers, implied ones, dotted keys, inline tables, arrays of tables, comments."""
+    lines: List[str] = []
+    _fill(draw, lines, "", depth=0)
+    ending = draw(st.sampled_from(["\n", "\r\n"]))
+    text = ending.join(lines) + (ending if draw(st.booleans()) and lines else "")
+    return draw(st.sampled_from(["", "", "", "\ufeff"])) + text
+
+
+def key(name: str) -> str:
+    plain = name.replace("-", "").replace("_", "")
+    return name if plain.isascii() and plain.isalnum() else '"' + name + '"'
+
+
+def _fill(draw: st.DrawFn, lines: List[str], header: str, *, depth: int) -> None:
+    """The lines of one table: first its own keys, then the tables in it."""
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=4))
+    forms = {name: draw(st.integers(0, 9)) for name in names}
+    indent = "  " * depth if draw(st.booleans()) else ""
+    for name, form in forms.items():
+        if form < 7:
+            _trivia(draw, lines, indent)
+            for statement in _statements(draw, key(name), form):
+                lines.append(indent + statement + draw(st.sampled_from(["", "", "  # said, [so]"])))
+    for name, form in forms.items():
+        inner = f"{header}.{key(name)}" if header else key(name)
+        if form < 7 or depth == 3:
+            continue
+        for _item in range(draw(st.integers(1, 2)) if form == 9 else 1):
+            _trivia(draw, lines, indent)
+            if form != 7:
+                lines.append(indent + (f"[[{inner}]]" if form == 9 else f"[ {inner} ]"))
+                _fill(draw, lines, inner, depth=depth + 1)
+            else:
+                # A table that is only implied by the one in it.
+                lines.append(indent + f"[{inner}.deep]")
+                _fill(draw, lines, f"{inner}.deep", depth=depth + 2 if depth < 2 else 3)
+
+
+def _statements(draw: st.DrawFn, name: str, form: int) -> List[str]:
+    if form == 4:
+        return [f"{name}.p = {_value(draw)}", f"{name} . q.r={_value(draw)}"]
+    if form == 5:
+        inside = [f"k{number} = {_value(draw)}" for number in range(draw(st.integers(0, 2)))]
+        inside += [f"d.{part} = {draw(st.integers(0, 9))}" for part in draw(st.sampled_from(["", "m", "mn"]))]
+        return [f"{name} = {{{', '.join(inside)}}}"]
+    return [f"{name}{draw(st.sampled_from([' = ', '=']))}{_value(draw)}"]
+
+
+def _value(draw: st.DrawFn) -> str:
+    simple = ["1", "-2.5", "true", "1979-05-27", '"x"', "'#'", '"\\u0041,"', "[]", "[ 1, 2, ]", '["a" , "b"]', "{ }"]
+    arrays = [
+        "[\n  1, # one, first\n  2\n]",
+        "[ # none\n]",
+        "[\n  'a',\n  'b' # last\n  ,\n]",
+        '[\n    "a",\n    "b",\n]',
+    ]
+    arrays += ["[ 1,\n  2 ]", "[[1], { a = [\n1\n], b.c = 2 }]", '"""\nx = "1"\n[y]\n"""', "'''it's'''"]
+    return draw(st.sampled_from(simple + arrays))
+
+
+def _trivia(draw: st.DrawFn, lines: List[str], indent: str) -> None:
+    lines.extend(draw(st.sampled_from([[], [], [], [""], [indent + "# a comment = 1"], ["", "#[x]", "  "]])))
+
+
+def plain(value: Any) -> Any:
+    """A value as its ``repr``, which tells true from 1 and knows that nan is nan; of a date only that it is one."""
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return repr(value) if type(value) in (bool, int, float, str) else "a date or a time"
+
+
+def paths(data: Any, so_far: TomlPath = ()) -> Dict[TomlPath, Any]:
+    """Every table, array and value of a document by its path."""
+    found: Dict[TomlPath, Any] = {so_far: data} if so_far else {}
+    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for name, value in inner:
+        found.update(paths(value, (*so_far, name)))
+    return found
