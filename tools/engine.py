@@ -20,7 +20,6 @@ from typing import Dict, Iterator, Sequence
 from needs import CACHE, DEBIAN_KEYRING, require_programs
 from runner import Job, StageFailed
 
-SUITES = ("bookworm", "trixie")
 MIRROR = "http://deb.debian.org/debian"
 REPOSITORY = "gpufleet-node-test"
 DATA = CACHE / "docker"
@@ -33,6 +32,11 @@ LONGEST_SOCKET_FOLDER = 70
 
 # What a bare server has: an init system, udev, what Ansible and a login need.
 PACKAGES = ("systemd", "systemd-sysv", "udev", "dbus", "kmod", "procps", "iproute2", "openssh-server", "python3")
+# What runs containers inside, and a client of containerd's interface for Kubernetes.
+ENGINES = ("docker.io", "containerd", "runc", "podman", "iptables", "busybox-static", "python3-grpcio")
+SUFFIX = "-engines"
+# The client of Docker is a package of its own, except there.
+WITH_CLIENT = ("bookworm",)
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 # sshd is started by a connection, without its unit: see molecule/shared/create.yml.
 CUSTOMIZE = """
@@ -162,35 +166,45 @@ def _remove_data() -> None:
 # --- images -----------------------------------------------------------------------------------------------------------
 
 
-def images(job: Job, address: Dict[str, str], suites: Sequence[str] = SUITES) -> Dict[str, str]:
-    """Load the image of each suite, built when the cache has none. Returns the names by suite."""
-    names = {}
-    for suite in suites:
-        digest = hashlib.sha256("\0".join([suite, MIRROR, *PACKAGES, *LEFT_OUT, CUSTOMIZE]).encode()).hexdigest()[:12]
-        archive = IMAGES / f"{suite}-{digest}.tar"
-        with job.locked(CACHE / "locks" / f"image-{suite}", what=f"The image {suite}"):
+def images(job: Job, address: Dict[str, str], names: Sequence[str]) -> Dict[str, str]:
+    """Load images, each built when the cache has none. A name is a suite, or ``SUITE-engines``. Returns the tags."""
+    tags = {}
+    for name in names:
+        packages = packages_of(name)
+        digest = hashlib.sha256("\0".join([name, MIRROR, *packages, *LEFT_OUT, CUSTOMIZE]).encode()).hexdigest()[:12]
+        archive = IMAGES / f"{name}-{digest}.tar"
+        with job.locked(CACHE / "locks" / f"image-{name}", what=f"The image {name}"):
             if not archive.exists():
-                _build(job, suite, archive)
-        names[suite] = f"{REPOSITORY}:{suite}"
-        job.run(["docker", "import", str(archive), names[suite]], environment=address)
-    return names
+                _build(job, name, packages, archive)
+        tags[name] = f"{REPOSITORY}:{name}"
+        job.run(["docker", "import", str(archive), tags[name]], environment=address)
+    return tags
 
 
-def _build(job: Job, suite: str, archive: Path) -> None:
+def packages_of(name: str) -> Sequence[str]:
+    suite, engines, _rest = name.partition(SUFFIX)
+    if not engines:
+        return PACKAGES
+    return (*PACKAGES, *ENGINES, *(() if suite in WITH_CLIENT else ("docker-cli",)))
+
+
+def _build(job: Job, name: str, packages: Sequence[str], archive: Path) -> None:
     needed = ["mmdebstrap", DEBIAN_KEYRING]
     require_programs(job, needed if os.geteuid() == 0 else [*needed, "newuidmap"])
     job.say(f"building the image {archive.name}")
     IMAGES.mkdir(parents=True, exist_ok=True)
-    for old in IMAGES.glob(f"{suite}-*"):
+    for old in IMAGES.glob(f"{name}-" + "[0-9a-f]" * 12 + ".tar"):
         old.unlink()
     part = archive.with_suffix(".part.tar")
-    command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", "--dpkgopt=force-unsafe-io"]
+    command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(packages)}", "--dpkgopt=force-unsafe-io"]
+    # A mirror that is late with sid is as good here.
+    command += ['--aptopt=Acquire::Check-Valid-Until "false"']
     command += [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]
-    command += [f'--customize-hook=sh -euc {shlex.quote(CUSTOMIZE)} hook "$1"', suite, str(part), MIRROR]
-    job.run(command)
+    command += [f'--customize-hook=sh -euc {shlex.quote(CUSTOMIZE)} hook "$1"', name.partition(SUFFIX)[0], str(part)]
+    job.run([*command, MIRROR])
     part.rename(archive)
 
 
-def image_variables(names: Dict[str, str]) -> Dict[str, str]:
-    """The images as environment variables for molecule.yml."""
-    return {f"GPUFLEET_IMAGE_{suite.upper()}": name for suite, name in names.items()}
+def name_of(variable: str) -> str:
+    """The name of the image that molecule.yml has as an environment variable, such as GPUFLEET_IMAGE_SID_ENGINES."""
+    return variable[len("GPUFLEET_IMAGE_") :].lower().replace("_", "-")

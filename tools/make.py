@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -198,10 +199,14 @@ def container_scenarios() -> List[str]:
 def molecule(job: Job, scenarios: Sequence[str] = ()) -> None:
     """The scenarios in containers."""
     folder = controller(job, "floor")
+    scenarios = scenarios or container_scenarios()
+    texts = [(ROOT / "molecule" / scenario / "molecule.yml").read_text(encoding="utf-8") for scenario in scenarios]
+    images = {f"GPUFLEET_IMAGE_{found}" for text in texts for found in re.findall(r"GPUFLEET_IMAGE_(\w+)", text)}
+    names = {variable: engine.name_of(variable) for variable in sorted(images)}
     with engine.engine(job) as address:
-        names = engine.images(job, address)
-        variables = {**address, **engine.image_variables(names)}
-        for scenario in scenarios or container_scenarios():
+        tags = engine.images(job, address, list(names.values()))
+        variables = {**address, **{variable: tags[name] for variable, name in names.items()}}
+        for scenario in scenarios:
             run_scenario(job, scenario, folder, variables)
 
 

@@ -1,0 +1,31 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_no_file_of_ours_is_left(host: Any) -> None:
+    assert host.check_output("find /etc /var/lib /usr/local /run -name '*gpufleet*' -not -path '/run/gpufleet*'") == ""
+
+
+def test_every_configuration_file_is_as_it_was(host: Any) -> None:
+    compared = host.run("sha256sum --quiet --check /root/before.sums")
+    assert (compared.rc, compared.stdout) == (0, "")
+
+
+def test_no_configuration_file_was_added(host: Any) -> None:
+    known = host.check_output("cut -c67- /root/before.sums | sort")
+    assert host.check_output("find /etc -type f | sort") == known
+
+
+def test_the_daemon_knows_the_runtime_no_more(host: Any) -> None:
+    assert 'no runtime for "nvidia" is configured' in host.run("cri --runtime nvidia gone echo here").stderr
+    assert host.check_output("cri by-default-again echo here") == "here"
+
+
+def test_the_job_has_survived(host: Any) -> None:
+    started = host.check_output("cat /root/job.started")
+    assert started in host.check_output("ctr --namespace k8s.io tasks ls").splitlines()
