@@ -521,8 +521,9 @@ REFUSALS: Mapping[str, Tuple[Tuple[int, ...], Mapping[str, str], type, str]] = {
         OLD,
         {MAIN: "version = 2\n[plugins\n"},
         CannotLook,
-        "Cannot understand the configuration on /etc/containerd/config.toml: line 2, column 1: "
-        "this is no header of a table. Correct the file, then run again; nothing was written.",
+        "Cannot understand the configuration on /etc/containerd/config.toml: line 2, column 9: "
+        "the header of a table goes on with a dot or ends with ]. Correct the file, then run again; nothing was "
+        "written.",
     ),
     "no TOML in an import": (
         NEW,

@@ -135,6 +135,8 @@ def test_the_line_of_a_key_or_table_is_told() -> None:
 KEY = "this is no key with an = after it"
 COMMENT = "only a comment may follow on this line"
 ARRAY = "an array goes on with a comma or ends with ]"
+EQUALS = "an = must follow the key"
+HEADER = "the header of a table goes on with a dot or ends with ]"
 INLINE = "an inline table goes on with a comma or ends with }, on the same line"
 ENDLESS = "the text does not end, or has a control character"
 
@@ -142,15 +144,17 @@ ENDLESS = "the text does not end, or has a control character"
 @pytest.mark.parametrize(
     ("text", "line", "column", "cause"),
     [
-        ("a", 1, 1, KEY),
+        ("a", 1, 2, EQUALS),
         ("a =", 1, 4, "the value is missing"),
         ("a = \nb = 1", 1, 5, "the value is missing"),
         ("= 1", 1, 1, KEY),
-        ("a\n= 1", 1, 1, KEY),
+        ("a\n= 1", 1, 2, EQUALS),
+        ("a = 1\n  this is nonsense", 2, 8, EQUALS),
+        ("a : 1", 1, 3, EQUALS),
         ("a = 1 b = 2", 1, 7, COMMENT),
-        ("a b = 1", 1, 1, KEY),
-        ("a. = 1", 1, 1, KEY),
-        ('"""a""" = 1', 1, 1, KEY),
+        ("a b = 1", 1, 3, EQUALS),
+        ("a. = 1", 1, 2, EQUALS),
+        ('"""a""" = 1', 1, 3, EQUALS),
         ("é = 1", 1, 1, KEY),
         ("a = 1\n  a = 2", 2, 3, "a is there already"),
         ("a = 1\na.b = 2", 2, 1, "a is there already, and a dotted key cannot add to it"),
@@ -169,9 +173,10 @@ ENDLESS = "the text does not end, or has a control character"
         ("[a.b]\n[[a]]", 2, 1, "a is there already, and no array of tables"),
         ("a = []\n[[a]]", 2, 1, "a is there already, and no array of tables"),
         ("[[a]]\n[a.b]\n[a.b]", 3, 1, "a.0.b is there already"),
-        ("[]", 1, 1, "this is no header of a table"),
-        ("[a", 1, 1, "this is no header of a table"),
-        ("[a.]", 1, 1, "this is no header of a table"),
+        ("[]", 1, 2, "this is no header of a table"),
+        ("[a", 1, 3, HEADER),
+        ("[a.]", 1, 3, HEADER),
+        ("[[ a b ]]", 1, 6, HEADER),
         ("[[a] ]", 1, 4, "the header begins with [[ and does not end so"),
         ("[a]]", 1, 3, "the header begins with [ and does not end so"),
         ("[a] b = 1", 1, 5, COMMENT),
@@ -204,6 +209,7 @@ ENDLESS = "the text does not end, or has a control character"
         ("a = [\n1,\n", 3, 1, "the value is missing"),
         ("a = [\n1\n", 3, 1, ARRAY),
         ("a = {b = 1,}", 1, 12, KEY),
+        ("a = {b c}", 1, 8, EQUALS),
         ("a = {b = 1\n}", 1, 11, INLINE),
         ("a = {b = 1 c = 2}", 1, 12, INLINE),
         ("a = 1 # \x01", 1, 9, "the control character '\\x01' may not be here"),
@@ -211,8 +217,8 @@ ENDLESS = "the text does not end, or has a control character"
         ("# x\x00\na = 1", 1, 4, "the control character '\\x00' may not be here"),
         ('a = """\n\x07"""', 2, 1, "the control character '\\x07' may not be here"),
         ("a = '\udcff'", 1, 6, "this is not UTF-8"),
-        ("\ufeff\r\n\r\na", 3, 1, KEY),
-        ("\ufeff[a", 1, 1, "this is no header of a table"),
+        ("\ufeff\r\n\r\na", 3, 2, EQUALS),
+        ("\ufeff[a", 1, 3, HEADER),
         ("a = " + "[" * 5000, 1, 5 + DEEPEST, f"this is more than {DEEPEST} tables deep"),
         ("[" + ".".join("a" * 5000) + "]", 1, 1, f"this is more than {DEEPEST} tables deep"),
         (".".join("a" * 5000) + " = {}", 1, 10003, f"this is more than {DEEPEST} tables deep"),

@@ -169,8 +169,7 @@ class _Parser:
                 self.tables[path] = Span(start, end)
                 header = _HEADER.match(text, position)
                 if header is None:
-                    what = "header of a table" if text[position] == "[" else "key with an = after it"
-                    raise self.error(position, f"this is no {what}")
+                    raise self.misplaced(position)
                 path, table = self.open(header)
                 start, end = header.span()
             rest = _REST.match(text, end)
@@ -185,6 +184,16 @@ class _Parser:
             cause = f"the control character {self.text[position]!r} may not be here"
         before = self.text[:position].lstrip(BYTE_ORDER_MARK)
         return TomlError(before.count("\n") + 1, len(before) - before.rfind("\n"), cause)
+
+    def misplaced(self, position: int) -> TomlError:
+        """What is neither an assignment nor a header, at the place from which on it is not."""
+        opening = re.compile(r"\[\[?[ \t]*").match(self.text, position)
+        key = re.compile(_KEY).match(self.text, opening.end() if opening else position)
+        if key is None:
+            what = "header of a table" if opening else "key with an = after it"
+            return self.error(opening.end() if opening else position, f"this is no {what}")
+        cause = "the header of a table goes on with a dot or ends with ]" if opening else "an = must follow the key"
+        return self.error(_skip(_BLANKS, self.text, key.end()), cause)
 
     def open(self, header: re.Match[str]) -> Tuple[Path, Dict[str, Any]]:
         """The table that a header begins. Its path has the index of the last item of every array on the way."""
@@ -361,7 +370,7 @@ class _Parser:
         while not ended:
             assignment = _ASSIGNMENT.match(text, position)
             if assignment is None:
-                raise self.error(position, "this is no key with an = after it")
+                raise self.misplaced(position)
             position = _skip(_BLANKS, text, self.assign(found, path, assignment))
             ended = text.startswith("}", position)
             if not ended and not text.startswith(",", position):
