@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING, Dict, List, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple
 
 from . import systemd
 
@@ -23,8 +23,11 @@ def read(files: Files, unit: str) -> Tuple[Word, ...]:
     """The words of its ExecStart with their variables replaced (systemd.service(5)); none where it has not just one."""
     lines = systemd.unit_lines(files, unit)
     commands = lines.get("Service.ExecStart", ())
-    if len(commands) != 1:
-        return ()
+    return words_of(commands[0], environment_of(files, unit, lines), unit) if len(commands) == 1 else ()
+
+
+def environment_of(files: Files, unit: str, lines: Mapping[str, Sequence[str]]) -> Dict[str, Word]:
+    """The variables of a unit with these lines (systemd.exec(5)): files count after Environment=, and the last most."""
     environment: Dict[str, Word] = {}
     for text in lines.get("Service.Environment", ()):
         for word in split(text):
@@ -32,9 +35,14 @@ def read(files: Files, unit: str) -> Tuple[Word, ...]:
             environment[name] = (value, unit)
     for path in lines.get("Service.EnvironmentFile", ()):
         environment.update(_assigned(files, path.lstrip("-")))
+    return environment
+
+
+def words_of(line: str, environment: Mapping[str, Word], unit: str) -> Tuple[Word, ...]:
+    """A command line as its program gets it: a variable that is a word of its own becomes as many as it has."""
     words: List[Word] = []
     # The prefixes change how the program runs, not what it is told.
-    for word in split(commands[0].lstrip("-@:+!")):
+    for word in split(line.lstrip("-@:+!")):
         variable = re.fullmatch(r"\$(\w+)", word)
         if variable:
             value, place = environment.get(variable[1], ("", unit))
@@ -55,7 +63,9 @@ def split(text: str) -> List[str]:
 
 def _assigned(files: Files, path: str) -> Dict[str, Word]:
     found: Dict[str, Word] = {}
-    for line in (files.read_optional(path) or "").replace("\\\n", " ").splitlines():
+    text = files.read_optional(path) or ""
+    # NULs are what a crash may leave, and what systemd takes nothing from.
+    for line in text.replace("\\\n", " ").splitlines() if "\0" not in text else ():
         name, equals, value = line.strip().partition("=")
         if equals and not name.startswith(("#", ";")):
             found[name.strip()] = (" ".join(split(value)), path)

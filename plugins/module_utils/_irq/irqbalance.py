@@ -14,13 +14,12 @@ new start is sure to let it see another list.
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.change import Conflict, Setting
 from .._core.declared import WANTED
-from .._host import systemd
+from .._host import systemd, unit_command
 from .._host.boot_service import UNIT as BOOT_SERVICE
 from .spec import COOPERATE, DISABLE, IGNORE, NAME
 
@@ -144,10 +143,10 @@ def observe(host: Host) -> Daemon:
     files = host.files
     status = systemd.enabled(files, UNIT)
     lines = systemd.unit_lines(files, UNIT, without=DROP_IN)
-    environment = _environment(files, lines)
+    environment = unit_command.environment_of(files, UNIT, lines)
     commands = lines.get("Service.ExecStart", ())
     line = commands[0] if len(commands) == 1 else ""
-    policy = policy_of(_words(line, environment))
+    policy = policy_of([word for word, _place in unit_command.words_of(line, environment, UNIT)])
     due = systemd.reload_due(host, UNIT)
     scripts = {path: files.read_optional(path) for path in (_script(FOLDER), _script(policy or FOLDER))}
     return Daemon(
@@ -156,7 +155,7 @@ def observe(host: Host) -> Daemon:
         line=line,
         policy=policy,
         one_script=bool(policy) and _is_file(files, policy),
-        banned_cpus=next((environment[name] for name in BANNED_CPUS if name in environment), ""),
+        banned_cpus=next((environment[name][0] for name in BANNED_CPUS if name in environment), ""),
         drop_in=files.read_optional(DROP_IN),
         scripts={path: text for path, text in scripts.items() if text is not None},
         devices=_listed(files),
@@ -404,43 +403,3 @@ def _read(files: Files, path: str) -> str:
         return files.read_optional(path) or ""
     except ProcessLookupError:
         return ""  # It ended while we read.
-
-
-def _environment(files: Files, lines: Mapping[str, Sequence[str]]) -> Dict[str, str]:
-    """The variables of the unit, as systemd.exec(5) reads them: files come after Environment=, and the last counts."""
-    found: Dict[str, str] = {}
-    for text in lines.get("Service.Environment", ()):
-        found.update(_assigned(_split(text)))
-    for path in lines.get("Service.EnvironmentFile", ()):
-        text = files.read_optional(path.lstrip("-")) or ""
-        # What a crash may leave, and what systemd takes nothing from.
-        for line in text.replace("\\\n", " ").splitlines() if "\0" not in text else ():
-            name, equals, value = line.strip().partition("=")
-            if equals and not name.startswith(("#", ";")):
-                found[name.strip()] = " ".join(_split(value))
-    return found
-
-
-def _assigned(words: Sequence[str]) -> Iterator[Tuple[str, str]]:
-    for word in words:
-        name, _equals, value = word.partition("=")
-        yield name, value
-
-
-def _words(line: str, environment: Mapping[str, str]) -> List[str]:
-    """A command line as its program gets it: a variable that is a word of its own becomes as many as it has."""
-    words: List[str] = []
-    for word in _split(line):
-        variable = re.fullmatch(r"\$(\w+)", word)
-        if variable:
-            words += _split(environment.get(variable[1], ""))
-        else:
-            words.append(re.sub(r"\$\{(\w+)\}", lambda match: environment.get(match[1], ""), word))
-    return words
-
-
-def _split(text: str) -> List[str]:
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return text.split()
