@@ -701,6 +701,13 @@ def test_live_restore_in_a_swarm_is_refused(tmp_path: Path) -> None:
     assert "live-restore is incompatible" in checked(machine, '{"live-restore": true}')
 
 
+def test_a_daemon_is_asked_for_its_swarm_where_its_file_says_that_it_listens(tmp_path: Path) -> None:
+    told = json.dumps({**INFO, "Swarm": {"LocalNodeState": "active"}})
+    text = '{"hosts": ["unix:///srv/d.sock"]}'
+    machine = Machine(tmp_path, text, info={}, files={"/srv/d.sock.http/info": told})
+    assert "live-restore is incompatible" in checked(machine, '{"live-restore": true}')
+
+
 def test_without_its_program_a_candidate_is_not_validated(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "{}")
     del machine.host.commands.programs["dockerd"]

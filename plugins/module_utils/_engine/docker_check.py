@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, List, Tuple
 from .._core.errors import Refused
 from .._host import unit_command
 from . import json_text
-from .docker import KIND, LOADED, SNAP, Parsed, ask, noted_of, settings_of, untold_of
+from .docker import KIND, LOADED, SNAP, Parsed, ask, noted_of, settings_of, socket_of, untold_of
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
@@ -111,7 +111,7 @@ def _without_file(words: List[str]) -> List[str]:
 def _in_swarm(host: Host, configuration: Configuration) -> bool:
     if configuration.parsed.process is None:
         return False
-    swarm = ask(host, configuration.installation.socket).get("Swarm") or {}
+    swarm = ask(host, socket_of(configuration)).get("Swarm") or {}
     return swarm.get("LocalNodeState", "inactive") not in ("", "inactive")
 
 
