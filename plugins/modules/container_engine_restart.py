@@ -21,9 +21,12 @@ description:
   - Then the daemon must be well. Its unit is active; dockerd answers, and says of a reload that it was done; containerd
     listens and has loaded the plugin for Kubernetes; CRI-O answers. What was pending must be in effect.
   - When it is not well within O(health_timeout), the files get the texts that the daemon was last well with, the daemon
-    is started on them, and the module fails with the last lines of the daemon's log. Files that somebody else has
+    is started on them, and the module fails with the last errors in the daemon's log. Files that somebody else has
     edited since are left as they are, and the failure says so.
-  - A restart that was cut off, because the run was killed, is finished by the next call.
+  - A restart that was cut off, because the run was killed or the daemon was well with neither configuration, is
+    finished by the next call. Until then RV(gpufleet.node.container_runtime#module:needs) has it.
+  - Where it brings the last daemon back to what O(gpufleet.node.container_runtime#module:state=absent) gave back, it
+    also drops what was kept for that.
   - The role P(gpufleet.node.container_runtime#role) calls it by its handlers.
 options:
   engine:
@@ -148,7 +151,7 @@ restored:
   elements: str
   sample: []
 log:
-  description: The last lines of the daemon, where it was not well.
+  description: The last lines that the daemon wrote to its output, where it was not well.
   returned: always, unless nothing could be looked at
   type: list
   elements: str

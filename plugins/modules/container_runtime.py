@@ -315,7 +315,8 @@ effective:
           type: str
           sample: dockerd turns CDI on or off only when it starts
         stops_containers:
-          description: How many containers would end with a restart now. Only Docker without live restore ends any.
+          description:
+            - How many containers would end with a restart now. Only Docker without live restore in its file ends any.
           type: int
           sample: 3
       sample: {}

@@ -137,7 +137,10 @@ def test_what_only_a_restart_takes_away_needs_a_restart_and_the_report_says_why_
         3,
         3,
     )
+    # What counts is the file: a daemon that starts without live restore ends what it finds.
     machine.tell("docker", {**machine.settings(), NVIDIA: RUNTIME_PATH, "live_restore": True}, containers=3)
+    assert run(machine, entry(state="absent")).effective["engines"]["docker"]["stops_containers"] == 3
+    machine.write(MAIN, "live_restore=true\n")
     assert run(machine, entry(state="absent")).effective["engines"]["docker"]["stops_containers"] == 0
 
 

@@ -29,19 +29,24 @@ from ansible_collections.gpufleet.node.plugins.module_utils._engine import (
     restart,
     restart_apply,
 )
-from ansible_collections.gpufleet.node.plugins.module_utils._engine.look import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils._engine.kinds import kind_of
+from ansible_collections.gpufleet.node.plugins.module_utils._engine.look import CONCERN, UNDER_WAY
+from ansible_collections.gpufleet.node.plugins.module_utils._engine.model import ENGINES, NEEDS
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import recorded_answer
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from support import FakeHost, Killed, build, snapshot
 
 ROLE = Path(__file__).resolve().parents[2] / "roles" / "container_runtime"
 DAEMON_JSON = "/etc/docker/daemon.json"
+BEFORE = "/var/lib/gpufleet/before/container_runtime.json"
 DECLARED = "/etc/gpufleet/declared.d/container_runtime.json"
 NVIDIA = "/usr/bin/nvidia-container-runtime"
 SOCKET = "/run/docker.sock"
 START = 1_700_000_000.0
 FOUND = '{\n  "log-driver": "local"\n}\n'
+STARTING = 'time="2026-11-22T00:00:00Z" level=info msg="Starting up"'
 FAILURE = "failed to start daemon: mkdir /broken: read-only file system"
 
 
@@ -75,7 +80,7 @@ class Daemon:
         self.clock = Clock()
         for module in (restart_apply, docker_reload):
             monkeypatch.setattr(module, "time", self.clock)
-        self.host: FakeHost = build(root, {"/run/systemd/system/.keep": "", NVIDIA: "", **files})
+        self.host: FakeHost = build(root, {"/run/systemd/system/.keep": "", "/var/lib/.keep": "", NVIDIA: "", **files})
         (root / NVIDIA.lstrip("/")).chmod(0o755)
         self.calls: List[str] = []
         self.states: List[str] = []
@@ -96,7 +101,7 @@ class Daemon:
         return Completed(0, "", "") if self.state == "active" else Completed(1, "", said)
 
     def journalctl(self, argv: Sequence[str]) -> Completed:
-        assert argv[1:3] == [f"_SYSTEMD_UNIT={self.unit}", f"--since=@{int(START)}"]
+        assert argv[1:4] == [f"_SYSTEMD_UNIT={self.unit}", "_TRANSPORT=stdout", f"--since=@{int(START)}"]
         return Completed(0, "".join(f"{line}\n" for line in self.log), "")
 
     def restart(self) -> None:
@@ -156,8 +161,8 @@ class Docker(Daemon):
             self.containers = 0
         if wanted.get("data-root") == "/broken":
             self.state, self.has = "failed", {}
-            self.log += ["starting up", FAILURE]
-            (self.root / "run/docker.pid").unlink(missing_ok=True)
+            self.log += [STARTING, FAILURE]
+            self.gone()
             return
         self.state, self.has = "active", {**wanted, "started": True}
         self.pid += 1
@@ -166,6 +171,9 @@ class Docker(Daemon):
         self.write(f"/proc/{self.pid}/cmdline", "/usr/sbin/dockerd\0-H\0fd://\0")
         self.write(f"/proc/{self.pid}/stat", f"{self.pid} (dockerd) S 1 " + "0 " * 17 + "555 0\n")
         self.tell()
+
+    def gone(self) -> None:
+        (self.root / "run/docker.pid").unlink(missing_ok=True)
 
     def reload(self) -> None:
         if not self.hears:
@@ -217,7 +225,7 @@ def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Docker:
 
 def left(machine: Daemon) -> List[str]:
     """What is kept for the way back."""
-    folders = (previous.FOLDER, restart.UNDER_WAY)
+    folders = (previous.FOLDER, UNDER_WAY)
     return [f"{folder}/{name}" for folder in folders for name in machine.host.files.names(folder)]
 
 
@@ -277,14 +285,33 @@ def test_what_nobody_declared_counts_only_where_nothing_is_declared(docker: Dock
     assert run(docker, check_mode=True)["done"] is None
 
 
-def test_what_was_given_back_is_needed_as_well(docker: Docker) -> None:
+def test_what_was_given_back_is_needed_as_well_and_then_nothing_of_ours_is_left(docker: Docker) -> None:
+    there = snapshot(docker.root, leave_out=("proc", "run"))
     declare(docker, cdi=True)
     run(docker)
     assert declare(docker, state="gone") == ("restart_docker",)
     assert docker.text() == FOUND
+    assert run(docker, check_mode=True)["done"] == "restart"
+    assert docker.text(BEFORE) is not None
     assert run(docker)["done"] == "restart"
     assert docker.has == {"log-driver": "local", "started": True}
+    assert snapshot(docker.root, leave_out=("proc", "run")) == there
+    assert not docker.host.files.exists(UNDER_WAY)
     assert declare(docker, state="gone") == ()
+
+
+def test_what_was_before_stays_known_until_the_daemon_has_it_again(docker: Docker) -> None:
+    declare(docker, cdi=True)
+    run(docker)
+    docker.containers = 2
+    docker.tell()
+    declare(docker, state="gone")
+    assert run(docker, when_containers_run="skip")["needs"] == ["restart_docker"]
+    assert docker.text(BEFORE) is not None
+    # As declared, so that what a restart brings is no end of it.
+    declare(docker, cdi=True)
+    assert run(docker, when_containers_run="restart")["changed"] is False
+    assert docker.text(BEFORE) is not None
 
 
 def test_check_mode_tells_and_does_nothing(docker: Docker) -> None:
@@ -373,11 +400,11 @@ def test_a_daemon_that_does_not_come_back_runs_with_the_previous_configuration_a
     result = run(docker)
     assert result["msg"] == (
         "Cannot restart docker on docker.service: it did not come back with the new configuration (Job for "
-        f"docker.service failed), and it runs with the previous one again; it said: starting up | {FAILURE}. "
+        f"docker.service failed), and it runs with the previous one again; it said: {FAILURE}. "
         "Correct what is declared, then run again."
     )
     assert (result["failed"], result["changed"], result["restored"]) == (True, True, [DAEMON_JSON])
-    assert result["log"] == ["starting up", FAILURE]
+    assert result["log"] == [STARTING, FAILURE]
     assert docker.calls == ["restart", "reset-failed", "restart"]
     assert docker.text() == well
     assert (docker.state, docker.has["features"]) == ("active", {"cdi": True})
@@ -444,15 +471,87 @@ def test_without_a_change_of_ours_there_is_no_way_back(docker: Docker) -> None:
     assert "and no previous one is known; it said" in run(docker)["msg"]
 
 
-def test_a_daemon_that_is_well_with_neither_is_started_by_the_next_run(docker: Docker) -> None:
-    declare(docker, cdi=True)
+def breaks(docker: Docker) -> Callable[[], None]:
+    """From now on it does not start with anything. Returns how it did."""
     restart_it = docker.restart
 
     def broken() -> None:
         docker.state = "failed"
-        (docker.root / "run/docker.pid").unlink(missing_ok=True)
+        docker.gone()
 
     docker.restart = broken  # type: ignore[method-assign]
+    return restart_it
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ([STARTING, "first", "second", "third", "fourth"], "second | third | fourth"),
+        # As systemd starts it again and again.
+        ([STARTING, FAILURE, STARTING, FAILURE, STARTING, FAILURE], FAILURE),
+        (['{"level":"info","msg":"up"}', '{"level":"fatal","msg":"bad"}'], '{"level":"fatal","msg":"bad"}'),
+        (
+            ['level=warning msg="old"', 'level=error msg="bad"', 'level=info msg="Processing signal"'],
+            'level=error msg="bad"',
+        ),
+        (
+            ["I1122 00:00:00.000000 1 up.go:1] up", "E1122 00:00:00.000000 1 up.go:2] bad"],
+            "E1122 00:00:00.000000 1 up.go:2] bad",
+        ),
+        ([STARTING, 'level=debug msg="more"'], STARTING + ' | level=debug msg="more"'),
+    ],
+)
+def test_of_what_the_daemon_said_the_last_that_tells_of_trouble_is_shown(
+    docker: Docker, log: List[str], said: str
+) -> None:
+    declare(docker, cdi=True)
+    breaks(docker)
+    docker.log = log
+    result = run(docker)
+    assert f"; it said: {said}. " in result["msg"]
+    assert result["log"] == log
+
+
+def test_a_restart_that_was_cut_off_is_needed_until_a_daemon_runs_again(docker: Docker) -> None:
+    declare(docker, cdi=True)
+    restart_it = breaks(docker)
+    run(docker)
+    wanted = validated(CONCERN, {"engines": [{"engine": "docker", "cdi": True}]})
+    # The files went back, and are to be written again; nothing takes effect by that.
+    planned = converge(CONCERN, wanted, docker.host, check_mode=True).changes
+    assert {change.scope for change in planned} == {"boot"}
+    for _attempt in range(2):
+        assert declare(docker, cdi=True) == ("restart_docker",)
+    look = converge(CONCERN, wanted, docker.host, check_mode=True)
+    (row,) = [setting for setting in look.remaining.settings if setting.setting == "cdi"]
+    assert (row.effective, row.boot, row.status) == ("not known", "true", "pending")
+    told = look.effective["engines"]["docker"]
+    assert (told["takes"], told["why"]) == ("restart", "an earlier restart did not come to its end")
+    for _attempt in range(2):
+        assert declare(docker, state="gone") == ("restart_docker",)
+    docker.restart = restart_it  # type: ignore[method-assign]
+    assert run(docker)["why"] == "an earlier restart did not come to its end"
+    assert (docker.text(), docker.text(BEFORE), left(docker)) == (FOUND, None, [])
+
+
+def test_the_files_that_a_restart_was_cut_off_with_are_no_way_back(docker: Docker) -> None:
+    def killed(argv: Sequence[str]) -> Completed:
+        raise Killed
+
+    declare(docker, data_root="/broken")
+    docker.host.commands.programs["journalctl"] = killed
+    with pytest.raises(Killed):
+        run(docker)
+    docker.host.commands.programs["journalctl"] = docker.journalctl
+    declare(docker, data_root="/broken", cdi=True)
+    assert [edit.before for edit in previous.load(docker.host.files, "docker")] == [FOUND]
+    assert run(docker)["restored"] == [DAEMON_JSON]
+    assert (docker.state, docker.text()) == ("active", FOUND)
+
+
+def test_a_daemon_that_is_well_with_neither_is_started_by_the_next_run(docker: Docker) -> None:
+    declare(docker, cdi=True)
+    restart_it = breaks(docker)
     for _attempt in range(2):
         assert (
             "and with the previous one, which is back, it is not well either (Job for docker.service failed)"
@@ -523,6 +622,34 @@ def test_a_run_that_is_killed_anywhere_is_finished_by_the_next(
         assert ("broken" in (docker.text() or "")) is False
         assert left(docker) == []
     assert points > (8 if data_root == "/broken" else 4)
+
+
+def test_a_restart_after_absent_that_is_killed_anywhere_leaves_nothing_once_absent_ran_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = 0
+    while True:
+        points += 1
+        docker = Docker(tmp_path / str(points), monkeypatch)
+        there = snapshot(docker.root, leave_out=("proc", "run"))
+        declare(docker, cdi=True)
+        run(docker)
+        declare(docker, state="gone")
+        docker.host.files.log.clear()
+        docker.host.files.kill_at = points
+        try:
+            run(docker)
+        except Killed:
+            pass
+        else:
+            break
+        docker.host.files.kill_at = None
+        declare(docker, state="gone")
+        run(docker)
+        assert docker.state == "active"
+        assert snapshot(docker.root, leave_out=("proc", "run")) == there
+        assert left(docker) == []
+    assert points > 4
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -702,11 +829,21 @@ def test_crio_is_restarted_until_it_says_that_it_has_the_runtime(
 def test_every_need_of_a_daemon_has_a_handler_that_asks_for_just_that() -> None:
     handlers = yaml.safe_load((ROLE / "handlers" / "main.yml").read_text())
     asked = {handler["listen"]: handler["gpufleet.node.container_engine_restart"] for handler in handlers}
-    needs = ("restart_containerd", "restart_crio", "reload_docker", "restart_docker")
     assert {listen: (options["action"], options["engine"]) for listen, options in asked.items()} == {
-        f"container_runtime {need}": tuple(need.split("_")) for need in needs
+        f"container_runtime {need}": tuple(need.split("_")) for need in NEEDS
     }
     assert all(set(options) == set(restart.ARGUMENTS) for options in asked.values())
+
+
+def test_the_role_runs_again_for_just_what_engines_say_that_they_need() -> None:
+    nothing: Dict[str, Any] = {"runtime nvidia": None, "default_runtime": None, "cdi": None}
+    values = {"runtime nvidia": NVIDIA, "default_runtime": "nvidia", "cdi": True}
+    some = [{**nothing, name: value} for name, value in values.items()]
+    changes = [*((nothing, one) for one in some), *((one, nothing) for one in some)]
+    taken = {(kind_of(engine).takes(*change).action, engine) for engine in ENGINES for change in changes}
+    produced = {f"{action}_{engine}" for action, engine in taken if action}
+    (entry,) = (entry for entry in REGISTRY if entry.name == CONCERN.name)
+    assert produced == set(NEEDS) == set(entry.tells)
 
 
 def test_the_role_declares_every_option_of_an_engine() -> None:

@@ -145,7 +145,16 @@ def _made(tried: Sequence[Change], done: Sequence[Change], remaining: Plan) -> L
 
 def _finish(concern: Concern[State, Desired], params: Params, host: Host, remaining: Plan) -> None:
     _note_reboot(concern.name, host, remaining)
-    if params["state"] == "absent" and _all_given_back(concern, params, host):
+    if params["state"] == "absent":
+        forget_given_back(concern, params, host)
+
+
+def forget_given_back(concern: Concern[State, Desired], params: Params, host: Host) -> None:
+    """Drop the record where nothing of a concern is left. Under the lock; ``params`` are those of ``state: absent``.
+
+    Also for what brings into effect what a run of ``state: absent`` left pending, so that it takes no second one.
+    """
+    if _all_given_back(concern, params, host):
         before.forget(host.files, concern.name)
 
 

@@ -38,6 +38,8 @@ NOT_INSTALLED = "it is not installed"
 UNTOLD = "no driver is loaded, or a specification cannot be read, so that nobody can tell whether it is right"
 RUNTIME = "runtime "
 SPECIFICATION, CURRENT = "specification", "current"
+# There while a restart of ours is under way; a boot ends that too.
+UNDER_WAY = "/run/gpufleet/container_engine_restart"
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Seen:
     """One engine as it is, and what is wanted of it.
 
     ``entry`` is None for ``state: absent``; ``found`` is then what its daemon had before our first change. ``missing``
-    says why the engine cannot start the runtime that is wanted, and is empty where it can.
+    says why the engine cannot start the runtime that is wanted, and is empty where it can. ``cut_off``: no daemon runs,
+    because a restart of ours did not come to its end.
     """
 
     kind: Kind
@@ -55,6 +58,7 @@ class Seen:
     entry: Optional[WantedEngine] = None
     found: Settings = field(default_factory=dict)
     missing: str = ""
+    cut_off: bool = False
 
     @property
     def engine(self) -> str:
@@ -175,14 +179,24 @@ def see(host: Host, entry: WantedEngine) -> Optional[Seen]:
         return None
     configuration = kind.read(host.files, installation)
     wanted = kind.wanted(entry, configuration)
+    running = kind.running(host, configuration)
     return Seen(
         kind=kind,
         configuration=configuration,
-        running=kind.running(host, configuration),
+        running=running,
         wanted=wanted,
         entry=entry,
         missing=_missing(host.files, entry) if wanted.get(runtime_of(entry)) is not None else "",
+        cut_off=is_cut_off(host.files, entry.engine, running),
     )
+
+
+def marker_of(engine: str) -> str:
+    return f"{UNDER_WAY}/{engine}"
+
+
+def is_cut_off(files: Files, engine: str, running: Optional[Running]) -> bool:
+    return running is None and files.exists(marker_of(engine))
 
 
 def _named(entry: WantedEngine) -> Tuple[str, ...]:
@@ -200,8 +214,13 @@ def shown(value: Scalar) -> Scalar:
 
 
 def effective_of(seen: Seen) -> Dict[str, Scalar]:
-    """What is in effect of the settings that are wanted. An engine that runs nothing has what its files say."""
+    """What is in effect of the settings that are wanted. An engine that runs nothing has what its files say.
+
+    Nobody knows whether it can run with them where our restart left it without its daemon.
+    """
     files, running = seen.configuration.settings, seen.running
+    if seen.cut_off:
+        return dict.fromkeys(seen.wanted, NOT_KNOWN)
     if running is None:
         return {name: files.get(name) for name in seen.wanted}
     unsaid = NOT_KNOWN if running.stale else None
@@ -221,6 +240,8 @@ def late(seen: Seen) -> Dict[str, Scalar]:
 
 def takes_of(seen: Seen) -> Takes:
     """What brings into effect what is wanted, once the files say it."""
+    if seen.cut_off:
+        return Takes(RESTART, "an earlier restart did not come to its end")
     behind = late(seen) if seen.running is not None else {}
     if not behind:
         return Takes(NOTHING)
@@ -230,6 +251,17 @@ def takes_of(seen: Seen) -> Takes:
     before = {name: value for name, value in effective_of(seen).items() if value != NOT_KNOWN}
     takes = seen.kind.takes({**alike, **before}, {**alike, **seen.wanted})
     return takes if takes.action else Takes(RESTART, f"it does not say what it has of {', '.join(behind)}")
+
+
+def ended_by(seen: Seen) -> int:
+    """How many containers end with a restart. Only those of Docker do, and with live restore in its file none.
+
+    A daemon that has not taken that up yet is reloaded first, and one in a swarm is refused the restart, for it would
+    not start with it. One that starts without it ends what it finds.
+    """
+    if seen.running is None or seen.engine != DOCKER or seen.configuration.settings.get("live_restore"):
+        return 0
+    return seen.running.containers
 
 
 def rows_of(seen: Seen, *, immediate: bool, permanent: bool) -> Tuple[Setting, ...]:
@@ -327,13 +359,5 @@ def _report(seen: Seen) -> Dict[str, Any]:
         "settings": dict(settings),
         "takes": takes.action or None,
         "why": takes.why or None,
-        "stops_containers": _stopped(seen, takes),
+        "stops_containers": ended_by(seen) if takes.action == RESTART else 0,
     }
-
-
-def _stopped(seen: Seen, takes: Takes) -> int:
-    """How many containers end with the daemon. Only those of Docker do, and not with live restore."""
-    running = seen.running
-    if running is None or takes.action != RESTART or seen.engine != DOCKER:
-        return 0
-    return 0 if running.settings.get("live_restore") else running.containers

@@ -20,6 +20,8 @@ DOCKER, CONTAINERD, CRIO, PODMAN, APPTAINER = "docker", "containerd", "crio", "p
 ENGINES = (DOCKER, CONTAINERD, CRIO, PODMAN, APPTAINER)
 
 NOTHING, RELOAD, RESTART = "", "reload", "restart"
+# What a daemon may need, as ``needs`` names it. The role has a handler for each.
+NEEDS = ("restart_containerd", "restart_crio", "reload_docker", "restart_docker")
 # The value of a setting that a daemon does not tell, and that its files may have had otherwise when it read them.
 NOT_KNOWN = "not known"
 

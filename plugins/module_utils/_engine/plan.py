@@ -27,7 +27,7 @@ from .._core.change import (
 from .._core.errors import Scalar
 from . import found as record
 from .kinds import kind_of
-from .look import NOT_INSTALLED, RUNTIME, SPECIFICATION, Desired, Seen, State, late
+from .look import NOT_INSTALLED, RUNTIME, SPECIFICATION, Desired, Seen, State, is_cut_off, late
 from .model import ENGINES, Edit
 from .spec import NAME, TOOLKIT
 
@@ -91,13 +91,15 @@ def look_back(host: Host) -> State:
             lacking.extend(Unmanaged(engine, setting, NOT_INSTALLED) for setting in sorted(values))
             continue
         configuration = kind.read(host.files, installation)
+        running = kind.running(host, configuration)
         seen.append(
             Seen(
                 kind=kind,
                 configuration=configuration,
-                running=kind.running(host, configuration),
+                running=running,
                 wanted={setting: _typed(setting, value.boot) for setting, value in values.items()},
                 found={setting: value.effective for setting, value in values.items()},
+                cut_off=is_cut_off(host.files, engine, running),
             )
         )
     there = {one.engine for one in seen}
@@ -161,10 +163,11 @@ def in_order(edits: Sequence[Edit], drop_in: str) -> Tuple[Edit, ...]:
 def _changes(seen: Seen, settings: Sequence[Setting]) -> Tuple[Change, ...]:
     """What the files change. A daemon takes it up later; an engine that runs nothing has it at once."""
     changes: List[Change] = []
+    at_once = seen.running is None and not seen.cut_off
     for row in settings:
         if row.boot_matters and row.boot != row.wanted:
             changes.append(Change(row.object, row.setting, row.boot, row.wanted, BOOT))
-        if row.effective_matters and row.effective != row.wanted and seen.running is None:
+        if row.effective_matters and row.effective != row.wanted and at_once:
             changes.append(_effective(row))
     return tuple(changes)
 
@@ -175,7 +178,9 @@ def _effective(row: Setting) -> Change:
 
 def _keep(seen: Seen, edits: Tuple[Edit, ...]) -> KeepFiles:
     daemon = bool(seen.configuration.installation.unit)
-    return KeepFiles(seen.engine, edits, daemon=daemon, anew=seen.running is None or not _behind(seen))
+    # What a restart was cut off with is not known to be any good.
+    anew = not seen.cut_off and (seen.running is None or not _behind(seen))
+    return KeepFiles(seen.engine, edits, daemon=daemon, anew=anew)
 
 
 def _needed(seen: Seen, changes: Tuple[Change, ...]) -> Tuple[Step, ...]:

@@ -18,7 +18,7 @@ from .._core.road import SHARED_OPTIONS, diff
 from .._host import systemd
 from . import previous
 from .kinds import kind_of
-from .look import Seen, late, see, shown, takes_of
+from .look import Seen, ended_by, is_cut_off, late, marker_of, see, shown, takes_of
 from .model import CONTAINERD, CRIO, DOCKER, NOTHING, RELOAD, RESTART, Takes, WantedEngine
 from .spec import NAME, OPTIONS, parse
 
@@ -32,8 +32,6 @@ ARGUMENTS: Mapping[str, Any] = {
     "health_timeout": {"type": "int", "default": 60},
     "when_containers_run": {"type": "str", "choices": [FAIL, SKIP, RESTART], "default": FAIL},
 }
-# There while a restart of ours is under way; a boot ends that too.
-UNDER_WAY = "/run/gpufleet/container_engine_restart"
 
 
 @dataclass(frozen=True)
@@ -50,14 +48,12 @@ class Wish:
 class View:
     """An engine, with what its files say of the settings that are declared as what is wanted.
 
-    ``late`` are those that its daemon does not have, with what it has. ``cut_off``: no daemon runs, because a restart
-    of ours did not come to its end.
+    ``late`` are those that its daemon does not have, with what it has.
     """
 
     seen: Seen
     late: Mapping[str, Scalar]
     takes: Takes
-    cut_off: bool
 
     @property
     def unit(self) -> str:
@@ -139,11 +135,7 @@ def look(host: Host, engine: str) -> View:
     files = seen.configuration.settings
     # As long as the files do not say what is declared, no restart brings it.
     seen = replace(seen, wanted={name: files.get(name) for name in seen.wanted})
-    if seen.running is not None:
-        return View(seen, late(seen), takes_of(seen), cut_off=False)
-    cut_off = host.files.exists(marker_of(engine))
-    takes = Takes(RESTART, "an earlier restart did not come to its end") if cut_off else Takes(NOTHING)
-    return View(seen, {}, takes, cut_off)
+    return View(seen, late(seen), takes_of(seen))
 
 
 def decide(view: View, wish: Wish) -> str:
@@ -152,7 +144,7 @@ def decide(view: View, wish: Wish) -> str:
     Raises ``DeclarationError`` where the one that is asked for is not enough, and ``InUse``.
     """
     takes, seen = view.takes, view.seen
-    if view.cut_off or not takes.action:
+    if seen.cut_off or not takes.action:
         return takes.action
     if wish.action == RELOAD and takes.action == RESTART:
         raise DeclarationError(
@@ -172,20 +164,6 @@ def decide(view: View, wish: Wish) -> str:
         cause=f"{ended} running container{'s' if ended > 1 else ''} would end with it, and it is needed: {takes.why}",
         hint="stop them first, declare live_restore: true, or say when_containers_run: restart",
     )
-
-
-def ended_by(seen: Seen) -> int:
-    """How many containers end with a restart. Only those of Docker do, and with live restore in its file none.
-
-    A daemon that has not taken that up yet is reloaded first. One that starts without it ends what it finds.
-    """
-    if seen.running is None or seen.engine != DOCKER or seen.configuration.settings.get("live_restore"):
-        return 0
-    return seen.running.containers
-
-
-def marker_of(engine: str) -> str:
-    return f"{UNDER_WAY}/{engine}"
 
 
 def _refuse_senseless(wish: Wish, files: Files) -> None:
@@ -220,7 +198,9 @@ def _seen(host: Host, engine: str) -> Optional[Seen]:
     if installation is None:
         return None
     configuration = kind.read(host.files, installation)
-    return Seen(kind, configuration, kind.running(host, configuration), configuration.settings)
+    running = kind.running(host, configuration)
+    cut_off = is_cut_off(host.files, engine, running)
+    return Seen(kind, configuration, running, configuration.settings, cut_off=cut_off)
 
 
 def _declared(files: Files, engine: str) -> Optional[WantedEngine]:

@@ -10,18 +10,24 @@ way, so that a run that is killed is finished by a later one.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Optional, Tuple
 
-from .._core.apply import LOCK, LOCK_TIMEOUT_SECONDS
+from .._core import before
+from .._core.apply import LOCK, LOCK_TIMEOUT_SECONDS, forget_given_back
+from .._core.defaults import complete
 from .._core.errors import CannotLook, NotInEffect, NotPermitted, Refused
+from .._core.road import SHARED_OPTIONS
 from .._host import systemd_apply
 from . import found as record
 from . import previous
+from .look import CONCERN, UNDER_WAY, ended_by, marker_of
 from .model import CONTAINERD, DOCKER, RELOAD, RESTART, Edit, Installation
 from .plan import in_order
-from .restart import Result, View, decide, ended_by, look, marker_of
+from .restart import Result, View, decide, look
+from .spec import NAME, OPTIONS
 
 if TYPE_CHECKING:
     from .._host.protocols import Files, Host
@@ -30,8 +36,11 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 # systemd kills a service that does not stop after 90 s, unless its unit says otherwise.
 STOP_SECONDS = 120.0
-LOG_LINES = 10
+# A daemon that systemd started anew three times has said its reason several times since.
+LOG_LINES = 30
 SHOWN_LINES = 3
+# Lines that call themselves harmless: of dockerd, containerd and CRI-O, as text or as JSON, and of klog in k3s.
+HARMLESS = re.compile(r'\blevel"?[=:] ?"?(?:trace|debug|info|warn)|^[IW]\d{4} ')
 GONE = ("failed", "inactive")
 
 
@@ -48,6 +57,7 @@ def carry_out(wish: Wish, host: Host) -> Result:
                 return _carry_out(wish, host, view, action)
             if not view.takes.action:
                 _settle(host.files, wish.engine)
+                _forget(host)
             return Result(view)
     except TimeoutError as error:
         raise NotPermitted(
@@ -63,7 +73,7 @@ def carry_out(wish: Wish, host: Host) -> Result:
 
 
 def _carry_out(wish: Wish, host: Host, view: View, action: str) -> Result:
-    if not view.cut_off:
+    if not view.seen.cut_off:
         _check(host, view)
         if action == RESTART:
             _bring_live_restore(wish, host, view)
@@ -74,19 +84,22 @@ def _carry_out(wish: Wish, host: Host, view: View, action: str) -> Result:
     if not trouble:
         _settle(host.files, wish.engine)
         _journal(host, wish.engine, f"{action} took up the files")
-        return replace(result, error=_not_in_effect(wish, host, action))
+        error = _not_in_effect(wish, host, action)
+        if error is None:
+            _forget(host)
+        return replace(result, error=error)
     log = _log(host, view.unit, began)
     restored, ending = _go_back(wish, host, view, action)
     _journal(host, wish.engine, f"{action} failed, {ending}")
     what = "come back with" if action == RESTART else "take up"
-    said = f"; it said: {' | '.join(log[-SHOWN_LINES:])}" if log else ""
-    error = Refused(
+    said = f"; it said: {' | '.join(_telling(log))}" if log else ""
+    refused = Refused(
         f"{action} {wish.engine}",
         object=view.unit,
         cause=f"it did not {what} the new configuration ({trouble}), and {ending}{said}",
         hint="correct what is declared, then run again" if restored else f"see journalctl -u {view.unit}",
     )
-    return replace(result, restored=restored, log=log, error=error)
+    return replace(result, restored=restored, log=log, error=refused)
 
 
 def _check(host: Host, view: View) -> None:
@@ -229,6 +242,13 @@ def _settle(files: Files, engine: str) -> None:
     """The daemon is well with the files that are there."""
     previous.drop(files, engine)
     files.remove(marker_of(engine))
+    files.remove_folder(UNDER_WAY)
+
+
+def _forget(host: Host) -> None:
+    """The daemon may have been the last that still had what ``state: absent`` took away."""
+    if host.files.exists(before.path_of(NAME)):
+        forget_given_back(CONCERN, complete({**SHARED_OPTIONS, **OPTIONS}, {"state": "absent"}), host)
 
 
 def _state(host: Host, unit: str) -> str:
@@ -250,13 +270,24 @@ def _systemctl(host: Host, verb: str, unit: str, *, seconds: float) -> str:
 
 
 def _log(host: Host, unit: str, began: float) -> Tuple[str, ...]:
-    """The last lines of the daemon itself since then; none where there is no journal."""
-    argv = ["journalctl", f"_SYSTEMD_UNIT={unit}", f"--since=@{int(began)}", f"--lines={LOG_LINES}"]
+    """The last lines of the daemon itself since then; none where there is no journal.
+
+    What it writes to its output is its own. With other transports come what systemd says of the unit before it starts
+    the program, and what containers say, where dockerd sends that to the journal.
+    """
+    fields = (f"_SYSTEMD_UNIT={unit}", "_TRANSPORT=stdout")
+    argv = ["journalctl", *fields, f"--since=@{int(began)}", f"--lines={LOG_LINES}"]
     try:
         completed = host.commands.run([*argv, "--output=cat", "--no-pager", "--quiet"])
     except OSError:
         return ()
     return tuple(line.strip() for line in completed.output.splitlines() if line.strip())
+
+
+def _telling(log: Tuple[str, ...]) -> Tuple[str, ...]:
+    """The last lines that tell of trouble, each once; where none does, the last ones."""
+    telling = tuple(dict.fromkeys(line for line in log if not HARMLESS.search(line)))
+    return (telling or log)[-SHOWN_LINES:]
 
 
 def _journal(host: Host, engine: str, what: str) -> None:

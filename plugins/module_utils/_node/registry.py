@@ -13,7 +13,7 @@ from .._binding.look import CONCERN as NVML
 from .._block.look import CONCERN as NVME_SCHEDULER
 from .._core.road import Concern
 from .._engine.look import CONCERN as CONTAINER_RUNTIME
-from .._engine.model import ENGINES, RELOAD, RESTART
+from .._engine.model import NEEDS
 from .._gpu.persistence import CONCERN as NVIDIA_PERSISTENCE
 from .._gpu.settings_look import CONCERN as GPU_SETTINGS
 from .._irq.look import CONCERN as NUMA_IRQ_AFFINITY
@@ -91,7 +91,7 @@ _SETTINGS: Tuple[Entry, ...] = (
     Entry(
         CONTAINER_RUNTIME,
         after=("kernel_modules", "nvidia_persistence", "mig_layout"),
-        tells=tuple(f"{action}_{engine}" for engine in ENGINES for action in (RELOAD, RESTART)),
+        tells=NEEDS,
     ),
 )
 REGISTRY: Tuple[Entry, ...] = (
