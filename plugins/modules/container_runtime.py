@@ -49,7 +49,8 @@ options:
         required: true
       state:
         description:
-          - With V(absent) the runtime of this name is not there, whoever brought it, and is not the default one.
+          - With V(absent) the runtime of this name is not there, whoever brought it, and is not the default one. Beside
+            that an entry can have no other setting, but for O(engines[].bind_paths), which go too.
         type: str
         choices: [present, absent]
         default: present
@@ -60,8 +61,8 @@ options:
         default: nvidia
       runtime_path:
         description:
-          - The program. It must be there; the default one may come in the same run, with the role
-            P(gpufleet.node.container_toolkit#role).
+          - The program, as a path without blanks and commas. It must be there; the default one may come in the same
+            run, with the role P(gpufleet.node.container_toolkit#role).
         type: path
         default: /usr/bin/nvidia-container-runtime
       default:

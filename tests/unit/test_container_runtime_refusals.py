@@ -109,6 +109,32 @@ def case(
             entry(runtime_path="nvidia-container-runtime"),
         ),
         case(
+            "the name of a shim of containerd",
+            f"{READ} (docker): runtime_name is io.containerd.runc.v1, which the engine has itself. Name it otherwise, "
+            "such as nvidia.",
+            entry(runtime_name="io.containerd.runc.v1"),
+        ),
+        case(
+            "a path that dockerd would take for one with an argument",
+            f"{READ} (docker): runtime_path is '/opt/my runtime', and must have no blank, comma or control character.",
+            entry(runtime_path="/opt/my runtime"),
+        ),
+        case(
+            "a path that Podman would take for two",
+            f"{READ} (podman): runtime_path is '/opt/a,/opt/b', and must have no blank, comma or control character.",
+            entry("podman", runtime_path="/opt/a,/opt/b"),
+        ),
+        case(
+            "what an absent runtime leaves undone",
+            f"{READ} (docker): live_restore is given, and the runtime is absent. Leave live_restore out.",
+            entry(state="absent", live_restore=True),
+        ),
+        case(
+            "CDI beside an absent runtime",
+            f"{READ} (containerd): cdi is given, and the runtime is absent. Leave cdi out.",
+            entry("containerd", state="absent", cdi=False),
+        ),
+        case(
             "an absent runtime as the default one",
             f"{READ} (docker): default is true, and the runtime is absent. Leave default out.",
             entry(state="absent", default=True),

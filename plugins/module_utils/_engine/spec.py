@@ -69,7 +69,11 @@ OPTIONS: Mapping[str, Any] = {
 
 RUNTIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*", re.ASCII)
 # Every engine brings these itself, and Docker refuses to have another of the name.
-ITS_OWN = ("runc", "crun", "io.containerd.runc.v2")
+ITS_OWN = ("runc", "crun")
+# Of these dockerd takes a name for the shim of containerd that it is (``stockRuntimes`` of its runtime_unix.go).
+SHIMS = "io.containerd."
+# What no engine's settings could keep apart from its arguments or from a second program.
+NOT_IN_PATHS = re.compile(r"[\s,\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -114,11 +118,13 @@ def _entry(where: str, given: Mapping[str, Any]) -> WantedEngine:
     name, path = given.get("runtime_name") or RUNTIME_NAME, given.get("runtime_path") or RUNTIME_PATH
     if not RUNTIME.fullmatch(name):
         raise wrong(where, f"runtime_name is {name!r}, and must be letters, digits, dots, dashes and underscores")
-    if name in ITS_OWN:
+    if name in ITS_OWN or name.startswith(SHIMS):
         raise wrong(where, f"runtime_name is {name}, which the engine has itself", "name it otherwise, such as nvidia")
     refuse_relative(where, "runtime_path", path)
-    if not present and given.get("default"):
-        raise wrong(where, "default is true, and the runtime is absent", "leave default out")
+    if NOT_IN_PATHS.search(path):
+        raise wrong(where, f"runtime_path is {path!r}, and must have no blank, comma or control character")
+    if not present:
+        _refuse_beside_absent(where, given)
     return WantedEngine(
         engine=engine,
         present=present,
@@ -129,6 +135,16 @@ def _entry(where: str, given: Mapping[str, Any]) -> WantedEngine:
         systemd_cgroup=given.get("systemd_cgroup"),
         options=_own(where, given),
     )
+
+
+def _refuse_beside_absent(where: str, given: Mapping[str, Any]) -> None:
+    """What an entry with an absent runtime cannot bring about is refused, so that nobody takes it for done."""
+    if given.get("default"):
+        raise wrong(where, "default is true, and the runtime is absent", "leave default out")
+    for option in ("cdi", *ONLY):
+        # The bind paths of Apptainer go with it.
+        if given.get(option) is not None and option != "bind_paths":
+            raise wrong(where, f"{option} is given, and the runtime is absent", f"leave {option} out")
 
 
 def _own(where: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
