@@ -37,7 +37,7 @@ def malformed(machine: EngineMachine) -> None:
 
 
 def folder(machine: EngineMachine) -> None:
-    machine.write("/opt/nvidia/keep", "")
+    (machine.root / "opt/nvidia").mkdir(parents=True)
 
 
 def damaged(path: str, text: str) -> Callable[[EngineMachine], None]:

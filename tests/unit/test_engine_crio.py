@@ -293,6 +293,13 @@ def test_earlier_names_and_files_of_folders_count_less(tmp_path: Path, name: str
     assert machine.read().settings["runtime nvidia"] == PATH
 
 
+def test_an_empty_folder_in_its_folder_says_nothing(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, {})
+    (tmp_path / FOLDER.lstrip("/") / "20-site").mkdir(parents=True)
+    machine.converge(wanted())
+    assert machine.read().settings["runtime nvidia"] == PATH
+
+
 @pytest.mark.parametrize("name", ["99-nvidia.toml", "zz", "99-gpufleet.toml.bak"])
 def test_a_later_file_that_says_otherwise_is_named_and_nothing_is_planned(tmp_path: Path, name: str) -> None:
     text = '[crio.runtime.runtimes.nvidia]\nruntime_path = "/other"\n'

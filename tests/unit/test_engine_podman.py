@@ -188,6 +188,12 @@ def test_its_file_says_whose_it_is_and_what_is_declared(tmp_path: Path) -> None:
         assert tomllib.loads(text)["engine"]["runtimes"] == {"nvidia": [PATH]}
 
 
+def test_an_empty_folder_that_is_called_like_a_file_says_nothing(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, {})
+    (tmp_path / FOLDER.lstrip("/") / "20-site.conf").mkdir(parents=True)
+    assert machine.read().settings["default_runtime"] is None
+
+
 def test_the_folders_of_specifications_are_not_written_where_podman_looks_there_anyway(tmp_path: Path) -> None:
     machine = Machine(tmp_path, {VENDOR: VENDOR_TEXT})
     machine.converge(wanted(cdi=True))

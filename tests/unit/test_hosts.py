@@ -128,6 +128,12 @@ def test_names_are_sorted_and_what_is_there_is_seen_through_links(machine: Machi
         (machine.root / name).write_text(name)
     (machine.root / "link").symlink_to("d")
     assert files.names(machine.path("link")) == ("a", "b", "c")
+    assert [files.is_folder(machine.path(name)) for name in ("link", "d", "d/a", "missing")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     assert files.exists(machine.path("link/a"))
     assert files.writable(machine.path("link/a"))
     assert files.read(machine.path("link/a")) == "d/a"

@@ -41,6 +41,9 @@ class CandidateFiles:
             new.startswith(f"{real}/") for new, text in self._texts.items() if text is not None
         )
 
+    def is_folder(self, path: str) -> bool:
+        return self._files.is_folder(path)
+
     def names(self, path: str) -> Tuple[str, ...]:
         real = self._files.resolve(path)
         found = set(self._files.names(path))

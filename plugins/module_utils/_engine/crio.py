@@ -149,7 +149,7 @@ def _below(files: Files, folder: str) -> Iterator[str]:
         # What a killed run left: the next write takes it away, and until then it is as if it were not there.
         if path == leftover:
             continue
-        if files.names(path):
+        if files.is_folder(path):
             yield from _below(files, path)
         elif files.exists(path) or path == DROP_IN:
             yield path

@@ -324,7 +324,7 @@ def _missing(files: Files, entry: WantedEngine) -> str:
     """Why a runtime cannot be started. Raises ``DeclarationError`` where nothing that we run will mend that."""
     path = entry.runtime_path
     there = files.exists(path)
-    if there and files.mode(path) & 0o111 and not files.names(path):
+    if there and files.mode(path) & 0o111 and not files.is_folder(path):
         return ""
     cause = "it cannot be executed" if there else "it is not there"
     if not there and path == RUNTIME_PATH:

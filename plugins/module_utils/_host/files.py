@@ -51,6 +51,9 @@ class LocalFiles:
     def exists(self, path: str) -> bool:
         return os.path.exists(self.locate(path))
 
+    def is_folder(self, path: str) -> bool:
+        return os.path.isdir(self.locate(path))
+
     def names(self, path: str) -> Tuple[str, ...]:
         try:
             return tuple(sorted(os.listdir(self.locate(path))))

@@ -29,6 +29,9 @@ class Files(Protocol):
     def exists(self, path: str) -> bool:
         """Whether the path, links followed, is there."""
 
+    def is_folder(self, path: str) -> bool:
+        """Whether the path, links followed, is a folder."""
+
     def names(self, path: str) -> Tuple[str, ...]:
         """The sorted names in a folder; none where it is not there."""
 
