@@ -294,6 +294,16 @@ def test_other_features_and_arguments_of_the_runtime_stay(tmp_path: Path) -> Non
     assert found["runtimes"] == {"nvidia": {"path": NVIDIA, "args": ["-v"]}}
 
 
+def test_arguments_with_blanks_stay_words_there_and_back(tmp_path: Path) -> None:
+    text = '{"runtimes": {"nvidia": {"path": "/opt/a b", "args": ["-v", "c d"]}}}'
+    machine = Machine(tmp_path, text)
+    found = machine.read().settings
+    changed = meaning(machine.run())
+    assert changed["runtimes"] == {"nvidia": {"path": NVIDIA, "args": ["-v", "c d"]}}
+    (edit,) = KIND.give_back(machine.read(), found)
+    assert meaning(edit.after) == meaning(text)
+
+
 @pytest.mark.parametrize(
     ("default", "wanted"), [("nvidia", None), ("crun", "crun"), ("runc", None), (None, None)], ids=str
 )
@@ -454,6 +464,20 @@ def test_an_option_that_only_the_process_has_is_refused_and_a_restart_named(tmp_
 BAD: Dict[str, Tuple[str, str]] = {
     "no JSON": ('{\n  "a": 1,\n  b\n}', "line 3, column 3: Expecting property name enclosed in double quotes"),
     "runtimes a list": ('{"runtimes": []}', "runtimes is no object"),
+    "a runtime that is a number": ('{"runtimes": {"x": 5}}', "runtimes.x is no object"),
+    "arguments that are a text": (
+        '{"runtimes": {"x": {"path": "/x", "args": "-v"}}}',
+        "runtimes.x has a path that is no text, or args that are no list of texts",
+    ),
+    "a path that is a number": (
+        '{"runtimes": {"x": {"path": 5}}}',
+        "runtimes.x has a path that is no text, or args that are no list of texts",
+    ),
+    "a limit that is a number": ('{"default-ulimits": {"nofile": 5}}', "nofile is no object"),
+    "a limit of a text": (
+        '{"default-ulimits": {"nofile": {"Soft": "many"}}}',
+        "default-ulimits.nofile has no number",
+    ),
     "features a text": ('{"features": "cdi"}', "features is no object"),
     "cdi a text": ('{"features": {"cdi": "true"}}', "features.cdi is neither true nor false"),
     "live-restore a number": ('{"live-restore": 1}', "live-restore is neither true nor false"),
@@ -548,7 +572,16 @@ def test_a_data_root_behind_a_link_is_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "cause"),
-    [(None, "Connection refused"), ("[]", "it answers no object"), ("no", "Expecting value: line 1 column 1 (char 0)")],
+    [
+        (None, "Connection refused"),
+        ("[]", "it answers no object"),
+        ("no", "Expecting value: line 1 column 1 (char 0)"),
+        ("{}", "its answer has no version of a server"),
+        ('{"Runtimes": 5}', "it answers 5 as Runtimes"),
+        ('{"ContainersRunning": "2"}', "it answers '2' as ContainersRunning"),
+        ('{"Swarm": []}', "it answers [] as Swarm"),
+        ('{"ServerVersion": "26", "Runtimes": {"x": null}}', "it answers None as the runtime x"),
+    ],
 )
 def test_a_daemon_that_runs_and_does_not_answer_is_unknown_with_the_reason(
     tmp_path: Path, answer: Optional[str], cause: str
@@ -600,7 +633,7 @@ def test_what_was_noted_of_another_daemon_does_not_count(tmp_path: Path) -> None
     assert untold(machine) == HIDDEN_SETTINGS
 
 
-@pytest.mark.parametrize("note", ["", "[", "[]", '{"daemon": "4711:555"}'])
+@pytest.mark.parametrize("note", ["", "[", "[]", "[" * 5000, '{"daemon": "4711:555"}'])
 def test_a_note_that_is_damaged_counts_as_none(tmp_path: Path, note: str) -> None:
     assert untold(Machine(tmp_path, HIDDEN, info={}, files={LOADED: note})) == HIDDEN_SETTINGS
 

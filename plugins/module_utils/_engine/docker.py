@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
@@ -76,6 +77,18 @@ OPTIONS = {
     "host": "hosts",
     "H": "hosts",
     "p": "pidfile",
+}
+# Of its answer to GET /info (types/system/info.go of moby).
+ANSWER: Mapping[str, type] = {
+    "Runtimes": dict,
+    "DefaultRuntime": str,
+    "LiveRestoreEnabled": bool,
+    "CDISpecDirs": list,
+    "DockerRootDir": str,
+    "CgroupDriver": str,
+    "ServerVersion": str,
+    "ContainersRunning": int,
+    "Swarm": dict,
 }
 # What dockerd does without a word.
 DECIDED: Settings = {"live_restore": False, "data_root": "/var/lib/docker", "default_shm_size": "64M"}
@@ -159,7 +172,7 @@ class Docker:
             return None
         info = ask(host, socket_of(configuration))
         settings = {**reported(host.files, info, configuration.settings), **untold(host.files, configuration)}
-        return Running(settings, str(info.get("ServerVersion", "")), int(info.get("ContainersRunning") or 0))
+        return Running(settings, info["ServerVersion"], info.get("ContainersRunning") or 0)
 
     def takes(self, before: Settings, after: Settings) -> Takes:
         changed = sorted(name for name in {*before, *after} if _meant(name, before) != _meant(name, after))
@@ -212,14 +225,21 @@ def settings_of(values: Mapping[str, Any], path: str) -> Dict[str, Scalar]:
     Raises ``CannotLook`` for a value of a kind that dockerd would not take either.
     """
     made: Dict[str, Scalar] = {}
-    for name, runtime in _object(values, "runtimes", path).items():
-        if name not in STOCK and isinstance(runtime, dict):
-            made[f"runtime {name}"] = runtime_text(runtime)
+    runtimes = _object(values, "runtimes", path)
+    for name in runtimes:
+        if name not in STOCK:
+            try:
+                made[f"runtime {name}"] = runtime_text(runtimes[name] or {})
+            except ValueError as error:
+                raise _wrong(path, f"runtimes.{name}", str(error)) from error
     if values.get("default-runtime") not in (None, "", RUNC):
         made["default_runtime"] = _text(values, "default-runtime", path)
-    for name, limit in _object(values, "default-ulimits", path).items():
-        if isinstance(limit, dict):
-            made[f"default_ulimits {name}"] = f"{_get(limit, 'soft') or 0}:{_get(limit, 'hard') or 0}"
+    limits = _object(values, "default-ulimits", path)
+    for name in limits:
+        soft, hard = (_get(_object(limits, name, path), which) or 0 for which in ("soft", "hard"))
+        if not re.fullmatch(r"-?\d+:-?\d+", f"{soft}:{hard}", re.ASCII):
+            raise _wrong(path, f"default-ulimits.{name}", "has no number")
+        made[f"default_ulimits {name}"] = f"{soft}:{hard}"
     features = _object(values, "features", path)
     for name, found in (("cdi", features.get("cdi")), ("live_restore", values.get("live-restore"))):
         if isinstance(found, bool):
@@ -241,10 +261,18 @@ def settings_of(values: Mapping[str, Any], path: str) -> Dict[str, Scalar]:
     return made
 
 
-def runtime_text(runtime: Mapping[str, Any]) -> str:
-    """A runtime as one text: its path, or the shim that containerd shall start (since 23.0), and its arguments."""
-    arguments = _get(runtime, "args") or _get(runtime, "runtimeArgs") or ()
-    return " ".join([str(_get(runtime, "path") or _get(runtime, "runtimeType") or ""), *map(str, arguments)])
+def runtime_text(runtime: Any) -> str:
+    """A runtime as one text: its path, or the shim that containerd shall start (since 23.0), and its arguments.
+
+    With the quotes of a shell, so that what has a blank in it stays one word. Raises ``ValueError`` for what is none.
+    """
+    if not isinstance(runtime, dict):
+        raise ValueError("is no object")
+    arguments = _get(runtime, "args") or _get(runtime, "runtimeArgs") or []
+    program = _get(runtime, "path") or _get(runtime, "runtimeType") or ""
+    if not isinstance(arguments, list) or not all(isinstance(word, str) for word in (program, *arguments)):
+        raise ValueError("has a path that is no text, or args that are no list of texts")
+    return shlex.join([program, *arguments]) if program or arguments else ""
 
 
 def bytes_of(text: str) -> Optional[int]:
@@ -303,9 +331,18 @@ def ask(host: Host, socket: str) -> Dict[str, Any]:
         info = json.loads(host.http_get(socket, "/info"))
         if not isinstance(info, dict):
             raise ValueError("it answers no object")
+        for key, kind in ANSWER.items():
+            if not isinstance(info.get(key), (kind, type(None))):
+                raise ValueError(f"it answers {info[key]!r} as {key}")
+        if not info.get("ServerVersion"):
+            raise ValueError("its answer has no version of a server")
+        for name, runtime in (info.get("Runtimes") or {}).items():
+            if not isinstance(runtime, dict):
+                raise ValueError(f"it answers {runtime!r} as the runtime {name}")
+            runtime_text(runtime)
     except OSError as error:
         raise _silent(socket, error.strerror or str(error)) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _silent(socket, str(error)) from error
     return info
 
@@ -354,7 +391,7 @@ def noted_of(files: Files) -> Dict[str, Any]:
     """The daemon that ``docker_check`` noted something of, and its settings; nothing where there is no such note."""
     try:
         noted = json.loads(files.read_optional(LOADED) or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return noted if isinstance(noted, dict) and isinstance(noted.get("settings"), dict) else {}
 
@@ -399,6 +436,7 @@ def _words(files: Files, process: Optional[processes.Process]) -> Tuple[unit_com
 
 def _socket(hosts: Any) -> str:
     """The socket among the addresses that the daemon is told to listen on; ``fd://`` is the one of docker.socket."""
+    hosts = hosts if isinstance(hosts, (list, tuple)) else ()
     named = [host[len("unix://") :] for host in hosts if isinstance(host, str) and host.startswith("unix://")]
     return next((path for path in named if path), SOCKET)
 

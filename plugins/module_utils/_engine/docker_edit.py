@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from .._core.errors import Scalar
@@ -53,8 +54,7 @@ def _places(name: str, value: Scalar, values: Mapping[str, Any]) -> List[Tuple[S
 
 def _runtime(path: Sequence[str], value: str, found: Any) -> List[Tuple[Sequence[str], Any]]:
     """A runtime of ours beside what others said of it; with ``runtimeType`` dockerd takes no path."""
-    program, _blank, rest = value.partition(" ")
-    arguments = rest.split(" ") if rest else []
+    program, *arguments = shlex.split(value) or [""]
     if program.startswith("io.containerd."):
         return [(path, {"runtimeType": program})]
     if not isinstance(found, dict) or "path" not in found or "runtimeType" in found:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any, Dict, Mapping
 
 from .._core.errors import DeclarationError, Scalar
@@ -34,8 +35,8 @@ def settings(wanted: WantedEngine, configuration: Configuration) -> Settings:
 
 def _with_arguments(wanted: WantedEngine, found: Settings) -> str:
     """The path; arguments that others gave the runtime are none of ours and stay."""
-    _path, blank, arguments = str(found.get(f"runtime {wanted.runtime_name}") or "").partition(" ")
-    return f"{wanted.runtime_path}{blank}{arguments}"
+    words = shlex.split(str(found.get(f"runtime {wanted.runtime_name}") or ""))
+    return shlex.join([wanted.runtime_path, *words[1:]])
 
 
 def _options(options: Mapping[str, Any]) -> Dict[str, Scalar]:
