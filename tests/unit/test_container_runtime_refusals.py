@@ -179,6 +179,38 @@ def case(
             entry(default_shm_size="8 gigabytes"),
         ),
         case(
+            "a size beyond all",
+            f"{READ} (docker): default_shm_size is '9999999p', and must be a number with a unit. Write it as 8g.",
+            entry(default_shm_size="9999999p"),
+        ),
+        case(
+            "a limit beyond all",
+            f"{READ} (docker): in default_ulimits nofile is 9223372036854775808, and must be a number, or soft and "
+            "hard with one each. -1 is unlimited.",
+            entry(default_ulimits={"nofile": 1 << 63}),
+        ),
+        case(
+            "the root folder",
+            f"{READ} (docker): data_root is the root folder, which dockerd would fill with its own. Name a folder in "
+            "it.",
+            entry(data_root="//"),
+        ),
+        case(
+            "a folder with a line end",
+            f"{READ} (docker): data_root is '/data\\n', and must have no control character.",
+            entry(data_root="/data\n"),
+        ),
+        case(
+            "a folder with half a character",
+            f"{READ} (docker): data_root is '/data\\ud800', and must have no control character.",
+            entry(data_root="/data\ud800"),
+        ),
+        case(
+            "both drivers of control groups",
+            f"{READ} (docker): exec_opts has native.cgroupdriver twice.",
+            entry(exec_opts=["native.cgroupdriver=systemd", "native.cgroupdriver=cgroupfs"]),
+        ),
+        case(
             "a folder that is not absolute",
             f"{READ} (docker): data_root is data, and must be an absolute path.",
             entry(data_root="data"),

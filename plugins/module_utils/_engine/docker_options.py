@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, List, Mapping
 
+from .docker import bytes_of
 from .spec import refuse_relative, wrong
 
 SIZE = re.compile(r"[1-9]\d*(?:[bkmgtp]|[kmgtp]i?b)?", re.ASCII | re.IGNORECASE)
@@ -19,6 +20,8 @@ ULIMITS = (
     *("rttime", "sigpending", "stack"),
 )
 UNLIMITED = -1
+# dockerd has both in 64 bits.
+LARGEST = (1 << 63) - 1
 
 
 def checked(where: str, options: Mapping[str, Any]) -> Dict[str, Any]:
@@ -32,14 +35,27 @@ def checked(where: str, options: Mapping[str, Any]) -> Dict[str, Any]:
             str(name): _limit(where, str(name), value) for name, value in made["default_ulimits"].items()
         }
     size = made.get("default_shm_size")
-    if size is not None and not SIZE.fullmatch(size):
+    if size is not None and not (SIZE.fullmatch(size) and (bytes_of(size) or 0) <= LARGEST):
         raise wrong(where, f"default_shm_size is {size!r}, and must be a number with a unit", "write it as 8g")
     if "data_root" in made:
-        refuse_relative(where, "data_root", made["data_root"])
+        _check_data_root(where, made["data_root"])
+    keys: List[str] = []
     for text in made.get("exec_opts", ()):
         if not re.fullmatch(r"[^=\s]+=\S+", text):
             raise wrong(where, f"in exec_opts {text!r} is no key=value", "write it as native.cgroupdriver=systemd")
+        key = text.partition("=")[0]
+        if key in keys:
+            raise wrong(where, f"exec_opts has {key} twice")
+        keys.append(key)
     return made
+
+
+def _check_data_root(where: str, path: str) -> None:
+    refuse_relative(where, "data_root", path)
+    if not path.strip("/"):
+        raise wrong(where, "data_root is the root folder, which dockerd would fill with its own", "name a folder in it")
+    if not path.isprintable():
+        raise wrong(where, f"data_root is {path!r}, and must have no control character")
 
 
 def _limit(where: str, name: str, given: Any) -> Dict[str, int]:
@@ -63,6 +79,6 @@ def _limit(where: str, name: str, given: Any) -> Dict[str, int]:
 
 def _number(given: Any) -> Any:
     """A limit from what YAML or a template made of it, None where it is none."""
-    if isinstance(given, str) and re.fullmatch(r"-1|\d+", given, re.ASCII):
-        return int(given)
-    return given if isinstance(given, int) and not isinstance(given, bool) and given >= UNLIMITED else None
+    if isinstance(given, str) and re.fullmatch(r"-1|\d{1,19}", given, re.ASCII):
+        given = int(given)
+    return given if isinstance(given, int) and not isinstance(given, bool) and UNLIMITED <= given <= LARGEST else None

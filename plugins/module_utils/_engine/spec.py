@@ -72,7 +72,7 @@ RUNTIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*", re.ASCII)
 ITS_OWN = ("runc", "crun")
 # Of these dockerd takes a name for the shim of containerd that it is (``stockRuntimes`` of its runtime_unix.go).
 SHIMS = "io.containerd."
-# What no engine's settings could keep apart from its arguments or from a second program.
+# What would make arguments, or a second program, of a part of it.
 NOT_IN_PATHS = re.compile(r"[\s,\x00-\x1f\x7f]")
 
 
@@ -123,8 +123,12 @@ def _entry(where: str, given: Mapping[str, Any]) -> WantedEngine:
     refuse_relative(where, "runtime_path", path)
     if NOT_IN_PATHS.search(path):
         raise wrong(where, f"runtime_path is {path!r}, and must have no blank, comma or control character")
-    if not present:
-        _refuse_beside_absent(where, given)
+    if not present and given.get("default"):
+        raise wrong(where, "default is true, and the runtime is absent", "leave default out")
+    # The bind paths of Apptainer go with the runtime. All else would be left undone.
+    undone = [option for option in ("cdi", *ONLY) if given.get(option) is not None and option != "bind_paths"]
+    if undone and not present:
+        raise wrong(where, f"{undone[0]} is given, and the runtime is absent", f"leave {undone[0]} out")
     return WantedEngine(
         engine=engine,
         present=present,
@@ -135,16 +139,6 @@ def _entry(where: str, given: Mapping[str, Any]) -> WantedEngine:
         systemd_cgroup=given.get("systemd_cgroup"),
         options=_own(where, given),
     )
-
-
-def _refuse_beside_absent(where: str, given: Mapping[str, Any]) -> None:
-    """What an entry with an absent runtime cannot bring about is refused, so that nobody takes it for done."""
-    if given.get("default"):
-        raise wrong(where, "default is true, and the runtime is absent", "leave default out")
-    for option in ("cdi", *ONLY):
-        # The bind paths of Apptainer go with it.
-        if given.get(option) is not None and option != "bind_paths":
-            raise wrong(where, f"{option} is given, and the runtime is absent", f"leave {option} out")
 
 
 def _own(where: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
