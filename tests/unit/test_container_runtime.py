@@ -457,7 +457,18 @@ def test_the_previous_configuration_is_for_root_alone_and_goes_when_it_is_droppe
     assert not machine.host.files.exists(PREVIOUS)
 
 
-@pytest.mark.parametrize("text", ["{", '{"schema": 2, "files": []}', '{"schema": 1, "files": [{"path": "/x"}]}', "[]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"schema": 2, "files": []}',
+        '{"schema": 1, "files": [{"path": "/x"}]}',
+        '{"schema": 1, "files": [{"path": 5, "before": null, "after": ""}]}',
+        '{"schema": 1, "files": [{"path": "x", "before": null, "after": ""}]}',
+        '{"schema": 1, "files": [{"path": "/x", "before": [], "after": ""}]}',
+    ],
+)
 def test_a_damaged_record_of_the_previous_configuration_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:

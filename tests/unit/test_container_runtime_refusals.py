@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
@@ -286,6 +287,22 @@ def case(
             "ValueError('schema 2'). Restore it from a backup, or remove it to give up going back byte for byte.",
             state="absent",
             prepare=damaged(RECORD, '{"schema": 2}'),
+        ),
+        *(
+            case(
+                f"a record of the files from before with {what}",
+                f"Cannot read the files from before the first change on {RECORD}: the file is damaged: "
+                f"TypeError('{path} is no file that was kept'). Restore it from a backup, or remove it to give up "
+                "going back byte for byte.",
+                state="absent",
+                prepare=damaged(RECORD, json.dumps({"schema": 1, "files": {path: kept}})),
+            )
+            for what, path, kept in (
+                ("a number as a text", MAIN, {"engine": "docker", "text": 5, "sums": []}),
+                ("a list as an engine", MAIN, {"engine": [], "text": None, "sums": []}),
+                ("a text as sums", MAIN, {"engine": "docker", "text": None, "sums": "ab"}),
+                ("a path that is none", "etc", {"engine": "docker", "text": None, "sums": []}),
+            )
         ),
         case(
             "a damaged record of the values from before",

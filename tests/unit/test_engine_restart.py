@@ -711,8 +711,15 @@ REFUSALS: Dict[str, Tuple[Callable[[Docker], None], Mapping[str, Any], type, str
         damaged,
         {},
         CannotLook,
-        f"Cannot read what is declared on {DECLARED}: the file is damaged: JSONDecodeError('Expecting property name "
-        "enclosed in double quotes: line 1 column 2 (char 1)'). Run container_runtime again, which writes it.",
+        f"Cannot read the declaration on {DECLARED}: the file is damaged, or of another release. "
+        "Run container_runtime again, which writes it.",
+    ),
+    "a declaration that is none": (
+        lambda docker: docker.write(DECLARED, '{"schema": 1, "declaration": 5}'),
+        {},
+        CannotLook,
+        f"Cannot read the declaration on {DECLARED}: the file is damaged, or of another release. "
+        "Run container_runtime again, which writes it.",
     ),
     "a daemon that does not answer": (
         silent,

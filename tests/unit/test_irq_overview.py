@@ -119,7 +119,8 @@ def test_gpu_node_info_has_the_same_from_the_declaration_on_the_node(tmp_path: P
     (machine.root / DECLARED[1:]).write_text("{")
     facts = info_interrupts.gather(machine.host.files, [])
     assert facts["unavailable"]["declared"] == (
-        f"Cannot read the declaration on {DECLARED}: the file is damaged, or of another release."
+        f"Cannot read the declaration on {DECLARED}: the file is damaged, or of another release. "
+        "Run numa_irq_affinity again, which writes it."
     )
 
 

@@ -43,7 +43,12 @@ def of_file(files: Files, concern: str) -> Optional[Dict[str, Any]]:
             return dict(document["declaration"])
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
-    raise CannotLook("read the declaration", object=path, cause="the file is damaged, or of another release")
+    raise CannotLook(
+        "read the declaration",
+        object=path,
+        cause="the file is damaged, or of another release",
+        hint=f"run {concern} again, which writes it",
+    )
 
 
 def complete(options: Mapping[str, Any], declaration: Mapping[str, Any], where: str = "") -> Dict[str, Any]:

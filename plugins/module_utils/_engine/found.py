@@ -11,9 +11,10 @@ or left. Otherwise the settings from before (``_core/before.py``) are brought ba
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Dict, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from .._core.errors import CannotLook
 from .model import Edit
@@ -60,10 +61,7 @@ def load(files: Files) -> Tuple[Kept, ...]:
         document = json.loads(text)
         if document["schema"] != SCHEMA:
             raise ValueError(f"schema {document['schema']}")
-        return tuple(
-            Kept(path, entry["engine"], entry["text"], tuple(entry["sums"]), files.read_optional(path))
-            for path, entry in document["files"].items()
-        )
+        return tuple(_kept(files, path, entry) for path, entry in document["files"].items())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CannotLook(
             "read the files from before the first change",
@@ -88,6 +86,14 @@ def keep(files: Files, engine: str, edits: Tuple[Edit, ...]) -> None:
             sums = (found, left) if found in kept.sums else ()
             noted[edit.path] = Kept(edit.path, engine, kept.text, sums)
     files.replace(RECORD, json.dumps({"schema": SCHEMA, "files": _described(noted)}, indent=1) + "\n", 0o600)
+
+
+def _kept(files: Files, path: str, entry: Mapping[str, Any]) -> Kept:
+    engine, text, sums = entry["engine"], entry["text"], entry["sums"]
+    texts = (engine, *sums) if text is None else (engine, text, *sums)
+    if not os.path.isabs(path) or not isinstance(sums, list) or not all(isinstance(one, str) for one in texts):
+        raise TypeError(f"{path} is no file that was kept")
+    return Kept(path, engine, text, tuple(sums), files.read_optional(path))
 
 
 def _described(noted: Mapping[str, Kept]) -> Dict[str, Dict[str, object]]:

@@ -11,7 +11,8 @@ Whoever sees the daemon well with the new ones drops them; a boot, at which ever
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Tuple
+import os
+from typing import TYPE_CHECKING, Any, Tuple
 
 from .._core.errors import CannotLook
 from .model import Edit
@@ -39,7 +40,7 @@ def load(files: Files, engine: str) -> Tuple[Edit, ...]:
         document = json.loads(text)
         if document["schema"] != SCHEMA:
             raise ValueError(f"schema {document['schema']}")
-        return tuple(Edit(entry["path"], entry["before"], entry["after"]) for entry in document["files"])
+        return tuple(_edit(entry["path"], entry["before"], entry["after"]) for entry in document["files"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CannotLook(
             "read the previous configuration",
@@ -47,6 +48,13 @@ def load(files: Files, engine: str) -> Tuple[Edit, ...]:
             cause=f"the file is damaged: {error!r}",
             hint="remove it to give up going back",
         ) from error
+
+
+def _edit(path: Any, before: Any, after: Any) -> Edit:
+    texts = [path, *(text for text in (before, after) if text is not None)]
+    if not all(isinstance(text, str) for text in texts) or not os.path.isabs(path):
+        raise TypeError(f"{path!r} is no file that was changed")
+    return Edit(path, before, after)
 
 
 def keep(files: Files, engine: str, edits: Tuple[Edit, ...], *, anew: bool) -> None:

@@ -6,13 +6,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
-from .._core import declared
 from .._core.change import EFFECTIVE, Change
-from .._core.defaults import complete
+from .._core.defaults import complete, of_file
 from .._core.errors import CannotLook, DeclarationError, GpuFleetError, InUse, NotPermitted, Scalar
 from .._core.road import SHARED_OPTIONS, diff
 from .._host import systemd
@@ -205,18 +203,8 @@ def _seen(host: Host, engine: str) -> Optional[Seen]:
 
 def _declared(files: Files, engine: str) -> Optional[WantedEngine]:
     """The entry of an engine in the declaration that ``container_runtime`` left on the node."""
-    path = declared.path_of(NAME)
-    text = files.read_optional(path)
-    if text is None:
+    given = of_file(files, NAME)
+    if given is None:
         return None
-    try:
-        given = json.loads(text)["declaration"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CannotLook(
-            "read what is declared",
-            object=path,
-            cause=f"the file is damaged: {error!r}",
-            hint="run container_runtime again, which writes it",
-        ) from error
     entries = parse(complete({**SHARED_OPTIONS, **OPTIONS}, given)).entries
     return next((entry for entry in entries if entry.engine == engine), None)
