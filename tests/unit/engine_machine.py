@@ -98,7 +98,9 @@ class SimpleKind:
                 pairs = [entry.partition("=") for entry in imported.splitlines() if not entry.startswith("#")]
                 settings.update({name: _value(name, value) for name, _equals, value in pairs})
         settings.update({name[1:]: settings.pop(name) for name in list(settings) if name.startswith("!")})
-        return Configuration(installation, tuple(documents), settings)
+        # What a killed run left there is not imported yet.
+        left = files.read_optional(installation.drop_in)
+        return Configuration(installation, tuple(documents), settings, parsed=left)
 
     def wanted(self, wanted: WantedEngine, configuration: Configuration) -> Settings:
         settings: Dict[str, Any] = {
@@ -151,7 +153,7 @@ class SimpleKind:
         after = "".join(f"{line}\n" for line in [*lines, *([f"import={drop_in}"] if mine else [])])
         found = [
             Edit(main, texts[main], after if after or texts[main] is not None else None),
-            Edit(drop_in, texts.get(drop_in), "".join(f"{line}\n" for line in mine) or None),
+            Edit(drop_in, configuration.parsed, "".join(f"{line}\n" for line in mine) or None),
         ]
         # The worst order: the road puts it right.
         return tuple(edit for edit in found if edit.before != edit.after)

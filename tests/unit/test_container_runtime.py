@@ -271,6 +271,25 @@ def test_what_another_file_would_overrule_is_refused_before_anything_is_written(
     assert (machine.text(MAIN), machine.text(DROP_IN)) == ("!default_runtime=crun\n", None)
 
 
+def test_what_somebody_else_writes_while_the_new_file_is_judged_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = EngineMachine(tmp_path, monkeypatch, {MAIN: MINE})
+    theirs = "# of the package\nlog=journald\n"
+    monkeypatch.setattr(machine.kinds["docker"], "check", lambda *_arguments: machine.write(MAIN, theirs))
+    with pytest.raises(Refused) as caught:
+        run(machine, entry())
+    assert str(caught.value) == (
+        f"Cannot change the configuration on {MAIN}: somebody else has written it while the new one was judged. "
+        "Run again."
+    )
+    assert (machine.text(MAIN), machine.text(DROP_IN)) == (theirs, None)
+    monkeypatch.undo()
+    again = EngineMachine(tmp_path, monkeypatch)
+    run(again, entry())
+    assert again.settings() == {"log": "journald", NVIDIA: RUNTIME_PATH}
+
+
 def test_a_run_that_is_killed_anywhere_leaves_files_that_the_engine_accepts_and_the_next_run_finishes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

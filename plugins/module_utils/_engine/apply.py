@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Tuple
 
 from .._core import steps
 from .._core.change import Step
@@ -18,6 +18,7 @@ from .plan import CheckEdits, KeepFiles, RequireRuntime
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
+    from .model import Edit
 
 
 def perform(step: Step, host: Host) -> None:
@@ -27,6 +28,7 @@ def perform(step: Step, host: Host) -> None:
     elif isinstance(action, CheckEdits):
         check(action, host)
     elif isinstance(action, KeepFiles):
+        refuse_changed(action.edits, host)
         found.keep(host.files, action.engine, action.edits)
         if action.daemon:
             previous.keep(host.files, action.engine, action.edits, anew=action.anew)
@@ -42,6 +44,18 @@ def require_runtime(action: RequireRuntime) -> None:
         cause=f"{action.why.replace('which', 'it', 1)}",
         hint="install the package nvidia-container-toolkit, as the role container_toolkit does",
     )
+
+
+def refuse_changed(edits: Tuple[Edit, ...], host: Host) -> None:
+    """Raises ``Refused`` where somebody else has written a file since the look: engines take their time to judge."""
+    for edit in edits:
+        if host.files.read_optional(edit.path) != edit.before:
+            raise Refused(
+                "change the configuration",
+                object=edit.path,
+                cause="somebody else has written it while the new one was judged",
+                hint="run again",
+            )
 
 
 def check(action: CheckEdits, host: Host) -> None:
