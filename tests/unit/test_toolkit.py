@@ -149,6 +149,15 @@ def test_a_key_with_null_is_taken_out_and_the_default_of_the_toolkit_counts(tmp_
     assert after == SHIPPED.replace("load-kmods = true\n", "")
 
 
+@pytest.mark.parametrize("text", ['runtimes = "runc"', 'runtimes = "[runc"', 'runtimes = ["runc"]'])
+def test_what_others_wrote_of_another_kind_comes_back_as_it_was(tmp_path: Path, text: str) -> None:
+    machine = Machine(tmp_path, f"[nvidia-container-runtime]\n{text}\n")
+    found = machine.read().settings
+    machine.converge({"nvidia-container-runtime": {"runtimes": ["crun"]}})
+    machine.write(KIND.give_back(machine.read(), found))
+    assert machine.host.files.read(MAIN) == f"[nvidia-container-runtime]\n{text}\n"
+
+
 def test_a_missing_file_gets_what_is_declared_and_the_rest_is_as_the_toolkit_has_it(tmp_path: Path) -> None:
     machine = Machine(tmp_path, None)
     assert machine.converge(HARDENED) == (
@@ -168,6 +177,7 @@ def test_a_missing_file_gets_what_is_declared_and_the_rest_is_as_the_toolkit_has
         ({"nvidia-cdi-hook": {"path": "/x"}}, {"nvidia-cdi-hook.path": "/x"}),
         ({"features.new-one": True}, {"features.new-one": True}),
         ({"features": {"anything": ["a"]}}, {"features.anything": ["a"]}),
+        ({"features.anything": None, "disable-require": None}, {"features.anything": None, "disable-require": None}),
     ],
 )
 def test_keys_may_be_nested_or_dotted_and_of_a_later_release(given: Dict[str, Any], found: Dict[str, Any]) -> None:
@@ -223,6 +233,21 @@ def test_keys_may_be_nested_or_dotted_and_of_a_later_release(given: Dict[str, An
             {"features": True},
             "features",
             "the toolkit has no such key. Did you mean features.allow-cuda-compat-libs-from-container.",
+        ),
+        (
+            {"features": None},
+            "features",
+            "the toolkit has no such key. Did you mean features.allow-cuda-compat-libs-from-container.",
+        ),
+        (
+            {"nvidia-container-cli.no-cgroup": None},
+            "nvidia-container-cli.no-cgroup",
+            "the toolkit has no such key. Did you mean nvidia-container-cli.no-cgroups.",
+        ),
+        (
+            {"later.key": "[a]"},
+            "later.key",
+            "it is the text '[a]', which nobody can tell from a list. Write it as a list.",
         ),
         (
             {"disable-require": {"all": True}},

@@ -137,7 +137,7 @@ def declared(given: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, value in _flat(given):
         if name in found:
             raise _wrong(name, "it is declared twice, nested and dotted", "leave one out")
-        found[name] = None if value is None else _value(name, value)
+        found[name] = _value(name, value)
     return found
 
 
@@ -159,6 +159,8 @@ def _value(name: str, value: Any) -> Any:
     kind = KEYS.get(name)
     if kind is None:
         return _unknown(name, value)
+    if value is None:
+        return None
     if kind == BOOL and isinstance(value, str):
         # A template makes a text of it.
         value = {"true": True, "false": False}.get(value.lower(), value)
@@ -182,7 +184,9 @@ def _unknown(name: str, value: Any) -> Any:
     near = _near(name)
     if near:
         raise _wrong(name, "the toolkit has no such key", f"did you mean {near}")
-    if not any(_is_a(kind, value) for kind in (BOOL, TEXT, TEXTS)) and not isinstance(value, int):
+    if isinstance(value, str) and value.startswith("["):
+        raise _wrong(name, f"it is the text {value!r}, which nobody can tell from a list", "write it as a list")
+    if not any(_is_a(kind, value) for kind in (BOOL, TEXT, TEXTS)) and not isinstance(value, (int, type(None))):
         raise _wrong(name, f"it is {value!r}, and must be true or false, a number, a text, or a list of texts")
     return value
 

@@ -37,6 +37,10 @@ def edit(configuration: Configuration, target: Settings) -> Tuple[Edit, ...]:
 
 
 def _typed(name: str, value: Scalar) -> Any:
-    """The value of a setting as the file has it: a list is its text there."""
-    is_list = KEYS.get(name) == TEXTS or (name not in KEYS and isinstance(value, str) and value.startswith("["))
-    return json.loads(str(value)) if is_list else value
+    """The value of a setting as the file has it: a list is its text there. One that others wrote may be no list."""
+    if not isinstance(value, str) or not value.startswith("[") or KEYS.get(name, TEXTS) != TEXTS:
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
