@@ -577,6 +577,20 @@ REFUSALS: Mapping[str, Tuple[Tuple[int, ...], Mapping[str, str], type, str]] = {
         "Cannot understand the configuration on /etc/containerd/config.toml: runc is no table. "
         "Correct the file, then run again; nothing was written.",
     ),
+    "a switch that is a text": (
+        OLD,
+        {MAIN: f'version = 2\nplugins."{V2}".containerd.runtimes.runc.options.SystemdCgroup = "false"\n'},
+        CannotLook,
+        "Cannot understand the configuration on /etc/containerd/config.toml: SystemdCgroup is neither true nor false. "
+        "Correct the file, then run again; nothing was written.",
+    ),
+    "a default that is a list": (
+        NEW,
+        {MAIN: f'version = 3\nplugins."{V3}".containerd.default_runtime_name = ["runc"]\n'},
+        CannotLook,
+        "Cannot understand the configuration on /etc/containerd/config.toml: default_runtime_name is no text. "
+        "Correct the file, then run again; nothing was written.",
+    ),
     "a containerd for Docker alone": (
         OLD,
         {MAIN: DISABLED},

@@ -286,6 +286,7 @@ def _load(files: Files, installation: Installation) -> Iterator[Source]:
                 return
             raise _wrong(chain[-1], f"it imports {name}, which is not there")
         source = make_source(name, document)
+        _refuse_wrong_kinds(source)
         loaded.append(name)
         yield source
         chain = (*chain, name)
@@ -372,6 +373,18 @@ def _table(path: str, table: Table, key: str) -> Table:
     if not isinstance(found, dict):
         raise _wrong(path, f"{key} is no table")
     return found
+
+
+def _refuse_wrong_kinds(source: Source) -> None:
+    """Raises ``CannotLook`` for a value with which the CRI plugin would not load."""
+    containerd = source.cri.get("containerd", {})
+    found = [("enable_cdi", source.cri, bool), ("default_runtime_name", containerd, str)]
+    for runtime in containerd.get("runtimes", {}).values():
+        options = runtime.get("options", {})
+        found += [("runtime_type", runtime, str), ("BinaryName", options, str), ("SystemdCgroup", options, bool)]
+    for key, table, kind in found:
+        if not isinstance(table.get(key, kind()), kind):
+            raise _wrong(source.document.path, f"{key} is {'neither true nor false' if kind is bool else 'no text'}")
 
 
 def _wrong(path: str, cause: str) -> CannotLook:
