@@ -605,8 +605,8 @@ REFUSALS: Mapping[str, Tuple[Tuple[int, ...], Mapping[str, str], type, str]] = {
         OwnedByAnother,
         "Cannot configure containerd on /etc/containerd/config.toml: the toolkit container of the GPU Operator owns "
         "it, and writes it again at its every start (found /usr/local/nvidia/toolkit/nvidia-container-runtime, wanted "
-        "/usr/bin/nvidia-container-runtime). Say toolkit.enabled=false in the GPU Operator, or take containerd out of "
-        "the declaration.",
+        "/usr/bin/nvidia-container-runtime). Take containerd out of the declaration, or say "
+        "toolkit.enabled=false in the GPU Operator and take its runtimes out of this file.",
     ),
     "the GPU Operator in a drop-in": (
         NEW,

@@ -300,6 +300,21 @@ def test_an_empty_folder_in_its_folder_says_nothing(tmp_path: Path) -> None:
     assert machine.read().settings["runtime nvidia"] == PATH
 
 
+@pytest.mark.parametrize("name", ["mine", "nvidia"])
+def test_files_that_the_gpu_operator_writes_are_refused(tmp_path: Path, name: str) -> None:
+    theirs = f"{FOLDER}/99-nvidia.conf"
+    program = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
+    machine = Machine(tmp_path, {theirs: f'[crio.runtime.runtimes.nvidia]\nruntime_path = "{program}"\n'})
+    with pytest.raises(OwnedByAnother) as caught:
+        machine.edit(wanted(runtime_name=name))
+    expected = f", wanted {PATH}" if name == "nvidia" else ""
+    assert str(caught.value) == (
+        f"Cannot configure crio on {theirs}: the toolkit container of the GPU Operator owns it, and writes it again at "
+        f"its every start (found {program}{expected}). Take crio out of the declaration, or say "
+        "toolkit.enabled=false in the GPU Operator and take its runtimes out of this file."
+    )
+
+
 @pytest.mark.parametrize("name", ["99-nvidia.toml", "zz", "99-gpufleet.toml.bak"])
 def test_a_later_file_that_says_otherwise_is_named_and_nothing_is_planned(tmp_path: Path, name: str) -> None:
     text = '[crio.runtime.runtimes.nvidia]\nruntime_path = "/other"\n'

@@ -503,6 +503,21 @@ def test_a_file_that_dockerd_would_not_take_is_not_understood(tmp_path: Path, na
     assert snapshot(tmp_path) == before
 
 
+def test_a_file_that_the_gpu_operator_writes_is_refused_until_nothing_is_left_to_change(tmp_path: Path) -> None:
+    program = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
+    machine = Machine(tmp_path, json.dumps({"runtimes": {"nvidia": {"path": program}}}))
+    with pytest.raises(OwnedByAnother) as caught:
+        machine.edit()
+    assert str(caught.value) == (
+        f"Cannot configure docker on {MAIN}: the toolkit container of the GPU Operator owns it, and writes it again at "
+        f"its every start (found {program}, wanted {NVIDIA}). Take docker out of the declaration, or say "
+        "toolkit.enabled=false in the GPU Operator and take its runtimes out of this file."
+    )
+    assert machine.edit(runtime_path=program) == ()
+    (edit,) = machine.edit(present=False)
+    assert meaning(edit.after) == {}
+
+
 def test_an_option_that_dockerd_does_not_know_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError) as caught:
         Machine(tmp_path).edit(exec_opts=["isolation=process"])

@@ -17,16 +17,15 @@ from .._core.errors import OwnedByAnother, Scalar
 from . import containerd
 from . import containerd_places as places
 from .containerd import CDI, CGROUP, DEFAULT, MERGES, PLUGINS, RUNC, RUNC_TYPES, RUNTIME, Parsed
+from .gpu_operator import refuse
 from .merged_toml import HEADER
-from .model import Configuration, Edit, Settings
+from .model import CONTAINERD, Configuration, Edit, Settings
 from .spec import NAME
 from .toml_edit import TomlEditError, dump, remove, remove_block, same, set_block, set_value
 from .toml_text import TomlDocument, parse
 
 MARKER = f"gpufleet {NAME}"
 NEW_FILE = f"{HEADER}version = 2\n"
-# Where the toolkit container of the GPU Operator puts its programs; it writes the configuration at its every start.
-OPERATOR = "/usr/local/nvidia/toolkit/"
 
 Keys = Tuple[str, ...]
 Tree = Dict[str, Any]
@@ -217,15 +216,7 @@ def _refuse_operator(configuration: Configuration, target: Settings) -> None:
     for source in configuration.parsed.sources:
         for name, runtime in (get(source.cri, ("containerd", "runtimes")) or {}).items():
             program = str(get(runtime, ("options", "BinaryName")) or "")
-            if program.startswith(OPERATOR):
-                raise OwnedByAnother(
-                    "configure containerd",
-                    object=source.document.path,
-                    cause="the toolkit container of the GPU Operator owns it, and writes it again at its every start",
-                    found=program,
-                    wanted=word(target.get(f"{RUNTIME}{name}")),
-                    hint="say toolkit.enabled=false in the GPU Operator, or take containerd out of the declaration",
-                )
+            refuse(CONTAINERD, source.document.path, program, word(target.get(f"{RUNTIME}{name}")))
 
 
 # --- Templates of k3s and RKE2

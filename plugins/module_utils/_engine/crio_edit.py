@@ -10,9 +10,10 @@ from typing import Any, Sequence, Tuple
 
 from .._core.errors import Scalar
 from . import crio
-from .merged_toml import CDI, DEFAULT_RUNTIME, RUNTIME, Keys, Layer, missing_dirs
+from .gpu_operator import refuse
+from .merged_toml import CDI, DEFAULT_RUNTIME, RUNTIME, Keys, Layer, entries, missing_dirs
 from .merged_toml_edit import bring, take_out
-from .model import Configuration, Edit, Settings, WantedEngine
+from .model import CRIO, Configuration, Edit, Settings, WantedEngine
 
 # Of the runtime that ours starts in the end, these would make CRI-O start that one and not ours.
 NOT_COPIED = ("inherit_default_runtime", "platform_runtime_paths", "runtime_config_path")
@@ -37,11 +38,15 @@ class Shape:
 
 
 def edit(configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
-    """Raises ``OwnedByAnother`` where a later file has the last word, ``Refused`` where a text takes no edit."""
+    """Raises ``OwnedByAnother`` where a later file or the GPU Operator has the last word, and ``Refused``."""
     layers, ours = configuration.parsed, configuration.installation.drop_in
     if not wanted.present:
         return take_out(crio.PLACES, layers, ours, wanted.runtime_name)
-    return bring(Shape(), layers, ours, crio.KIND.wanted(wanted, configuration), tidy=False)
+    settings = crio.KIND.wanted(wanted, configuration)
+    for name, layer in entries(layers, crio.PLACES.runtimes).items():
+        program = layer.value((*crio.PLACES.runtimes, name, "runtime_path"), str) or ""
+        refuse(CRIO, layer.document.path, program, settings.get(f"{RUNTIME}{name}"))
+    return bring(Shape(), layers, ours, settings, tidy=False)
 
 
 def give_back(configuration: Configuration, found: Settings) -> Tuple[Edit, ...]:

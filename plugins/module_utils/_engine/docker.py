@@ -158,7 +158,7 @@ class Docker:
     def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
         from . import docker_edit
 
-        return docker_edit.edits(configuration, self.wanted(wanted, configuration))
+        return docker_edit.edit(configuration, wanted, self.wanted(wanted, configuration))
 
     def give_back(self, configuration: Configuration, found: Settings) -> Tuple[Edit, ...]:
         from . import docker_edit

@@ -12,7 +12,17 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 from .._core.errors import Scalar
 from . import json_edit, json_text
 from .docker import KEYS
-from .model import Configuration, Edit, Settings
+from .gpu_operator import refuse
+from .model import DOCKER, Configuration, Edit, Settings, WantedEngine
+
+
+def edit(configuration: Configuration, wanted: WantedEngine, settings: Settings) -> Tuple[Edit, ...]:
+    """The same for a declaration. Raises ``OwnedByAnother`` where the GPU Operator writes the file."""
+    made = edits(configuration, settings)
+    for name, program in configuration.settings.items() if made and wanted.present else ():
+        if name.startswith("runtime "):
+            refuse(DOCKER, configuration.documents[0].path, str(program), settings.get(name))
+    return made
 
 
 def edits(configuration: Configuration, settings: Settings) -> Tuple[Edit, ...]:
