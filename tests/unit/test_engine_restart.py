@@ -432,6 +432,68 @@ def test_a_daemon_that_is_not_well_in_time_is_brought_back(docker: Docker) -> No
     assert docker.text() == FOUND
 
 
+def fail_once(docker: Docker, verb: str) -> None:
+    """The next time that systemd is told this, it does nothing and does not answer in time."""
+
+    def systemctl(argv: Sequence[str]) -> Completed:
+        if argv[1] != verb:
+            return docker.systemctl(argv)
+        docker.host.commands.programs["systemctl"] = docker.systemctl
+        return Completed(124, "", "")
+
+    docker.host.commands.programs["systemctl"] = systemctl
+
+
+def test_a_daemon_that_was_never_restarted_is_not_taken_for_one_that_is_well_with_the_new_files(docker: Docker) -> None:
+    declare(docker, cdi=True)
+    fail_once(docker, "restart")
+    result = run(docker)
+    assert result["msg"] == (
+        "Cannot restart docker on docker.service: it did not come back with the new configuration (systemctl restart "
+        "left exit status 124), and it runs with the previous one again. Correct what is declared, then run again."
+    )
+    assert docker.text() == FOUND
+    assert docker.has == {"log-driver": "local", "started": True}
+
+
+def test_a_question_to_systemd_that_fails_after_the_restart_leaves_no_daemon_down(docker: Docker) -> None:
+    declare(docker, data_root="/broken")
+    docker.states = ["active"]
+    fail_once(docker, "show")
+    # The look before the restart is the one that it is asked first.
+    with pytest.raises(CannotLook):
+        run(docker)
+    assert docker.calls == []
+    docker.host.commands.programs["systemctl"] = lambda argv: docker.systemctl(argv)
+    restarted = docker.restart
+
+    def restart_and_fail() -> None:
+        restarted()
+        docker.restart = restarted  # type: ignore[method-assign]
+        fail_once(docker, "show")
+
+    docker.restart = restart_and_fail  # type: ignore[method-assign]
+    assert "it runs with the previous one again" in run(docker)["msg"]
+    assert docker.state == "active"
+
+
+def test_a_way_back_that_cannot_be_gone_is_said_beside_the_daemon_that_is_down(docker: Docker) -> None:
+    declare(docker, data_root="/broken")
+    docker.write(f"{previous.FOLDER}/docker.json", "{")
+    result = run(docker)
+    assert result["msg"].startswith(
+        "Cannot restart docker on docker.service: it did not come back with the new configuration (Job for "
+        "docker.service failed), and the previous one was not restored (Cannot read the previous configuration on "
+        f"{previous.FOLDER}/docker.json: the file is damaged"
+    )
+    assert (result["failure"]["code"], result["failure"]["object"], result["restored"]) == (
+        "refused",
+        "docker.service",
+        [],
+    )
+    assert FAILURE in result["log"]
+
+
 def test_a_daemon_gets_the_time_that_it_may_take(docker: Docker) -> None:
     declare(docker, cdi=True)
     docker.states = ["active"] + ["activating"] * 9

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Optional, Tuple
 from .._core import before
 from .._core.apply import LOCK, LOCK_TIMEOUT_SECONDS, forget_given_back
 from .._core.defaults import complete
-from .._core.errors import CannotLook, NotInEffect, NotPermitted, Refused
+from .._core.errors import CannotLook, GpuFleetError, NotInEffect, NotPermitted, Refused
 from .._core.road import SHARED_OPTIONS
 from .._host import systemd_apply
 from . import found as record
@@ -89,7 +89,10 @@ def _carry_out(wish: Wish, host: Host, view: View, action: str) -> Result:
             _forget(host)
         return replace(result, error=error)
     log = _log(host, view.unit, began)
-    restored, ending = _go_back(wish, host, view, action)
+    try:
+        restored, ending = _go_back(wish, host, view, action)
+    except (GpuFleetError, OSError) as error:
+        restored, ending = (), f"the previous one was not restored ({str(error).rstrip('.')})"
     _journal(host, wish.engine, f"{action} failed, {ending}")
     what = "come back with" if action == RESTART else "take up"
     said = f"; it said: {' | '.join(_telling(log))}" if log else ""
@@ -144,13 +147,23 @@ def _take_up(wish: Wish, host: Host, view: View, action: str) -> str:
     said = _systemctl(host, action, view.unit, seconds=STOP_SECONDS + wish.health_timeout)
     deadline = time.monotonic() + wish.health_timeout
     while True:
-        state = _state(host, view.unit)
+        state = _state_or_unknown(host, view.unit)
         if state in GONE or (said and action == RELOAD):
             return said or f"its unit is {state}"
         trouble = f"its unit is {state}" if state != "active" else _trouble(host, view, action, began)
+        # The daemon that is well may be the one from before.
+        if said and not trouble and _is_late(host, wish.engine):
+            trouble = said
         if not trouble or time.monotonic() >= deadline:
             return trouble
         time.sleep(POLL_SECONDS)
+
+
+def _is_late(host: Host, engine: str) -> bool:
+    try:
+        return bool(look(host, engine).late)
+    except CannotLook:
+        return True
 
 
 def _trouble(host: Host, view: View, action: str, began: float) -> str:
@@ -254,6 +267,13 @@ def _forget(host: Host) -> None:
 def _state(host: Host, unit: str) -> str:
     block = next(systemd_apply.show(host, ("ActiveState",), (unit,)), {})
     return next(iter(block.get("ActiveState", ())), "unknown")
+
+
+def _state_or_unknown(host: Host, unit: str) -> str:
+    try:
+        return _state(host, unit)
+    except CannotLook:
+        return "unknown"
 
 
 def _systemctl(host: Host, verb: str, unit: str, *, seconds: float) -> str:
