@@ -32,6 +32,11 @@ description:
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
+attributes:
+  check_mode:
+    support: partial
+    details: Nothing is written for an engine's own program to judge, so what only that refuses fails a real run alone,
+      as does a runtime that nobody has installed by then.
 options:
   engines:
     description:
