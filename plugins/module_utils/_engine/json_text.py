@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Dict, List, Optional, Tuple
 
 from .._core.errors import CannotLook
@@ -18,6 +19,10 @@ class RepeatedKey(ValueError):
     """An object has a key twice."""
 
 
+class NoValue(ValueError):
+    """A word that Python takes for a number, and JSON does not."""
+
+
 def parse(text: Optional[str], path: str) -> Dict[str, Any]:
     """The object that a file holds; nothing for a file that is not there, or that holds only blanks.
 
@@ -27,11 +32,15 @@ def parse(text: Optional[str], path: str) -> Dict[str, Any]:
     if text is None or not text.lstrip(BOM).strip():
         return {}
     body = text[1:] if text.startswith(BOM) else text
-    foreign = next((at for at, letter in enumerate(body) if "\udc80" <= letter <= "\udcff"), None)
+    foreign = None if body.isascii() else re.search("[\udc80-\udcff]", body)
     if foreign is not None:
-        raise _unreadable(path, body, foreign, "a byte that is no UTF-8")
+        raise _unreadable(path, body, foreign.start(), "a byte that is no UTF-8")
     try:
         value = json.loads(body, object_pairs_hook=_without_repetition, parse_constant=_no_constant)
+    except NoValue as error:
+        # Outside of texts there are no such letters.
+        places = (match for match in re.finditer(r'"(?:[^"\\]|\\.)*"|-?(?:NaN|Infinity)', body) if match[0][0] != '"')
+        raise _unreadable(path, body, next(places).start(), str(error)) from error
     except json.JSONDecodeError as error:
         raise _unreadable(path, body, error.pos, error.msg) from error
     except RepeatedKey as error:
@@ -56,7 +65,7 @@ def _without_repetition(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
 
 
 def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
+    raise NoValue(f"{word} is no JSON")
 
 
 def _unreadable(path: str, text: str, at: int, cause: str) -> CannotLook:
