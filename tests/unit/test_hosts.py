@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import signal
 import socket
 import stat
@@ -202,6 +203,20 @@ def test_a_new_file_gets_the_mode_that_was_asked_and_its_folders(machine: Machin
     assert (machine.root / "x/y/new").read_text() == "text\n"
     assert stat.S_IMODE((machine.root / "x/y/new").stat().st_mode) == 0o600
     assert os.listdir(machine.root / "x/y") == ["new"]
+
+
+def test_a_file_that_has_no_room_is_named_and_stays_as_it_was(machine: Machine) -> None:
+    (machine.root / "a").write_text("old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+        with pytest.raises(OSError, match="File too large") as caught:
+            machine.host.files.replace(machine.path("a"), "x" * 8192)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.filename == machine.path("a")
+    assert (machine.root / "a").read_text() == "old"
+    assert os.listdir(machine.root) == ["a"]
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o600, 0o755, 0o2750, 0o444])

@@ -115,9 +115,12 @@ class LocalFiles:
                 stream.flush()
                 os.fsync(stream.fileno())
             self.move(temporary, target)
-        except BaseException:
+        except BaseException as error:
             if os.path.lexists(temporary):
                 os.unlink(temporary)
+            if isinstance(error, OSError):
+                # write(2) knows no name: on a full disk nobody would know which.
+                error.filename = path
             raise
         self._sync_folder(folder)
 
