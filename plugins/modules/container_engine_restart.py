@@ -50,7 +50,8 @@ options:
   when_containers_run:
     description:
       - What happens when containers would end with a restart. Those of containerd and CRI-O never do, and those of
-        Docker not with live restore in its file.
+        Docker not with live restore in its file. With containerd those of Docker end where its unit is bound to that
+        of containerd, by C(Requires=), C(BindsTo=) or C(PartOf=).
       - With V(fail) the module fails before anything is done, and says how many they are.
       - With V(skip) nothing is done, and RV(needs) has the restart.
       - With V(restart) they end.

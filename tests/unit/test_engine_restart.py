@@ -862,6 +862,37 @@ def test_containerd_is_well_when_its_plugin_for_kubernetes_is(tmp_path: Path, mo
     assert left(containerd) == []
 
 
+BOUND = {
+    "requires": ("[Unit]\nRequires=docker.socket containerd.service\n", "{}", 2),
+    "is bound to": ("[Unit]\nBindsTo=containerd.service\n", "{}", 2),
+    "is a part of": ("[Unit]\nPartOf=containerd.service\n", "{}", 2),
+    "wants": ("[Unit]\nWants=containerd.service\nAfter=containerd.service\n", "{}", 0),
+    "requires, with live restore": ("[Unit]\nRequires=containerd.service\n", '{"live-restore": true}', 0),
+}
+
+
+@pytest.mark.parametrize("name", sorted(BOUND))
+def test_containers_of_docker_count_where_systemd_restarts_it_with_containerd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    unit, text, ended = BOUND[name]
+    docker = Docker(tmp_path / "docker", monkeypatch, text, containers=2)
+    docker.write(f"/usr/lib/systemd/system/{docker.unit}", f"{unit}[Service]\nExecStart=/usr/sbin/dockerd -H fd://\n")
+    containerd = Containerd(tmp_path / "docker", monkeypatch, "version = 2\n")
+    declare(containerd, "containerd")
+    if ended:
+        with pytest.raises(InUse) as caught:
+            run(containerd, "containerd")
+        assert str(caught.value).startswith(
+            "Cannot restart containerd on containerd.service: 2 running containers of Docker, whose unit "
+            "docker.service is bound to this one, would end with it, and it is needed: containerd reads runtime nvidia"
+        )
+        assert containerd.calls == []
+        assert run(containerd, "containerd", when_containers_run="skip")["done"] is None
+    result = run(containerd, "containerd", when_containers_run="restart")
+    assert (result["done"], result["stopped_containers"]) == ("restart", ended)
+
+
 class Crio(Daemon):
     """CRI-O, which answers on its socket what its drop-in says, and has no socket before its first start."""
 

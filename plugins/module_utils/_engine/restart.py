@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from .._host.protocols import Files, Host
 
 FAIL, SKIP = "fail", "skip"
+DOCKER_UNIT = "docker.service"
+# What makes systemd restart a unit with another (systemd.unit(5)).
+BINDS = ("Requires", "BindsTo", "PartOf", "Requisite")
 ARGUMENTS: Mapping[str, Any] = {
     "engine": {"type": "str", "choices": [DOCKER, CONTAINERD, CRIO], "required": True},
     "action": {"type": "str", "choices": [RELOAD, RESTART], "default": RESTART},
@@ -46,12 +49,13 @@ class Wish:
 class View:
     """An engine, with what its files say of the settings that are declared as what is wanted.
 
-    ``late`` are those that its daemon does not have, with what it has.
+    ``late`` are those that its daemon does not have, with what it has. ``ended`` is how many containers a restart ends.
     """
 
     seen: Seen
     late: Mapping[str, Scalar]
     takes: Takes
+    ended: int = 0
 
     @property
     def unit(self) -> str:
@@ -106,7 +110,7 @@ def run(params: Mapping[str, Any], host: Host, *, check_mode: bool) -> Dict[str,
     view = look(host, wish.engine)
     action = decide(view, wish)
     if check_mode or (not action and not _left_over(view, host.files)):
-        return Result(view, action, ended_by(view.seen) if action == RESTART else 0).as_dict()
+        return Result(view, action, view.ended if action == RESTART else 0).as_dict()
     if not host.may_change:
         raise NotPermitted(
             f"{wish.action} {wish.engine}", cause="not running as root", hint="run the task with become: true"
@@ -133,7 +137,23 @@ def look(host: Host, engine: str) -> View:
     files = seen.configuration.settings
     # As long as the files do not say what is declared, no restart brings it.
     seen = replace(seen, wanted={name: files.get(name) for name in seen.wanted})
-    return View(seen, late(seen), takes_of(seen))
+    takes = takes_of(seen)
+    return View(seen, late(seen), takes, _ended(host, seen) if takes.action else 0)
+
+
+def _ended(host: Host, seen: Seen) -> int:
+    """Those of Docker end with containerd too where systemd stops dockerd whenever it stops containerd."""
+    unit = seen.configuration.installation.unit
+    lines = systemd.unit_lines(host.files, DOCKER_UNIT) if seen.engine == CONTAINERD else {}
+    bound = " ".join(value for key in BINDS for value in lines.get(f"Unit.{key}", ()))
+    if unit not in bound.split():
+        return ended_by(seen)
+    docker = kind_of(DOCKER)
+    installation = docker.find(host)
+    if installation is None:
+        return 0
+    configuration = docker.read(host.files, installation)
+    return ended_by(Seen(docker, configuration, docker.running(host, configuration), {}))
 
 
 def decide(view: View, wish: Wish) -> str:
@@ -151,7 +171,7 @@ def decide(view: View, wish: Wish) -> str:
             cause=f"that is not enough: {takes.why}",
             hint="say action: restart",
         )
-    ended = ended_by(seen) if wish.action == RESTART else 0
+    ended = view.ended if wish.action == RESTART else 0
     if not ended or wish.when_containers_run == RESTART:
         return wish.action
     if wish.when_containers_run == SKIP:
@@ -159,9 +179,14 @@ def decide(view: View, wish: Wish) -> str:
     raise InUse(
         f"restart {wish.engine}",
         object=view.unit,
-        cause=f"{ended} running container{'s' if ended > 1 else ''} would end with it, and it is needed: {takes.why}",
+        cause=f"{ended} running container{'s' if ended > 1 else ''}{_of(seen.engine)} would end with it, and it is "
+        f"needed: {takes.why}",
         hint="stop them first, declare live_restore: true, or say when_containers_run: restart",
     )
+
+
+def _of(engine: str) -> str:
+    return f" of Docker, whose unit {DOCKER_UNIT} is bound to this one," if engine == CONTAINERD else ""
 
 
 def _refuse_senseless(wish: Wish, files: Files) -> None:

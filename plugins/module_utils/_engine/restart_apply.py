@@ -23,7 +23,7 @@ from .._core.road import SHARED_OPTIONS
 from .._host import systemd_apply
 from . import found as record
 from . import previous
-from .look import CONCERN, UNDER_WAY, ended_by, marker_of
+from .look import CONCERN, UNDER_WAY, marker_of
 from .model import CONTAINERD, DOCKER, RELOAD, RESTART, Edit, Installation
 from .plan import in_order
 from .restart import Result, View, decide, look
@@ -77,7 +77,7 @@ def _carry_out(wish: Wish, host: Host, view: View, action: str) -> Result:
         _check(host, view)
         if action == RESTART:
             _bring_live_restore(wish, host, view)
-    result = Result(view, action, stopped=ended_by(view.seen) if action == RESTART else 0)
+    result = Result(view, action, stopped=view.ended if action == RESTART else 0)
     host.files.replace(marker_of(wish.engine), "")
     began = time.time()
     trouble = _take_up(wish, host, view, action)
