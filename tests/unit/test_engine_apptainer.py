@@ -242,23 +242,28 @@ class _OneFile:
         (
             "# a\nalways use nv = true\n",
             "line 2, column 17: always use nv is true, and Apptainer takes yes or no. "
-            "Correct the file; nothing was changed.",
+            "Correct the file, then run again; nothing was written.",
         ),
         (
             "use nvidia-container-cli = \nuse nvidia-container-cli =   Yes\n",
             "line 2, column 30: use nvidia-container-cli is Yes, and Apptainer takes yes or no. "
-            "Correct the file; nothing was changed.",
-        ),
-        (
-            None,
-            "it is not there, and Apptainer runs nothing without it. Install Apptainer with its configuration.",
+            "Correct the file, then run again; nothing was written.",
         ),
     ],
 )
-def test_a_file_that_it_would_not_understand_is_named(tmp_path: Path, text: Optional[str], message: str) -> None:
+def test_a_file_that_it_would_not_understand_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(CannotLook) as caught:
         Machine(tmp_path, text).read()
-    assert str(caught.value) == f"Cannot read the configuration on {MAIN}: {message}"
+    assert str(caught.value) == f"Cannot understand the configuration on {MAIN}: {message}"
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CannotLook) as caught:
+        Machine(tmp_path, None).read()
+    assert str(caught.value) == (
+        f"Cannot read the configuration on {MAIN}: it is not there, and Apptainer runs nothing without it. "
+        "Install Apptainer with its configuration."
+    )
 
 
 @pytest.mark.parametrize(

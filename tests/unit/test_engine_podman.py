@@ -293,14 +293,15 @@ def test_a_hook_is_known_by_its_name_or_its_program(tmp_path: Path, name: str, t
 
 # Bad input
 
+CORRECT_IT = "Correct the file, then run again; nothing was written."
+
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (
             "[engine]\nruntime = 'crun\n",
-            "line 2, column 11: the text does not end, or has a control character. "
-            "Correct the file; nothing was changed.",
+            "line 2, column 11: the text does not end, or has a control character.",
         ),
         ("[engine]\nruntime = true\n", "engine.runtime is true or false, and has to be a text."),
         ("[engine.runtimes]\nnvidia = '/x'\n", "engine.runtimes.nvidia is a text, and has to be a list."),
@@ -311,7 +312,7 @@ def test_a_hook_is_known_by_its_name_or_its_program(tmp_path: Path, name: str, t
 def test_a_file_that_it_would_not_understand_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(CannotLook) as caught:
         Machine(tmp_path, {MAIN: text}).read()
-    assert str(caught.value) == f"Cannot read the configuration on {MAIN}: {message}"
+    assert str(caught.value) == f"Cannot understand the configuration on {MAIN}: {message} {CORRECT_IT}"
 
 
 def test_it_cannot_do_without_cdi(tmp_path: Path) -> None:

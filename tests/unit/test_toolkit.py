@@ -294,8 +294,8 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(CannotLook) as caught:
         Machine(tmp_path, "[nvidia-container-cli]\nload-kmods = yes\n").read()
     assert str(caught.value) == (
-        f"Cannot read the configuration on {MAIN}: line 2, column 14: yes is no value; a text has quotes. "
-        "Correct the file; nothing was changed."
+        f"Cannot understand the configuration on {MAIN}: line 2, column 14: yes is no value; a text has quotes. "
+        "Correct the file, then run again; nothing was written."
     )
 
 

@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from .._core.errors import CannotLook, DeclarationError
-from .model import APPTAINER, NOTHING, Configuration, Document, Installation, Settings, Takes
+from .model import APPTAINER, NOTHING, Configuration, Document, Installation, Settings, Takes, not_understood
 
 if TYPE_CHECKING:
     from .._host.protocols import Files, Host
@@ -118,12 +118,7 @@ def _switch(path: str, text: str, name: str, said: Optional[List[str]]) -> bool:
         at = next(match for match in DIRECTIVE.finditer(text) if match[1].strip() == name and match[2].strip())
         line = text.count("\n", 0, at.start(1)) + 1
         column = at.start(2) - text.rfind("\n", 0, at.start(2))
-        raise CannotLook(
-            "read the configuration",
-            object=path,
-            cause=f"line {line}, column {column}: {name} is {word}, and Apptainer takes yes or no",
-            hint="correct the file; nothing was changed",
-        )
+        raise not_understood(path, f"line {line}, column {column}: {name} is {word}, and Apptainer takes yes or no")
     return WORDS[word]
 
 

@@ -22,9 +22,20 @@ from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from .._core.errors import CannotLook, DeclarationError
+from .._core.errors import DeclarationError
 from . import containerd_places as places
-from .model import CONTAINERD, NOTHING, RESTART, Configuration, Document, Installation, Running, Settings, Takes
+from .model import (
+    CONTAINERD,
+    NOTHING,
+    RESTART,
+    Configuration,
+    Document,
+    Installation,
+    Running,
+    Settings,
+    Takes,
+    not_understood,
+)
 from .toml_text import TomlError, parse
 
 if TYPE_CHECKING:
@@ -183,10 +194,12 @@ def make_source(name: str, document: Document, *, silent: int = 1) -> Source:
     try:
         data = parse(document.text or "").data
     except TomlError as error:
-        raise _wrong(document.path, f"line {error.line}, column {error.column}: {error.cause}") from error
+        raise not_understood(document.path, str(error)) from error
     version = data.get("version", 0)
     if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version <= NEWEST:
-        raise _wrong(document.path, f"its version is {version!r}, and the versions known here are 1 to {NEWEST}")
+        raise not_understood(
+            document.path, f"its version is {version!r}, and the versions known here are 1 to {NEWEST}"
+        )
     plugins = _table(document.path, data, "plugins")
     version = version or silent
     plugin = PLUGINS[version]
@@ -258,7 +271,7 @@ def imported(name: str, data: Table, path: str) -> Tuple[str, ...]:
     """The names and patterns that a file imports, as absolute paths."""
     found = data.get("imports", [])
     if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        raise _wrong(path, "imports is no list of texts")
+        raise not_understood(path, "imports is no list of texts")
     return tuple(os.path.normpath(os.path.join(os.path.dirname(name), item)) for item in found)
 
 
@@ -284,7 +297,7 @@ def _load(files: Files, installation: Installation) -> Iterator[Source]:
         if document.text is None:
             if not chain:
                 return
-            raise _wrong(chain[-1], f"it imports {name}, which is not there")
+            raise not_understood(chain[-1], f"it imports {name}, which is not there")
         source = make_source(name, document)
         _refuse_wrong_kinds(source)
         loaded.append(name)
@@ -295,7 +308,7 @@ def _load(files: Files, installation: Installation) -> Iterator[Source]:
                 waiting.extend((found, chain) for found in _expand(files, pattern))
                 continue
             if pattern in chain:
-                raise _wrong(name, f"it imports {pattern}, which imports it in turn")
+                raise not_understood(name, f"it imports {pattern}, which imports it in turn")
             waiting.append((pattern, chain))
 
 
@@ -371,7 +384,7 @@ def _is_containerd(files: Files, pid: str) -> bool:
 def _table(path: str, table: Table, key: str) -> Table:
     found = table.get(key, {})
     if not isinstance(found, dict):
-        raise _wrong(path, f"{key} is no table")
+        raise not_understood(path, f"{key} is no table")
     return found
 
 
@@ -384,16 +397,9 @@ def _refuse_wrong_kinds(source: Source) -> None:
         found += [("runtime_type", runtime, str), ("BinaryName", options, str), ("SystemdCgroup", options, bool)]
     for key, table, kind in found:
         if not isinstance(table.get(key, kind()), kind):
-            raise _wrong(source.document.path, f"{key} is {'neither true nor false' if kind is bool else 'no text'}")
-
-
-def _wrong(path: str, cause: str) -> CannotLook:
-    return CannotLook(
-        "understand the configuration",
-        object=path,
-        cause=cause,
-        hint="correct the file, then run again; nothing was written",
-    )
+            raise not_understood(
+                source.document.path, f"{key} is {'neither true nor false' if kind is bool else 'no text'}"
+            )
 
 
 KIND = Containerd()

@@ -40,6 +40,7 @@ from .model import (
     Settings,
     Takes,
     WantedEngine,
+    not_understood,
 )
 
 if TYPE_CHECKING:
@@ -463,12 +464,7 @@ def _text(values: Mapping[str, Any], key: str, path: str) -> str:
 
 
 def _wrong(path: str, key: str, cause: str) -> CannotLook:
-    return CannotLook(
-        "understand the configuration",
-        object=path,
-        cause=f"{key} {cause}",
-        hint="correct the file, then run again; nothing was written",
-    )
+    return not_understood(path, f"{key} {cause}")
 
 
 KIND = Docker()

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
-from .._core.errors import CannotLook
+from .model import not_understood
+
+if TYPE_CHECKING:
+    from .._core.errors import CannotLook
 
 BOM = "\ufeff"
 
@@ -71,9 +74,4 @@ def _no_constant(word: str) -> None:
 def _unreadable(path: str, text: str, at: int, cause: str) -> CannotLook:
     line = text.count("\n", 0, at) + 1
     column = at - (text.rfind("\n", 0, at) + 1) + 1
-    return CannotLook(
-        "understand the configuration",
-        object=path,
-        cause=f"line {line}, column {column}: {cause}",
-        hint="correct the file, then run again; nothing was written",
-    )
+    return not_understood(path, f"line {line}, column {column}: {cause}")

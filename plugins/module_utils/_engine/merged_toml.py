@@ -13,12 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .._core.errors import CannotLook, DeclarationError
-from .model import Document, Settings, WantedEngine
+from .._core.errors import DeclarationError
+from .model import Document, Settings, WantedEngine, not_understood
 from .spec import NAME
 from .toml_text import TomlError, parse
 
 if TYPE_CHECKING:
+    from .._core.errors import CannotLook
     from .._host.protocols import Files
 
 HEADER = f"# Written by gpufleet.node, module {NAME}. A change made here is overwritten by the next run.\n"
@@ -60,11 +61,8 @@ class Layer:
         return found
 
     def _strange(self, keys: Keys, found: Any, kind: type) -> CannotLook:
-        return CannotLook(
-            "read the configuration",
-            object=self.document.path,
-            cause=f"{'.'.join(keys)} is {_KINDS.get(type(found), 'of another kind')}, and has to be {_KINDS[kind]}",
-        )
+        name, there = ".".join(keys), _KINDS.get(type(found), "of another kind")
+        return not_understood(self.document.path, f"{name} is {there}, and has to be {_KINDS[kind]}")
 
 
 _KINDS: Dict[type, str] = {
@@ -90,12 +88,7 @@ def make_layer(name: str, document: Document) -> Layer:
     try:
         return Layer(name, document, parse(document.text).data)
     except TomlError as error:
-        raise CannotLook(
-            "read the configuration",
-            object=document.path,
-            cause=f"line {error.line}, column {error.column}: {error.cause}",
-            hint="correct the file; nothing was changed",
-        ) from error
+        raise not_understood(document.path, str(error)) from error
 
 
 def last(layers: Sequence[Layer], keys: Keys, kind: type) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Mapping, Optional, Protocol, Tuple
 
-from .._core.errors import Scalar
+from .._core.errors import CannotLook, Scalar
 from .._host.protocols import Files, Host
 
 DOCKER, CONTAINERD, CRIO, PODMAN, APPTAINER = "docker", "containerd", "crio", "podman", "apptainer"
@@ -115,6 +115,16 @@ class Takes:
 
     action: str
     why: str = ""
+
+
+def not_understood(path: str, cause: str) -> CannotLook:
+    """The error for a file that its engine would not take either; ``cause`` has the place in it where there is one."""
+    return CannotLook(
+        "understand the configuration",
+        object=path,
+        cause=cause,
+        hint="correct the file, then run again; nothing was written",
+    )
 
 
 class Kind(Protocol):
