@@ -29,7 +29,7 @@ def settings(wanted: WantedEngine, configuration: Configuration) -> Settings:
         made["default_runtime"] = name if wanted.default else (None if default == name else default)
     if wanted.cdi is not None:
         made["cdi"] = wanted.cdi
-    made.update(_options(dict(wanted.options)))
+    made.update(_options(wanted.options))
     return made
 
 

@@ -10,7 +10,7 @@ that the module's results use (``runtime nvidia``, ``default_runtime``, ``cdi``)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional, Protocol, Tuple
 
 from .._core.errors import CannotLook, Scalar
@@ -42,7 +42,7 @@ class WantedEngine:
     default: Optional[bool] = None
     cdi: Optional[bool] = None
     systemd_cgroup: Optional[bool] = None
-    options: Mapping[str, Any] = ()  # type: ignore[assignment]
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class Edit:
 class Running:
     """What the daemon has: its settings, its version and how many containers run in it.
 
-    ``started_after`` is the path of a file of the configuration that is newer than the daemon, where only that can be
-    known of it (containerd); empty otherwise.
+    ``stale`` is the path of a file of the configuration that is newer than the daemon, where only that can be known of
+    it (containerd); empty otherwise. It then has no settings.
     """
 
     settings: Settings
@@ -128,7 +128,7 @@ def not_understood(path: str, cause: str) -> CannotLook:
 
 
 class Kind(Protocol):
-    """How one engine is configured. All methods only read; ``settings``-like results hold declared names alone."""
+    """How one engine is configured. All methods only read."""
 
     engine: str
 
@@ -139,16 +139,18 @@ class Kind(Protocol):
         """Raises ``CannotLook`` for a file that the engine would not understand, with its line and column."""
 
     def wanted(self, wanted: WantedEngine, configuration: Configuration) -> Settings:
-        """The declaration in the names of the settings. Raises ``DeclarationError`` for what makes no sense here."""
+        """What is declared in the names of the settings, and no other. Raises ``DeclarationError`` for what makes no
+        sense here.
+        """
 
     def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
-        """The files as they have to be; none where the meaning is right. Pure."""
+        """The files as they have to be; none where the meaning is right."""
 
     def give_back(self, configuration: Configuration, found: Settings) -> Tuple[Edit, ...]:
         """The files with ``found`` in them, by the names of ``settings``; None for what shall not be in any of them.
 
         For ``state: absent`` where somebody else has edited a file since: what was found comes back, theirs stays, and
-        what we brought beside the settings (a drop-in with nothing in it, a line that imports it) goes. Pure.
+        what we brought beside the settings (a drop-in with nothing in it, a line that imports it) goes.
         """
 
     def running(self, host: Host, configuration: Configuration) -> Optional[Running]:
