@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any, Dict, Mapping, Sequence
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import Outcome, converge
@@ -58,8 +58,8 @@ FEW: Dict[str, Any] = {"engines": [{"engine": "containerd", "default": True}], "
 LIMIT_SECONDS = 0.04
 
 
-def machine(root: Path, files: Mapping[str, str] = FILES) -> FakeHost:
-    host = build(root, files)
+def machine(root: Path, files: Optional[Mapping[str, str]] = None) -> FakeHost:
+    host = build(root, FILES if files is None else files)
     (root / RUNTIME_PATH[1:]).chmod(0o755)
     for name in ("apptainer", "nvidia-ctk"):
         host.commands.programs[name] = lambda _argv: Completed(0, "", "")
