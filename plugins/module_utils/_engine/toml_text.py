@@ -261,8 +261,7 @@ class _Parser:
         return end
 
     def dotted(self, path: Path, table: Dict[str, Any], position: int) -> Dict[str, Any]:
-        name = path[-1]
-        assert isinstance(name, str)
+        name = str(path[-1])
         kind = self.kinds.get(path)
         if kind is None and name not in table:
             table[name] = {}
