@@ -25,9 +25,12 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from .._core.errors import DeclarationError
 from . import containerd_places as places
 from .model import (
+    CDI,
     CONTAINERD,
+    DEFAULT_RUNTIME,
     NOTHING,
     RESTART,
+    RUNTIME,
     Configuration,
     Document,
     Installation,
@@ -53,7 +56,7 @@ PLUGINS = {
 }
 MERGES = 3
 RUNC, RUNC_TYPES = "runc", ("io.containerd.runc.v2", "io.containerd.runc.v1")
-RUNTIME, CGROUP, DEFAULT, CDI = "runtime ", "systemd_cgroup ", "default_runtime", "cdi"
+DEFAULT, CGROUP = DEFAULT_RUNTIME, "systemd_cgroup "
 CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd")
 
 Table = Mapping[str, Any]

@@ -15,7 +15,7 @@ from .._core.steps import run
 from . import containerd
 from . import containerd_places as places
 from .candidate import CandidateFiles
-from .model import Document, Edit, Installation
+from .model import CDI, RUNTIME, Document, Edit, Installation
 from .toml_edit import TomlEditError, remove, set_value
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def check(host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> No
         host.files.remove_folder(SCRATCH)
     said = containerd.make_source("config dump", Document("containerd config dump", output))
     # 1.6 has no CDI, and no word about it.
-    reported = {containerd.CDI: False, **containerd.settings_of(said.cri, 0)}
+    reported = {CDI: False, **containerd.settings_of(said.cri, 0)}
     for setting, value in candidate.settings.items():
         if not containerd.same(setting, reported.get(setting), value):
             raise Refused(
@@ -82,7 +82,7 @@ def check(host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> No
                 hint="this version of containerd reads them otherwise, or does not know the setting",
             )
     default = str(reported.get(containerd.DEFAULT) or containerd.RUNC)
-    if said.has_plugin and f"{containerd.RUNTIME}{default}" not in reported:
+    if said.has_plugin and f"{RUNTIME}{default}" not in reported:
         raise Refused(GOAL, object=containerd.DEFAULT, cause=f"there is no runtime {default}, and no pod would start")
 
 

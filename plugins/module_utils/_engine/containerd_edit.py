@@ -16,10 +16,10 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from .._core.errors import OwnedByAnother, Scalar
 from . import containerd
 from . import containerd_places as places
-from .containerd import CDI, CGROUP, DEFAULT, MERGES, PLUGINS, RUNC, RUNC_TYPES, RUNTIME, Parsed
+from .containerd import CGROUP, DEFAULT, MERGES, PLUGINS, RUNC, RUNC_TYPES, Parsed
 from .gpu_operator import refuse
 from .merged_toml import HEADER
-from .model import CONTAINERD, Configuration, Edit, Settings
+from .model import CDI, CONTAINERD, RUNTIME, Configuration, Edit, Settings
 from .spec import NAME
 from .toml_edit import TomlEditError, dump, remove, remove_block, same, set_block, set_value
 from .toml_text import TomlDocument, parse

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
 from .._core.errors import CannotLook
 from . import containerd
 from . import containerd_places as places
-from .containerd import CDI, CGROUP, DEFAULT, RUNC, RUNTIME, Parsed
-from .model import Configuration, Document, Installation
+from .containerd import CGROUP, DEFAULT, RUNC, Parsed
+from .model import CDI, RUNTIME, Configuration, Document, Installation
 
 if TYPE_CHECKING:
     from .._core.errors import Scalar

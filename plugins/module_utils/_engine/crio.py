@@ -18,9 +18,6 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequen
 
 from .._host.files import temporary_of
 from .merged_toml import (
-    CDI,
-    DEFAULT_RUNTIME,
-    RUNTIME,
     SPEC_DIRS,
     Layer,
     Places,
@@ -30,7 +27,20 @@ from .merged_toml import (
     missing_dirs,
     read_layer,
 )
-from .model import CRIO, NOTHING, RESTART, Configuration, Document, Installation, Running, Settings, Takes
+from .model import (
+    CDI,
+    CRIO,
+    DEFAULT_RUNTIME,
+    NOTHING,
+    RESTART,
+    RUNTIME,
+    Configuration,
+    Document,
+    Installation,
+    Running,
+    Settings,
+    Takes,
+)
 
 if TYPE_CHECKING:
     from .._core.errors import Scalar

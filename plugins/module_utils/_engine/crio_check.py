@@ -13,8 +13,8 @@ from .._core.errors import Refused
 from .._core.steps import run
 from . import crio
 from .candidate import CandidateFiles
-from .merged_toml import DEFAULT_RUNTIME, RUNTIME, make_layer
-from .model import Document, Edit, Installation
+from .merged_toml import make_layer
+from .model import DEFAULT_RUNTIME, RUNTIME, Document, Edit, Installation
 
 if TYPE_CHECKING:
     from .._host.protocols import Host

@@ -11,9 +11,9 @@ from typing import Any, Sequence, Tuple
 from .._core.errors import Scalar
 from . import crio
 from .gpu_operator import refuse
-from .merged_toml import CDI, DEFAULT_RUNTIME, RUNTIME, Keys, Layer, entries, missing_dirs
+from .merged_toml import Keys, Layer, entries, missing_dirs
 from .merged_toml_edit import bring, take_out
-from .model import CRIO, Configuration, Edit, Settings, WantedEngine
+from .model import CDI, CRIO, DEFAULT_RUNTIME, RUNTIME, Configuration, Edit, Settings, WantedEngine
 
 # Of the runtime that ours starts in the end, these would make CRI-O start that one and not ours.
 NOT_COPIED = ("inherit_default_runtime", "platform_runtime_paths", "runtime_config_path")

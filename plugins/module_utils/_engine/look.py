@@ -20,6 +20,7 @@ from .model import (
     NOT_KNOWN,
     NOTHING,
     RESTART,
+    RUNTIME,
     Configuration,
     Kind,
     Running,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 NOT_INSTALLED = "it is not installed"
 UNTOLD = "no driver is loaded, or a specification cannot be read, so that nobody can tell whether it is right"
-RUNTIME = "runtime "
 SPECIFICATION, CURRENT = "specification", "current"
 # There while a restart of ours is under way; a boot ends that too.
 UNDER_WAY = "/run/gpufleet/container_engine_restart"

@@ -13,8 +13,8 @@ from copy import deepcopy
 from typing import Any, Dict, List, Mapping, Protocol, Sequence, Tuple
 
 from .._core.errors import OwnedByAnother, Refused, Scalar
-from .merged_toml import HEADER, RUNTIME, Keys, Layer, Places, make_layer
-from .model import Document, Edit, Settings
+from .merged_toml import HEADER, Keys, Layer, Places, make_layer
+from .model import RUNTIME, Document, Edit, Settings
 from .toml_edit import TomlEditError, dump, remove
 
 

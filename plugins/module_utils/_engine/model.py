@@ -27,6 +27,9 @@ NOT_KNOWN = "not known"
 
 Settings = Mapping[str, Scalar]
 
+# The settings that more than one engine has; behind the first one is the name of the runtime.
+RUNTIME, DEFAULT_RUNTIME, CDI = "runtime ", "default_runtime", "cdi"
+
 
 @dataclass(frozen=True)
 class WantedEngine:

@@ -27,8 +27,8 @@ from .._core.change import (
 from .._core.errors import Scalar
 from . import found as record
 from .kinds import kind_of
-from .look import NOT_INSTALLED, RUNTIME, SPECIFICATION, Desired, Seen, State, is_cut_off, late
-from .model import ENGINES, Edit
+from .look import NOT_INSTALLED, SPECIFICATION, Desired, Seen, State, is_cut_off, late
+from .model import DEFAULT_RUNTIME, ENGINES, RUNTIME, Edit
 from .spec import NAME, TOOLKIT
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ LEFT = "as we left it"
 EDITED = "somebody else has written it since"
 WORDS = {"true": True, "false": False}
 # Their values are names and paths, whatever they spell.
-NAMES = (RUNTIME, "default_runtime")
+NAMES = (RUNTIME, DEFAULT_RUNTIME)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,6 @@ import os
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from .merged_toml import (
-    CDI,
-    DEFAULT_RUNTIME,
-    RUNTIME,
     SPEC_DIRS,
     Keys,
     Layer,
@@ -27,7 +24,7 @@ from .merged_toml import (
     missing_dirs,
     read_layer,
 )
-from .model import NOTHING, PODMAN, Configuration, Installation, Settings, Takes
+from .model import CDI, DEFAULT_RUNTIME, NOTHING, PODMAN, RUNTIME, Configuration, Installation, Settings, Takes
 from .oci_hooks import FOLDERS, find_hooks
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from .._core.change import RunCommand
 from .._core.errors import Refused
 from .._core.steps import run
 from . import podman
-from .merged_toml import RUNTIME, entries, make_layer
-from .model import Document, Edit, Installation
+from .merged_toml import entries, make_layer
+from .model import RUNTIME, Document, Edit, Installation
 
 if TYPE_CHECKING:
     from .._host.protocols import Host

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Dict, List, Tuple
 from .._core.errors import GpuFleetError, Scalar
 from .._engine import cdi
 from .._engine.kinds import kind_of
-from .._engine.look import RUNTIME, Seen, late
-from .._engine.model import ENGINES
+from .._engine.look import Seen, late
+from .._engine.model import CDI, DEFAULT_RUNTIME, ENGINES, RUNTIME
 from .._engine.spec import ITS_OWN
 from .info_fields import UNAVAILABLE, Facts, Fields
 from .info_services import engines
@@ -68,8 +68,8 @@ def _look(host: Host, engine: str) -> Tuple[str, Facts]:
     fields = Fields()
     fields.add("files", [document.path for document in configuration.documents if document.text is not None])
     fields.add("runtimes", _runtimes(said if running is None else running.settings or said))
-    fields.add("default_runtime", said.get("default_runtime") or None, OWN_DEFAULT)
-    fields.add("cdi", said.get("cdi") if isinstance(said.get("cdi"), bool) else None, UNSAID)
+    fields.add("default_runtime", said.get(DEFAULT_RUNTIME) or None, OWN_DEFAULT)
+    fields.add("cdi", said.get(CDI) if isinstance(said.get(CDI), bool) else None, UNSAID)
     if running is None:
         fields.lack(NO_DAEMON, "containers", "not_taken_up")
     else:
