@@ -13,7 +13,7 @@ from .._core.change import Step
 from .._core.errors import Refused
 from . import found, previous
 from .candidate import CandidateFiles
-from .look import shown
+from .model import shown
 from .plan import CheckEdits, KeepFiles, RequireRuntime
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from .._core.steps import run
 from . import containerd
 from . import containerd_places as places
 from .candidate import CandidateFiles
-from .model import CDI, RUNTIME, Document, Edit, Installation
+from .model import CDI, RUNTIME, Document, Edit, Installation, shown
 from .toml_edit import TomlEditError, remove, set_value
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def check(host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> No
                 GOAL,
                 object=setting,
                 cause="containerd config dump says something else than the files",
-                found=_word(reported.get(setting)),
-                wanted=_word(value),
+                found=shown(reported.get(setting)),
+                wanted=shown(value),
                 hint="this version of containerd reads them otherwise, or does not know the setting",
             )
     default = str(reported.get(containerd.DEFAULT) or containerd.RUNC)
@@ -98,7 +98,3 @@ def _copies(sources: Tuple[containerd.Source, ...]) -> List[Document]:
             raise Refused(GOAL, object=source.document.path, cause=str(error)) from error
         copies.append(Document(name, text))
     return copies
-
-
-def _word(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

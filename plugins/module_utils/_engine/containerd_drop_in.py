@@ -18,9 +18,9 @@ from .._core.errors import OwnedByAnother, Scalar
 from . import containerd
 from . import containerd_places as places
 from .containerd import CGROUP, MERGES, PLUGINS, Source
-from .containerd_edit import MARKER, Tree, get, leaves, put, word
+from .containerd_edit import MARKER, Tree, get, leaves, put
 from .merged_toml import HEADER
-from .model import Configuration, Document, Edit, Installation, Settings
+from .model import Configuration, Document, Edit, Installation, Settings, shown
 from .toml_edit import add_to_array, dump, remove, remove_block, remove_from_array, same, set_value
 from .toml_text import parse
 
@@ -103,8 +103,8 @@ def _refuse_overruled(setting: str, value: Scalar, sources: Sequence[Source], in
                     f"set {setting}",
                     object=source.document.path,
                     cause=f"this file has it too, and {'is not ours' if value is None else 'is read after ours'}",
-                    found=None if isinstance(found, dict) else word(found),
-                    wanted=word(value),
+                    found=None if isinstance(found, dict) else shown(found),
+                    wanted=shown(value),
                     hint="take it out of that file",
                 )
 

@@ -19,7 +19,7 @@ from . import containerd_places as places
 from .containerd import CGROUP, DEFAULT, MERGES, PLUGINS, RUNC, RUNC_TYPES, Parsed
 from .gpu_operator import refuse
 from .merged_toml import HEADER
-from .model import CDI, CONTAINERD, RUNTIME, Configuration, Edit, Settings
+from .model import CDI, CONTAINERD, RUNTIME, Configuration, Edit, Settings, shown
 from .spec import NAME
 from .toml_edit import TomlEditError, dump, remove, remove_block, same, set_block, set_value
 from .toml_text import TomlDocument, parse
@@ -108,10 +108,6 @@ def put(tree: Tree, keys: Keys, value: Any) -> None:
     for key in keys[:-1]:
         tree = tree.setdefault(key, {})
     tree[keys[-1]] = value
-
-
-def word(value: Scalar) -> Optional[str]:
-    return str(value).lower() if isinstance(value, bool) else None if value is None else str(value)
 
 
 # --- Block in the main file
@@ -216,7 +212,7 @@ def _refuse_operator(configuration: Configuration, target: Settings) -> None:
     for source in configuration.parsed.sources:
         for name, runtime in (get(source.cri, ("containerd", "runtimes")) or {}).items():
             program = str(get(runtime, ("options", "BinaryName")) or "")
-            refuse(CONTAINERD, source.document.path, program, word(target.get(f"{RUNTIME}{name}")))
+            refuse(CONTAINERD, source.document.path, program, shown(target.get(f"{RUNTIME}{name}")))
 
 
 # --- Templates of k3s and RKE2
@@ -248,7 +244,7 @@ def _in_base(setting: str, value: Scalar, base: Settings) -> bool:
         f"set {setting}",
         object='template "base"',
         cause="k3s and RKE2 write the table that it is in themselves, and TOML lets nobody add to a table",
-        found=word(base.get(setting)),
-        wanted=word(value),
+        found=shown(base.get(setting)),
+        wanted=shown(value),
         hint="give the runtime another name" if runtime else hint,
     )

@@ -14,7 +14,7 @@ from .._core.steps import run
 from . import crio
 from .candidate import CandidateFiles
 from .merged_toml import make_layer
-from .model import DEFAULT_RUNTIME, RUNTIME, Document, Edit, Installation
+from .model import DEFAULT_RUNTIME, RUNTIME, Document, Edit, Installation, shown
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
@@ -57,8 +57,8 @@ def check(host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> No
                 GOAL,
                 object=setting,
                 cause="crio config says something else than the files",
-                found=said.get(setting),
-                wanted=value,
+                found=shown(said.get(setting)),
+                wanted=shown(value),
             )
 
 

@@ -27,6 +27,7 @@ from .model import (
     Settings,
     Takes,
     WantedEngine,
+    shown,
 )
 from .spec import CDI, NAME, OPTIONS, RUNTIME_PATH, TOOLKIT, parse
 
@@ -206,11 +207,6 @@ def _named(entry: WantedEngine) -> Tuple[str, ...]:
 
 def runtime_of(entry: WantedEngine) -> str:
     return f"{RUNTIME}{entry.runtime_name}"
-
-
-def shown(value: Scalar) -> Scalar:
-    """A value as the results have it: what is true or false in a file is a word there."""
-    return ("true" if value else "false") if isinstance(value, bool) else value
 
 
 def effective_of(seen: Seen) -> Dict[str, Scalar]:

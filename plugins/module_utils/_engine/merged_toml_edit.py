@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Mapping, Protocol, Sequence, Tuple
 
 from .._core.errors import OwnedByAnother, Refused, Scalar
 from .merged_toml import HEADER, Keys, Layer, Places, make_layer
-from .model import RUNTIME, Document, Edit, Settings
+from .model import RUNTIME, Document, Edit, Settings, shown
 from .toml_edit import TomlEditError, dump, remove
 
 
@@ -142,7 +142,7 @@ def _overruled(
         f"set {setting}",
         object=others[-1].document.path,
         cause=f"this file is read after {ours} and has the last word",
-        found=found,
-        wanted=value,
+        found=shown(found),
+        wanted=shown(value),
         hint="take it out of that file, or let the file come earlier in the order of names",
     )

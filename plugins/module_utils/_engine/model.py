@@ -120,6 +120,11 @@ class Takes:
     why: str = ""
 
 
+def shown(value: Scalar) -> Scalar:
+    """A value as the results have it: what is true or false in a file is a word there."""
+    return ("true" if value else "false") if isinstance(value, bool) else value
+
+
 def not_understood(path: str, cause: str) -> CannotLook:
     """The error for a file that its engine would not take either; ``cause`` has the place in it where there is one."""
     return CannotLook(

@@ -16,8 +16,8 @@ from .._core.road import SHARED_OPTIONS, diff
 from .._host import systemd
 from . import previous
 from .kinds import kind_of
-from .look import Seen, ended_by, is_cut_off, late, marker_of, see, shown, takes_of
-from .model import CONTAINERD, CRIO, DOCKER, NOTHING, RELOAD, RESTART, Takes, WantedEngine
+from .look import Seen, ended_by, is_cut_off, late, marker_of, see, takes_of
+from .model import CONTAINERD, CRIO, DOCKER, NOTHING, RELOAD, RESTART, Takes, WantedEngine, shown
 from .spec import NAME, OPTIONS, parse
 
 if TYPE_CHECKING:
