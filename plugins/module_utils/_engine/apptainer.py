@@ -15,11 +15,11 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from .._core.errors import CannotLook, DeclarationError
-from .model import APPTAINER, NOTHING, Configuration, Document, Installation, Settings, Takes, not_understood
+from .model import APPTAINER, Configuration, Document, Installation, Settings, WithoutDaemon, not_understood
 
 if TYPE_CHECKING:
     from .._host.protocols import Files, Host
-    from .model import Edit, Running, WantedEngine
+    from .model import Edit, WantedEngine
 
 PROGRAM = "apptainer"
 MAIN = "/etc/apptainer/apptainer.conf"
@@ -35,7 +35,7 @@ USE_CLI_OPTION, BIND_OPTION = "use_nvidia_container_cli", "bind_paths"
 DIRECTIVE = re.compile(r"^[ \t\n\f\r]*([a-zA-Z _-]+)[ \t]*=[ \t]*(.*)$", re.MULTILINE)
 
 
-class Apptainer:
+class Apptainer(WithoutDaemon):
     """``model.Kind`` of Apptainer. ``Configuration.parsed`` is the text."""
 
     engine = APPTAINER
@@ -81,12 +81,6 @@ class Apptainer:
         from . import apptainer_edit
 
         return apptainer_edit.edit(configuration, found)
-
-    def running(self, host: Host, configuration: Configuration) -> Optional[Running]:
-        return None
-
-    def takes(self, before: Settings, after: Settings) -> Takes:
-        return Takes(NOTHING)
 
     def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
         # Its program judges only the file that is in place.

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, Mapping,
 from .._host import systemd
 from .cdi_yaml import YamlError, parse
 from .merged_toml import SPEC_DIRS
-from .model import NOTHING, Configuration, Document, Edit, Installation, Settings, Takes
+from .model import Configuration, Document, Edit, Installation, Settings, WithoutDaemon
 from .oci_hooks import find_hooks
 
 if TYPE_CHECKING:
     from .._host.protocols import Files, Host
-    from .model import Running, WantedEngine
+    from .model import WantedEngine
 
 NAME = "cdi"
 STATIC, GENERATED = SPEC_DIRS
@@ -115,8 +115,11 @@ class Specifications:
         return tuple(found[path] for path in sorted(found))
 
 
-class Cdi:
-    """As ``model.Kind``, for the files of the specifications and the hooks. ``WantedEngine.options`` is the option."""
+class Cdi(WithoutDaemon):
+    """As ``model.Kind``, for the files of the specifications and the hooks. ``WantedEngine.options`` is the option.
+
+    Engines look at the folders whenever a container asks for a device.
+    """
 
     engine = NAME
 
@@ -148,13 +151,6 @@ class Cdi:
         if found.get(HOOKS) == NONE:
             gone.extend(seen.hooks)
         return tuple(Edit(document.path, document.text, None) for document in gone)
-
-    def running(self, host: Host, configuration: Configuration) -> Optional[Running]:
-        return None
-
-    def takes(self, before: Settings, after: Settings) -> Takes:
-        # Engines look at the folders whenever a container asks for a device.
-        return Takes(NOTHING)
 
     def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
         return None

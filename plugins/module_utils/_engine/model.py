@@ -169,3 +169,13 @@ class Kind(Protocol):
 
     def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
         """Let the engine's own program judge the candidate, where it is there. Raises ``Refused``."""
+
+
+class WithoutDaemon:
+    """The part of ``Kind`` that is alike where no daemon runs: what the files say is in effect at once."""
+
+    def running(self, host: Host, configuration: Configuration) -> Optional[Running]:
+        return None
+
+    def takes(self, before: Settings, after: Settings) -> Takes:
+        return Takes(NOTHING)

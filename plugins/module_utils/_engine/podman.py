@@ -24,12 +24,12 @@ from .merged_toml import (
     missing_dirs,
     read_layer,
 )
-from .model import CDI, DEFAULT_RUNTIME, NOTHING, PODMAN, RUNTIME, Configuration, Installation, Settings, Takes
+from .model import CDI, DEFAULT_RUNTIME, PODMAN, RUNTIME, Configuration, Installation, Settings, WithoutDaemon
 from .oci_hooks import FOLDERS, find_hooks
 
 if TYPE_CHECKING:
     from .._host.protocols import Files, Host
-    from .model import Edit, Running, WantedEngine
+    from .model import Edit, WantedEngine
 
 PROGRAM = "podman"
 VENDOR = "/usr/share/containers/containers.conf"
@@ -45,7 +45,7 @@ PLACES = Places(
 HOOKS = ("engine", "hooks_dir")
 
 
-class Podman:
+class Podman(WithoutDaemon):
     """``model.Kind`` of Podman. ``Configuration.parsed`` are the layers and the hooks."""
 
     engine = PODMAN
@@ -78,12 +78,6 @@ class Podman:
         from . import podman_edit
 
         return podman_edit.give_back(configuration, found)
-
-    def running(self, host: Host, configuration: Configuration) -> Optional[Running]:
-        return None
-
-    def takes(self, before: Settings, after: Settings) -> Takes:
-        return Takes(NOTHING)
 
     def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
         from . import podman_check

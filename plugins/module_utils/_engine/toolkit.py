@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Tuple
 
 from .._core.errors import DeclarationError
 from .merged_toml import read_layer
-from .model import NOTHING, Configuration, Installation, Settings, Takes
+from .model import Configuration, Installation, Settings, WithoutDaemon
 
 if TYPE_CHECKING:
     from .._core.errors import Scalar
     from .._host.protocols import Files, Host
-    from .model import Edit, Running, WantedEngine
+    from .model import Edit, WantedEngine
 
 NAME = "toolkit"
 PROGRAMS = ("nvidia-ctk", "nvidia-container-runtime")
@@ -83,7 +83,7 @@ CHOICES: Mapping[str, Tuple[str, ...]] = {
 }
 
 
-class Toolkit:
+class Toolkit(WithoutDaemon):
     """As ``model.Kind``, for the one file of the toolkit. ``WantedEngine.options`` is what ``declared`` makes."""
 
     engine = NAME
@@ -116,12 +116,6 @@ class Toolkit:
         from . import toolkit_edit
 
         return toolkit_edit.edit(configuration, found)
-
-    def running(self, host: Host, configuration: Configuration) -> Optional[Running]:
-        return None
-
-    def takes(self, before: Settings, after: Settings) -> Takes:
-        return Takes(NOTHING)
 
     def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
         # Its programs take every file that is TOML, and skip what they do not know: ``declared`` looks closer.
