@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     Refused,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.crio import DROP_IN, FOLDER, KIND, MAIN
-from ansible_collections.gpufleet.node.plugins.module_utils._engine.crio_check import SCRATCH
+from ansible_collections.gpufleet.node.plugins.module_utils._engine.crio_check import FOLDER as COPIES
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.model import (
     NOTHING,
     RESTART,
@@ -450,6 +450,9 @@ def test_only_what_the_daemon_does_not_have_takes_a_restart(
 # Its program
 
 
+OTHERWISE = "This version reads them otherwise, or does not know the setting."
+
+
 class Program:
     """``crio --config ... --config-dir ... config``: what it was given, and what it says."""
 
@@ -459,19 +462,21 @@ class Program:
         machine.host.commands.programs["crio"] = self
 
     def __call__(self, argv: Sequence[str]) -> Completed:
-        assert list(argv[1:]) == ["--config", "/dev/null", "--config-dir", SCRATCH, "config"]
+        assert list(argv[1:]) == ["--config", "/dev/null", "--config-dir", COPIES, "config"]
         files = self.machine.host.files
-        self.given = [files.read(f"{SCRATCH}/{name}") for name in files.names(SCRATCH)]
+        self.given = [files.read(f"{COPIES}/{name}") for name in files.names(COPIES)]
         return Completed(self.status, self.says, 'level=fatal msg="no such runtime"\n')
 
 
 def test_its_program_is_given_all_files_in_their_order_with_ours_as_it_will_be(tmp_path: Path) -> None:
     machine = Machine(tmp_path, {MAIN: "# main\n", f"{FOLDER}/10-crio.conf": PACKAGED, f"{FOLDER}/zz": "# last\n"})
+    # Of a run that was killed.
+    machine.host.files.replace(f"{COPIES}/00009.conf", "default_runtime = 1")
     program = Program(machine, SAMPLE)
     edits = machine.edit(wanted())
     machine.check(edits)
     assert program.given == ["# main\n", PACKAGED, edits[0].after, "# last\n"]
-    assert not machine.host.files.exists(SCRATCH)
+    assert not machine.host.files.exists(COPIES)
     assert not machine.host.files.exists(DROP_IN)
 
 
@@ -480,7 +485,7 @@ def test_a_candidate_that_its_program_refuses_is_refused_with_its_words(tmp_path
     Program(machine, "", status=1)
     with pytest.raises(Refused, match='exit status 1: level=fatal msg="no such runtime"'):
         machine.check(machine.edit(wanted()))
-    assert not machine.host.files.exists(SCRATCH)
+    assert not machine.host.files.exists(COPIES)
 
 
 @pytest.mark.parametrize(
@@ -489,17 +494,17 @@ def test_a_candidate_that_its_program_refuses_is_refused_with_its_words(tmp_path
         (
             SAMPLE.replace("/usr/bin/nvidia-container-runtime", "/usr/bin/other"),
             "Cannot let CRI-O read the new configuration on runtime nvidia: crio config says something else than the "
-            f"files (found /usr/bin/other, wanted {PATH}).",
+            f"files (found /usr/bin/other, wanted {PATH}). {OTHERWISE}",
         ),
         (
             "",
             "Cannot let CRI-O read the new configuration on runtime nvidia: crio config says something else than the "
-            f"files (wanted {PATH}).",
+            f"files (wanted {PATH}). {OTHERWISE}",
         ),
         (
             SAMPLE.replace('cgroup_manager = "systemd"', 'default_runtime = "nvidia"'),
             "Cannot let CRI-O read the new configuration on default_runtime: crio config says something else than the "
-            "files (found nvidia).",
+            f"files (found nvidia). {OTHERWISE}",
         ),
     ],
 )

@@ -27,7 +27,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._engine.model import
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.oci_hooks import find_hooks
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.podman import DROP_IN, FOLDER, KIND, MAIN, VENDOR
-from ansible_collections.gpufleet.node.plugins.module_utils._engine.podman_check import CANDIDATE, SCRATCH
+from ansible_collections.gpufleet.node.plugins.module_utils._engine.podman_check import CANDIDATE
+from ansible_collections.gpufleet.node.plugins.module_utils._engine.podman_check import FOLDER as COPIES
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from support import FakeHost, build, snapshot
 
@@ -345,7 +346,7 @@ def test_its_program_is_given_our_file_as_it_will_be(tmp_path: Path) -> None:
     edits = machine.edit(wanted(default=True))
     machine.check(edits)
     assert program.given == edits[0].after
-    assert not machine.host.files.exists(SCRATCH)
+    assert not machine.host.files.exists(COPIES)
     assert not machine.host.files.exists(DROP_IN)
 
 
@@ -370,4 +371,4 @@ def test_what_its_program_does_not_take_is_refused(tmp_path: Path, program: Dict
     Program(machine, **program)
     with pytest.raises(Refused, match=message):
         machine.check(machine.edit(wanted()))
-    assert not machine.host.files.exists(SCRATCH)
+    assert not machine.host.files.exists(COPIES)

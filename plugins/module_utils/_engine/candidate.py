@@ -2,18 +2,23 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The files of the machine as they will be, before any is written."""
+"""The files of the machine as they will be, before any is written: for us to read, and for an engine's own program."""
 
 from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Dict, Optional, Tuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, Optional, Sequence, Tuple
 
-from .model import Edit
+from .._core.errors import Refused, Scalar
+from .model import Document, Edit, Settings, shown
 
 if TYPE_CHECKING:
     from .._host.protocols import Files, Lock
+
+# Where the copies are, a folder for each engine.
+SCRATCH = "/run/gpufleet/container_runtime.check"
 
 
 class CandidateFiles:
@@ -89,3 +94,38 @@ class CandidateFiles:
     @staticmethod
     def _refusal(path: str) -> OSError:
         return OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+
+@contextmanager
+def copies(files: Files, folder: str, documents: Sequence[Document]) -> Iterator[None]:
+    """Lay the documents down in a folder of ours and take them away again, and before that what a killed run left."""
+    _clear(files, folder)
+    try:
+        for document in documents:
+            # They may hold passwords of registries.
+            files.replace(document.path, document.text or "", 0o600)
+        yield
+    finally:
+        _clear(files, folder)
+
+
+def _clear(files: Files, folder: str) -> None:
+    for name in files.names(folder):
+        files.remove(f"{folder}/{name}")
+    files.remove_folder(folder)
+
+
+def compare(
+    goal: str, command: str, said: Settings, settings: Settings, same: Callable[[str, Scalar, Scalar], bool]
+) -> None:
+    """Raises ``Refused`` where a program says something else than the files say to us."""
+    for name, value in settings.items():
+        if not same(name, said.get(name), value):
+            raise Refused(
+                goal,
+                object=name,
+                cause=f"{command} says something else than the files",
+                found=shown(said.get(name)),
+                wanted=shown(value),
+                hint="this version reads them otherwise, or does not know the setting",
+            )

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Tuple
 
 from .._core.change import RunCommand
-from .._core.errors import Refused
 from .._core.steps import run
 from . import crio
-from .candidate import CandidateFiles
+from .candidate import SCRATCH, CandidateFiles, compare, copies
 from .merged_toml import make_layer
-from .model import DEFAULT_RUNTIME, RUNTIME, Document, Edit, Installation, shown
+from .model import DEFAULT_RUNTIME, RUNTIME, Document, Edit, Installation
 
 if TYPE_CHECKING:
+    from .._core.errors import Scalar
     from .._host.protocols import Host
 
-SCRATCH = "/run/gpufleet/container_runtime.check/crio"
+FOLDER = f"{SCRATCH}/crio"
 SECONDS = 30.0
 GOAL = "let CRI-O read the new configuration"
 
@@ -33,35 +33,20 @@ def check(host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> No
         return
     candidate = crio.KIND.read(CandidateFiles(host.files, edits), installation)
     # By number, so that one folder has all of them in their order.
-    copies = [
-        Document(f"{SCRATCH}/{number:05}.conf", document.text)
+    documents = [
+        Document(f"{FOLDER}/{number:05}.conf", document.text)
         for number, document in enumerate(candidate.documents)
         if document.text is not None
     ]
-    try:
-        for copy in copies:
-            # They may hold passwords of registries.
-            host.files.replace(copy.path, copy.text or "", 0o600)
-        argv = (installation.program, "--config", "/dev/null", "--config-dir", SCRATCH, "config")
+    argv = (installation.program, "--config", "/dev/null", "--config-dir", FOLDER, "config")
+    with copies(host.files, FOLDER, documents):
         output = run(RunCommand(argv, GOAL, timeout=SECONDS), host)
-    finally:
-        for copy in copies:
-            host.files.remove(copy.path)
-        host.files.remove_folder(SCRATCH)
     said = crio.KIND.settings([make_layer("crio config", Document("crio config", output))])
-    for setting, value in candidate.settings.items():
-        # What is as it would be anyway, it writes as a comment.
-        silent = said.get(setting) is None and _built_in(setting, value)
-        if not silent and not crio.same(setting, said.get(setting), value):
-            raise Refused(
-                GOAL,
-                object=setting,
-                cause="crio config says something else than the files",
-                found=shown(said.get(setting)),
-                wanted=shown(value),
-            )
+    compare(GOAL, "crio config", said, candidate.settings, _same)
 
 
-def _built_in(setting: str, value: object) -> bool:
+def _same(setting: str, said: Scalar, value: Scalar) -> bool:
+    """What is as it would be anyway, it writes as a comment."""
     names = [f"{RUNTIME}{name}" for name in crio.BUILT_IN]
-    return setting in names or (setting == DEFAULT_RUNTIME and value in crio.BUILT_IN)
+    built_in = setting in names or (setting == DEFAULT_RUNTIME and value in crio.BUILT_IN)
+    return (said is None and built_in) or crio.same(setting, said, value)

@@ -13,14 +13,15 @@ from .._core.change import RunCommand
 from .._core.errors import Refused
 from .._core.steps import run
 from . import podman
+from .candidate import SCRATCH, copies
 from .merged_toml import entries, make_layer
 from .model import RUNTIME, Document, Edit, Installation
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
 
-SCRATCH = "/run/gpufleet/container_runtime.check/podman"
-CANDIDATE = f"{SCRATCH}/containers.conf"
+FOLDER = f"{SCRATCH}/podman"
+CANDIDATE = f"{FOLDER}/containers.conf"
 SECONDS = 60.0
 GOAL = "let Podman read the new configuration"
 
@@ -36,13 +37,9 @@ def check(host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> No
         return
     candidate = make_layer(CANDIDATE, Document(CANDIDATE, texts[0]))
     settings = podman.KIND.settings((candidate,))
-    try:
-        host.files.replace(CANDIDATE, texts[0])
+    with copies(host.files, FOLDER, (candidate.document,)):
         for name in entries((candidate,), podman.PLACES.runtimes):
             _ask(host, installation.program, name, str(settings[f"{RUNTIME}{name}"]))
-    finally:
-        host.files.remove(CANDIDATE)
-        host.files.remove_folder(SCRATCH)
 
 
 def _ask(host: Host, program: str, name: str, path: str) -> None:
