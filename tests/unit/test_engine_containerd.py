@@ -674,8 +674,7 @@ def test_a_setting_that_containerd_ignores_in_silence_is_refused(tmp_path: Path)
         machine.converge(replace(NVIDIA, cdi=True))
     assert str(caught.value) == (
         "Cannot let containerd read the new configuration on cdi: containerd config dump says something else than the "
-        "files (found false, wanted true). This version of containerd reads them otherwise, or does not know the "
-        "setting."
+        "files (found false, wanted true). This version reads them otherwise, or does not know the setting."
     )
     assert machine.text() == DEBIAN
 
@@ -882,7 +881,7 @@ def test_the_real_program_reads_what_we_write_as_we_do(tmp_path: Path, name: str
     _version, files = CORPUS[name]
     machine = Machine(tmp_path, files, None)
 
-    scratch = containerd_check.SCRATCH
+    scratch = containerd_check.FOLDER
 
     def run(argv: Sequence[str]) -> Completed:
         for copy in (tmp_path / scratch.lstrip("/")).glob("*.toml"):

@@ -14,14 +14,14 @@ from .._core.errors import CannotLook, Refused
 from .._core.steps import run
 from . import containerd
 from . import containerd_places as places
-from .candidate import CandidateFiles
-from .model import CDI, RUNTIME, Document, Edit, Installation, shown
+from .candidate import SCRATCH, CandidateFiles, compare, copies
+from .model import CDI, RUNTIME, Document, Edit, Installation
 from .toml_edit import TomlEditError, remove, set_value
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
 
-SCRATCH = "/run/gpufleet/container_runtime.check/containerd"
+FOLDER = f"{SCRATCH}/containerd"
 SECONDS = 30.0
 GOAL = "let containerd read the new configuration"
 
@@ -55,46 +55,30 @@ def check(host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> No
     if not program or host.commands.find(program) is None or places.is_template(installation):
         return
     candidate = containerd.KIND.read(CandidateFiles(host.files, edits), installation)
-    copies = _copies(candidate.parsed.sources)
-    if not copies:
+    documents = _renamed(candidate.parsed.sources)
+    if not documents:
         return
-    try:
-        for copy in copies:
-            # They may hold passwords of registries.
-            host.files.replace(copy.path, copy.text or "", 0o600)
-        argv = (program, "--config", copies[0].path, "config", "dump")
+    argv = (program, "--config", documents[0].path, "config", "dump")
+    with copies(host.files, FOLDER, documents):
         output = run(RunCommand(argv, GOAL, timeout=SECONDS), host)
-    finally:
-        for copy in copies:
-            host.files.remove(copy.path)
-        host.files.remove_folder(SCRATCH)
     said = containerd.make_source("config dump", Document("containerd config dump", output))
     # 1.6 has no CDI, and no word about it.
     reported = {CDI: False, **containerd.settings_of(said.cri, 0)}
-    for setting, value in candidate.settings.items():
-        if not containerd.same(setting, reported.get(setting), value):
-            raise Refused(
-                GOAL,
-                object=setting,
-                cause="containerd config dump says something else than the files",
-                found=shown(reported.get(setting)),
-                wanted=shown(value),
-                hint="this version of containerd reads them otherwise, or does not know the setting",
-            )
+    compare(GOAL, "containerd config dump", reported, candidate.settings, containerd.same)
     default = str(reported.get(containerd.DEFAULT) or containerd.RUNC)
     if said.has_plugin and f"{RUNTIME}{default}" not in reported:
         raise Refused(GOAL, object=containerd.DEFAULT, cause=f"there is no runtime {default}, and no pod would start")
 
 
-def _copies(sources: Tuple[containerd.Source, ...]) -> List[Document]:
+def _renamed(sources: Tuple[containerd.Source, ...]) -> List[Document]:
     """The files under names of ours, the first of which imports all others in their order."""
-    names = [f"{SCRATCH}/{number:05}.toml" for number in range(len(sources))]
-    copies = []
+    names = [f"{FOLDER}/{number:05}.toml" for number in range(len(sources))]
+    documents = []
     for name, source in zip(names, sources):
         text = source.document.text or ""
         try:
             text = remove(text, ("imports",)) if name != names[0] else set_value(text, ("imports",), names[1:])
         except TomlEditError as error:
             raise Refused(GOAL, object=source.document.path, cause=str(error)) from error
-        copies.append(Document(name, text))
-    return copies
+        documents.append(Document(name, text))
+    return documents

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, List, Tuple
 from .._core.errors import Refused
 from .._host import unit_command
 from . import json_text
+from .candidate import SCRATCH, copies
 from .docker import KIND, LOADED, SNAP, Parsed, ask, noted_of, settings_of, socket_of, untold_of
+from .model import Document
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
     from .model import Configuration, Edit, Installation
 
-CANDIDATE = "/run/gpufleet/docker.candidate.json"
+FOLDER = f"{SCRATCH}/docker"
+CANDIDATE = f"{FOLDER}/daemon.json"
 # The first versions that have ``--validate``, that read a file with a byte-order mark, and that know CDI.
 VALIDATES = (23,)
 READS_MARKS = (23,)
@@ -87,13 +90,9 @@ def _version(host: Host, installation: Installation) -> Tuple[int, ...]:
 
 def _validate(host: Host, installation: Installation, path: str, text: str) -> None:
     words = [word for word, _place in unit_command.read(host.files, installation.unit)][1:] if installation.unit else []
-    # The file may hold passwords of proxies.
-    host.files.replace(CANDIDATE, text, 0o600)
-    try:
-        argv = (installation.program, *_without_file(words), "--validate", f"--config-file={CANDIDATE}")
+    argv = (installation.program, *_without_file(words), "--validate", f"--config-file={CANDIDATE}")
+    with copies(host.files, FOLDER, (Document(CANDIDATE, text),)):
         completed = host.commands.run(argv, timeout=TIMEOUT_SECONDS)
-    finally:
-        host.files.remove(CANDIDATE)
     if completed.status != 0:
         said = (completed.errors or completed.output).strip().splitlines()
         cause = said[-1].replace(CANDIDATE, path) if said else f"exit status {completed.status}"
