@@ -79,7 +79,7 @@ class Crio:
     def read(self, files: Files, installation: Installation) -> Configuration:
         layers = tuple(read_layer(files, name) for name in (installation.main, *_below(files, FOLDER)))
         documents = tuple(layer.document for layer in layers)
-        return Configuration(installation, documents, self.settings(layers), parsed=layers)
+        return Configuration(installation, documents, settings_of(layers), parsed=layers)
 
     def wanted(self, wanted: WantedEngine, configuration: Configuration) -> Settings:
         return PLACES.wanted(wanted, configuration.parsed)
@@ -103,7 +103,7 @@ class Crio:
         except (ConnectionRefusedError, FileNotFoundError):
             return None
         where = f"{socket}{ANSWER}"
-        return Running(self.settings((make_layer(where, Document(where, answer)),)))
+        return Running(settings_of((make_layer(where, Document(where, answer)),)))
 
     def takes(self, before: Settings, after: Settings) -> Takes:
         changed = [name for name, value in after.items() if not same(name, before.get(name), value)]
@@ -116,14 +116,15 @@ class Crio:
 
         crio_check.check(host, installation, edits)
 
-    def settings(self, layers: Sequence[Layer]) -> Settings:
-        """What the files mean together."""
-        runtimes = entries(layers, PLACES.runtimes)
-        settings: Dict[str, Any] = {f"{RUNTIME}{name}": _path(runtimes[name], name) for name in runtimes}
-        # An empty name is none: CRI-O takes its own then.
-        settings[DEFAULT_RUNTIME] = last(layers, PLACES.default, str) or None
-        settings[CDI] = not missing_dirs(spec_dirs(layers))
-        return settings
+
+def settings_of(layers: Sequence[Layer]) -> Settings:
+    """What the files mean together."""
+    runtimes = entries(layers, PLACES.runtimes)
+    settings: Dict[str, Any] = {f"{RUNTIME}{name}": _path(runtimes[name], name) for name in runtimes}
+    # An empty name is none: CRI-O takes its own then.
+    settings[DEFAULT_RUNTIME] = last(layers, PLACES.default, str) or None
+    settings[CDI] = not missing_dirs(spec_dirs(layers))
+    return settings
 
 
 def spec_dirs(layers: Sequence[Layer]) -> Tuple[str, ...]:

@@ -41,7 +41,7 @@ def check(host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> No
     argv = (installation.program, "--config", "/dev/null", "--config-dir", FOLDER, "config")
     with copies(host.files, FOLDER, documents):
         output = run(RunCommand(argv, GOAL, timeout=SECONDS), host)
-    said = crio.KIND.settings([make_layer("crio config", Document("crio config", output))])
+    said = crio.settings_of([make_layer("crio config", Document("crio config", output))])
     compare(GOAL, "crio config", said, candidate.settings, _same)
 
 

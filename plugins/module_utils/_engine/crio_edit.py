@@ -11,46 +11,37 @@ from typing import Any, Sequence, Tuple
 from .._core.errors import Scalar
 from . import crio
 from .gpu_operator import refuse
-from .merged_toml import Keys, Layer, entries, missing_dirs
-from .merged_toml_edit import bring, take_out
+from .merged_toml import Layer, entries, missing_dirs
+from .merged_toml_edit import Shape, bring, take_out
 from .model import CDI, CRIO, DEFAULT_RUNTIME, RUNTIME, Configuration, Edit, Settings, WantedEngine
 
 # Of the runtime that ours starts in the end, these would make CRI-O start that one and not ours.
 NOT_COPIED = ("inherit_default_runtime", "platform_runtime_paths", "runtime_config_path")
 
 
-class Shape:
-    """``merged_toml_edit.Shape`` of CRI-O."""
-
-    def settings(self, layers: Sequence[Layer]) -> Settings:
-        return crio.KIND.settings(layers)
-
-    def keys(self, setting: str) -> Keys:
-        return crio.PLACES.keys(setting)
-
-    def written(self, setting: str, value: Scalar, others: Sequence[Layer]) -> Any:
-        if setting == CDI:
-            dirs = crio.spec_dirs(others)
-            return [*dirs, *missing_dirs(dirs)] if value else None
-        if setting == DEFAULT_RUNTIME:
-            return value
-        return _runtime(setting[len(RUNTIME) :], str(value), others)
-
-
 def edit(configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
     """Raises ``OwnedByAnother`` where a later file or the GPU Operator has the last word, and ``Refused``."""
     layers, ours = configuration.parsed, configuration.installation.drop_in
     if not wanted.present:
-        return take_out(crio.PLACES, layers, ours, wanted.runtime_name)
+        return take_out(SHAPE, layers, ours, wanted.runtime_name)
     settings = crio.KIND.wanted(wanted, configuration)
     for name, layer in entries(layers, crio.PLACES.runtimes).items():
         program = layer.value((*crio.PLACES.runtimes, name, "runtime_path"), str) or ""
         refuse(CRIO, layer.document.path, program, settings.get(f"{RUNTIME}{name}"))
-    return bring(Shape(), layers, ours, settings, tidy=False)
+    return bring(SHAPE, layers, ours, settings, tidy=False)
 
 
 def give_back(configuration: Configuration, found: Settings) -> Tuple[Edit, ...]:
-    return bring(Shape(), configuration.parsed, configuration.installation.drop_in, found, tidy=True)
+    return bring(SHAPE, configuration.parsed, configuration.installation.drop_in, found, tidy=True)
+
+
+def _written(setting: str, value: Scalar, others: Sequence[Layer]) -> Any:
+    if setting == CDI:
+        dirs = crio.spec_dirs(others)
+        return [*dirs, *missing_dirs(dirs)] if value else None
+    if setting == DEFAULT_RUNTIME:
+        return value
+    return _runtime(setting[len(RUNTIME) :], str(value), others)
 
 
 def _runtime(name: str, path: str, others: Sequence[Layer]) -> Any:
@@ -66,3 +57,6 @@ def _runtime(name: str, path: str, others: Sequence[Layer]) -> Any:
             break
     kept = {key: value for key, value in table.items() if key not in NOT_COPIED}
     return {**kept, "runtime_path": path, "runtime_type": "oci"}
+
+
+SHAPE = Shape(crio.PLACES, crio.settings_of, _written)

@@ -10,7 +10,8 @@ Other files are touched only where nothing else helps: to take a value away that
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, Dict, List, Mapping, Protocol, Sequence, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from .._core.errors import OwnedByAnother, Refused, Scalar
 from .merged_toml import HEADER, Keys, Layer, Places, make_layer
@@ -18,17 +19,17 @@ from .model import RUNTIME, Document, Edit, Settings, shown
 from .toml_edit import TomlEditError, dump, remove
 
 
-class Shape(Protocol):
-    """Where an engine has its settings in its files, and how they are written."""
+@dataclass(frozen=True)
+class Shape:
+    """Where an engine has its settings in its files, and how they are written.
 
-    def settings(self, layers: Sequence[Layer]) -> Settings:
-        """What the files mean together."""
+    ``settings`` says what files mean together. ``written`` takes a setting, its value and all files but ours, and says
+    what ours has to have; None where no file can bring it about.
+    """
 
-    def keys(self, setting: str) -> Keys:
-        """The keys from the top down to what gives the setting its value."""
-
-    def written(self, setting: str, value: Scalar, others: Sequence[Layer]) -> Any:
-        """What our file has to say for a value, beside all the other files; None where no file can bring it about."""
+    places: Places
+    settings: Callable[[Sequence[Layer]], Settings]
+    written: Callable[[str, Scalar, Sequence[Layer]], Any]
 
 
 def bring(shape: Shape, layers: Sequence[Layer], ours: str, target: Settings, *, tidy: bool) -> Tuple[Edit, ...]:
@@ -49,8 +50,9 @@ def bring(shape: Shape, layers: Sequence[Layer], ours: str, target: Settings, *,
     return _edits(layers, now)
 
 
-def take_out(places: Places, layers: Sequence[Layer], ours: str, name: str) -> Tuple[Edit, ...]:
+def take_out(shape: Shape, layers: Sequence[Layer], ours: str, name: str) -> Tuple[Edit, ...]:
     """The edits after which no file has the runtime, nor names it as the default. Our file goes."""
+    places = shape.places
     now = []
     for layer in layers:
         if layer.name == ours:
@@ -71,7 +73,7 @@ def _edits(layers: Sequence[Layer], now: Sequence[Layer]) -> Tuple[Edit, ...]:
 
 
 def _brought(shape: Shape, layers: List[Layer], ours: str, *, setting: str, value: Scalar) -> List[Layer]:
-    keys = shape.keys(setting)
+    keys = shape.places.keys(setting)
     others = [layer for layer in layers if layer.name != ours]
     if shape.settings(others).get(setting) == value:
         return [_without(layer, keys) if layer.name == ours else layer for layer in layers]
@@ -136,7 +138,7 @@ def _copy(data: Mapping[str, Any]) -> Dict[str, Any]:
 def _overruled(
     shape: Shape, layers: Sequence[Layer], ours: str, *, setting: str, value: Scalar, found: Scalar
 ) -> OwnedByAnother:
-    keys = shape.keys(setting)
+    keys = shape.places.keys(setting)
     others = [layer for layer in layers if layer.name != ours and layer.value(keys, object) is not None]
     return OwnedByAnother(
         f"set {setting}",

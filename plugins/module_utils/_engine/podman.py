@@ -60,7 +60,7 @@ class Podman(WithoutDaemon):
         order = (VENDOR, installation.main, *(f"{FOLDER}/{name}" for name in sorted(names)))
         layers = tuple(read_layer(files, name) for name in order if not files.is_folder(name))
         hooks = tuple(find_hooks(files, string_list(layers, HOOKS, FOLDERS)))
-        settings = dict(self.settings(layers))
+        settings = dict(settings_of(layers))
         settings[CDI] = settings[CDI] and not hooks
         documents = (*(layer.document for layer in layers), *hooks)
         return Configuration(installation, documents, settings, parsed=(layers, hooks))
@@ -84,16 +84,17 @@ class Podman(WithoutDaemon):
 
         podman_check.check(host, installation, edits)
 
-    def settings(self, layers: Sequence[Layer]) -> Settings:
-        """What the files mean together, without the hooks beside them."""
-        runtimes = entries(layers, PLACES.runtimes)
-        settings: Dict[str, Any] = {
-            f"{RUNTIME}{name}": ", ".join(str(path) for path in runtimes[name].texts((*PLACES.runtimes, name)) or ())
-            for name in runtimes
-        }
-        settings[DEFAULT_RUNTIME] = last(layers, PLACES.default, str) or None
-        settings[CDI] = not missing_dirs(string_list(layers, PLACES.dirs, SPEC_DIRS))
-        return settings
+
+def settings_of(layers: Sequence[Layer]) -> Settings:
+    """What the files mean together, without the hooks beside them."""
+    runtimes = entries(layers, PLACES.runtimes)
+    settings: Dict[str, Any] = {
+        f"{RUNTIME}{name}": ", ".join(str(path) for path in runtimes[name].texts((*PLACES.runtimes, name)) or ())
+        for name in runtimes
+    }
+    settings[DEFAULT_RUNTIME] = last(layers, PLACES.default, str) or None
+    settings[CDI] = not missing_dirs(string_list(layers, PLACES.dirs, SPEC_DIRS))
+    return settings
 
 
 def string_list(layers: Sequence[Layer], keys: Keys, default: Sequence[str]) -> Tuple[str, ...]:

@@ -36,7 +36,7 @@ def check(host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> No
     if not installation.program or not texts or texts[0] is None:
         return
     candidate = make_layer(CANDIDATE, Document(CANDIDATE, texts[0]))
-    settings = podman.KIND.settings((candidate,))
+    settings = podman.settings_of((candidate,))
     with copies(host.files, FOLDER, (candidate.document,)):
         for name in entries((candidate,), podman.PLACES.runtimes):
             _ask(host, installation.program, name, str(settings[f"{RUNTIME}{name}"]))

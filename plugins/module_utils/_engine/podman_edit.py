@@ -10,26 +10,9 @@ from typing import Any, Sequence, Tuple
 
 from .._core.errors import Scalar
 from . import podman
-from .merged_toml import SPEC_DIRS, Keys, Layer, missing_dirs
-from .merged_toml_edit import bring, take_out
+from .merged_toml import SPEC_DIRS, Layer, missing_dirs
+from .merged_toml_edit import Shape, bring, take_out
 from .model import CDI, DEFAULT_RUNTIME, Configuration, Edit, Settings, WantedEngine
-
-
-class Shape:
-    """``merged_toml_edit.Shape`` of Podman."""
-
-    def settings(self, layers: Sequence[Layer]) -> Settings:
-        return podman.KIND.settings(layers)
-
-    def keys(self, setting: str) -> Keys:
-        return podman.PLACES.keys(setting)
-
-    def written(self, setting: str, value: Scalar, others: Sequence[Layer]) -> Any:
-        if setting == CDI:
-            dirs = podman.string_list(others, podman.PLACES.dirs, SPEC_DIRS)
-            # Not added to what is there, for a reader of version 4 knows no attributes.
-            return [*dirs, *missing_dirs(dirs)] if value else None
-        return value if setting == DEFAULT_RUNTIME else str(value).split(", ")
 
 
 def edit(configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
@@ -37,11 +20,22 @@ def edit(configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]
     layers, hooks = configuration.parsed
     ours = configuration.installation.drop_in
     if not wanted.present:
-        return take_out(podman.PLACES, layers, ours, wanted.runtime_name)
-    edits = bring(Shape(), layers, ours, podman.KIND.wanted(wanted, configuration), tidy=False)
+        return take_out(SHAPE, layers, ours, wanted.runtime_name)
+    edits = bring(SHAPE, layers, ours, podman.KIND.wanted(wanted, configuration), tidy=False)
     return (*edits, *(Edit(hook.path, hook.text, None) for hook in hooks if wanted.cdi))
 
 
 def give_back(configuration: Configuration, found: Settings) -> Tuple[Edit, ...]:
     layers, _hooks = configuration.parsed
-    return bring(Shape(), layers, configuration.installation.drop_in, found, tidy=True)
+    return bring(SHAPE, layers, configuration.installation.drop_in, found, tidy=True)
+
+
+def _written(setting: str, value: Scalar, others: Sequence[Layer]) -> Any:
+    if setting == CDI:
+        dirs = podman.string_list(others, podman.PLACES.dirs, SPEC_DIRS)
+        # Not added to what is there, for a reader of version 4 knows no attributes.
+        return [*dirs, *missing_dirs(dirs)] if value else None
+    return value if setting == DEFAULT_RUNTIME else str(value).split(", ")
+
+
+SHAPE = Shape(podman.PLACES, podman.settings_of, _written)
