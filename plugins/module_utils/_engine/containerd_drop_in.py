@@ -18,11 +18,12 @@ from .._core.errors import OwnedByAnother, Scalar
 from . import containerd
 from . import containerd_places as places
 from .containerd import CGROUP, MERGES, PLUGINS, Source
-from .containerd_edit import MARKER, Tree, get, leaves, put
+from .containerd_edit import MARKER, leaves
 from .merged_toml import HEADER
 from .model import Configuration, Document, Edit, Installation, Settings, shown
 from .toml_edit import add_to_array, dump, remove, remove_block, remove_from_array, same, set_value
 from .toml_text import parse
+from .tree import Tree, get, put
 
 OUR_FILES = "99-gpufleet*.toml"
 IMPORTS = ("imports",)

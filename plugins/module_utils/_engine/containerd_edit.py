@@ -11,7 +11,7 @@ A block in a file of version 2 means the same to all of 1.x and 2.x, so that is 
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Tuple
 
 from .._core.errors import OwnedByAnother, Scalar
 from . import containerd
@@ -23,12 +23,12 @@ from .model import CDI, CONTAINERD, RUNTIME, Configuration, Edit, Settings, show
 from .spec import NAME
 from .toml_edit import TomlEditError, dump, remove, remove_block, same, set_block, set_value
 from .toml_text import TomlDocument, parse
+from .tree import Tree, get, put
 
 MARKER = f"gpufleet {NAME}"
 NEW_FILE = f"{HEADER}version = 2\n"
 
 Keys = Tuple[str, ...]
-Tree = Dict[str, Any]
 
 
 def edits(configuration: Configuration, target: Settings, *, giving_back: bool) -> Tuple[Edit, ...]:
@@ -86,28 +86,6 @@ def leaves(setting: str, value: Scalar) -> List[Tuple[Keys, Any]]:
     if setting.startswith(CGROUP):
         return [(("containerd", "runtimes", setting[len(CGROUP) :], "options", "SystemdCgroup"), value)]
     return [(("enable_cdi",) if setting == CDI else ("containerd", "default_runtime_name"), value)]
-
-
-def get(tree: Mapping[str, Any], keys: Sequence[str]) -> Any:
-    """What is at these keys, None where nothing is."""
-    found: Any = tree
-    for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
-
-
-def put(tree: Tree, keys: Keys, value: Any) -> None:
-    """None takes away, with the tables that nothing is left in."""
-    if value is None:
-        inner = tree.get(keys[0])
-        if len(keys) > 1 and isinstance(inner, dict):
-            put(inner, keys[1:], None)
-        if len(keys) == 1 or inner == {}:
-            tree.pop(keys[0], None)
-        return
-    for key in keys[:-1]:
-        tree = tree.setdefault(key, {})
-    tree[keys[-1]] = value
 
 
 # --- Block in the main file

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, Sequence, Tuple
 
 from .._core.errors import OwnedByAnother, Refused, Scalar
 from .merged_toml import HEADER, Keys, Layer, Places, make_layer
 from .model import RUNTIME, Document, Edit, Settings, shown
 from .toml_edit import TomlEditError, dump, remove
+from .tree import get, put
 
 
 @dataclass(frozen=True)
@@ -75,38 +76,24 @@ def _edits(layers: Sequence[Layer], now: Sequence[Layer]) -> Tuple[Edit, ...]:
 def _brought(shape: Shape, layers: List[Layer], ours: str, *, setting: str, value: Scalar) -> List[Layer]:
     keys = shape.places.keys(setting)
     others = [layer for layer in layers if layer.name != ours]
-    if shape.settings(others).get(setting) == value:
-        return [_without(layer, keys) if layer.name == ours else layer for layer in layers]
-    if value is None:
-        return [_without(layer, keys) if layer.name == ours else _removed(layer, keys) for layer in layers]
-    written = shape.written(setting, value, others)
-    if written is None:
-        return [_without(layer, keys) if layer.name == ours else layer for layer in layers]
-    return [_with(layer, keys, written) if layer.name == ours else layer for layer in layers]
+    right = shape.settings(others).get(setting) == value
+    written = None if right or value is None else shape.written(setting, value, others)
+    goes = value is None and not right
+    now: List[Layer] = []
+    for layer in layers:
+        if layer.name == ours:
+            now.append(_with(layer, keys, written))
+        else:
+            now.append(_removed(layer, keys) if goes else layer)
+    return now
 
 
 def _with(layer: Layer, keys: Keys, value: Any) -> Layer:
-    data = _copy(layer.data)
-    table = data
-    for key in keys[:-1]:
-        table = table.setdefault(key, {})
-    table[keys[-1]] = value
-    return _our_file(layer, data)
-
-
-def _without(layer: Layer, keys: Keys) -> Layer:
-    """Our file without what it has at these keys, and without tables that nothing is left in."""
-    data = _copy(layer.data)
-    tables = [data]
-    for key in keys[:-1]:
-        if key not in tables[-1]:
-            return layer
-        tables.append(tables[-1][key])
-    if tables[-1].pop(keys[-1], None) is None:
+    """Our file with a value at these keys; None takes it away, with the tables that nothing is left in."""
+    if get(layer.data, keys) is None and value is None:
         return layer
-    for table, key in reversed(list(zip(tables, keys[:-1]))):
-        if not table[key]:
-            del table[key]
+    data = deepcopy(dict(layer.data))
+    put(data, keys, value)
     return _our_file(layer, data)
 
 
@@ -129,10 +116,6 @@ def _removed(layer: Layer, keys: Keys) -> Layer:
             hint="take it out by hand; nothing was changed",
         ) from error
     return make_layer(layer.name, Document(layer.document.path, text))
-
-
-def _copy(data: Mapping[str, Any]) -> Dict[str, Any]:
-    return deepcopy(dict(data))
 
 
 def _overruled(
