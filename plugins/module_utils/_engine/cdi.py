@@ -22,20 +22,18 @@ from .cdi_yaml import YamlError, parse
 from .merged_toml import SPEC_DIRS
 from .model import Configuration, Document, Edit, Installation, Settings, WithoutDaemon
 from .oci_hooks import find_hooks
+from .spec import CDI, CURRENT, REMOVE_DUPLICATES, REMOVE_HOOKS
 
 if TYPE_CHECKING:
     from .._host.protocols import Files, Host
     from .model import WantedEngine
 
-NAME = "cdi"
 STATIC, GENERATED = SPEC_DIRS
 ENDINGS = (".json", ".yaml")
 VENDOR = "nvidia.com/"
 
-SPECIFICATION, DUPLICATES, HOOKS = "specification", "duplicates", "oci hooks"
-CURRENT, MISSING, NONE = "current", "missing", "none"
-# The keys of the option ``cdi``, all false where they are not said.
-REFRESH, REMOVE_DUPLICATES, REMOVE_HOOKS = "refresh", "remove_duplicates", "remove_oci_hooks"
+DUPLICATES, HOOKS = "duplicates", "oci hooks"
+MISSING, NONE = "missing", "none"
 
 CTK = "nvidia-ctk"
 UNIT = "nvidia-cdi-refresh.service"
@@ -121,10 +119,10 @@ class Cdi(WithoutDaemon):
     Engines look at the folders whenever a container asks for a device.
     """
 
-    engine = NAME
+    engine = CDI
 
     def find(self, host: Host) -> Optional[Installation]:
-        return Installation(NAME, main=f"{GENERATED}/nvidia.yaml", program=host.commands.find(CTK) or "")
+        return Installation(CDI, main=f"{GENERATED}/nvidia.yaml", program=host.commands.find(CTK) or "")
 
     def read(self, files: Files, installation: Installation) -> Configuration:
         seen = look(files)

@@ -29,7 +29,7 @@ from .model import (
     WantedEngine,
     shown,
 )
-from .spec import CDI, NAME, OPTIONS, RUNTIME_PATH, TOOLKIT, parse
+from .spec import CDI, CURRENT, NAME, OPTIONS, RUNTIME_PATH, TOOLKIT, parse
 
 if TYPE_CHECKING:
     from .._core.before import Before
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 NOT_INSTALLED = "it is not installed"
 UNTOLD = "no driver is loaded, or a specification cannot be read, so that nobody can tell whether it is right"
-SPECIFICATION, CURRENT = "specification", "current"
+SPECIFICATION = "specification"
 # There while a restart of ours is under way; a boot ends that too.
 UNDER_WAY = "/run/gpufleet/container_engine_restart"
 

@@ -15,8 +15,11 @@ from .model import APPTAINER, CONTAINERD, DOCKER, ENGINES, WantedEngine
 
 NAME = "container_runtime"
 ENTRIES = "engines"
-# What is no engine and has settings in files as they do. The last one also has a program that makes a file.
-TOOLKIT, CDI, REFRESH = "toolkit", "cdi", "refresh"
+# What is no engine and has settings in files as they do. Of CDI a program also makes a file.
+TOOLKIT, CDI = "toolkit", "cdi"
+REFRESH, REMOVE_DUPLICATES, REMOVE_HOOKS = "refresh", "remove_duplicates", "remove_oci_hooks"
+# What the CDI specification is where nothing is wrong with it.
+CURRENT = "current"
 RUNTIME_NAME = "nvidia"
 # Where the package nvidia-container-toolkit has it.
 RUNTIME_PATH = "/usr/bin/nvidia-container-runtime"
@@ -61,8 +64,8 @@ OPTIONS: Mapping[str, Any] = {
         "type": "dict",
         "options": {
             REFRESH: {"type": "bool", "default": False},
-            "remove_duplicates": {"type": "bool", "default": False},
-            "remove_oci_hooks": {"type": "bool", "default": False},
+            REMOVE_DUPLICATES: {"type": "bool", "default": False},
+            REMOVE_HOOKS: {"type": "bool", "default": False},
         },
     },
 }

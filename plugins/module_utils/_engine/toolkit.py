@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Tuple
 from .._core.errors import DeclarationError
 from .merged_toml import read_layer
 from .model import Configuration, Installation, Settings, WithoutDaemon
+from .spec import TOOLKIT
 
 if TYPE_CHECKING:
     from .._core.errors import Scalar
     from .._host.protocols import Files, Host
     from .model import Edit, WantedEngine
 
-NAME = "toolkit"
 PROGRAMS = ("nvidia-ctk", "nvidia-container-runtime")
 MAIN = "/etc/nvidia-container-runtime/config.toml"
 
@@ -86,11 +86,11 @@ CHOICES: Mapping[str, Tuple[str, ...]] = {
 class Toolkit(WithoutDaemon):
     """As ``model.Kind``, for the one file of the toolkit. ``WantedEngine.options`` is what ``declared`` makes."""
 
-    engine = NAME
+    engine = TOOLKIT
 
     def find(self, host: Host) -> Optional[Installation]:
         program = next(filter(None, (host.commands.find(name) for name in PROGRAMS)), None)
-        return None if program is None else Installation(NAME, MAIN, program=program)
+        return None if program is None else Installation(TOOLKIT, MAIN, program=program)
 
     def read(self, files: Files, installation: Installation) -> Configuration:
         layer = read_layer(files, installation.main)
