@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import Outcome, converge
-from ansible_collections.gpufleet.node.plugins.module_utils._engine import look, plan
+from ansible_collections.gpufleet.node.plugins.module_utils._engine import look
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.look import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.model import (
     NOTHING,
@@ -173,8 +173,7 @@ class EngineMachine:
     ) -> None:
         self.root = root
         self.kinds = {name: SimpleKind(name) for name in ("docker", "containerd", "crio", "podman", "apptainer")}
-        for module in (look, plan):
-            monkeypatch.setattr(module, "kind_of", self.kinds.__getitem__)
+        monkeypatch.setattr(look, "kind_of", self.kinds.__getitem__)
         programs = {f"/usr/bin/{engine}": "" for engine in engines}
         self.host: FakeHost = build(root, {RUNTIME_PATH: "", "/var/lib/.keep": "", **programs, **(files or {})})
         (root / RUNTIME_PATH[1:]).chmod(0o755)

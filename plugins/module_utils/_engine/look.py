@@ -8,7 +8,7 @@ the next start, and as declared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 from .._core.change import DIFFERS, Plan, Setting, Step, Unmanaged
@@ -108,7 +108,7 @@ class ContainerRuntime:
         engines: List[Seen] = []
         lacking: List[Unmanaged] = []
         for entry in declaration.entries:
-            seen = see(host, entry)
+            seen = see_entry(host, entry)
             if seen is None:
                 lacking.extend(Unmanaged(entry.engine, name, NOT_INSTALLED) for name in _named(entry))
             else:
@@ -172,32 +172,30 @@ class ContainerRuntime:
 CONCERN = ContainerRuntime()
 
 
-def see(host: Host, entry: WantedEngine) -> Optional[Seen]:
-    """The engine of an entry with what is wanted of it, None where it is not installed."""
-    kind = kind_of(entry.engine)
+def see(host: Host, engine: str) -> Optional[Seen]:
+    """An engine, the toolkit or CDI, with nothing wanted of it; None where it is not installed."""
+    kind = kind_of(engine)
     installation = kind.find(host)
     if installation is None:
         return None
     configuration = kind.read(host.files, installation)
-    wanted = kind.wanted(entry, configuration)
     running = kind.running(host, configuration)
-    return Seen(
-        kind=kind,
-        configuration=configuration,
-        running=running,
-        wanted=wanted,
-        entry=entry,
-        missing=_missing(host.files, entry) if wanted.get(runtime_of(entry)) is not None else "",
-        cut_off=is_cut_off(host.files, entry.engine, running),
-    )
+    cut_off = running is None and host.files.exists(marker_of(engine))
+    return Seen(kind, configuration, running, wanted={}, cut_off=cut_off)
+
+
+def see_entry(host: Host, entry: WantedEngine) -> Optional[Seen]:
+    """The engine of an entry with what is wanted of it, None where it is not installed."""
+    seen = see(host, entry.engine)
+    if seen is None:
+        return None
+    wanted = seen.kind.wanted(entry, seen.configuration)
+    missing = _missing(host.files, entry) if wanted.get(runtime_of(entry)) is not None else ""
+    return replace(seen, wanted=wanted, entry=entry, missing=missing)
 
 
 def marker_of(engine: str) -> str:
     return f"{UNDER_WAY}/{engine}"
-
-
-def is_cut_off(files: Files, engine: str, running: Optional[Running]) -> bool:
-    return running is None and files.exists(marker_of(engine))
 
 
 def _named(entry: WantedEngine) -> Tuple[str, ...]:

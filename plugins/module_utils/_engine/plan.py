@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Tuple
 
 from .._core import before
@@ -26,8 +26,7 @@ from .._core.change import (
 )
 from .._core.errors import Scalar
 from . import found as record
-from .kinds import kind_of
-from .look import NOT_INSTALLED, SPECIFICATION, Desired, Seen, State, is_cut_off, late
+from .look import NOT_INSTALLED, SPECIFICATION, Desired, Seen, State, late, see
 from .model import DEFAULT_RUNTIME, ENGINES, RUNTIME, Edit
 from .spec import NAME, TOOLKIT
 
@@ -85,23 +84,13 @@ def look_back(host: Host) -> State:
         values = {setting: value for (identity, setting), value in known.items() if identity == engine}
         if not values:
             continue
-        kind = kind_of(engine)
-        installation = kind.find(host)
-        if installation is None:
+        here = see(host, engine)
+        if here is None:
             lacking.extend(Unmanaged(engine, setting, NOT_INSTALLED) for setting in sorted(values))
             continue
-        configuration = kind.read(host.files, installation)
-        running = kind.running(host, configuration)
-        seen.append(
-            Seen(
-                kind=kind,
-                configuration=configuration,
-                running=running,
-                wanted={setting: _typed(setting, value.boot) for setting, value in values.items()},
-                found={setting: value.effective for setting, value in values.items()},
-                cut_off=is_cut_off(host.files, engine, running),
-            )
-        )
+        wanted = {setting: _typed(setting, value.boot) for setting, value in values.items()}
+        found = {setting: value.effective for setting, value in values.items()}
+        seen.append(replace(here, wanted=wanted, found=found))
     there = {one.engine for one in seen}
     lacking.extend(Unmanaged(one.path, TEXT, EDITED) for one in kept if one.engine not in there and not one.as_left)
     return State(tuple(seen), tuple(lacking), kept=kept)
@@ -204,7 +193,7 @@ def _behind(seen: Seen) -> bool:
     """Whether the daemon lacks something that its files said before this change."""
     files = seen.configuration.settings
     as_it_is = {name: files.get(name) for name in seen.wanted}
-    return bool(late(Seen(seen.kind, seen.configuration, seen.running, as_it_is)))
+    return bool(late(replace(seen, wanted=as_it_is, found={})))
 
 
 def _orphans(state: State) -> Iterator[Tuple[Setting, Edit]]:

@@ -15,8 +15,7 @@ from .._core.errors import CannotLook, DeclarationError, GpuFleetError, InUse, N
 from .._core.road import SHARED_OPTIONS, diff
 from .._host import systemd
 from . import previous
-from .kinds import kind_of
-from .look import Seen, ended_by, is_cut_off, late, marker_of, see, takes_of
+from .look import Seen, ended_by, late, marker_of, see, see_entry, takes_of
 from .model import CONTAINERD, CRIO, DOCKER, NOTHING, RELOAD, RESTART, Takes, WantedEngine, shown
 from .spec import NAME, OPTIONS, parse
 
@@ -210,20 +209,14 @@ def _seen(host: Host, engine: str) -> Optional[Seen]:
     """The engine with the settings that are declared, or that we changed and give back, or else that its files have."""
     entry = _declared(host.files, engine)
     if entry is not None:
-        return see(host, entry)
+        return see_entry(host, entry)
     from .plan import look_back
 
     changed = next((seen for seen in look_back(host).engines if seen.engine == engine), None)
     if changed is not None:
         return changed
-    kind = kind_of(engine)
-    installation = kind.find(host)
-    if installation is None:
-        return None
-    configuration = kind.read(host.files, installation)
-    running = kind.running(host, configuration)
-    cut_off = is_cut_off(host.files, engine, running)
-    return Seen(kind, configuration, running, configuration.settings, cut_off=cut_off)
+    seen = see(host, engine)
+    return replace(seen, wanted=seen.configuration.settings) if seen is not None else None
 
 
 def _declared(files: Files, engine: str) -> Optional[WantedEngine]:

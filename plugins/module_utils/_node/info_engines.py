@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Dict, List, Tuple
 
 from .._core.errors import GpuFleetError, Scalar
 from .._engine import cdi
-from .._engine.kinds import kind_of
-from .._engine.look import Seen, late
+from .._engine.look import late, see
 from .._engine.model import CDI, DEFAULT_RUNTIME, ENGINES, RUNTIME
 from .._engine.spec import ITS_OWN
 from .info_fields import UNAVAILABLE, Facts, Fields
@@ -53,17 +53,15 @@ def gather_cdi(files: Files) -> Facts:
 
 def _look(host: Host, engine: str) -> Tuple[str, Facts]:
     """The name of the product that brings an engine, and what is known of it."""
-    kind = kind_of(engine)
     try:
-        installation = kind.find(host)
-        if installation is None:
-            return engine, _lacking("its program is not where it is looked for")
-        configuration = kind.read(host.files, installation)
-        running = kind.running(host, configuration)
+        seen = see(host, engine)
     except GpuFleetError as error:
         return engine, _lacking(str(error))
     except OSError as error:
         return engine, _lacking(f"{error.filename or engine}: {(error.strerror or str(error)).lower()}")
+    if seen is None:
+        return engine, _lacking("its program is not where it is looked for")
+    configuration, running = seen.configuration, seen.running
     said = configuration.settings if running is None else {**configuration.settings, **running.settings}
     fields = Fields()
     fields.add("files", [document.path for document in configuration.documents if document.text is not None])
@@ -74,8 +72,8 @@ def _look(host: Host, engine: str) -> Tuple[str, Facts]:
         fields.lack(NO_DAEMON, "containers", "not_taken_up")
     else:
         fields.add("containers", running.containers)
-        fields.add("not_taken_up", sorted(late(Seen(kind, configuration, running, _of_files(configuration, running)))))
-    return installation.flavour or engine, fields.facts
+        fields.add("not_taken_up", sorted(late(replace(seen, wanted=_of_files(configuration, running)))))
+    return configuration.installation.flavour or engine, fields.facts
 
 
 def _of_files(configuration: Configuration, running: Running) -> Dict[str, Scalar]:
