@@ -41,6 +41,7 @@ from .model import (
     Takes,
     WantedEngine,
     not_understood,
+    shown,
 )
 
 if TYPE_CHECKING:
@@ -312,8 +313,8 @@ def refuse_twice(configuration: Configuration, made: Settings) -> None:
                 object=DOCKER,
                 cause=f"the command line of dockerd has it too, from {place}, and with {key} in {path} as well "
                 "dockerd would not start",
-                found=configuration.settings.get(name),
-                wanted=value,
+                found=shown(configuration.settings.get(name)),
+                wanted=shown(value),
                 hint="restart docker, so that it runs as its unit says, or stop what starts it with the option"
                 if place.startswith("/proc/")
                 else f"take the option out of {place}, or the setting out of the declaration",
