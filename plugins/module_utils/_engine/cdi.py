@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, Mapping,
 
 from .._host import systemd
 from .cdi_yaml import YamlError, parse
-from .merged_toml import SPEC_DIRS
-from .model import Configuration, Document, Edit, Installation, Settings, WithoutDaemon
+from .model import SPEC_DIRS, Configuration, Document, Edit, Installation, Settings, WithoutDaemon
 from .oci_hooks import find_hooks
 from .spec import CDI, CURRENT, REMOVE_DUPLICATES, REMOVE_HOOKS
 

@@ -17,16 +17,7 @@ import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from .._host.files import temporary_of
-from .merged_toml import (
-    SPEC_DIRS,
-    Layer,
-    Places,
-    entries,
-    last,
-    make_layer,
-    missing_dirs,
-    read_layer,
-)
+from .merged_toml import Layer, Places, entries, last, make_layer, missing_dirs, read_layer
 from .model import (
     CDI,
     CRIO,
@@ -34,6 +25,7 @@ from .model import (
     NOTHING,
     RESTART,
     RUNTIME,
+    SPEC_DIRS,
     Configuration,
     Document,
     Installation,

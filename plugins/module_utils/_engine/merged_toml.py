@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.errors import DeclarationError
-from .model import CDI, DEFAULT_RUNTIME, RUNTIME, Document, Settings, WantedEngine, not_understood
+from .model import CDI, DEFAULT_RUNTIME, RUNTIME, SPEC_DIRS, Document, Settings, WantedEngine, not_understood
 from .spec import NAME
 from .toml_text import TomlError, parse
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .._host.protocols import Files
 
 HEADER = f"# Written by gpufleet.node, module {NAME}. A change made here is overwritten by the next run.\n"
-# What the library of CDI reads where nobody says otherwise, the last one with the last word (pkg/cdi/spec-dirs.go).
-SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
 
 Keys = Tuple[str, ...]
 

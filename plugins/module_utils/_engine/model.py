@@ -29,6 +29,8 @@ Settings = Mapping[str, Scalar]
 
 # The settings that more than one engine has; behind the first one is the name of the runtime.
 RUNTIME, DEFAULT_RUNTIME, CDI = "runtime ", "default_runtime", "cdi"
+# What the library of CDI reads where nobody says otherwise, the last one with the last word (pkg/cdi/spec-dirs.go).
+SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
-from .merged_toml import (
+from .merged_toml import Keys, Layer, Places, entries, last, missing_dirs, read_layer
+from .model import (
+    CDI,
+    DEFAULT_RUNTIME,
+    PODMAN,
+    RUNTIME,
     SPEC_DIRS,
-    Keys,
-    Layer,
-    Places,
-    entries,
-    last,
-    missing_dirs,
-    read_layer,
+    Configuration,
+    Installation,
+    Settings,
+    WithoutDaemon,
 )
-from .model import CDI, DEFAULT_RUNTIME, PODMAN, RUNTIME, Configuration, Installation, Settings, WithoutDaemon
 from .oci_hooks import FOLDERS, find_hooks
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any, Sequence, Tuple
 
 from .._core.errors import Scalar
 from . import podman
-from .merged_toml import SPEC_DIRS, Layer, missing_dirs
+from .merged_toml import Layer, missing_dirs
 from .merged_toml_edit import Shape, bring, take_out
-from .model import CDI, DEFAULT_RUNTIME, Configuration, Edit, Settings, WantedEngine
+from .model import CDI, DEFAULT_RUNTIME, SPEC_DIRS, Configuration, Edit, Settings, WantedEngine
 
 
 def edit(configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
