@@ -1175,7 +1175,7 @@ node:
           type: bool
           sample: true
         containers:
-          description: How many containers run in it.
+          description: How many containers run in it; null where its daemon does not say it, as that of CRI-O.
           type: int
           sample: 3
         not_taken_up:

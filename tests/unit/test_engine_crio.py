@@ -419,6 +419,7 @@ def test_it_has_what_the_daemon_says_on_its_socket(tmp_path: Path) -> None:
     running = KIND.running(machine.host, machine.read())
     assert running is not None
     assert running.settings == {"runtime crun": "/c", "default_runtime": "crun", "cdi": True}
+    assert running.containers is None
 
 
 def test_nobody_who_answers_is_no_daemon(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def ended_by(seen: Seen) -> int:
     """
     if seen.running is None or seen.engine != DOCKER or seen.configuration.settings.get("live_restore"):
         return 0
-    return seen.running.containers
+    return seen.running.containers or 0
 
 
 def rows_of(seen: Seen, *, immediate: bool, permanent: bool) -> Tuple[Setting, ...]:

@@ -102,7 +102,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Running:
-    """What the daemon has: its settings, its version and how many containers run in it.
+    """What the daemon has: its settings, its version and how many containers run in it, None where it does not say.
 
     ``stale`` is the path of a file of the configuration that is newer than the daemon, where only that can be known of
     it (containerd); empty otherwise. It then has no settings.
@@ -110,7 +110,7 @@ class Running:
 
     settings: Settings
     version: str = ""
-    containers: int = 0
+    containers: Optional[int] = None
     stale: str = ""
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NAMES = ("files", "runtimes", "default_runtime", "cdi", "containers", "not_taken_up")
 OWN_DEFAULT = "no other is named, so it is the engine's own"
 NO_DAEMON = "it has no daemon that runs and can be asked"
+UNSAID_BY_DAEMON = "its daemon does not say it"
 UNSAID = "neither the engine nor its files say it"
 
 
@@ -71,7 +72,7 @@ def _look(host: Host, engine: str) -> Tuple[str, Facts]:
     if running is None:
         fields.lack(NO_DAEMON, "containers", "not_taken_up")
     else:
-        fields.add("containers", running.containers)
+        fields.add("containers", running.containers, UNSAID_BY_DAEMON)
         fields.add("not_taken_up", sorted(late(replace(seen, wanted=_of_files(configuration, running)))))
     return configuration.installation.flavour or engine, fields.facts
 
