@@ -1174,6 +1174,12 @@ node:
           description: Whether it looks up CDI devices.
           type: bool
           sample: true
+        daemon_version:
+          description:
+            - The version that its daemon says of itself, as that of Docker does. After an upgrade it is the old one
+              until the daemon is restarted.
+          type: str
+          sample: 28.1.1
         containers:
           description: How many containers run in it; null where its daemon does not say it, as that of CRI-O.
           type: int

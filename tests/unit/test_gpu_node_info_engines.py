@@ -48,7 +48,7 @@ def test_an_engine_says_what_its_daemon_has_and_what_that_has_not_taken_up(tmp_p
     docker = engines_of(tmp_path, {**DOCKER, **RUNNING})["docker"]
     assert docker["files"] == ["/etc/docker/daemon.json"]
     assert docker["runtimes"] == [{"name": "old", "path": "/opt/old"}]
-    assert (docker["cdi"], docker["containers"]) == (True, 2)
+    assert (docker["cdi"], docker["containers"], docker["daemon_version"]) == (True, 2, "26.1.5")
     assert docker["not_taken_up"] == ["default_runtime", "runtime nvidia", "runtime old"]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .._engine.model import Configuration, Running, Settings
     from .._host.protocols import Files, Host
 
-NAMES = ("files", "runtimes", "default_runtime", "cdi", "containers", "not_taken_up")
+NAMES = ("files", "runtimes", "default_runtime", "cdi", "daemon_version", "containers", "not_taken_up")
 OWN_DEFAULT = "no other is named, so it is the engine's own"
 NO_DAEMON = "it has no daemon that runs and can be asked"
 UNSAID_BY_DAEMON = "its daemon does not say it"
@@ -70,8 +70,9 @@ def _look(host: Host, engine: str) -> Tuple[str, Facts]:
     fields.add("default_runtime", said.get(DEFAULT_RUNTIME) or None, OWN_DEFAULT)
     fields.add("cdi", said.get(CDI) if isinstance(said.get(CDI), bool) else None, UNSAID)
     if running is None:
-        fields.lack(NO_DAEMON, "containers", "not_taken_up")
+        fields.lack(NO_DAEMON, "daemon_version", "containers", "not_taken_up")
     else:
+        fields.add("daemon_version", running.version or None, UNSAID_BY_DAEMON)
         fields.add("containers", running.containers, UNSAID_BY_DAEMON)
         fields.add("not_taken_up", sorted(late(replace(seen, wanted=_of_files(configuration, running)))))
     return configuration.installation.flavour or engine, fields.facts
