@@ -147,12 +147,8 @@ def _ended(host: Host, seen: Seen) -> int:
     bound = " ".join(value for key in BINDS for value in lines.get(f"Unit.{key}", ()))
     if unit not in bound.split():
         return ended_by(seen)
-    docker = kind_of(DOCKER)
-    installation = docker.find(host)
-    if installation is None:
-        return 0
-    configuration = docker.read(host.files, installation)
-    return ended_by(Seen(docker, configuration, docker.running(host, configuration), {}))
+    docker = see(host, DOCKER)
+    return ended_by(docker) if docker is not None else 0
 
 
 def decide(view: View, wish: Wish) -> str:
