@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._engine.spec import 
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from support import FakeHost, Killed, build, snapshot
+from test_engine_containerd import NEW, Containerd
 from test_gpu_node_info_engines import INFO, RUNNING, SPECIFICATION
 
 NVIDIA = "runtime nvidia"
@@ -156,6 +157,20 @@ def test_what_others_add_in_the_meantime_stays_and_what_was_found_comes_back(tmp
     assert after == before
     assert json.loads(docker.read_text()) == {"debug": True, "log-driver": "journald", "x": [1, 2]}
     assert "internal.v1.opt" in (tmp_path / "etc/containerd/config.toml").read_text()
+
+
+@pytest.mark.parametrize("text", [None, "", "# of the site\n", "version = 3\n", "version = 2\n"])
+def test_cdi_that_came_with_our_file_alone_goes_with_it(tmp_path: Path, text: Optional[str]) -> None:
+    main = {} if text is None else {"/etc/containerd/config.toml": text}
+    host = machine(tmp_path, {RUNTIME_PATH: "", "/var/lib/.keep": "", "/usr/bin/containerd": "", **main})
+    Containerd(host, NEW)
+    found = snapshot(tmp_path)
+    run(host, engines=[{"engine": "containerd"}])
+    for cdi in (False, True):
+        run(host, engines=[{"engine": "containerd", "cdi": cdi}])
+        assert settings(host, "containerd")["cdi"] is cdi
+    run(host, state="absent")
+    assert snapshot(tmp_path) == found
 
 
 def test_docker_is_pending_until_it_says_itself_that_it_has_the_runtime(tmp_path: Path) -> None:

@@ -892,6 +892,8 @@ def test_the_real_program_reads_what_we_write_as_we_do(tmp_path: Path, name: str
 
     machine.host.commands.programs["containerd"] = run
     installation = machine.configuration.installation
+    if containerd_check.version(machine.host, installation.program) < (2,) and "version = 3" in files.get(MAIN, ""):
+        pytest.skip("1.x knows no version 3")
     try:
         KIND.check(machine.host, installation, (Edit(MAIN, files.get(MAIN), files.get(MAIN, "version = 2\n")),))
     except GpuFleetError as error:

@@ -55,6 +55,8 @@ PLUGINS = {
     4: "io.containerd.cri.v1.runtime",
 }
 MERGES = 3
+# The keys of a main file that is there for our drop-in alone.
+OURS = {"version", "imports"}
 RUNC, RUNC_TYPES = "runc", ("io.containerd.runc.v2", "io.containerd.runc.v1")
 DEFAULT, CGROUP = DEFAULT_RUNTIME, "systemd_cgroup "
 CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd")
@@ -246,8 +248,12 @@ def version_of(installation: Installation) -> Tuple[int, ...]:
 
 
 def newest(sources: Sequence[Source], installation: Installation) -> int:
-    """The version of the configuration as containerd has it in the end, as far as the files tell."""
-    return max([source.version for source in sources] + [MERGES if installation.version >= (2,) else 0])
+    """The version of the configuration as containerd has it in the end, as far as the files of others tell.
+
+    Not ours, nor a main file that may be: what they bring with their version has to go with them.
+    """
+    others = [source for source in sources if source.name != installation.drop_in and source.data.keys() - OURS]
+    return max([source.version for source in others] + [MERGES if installation.version >= (2,) else 0])
 
 
 def settings_of(cri: Table, version: int) -> Dict[str, Scalar]:

@@ -46,7 +46,7 @@ def edits(configuration: Configuration, target: Settings, *, giving_back: bool) 
             left = _removed(setting, others, tree, text)
             text = text if theirs else left
         else:
-            _bring(setting, value, others, tree)
+            _bring(setting, value, others, tree, containerd.newest(others, installation))
         if not giving_back:
             _refuse_overruled(setting, value, sources, installation)
     version = _version_of(text)
@@ -68,10 +68,9 @@ def _others(sources: Sequence[Source], installation: Installation, text: Optiona
     return found
 
 
-def _bring(setting: str, value: Scalar, others: Sequence[Source], tree: Tree) -> None:
-    """Put a setting into our tree, or take it out where the others have it so."""
+def _bring(setting: str, value: Scalar, others: Sequence[Source], tree: Tree, version: int) -> None:
+    """Put a setting into our tree, or take it out where the others, of this version, have it so."""
     cri = containerd.merged(others, merges=True)
-    version = max((source.version for source in others), default=MERGES)
     right = containerd.settings_of(cri, version).get(setting) == value
     for keys, leaf in leaves(setting, value):
         put(tree, keys, None)
