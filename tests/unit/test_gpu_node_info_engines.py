@@ -69,6 +69,21 @@ def test_a_file_that_cannot_be_read_is_the_reason_for_what_is_not_known_and_the_
     assert found["containerd"]["runtimes"] == []
 
 
+def test_what_cannot_be_read_among_the_specifications_keeps_no_other_from_being_told(tmp_path: Path) -> None:
+    files = {
+        "/etc/cdi/nvidia.json": json.dumps(SPECIFICATION),
+        "/etc/cdi/folder.json/x": "",
+        "/usr/share/containers/oci/hooks.d/folder.json/x": "",
+        "/etc/cdi/number.json": '{"kind": "a/b", "devices": [], "x": ' + "9" * 5000 + "}",
+    }
+    host = build(tmp_path, files, {"/etc/cdi/circle.yaml": "circle.yaml"})
+    facts = info_engines.gather_cdi(host.files)
+    assert facts["devices"] == ["nvidia.com/gpu=0"]
+    told = {one["path"]: one["unavailable"].get("kind", "") for one in facts["specifications"]}
+    assert told["/etc/cdi/circle.yaml"] == "Too many levels of symbolic links"
+    assert "/etc/cdi/folder.json" not in told
+
+
 def test_cdi_says_which_devices_engines_find_and_which_files_are_in_the_way(tmp_path: Path) -> None:
     text = json.dumps(SPECIFICATION)
     host = build(

@@ -157,10 +157,12 @@ def look(files: Files) -> Specifications:
     found: List[Specification] = []
     for folder in SPEC_DIRS:
         for name in files.names(folder):
-            if name.endswith(ENDINGS):
-                text = files.read_optional(f"{folder}/{name}")
-                if text is not None:
-                    found.append(read_specification(Document(f"{folder}/{name}", text)))
+            path = f"{folder}/{name}"
+            try:
+                text = files.read_optional(path) if name.endswith(ENDINGS) and not files.is_folder(path) else None
+                found += [] if text is None else [read_specification(Document(path, text))]
+            except OSError as error:
+                found.append(Specification(Document(path, None), error=error.strerror or str(error)))
     return Specifications(tuple(found), tuple(find_hooks(files)))
 
 
@@ -175,7 +177,7 @@ def read_specification(document: Document) -> Specification:
         return Specification(document, error=str(error))
     except json.JSONDecodeError as error:
         return Specification(document, error=f"line {error.lineno}, column {error.colno}: {error.msg}")
-    except (KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         return Specification(document, error=f"it is no specification: {error!r}")
     return Specification(document, str(kind), names, frozenset(_paths(said)))
 

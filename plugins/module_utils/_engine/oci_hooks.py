@@ -30,7 +30,7 @@ def find_hooks(files: Files, folders: Sequence[str] = FOLDERS) -> Iterator[Docum
     for folder in dict.fromkeys(folder.rstrip("/") for folder in folders):
         for name in files.names(folder):
             path = f"{folder}/{name}"
-            text = files.read_optional(path) if name.endswith(".json") else None
+            text = files.read_optional(path) if name.endswith(".json") and not files.is_folder(path) else None
             if text is not None and (name == FILE or _program(text) in PROGRAMS):
                 yield Document(path, text)
 

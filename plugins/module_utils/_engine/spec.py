@@ -72,10 +72,9 @@ OPTIONS: Mapping[str, Any] = {
 
 RUNTIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*", re.ASCII)
 # Every engine brings these itself, and Docker refuses to have another of the name.
-ITS_OWN = ("runc", "crun")
-# Of these dockerd takes a name for the shim of containerd that it is (``stockRuntimes`` of its runtime_unix.go).
+ITS_OWN = ("runc", "crun", "io.containerd.runc.v2")
+# Such a name dockerd takes for the shim of containerd (``stockRuntimes`` of its runtime_unix.go).
 SHIMS = "io.containerd."
-# What would make arguments, or a second program, of a part of it.
 NOT_IN_PATHS = re.compile(r"[\s,\x00-\x1f\x7f]")
 
 
@@ -124,6 +123,7 @@ def _entry(where: str, given: Mapping[str, Any]) -> WantedEngine:
     if name in ITS_OWN or name.startswith(SHIMS):
         raise wrong(where, f"runtime_name is {name}, which the engine has itself", "name it otherwise, such as nvidia")
     refuse_relative(where, "runtime_path", path)
+    # Engines would make arguments, or a second program, of a part of it.
     if NOT_IN_PATHS.search(path):
         raise wrong(where, f"runtime_path is {path!r}, and must have no blank, comma or control character")
     if not present and given.get("default"):
