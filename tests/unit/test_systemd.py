@@ -11,7 +11,7 @@ from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, Refused
-from ansible_collections.gpufleet.node.plugins.module_utils._host import systemd, systemd_apply
+from ansible_collections.gpufleet.node.plugins.module_utils._host import systemd, systemd_apply, unit_command
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from support import FakeHost, build
 
@@ -325,3 +325,26 @@ def test_a_systemd_that_does_not_answer_is_told_as_such(tmp_path: Path) -> None:
         systemd.reload_due(host, UNIT)
     with pytest.raises(Refused, match=rf"Cannot restart {UNIT} on systemctl restart {UNIT}: exit status 1: Failed"):
         systemd_apply.restart(host, UNIT)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("A=--x --y\n", "--x --y"),
+        ('A="--x --y"\r\n', "--x --y"),
+        ("A='--x \"a b\"' # no comment\n", '--x "a b"# no comment'),
+        ('A="--x\n  --y"\nB=1\n', "--x\n  --y"),
+        ('A="--x \\\n--y"\n', "--x --y"),
+        ("A=--x \\\n--y\n", "--x --y"),
+        ('A="--x\n--y\n', "--x\n--y\n"),
+        ('A=--x="a b"\n', '--x="a b"'),
+        ('A = "\\"a\\" \\$b \\c" \'d\'\n', '"a" $b \\cd'),
+        ("# A=1 \\\nA=2\n;A=3\nnothing\nA=--x\n", "--x"),
+        ("export A=1\nA=\n", ""),
+    ],
+)
+def test_a_file_of_variables_is_read_as_systemd_does(tmp_path: Path, text: str, value: str) -> None:
+    host = build(tmp_path, {"/env": ""})
+    (tmp_path / "env").write_bytes(text.encode())
+    environment = unit_command.environment_of(host.files, "a.service", {"Service.EnvironmentFile": ("-/env",)})
+    assert environment["A"] == (value, "/env")

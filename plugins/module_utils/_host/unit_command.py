@@ -15,6 +15,13 @@ from . import systemd
 if TYPE_CHECKING:
     from .protocols import Files
 
+# What may be in double and in single quotes, also on several lines, and what may be on the rest of a line.
+_DOUBLE, _SINGLE, _REST = r'(?:[^"\\]|\\.)*', r"[^']*", r"(?:[^\n\\]|\\.)*"
+QUOTED = re.compile(rf"""[ \t]*(?:"({_DOUBLE})(?:"|\Z)|'({_SINGLE})(?:'|\Z))[ \t]*""", re.DOTALL)
+# A comment, or a name with its value: any number of quoted texts, then the rest of the line.
+_TEXT = rf"""(?:"{_DOUBLE}(?:"|\Z)|'{_SINGLE}(?:'|\Z))"""
+ENTRY = re.compile(rf"\s*(?:[#;]{_REST}|([^=\n]*)=((?:[ \t]*{_TEXT})*{_REST})|[^\n]*)", re.DOTALL)
+
 Word = Tuple[str, str]
 """A word of a command line, and where it comes from: the unit, or the file of its environment."""
 
@@ -62,11 +69,20 @@ def split(text: str) -> List[str]:
 
 
 def _assigned(files: Files, path: str) -> Dict[str, Word]:
-    found: Dict[str, Word] = {}
+    """The assignments of a file of variables, as systemd reads it (``parse_env_file_internal`` of its env-file.c)."""
     text = files.read_optional(path) or ""
     # NULs are what a crash may leave, and what systemd takes nothing from.
-    for line in text.replace("\\\n", " ").splitlines() if "\0" not in text else ():
-        name, equals, value = line.strip().partition("=")
-        if equals and not name.startswith(("#", ";")):
-            found[name.strip()] = (" ".join(split(value)), path)
-    return found
+    found = ENTRY.finditer(text if "\0" not in text else "")
+    return {match[1].strip(): (_value(match[2]), path) for match in found if match[1] is not None}
+
+
+def _value(written: str) -> str:
+    """A value without the quotes that it begins with, and what is escaped as it is; later quotes are a part of it."""
+    made = ""
+    at = 0
+    quoted = QUOTED.match(written)
+    while quoted:
+        made += quoted[2] if quoted[1] is None else re.sub(r'\\(?:\n|(["\\`$]))', r"\1", quoted[1])
+        at = quoted.end()
+        quoted = QUOTED.match(written, at)
+    return made + re.sub(r"\\(?:\n|(.))", r"\1", written[at:]).strip()
