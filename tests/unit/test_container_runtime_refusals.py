@@ -137,7 +137,7 @@ def case(
         ),
         case(
             "an absent runtime as the default one",
-            f"{READ} (docker): default is true, and the runtime is absent. Leave default out.",
+            f"{READ} (docker): default is given, and the runtime is absent. Leave default out.",
             entry(state="absent", default=True),
         ),
         case(

@@ -293,6 +293,19 @@ def test_earlier_names_and_files_of_folders_count_less(tmp_path: Path, name: str
     assert machine.read().settings["runtime nvidia"] == PATH
 
 
+def test_an_absent_runtime_takes_along_a_default_of_ours_by_another_name(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, {})
+    machine.converge(wanted(default=True, runtime_name="gpu"))
+    want = wanted(present=False)
+    # What the edits then have to mean, or they are refused.
+    expected = KIND.wanted(want, machine.read())
+    machine.write(machine.edit(want))
+    settings = machine.read().settings
+    assert {name: settings.get(name) for name in expected} == expected
+    assert settings["default_runtime"] is None
+    assert not machine.host.files.exists(DROP_IN)
+
+
 def test_an_empty_folder_in_its_folder_says_nothing(tmp_path: Path) -> None:
     machine = Machine(tmp_path, {})
     (tmp_path / FOLDER.lstrip("/") / "20-site").mkdir(parents=True)

@@ -74,7 +74,7 @@ class Crio:
         return Configuration(installation, documents, settings_of(layers), parsed=layers)
 
     def wanted(self, wanted: WantedEngine, configuration: Configuration) -> Settings:
-        return PLACES.wanted(wanted, configuration.parsed)
+        return PLACES.wanted(wanted, configuration.parsed, configuration.installation.drop_in)
 
     def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
         from . import crio_edit

@@ -125,10 +125,11 @@ class Places:
         names = [layer.value(self.default, str) for layer in layers]
         return next((found for found in reversed(names) if found and found != name), None)
 
-    def wanted(self, wanted: WantedEngine, layers: Sequence[Layer]) -> Settings:
-        """``Kind.wanted`` of an engine that always looks up CDI devices. Raises ``DeclarationError``."""
+    def wanted(self, wanted: WantedEngine, layers: Sequence[Layer], ours: str) -> Settings:
+        """As ``Kind.wanted``. With an absent runtime our file goes, and its default. Raises ``DeclarationError``."""
         runtime = f"{RUNTIME}{wanted.runtime_name}"
         if not wanted.present:
+            layers = [layer for layer in layers if layer.name != ours]
             return {runtime: None, DEFAULT_RUNTIME: self.others_default(layers, wanted.runtime_name)}
         if wanted.cdi is False:
             raise DeclarationError(

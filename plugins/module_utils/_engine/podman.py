@@ -68,7 +68,7 @@ class Podman(WithoutDaemon):
 
     def wanted(self, wanted: WantedEngine, configuration: Configuration) -> Settings:
         layers, _hooks = configuration.parsed
-        return PLACES.wanted(wanted, layers)
+        return PLACES.wanted(wanted, layers, configuration.installation.drop_in)
 
     def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
         from . import podman_edit

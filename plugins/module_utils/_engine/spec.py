@@ -126,10 +126,9 @@ def _entry(where: str, given: Mapping[str, Any]) -> WantedEngine:
     # Engines would make arguments, or a second program, of a part of it.
     if NOT_IN_PATHS.search(path):
         raise wrong(where, f"runtime_path is {path!r}, and must have no blank, comma or control character")
-    if not present and given.get("default"):
-        raise wrong(where, "default is true, and the runtime is absent", "leave default out")
-    # The bind paths of Apptainer go with the runtime. All else would be left undone.
-    undone = [option for option in ("cdi", *ONLY) if given.get(option) is not None and option != "bind_paths"]
+    # The bind paths of Apptainer go with the runtime, and none is the default one. All else would be left undone.
+    done = {"default": False, "bind_paths": given.get("bind_paths")}
+    undone = [option for option in ("default", "cdi", *ONLY) if given.get(option) not in (None, done.get(option))]
     if undone and not present:
         raise wrong(where, f"{undone[0]} is given, and the runtime is absent", f"leave {undone[0]} out")
     return WantedEngine(
