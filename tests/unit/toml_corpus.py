@@ -20,6 +20,7 @@ FILES = sorted(path for folder in ("containerd", "toml") for path in (DATA / fol
 TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in FILES}
 
 NAMES = ("a", "b", "c-d", "io.containerd.grpc.v1.cri", "x y", "", "é", "0")
+HEADERS = {8: ("[{}]", "[{}]", "[ {} ]"), 9: ("[[{}]]", "[[ {} ]]")}
 names = st.text(st.characters(codec="utf-8"), max_size=3)
 scalars = st.one_of(
     st.booleans(),
@@ -62,7 +63,7 @@ def _fill(draw: st.DrawFn, lines: List[str], header: str, *, depth: int) -> None
         for _item in range(draw(st.integers(1, 2)) if form == 9 else 1):
             _trivia(draw, lines, indent)
             if form != 7:
-                lines.append(indent + (f"[[{inner}]]" if form == 9 else f"[ {inner} ]"))
+                lines.append(indent + draw(st.sampled_from(HEADERS[form])).format(inner))
                 _fill(draw, lines, inner, depth=depth + 1)
             else:
                 # A table that is only implied by the one in it.

@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
+from functools import cached_property
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple, Union
 
 Path = Tuple[Union[str, int], ...]
 
@@ -28,18 +29,22 @@ _BASIC_TEXT = rf'[^"\\{_CONTROL}]*(?:\\.[^"\\{_CONTROL}]*)*'
 _LITERAL_TEXT = rf"[^'{_CONTROL}]*"
 _BARE = "[A-Za-z0-9_-]+"
 _PART = rf"""(?:{_BARE}|"{_BASIC_TEXT}"|'{_LITERAL_TEXT}')"""
-_KEY = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
+KEY = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
 
 _GAP = re.compile(_BLANK_LINES)
-_BLANKS = re.compile(r"[ \t]*")
+BLANKS = re.compile(r"[ \t]*")
 _START = re.compile(rf"{_BLANK_LINES}(?:{_COMMENT})?")
 # The rest of a line, and all that says nothing before the next statement.
 _REST = re.compile(rf"[ \t]*(?:{_COMMENT})?(?:\r?\n{_BLANK_LINES}(?:{_COMMENT})?|\Z)")
-_ASSIGNMENT = re.compile(rf"(?:({_BARE})|({_KEY}))[ \t]*=[ \t]*")
-_HEADER = re.compile(rf"(\[\[?)[ \t]*({_KEY})[ \t]*(\]\]?)")
+_ASSIGNMENT = re.compile(rf"(?:({_BARE})|({KEY}))[ \t]*=[ \t]*")
+_HEADER = re.compile(rf"(\[\[?)[ \t]*((?:{_PART}[ \t]*\.[ \t]*)*)({_PART})[ \t]*(\]\]?)")
 _KEY_PARTS = re.compile(rf"""({_BARE})|"({_BASIC_TEXT})"|'({_LITERAL_TEXT})'""")
+# The end of a header that goes the same way as the one before it, with a name without escapes.
+_BESIDE = re.compile(rf"""(?:({_BARE})|"([^"\\{_CONTROL}]*)")\](?!\])""")
 # A string without escapes, or what may be a number, a date or a word; a date may have a blank before its time.
 _SIMPLE = re.compile(rf'"([^"\\{_CONTROL}]*)"(?!")|([-+0-9A-Za-z_.:]+(?:(?<=-[0-9]{{2}}) [0-9][-+0-9:.Zz]+)?)')
+# A string without escapes as an item of an array, with all around it up to the next item or to the end.
+_ITEM = re.compile(rf'{_BLANK_LINES}("([^"\\{_CONTROL}]*)")(?!"){_BLANK_LINES}(?:,|(?=\]))')
 # Those below are not in every file. ``re`` keeps them, so they are compiled when the first one is met.
 _STRINGS = {
     '"""': r'(?s)"""(?:\r?\n)?([^"\\]*(?:(?:\\.|"{1,2}(?!"))[^"\\]*)*"{0,2})"""',
@@ -47,7 +52,7 @@ _STRINGS = {
     '"': rf'"({_BASIC_TEXT})"',
     "'": rf"'({_LITERAL_TEXT})'",
 }
-_NO_TEXT = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)"
+NO_TEXT = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)"
 _ESCAPE = r'\r\n|\\(?:([btnfr"\\])|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([ \t]*\r?\n[ \t\r\n]*))?'
 _ESCAPED = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "\\": "\\"}
 _WORDS = {"true": True, "false": False}
@@ -98,15 +103,20 @@ class Place(NamedTuple):
 class TomlDocument:
     """A text and what it means. A path has the keys from the top, and the index where an array is on the way.
 
-    ``places`` has every value that is written, those inside inline tables and arrays too. ``tables`` has the table at
-    the top (the empty path) and those with a header, each from its header to the end of its last own value, in the
-    order of the text.
+    ``written`` has every value that is written, those inside inline tables and arrays too, each with what makes its
+    ``Place``. ``tables`` has the table at the top (the empty path) and those with a header, each from its header to the
+    end of its last own value, in the order of the text.
     """
 
     text: str
     data: Dict[str, Any]
-    places: Mapping[Path, Place]
+    written: Mapping[Path, Tuple[int, int, int]]
     tables: Mapping[Path, Span]
+
+    @cached_property
+    def places(self) -> Mapping[Path, Place]:
+        """Where every value is. Who only reads needs none of them, and they are most of what there is to be made."""
+        return {path: Place(*where) for path, where in self.written.items()}
 
     def get(self, path: Path) -> Any:
         """The value at a path, None where there is none."""
@@ -121,21 +131,6 @@ class TomlDocument:
             found = found[part]
         return found
 
-    def value_span(self, path: Path) -> Optional[Span]:
-        """Where a value is written; None where there is none, or it is a table with a header."""
-        place = self.places.get(path)
-        return Span(place.start, place.end) if place else None
-
-    def table_span(self, path: Path) -> Optional[Span]:
-        """Where a table is, from its header to the end of its last own value; None for one without a header."""
-        return self.tables.get(path)
-
-    def line(self, path: Path) -> int:
-        """The line, from 1, that gives the value or the table; the first of several; 0 where none does."""
-        starts = [place.key for at, place in self.places.items() if at[: len(path)] == path]
-        starts += [span.start for at, span in self.tables.items() if at and at[: len(path)] == path]
-        return self.text.count("\n", 0, min(starts)) + 1 if starts else 0
-
 
 def parse(text: str) -> TomlDocument:
     """Raises ``TomlError``."""
@@ -148,9 +143,12 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.data: Dict[str, Any] = {}
-        self.places: Dict[Path, Place] = {}
+        self.written: Dict[Path, Tuple[int, int, int]] = {}
         self.tables: Dict[Path, Span] = {}
         self.kinds: Dict[Path, int] = {(): _DEFINED}
+        # How the last header is written up to its last name, and the table that this comes into: most go the same way.
+        self.way = "["
+        self.around: Tuple[Path, Dict[str, Any]] = ((), self.data)
 
     def document(self) -> TomlDocument:
         text = self.text
@@ -160,52 +158,61 @@ class _Parser:
         start = end = len(BYTE_ORDER_MARK) if text.startswith(BYTE_ORDER_MARK) else 0
         path: Path = ()
         table = self.data
-        position = _skip(_START, text, start)
+        position = skip(_START, text, start)
         while position < len(text):
-            assignment = _ASSIGNMENT.match(text, position)
-            if assignment:
-                end = self.assign(table, path, assignment)
-            else:
+            if text.startswith("[", position):
                 self.tables[path] = Span(start, end)
-                header = _HEADER.match(text, position)
-                if header is None:
+                path, table, end = self.open(position)
+                start = position
+            else:
+                assignment = _ASSIGNMENT.match(text, position)
+                if assignment is None:
                     raise self.misplaced(position)
-                path, table = self.open(header)
-                start, end = header.span()
+                end = self.assign(table, path, assignment)
             rest = _REST.match(text, end)
             if rest is None:
-                raise self.error(_skip(_START, text, end), "only a comment may follow on this line")
+                raise self.error(skip(_START, text, end), "only a comment may follow on this line")
             position = rest.end()
         self.tables[path] = Span(start, end)
-        return TomlDocument(text, self.data, self.places, self.tables)
+        return TomlDocument(text, self.data, self.written, self.tables)
 
     def error(self, position: int, cause: str) -> TomlError:
-        if re.compile(_NO_TEXT).match(self.text, position):
-            cause = f"the control character {self.text[position]!r} may not be here"
-        before = self.text[:position].lstrip(BYTE_ORDER_MARK)
-        return TomlError(before.count("\n") + 1, len(before) - before.rfind("\n"), cause)
+        from .toml_wrong import error
+
+        return error(self.text, position, cause)
 
     def misplaced(self, position: int) -> TomlError:
-        """What is neither an assignment nor a header, at the place from which on it is not."""
-        opening = re.compile(r"\[\[?[ \t]*").match(self.text, position)
-        key = re.compile(_KEY).match(self.text, opening.end() if opening else position)
-        if key is None:
-            what = "header of a table" if opening else "key with an = after it"
-            return self.error(opening.end() if opening else position, f"this is no {what}")
-        cause = "the header of a table goes on with a dot or ends with ]" if opening else "an = must follow the key"
-        return self.error(_skip(_BLANKS, self.text, key.end()), cause)
+        from .toml_wrong import misplaced
 
-    def open(self, header: re.Match[str]) -> Tuple[Path, Dict[str, Any]]:
-        """The table that a header begins. Its path has the index of the last item of every array on the way."""
-        opening, written, closing = header.groups()
+        return misplaced(self.text, position)
+
+    def open(self, position: int) -> Tuple[Path, Dict[str, Any], int]:
+        """The table that a header begins, and where the header ends.
+
+        Its path has the index of the last item of every array on the way.
+        """
+        text, way = self.text, self.way
+        beside = _BESIDE.match(text, position + len(way)) if text.startswith(way, position) else None
+        if beside is None:
+            return self.open_anywhere(position)
+        path, table = self.define(*self.around, beside[beside.lastindex or 0], position)
+        return path, table, beside.end()
+
+    def open_anywhere(self, position: int) -> Tuple[Path, Dict[str, Any], int]:
+        header = _HEADER.match(self.text, position)
+        if header is None:
+            raise self.misplaced(position)
+        opening, way, name, closing = header.groups()
         if len(opening) != len(closing):
-            raise self.error(header.start(3), f"the header begins with {opening} and does not end so")
-        *parents, name = self.parts(written, header.start(2))
+            raise self.error(header.start(4), f"the header begins with {opening} and does not end so")
         path: Path = ()
         table = self.data
-        for part in parents:
-            path, table = self.enter(path, table, part, header.start())
-        return self.define(path, table, name, header)
+        for part in self.parts(way, header.start(2)):
+            path, table = self.enter(path, table, part, position)
+        self.way, self.around = self.text[position : header.start(3)], (path, table)
+        (name,) = self.parts(name, header.start(3))
+        path, table = self.define(path, table, name, position, is_item=opening == "[[")
+        return path, table, header.end()
 
     def enter(self, path: Path, table: Dict[str, Any], part: str, position: int) -> Tuple[Path, Dict[str, Any]]:
         path += (part,)
@@ -220,26 +227,28 @@ class _Parser:
         return path, table[part]
 
     def define(
-        self, path: Path, table: Dict[str, Any], name: str, header: re.Match[str]
+        self, path: Path, table: Dict[str, Any], name: str, position: int, *, is_item: bool = False
     ) -> Tuple[Path, Dict[str, Any]]:
         path += (name,)
-        self.check_depth(path, header.start())
+        self.check_depth(path, position)
         kind = self.kinds.get(path)
         made: Dict[str, Any] = {}
-        if header[1] == "[[":
+        if is_item:
             if kind is None and name not in table:
                 self.kinds[path] = _ARRAY
                 table[name] = []
             elif kind != _ARRAY:
-                raise self.error(header.start(), f"{_name(path)} is there already, and no array of tables")
+                raise self.error(position, f"{_name(path)} is there already, and no array of tables")
             table[name].append(made)
             path += (len(table[name]) - 1,)
+            # The way may go through the item before this one.
+            self.way, self.around = "[", ((), self.data)
         elif kind is None and name not in table:
             table[name] = made
         elif kind == _IMPLIED:
             made = table[name]
         else:
-            raise self.error(header.start(), f"{_name(path)} is there already")
+            raise self.error(position, f"{_name(path)} is there already")
         self.kinds[path] = _DEFINED
         return path, made
 
@@ -257,7 +266,7 @@ class _Parser:
             raise self.error(start, f"{_name(path)} is there already")
         value, end = self.value(path, position)
         table[name] = value
-        self.places[path] = Place(start, position, end)
+        self.written[path] = (start, position, end)
         return end
 
     def dotted(self, path: Path, table: Dict[str, Any], position: int) -> Dict[str, Any]:
@@ -282,13 +291,13 @@ class _Parser:
 
     def value(self, path: Path, position: int) -> Tuple[Any, int]:
         """A value, and where it ends."""
-        simple = _SIMPLE.match(self.text, position)
+        character = self.text[position : position + 1]
+        simple = _SIMPLE.match(self.text, position) if character != "[" else None
         if simple:
             if simple.lastindex == 1:
                 return simple[1], simple.end()
             return self.word(simple[2], position), simple.end()
         self.check_depth(path, position)
-        character = self.text[position : position + 1]
         if character == "[":
             return self.array(path, position)
         if character == "{":
@@ -321,7 +330,7 @@ class _Parser:
         match = re.compile(_STRINGS[quotes]).match(text, position)
         if match is None:
             raise self.error(position, "the text does not end, or has a control character")
-        wrong = re.compile(_NO_TEXT).search(text, *match.span(1))
+        wrong = re.compile(NO_TEXT).search(text, *match.span(1))
         if wrong:
             raise self.error(wrong.start(), "this is no text")
         if quotes[0] == "'":
@@ -348,15 +357,25 @@ class _Parser:
     def array(self, path: Path, position: int) -> Tuple[List[Any], int]:
         text = self.text
         found: List[Any] = []
-        position = _skip(_GAP, text, position + 1)
+        position += 1
         while not text.startswith("]", position):
             item = (*path, len(found))
+            plain = _ITEM.match(text, position)
+            if plain:
+                start, end = plain.span(1)
+                self.written[item] = (start, start, end)
+                found.append(plain[2])
+                position = plain.end()
+                continue
+            position = skip(_GAP, text, position)
+            if text.startswith("]", position):
+                break
             value, end = self.value(item, position)
-            self.places[item] = Place(position, position, end)
+            self.written[item] = (position, position, end)
             found.append(value)
-            position = _skip(_GAP, text, end)
+            position = skip(_GAP, text, end)
             if text.startswith(",", position):
-                position = _skip(_GAP, text, position + 1)
+                position += 1
             elif not text.startswith("]", position):
                 raise self.error(position, "an array goes on with a comma or ends with ]")
         return found, position + 1
@@ -364,17 +383,17 @@ class _Parser:
     def inline(self, path: Path, position: int) -> Tuple[Dict[str, Any], int]:
         text = self.text
         found: Dict[str, Any] = {}
-        position = _skip(_BLANKS, text, position + 1)
+        position = skip(BLANKS, text, position + 1)
         ended = text.startswith("}", position)
         while not ended:
             assignment = _ASSIGNMENT.match(text, position)
             if assignment is None:
                 raise self.misplaced(position)
-            position = _skip(_BLANKS, text, self.assign(found, path, assignment))
+            position = skip(BLANKS, text, self.assign(found, path, assignment))
             ended = text.startswith("}", position)
             if not ended and not text.startswith(",", position):
                 raise self.error(position, "an inline table goes on with a comma or ends with }, on the same line")
-            position = position if ended else _skip(_BLANKS, text, position + 1)
+            position = position if ended else skip(BLANKS, text, position + 1)
         return found, position + 1
 
     def check_depth(self, path: Path, position: int) -> None:
@@ -382,7 +401,7 @@ class _Parser:
             raise self.error(position, f"this is more than {DEEPEST} tables deep")
 
 
-def _skip(pattern: re.Pattern[str], text: str, position: int) -> int:
+def skip(pattern: re.Pattern[str], text: str, position: int) -> int:
     match = pattern.match(text, position)
     return match.end() if match else position
 
