@@ -625,6 +625,16 @@ def test_links_cannot_leave_a_recorded_tree(tmp_path: Path, target: str) -> None
     assert (root / "etc/other").read_text() == "made"
 
 
+def test_a_link_up_to_the_root_stays_a_path_of_the_tree(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/link").symlink_to("../../srv/file")
+    (tmp_path / "up").symlink_to("..")
+    files = RecordedFiles(str(tmp_path))
+    assert files.resolve("/etc/link") == "/srv/file"
+    assert files.resolve("/up/up/etc") == "/etc"
+    assert files.resolve("/up") == "/"
+
+
 def test_a_linked_folder_cannot_lead_a_removal_out_of_the_tree(tmp_path: Path) -> None:
     root = tmp_path / "tree"
     root.mkdir()

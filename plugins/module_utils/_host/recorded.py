@@ -46,7 +46,7 @@ class RecordedFiles(LocalFiles):
             if part == ".":
                 continue
             if part == "..":
-                done = os.path.dirname(done) if done else ""
+                done = done.rpartition("/")[0]
                 continue
             candidate = f"{done}/{part}"
             try:
