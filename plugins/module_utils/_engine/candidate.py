@@ -52,10 +52,13 @@ class CandidateFiles:
     def names(self, path: str) -> Tuple[str, ...]:
         real = self._files.resolve(path)
         found = set(self._files.names(path))
+        below = f"{real.rstrip('/')}/"
         for edited, text in self._texts.items():
-            folder, name = os.path.split(edited)
-            if folder == real:
-                (found.discard if text is None else found.add)(name)
+            if text is not None and edited.startswith(below):
+                # A folder too that the file will bring along.
+                found.add(edited[len(below) :].partition("/")[0])
+            elif os.path.dirname(edited) == real:
+                found.discard(os.path.basename(edited))
         return tuple(sorted(found))
 
     def resolve(self, path: str) -> str:
