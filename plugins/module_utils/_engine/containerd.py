@@ -250,10 +250,12 @@ def version_of(installation: Installation) -> Tuple[int, ...]:
 def newest(sources: Sequence[Source], installation: Installation) -> int:
     """The version of the configuration as containerd has it in the end, as far as the files of others tell.
 
-    Not ours, nor a main file that may be: what they bring with their version has to go with them.
+    Not ours, nor a main file that may be: what they bring with their version has to go with them. Where none of others
+    has a word, the program tells.
     """
     others = [source for source in sources if source.name != installation.drop_in and source.data.keys() - OURS]
-    return max([source.version for source in others] + [MERGES if installation.version >= (2,) else 0])
+    version = installation.version if others else version_of(installation)
+    return max([source.version for source in others] + [MERGES if version >= (2,) else 0])
 
 
 def settings_of(cri: Table, version: int) -> Dict[str, Scalar]:
