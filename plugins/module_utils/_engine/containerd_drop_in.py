@@ -37,6 +37,9 @@ def edits(configuration: Configuration, target: Settings, *, giving_back: bool) 
     ours = next((source for source in sources if source.name == installation.drop_in), None)
     tree: Tree = deepcopy(dict(ours.cri)) if ours else {}
     theirs = places.is_theirs(installation, main.text)
+    if giving_back:
+        # What we wrote beside what is asked about stays only where the others do not say it.
+        target = {**containerd.settings_of(tree, 0), **target}
     # What an earlier version of containerd had there.
     text = main.text if theirs or main.text is None else remove_block(main.text, MARKER)
     # By name a runtime comes before what is in its table.
@@ -147,5 +150,7 @@ def _importing(text: Optional[str], installation: Installation, version: int) ->
 def _not_importing(text: Optional[str], installation: Installation, version: int) -> Optional[str]:
     if text is None or text == _new_main(installation, version):
         return None
+    # Made by us, and with something of others in it by now.
+    text = text.replace(HEADER, "", 1)
     left = remove_from_array(text, IMPORTS, _pattern(installation))
     return remove(left, IMPORTS) if left != text and not parse(left).data.get("imports") else left

@@ -101,6 +101,9 @@ def _in_main(before: Optional[str], target: Settings) -> Optional[str]:
     after = _with_block(text, target, version, {})
     if after == NEW_FILE:
         return None
+    if MARKER not in after:
+        # Made by us, and with something of others in it by now.
+        after = after.replace(HEADER, "", 1)
     return before if after == text and not parse(before or "").data else after
 
 
