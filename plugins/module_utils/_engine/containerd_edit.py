@@ -46,7 +46,9 @@ def edits(configuration: Configuration, target: Settings, *, giving_back: bool) 
             "edit the configuration",
             object=configuration.documents[0].path,
             cause=str(error),
-            hint="write it as a table with a header of its own, then run again",
+            hint="take the block out of the file, then run again"
+            if MARKER in str(error)
+            else "write it as a table with a header of its own, then run again",
         ) from error
     if made and not giving_back:
         _refuse_operator(configuration, target)
