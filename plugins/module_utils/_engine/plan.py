@@ -184,9 +184,18 @@ def _edits(seen: Seen, kept: Sequence[Kept]) -> Tuple[Edit, ...]:
     if seen.entry is not None:
         return seen.kind.edit(seen.configuration, seen.entry)
     mine = [one for one in kept if one.engine == seen.engine]
-    if mine and all(one.as_left for one in mine):
-        return tuple(Edit(one.path, one.now, one.text) for one in mine if one.now != one.text)
-    return seen.kind.give_back(seen.configuration, seen.wanted)
+    read = {document.path for document in seen.configuration.documents}
+    # Such as what a link led to that somebody made a file of: there the engine reads a copy of ours.
+    unread = [one for one in mine if one.now is not None and one.path not in read]
+    if mine and not unread and all(one.as_left for one in mine):
+        return _texts(mine)
+    edits = seen.kind.give_back(seen.configuration, seen.wanted)
+    edited = {edit.path for edit in edits}
+    return (*edits, *_texts([one for one in unread if one.as_left and one.path not in edited]))
+
+
+def _texts(kept: Sequence[Kept]) -> Tuple[Edit, ...]:
+    return tuple(Edit(one.path, one.now, one.text) for one in kept if one.now != one.text)
 
 
 def _behind(seen: Seen) -> bool:
