@@ -21,7 +21,7 @@ from .gpu_operator import refuse
 from .merged_toml import HEADER
 from .model import CDI, CONTAINERD, RUNTIME, Configuration, Edit, Settings, shown
 from .spec import NAME
-from .toml_edit import TomlEditError, dump, remove, remove_block, same, set_block, set_value
+from .toml_edit import TomlBlockError, TomlEditError, dump, remove, remove_block, same, set_block, set_value
 from .toml_text import TomlDocument, parse
 from .tree import Tree, get, put
 
@@ -47,7 +47,7 @@ def edits(configuration: Configuration, target: Settings, *, giving_back: bool) 
             object=configuration.documents[0].path,
             cause=str(error),
             hint="take the block out of the file, then run again"
-            if MARKER in str(error)
+            if isinstance(error, TomlBlockError)
             else "write it as a table with a header of its own, then run again",
         ) from error
     if made and not giving_back:
@@ -150,7 +150,10 @@ def _is_open(document: TomlDocument, path: Keys) -> bool:
     """Whether a table is written with a header, inline, or by the dotted keys of another, so that a key goes there."""
     if path in document.tables or any(path[:length] in document.places for length in range(1, len(path) + 1)):
         return True
-    return any(len(at) == len(path) + 1 and at[: len(path)] == path for at in document.places)
+    return any(
+        at[: len(path)] == path and not any(at[:length] in document.tables for length in range(len(path) + 1, len(at)))
+        for at in document.places
+    )
 
 
 def _body(text: str) -> str:

@@ -27,6 +27,10 @@ class TomlEditError(ValueError):
     """An edit that the text does not take. The message is the cause, without the name of the file."""
 
 
+class TomlBlockError(TomlEditError):
+    """A block that is not as it was left."""
+
+
 def set_value(text: str, path: Path, value: Any) -> str:
     """The text with a value at a path of keys; the same text where it is there already.
 
@@ -120,7 +124,7 @@ def remove_block(text: str, marker: str) -> str:
     body = parse("".join(text[span.start : span.end].splitlines(keepends=True)[1:-1])).data
     after = _delete_lines(text, [_with_blank(text, span)])
     if not same(_merged(_reread(after, f"the block {marker}"), body), document.data):
-        raise TomlEditError(f"the lines after the block {marker} belong to a table in it")
+        raise TomlBlockError(f"the lines after the block {marker} belong to a table in it")
     return after
 
 
@@ -517,7 +521,7 @@ def _block(document: TomlDocument, marker: str) -> Optional[Span]:
     if not begins and not ends:
         return None
     if len(begins) != 1 or len(ends) != 1 or ends[0] < begins[0]:
-        raise TomlEditError(f"the block {marker} needs its first and last line once each, in this order")
+        raise TomlBlockError(f"the block {marker} needs its first and last line once each, in this order")
     return Span(begins[0], _next_line(document.text, ends[0]))
 
 
