@@ -260,6 +260,10 @@ MORE_CONTAINERD: Mapping[str, Tuple[Optional[Tuple[int, ...]], Mapping[str, str]
             f'{CRI}.containerd.runtimes.runc.runtime_type = "io.containerd.runc.v2"\n'
         },
     ),
+    "dotted keys of a runtime alone": (
+        OLD,
+        {MAIN: f'version = 2\n{CRI}.containerd.runtimes.runc = {{ runtime_type = "io.containerd.runc.v2" }}\n'},
+    ),
     "all by dotted keys 2.x": (
         NEW,
         {MAIN: f'version = 3\nplugins.\'{V3}\'.containerd.default_runtime_name = "runc" # as is\n'},

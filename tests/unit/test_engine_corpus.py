@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._engine.look import 
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.spec import RUNTIME_PATH
 from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from engine_corpus import BOM, DAEMON_JSON, DECLARED, K3S, STARTS, TOOLKIT, Start, machine, toml_meaning
-from support import FakeHost, snapshot
+from support import PATIENCE, FakeHost, quickest, snapshot
 from test_engine_containerd import (
     BEGIN,
     DEBIAN,
@@ -409,3 +409,20 @@ def test_a_link_that_somebody_else_replaced_by_a_file_stays_a_file(tmp_path: Pat
     for path in (DAEMON_JSON, "/srv/daemon.json"):
         assert host.files.read(path) == '{\n  "debug": true\n}\n'
     assert not (tmp_path / DAEMON_JSON[1:]).is_symlink()
+
+
+# --- Speed
+
+
+FAST = [name for name in STARTS if "long" in name or "5,000" in name or name.endswith(("Debian", "package brings it"))]
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_a_run_that_finds_nothing_to_do_takes_milliseconds_and_starts_no_program(tmp_path: Path, name: str) -> None:
+    start = STARTS[name]
+    host = machine(tmp_path, start)
+    run(host, DECLARED[start.declared])
+    host.commands.calls.clear()
+    params = validated(CONCERN, DECLARED[start.declared])
+    assert quickest(lambda: converge(CONCERN, params, host, check_mode=False), attempts=3) < 0.04 * PATIENCE
+    assert host.commands.calls == []

@@ -36,9 +36,85 @@ def documents(draw: st.DrawFn) -> str:
     """A valid document: tables with headers, implied ones, dotted keys, inline tables, arrays of tables, comments."""
     lines: List[str] = []
     _fill(draw, lines, "", depth=0)
+    return _finished(draw, lines)
+
+
+@st.composite
+def dressed(draw: st.DrawFn, data: Dict[str, Any]) -> str:
+    """A document that means this, written in any of the ways in which people write it."""
+    lines: List[str] = []
+    _dress(draw, lines, data, "")
+    return _finished(draw, lines)
+
+
+def _finished(draw: st.DrawFn, lines: List[str]) -> str:
     ending = draw(st.sampled_from(["\n", "\r\n"]))
     text = ending.join(lines) + (ending if draw(st.booleans()) and lines else "")
     return draw(st.sampled_from(["", "", "", "\ufeff"])) + text
+
+
+def _dress(draw: st.DrawFn, lines: List[str], table: Dict[str, Any], header: str) -> None:
+    """The lines of a table: its own keys and those of dotted and inline tables, then what has a header."""
+    indent = draw(st.sampled_from(["", "", "  ", "\t"]))
+    later: Dict[str, Any] = {}
+    for name in draw(st.permutations(list(table))):
+        value = table[name]
+        if _has_tables(value) and draw(st.integers(0, 3)):
+            later[name] = value
+            continue
+        _trivia(draw, lines, indent)
+        for statement in _assignments(draw, _quoted(draw, name), value):
+            lines.append(indent + statement + draw(st.sampled_from(["", "", "  # said, [so]"])))
+    for name, value in later.items():
+        inner = f"{header}.{_quoted(draw, name)}" if header else _quoted(draw, name)
+        for item in value if isinstance(value, list) else [value]:
+            body: List[str] = []
+            _dress(draw, body, item, inner)
+            # A table that begins with one in it need not be named.
+            first = next((line.strip() for line in body if line.strip() and not line.strip().startswith("#")), "")
+            if isinstance(value, list) or not first.startswith("[") or draw(st.booleans()):
+                _trivia(draw, lines, indent)
+                lines.append(indent + draw(st.sampled_from(HEADERS[9 if isinstance(value, list) else 8])).format(inner))
+            lines.extend(body)
+
+
+def _has_tables(value: Any) -> bool:
+    """Whether it can have a header: a table, or an array of them."""
+    return isinstance(value, dict) or (
+        isinstance(value, list) and bool(value) and all(isinstance(i, dict) for i in value)
+    )
+
+
+def _assignments(draw: st.DrawFn, name: str, value: Any) -> List[str]:
+    if isinstance(value, dict) and value and draw(st.booleans()):
+        dot = draw(st.sampled_from([".", ".", " . "]))
+        return [
+            line
+            for inner, item in value.items()
+            for line in _assignments(draw, f"{name}{dot}{_quoted(draw, inner)}", item)
+        ]
+    return [f"{name}{draw(st.sampled_from([' = ', '=']))}{_written(draw, value, may_break=True)}"]
+
+
+def _written(draw: st.DrawFn, value: Any, *, may_break: bool) -> str:
+    """A value; ``may_break`` is whether it may go over lines by itself."""
+    if isinstance(value, dict):
+        inside = [f"{_quoted(draw, inner)} = {_written(draw, item, may_break=False)}" for inner, item in value.items()]
+        return f"{{ {', '.join(inside)} }}"
+    if isinstance(value, list):
+        items = [_written(draw, item, may_break=False) for item in value]
+        if not may_break or not draw(st.booleans()):
+            return f"[{', '.join(items)}{draw(st.sampled_from(['', ', '])) if items else ''}]"
+        return "[\n" + "".join(f"  {item}, # one\n" for item in items) + "]"
+    if isinstance(value, str):
+        return draw(st.sampled_from(['"{}"', "'{}'", '"""{}"""', "'''{}'''"])).format(value)
+    return str(value).lower()
+
+
+def _quoted(draw: st.DrawFn, name: str) -> str:
+    plain = name.replace("-", "").replace("_", "")
+    forms = ['"{}"', "'{}'"] + (["{}"] * 4 if plain.isascii() and plain.isalnum() else [])
+    return draw(st.sampled_from(forms)).format(name)
 
 
 def key(name: str) -> str:
