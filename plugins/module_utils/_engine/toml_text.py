@@ -40,11 +40,12 @@ _ASSIGNMENT = re.compile(rf"(?:({_BARE})|({KEY}))[ \t]*=[ \t]*")
 _HEADER = re.compile(rf"(\[\[?)[ \t]*((?:{_PART}[ \t]*\.[ \t]*)*)({_PART})[ \t]*(\]\]?)")
 _KEY_PARTS = re.compile(rf"""({_BARE})|"({_BASIC_TEXT})"|'({_LITERAL_TEXT})'""")
 # The end of a header that goes the same way as the one before it, with a name without escapes.
-_BESIDE = re.compile(rf"""(?:({_BARE})|"([^"\\{_CONTROL}]*)")\](?!\])""")
+_BESIDE = re.compile(rf"""(?:({_BARE})|"([^"\\{_CONTROL}]*)"|'({_LITERAL_TEXT})')\](?!\])""")
 # A string without escapes, or what may be a number, a date or a word; a date may have a blank before its time.
-_SIMPLE = re.compile(rf'"([^"\\{_CONTROL}]*)"(?!")|([-+0-9A-Za-z_.:]+(?:(?<=-[0-9]{{2}}) [0-9][-+0-9:.Zz]+)?)')
+_PLAIN = rf"""(?:"([^"\\{_CONTROL}]*)"(?!")|'({_LITERAL_TEXT})'(?!'))"""
+_SIMPLE = re.compile(rf"{_PLAIN}|([-+0-9A-Za-z_.:]+(?:(?<=-[0-9]{{2}}) [0-9][-+0-9:.Zz]+)?)")
 # A string without escapes as an item of an array, with all around it up to the next item or to the end.
-_ITEM = re.compile(rf'{_BLANK_LINES}("([^"\\{_CONTROL}]*)")(?!"){_BLANK_LINES}(?:,|(?=\]))')
+_ITEM = re.compile(rf"{_BLANK_LINES}{_PLAIN}{_BLANK_LINES}(?:,|(?=\]))")
 # Those below are not in every file. ``re`` keeps them, so they are compiled when the first one is met.
 _STRINGS = {
     '"""': r'(?s)"""(?:\r?\n)?([^"\\]*(?:(?:\\.|"{1,2}(?!"))[^"\\]*)*"{0,2})"""',
@@ -209,7 +210,11 @@ class _Parser:
         table = self.data
         for part in self.parts(way, header.start(2)):
             path, table = self.enter(path, table, part, position)
-        self.way, self.around = self.text[position : header.start(3)], (path, table)
+        if opening == "[":
+            self.way, self.around = self.text[position : header.start(3)], (path, table)
+        else:
+            # A way from before may go through what is not the last item of this array any more.
+            self.way, self.around = "[", ((), self.data)
         (name,) = self.parts(name, header.start(3))
         path, table = self.define(path, table, name, position, is_item=opening == "[[")
         return path, table, header.end()
@@ -241,8 +246,6 @@ class _Parser:
                 raise self.error(position, f"{_name(path)} is there already, and no array of tables")
             table[name].append(made)
             path += (len(table[name]) - 1,)
-            # The way may go through the item before this one.
-            self.way, self.around = "[", ((), self.data)
         elif kind is None and name not in table:
             table[name] = made
         elif kind == _IMPLIED:
@@ -294,9 +297,8 @@ class _Parser:
         character = self.text[position : position + 1]
         simple = _SIMPLE.match(self.text, position) if character != "[" else None
         if simple:
-            if simple.lastindex == 1:
-                return simple[1], simple.end()
-            return self.word(simple[2], position), simple.end()
+            found = simple[simple.lastindex or 0]
+            return found if simple.lastindex != 3 else self.word(found, position), simple.end()
         self.check_depth(path, position)
         if character == "[":
             return self.array(path, position)
@@ -362,9 +364,10 @@ class _Parser:
             item = (*path, len(found))
             plain = _ITEM.match(text, position)
             if plain:
-                start, end = plain.span(1)
-                self.written[item] = (start, start, end)
-                found.append(plain[2])
+                kind = plain.lastindex or 0
+                start = plain.start(kind) - 1
+                self.written[item] = (start, start, plain.end(kind) + 1)
+                found.append(plain[kind])
                 position = plain.end()
                 continue
             position = skip(_GAP, text, position)
