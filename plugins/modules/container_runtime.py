@@ -28,7 +28,7 @@ description:
     P(gpufleet.node.container_runtime#role) calls it.
   - An engine that is not installed is listed in RV(unmanaged).
   - With O(state=absent), every file that nobody else edited since is given back byte for byte, and otherwise the values
-    from before the first change.
+    from before the first change, also where somebody else has changed them since. All else that others wrote stays.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
