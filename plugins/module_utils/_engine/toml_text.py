@@ -210,11 +210,9 @@ class _Parser:
         table = self.data
         for part in self.parts(way, header.start(2)):
             path, table = self.enter(path, table, part, position)
-        if opening == "[":
-            self.way, self.around = self.text[position : header.start(3)], (path, table)
-        else:
-            # A way from before may go through what is not the last item of this array any more.
-            self.way, self.around = "[", ((), self.data)
+        # Not past an item of an array: a way from before may go through the one before it.
+        beside = (self.text[position : header.start(3)], (path, table)) if opening == "[" else ("[", ((), self.data))
+        self.way, self.around = beside
         (name,) = self.parts(name, header.start(3))
         path, table = self.define(path, table, name, position, is_item=opening == "[[")
         return path, table, header.end()
