@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import shlex
@@ -14,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Dict, Iterator, Sequence
 
@@ -29,15 +31,26 @@ TRACES = tuple(Path(path) for path in ("/etc/docker/key.json", "/etc/docker", "/
 STARTUP_SECONDS = 60.0
 # The path of a socket may have 107 bytes, and containerd adds to it.
 LONGEST_SOCKET_FOLDER = 70
+BUILDERS = 2
 
 # What a bare server has: an init system, udev, what Ansible and a login need.
 PACKAGES = ("systemd", "systemd-sysv", "udev", "dbus", "kmod", "procps", "iproute2", "openssh-server", "python3")
 # What runs containers inside, and a client of containerd's interface for Kubernetes.
-ENGINES = ("docker.io", "containerd", "runc", "podman", "iptables", "busybox-static", "python3-grpcio")
+ENGINES = ("docker.io", "containerd", "runc", "busybox-static", "python3-grpcio")
 SUFFIX = "-engines"
-# The client of Docker is a package of its own, except there.
-WITH_CLIENT = ("bookworm",)
+# What only some suites have. The client of Docker is a package of its own, except in bookworm.
+ENGINES_OF = {"bookworm": ("podman",), "trixie": ("docker-cli", "podman"), "sid": ("docker-cli",)}
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
+# A third of the bytes: what the network, the hardware and the tests of engines take.
+ENGINES_LEFT_OUT = (
+    "/usr/lib/cni/*",
+    "/usr/lib/udev/hwdb.d/*",
+    "/usr/libexec/podman/podman-testing",
+    "/usr/bin/containerd-shim",
+    "/usr/bin/containerd-shim-runc-v1",
+    "/usr/bin/containerd-stress",
+    "/usr/share/bash-completion/*",
+)
 # sshd is started by a connection, without its unit: see molecule/shared/create.yml.
 CUSTOMIZE = """
 systemctl --root="$1" mask ssh.service ssh.socket getty.target systemd-logind.service apt-daily.timer \
@@ -168,27 +181,34 @@ def _remove_data() -> None:
 
 def images(job: Job, address: Dict[str, str], names: Sequence[str]) -> Dict[str, str]:
     """Load images, each built when the cache has none. A name is a suite, or ``SUITE-engines``. Returns the tags."""
-    tags = {}
-    for name in names:
-        packages = packages_of(name)
-        digest = hashlib.sha256("\0".join([name, MIRROR, *packages, *LEFT_OUT, CUSTOMIZE]).encode()).hexdigest()[:12]
-        archive = IMAGES / f"{name}-{digest}.tar"
-        with job.locked(CACHE / "locks" / f"image-{name}", what=f"The image {name}"):
-            if not archive.exists():
-                _build(job, name, packages, archive)
-        tags[name] = f"{REPOSITORY}:{name}"
-        job.run(["docker", "import", str(archive), tags[name]], environment=address)
-    return tags
+    # Side by side: much of a build is one process that waits for the mirror or the disk.
+    with ThreadPoolExecutor(max_workers=BUILDERS) as pool:
+        return dict(zip(names, pool.map(functools.partial(_image, job, address), names)))
+
+
+def _image(job: Job, address: Dict[str, str], name: str) -> str:
+    packages, left_out = packages_of(name), left_out_of(name)
+    digest = hashlib.sha256("\0".join([name, MIRROR, *packages, *left_out, CUSTOMIZE]).encode()).hexdigest()[:12]
+    archive = IMAGES / f"{name}-{digest}.tar"
+    with job.locked(CACHE / "locks" / f"image-{name}", what=f"The image {name}"):
+        if not archive.exists():
+            _build(job, name, archive, packages=packages, left_out=left_out)
+    tag = f"{REPOSITORY}:{name}"
+    job.run(["docker", "import", str(archive), tag], environment=address)
+    return tag
 
 
 def packages_of(name: str) -> Sequence[str]:
     suite, engines, _rest = name.partition(SUFFIX)
-    if not engines:
-        return PACKAGES
-    return (*PACKAGES, *ENGINES, *(() if suite in WITH_CLIENT else ("docker-cli",)))
+    return (*PACKAGES, *ENGINES, *ENGINES_OF[suite]) if engines else PACKAGES
 
 
-def _build(job: Job, name: str, packages: Sequence[str], archive: Path) -> None:
+def left_out_of(name: str) -> Sequence[str]:
+    """Patterns of paths."""
+    return (*LEFT_OUT, *ENGINES_LEFT_OUT) if name.endswith(SUFFIX) else LEFT_OUT
+
+
+def _build(job: Job, name: str, archive: Path, *, packages: Sequence[str], left_out: Sequence[str]) -> None:
     needed = ["mmdebstrap", DEBIAN_KEYRING]
     require_programs(job, needed if os.geteuid() == 0 else [*needed, "newuidmap"])
     job.say(f"building the image {archive.name}")
@@ -199,7 +219,7 @@ def _build(job: Job, name: str, packages: Sequence[str], archive: Path) -> None:
     command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(packages)}", "--dpkgopt=force-unsafe-io"]
     # A mirror that is late with sid is as good here.
     command += ['--aptopt=Acquire::Check-Valid-Until "false"']
-    command += [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]
+    command += [f"--dpkgopt=path-exclude={pattern}" for pattern in left_out]
     command += [f'--customize-hook=sh -euc {shlex.quote(CUSTOMIZE)} hook "$1"', name.partition(SUFFIX)[0], str(part)]
     job.run([*command, MIRROR])
     part.rename(archive)
