@@ -642,7 +642,7 @@ REFUSALS: Mapping[str, Tuple[Tuple[int, ...], Mapping[str, str], type, str]] = {
         {MAIN: V3_TEXT},
         Refused,
         "Cannot let containerd read the new configuration on /usr/bin/containerd --config /run/gpufleet/"
-        "container_runtime.check/containerd/00000.toml config dump: exit status 1: containerd: unsupported config "
+        "container_runtime.check.containerd/00000.toml config dump: exit status 1: containerd: unsupported config "
         "version `3`.",
     ),
     "a byte-order mark in 2.x": (
@@ -650,7 +650,7 @@ REFUSALS: Mapping[str, Tuple[Tuple[int, ...], Mapping[str, str], type, str]] = {
         {MAIN: "\ufeff" + V3_TEXT},
         Refused,
         "Cannot let containerd read the new configuration on /usr/bin/containerd --config /run/gpufleet/"
-        "container_runtime.check/containerd/00000.toml config dump: exit status 1: containerd: invalid character at "
+        "container_runtime.check.containerd/00000.toml config dump: exit status 1: containerd: invalid character at "
         "start of key.",
     ),
 }
@@ -664,7 +664,7 @@ def test_what_cannot_be_is_refused_with_its_reason_and_nothing_is_written(tmp_pa
         machine.converge(replace(NVIDIA, default=True))
     assert str(caught.value) == message
     assert {path: machine.text(path) for path in files} == dict(files)
-    assert machine.host.files.names("/run/gpufleet/container_runtime.check") == ()
+    assert machine.host.files.names("/run/gpufleet") == ()
     assert machine.text(DROP_IN) is None
 
 

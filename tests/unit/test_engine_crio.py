@@ -490,7 +490,7 @@ def test_its_program_is_given_all_files_in_their_order_with_ours_as_it_will_be(t
     edits = machine.edit(wanted())
     machine.check(edits)
     assert program.given == ["# main\n", PACKAGED, edits[0].after, "# last\n"]
-    assert not machine.host.files.exists(COPIES)
+    assert machine.host.files.names("/run/gpufleet") == ()
     assert not machine.host.files.exists(DROP_IN)
 
 

@@ -359,7 +359,7 @@ def test_its_program_is_given_our_file_as_it_will_be(tmp_path: Path) -> None:
     edits = machine.edit(wanted(default=True))
     machine.check(edits)
     assert program.given == edits[0].after
-    assert not machine.host.files.exists(COPIES)
+    assert machine.host.files.names("/run/gpufleet") == ()
     assert not machine.host.files.exists(DROP_IN)
 
 

@@ -17,7 +17,7 @@ from .model import Document, Edit, Settings, shown
 if TYPE_CHECKING:
     from .._host.protocols import Files, Lock
 
-# Where the copies are, a folder for each engine.
+# Where the copies are: a folder for each engine has this and its name, so that none is left when the copies go.
 SCRATCH = "/run/gpufleet/container_runtime.check"
 
 

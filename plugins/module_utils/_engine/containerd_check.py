@@ -21,7 +21,7 @@ from .toml_edit import TomlEditError, remove, set_value
 if TYPE_CHECKING:
     from .._host.protocols import Host
 
-FOLDER = f"{SCRATCH}/containerd"
+FOLDER = f"{SCRATCH}.containerd"
 SECONDS = 30.0
 GOAL = "let containerd read the new configuration"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .._core.errors import Scalar
     from .._host.protocols import Host
 
-FOLDER = f"{SCRATCH}/crio"
+FOLDER = f"{SCRATCH}.crio"
 SECONDS = 30.0
 GOAL = "let CRI-O read the new configuration"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .._host.protocols import Host
     from .model import Configuration, Edit, Installation
 
-FOLDER = f"{SCRATCH}/docker"
+FOLDER = f"{SCRATCH}.docker"
 CANDIDATE = f"{FOLDER}/daemon.json"
 # The first versions that have ``--validate``, that read a file with a byte-order mark, and that know CDI.
 VALIDATES = (23,)

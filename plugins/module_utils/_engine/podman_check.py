@@ -20,7 +20,7 @@ from .model import RUNTIME, Document, Edit, Installation
 if TYPE_CHECKING:
     from .._host.protocols import Host
 
-FOLDER = f"{SCRATCH}/podman"
+FOLDER = f"{SCRATCH}.podman"
 CANDIDATE = f"{FOLDER}/containers.conf"
 SECONDS = 60.0
 GOAL = "let Podman read the new configuration"
