@@ -24,6 +24,8 @@ SOCKET = "unix:///run/containerd/containerd.sock"
 SERVICE = "/runtime.v1.RuntimeService/"
 IMAGE = "docker.io/library/tiny:latest"
 LOGS = "/var/log/pods"
+# The parent of those of pods.
+CONTROL_GROUP = "/root/control-group"
 EXITED = 2
 NODE = 2
 SECONDS = 60
@@ -92,9 +94,9 @@ def main() -> int:
     os.makedirs(folder)
     # The network of the machine: then no plugin for networks is needed.
     security = message((1, message((1, NODE))))
-    pod = message(
-        (1, message((1, given.name), (2, given.name), (3, "default"))), (3, folder), (8, message((2, security)))
-    )
+    with open(CONTROL_GROUP, encoding="utf-8") as file:
+        linux = message((1, file.read().strip()), (2, security))
+    pod = message((1, message((1, given.name), (2, given.name), (3, "default"))), (3, folder), (8, linux))
     try:
         pod_id = call(channel, "RunPodSandbox", message((1, pod), (2, given.runtime)))[1]
         container = message(

@@ -8,7 +8,8 @@ from typing import Any
 
 
 def test_no_file_of_ours_is_left(host: Any) -> None:
-    assert host.check_output("find /etc /var/lib /usr/local /run -name '*gpufleet*' -not -path '/run/gpufleet*'") == ""
+    assert host.check_output("find /etc /var/lib /usr/local -name '*gpufleet*'") == ""
+    assert host.check_output("find /run/gpufleet -mindepth 1 -not -name lock") == ""
 
 
 def test_every_configuration_file_is_as_it_was(host: Any) -> None:

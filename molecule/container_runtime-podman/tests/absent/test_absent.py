@@ -8,7 +8,8 @@ from typing import Any
 
 
 def test_no_file_of_ours_is_left(host: Any) -> None:
-    assert host.check_output("find /etc /var/lib /usr/local /run -name '*gpufleet*' -not -path '/run/gpufleet*'") == ""
+    assert host.check_output("find /etc /var/lib /usr/local -name '*gpufleet*'") == ""
+    assert host.check_output("find /run/gpufleet -mindepth 1 -not -name lock") == ""
 
 
 def test_every_configuration_file_is_as_it_was(host: Any) -> None:
@@ -22,8 +23,9 @@ def test_no_configuration_file_was_added(host: Any) -> None:
 
 
 def test_containers_run_without_the_runtime(host: Any) -> None:
-    assert host.run("podman --runtime nvidia run --rm --network none tiny echo here").rc != 0
-    assert host.check_output("podman run --rm --network none tiny echo here") == "here"
+    options = "--rm --network none --cgroup-parent $(cat /root/control-group)"
+    assert host.run(f"podman --runtime nvidia run {options} tiny echo here").rc != 0
+    assert host.check_output(f"podman run {options} tiny echo here") == "here"
 
 
 def test_the_job_has_survived(host: Any) -> None:

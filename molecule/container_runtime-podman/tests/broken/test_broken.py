@@ -13,4 +13,7 @@ def test_every_file_is_as_it_was(host: Any) -> None:
 
 
 def test_containers_run(host: Any) -> None:
-    assert host.check_output("podman run --rm --network none tiny echo here") == "here"
+    assert (
+        host.check_output("podman run --rm --network none --cgroup-parent $(cat /root/control-group) tiny echo here")
+        == "here"
+    )

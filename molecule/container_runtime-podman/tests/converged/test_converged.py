@@ -9,7 +9,8 @@ from typing import Any
 import runs
 
 TRACE = "/var/log/nvidia-container-runtime.trace"
-RUN = "podman run --rm --network none"
+OPTIONS = "--rm --network none --cgroup-parent $(cat /root/control-group)"
+RUN = f"podman run {OPTIONS}"
 
 
 def traces(host: Any) -> int:
@@ -24,7 +25,7 @@ def test_check_mode_predicted_what_was_done(host: Any) -> None:
 
 def test_a_container_that_asks_for_the_runtime_is_started_by_it(host: Any) -> None:
     before = traces(host)
-    said = host.check_output("podman --runtime nvidia run --rm --network none tiny echo here")
+    said = host.check_output(f"podman --runtime nvidia run {OPTIONS} tiny echo here")
     assert said == "here"
     assert traces(host) == before + 1
 
