@@ -36,10 +36,12 @@ BUILDERS = 2
 # What a bare server has: an init system, udev, what Ansible and a login need.
 PACKAGES = ("systemd", "systemd-sysv", "udev", "dbus", "kmod", "procps", "iproute2", "openssh-server", "python3")
 # What runs containers inside, and a client of containerd's interface for Kubernetes.
+# What runs containers inside, and a client of containerd's interface for Kubernetes.
 ENGINES = ("docker.io", "containerd", "runc", "busybox-static", "python3-grpcio")
-SUFFIX = "-engines"
 # What only some suites have. The client of Docker is a package of its own, except in bookworm.
 ENGINES_OF = {"bookworm": ("podman",), "trixie": ("docker-cli", "podman"), "sid": ("docker-cli",)}
+# What installs packages as Debian and as Red Hat do, and makes repositories of both kinds.
+MANAGERS = ("python3-apt", "gpg", "gpg-agent", "dnf", "dnf-plugins-core", "rpm", "createrepo-c")
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 # A third of the bytes: what the network, the hardware and the tests of engines take.
 ENGINES_LEFT_OUT = (
@@ -180,7 +182,7 @@ def _remove_data() -> None:
 
 
 def images(job: Job, address: Dict[str, str], names: Sequence[str]) -> Dict[str, str]:
-    """Load images, each built when the cache has none. A name is a suite, or ``SUITE-engines``. Returns the tags."""
+    """Load images, each built when the cache has none. A name is ``SUITE`` or ``SUITE-KIND``. Returns the tags."""
     # Side by side: much of a build is one process that waits for the mirror or the disk.
     with ThreadPoolExecutor(max_workers=BUILDERS) as pool:
         return dict(zip(names, pool.map(functools.partial(_image, job, address), names)))
@@ -199,13 +201,14 @@ def _image(job: Job, address: Dict[str, str], name: str) -> str:
 
 
 def packages_of(name: str) -> Sequence[str]:
-    suite, engines, _rest = name.partition(SUFFIX)
-    return (*PACKAGES, *ENGINES, *ENGINES_OF[suite]) if engines else PACKAGES
+    suite, _dash, kind = name.partition("-")
+    kinds = {"": (), "engines": (*ENGINES, *ENGINES_OF.get(suite, ())), "packages": MANAGERS}
+    return (*PACKAGES, *kinds[kind])
 
 
 def left_out_of(name: str) -> Sequence[str]:
     """Patterns of paths."""
-    return (*LEFT_OUT, *ENGINES_LEFT_OUT) if name.endswith(SUFFIX) else LEFT_OUT
+    return (*LEFT_OUT, *ENGINES_LEFT_OUT) if name.endswith("-engines") else LEFT_OUT
 
 
 def _build(job: Job, name: str, archive: Path, *, packages: Sequence[str], left_out: Sequence[str]) -> None:
@@ -220,7 +223,7 @@ def _build(job: Job, name: str, archive: Path, *, packages: Sequence[str], left_
     # A mirror that is late with sid is as good here.
     command += ['--aptopt=Acquire::Check-Valid-Until "false"']
     command += [f"--dpkgopt=path-exclude={pattern}" for pattern in left_out]
-    command += [f'--customize-hook=sh -euc {shlex.quote(CUSTOMIZE)} hook "$1"', name.partition(SUFFIX)[0], str(part)]
+    command += [f'--customize-hook=sh -euc {shlex.quote(CUSTOMIZE)} hook "$1"', name.partition("-")[0], str(part)]
     job.run([*command, MIRROR])
     part.rename(archive)
 
