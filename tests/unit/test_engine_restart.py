@@ -45,6 +45,7 @@ DECLARED = "/etc/gpufleet/declared.d/container_runtime.json"
 NVIDIA = "/usr/bin/nvidia-container-runtime"
 SOCKET = "/run/docker.sock"
 START = 1_700_000_000.0
+START_LIMIT = 5
 FOUND = '{\n  "log-driver": "local"\n}\n'
 STARTING = 'time="2026-11-22T00:00:00Z" level=info msg="Starting up"'
 FAILURE = "failed to start daemon: mkdir /broken: read-only file system"
@@ -71,6 +72,7 @@ class Daemon:
     """``systemctl``, ``journalctl`` and a host for one unit.
 
     ``calls`` are the verbs that systemd was told, ``states`` what the unit is for the next looks, before ``state``.
+    ``starts`` are those that systemd counts (StartLimitBurst= in systemd.unit(5)).
     """
 
     unit = ""
@@ -83,6 +85,7 @@ class Daemon:
         self.host: FakeHost = build(root, {"/run/systemd/system/.keep": "", "/var/lib/.keep": "", NVIDIA: "", **files})
         (root / NVIDIA.lstrip("/")).chmod(0o755)
         self.calls: List[str] = []
+        self.starts = 0
         self.states: List[str] = []
         self.state = "inactive"
         self.log: List[str] = []
@@ -93,10 +96,15 @@ class Daemon:
         if verb == "show":
             return Completed(0, f"ActiveState={self.states.pop(0) if self.states else self.state}\n", "")
         assert argv[2] == self.unit
-        self.calls.append(verb)
         if verb == "reset-failed":
+            self.starts = 0
             return Completed(0, "", "")
-        (self.restart if verb == "restart" else self.reload)()
+        self.calls.append(verb)
+        if verb == "restart" and self.starts == START_LIMIT:
+            self.state = "failed"
+        else:
+            self.starts += verb == "restart"
+            (self.restart if verb == "restart" else self.reload)()
         said = f'Job for {self.unit} failed.\nSee "systemctl status {self.unit}".\n'
         return Completed(0, "", "") if self.state == "active" else Completed(1, "", said)
 
@@ -248,6 +256,13 @@ def test_a_restart_is_done_once_and_the_daemon_then_says_that_it_has_what_was_de
     assert declare(docker, cdi=True) == ()
     assert run(docker)["changed"] is False
     assert docker.calls == ["restart"]
+
+
+def test_a_daemon_that_started_often_just_before_is_not_taken_for_one_that_refuses_its_files(docker: Docker) -> None:
+    declare(docker, cdi=True)
+    docker.starts = START_LIMIT
+    result = run(docker)
+    assert (result.get("failed"), result["restored"], docker.has["features"]) == (None, [], {"cdi": True})
 
 
 def test_a_reload_is_believed_when_the_daemon_says_that_it_was_done(docker: Docker) -> None:
@@ -405,7 +420,7 @@ def test_a_daemon_that_does_not_come_back_runs_with_the_previous_configuration_a
     )
     assert (result["failed"], result["changed"], result["restored"]) == (True, True, [DAEMON_JSON])
     assert result["log"] == [STARTING, FAILURE]
-    assert docker.calls == ["restart", "reset-failed", "restart"]
+    assert docker.calls == ["restart", "restart"]
     assert docker.text() == well
     assert (docker.state, docker.has["features"]) == ("active", {"cdi": True})
     assert left(docker) == []

@@ -144,6 +144,9 @@ def _has_live_restore(view: View) -> bool:
 def _take_up(wish: Wish, host: Host, view: View, action: str) -> str:
     """Do it, and wait until the daemon is well. Returns what is wrong with it, in words; empty where nothing is."""
     began = time.time()
+    if action == RESTART:
+        # systemd starts nothing that started five times in ten seconds, whoever did so: that would look like a refusal.
+        _systemctl(host, "reset-failed", view.unit, seconds=STOP_SECONDS)
     said = _systemctl(host, action, view.unit, seconds=STOP_SECONDS + wish.health_timeout)
     deadline = time.monotonic() + wish.health_timeout
     while True:
@@ -230,9 +233,6 @@ def _go_back(wish: Wish, host: Host, view: View, action: str) -> Tuple[Tuple[str
         return (), f"the previous one was not restored, for somebody else has edited {', '.join(edited)} since"
     back = [Edit(edit.path, edit.after, edit.before) for edit in kept if texts[edit.path] != edit.before]
     _write(host.files, wish.engine, in_order(back, view.seen.configuration.installation.drop_in))
-    if action == RESTART:
-        # It may have failed so often that systemd does not start it again.
-        _systemctl(host, "reset-failed", view.unit, seconds=STOP_SECONDS)
     trouble = _take_up(wish, host, view, action)
     paths = tuple(edit.path for edit in kept)
     if trouble:
