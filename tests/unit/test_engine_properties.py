@@ -116,6 +116,8 @@ def test_any_file_of_the_toolkit(road: Any, text: str) -> None:
 @given(json_texts())
 @settings(max_examples=25)
 def test_any_file_of_docker(road: Any, text: str) -> None:
-    assume(isinstance(json.loads(text.lstrip(BOM)).get("runtimes"), (dict, type(None))))
+    # dockerd refuses another runtime than an object, and so do we.
+    runtimes = json.loads(text.lstrip(BOM)).get("runtimes", {})
+    assume(isinstance(runtimes, dict) and all(isinstance(runtime, dict) for runtime in runtimes.values()))
     with tempfile.TemporaryDirectory() as root:
         road(Path(root), Start("docker", DAEMON_JSON, {DAEMON_JSON: text}, "docker"))

@@ -48,7 +48,7 @@ BROKEN: Dict[str, Tuple[str, str]] = {
     "the same key, spelt otherwise": ('{"a": 1, "\\u0061": 2}', 'line 1, column 10: the key "a" is there twice'),
     "a byte of Latin-1": ('{\n"a": "caf\udce9"}', "line 2, column 10: a byte that is no UTF-8"),
     "UTF-16": ("\udcff\udcfe{\0}\0", "line 1, column 1: a byte that is no UTF-8"),
-    "too deep": ('{"a": ' + "[" * 100_000, "line 1, column 1: maximum recursion depth exceeded"),
+    "too deep": ('{"a": ' + "[" * 100_000, "line 1, column 1: its objects and lists are too deep in each other"),
 }
 
 

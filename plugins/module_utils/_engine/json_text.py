@@ -51,7 +51,9 @@ def parse(text: Optional[str], path: str) -> Dict[str, Any]:
 
         key, at = repetition(body)
         raise _unreadable(path, body, at, f"the key {json.dumps(key)} is there twice") from error
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise _unreadable(path, body, 0, "its objects and lists are too deep in each other") from error
+    except ValueError as error:
         raise _unreadable(path, body, 0, str(error)) from error
     if not isinstance(value, dict):
         raise _unreadable(path, body, len(body) - len(body.lstrip()), "the file holds no object")
