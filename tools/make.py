@@ -376,7 +376,7 @@ def schedule(target: str, options: argparse.Namespace) -> List[List[Stage]]:
 
 # Two cores: the emulated machine keeps one of them and waits for much, the rest shares the other.
 LANES = {
-    "test": [["vm-test"], ["unit", "sanity-floor", "sanity-newest", "lint", "molecule", "build"]],
+    "test": [["vm-test", "lint", "build"], ["unit", "sanity-floor", "sanity-newest", "molecule"]],
     "sanity": [["sanity-floor"], ["sanity-newest"]],
 }
 
