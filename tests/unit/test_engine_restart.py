@@ -29,6 +29,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._engine import (
     restart,
     restart_apply,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils._engine.docker import LOADED
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.kinds import kind_of
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.look import CONCERN, UNDER_WAY
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.model import ENGINES, NEEDS
@@ -253,6 +254,7 @@ def test_a_restart_is_done_once_and_the_daemon_then_says_that_it_has_what_was_de
     assert {"setting": "cdi", "before": "false", "after": "true"} in result["settings"]
     assert docker.has["features"] == {"cdi": True}
     assert left(docker) == []
+    assert not docker.host.files.exists(LOADED)
     assert declare(docker, cdi=True) == ()
     assert run(docker)["changed"] is False
     assert docker.calls == ["restart"]

@@ -66,6 +66,13 @@ def reloaded(host: Host, installation: Installation) -> None:
         host.files.replace(LOADED, json.dumps(noted) + "\n")
 
 
+def forget(host: Host, installation: Installation) -> None:
+    """Drop what was noted of a daemon that is gone."""
+    process = KIND.read(host.files, installation).parsed.process
+    if host.files.exists(LOADED) and (process is None or noted_of(host.files).get("daemon") != process.identity):
+        host.files.remove(LOADED)
+
+
 def _note(host: Host, configuration: Configuration) -> None:
     parsed: Parsed = configuration.parsed
     if parsed.process is None:

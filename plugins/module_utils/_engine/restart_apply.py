@@ -56,7 +56,7 @@ def carry_out(wish: Wish, host: Host) -> Result:
             if action:
                 return _carry_out(wish, host, view, action)
             if not view.takes.action:
-                _settle(host.files, wish.engine)
+                _settle(host, view)
                 _forget(host)
             return Result(view)
     except TimeoutError as error:
@@ -82,7 +82,7 @@ def _carry_out(wish: Wish, host: Host, view: View, action: str) -> Result:
     began = time.time()
     trouble = _take_up(wish, host, view, action)
     if not trouble:
-        _settle(host.files, wish.engine)
+        _settle(host, view)
         _journal(host, wish.engine, f"{action} took up the files")
         error = _not_in_effect(wish, host, action)
         if error is None:
@@ -237,7 +237,7 @@ def _go_back(wish: Wish, host: Host, view: View, action: str) -> Tuple[Tuple[str
     paths = tuple(edit.path for edit in kept)
     if trouble:
         return paths, f"with the previous one, which is back, it is not well either ({trouble})"
-    _settle(host.files, wish.engine)
+    _settle(host, view)
     return paths, "it runs with the previous one again"
 
 
@@ -251,9 +251,14 @@ def _write(files: Files, engine: str, edits: Tuple[Edit, ...]) -> None:
             files.replace(edit.path, edit.after)
 
 
-def _settle(files: Files, engine: str) -> None:
+def _settle(host: Host, view: View) -> None:
     """The daemon is well with the files that are there."""
+    files, engine = host.files, view.seen.engine
     previous.drop(files, engine)
+    if engine == DOCKER:
+        from . import docker_check
+
+        docker_check.forget(host, view.seen.configuration.installation)
     files.remove(marker_of(engine))
     files.remove_folder(UNDER_WAY)
 
