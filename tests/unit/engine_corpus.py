@@ -381,8 +381,10 @@ ELSEWHERE: Mapping[str, Start] = {
         "docker", DAEMON_JSON, {"/srv/daemon.json": '{\n  "debug": true\n}\n'}, "docker",
         links={DAEMON_JSON: "/srv/daemon.json"},
     ),
-    "docker: a link to nothing": Start("docker", DAEMON_JSON, {"/srv/.keep": ""}, "docker",
-        links={DAEMON_JSON: "../../srv/daemon.json"}),
+    "docker: a link to nothing": Start(
+        "docker", DAEMON_JSON, {"/srv/.keep": ""}, "docker",
+        links={DAEMON_JSON: "../../srv/daemon.json"},
+    ),
     "docker: a folder that is a link": Start(
         "docker", DAEMON_JSON, {"/srv/docker/daemon.json": '{"mtu": 9000}'}, "docker",
         links={"/etc/docker": "../srv/docker"},

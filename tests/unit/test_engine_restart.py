@@ -481,7 +481,7 @@ def test_a_question_to_systemd_that_fails_after_the_restart_leaves_no_daemon_dow
     with pytest.raises(CannotLook):
         run(docker)
     assert docker.calls == []
-    docker.host.commands.programs["systemctl"] = lambda argv: docker.systemctl(argv)
+    docker.host.commands.programs["systemctl"] = docker.systemctl
     restarted = docker.restart
 
     def restart_and_fail() -> None:
