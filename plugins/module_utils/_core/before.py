@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Tuple
 
 from .change import ReplaceFile, Setting, Step
-from .errors import CannotLook, Scalar
+from .errors import Scalar
+from .record import read_record
 
 if TYPE_CHECKING:
     from .._host.protocols import Files
@@ -45,27 +46,23 @@ def path_of(concern: str) -> str:
 
 def load(files: Files, concern: str) -> Before:
     """Read what was found; nothing where there was no change yet. Raises ``CannotLook`` on a damaged file."""
-    text = files.read_optional(path_of(concern))
-    if text is None:
-        return Before(found={})
-    try:
-        document = json.loads(text)
-        if document["schema"] != SCHEMA:
-            raise ValueError(f"schema {document['schema']}")
-        found = {
-            (_text(entry["identity"]), _text(entry["setting"])): Found(
-                _scalar(entry["effective"]), _scalar(entry["boot"])
-            )
-            for entry in document["found"]
-        }
-        return Before(found=found, folders=tuple(map(_text, document["folders"])))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CannotLook(
-            "read the values from before the first change",
-            object=path_of(concern),
-            cause=f"the file is damaged: {error!r}",
-            hint="restore it from a backup, or remove it to give up going back",
-        ) from error
+    found = read_record(
+        files,
+        path_of(concern),
+        _before,
+        schema=SCHEMA,
+        goal="read the values from before the first change",
+        hint="restore it from a backup, or remove it to give up going back",
+    )
+    return found or Before(found={})
+
+
+def _before(document: Any) -> Before:
+    found = {
+        (_text(entry["identity"]), _text(entry["setting"])): Found(_scalar(entry["effective"]), _scalar(entry["boot"]))
+        for entry in document["found"]
+    }
+    return Before(found=found, folders=tuple(map(_text, document["folders"])))
 
 
 def _scalar(value: object) -> Scalar:

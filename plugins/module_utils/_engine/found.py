@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
-from .._core.errors import CannotLook
+from .._core.record import read_record
 from .model import Edit
 
 if TYPE_CHECKING:
@@ -54,21 +54,15 @@ def digest(text: Optional[str]) -> str:
 
 def load(files: Files) -> Tuple[Kept, ...]:
     """Every file that we changed. Raises ``CannotLook`` on a damaged record."""
-    text = files.read_optional(RECORD)
-    if text is None:
-        return ()
-    try:
-        document = json.loads(text)
-        if document["schema"] != SCHEMA:
-            raise ValueError(f"schema {document['schema']}")
-        return tuple(_kept(files, path, entry) for path, entry in document["files"].items())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CannotLook(
-            "read the files from before the first change",
-            object=RECORD,
-            cause=f"the file is damaged: {error!r}",
-            hint="restore it from a backup, or remove it to give up going back byte for byte",
-        ) from error
+    kept = read_record(
+        files,
+        RECORD,
+        lambda document: tuple(_kept(files, path, entry) for path, entry in document["files"].items()),
+        schema=SCHEMA,
+        goal="read the files from before the first change",
+        hint="restore it from a backup, or remove it to give up going back byte for byte",
+    )
+    return kept or ()
 
 
 def keep(files: Files, engine: str, edits: Tuple[Edit, ...]) -> None:

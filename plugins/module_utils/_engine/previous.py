@@ -14,7 +14,6 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Tuple
 
-from .._core.errors import CannotLook
 from .model import Edit
 
 if TYPE_CHECKING:
@@ -33,21 +32,18 @@ def load(files: Files, engine: str) -> Tuple[Edit, ...]:
 
     Raises ``CannotLook`` for a damaged record.
     """
-    text = files.read_optional(path_of(engine))
-    if text is None:
-        return ()
-    try:
-        document = json.loads(text)
-        if document["schema"] != SCHEMA:
-            raise ValueError(f"schema {document['schema']}")
-        return tuple(_edit(entry["path"], entry["before"], entry["after"]) for entry in document["files"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CannotLook(
-            "read the previous configuration",
-            object=path_of(engine),
-            cause=f"the file is damaged: {error!r}",
-            hint="remove it to give up going back",
-        ) from error
+    # Read only for a restart that is done, or a change.
+    from .._core.record import read_record
+
+    kept = read_record(
+        files,
+        path_of(engine),
+        lambda document: tuple(_edit(entry["path"], entry["before"], entry["after"]) for entry in document["files"]),
+        schema=SCHEMA,
+        goal="read the previous configuration",
+        hint="remove it to give up going back",
+    )
+    return kept or ()
 
 
 def _edit(path: Any, before: Any, after: Any) -> Edit:

@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
-from .._core.errors import CannotLook
+from .._core.record import read_record
 from .model import Geometry, Layout
 from .records import LEFT_OVER
 from .text import layout_text, parse_layout
@@ -55,26 +55,23 @@ def keep(files: Files, record: Record) -> None:
 
 def left_over(files: Files) -> Optional[Record]:
     """What a run that was killed left behind, None where none was. Raises ``CannotLook`` on a damaged record."""
-    text = files.read_optional(LEFT_OVER)
-    if text is None:
-        return None
-    try:
-        document = json.loads(text)
-        if document["schema"] != SCHEMA:
-            raise ValueError(f"schema {document['schema']}")
-        gpus = {str(uuid): _from_document(entry) for uuid, entry in document["gpus"].items()}
-        return Record(gpus, tuple(str(unit) for unit in document["stopped"]))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CannotLook(
-            "read what a run that was killed has left to bring back",
-            object=LEFT_OVER,
-            cause=f"the file is damaged: {error!r}",
-            hint="start the services that it may have stopped, look at persistence mode, and remove it",
-        ) from error
+    return read_record(
+        files,
+        LEFT_OVER,
+        _record,
+        schema=SCHEMA,
+        goal="read what a run that was killed has left to bring back",
+        hint="start the services that it may have stopped, look at persistence mode, and remove it",
+    )
 
 
 def _as_document(before: Before) -> Dict[str, Any]:
     return {"mig": before.mig, "instances": layout_text(before.layout, NUMBERS), "persistence": before.persistence}
+
+
+def _record(document: Mapping[str, Any]) -> Record:
+    gpus = {str(uuid): _from_document(entry) for uuid, entry in document["gpus"].items()}
+    return Record(gpus, tuple(str(unit) for unit in document["stopped"]))
 
 
 def _from_document(entry: Mapping[str, Any]) -> Before:

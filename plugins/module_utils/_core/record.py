@@ -1,0 +1,33 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Records of ours on a node, each a JSON document with the number of its schema."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
+
+from .errors import CannotLook
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
+
+Made = TypeVar("Made")
+
+
+def read_record(
+    files: Files, path: str, make: Callable[[Any], Made], *, schema: int, goal: str, hint: str
+) -> Optional[Made]:
+    """What ``make`` makes of the document, None where there is none. Raises ``CannotLook`` on a damaged one."""
+    text = files.read_optional(path)
+    if text is None:
+        return None
+    try:
+        document = json.loads(text)
+        if document["schema"] != schema:
+            raise ValueError(f"schema {document['schema']}")
+        return make(document)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CannotLook(goal, object=path, cause=f"the file is damaged: {error!r}", hint=hint) from error
