@@ -22,13 +22,12 @@ from ansible_collections.gpufleet.node.plugins.module_utils._engine.crio_check i
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.model import (
     NOTHING,
     RESTART,
-    Configuration,
-    Edit,
     Kind,
     WantedEngine,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
-from support import FakeHost, build, snapshot
+from kind_machine import KindMachine
+from support import build, snapshot
 
 PATH = "/usr/bin/nvidia-container-runtime"
 SOCKET = "/run/crio/crio.sock"
@@ -117,42 +116,14 @@ def wanted(**keys: Any) -> WantedEngine:
     return WantedEngine(engine="crio", **{**defaults, **keys})
 
 
-class Machine:
+class Machine(KindMachine):
     """A host with CRI-O and these files."""
 
     def __init__(self, root: Path, files: Mapping[str, str], links: Optional[Mapping[str, str]] = None) -> None:
-        self.root = root
-        self.host: FakeHost = build(root, files, links)
-        self.host.commands.programs["crio"] = lambda argv: Completed(0, "", "")
-
-    def read(self) -> Configuration:
-        installation = KIND.find(self.host)
-        assert installation is not None
-        return KIND.read(self.host.files, installation)
-
-    def edit(self, want: WantedEngine) -> Tuple[Edit, ...]:
-        return KIND.edit(self.read(), want)
-
-    def write(self, edits: Sequence[Edit]) -> None:
-        for edit in edits:
-            assert edit.before == self.host.files.read_optional(edit.path)
-            if edit.after is None:
-                self.host.files.remove(edit.path)
-            else:
-                self.host.files.replace(edit.path, edit.after)
-
-    def converge(self, want: WantedEngine) -> Tuple[Edit, ...]:
-        edits = self.edit(want)
-        self.write(edits)
-        return edits
+        super().__init__(KIND, root, files, links)
 
     def ours(self) -> str:
         return self.host.files.read(DROP_IN)
-
-    def check(self, edits: Tuple[Edit, ...]) -> None:
-        installation = KIND.find(self.host)
-        assert installation is not None
-        KIND.check(self.host, installation, edits)
 
 
 def test_it_is_a_kind_of_engine() -> None:

@@ -20,8 +20,6 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.model import (
     NOTHING,
-    Configuration,
-    Edit,
     Kind,
     WantedEngine,
 )
@@ -30,7 +28,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._engine.podman impor
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.podman_check import CANDIDATE
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.podman_check import FOLDER as COPIES
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
-from support import FakeHost, build, snapshot
+from kind_machine import KindMachine
+from support import build, snapshot
 
 PATH = "/usr/bin/nvidia-container-runtime"
 HOOK = "/usr/share/containers/oci/hooks.d/oci-nvidia-hook.json"
@@ -88,38 +87,11 @@ def wanted(**keys: Any) -> WantedEngine:
     return WantedEngine(engine="podman", **{**defaults, **keys})
 
 
-class Machine:
+class Machine(KindMachine):
     """A host with Podman and these files."""
 
     def __init__(self, root: Path, files: Mapping[str, str]) -> None:
-        self.host: FakeHost = build(root, files)
-        self.host.commands.programs["podman"] = lambda argv: Completed(0, "", "")
-
-    def read(self) -> Configuration:
-        installation = KIND.find(self.host)
-        assert installation is not None
-        return KIND.read(self.host.files, installation)
-
-    def edit(self, want: WantedEngine) -> Tuple[Edit, ...]:
-        return KIND.edit(self.read(), want)
-
-    def write(self, edits: Sequence[Edit]) -> None:
-        for edit in edits:
-            assert edit.before == self.host.files.read_optional(edit.path)
-            if edit.after is None:
-                self.host.files.remove(edit.path)
-            else:
-                self.host.files.replace(edit.path, edit.after)
-
-    def converge(self, want: WantedEngine) -> Tuple[Edit, ...]:
-        edits = self.edit(want)
-        self.write(edits)
-        return edits
-
-    def check(self, edits: Tuple[Edit, ...]) -> None:
-        installation = KIND.find(self.host)
-        assert installation is not None
-        KIND.check(self.host, installation, edits)
+        super().__init__(KIND, root, files)
 
 
 def files_of(root: Path) -> Dict[str, Tuple[str, ...]]:
