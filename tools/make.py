@@ -345,40 +345,48 @@ def clean() -> None:
 # --- command line -----------------------------------------------------------------------------------------------------
 
 
-def schedule(target: str, options: argparse.Namespace) -> List[List[Stage]]:
-    """The stages of a target, in lanes that run side by side."""
+def schedule(target: str, options: argparse.Namespace) -> List[Stage]:
+    """The stages of a target, in the order in which they start."""
 
-    def unit_with_options(job: Job) -> None:
-        unit(job, options.python or (NODE_PYTHONS if target == "unit" else TESTED_PYTHONS), options.arguments)
+    def unit_on(*pythons: str) -> Callable[[Job], None]:
+        return lambda job: unit(job, pythons, options.arguments)
 
     def molecule_with_options(job: Job) -> None:
         molecule(job, options.scenario or ())
 
-    stages = {
-        stage.name: stage
-        for stage in (
-            Stage("lint", lint),
-            Stage("unit", unit_with_options),
-            Stage("sanity-floor", sanity("floor")),
-            Stage("sanity-newest", sanity("newest")),
-            Stage("molecule", molecule_with_options),
-            Stage("vm-test", vm_test),
-            Stage("docs", docs),
-            Stage("build", build),
-            Stage("nvml-simulator", nvml_simulator),
-            Stage("demo", demo),
-            Stage("bench", bench),
-        )
-    }
-    lanes = LANES.get(target, [[target]])
-    return [[stages[name] for name in lane] for lane in lanes]
+    stages = (
+        Stage("lint", lint),
+        Stage("unit", unit_on(*(options.python or NODE_PYTHONS))),
+        *(Stage(f"unit-{version}", unit_on(version)) for version in TESTED_PYTHONS),
+        Stage("sanity-floor", sanity("floor")),
+        Stage("sanity-newest", sanity("newest")),
+        Stage("molecule", molecule_with_options),
+        Stage("vm-test", vm_test),
+        Stage("docs", docs),
+        Stage("build", build),
+        Stage("nvml-simulator", nvml_simulator),
+        Stage("demo", demo),
+        Stage("bench", bench),
+    )
+    by_name = {stage.name: stage for stage in stages}
+    return [by_name[name] for name in STAGES_OF.get(target, (target,))]
 
 
-# Two cores: the emulated machine keeps one of them and waits for much, the rest shares the other.
-LANES = {
-    "test": [["vm-test", "lint", "build"], ["unit", "sanity-floor", "sanity-newest", "molecule"]],
-    "sanity": [["sanity-floor"], ["sanity-newest"]],
+# What takes long comes first, so that both cores have work to the end.
+STAGES_OF = {
+    "test": (
+        "vm-test",
+        "molecule",
+        *(f"unit-{version}" for version in TESTED_PYTHONS),
+        "sanity-floor",
+        "sanity-newest",
+        "lint",
+        "build",
+    ),
+    "sanity": ("sanity-floor", "sanity-newest"),
 }
+# The emulated machine waits for much, and takes about one core of the two.
+SIDE_BY_SIDE = 2
 
 TARGETS = {
     "test": "every check there is",
@@ -414,7 +422,13 @@ def main() -> int:
         clean()
         return 0
     needs.prepare_places()
-    return run_stages(schedule(options.target, options), environment=needs.environment(), root=ROOT, logs=LOGS)
+    return run_stages(
+        schedule(options.target, options),
+        side_by_side=SIDE_BY_SIDE,
+        environment=needs.environment(),
+        root=ROOT,
+        logs=LOGS,
+    )
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Stages: side by side in lanes, each with a log of its own, a few lines of progress, and its minutes."""
+"""Stages: some side by side, each with a log of its own, a few lines of progress, and its minutes."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import queue
 import re
 import signal
 import subprocess
@@ -34,11 +35,10 @@ class StageFailed(Exception):
 
 @dataclass
 class Stage:
-    """A named piece of work. ``after`` are names of stages that must have passed before it starts."""
+    """A named piece of work."""
 
     name: str
     work: Callable[[Job], None]
-    after: Sequence[str] = ()
 
 
 @dataclass
@@ -196,23 +196,21 @@ class Job:
             thread.join()
 
 
-def run_stages(lanes: Sequence[Sequence[Stage]], *, environment: Mapping[str, str], root: Path, logs: Path) -> int:
-    """Run the lanes side by side, the stages of a lane one after the other. Returns the exit status for the process.
+def run_stages(
+    stages: Sequence[Stage], *, side_by_side: int, environment: Mapping[str, str], root: Path, logs: Path
+) -> int:
+    """Run the stages in the given order, each as soon as one of ``side_by_side`` workers is free.
 
-    A failure does not stop what does not depend on it, so that one run tells all there is to tell.
+    A failure stops nothing, so that one run tells all there is to tell. Returns the exit status for the process.
     """
     logs.mkdir(parents=True, exist_ok=True)
     board = Board(logs)
     outcomes: Dict[str, Outcome] = {}
-    finished = {stage.name: threading.Event() for lane in lanes for stage in lane}
+    waiting: queue.SimpleQueue[Stage] = queue.SimpleQueue()
+    for stage in stages:
+        waiting.put(stage)
 
     def run_one(stage: Stage) -> Outcome:
-        for name in stage.after:
-            if name in finished:
-                finished[name].wait()
-                if outcomes[name].state != "passed":
-                    board.say(f"{stage.name}: skipped, because {name} did not pass")
-                    return Outcome(stage.name, "skipped")
         if board.stopping.is_set():
             return Outcome(stage.name, "skipped")
         begin = time.monotonic()
@@ -224,7 +222,7 @@ def run_stages(lanes: Sequence[Sequence[Stage]], *, environment: Mapping[str, st
                 stage.work(job)
         except StageFailed as failure:
             state, reason = "failed", str(failure)
-        except Exception as error:  # a fault in the tools themselves must not leave a lane hanging
+        except Exception as error:  # a fault in the tools themselves must not end a worker
             state, reason = "failed", f"{type(error).__name__}: {error}"
         else:
             state, reason = "passed", ""
@@ -236,17 +234,18 @@ def run_stages(lanes: Sequence[Sequence[Stage]], *, environment: Mapping[str, st
             job.notes.append(reason)
         return Outcome(stage.name, state, seconds, job.notes)
 
-    def run_lane(lane: Sequence[Stage]) -> None:
-        for stage in lane:
-            outcomes[stage.name] = run_one(stage)
-            finished[stage.name].set()
+    def work_off() -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                stage = waiting.get_nowait()
+                outcomes[stage.name] = run_one(stage)
 
     def on_signal(number: int, _frame: object) -> None:
         board.say(f"stopped by {signal.Signals(number).name}, cleaning up")
         board.stop()
 
     previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    threads = [threading.Thread(target=run_lane, args=(lane,)) for lane in lanes]
+    threads = [threading.Thread(target=work_off) for worker in range(side_by_side)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -256,7 +255,7 @@ def run_stages(lanes: Sequence[Sequence[Stage]], *, environment: Mapping[str, st
     for number, handler in previous.items():
         signal.signal(number, handler)
 
-    board.print(summary([outcomes[stage.name] for lane in lanes for stage in lane], time.monotonic() - board.started))
+    board.print(summary([outcomes[stage.name] for stage in stages], time.monotonic() - board.started))
     passed = all(outcome.state == "passed" for outcome in outcomes.values())
     return 0 if passed else 130 if board.stopping.is_set() else 1
 
