@@ -37,5 +37,6 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
 
 
 # How long an example takes is the machine's matter; what must be fast has a test that says so.
-settings.register_profile("any machine", deadline=None)
+# Few examples a run, for every run draws others.
+settings.register_profile("any machine", deadline=None, max_examples=40)
 settings.load_profile("any machine")

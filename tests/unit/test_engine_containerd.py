@@ -41,6 +41,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._engine.toml_text im
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from support import FakeHost, build
 
+pytestmark = pytest.mark.once
+
 MAIN = "/etc/containerd/config.toml"
 FOLDER = "/etc/containerd/conf.d"
 DROP_IN = f"{FOLDER}/99-gpufleet.toml"

@@ -21,6 +21,8 @@ from test_engine_corpus import edited, meaning, run
 from test_json_text import texts as json_texts
 from toml_corpus import documents, dressed, plain
 
+pytestmark = pytest.mark.once
+
 # What pods may have; containerd does not start with a default that is not there.
 RUNTIMES: Mapping[str, Any] = {
     "runc": {"runtime_type": "io.containerd.runc.v2", "options": {"SystemdCgroup": True}},

@@ -29,6 +29,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import PATIENCE, quickest
 
+pytestmark = pytest.mark.once
+
 MACHINES = sorted(machines.EVERY)
 # Their cores have different numbers of threads. A device that is added there can make a better spread possible.
 UNEVEN = ("four threads", "sparse")
@@ -356,7 +358,6 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> List[int]:
     return runs
 
 
-@pytest.mark.once
 def test_no_other_plan_is_as_even_and_moves_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     searched = counting(monkeypatch)
     cases = 250

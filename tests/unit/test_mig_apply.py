@@ -59,6 +59,8 @@ from nvml_simulator_machine import forked
 from persistence_machine import UPSTREAM, MakePersistenceMachine
 from support import AT_ONCE_SECONDS
 
+pytestmark = pytest.mark.once
+
 pytest_plugins = ("persistence_machine",)
 
 UNKNOWN = "NVML_ERROR_UNKNOWN"
@@ -215,7 +217,6 @@ def test_groups_after_the_one_that_failed_are_not_touched(gpu_machine: MakeMachi
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("target", [MIXED, SHARED], ids=["mixed", "shared"])
 def test_a_call_that_fails_leaves_the_old_layout_whichever_it_is(gpu_machine: MakeMachine, target: Layout) -> None:
     machine = divided(gpu_machine, layouts={0: ALL_SMALL})
@@ -577,7 +578,6 @@ def test_a_pending_mode_that_is_not_wanted_is_taken_back(gpu_machine: MakeMachin
     assert symbols(machine) == ["nvmlDeviceSetMigMode"]
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("kind", [H100, A100])
 @pytest.mark.parametrize("mig", [True, False], ids=["on", "off"])
 def test_a_change_of_mode_that_fails_anywhere_leaves_the_old_state(
@@ -668,7 +668,6 @@ def killed(machine: GpuMachine, *groups: Group, stop_services: Sequence[str] = (
     assert (status, answer) == (-signal.SIGKILL, "")
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("late", [(), ("--after-it",)], ids=["before", "after"])
 def test_a_run_after_one_that_was_killed_brings_the_layout(gpu_machine: MakeMachine, late: Tuple[str, ...]) -> None:
     machine = divided(gpu_machine, layouts={0: ALL_SMALL})

@@ -19,6 +19,8 @@ from mig_layout_machine import RECORD, declared, devices, params, ready, run
 from mig_machine import A100, ALL_SMALL, H100, LINKED_A100, MIXED, ONE, THREE, TWO, divide, layout_of, mode_of, whole
 from support import snapshot
 
+pytestmark = pytest.mark.once
+
 pytest_plugins = ("gpu_machine",)
 
 H100_HAS = "1g.10gb (19), 2g.20gb (14), 3g.40gb (9), 4g.40gb (5), 7g.80gb (0), 1g.10gb+me (20), 1g.20gb (15)"

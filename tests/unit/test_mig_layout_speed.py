@@ -24,6 +24,8 @@ from mig_tables import geometries
 from support import PATIENCE, quickest
 from test_mig_solver import Case
 
+pytestmark = pytest.mark.once
+
 pytest_plugins = ("gpu_machine",)
 
 PLAN_SECONDS = 0.020

@@ -41,6 +41,8 @@ from mig_tables import compute_placements, geometries
 from nvml_simulator_machine import Machines, gpu, in_another_process, load
 from support import PATIENCE
 
+pytestmark = pytest.mark.once
+
 pytest_plugins = ("nvml_simulator_fixtures",)
 
 H100 = geometries()["h100-80"]
@@ -267,7 +269,6 @@ def test_no_layout_is_better_than_the_target(kind: str, seed: int) -> None:
     assert fits(case.geometry, target)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 @drawn
 @given(seed=seeds)

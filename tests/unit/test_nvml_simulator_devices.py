@@ -16,6 +16,8 @@ import pytest
 from nvml_simulator_machine import Machine, as_client, create, gpu
 from test_nvml_simulator_persistenced import running
 
+pytestmark = pytest.mark.once
+
 pytest_plugins = ("nvml_simulator_fixtures",)
 
 MACHINE = ("a30-4",)

@@ -31,6 +31,8 @@ from nvml_simulator_machine import (
     wait_until,
 )
 
+pytestmark = pytest.mark.once
+
 pytest_plugins = ("nvml_simulator_fixtures",)
 
 AMPERE = kind("hgx-a100-80gb-8")

@@ -13,6 +13,8 @@ import pynvml as nvml
 import pytest
 from nvml_simulator_machine import Machine, as_client, create, gpu, kind
 
+pytestmark = pytest.mark.once
+
 pytest_plugins = ("nvml_simulator_fixtures",)
 
 MACHINE = ("hgx-a100-80gb-8",)

@@ -19,6 +19,8 @@ from typing import Any, Dict, List
 import pytest
 from nvml_simulator_machine import SOURCES, Machine, Machines, in_another_process
 
+pytestmark = pytest.mark.once
+
 pytest_plugins = ("nvml_simulator_fixtures",)
 
 SHIPPED = (

@@ -34,6 +34,8 @@ from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 from toml_corpus import NAMES, TEXTS, documents, names, paths, values
 
+pytestmark = pytest.mark.once
+
 CRI = "io.containerd.grpc.v1.cri"
 NEW = "new key"
 BLOCK = "gpufleet container_runtime"
