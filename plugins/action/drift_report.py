@@ -4,17 +4,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from itertools import chain
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ..module_utils._core.change import DIFFERS, PENDING, RIGHT, UNKNOWN
-from ..module_utils._node.table import device_table, devices_of, rows_of, table
-
-UNREACHABLE = "unreachable"
-# From best to worst: a node is called by the worst thing found on it.
-SEVERITY = (RIGHT, PENDING, DIFFERS, UNKNOWN, UNREACHABLE)
+from ..module_utils._core.change import DIFFERS, RIGHT, UNKNOWN
+from ..module_utils._node.table import device_table, table
+from ..plugin_utils.summary import UNREACHABLE, Summary, summarise
 
 
 class ActionModule(ActionBase):
@@ -34,47 +32,26 @@ class ActionModule(ActionBase):
                 "title": {"type": "str", "default": "Drift"},
             }
         )
-        rows: List[Dict[str, Any]] = []
-        devices: List[Dict[str, Any]] = []
-        counts = dict.fromkeys((RIGHT, DIFFERS, PENDING, UNKNOWN), 0)
-        nodes: Dict[str, List[str]] = {status: [] for status in SEVERITY}
-        reboots: Dict[str, List[str]] = {}
-        for host in variables["ansible_play_hosts_all"]:
-            look = variables["hostvars"][host].get(arguments["register"])
-            if not look or "concerns" not in look:
-                nodes[UNREACHABLE].append(host)
-                continue
-            found = rows_of(host, look)
-            rows.extend(found)
-            devices.extend(devices_of(host, look))
-            counts[RIGHT] += sum(entry["settings_right"] for entry in look["concerns"].values())
-            for row in found:
-                if row["status"] in counts:
-                    counts[row["status"]] += 1
-            worst = max(
-                (row["status"] for row in found if row["status"] in SEVERITY), key=SEVERITY.index, default=RIGHT
-            )
-            nodes[worst].append(host)
-            reasons = [reason for entry in look["concerns"].values() for reason in entry["reboot_reasons"]]
-            if reasons:
-                reboots[host] = reasons
-        self._print(arguments["title"], rows, devices, counts, nodes, reboots)
-        result.update(changed=False, rows=rows, devices=devices, counts=counts, nodes=nodes, reboot_reasons=reboots)
-        bad = [*nodes[DIFFERS], *nodes[UNKNOWN], *nodes[UNREACHABLE]]
+        hostvars, name = variables["hostvars"], arguments["register"]
+        summary = summarise({host: hostvars[host].get(name) or {} for host in variables["ansible_play_hosts_all"]})
+        rows, devices = list(chain(*summary.rows.values())), list(chain(*summary.devices.values()))
+        self._print(arguments["title"], rows, devices, summary)
+        result.update(
+            changed=False,
+            rows=rows,
+            devices=devices,
+            counts=summary.counts,
+            nodes=summary.nodes,
+            reboot_reasons=summary.reboot_reasons,
+        )
+        bad = [*summary.nodes[DIFFERS], *summary.nodes[UNKNOWN], *summary.nodes[UNREACHABLE]]
         if arguments["fail_on_drift"] and bad:
-            result.update(
-                failed=True, msg=f"{len(bad)} of {len(variables['ansible_play_hosts_all'])} nodes are not right"
-            )
+            result.update(failed=True, msg=f"{len(bad)} of {summary.total} nodes are not right")
         return result
 
     @staticmethod
     def _print(
-        title: str,
-        rows: Sequence[Mapping[str, Any]],
-        devices: Sequence[Mapping[str, Any]],
-        counts: Mapping[str, int],
-        nodes: Mapping[str, Sequence[str]],
-        reboots: Mapping[str, Sequence[str]],
+        title: str, rows: Sequence[Mapping[str, Any]], devices: Sequence[Mapping[str, Any]], summary: Summary
     ) -> None:
         display = Display()
         display.display("")
@@ -83,11 +60,12 @@ class ActionModule(ActionBase):
             display.display(f"  {line}")
         for line in device_table(devices) if devices else ():
             display.display(f"  {line}")
-        for host, reasons in reboots.items():
+        for host, reasons in summary.reboot_reasons.items():
             for reason in reasons:
                 display.display(f"  {host} needs a reboot: {reason}")
-        for host in nodes[UNREACHABLE]:
+        for host in summary.nodes[UNREACHABLE]:
             display.display(f"  {host} gave no answer")
-        total = sum(len(names) for names in nodes.values())
-        settings = ", ".join(f"{count} {status}" for status, count in counts.items() if count or status == RIGHT)
-        display.display(f"  {len(nodes[RIGHT])} of {total} nodes are right. Settings: {settings}.")
+        settings = ", ".join(
+            f"{count} {status}" for status, count in summary.counts.items() if count or status == RIGHT
+        )
+        display.display(f"  {len(summary.nodes[RIGHT])} of {summary.total} nodes are right. Settings: {settings}.")

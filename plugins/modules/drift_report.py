@@ -68,6 +68,10 @@ rows:
     node:
       description: The host.
       type: str
+    concern:
+      description: The concern it was found by.
+      type: str
+      sample: nvme_scheduler
     object:
       description: What the setting belongs to.
       type: str

@@ -26,7 +26,7 @@ def rows_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
         if "failure" in result:
             message = str(result["msg"])
             rows.append(_row(node, concern, "-", status=result["status"], note=message))
-        rows.extend({"node": node, **row} for row in result["settings"] if row["status"] != RIGHT)
+        rows.extend({"node": node, "concern": concern, **row} for row in result["settings"] if row["status"] != RIGHT)
         rows.extend(
             _row(node, concern, entry["setting"], status="conflict", note=_conflict(entry))
             for entry in result["conflicts"]
@@ -111,10 +111,11 @@ def _text(value: Any) -> str:
     return text if len(text) <= WIDEST else text[: WIDEST - 3] + "..."
 
 
-def _row(node: str, object_: str, setting: str, *, status: str, note: str) -> Dict[str, Any]:
+def _row(node: str, concern: str, setting: str, *, status: str, note: str) -> Dict[str, Any]:
     return {
         "node": node,
-        "object": object_,
+        "concern": concern,
+        "object": concern,
         "setting": setting,
         "wanted": None,
         "effective": None,

@@ -1,0 +1,72 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the looks at a fleet come to: the one count that the table of the audit and the report show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Sequence
+
+from ..module_utils._core.change import DIFFERS, PENDING, RIGHT, UNKNOWN
+from ..module_utils._node.table import devices_of, rows_of
+
+UNREACHABLE = "unreachable"
+# From best to worst: a node is called by the worst thing found on it.
+SEVERITY = (RIGHT, PENDING, DIFFERS, UNKNOWN, UNREACHABLE)
+
+Row = Dict[str, Any]
+Look = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """``rows`` and ``devices`` are those of ``_node/table.py``, by node; ``counts`` the settings of each status, where
+    ``unknown`` counts concerns; ``nodes`` the names by worst status; ``reboot_reasons`` those that have any.
+    """
+
+    rows: Dict[str, List[Row]] = field(default_factory=dict)
+    devices: Dict[str, List[Row]] = field(default_factory=dict)
+    counts: Dict[str, int] = field(default_factory=lambda: dict.fromkeys((RIGHT, DIFFERS, PENDING, UNKNOWN), 0))
+    nodes: Dict[str, List[str]] = field(default_factory=lambda: {status: [] for status in SEVERITY})
+    reboot_reasons: Dict[str, List[str]] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        return sum(len(names) for names in self.nodes.values())
+
+
+def summarise(looks: Mapping[str, Look]) -> Summary:
+    """``looks`` are the registered results of ``node_state`` by host, empty where there is none."""
+    summary = Summary()
+    for node, look in looks.items():
+        if not answered(look):
+            summary.nodes[UNREACHABLE].append(node)
+            continue
+        rows = summary.rows[node] = rows_of(node, look)
+        summary.devices[node] = devices_of(node, look)
+        summary.nodes[status_of(look, rows)].append(node)
+        summary.counts[RIGHT] += sum(entry["settings_right"] for entry in look["concerns"].values())
+        for row in rows:
+            if row["status"] in summary.counts:
+                summary.counts[row["status"]] += 1
+        reasons = reboot_reasons(look)
+        if reasons:
+            summary.reboot_reasons[node] = reasons
+    return summary
+
+
+def answered(look: Look) -> bool:
+    """Whether the host said anything: of one that is out of reach, or broke down, the result has no concerns."""
+    return "concerns" in look
+
+
+def status_of(look: Look, rows: Sequence[Row]) -> str:
+    """The worst status of a node that answered."""
+    found = [row["status"] for row in rows] + [entry["status"] for entry in look["concerns"].values()]
+    return max((status for status in found if status in SEVERITY), key=SEVERITY.index, default=RIGHT)
+
+
+def reboot_reasons(look: Look) -> List[str]:
+    return [reason for entry in look["concerns"].values() for reason in entry["reboot_reasons"]]
