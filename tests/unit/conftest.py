@@ -24,6 +24,7 @@ sys.path.insert(0, str(COLLECTIONS))
 sys.path.insert(0, str(ROOT / "tests" / "nodes"))
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("gpu_machine", "persistence_machine", "nvml_simulator_machine", "facts_machine")
+pytest.register_assert_rewrite("report_fleet", "browser")
 
 OLDEST = (3, 9)
 

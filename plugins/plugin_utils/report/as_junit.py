@@ -1,0 +1,106 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The report as JUnit XML: a suite a node and a case a concern, for whoever shows runs of tests."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Iterator, List, Optional, Tuple
+from xml.sax.saxutils import escape, quoteattr
+
+from ...module_utils._core.change import DIFFERS, PENDING, UNKNOWN
+from ...module_utils._node.table import table
+
+if TYPE_CHECKING:
+    from .model import Concern, Node, Report
+    from .skew import Component
+
+# What XML 1.0 cannot hold, not even escaped.
+FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+FAILURE, ERROR, SKIPPED = "failure", "error", "skipped"
+# What only waits is no failure, as in the exit status of the audit.
+VERDICTS = {DIFFERS: FAILURE, UNKNOWN: ERROR, PENDING: SKIPPED}
+
+
+class Case:
+    """A test case; ``verdict`` is None where all is well."""
+
+    def __init__(self, name: str, verdict: Optional[str] = None, message: str = "", text: str = "") -> None:
+        self.name = name
+        self.verdict = verdict
+        self.message = message
+        self.text = text
+
+
+def render(report: Report) -> str:
+    suites = [(node.name, _cases_of(node)) for node in report.nodes]
+    for group in report.skew:
+        suites.append((f"versions of {group.name}", [_component(part) for part in group.components]))
+    cases = [case for _name, those in suites for case in those]
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites name={_attribute(report.title)} {_counts(cases)}>"]
+    for name, those in suites:
+        lines += _suite(name, those, report.generated)
+    return "\n".join([*lines, "</testsuites>", ""])
+
+
+def _cases_of(node: Node) -> List[Case]:
+    cases = [Case("answer", ERROR, node.message) if node.message is not None else Case("answer")]
+    cases += [_concern(node, concern) for concern in node.concerns]
+    if node.facts and node.facts.gpus:
+        problems = [f"GPU {gpu.index} ({gpu.pci_address}): {', '.join(gpu.problems)}" for gpu in node.sick]
+        message = f"{len(problems)} sick GPUs"
+        cases.append(Case("health", FAILURE, message, "\n".join(problems)) if problems else Case("health"))
+    return cases
+
+
+def _concern(node: Node, concern: Concern) -> Case:
+    rows = [{"node": node.name, **row} for row in concern.settings if row["status"] != "right"]
+    waits = f"waits for {', '.join(concern.needs)}" if concern.status == PENDING and concern.needs else ""
+    message = concern.message or waits or f"{len(rows)} settings are not right"
+    verdict = VERDICTS.get(concern.status)
+    return (
+        Case(concern.name, verdict, message, "\n".join(table(rows)) if rows else "") if verdict else Case(concern.name)
+    )
+
+
+def _component(part: Component) -> Case:
+    name = f"{part.component} {part.of}".strip()
+    if not part.skewed:
+        return Case(name)
+    lines = [f"{version.version}: {len(version.nodes)} nodes" for version in part.versions]
+    return Case(name, FAILURE, f"{len(part.versions)} versions", "\n".join(lines))
+
+
+def _suite(name: str, cases: List[Case], generated: str) -> Iterator[str]:
+    moment = generated.rstrip("Z")
+    yield f'  <testsuite name={_attribute(name)} timestamp="{moment}" {_counts(cases)}>'
+    for case in cases:
+        head = f'    <testcase classname={_attribute(name)} name={_attribute(case.name)} time="0"'
+        if case.verdict is None:
+            yield f"{head}/>"
+            continue
+        yield f"{head}>"
+        yield f"      <{case.verdict} message={_attribute(case.message)}>{escape(_legal(case.text))}</{case.verdict}>"
+        yield "    </testcase>"
+    yield "  </testsuite>"
+
+
+def _counts(cases: List[Case]) -> str:
+    verdicts = [case.verdict for case in cases]
+    pairs: Tuple[Tuple[str, int], ...] = (
+        ("tests", len(cases)),
+        ("failures", verdicts.count(FAILURE)),
+        ("errors", verdicts.count(ERROR)),
+        ("skipped", verdicts.count(SKIPPED)),
+    )
+    return " ".join(f'{name}="{count}"' for name, count in pairs) + ' time="0"'
+
+
+def _attribute(text: str) -> str:
+    return quoteattr(_legal(text), {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"})
+
+
+def _legal(text: str) -> str:
+    return FORBIDDEN.sub("\ufffd", text)

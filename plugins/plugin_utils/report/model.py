@@ -1,0 +1,218 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The report as a value: what the looks at all nodes and their facts come to. Pure; the writers only write it down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ...module_utils._core.change import RIGHT
+from ...module_utils._core.version import VERSION
+from ...module_utils._node.registry import REGISTRY
+from ..summary import SEVERITY, UNREACHABLE, Look, Row, Summary, answered, reboot_reasons, status_of, summarise
+from .facts import Device, Gpu, NodeFacts, facts_of, why_missing
+from .findings import Finding, findings_of
+from .skew import Group, groups_of
+
+# It grows with a field that is taken away or means something else, and not with one that is added.
+SCHEMA = 1
+NO_ANSWER = "it gave no answer"
+
+
+@dataclass(frozen=True)
+class Host:
+    """What is known of a host: the registered results of ``node_state`` and ``gpu_node_info``, and its groups."""
+
+    look: Look = field(default_factory=dict)
+    info: Optional[Mapping[str, Any]] = None
+    groups: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Concern:
+    """A concern of a node. ``settings`` are the rows of the table, those that are right only of a full look.
+
+    ``message`` is why it could not be looked at, ``needs`` what it waits for.
+    """
+
+    name: str
+    status: str
+    settings_right: int
+    settings: Tuple[Row, ...]
+    needs: Tuple[str, ...]
+    unmanaged: Tuple[Row, ...]
+    unmanaged_total: int
+    message: Optional[str]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node. ``message`` is why it gave no answer, ``facts_missing`` why it has no facts."""
+
+    name: str
+    groups: Tuple[str, ...]
+    status: str
+    message: Optional[str]
+    reboot_reasons: Tuple[str, ...]
+    concerns: Tuple[Concern, ...]
+    interrupts: Tuple[Row, ...]
+    facts: Optional[NodeFacts]
+    facts_missing: Optional[str]
+
+    @property
+    def sick(self) -> Tuple[Gpu, ...]:
+        return tuple(gpu for gpu in self.facts.gpus if gpu.healthy is False) if self.facts else ()
+
+    @property
+    def degraded(self) -> Tuple[Device, ...]:
+        """The devices whose link is slower or narrower than it could be."""
+        return (
+            tuple(device for device in self.facts.devices if device.link and device.link.degraded) if self.facts else ()
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """``generated`` is a moment in UTC as ISO 8601 has it; ``concerns`` are those that any node declares, in order."""
+
+    title: str
+    generated: str
+    concerns: Tuple[str, ...]
+    nodes: Tuple[Node, ...]
+    findings: Tuple[Finding, ...]
+    skew: Tuple[Group, ...]
+    found: Summary
+
+    @property
+    def summary(self) -> Dict[str, Any]:
+        """The whole in a few numbers and names, for ``set_stats`` and for who reads on."""
+        return {
+            "title": self.title,
+            "generated": self.generated,
+            "nodes_total": self.found.total,
+            "nodes": self.found.nodes,
+            "settings": self.found.counts,
+            "needs_reboot": [node.name for node in self.nodes if node.reboot_reasons],
+            "sick_gpus": [
+                {"node": node.name, "index": gpu.index, "pci_address": gpu.pci_address, "problems": list(gpu.problems)}
+                for node in self.nodes
+                for gpu in node.sick
+            ],
+            "degraded_links": [
+                {
+                    "node": node.name,
+                    "kind": device.kind,
+                    "pci_address": device.pci_address,
+                    "causes": device.link.causes,
+                }
+                for node in self.nodes
+                for device in node.degraded
+                if device.link
+            ],
+            "skew": [
+                {
+                    "group": group.name,
+                    "component": part.component,
+                    "of": part.of,
+                    "versions": {version.version: len(version.nodes) for version in part.versions},
+                }
+                for group in self.skew
+                for part in group.components
+                if part.skewed
+            ],
+        }
+
+
+def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
+    """The report on these hosts, in their order."""
+    found = summarise({name: host.look for name, host in hosts.items()})
+    nodes = tuple(_node(name, host, found.rows.get(name, [])) for name, host in hosts.items())
+    declared = {concern.name for node in nodes for concern in node.concerns}
+    order = [entry.name for entry in REGISTRY]
+    return Report(
+        title=title,
+        generated=generated,
+        concerns=tuple(sorted(declared, key=lambda name: (order.index(name) if name in order else len(order), name))),
+        nodes=nodes,
+        findings=findings_of(found.rows),
+        skew=groups_of({node.name: node.facts for node in nodes if node.facts}),
+        found=found,
+    )
+
+
+def plain(value: Any) -> Any:
+    """A value as what JSON knows: dictionaries, lists and scalars. A dataclass is its fields."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    fields = value if isinstance(value, dict) else vars(value)
+    return {name: plain(entry) for name, entry in fields.items()}
+
+
+def document(report: Report) -> Dict[str, Any]:
+    """The report as gpufleet-report.json has it."""
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "summary": plain(report.summary),
+        "concerns": list(report.concerns),
+        "nodes": [plain(node) for node in report.nodes],
+        "findings": plain(report.findings),
+        "skew": plain(report.skew),
+    }
+
+
+def _node(name: str, host: Host, rows: List[Row]) -> Node:
+    look, facts = host.look, facts_of(host.info)
+    known: Dict[str, Any] = {
+        "name": name,
+        "groups": tuple(host.groups),
+        "facts": facts,
+        "facts_missing": None if facts else why_missing(host.info),
+    }
+    if not answered(look):
+        message = str(look.get("msg") or NO_ANSWER).strip()
+        return Node(status=UNREACHABLE, message=message, reboot_reasons=(), concerns=(), interrupts=(), **known)
+    return Node(
+        status=status_of(look, rows),
+        message=None,
+        reboot_reasons=tuple(reboot_reasons(look)),
+        concerns=_concerns(look, rows),
+        interrupts=tuple(device for entry in look["concerns"].values() for device in entry.get("devices", ())),
+        **known,
+    )
+
+
+def _concerns(look: Look, rows: Sequence[Row]) -> Tuple[Concern, ...]:
+    """Those that are declared, and those that the inventory no longer declares."""
+    by_concern: Dict[str, List[Row]] = {}
+    for row in rows:
+        by_concern.setdefault(row["concern"], []).append(
+            {key: row[key] for key in row if key not in ("node", "concern")}
+        )
+    declared = [
+        Concern(
+            name=name,
+            status=entry["status"],
+            settings_right=entry["settings_right"],
+            settings=(*by_concern.get(name, ()), *(row for row in entry["settings"] if row["status"] == RIGHT)),
+            needs=tuple(entry["needs"]),
+            unmanaged=tuple(entry["unmanaged"]),
+            unmanaged_total=entry["unmanaged_total"],
+            message=entry.get("msg"),
+        )
+        for name, entry in look["concerns"].items()
+    ]
+    undeclared = [
+        Concern(name, _worst(by_concern.get(name, ())), 0, tuple(by_concern.get(name, ())), (), (), 0, None)
+        for name in look["undeclared"]
+    ]
+    return (*declared, *undeclared)
+
+
+def _worst(rows: Sequence[Row]) -> str:
+    return max((row["status"] for row in rows if row["status"] in SEVERITY), key=SEVERITY.index, default=RIGHT)
