@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def compact(value: Any) -> str:
-    """A value on one line."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """A value on one line; one of the model is an object with its fields."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=vars)
 
 
 def render(report: Report) -> str:
     """A line for each node, so that a difference of two reports can be read."""
     parts = []
     for name, value in document(report).items():
-        if isinstance(value, list) and value:
+        if isinstance(value, (list, tuple)) and value:
             entries = ",\n".join(compact(entry) for entry in value)
             parts.append(f"{compact(name)}: [\n{entries}\n]")
         else:

@@ -106,7 +106,7 @@ class Report:
                     "node": node.name,
                     "kind": device.kind,
                     "pci_address": device.pci_address,
-                    "causes": device.link.causes,
+                    "causes": list(device.link.causes),
                 }
                 for node in self.nodes
                 for device in node.degraded
@@ -143,26 +143,16 @@ def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
     )
 
 
-def plain(value: Any) -> Any:
-    """A value as what JSON knows: dictionaries, lists and scalars. A dataclass is its fields."""
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
-    fields = value if isinstance(value, dict) else vars(value)
-    return {name: plain(entry) for name, entry in fields.items()}
-
-
 def document(report: Report) -> Dict[str, Any]:
-    """The report as gpufleet-report.json has it."""
+    """The report as gpufleet-report.json has it: a value of the model is an object with its fields there."""
     return {
         "schema": SCHEMA,
         "version": VERSION,
-        "summary": plain(report.summary),
-        "concerns": list(report.concerns),
-        "nodes": [plain(node) for node in report.nodes],
-        "findings": plain(report.findings),
-        "skew": plain(report.skew),
+        "summary": report.summary,
+        "concerns": report.concerns,
+        "nodes": report.nodes,
+        "findings": report.findings,
+        "skew": report.skew,
     }
 
 
