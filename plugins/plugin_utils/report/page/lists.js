@@ -1,0 +1,137 @@
+// The other views of the whole fleet: what is wrong in how many places, versions that differ, sick GPUs and slow links.
+
+const FINDINGS_SHOWN = 300;
+
+function valueCells(row) {
+  const wrong = row.status !== "right";
+  // Nothing at boot is what is wrong where nothing else is; elsewhere it may not matter.
+  const effective = wrong && row.effective !== row.wanted;
+  const boot = wrong && row.boot !== row.wanted && (row.boot !== null || !effective);
+  return [
+    el("td", { class: "value" }, shown(row.wanted)),
+    el("td", { class: `value${effective ? " off" : ""}` }, shown(row.effective)),
+    el("td", { class: `value${boot ? " off" : ""}` }, shown(row.boot)),
+  ];
+}
+
+function findingsView(data) {
+  const rows = data.findings.slice(0, FINDINGS_SHOWN).map((finding, place) => {
+    const names = finding.objects.filter((name) => name !== finding.concern);
+    const objects = names.length > 3 ? `${names.slice(0, 3).join(", ")} and ${whole.format(names.length - 3)} more` : names.join(", ");
+    const values = finding.note ? [el("td", { colspan: "3", class: "note" }, finding.note)] : valueCells(finding);
+    return el(
+      "tr",
+      {},
+      el("td", {}, badge(finding.status)),
+      el("td", { class: "number" }, el("a", { href: address("fleet", { only: `finding.${place}` }), "aria-label": `${many(finding.nodes.length, "node")}: show in the table` }, whole.format(finding.nodes.length))),
+      el("td", {}, finding.concern),
+      el("td", {}, finding.setting === "-" ? "" : el("span", { class: "value" }, finding.setting), el("div", { class: "muted small" }, objects)),
+      values,
+      el("td", { class: "names" }, nodeList(data, finding.nodes, `finding.${place}`)),
+    );
+  });
+  const heads = ["Status", "Nodes", "Concern", "Setting", "Wanted", "In effect", "At boot", "Where"];
+  const rest = data.findings.length - FINDINGS_SHOWN;
+  return el(
+    "section",
+    {},
+    el("h1", {}, data.findings.length ? many(data.findings.length, "finding") : "Nothing is wrong"),
+    el("p", { class: "muted lead" }, "The same setting with the same values is one finding, on however many nodes. The worst come first, then those of the most nodes."),
+    data.findings.length ? scrolled(table("Findings", heads, rows), "Findings") : null,
+    rest > 0 ? el("p", { class: "muted" }, `${many(rest, "more finding")} in gpufleet-report.json.`) : null,
+  );
+}
+
+function versionsView(data) {
+  const groups = data.skew.map((group, place) => versionGroup(data, group, place));
+  const missing = data.nodes.filter((node) => !node.versions.kernel && !node.gpus).length;
+  const skewed = data.skew.flatMap((group) => group.components).filter((part) => part.versions.length > 1).length;
+  const title = !groups.length ? "No versions are known" : skewed ? `${many(skewed, "version")} not the same everywhere` : "The same versions everywhere";
+  return el(
+    "section",
+    {},
+    el("h1", {}, title),
+    el("p", { class: "muted lead" }, "Compared are nodes with the same GPUs. The most frequent version comes first; a job that spans nodes meets the oldest of each."),
+    groups,
+    missing ? el("p", { class: "muted" }, `${many(missing, "node")} did not tell.`) : null,
+  );
+}
+
+function versionGroup(data, group, place) {
+  const rows = group.components.map((part, second) => {
+    const bar = part.versions.map((version, third) => versionLine(data, group, version, `version.${place}.${second}.${third}`, third));
+    const name = el("th", { scope: "row" }, part.component, part.of ? el("div", { class: "muted small" }, part.of) : null);
+    const silent = part.missing ? el("div", { class: "muted small" }, `${many(part.missing, "node")} did not tell`) : null;
+    return { skewed: part.versions.length > 1, row: el("tr", { class: part.versions.length > 1 ? "skewed" : null }, name, el("td", {}, bar, silent)) };
+  });
+  rows.sort((one, other) => other.skewed - one.skewed);
+  const caption = `${group.name}, ${many(group.nodes, "node")}`;
+  return el("div", { class: "group" }, el("h2", {}, caption), table(caption, ["Component", "Versions"], rows.map((entry) => entry.row), { class: "plain versions" }));
+}
+
+function versionLine(data, group, version, only, rank) {
+  const meter = el("span", { class: "meter", "aria-hidden": "true" }, el("i"));
+  meter.firstChild.style.width = `${Math.max(1, (100 * version.nodes.length) / group.nodes)}%`;
+  return el(
+    "div",
+    { class: `version${rank ? " other" : ""}` },
+    el("span", { class: "value" }, rank ? el("span", { class: "flag", role: "img", "aria-label": "Another version" }, "\u2262") : null, version.version),
+    meter,
+    el("a", { href: address("fleet", { only }) }, many(version.nodes.length, "node")),
+    rank ? el("span", { class: "names" }, nodeList(data, version.nodes, only)) : null,
+  );
+}
+
+function healthView(data) {
+  const sick = data.nodes.flatMap((node) => node.sick.map((gpu) => ({ node, gpu })));
+  const slow = data.nodes.flatMap((node) => node.degraded.map((device) => ({ node, device })));
+  return el(
+    "section",
+    {},
+    el("h1", {}, sick.length ? many(sick.length, "sick GPU") : "No GPU is known to be sick"),
+    sick.length ? scrolled(sickTable(sick), "Sick GPUs") : null,
+    el("h2", {}, slow.length ? `${many(slow.length, "link")} slower or narrower than the device could be` : "No link is known to be degraded"),
+    slow.length ? scrolled(slowTable(slow), "Degraded links") : null,
+  );
+}
+
+function sickTable(sick) {
+  const rows = sick.map(({ node, gpu }) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, el("a", { href: addressOf(node) }, node.name)),
+      el("td", { class: "number" }, shown(gpu.index)),
+      el("td", {}, el("ul", { class: "problems" }, gpu.problems.map((text) => el("li", {}, text)), gpu.xids.map((text) => el("li", { class: "muted" }, text)))),
+      el("td", {}, shown(gpu.model), el("div", { class: "muted small value" }, gpu.pci_address)),
+      el("td", { class: "value" }, shown(gpu.serial), el("div", { class: "muted small" }, shown(gpu.uuid))),
+      el("td", {}, counterList(gpu.counters)),
+    ),
+  );
+  return table("Sick GPUs", ["Node", "GPU", "Problems", "Model", "Serial number", "Counters"], rows);
+}
+
+function counterList(counters) {
+  const found = Object.entries(counters).filter(([, count]) => count > 0);
+  return found.length ? el("ul", { class: "problems" }, found.map(([name, count]) => el("li", {}, `${name.replaceAll("_", " ")}: ${whole.format(count)}`))) : "";
+}
+
+function slowTable(slow) {
+  const rows = slow.map(({ node, device }) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, el("a", { href: addressOf(node) }, node.name)),
+      el("td", {}, device.names.join(", ") || device.kind),
+      el("td", { class: "value" }, device.pci_address),
+      el("td", {}, device.link.causes.join(", ")),
+      el("td", { class: "value" }, linkText(device.link.width, device.link.speed_gts)),
+      el("td", { class: "value" }, linkText(device.link.best_width, device.link.best_speed_gts)),
+    ),
+  );
+  return table("Degraded links", ["Node", "Device", "PCI address", "What", "Is", "Could be"], rows);
+}
+
+function linkText(width, speed) {
+  return [width ? `x${width}` : "", speed ? `${speed} GT/s` : ""].filter(Boolean).join(" ") || "\u2013";
+}

@@ -1,0 +1,485 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The page of the report: what its file has in it, and what a browser makes of it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import re
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Tuple
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.plugin_utils.report import as_html
+from ansible_collections.gpufleet.node.plugins.plugin_utils.report.model import Host, build
+from browser import Browser, program
+from report_fleet import GENERATED, Kind, fleet
+from support import PATIENCE, quickest
+
+pytest_plugins = ("report_fleet",)
+
+SIZE_LIMIT = 2_000_000
+SECONDS_FOR_A_THOUSAND = 8.0
+READY_MS = 700
+ANSWER_MS = 100
+NODES = 200
+NASTY = '<img src=x onerror="window.hacked=1">'
+CLOSING = "</script><script>window.hacked=2</script>"
+VIEWS = ("fleet", "findings", "versions", "health")
+ROWS = "[...document.querySelectorAll('.grid tbody tr:not(.gap)')]"
+NAMES = f"{ROWS}.map((row) => row.querySelector('a').textContent)"
+COUNT = "document.querySelector('.count').textContent"
+IN_FOCUS = "document.activeElement.textContent"
+
+
+def page(hosts: Dict[str, Host], title: str = "Audit") -> str:
+    return as_html.render(build(hosts, title=title, generated=GENERATED))
+
+
+def hostile(kind: Kind) -> Dict[str, Host]:
+    """Two nodes of which every text is markup: their names, and whatever is text in their facts and looks."""
+
+    def poisoned(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: poisoned(entry, name) for name, entry in value.items()}
+        if isinstance(value, list):
+            return [poisoned(entry, key) for entry in value]
+        told_apart = (
+            "status",
+            "pci_address",
+            "gpu",
+            "nic",
+            "kind",
+            "level",
+            "cpus",
+            "unavailable",
+            "causes",
+            "distances",
+        )
+        return f"{value} {CLOSING} {NASTY}" if isinstance(value, str) and key not in told_apart else value
+
+    look, info = poisoned(kind.found), poisoned(kind.info)
+    return {NASTY: Host(look, info, [NASTY]), CLOSING: Host({"msg": CLOSING}, None, ["__proto__"])}
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def part(text: str, tag: str) -> str:
+    (found,) = re.findall(rf"<{tag}>(.*?)</{tag.split()[0]}>", text, flags=re.DOTALL)
+    return str(found)
+
+
+def test_the_policy_allows_this_script_and_this_style_and_nothing_else(kinds: Tuple[Kind, ...]) -> None:
+    text = page(fleet(kinds, 3))
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    for kind, tag in (("script-src", 'script type="module"'), ("style-src", "style")):
+        digest = base64.b64encode(hashlib.sha256(part(text, tag).encode()).digest()).decode()
+        assert rules[kind] == f"'sha256-{digest}'"
+    assert rules["default-src"] == "'none'"
+    assert rules["require-trusted-types-for"] == "'script'"
+    assert [link for link in re.findall(r"https?://[^\"'\s<]+", text) if "www.w3.org/2000/svg" not in link] == []
+
+
+def test_nothing_of_a_host_is_markup_in_the_file(kinds: Tuple[Kind, ...]) -> None:
+    text = page(hostile(kinds[0]), title=CLOSING)
+    assert "<img" not in text
+    assert text.count("<script") == 2
+    assert "hacked=2</script>" not in text
+
+
+def test_a_lone_surrogate_does_not_cost_the_page(kinds: Tuple[Kind, ...]) -> None:
+    (packed,) = re.findall(r'id="data">([^<]*)<', page({"n\udcff": Host({"msg": "a\udcff"})}))
+    assert b'"n?"' in gzip.decompress(base64.b64decode(packed))
+
+
+def test_the_same_report_gives_the_same_bytes(kinds: Tuple[Kind, ...]) -> None:
+    assert page(fleet(kinds, 20)) == page(fleet(kinds, 20))
+
+
+def test_a_node_has_one_line_whatever_is_in_its_texts(kinds: Tuple[Kind, ...]) -> None:
+    hosts = fleet(kinds, 2)
+    for host in hosts.values():
+        (host.info or {})["node"]["gpus"][0]["serial"] = "1\n2\t3"
+    lines = as_html.data(build(hosts, title="Audit", generated=GENERATED)).split("\n")
+    assert [line.count("\t") for line in lines] == [0, 0, 1, 1]
+
+
+@pytest.mark.once
+def test_the_page_of_a_thousand_nodes_is_small_and_written_in_seconds(thousand: Dict[str, Host]) -> None:
+    report = build(thousand, title="Audit", generated=GENERATED)
+    texts: List[str] = []
+    assert quickest(lambda: texts.append(as_html.render(report)), attempts=1) < SECONDS_FOR_A_THOUSAND * PATIENCE
+    assert len(texts[0].encode()) < SIZE_LIMIT
+
+
+@pytest.mark.once
+def test_a_thousand_nodes_that_differ_in_everything_are_small_enough_too(
+    kinds: Tuple[Kind, ...], thousand: Dict[str, Host]
+) -> None:
+    hosts = {name: Host(kinds[0].found, host.info, host.groups) for name, host in thousand.items()}
+    assert len(page(hosts).encode()) < SIZE_LIMIT
+
+
+# --- in a browser -----------------------------------------------------------------------------------------------------
+
+in_a_browser = [
+    pytest.mark.once,
+    pytest.mark.skipif(program() is None, reason="no Chromium here: apt-get install chromium-headless-shell"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(kinds: Tuple[Kind, ...], thousand: Dict[str, Host], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Reports on some fleets."""
+    place = tmp_path_factory.mktemp("pages")
+    dead = {f"n{number}": Host({"unreachable": True, "msg": "Connection timed out"}) for number in range(30)}
+    fleets = {"usual": fleet(kinds, NODES), "empty": {}, "dead": dead, "hostile": hostile(kinds[0])}
+    fleets["found"] = {"n1": Host(kinds[0].found, kinds[0].info), "n2": Host(kinds[3].found, kinds[3].info)}
+    fleets["large"] = thousand
+    for name, hosts in fleets.items():
+        (place / f"{name}.html").write_text(page(hosts), encoding="utf-8")
+    return place
+
+
+@pytest.fixture(scope="module")
+def one_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    started = Browser(program() or "", tmp_path_factory.mktemp("browser"))
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def browser(one_browser: Browser) -> Iterator[Browser]:
+    """It has nothing to complain about at the end of a test, and has asked for nothing."""
+    one_browser.resize(1400, 900)
+    one_browser.prefer("light")
+    yield one_browser
+    complaints, requests = list(one_browser.complaints), list(one_browser.requests)
+    one_browser.complaints.clear()
+    one_browser.requests.clear()
+    one_browser.call("Page.navigate", url="about:blank")
+    assert complaints == []
+    assert requests == []
+
+
+class TestInABrowser:
+    pytestmark = in_a_browser
+
+    @pytest.mark.parametrize("name", ["usual", "empty", "dead", "hostile", "found"])
+    def test_every_view_is_shown_without_a_complaint_and_without_the_network(
+        self, name: str, browser: Browser, folder: Path
+    ) -> None:
+        for scheme in ("light", "dark"):
+            browser.prefer(scheme)
+            for view in VIEWS:
+                browser.open(folder / f"{name}.html", f"#/{view}")
+                assert browser.value("document.querySelectorAll('main h1').length") == 1
+
+    @pytest.mark.parametrize("name", ["usual", "found", "dead", "hostile"])
+    def test_every_node_has_a_page(self, name: str, browser: Browser, folder: Path) -> None:
+        browser.open(folder / f"{name}.html")
+        names = browser.value(NAMES)
+        assert names
+        for row in range(min(len(names), 12)):
+            browser.value("location.hash = '#/fleet'")
+            browser.until(f"{ROWS}.length")
+            browser.value(f"location.hash = {ROWS}[{row}].querySelector('a').getAttribute('href')")
+            browser.until("document.querySelector('article.node')")
+            assert browser.value("document.querySelector('main h1').textContent") == names[row]
+            # Where a reader of screens begins to read.
+            assert browser.value(IN_FOCUS) == names[row]
+
+    def test_what_hosts_say_is_text(self, browser: Browser, folder: Path) -> None:
+        browser.open(folder / "hostile.html")
+        assert sorted(browser.value(NAMES)) == sorted([NASTY, CLOSING])
+        for place in ("#/findings", "#/versions", "#/health", f"#/node/{NASTY}", "#/node/__proto__", "#/__proto__"):
+            browser.value(f"location.hash = {place!r}")
+            browser.until("document.querySelector('main h1')")
+        assert browser.value("window.hacked === undefined && document.images.length === 0") is True
+        assert browser.value("document.scripts.length") == 2
+
+    def test_markup_from_a_string_is_refused_by_the_policy(self, one_browser: Browser, folder: Path) -> None:
+        one_browser.open(folder / "usual.html")
+        attempt = (
+            "(() => { try { document.body.innerHTML = '<b></b>'; return 'done'; } catch (e) { return e.name; } })()"
+        )
+        assert one_browser.value(attempt) == "TypeError"
+        one_browser.complaints.clear()
+
+    def test_a_count_that_is_chosen_narrows_the_table_and_once_more_widens_it(
+        self, browser: Browser, folder: Path, kinds: Tuple[Kind, ...]
+    ) -> None:
+        nodes = build(fleet(kinds, NODES), title="", generated=GENERATED).found.nodes
+        browser.open(folder / "usual.html")
+        browser.click("[data-name='differs']")
+        browser.until("document.querySelector('[data-name=differs]').getAttribute('aria-pressed') === 'true'")
+        assert sorted(browser.value(NAMES)) == sorted(nodes["differs"])
+        assert browser.value(COUNT) == f"{len(nodes['differs'])} of {NODES} nodes"
+        browser.click("[data-name='unknown']")
+        assert browser.value(COUNT) == f"{len(nodes['differs'] + nodes['unknown'])} of {NODES} nodes"
+        browser.click("[data-name='differs']")
+        assert sorted(browser.value(NAMES)) == sorted(nodes["unknown"])
+        browser.click(".clear")
+        assert browser.value(COUNT) == f"{NODES} nodes"
+
+    def test_the_count_of_a_concern_keeps_the_nodes_where_it_is_not_right(self, browser: Browser, folder: Path) -> None:
+        browser.open(folder / "usual.html")
+        count = int(browser.value("document.querySelector('[data-concern=hugepages]').textContent"))
+        browser.click("[data-concern=hugepages]")
+        assert browser.value(COUNT) == f"{count} of {NODES} nodes"
+        assert len(browser.value(NAMES)) == count
+
+    def test_what_narrows_the_table_is_in_the_address(self, browser: Browser, folder: Path) -> None:
+        browser.open(folder / "usual.html")
+        browser.click("[data-name='pending']")
+        place, names = browser.value("location.hash"), browser.value(NAMES)
+        assert place == "#/fleet?status=pending"
+        browser.open(folder / "empty.html")
+        browser.open(folder / "usual.html", place)
+        assert browser.value(NAMES) == names
+
+    def test_the_slash_searches_and_escape_ends_it(self, browser: Browser, folder: Path) -> None:
+        browser.open(folder / "usual.html", "#/versions")
+        browser.press("/")
+        browser.until("document.activeElement.id === 'search'")
+        browser.type("R05-N0")
+        browser.until(f"{COUNT} === '10 of {NODES} nodes'")
+        assert set(browser.value(NAMES)) == {f"gpu-r05-n0{number}" for number in range(10)}
+        browser.press("Escape")
+        browser.until(f"{COUNT} === '{NODES} nodes'")
+
+    @pytest.mark.parametrize("what", ["serial", "uuid"])
+    def test_a_part_is_found_by_what_is_printed_on_it(
+        self, what: str, browser: Browser, folder: Path, kinds: Tuple[Kind, ...]
+    ) -> None:
+        hosts = fleet(kinds, NODES)
+        name = next(name for name, host in hosts.items() if host.info and len(host.info["node"]["gpus"]) == 8)
+        browser.open(folder / "usual.html", f"#/fleet?q={(hosts[name].info or {})['node']['gpus'][5][what]}")
+        assert browser.value(NAMES) == [name]
+
+    def test_a_setting_is_found_on_the_nodes_where_it_is_wrong(
+        self, browser: Browser, folder: Path, kinds: Tuple[Kind, ...]
+    ) -> None:
+        report = build(fleet(kinds, NODES), title="", generated=GENERATED)
+        finding = next(one for one in report.findings if one.setting == "power_limit_watts")
+        browser.open(folder / "usual.html", "#/fleet?q=power_limit")
+        assert set(browser.value(NAMES)) >= set(finding.nodes)
+        assert len(browser.value(NAMES)) < NODES / 4
+
+    def test_a_finding_leads_to_its_nodes(self, browser: Browser, folder: Path, kinds: Tuple[Kind, ...]) -> None:
+        report = build(fleet(kinds, NODES), title="", generated=GENERATED)
+        browser.open(folder / "usual.html", "#/findings")
+        assert browser.value("document.querySelectorAll('tbody tr').length") == len(report.findings)
+        browser.click("tbody tr:nth-child(2) .number a")
+        browser.until(f"{ROWS}.length")
+        assert sorted(browser.value(NAMES)) == sorted(report.findings[1].nodes)
+
+    def test_a_version_leads_to_its_nodes(self, browser: Browser, folder: Path, kinds: Tuple[Kind, ...]) -> None:
+        report = build(fleet(kinds, NODES), title="", generated=GENERATED)
+        part_ = next(part_ for part_ in report.skew[0].components if part_.skewed)
+        browser.open(folder / "usual.html", "#/versions")
+        browser.click(".version.other > a")
+        browser.until(f"{ROWS}.length")
+        assert sorted(browser.value(NAMES)) == sorted(part_.versions[1].nodes)
+
+    def test_heads_of_columns_sort(self, browser: Browser, folder: Path) -> None:
+        browser.open(folder / "usual.html")
+        assert browser.value("document.querySelector('.grid [aria-sort]').getAttribute('aria-sort')") == "none"
+        browser.click(".grid thead th.name button")
+        names = browser.value(NAMES)
+        assert names == sorted(names)
+        assert browser.value("document.querySelector('.grid thead th.name').getAttribute('aria-sort')") == "ascending"
+        browser.click(".grid thead th.name button")
+        assert browser.value(NAMES)[0] == f"gpu-r{(NODES - 1) // 16:02}-n{(NODES - 1) % 16:02}"
+
+    def test_the_keys_go_through_all_rows_of_which_few_are_there(self, browser: Browser, folder: Path) -> None:
+        browser.open(folder / "large.html", "#/fleet?sort=name.up")
+        assert browser.value("document.querySelector('.grid').getAttribute('aria-rowcount')") == "1002"
+        assert len(browser.value(NAMES)) < 150
+        browser.value("document.querySelector('.grid tbody [tabindex=\"0\"]').focus()")
+        for key, text in (("ArrowDown", "gpu-r00-n01"), ("ArrowDown", "gpu-r00-n02"), ("ArrowUp", "gpu-r00-n01")):
+            browser.press(key)
+            assert text in browser.value(IN_FOCUS)
+        browser.press("ArrowRight")
+        assert browser.value("document.activeElement.getAttribute('aria-label')").startswith("hugepages: ")
+        browser.press("Home")
+        browser.press("End", control=True)
+        browser.press("Home")
+        assert "gpu-r62-n07" in browser.value(IN_FOCUS)
+        assert browser.value("document.activeElement.parentElement.getAttribute('aria-rowindex')") == "1002"
+        box = browser.value(
+            "(() => { const b = document.activeElement.getBoundingClientRect(); return [b.top, b.bottom] })()"
+        )
+        assert 0 <= box[0] < box[1] <= 900
+        browser.press("Enter")
+        browser.until("document.querySelector('article.node')")
+        assert browser.value("document.querySelector('main h1').textContent") == "gpu-r62-n07"
+
+    def test_scrolling_brings_the_rows_of_the_place(self, browser: Browser, folder: Path) -> None:
+        browser.open(folder / "large.html", "#/fleet?sort=name.up")
+        browser.value("scrollTo(0, document.documentElement.scrollHeight)")
+        browser.until(f"{NAMES}.includes('gpu-r62-n07')")
+        browser.value("scrollTo(0, document.documentElement.scrollHeight / 2)")
+        browser.until(f"{NAMES}.some((name) => name.startsWith('gpu-r31'))")
+
+    def test_on_paper_there_are_all_rows(self, browser: Browser, folder: Path) -> None:
+        browser.open(folder / "large.html")
+        browser.value("dispatchEvent(new Event('beforeprint'))")
+        assert len(browser.value(NAMES)) == 1000
+        browser.value("dispatchEvent(new Event('afterprint'))")
+        assert len(browser.value(NAMES)) < 150
+
+    def test_back_from_a_node_are_the_same_nodes_and_its_neighbours_are_those_of_the_table(
+        self, browser: Browser, folder: Path
+    ) -> None:
+        browser.open(folder / "usual.html")
+        browser.click("[data-name='differs']")
+        names = browser.value(NAMES)
+        browser.click(".grid tbody tr:nth-child(3) a")
+        browser.until("document.querySelector('article.node')")
+        assert browser.value("document.querySelector('[rel=prev]').textContent") == f"\u2039 {names[0]}"
+        assert browser.value("document.querySelector('[rel=next]').textContent") == f"{names[2]} \u203a"
+        browser.click("#back")
+        browser.until(f"{ROWS}.length")
+        assert browser.value(NAMES) == names
+
+    def test_a_node_shows_its_settings_three_ways_and_its_parts_as_a_drawing(
+        self, browser: Browser, folder: Path, kinds: Tuple[Kind, ...]
+    ) -> None:
+        browser.open(folder / "found.html", "#/node/n1")
+        rows = browser.value(
+            "[...document.querySelectorAll('.settings tbody tr:not(.concern)')]"
+            ".map((row) => [...row.cells].map((cell) => cell.textContent))"
+        )
+        assert ["gpu0", "power_limit_watts", "600", "700", "700", "\u2260 Differs"] in rows
+        assert len(rows) == sum(
+            len(entry["settings"]) + ("failure" in entry) for entry in kinds[0].found["concerns"].values()
+        )
+        assert browser.value("document.querySelectorAll('.drawing .gpu').length") == 8
+        assert browser.value("document.querySelectorAll('.drawing .cpu').length") == 224
+        assert browser.value("document.querySelectorAll('.drawing .numa').length") == 2
+
+    def test_a_device_lights_up_the_cpus_of_its_interrupts(self, browser: Browser, folder: Path) -> None:
+        browser.open(folder / "found.html", "#/node/n1")
+        lit = "[...document.querySelectorAll('.drawing .cpu.lit title')].map((title) => title.textContent)"
+        browser.value("document.querySelector('.drawing .device[tabindex=\"0\"]').focus()")
+        first = browser.value("document.activeElement.getAttribute('aria-label')")
+        browser.press("ArrowRight")
+        second = browser.value("document.activeElement.getAttribute('aria-label')")
+        assert first != second
+        assert browser.value("document.querySelector('.said').textContent") == second
+        names = "[...document.querySelectorAll('.drawing .device')].find((d) => d.textContent.includes('nvme0'))"
+        browser.value(f"{names}.focus()")
+        # Its queues go where the kernel has put them: to all CPUs of the machine.
+        assert len(browser.value(lit)) == 224
+
+    def test_the_theme_follows_the_system_until_it_is_chosen(self, browser: Browser, folder: Path) -> None:
+        colour = "getComputedStyle(document.body).backgroundColor"
+        browser.open(folder / "usual.html")
+        light = browser.value(colour)
+        browser.prefer("dark")
+        dark = browser.value(colour)
+        assert light != dark
+        browser.click("#theme")
+        assert (browser.value("document.getElementById('theme').textContent"), browser.value(colour)) == (
+            "Theme: light",
+            light,
+        )
+        browser.click("#theme")
+        browser.prefer("light")
+        assert browser.value(colour) == dark
+        browser.click("#theme")
+        assert browser.value(colour) == light
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_every_status_can_be_read_without_its_colour_and_on_it(
+        self, scheme: str, browser: Browser, folder: Path
+    ) -> None:
+        browser.prefer(scheme)
+        browser.open(folder / "large.html")
+        signs = browser.value("[...document.querySelectorAll('.chip .sign')].map((sign) => sign.textContent)")
+        assert len(set(signs)) == 5
+        colours = browser.value(
+            "[...document.querySelectorAll('.chip .sign')].map((sign) => getComputedStyle(sign))"
+            ".map((style) => [style.color, style.backgroundColor])"
+        )
+        for text, ground in colours:
+            assert contrast(text, ground) >= 4.5, (text, ground)
+        soft = browser.value("getComputedStyle(document.querySelector('.grid tbody .text')).color")
+        sheet = browser.value("getComputedStyle(document.querySelector('.grid')).backgroundColor")
+        assert contrast(soft, sheet) >= 4.5
+
+    def test_a_reader_of_screens_has_a_name_for_everything_that_can_be_used(
+        self, browser: Browser, folder: Path
+    ) -> None:
+        browser.open(folder / "usual.html")
+        tree = browser.call("Accessibility.getFullAXTree")["nodes"]
+        roles = [(node["role"]["value"], node.get("name", {}).get("value")) for node in tree if not node["ignored"]]
+        used = {"button", "link", "searchbox", "grid", "gridcell", "columnheader", "rowheader", "navigation", "group"}
+        named = {role for role, name in roles if name}
+        assert {"button", "link", "searchbox", "grid", "columnheader", "rowheader", "navigation"} <= named
+        nameless = [role for role, name in roles if role in used - {"gridcell"} and not name]
+        assert nameless == []
+        assert "hugepages: right" in [name for role, name in roles if role == "gridcell"]
+
+    @pytest.mark.parametrize("width", [360, 800, 1400])
+    def test_nothing_is_wider_than_the_window(self, width: int, browser: Browser, folder: Path) -> None:
+        browser.resize(width, 800)
+        for place in [*(f"#/{view}" for view in VIEWS), "#/node/gpu-r00-n00"]:
+            browser.open(folder / "usual.html", place)
+            assert browser.value("document.documentElement.scrollWidth") <= width, place
+
+    def test_a_thousand_nodes_are_there_at_once_and_answer_at_once(self, browser: Browser, folder: Path) -> None:
+        browser.open(folder / "large.html")
+        ready = min(self._ready(browser, folder) for _attempt in range(3))
+        assert ready < READY_MS * PATIENCE
+        typed = (
+            "Math.max(...['g', 'gp', 'gpu-r1', 'huge', ''].map((text) => {"
+            " const [box, begin] = [document.getElementById('search'), performance.now()];"
+            " box.value = text; box.dispatchEvent(new Event('input'));"
+            " return document.body.offsetHeight && performance.now() - begin; }))"
+        )
+        assert min(browser.value(typed) for _attempt in range(3)) < ANSWER_MS * PATIENCE
+
+    @staticmethod
+    def _ready(browser: Browser, folder: Path) -> float:
+        """Milliseconds from the first byte to a table that can be used."""
+        browser.call("Page.navigate", url="about:blank")
+        browser.open(folder / "large.html")
+        return float(browser.value("performance.now()"))
+
+    def test_a_browser_that_cannot_unpack_says_so(self, browser: Browser, folder: Path) -> None:
+        script = browser.call("Page.addScriptToEvaluateOnNewDocument", source="delete globalThis.DecompressionStream")[
+            "identifier"
+        ]
+        browser.call("Page.navigate", url=(folder / "usual.html").as_uri())
+        browser.until("document.body && document.body.textContent.includes('This browser cannot unpack the report')")
+        assert "200 nodes on 2026-01-02" in browser.value("document.getElementById('loading').textContent")
+        browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+
+    def test_a_file_that_is_cut_off_says_so(self, one_browser: Browser, folder: Path, tmp_path: Path) -> None:
+        text = (folder / "usual.html").read_text(encoding="utf-8")
+        cut = tmp_path / "cut.html"
+        cut.write_text(re.sub(r'(id="data">.{4000})[^<]*', r"\1", text), encoding="utf-8")
+        one_browser.call("Page.navigate", url=cut.as_uri())
+        one_browser.until("document.querySelector('[role=alert]')")
+        assert "The file may be cut off" in one_browser.value("document.querySelector('[role=alert]').textContent")
+        one_browser.complaints.clear()
+
+
+def contrast(one: str, other: str) -> float:
+    """How far two colours are from each other, as https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio has it."""
+
+    def luminance(colour: str) -> float:
+        values = [int(number) / 255 for number in re.findall(r"\d+", colour)[:3]]
+        linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in values]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
