@@ -20,6 +20,8 @@ ROLES = Path(__file__).resolve().parents[2] / "roles"
 OF_THE_PLAYBOOKS = {
     *("gpufleet_hosts", "gpufleet_concerns", "gpufleet_skip", "gpufleet_batches", "gpufleet_detail"),
     *("gpufleet_expect", "gpufleet_look", "gpufleet_concern", "audit_fail_on_drift"),
+    *("gpufleet_report_dest", "gpufleet_report_formats", "gpufleet_report_headers", "gpufleet_report_title"),
+    *("gpufleet_info", "gpufleet_report"),
     *("mig_relayout_drain_tasks", "mig_relayout_resume_tasks"),
 }
 

@@ -1,0 +1,70 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from ansible.plugins.action import ActionBase
+
+from ..module_utils._core.errors import GpuFleetError
+from ..plugin_utils.report import as_html, as_json, as_junit, as_prometheus
+from ..plugin_utils.report.deliver import NAMES, check, deliver
+from ..plugin_utils.report.model import Host, Report, build
+
+WRITERS: Mapping[str, Callable[[Report], str]] = {
+    "json": as_json.render,
+    "html": as_html.render,
+    "junit": as_junit.render,
+    "prometheus": as_prometheus.render,
+}
+
+
+class ActionModule(ActionBase):
+    """Reads the registered results of all hosts and writes files; contacts no host."""
+
+    BYPASS_HOST_LOOP = True
+    _requires_connection = False
+    _VALID_ARGS = frozenset(("look", "info", "dest", "formats", "title", "headers"))
+
+    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
+        result: Dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        _validated, arguments = self.validate_argument_spec(
+            {
+                "look": {"type": "str", "required": True},
+                "info": {"type": "str"},
+                "dest": {"type": "str", "required": True},
+                "formats": {"type": "list", "elements": "str", "choices": list(WRITERS), "default": list(WRITERS)},
+                "title": {"type": "str", "default": "GPU fleet"},
+                "headers": {"type": "dict", "default": {}, "no_log": True},
+            }
+        )
+        written: List[str] = []
+        result.update(changed=False, files=written)
+        try:
+            check(arguments["dest"])
+            report = build(
+                self._hosts(variables, arguments["look"], arguments["info"]),
+                title=arguments["title"],
+                generated=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            )
+            result["summary"] = report.summary
+            headers = {name: str(value) for name, value in arguments["headers"].items()}
+            for name, write in WRITERS.items():
+                if name in arguments["formats"]:
+                    written.append(deliver(arguments["dest"], NAMES[name], write(report), headers))
+        except GpuFleetError as error:
+            result.update(failed=True, msg=str(error), failure=error.failure())
+        return result
+
+    @staticmethod
+    def _hosts(variables: Mapping[str, Any], look: str, info: Optional[str]) -> Dict[str, Host]:
+        found = {}
+        for name in variables["ansible_play_hosts_all"]:
+            known = variables["hostvars"][name]
+            groups = [group for group in known.get("group_names", ()) if group != "ungrouped"]
+            found[name] = Host(known.get(look) or {}, known.get(info) if info else None, groups)
+        return found
