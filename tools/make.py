@@ -104,6 +104,8 @@ def docs(job: Job) -> None:
 def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[str] = ()) -> None:
     """The unit tests on every Python that a node may have."""
     needs.require_programs(job, COMPILER)
+    if not needs.offer_browser(job):
+        job.note("no Chromium: the page of the report is not tried in a browser")
     failed = []
     for version in pythons:
         interpreter = needs.python(job, version)

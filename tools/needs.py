@@ -27,6 +27,8 @@ REQUIREMENTS = ROOT / "tests"
 USER_HOME = Path.home()
 DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 C_HEADERS = "/usr/include/stdio.h"
+# What looks at the page of the report, the smallest first.
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 # Which Debian package brings a program (or a file, when the name is a path).
@@ -141,6 +143,17 @@ def install_packages(job: Job, packages: Sequence[str], *, why: str) -> None:
     with job.locked(CACHE / "locks" / "apt", what="apt-get"):
         job.run(["apt-get", "-o", "DPkg::Lock::Timeout=300", "update"])
         job.run(["apt-get", "-o", "DPkg::Lock::Timeout=300", *line.split()[1:]])
+
+
+def offer_browser(job: Job) -> bool:
+    """Whether there is a browser; where there is none, Debian is asked for one. Ubuntu has it as a snap alone."""
+    if any(_there(job, name) for name in BROWSERS):
+        return True
+    try:
+        install_packages(job, [BROWSERS[0]], why="a browser")
+    except StageFailed:
+        return False
+    return True
 
 
 def _there(job: Job, name: str) -> bool:
