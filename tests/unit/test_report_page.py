@@ -288,6 +288,14 @@ class TestInABrowser:
         browser.until(f"{ROWS}.length")
         assert sorted(browser.value(NAMES)) == sorted(part_.versions[1].nodes)
 
+    def test_the_first_link_skips_to_the_content_of_the_same_view(self, browser: Browser, folder: Path) -> None:
+        browser.open(folder / "usual.html", "#/versions")
+        browser.press("Tab")
+        assert browser.value(IN_FOCUS) == "Skip to the content"
+        browser.press("Enter")
+        browser.until("document.activeElement.id === 'content'")
+        assert browser.value("location.hash") == "#/versions"
+
     def test_heads_of_columns_sort(self, browser: Browser, folder: Path) -> None:
         browser.open(folder / "usual.html")
         assert browser.value("document.querySelector('.grid [aria-sort]').getAttribute('aria-sort')") == "none"
@@ -321,6 +329,20 @@ class TestInABrowser:
         browser.until("document.querySelector('article.node')")
         assert browser.value("document.querySelector('main h1').textContent") == "gpu-r62-n07"
 
+    def test_the_keys_pass_over_columns_that_a_narrow_window_does_not_show(
+        self, browser: Browser, folder: Path
+    ) -> None:
+        browser.resize(1000, 800)
+        browser.open(folder / "usual.html")
+        browser.value("document.querySelector('.grid tbody [tabindex=\"0\"]').focus()")
+        browser.press("End")
+        assert browser.value("document.activeElement.className") == "text wide"
+        browser.press("ArrowLeft")
+        assert browser.value("document.activeElement.className") == "cell"
+        browser.press("ArrowRight")
+        browser.press("ArrowRight")
+        assert browser.value("document.activeElement.className") == "text wide"
+
     def test_scrolling_brings_the_rows_of_the_place(self, browser: Browser, folder: Path) -> None:
         browser.open(folder / "large.html", "#/fleet?sort=name.up")
         browser.value("scrollTo(0, document.documentElement.scrollHeight)")
@@ -330,8 +352,12 @@ class TestInABrowser:
 
     def test_on_paper_there_are_all_rows(self, browser: Browser, folder: Path) -> None:
         browser.open(folder / "large.html")
+        browser.prefer("dark")
         browser.value("dispatchEvent(new Event('beforeprint'))")
+        browser.call("Emulation.setEmulatedMedia", media="print")
         assert len(browser.value(NAMES)) == 1000
+        assert browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        browser.call("Emulation.setEmulatedMedia", media="")
         browser.value("dispatchEvent(new Event('afterprint'))")
         assert len(browser.value(NAMES)) < 150
 
@@ -384,8 +410,8 @@ class TestInABrowser:
         browser.open(folder / "usual.html")
         light = browser.value(colour)
         browser.prefer("dark")
+        browser.until(f"{colour} !== '{light}'")
         dark = browser.value(colour)
-        assert light != dark
         browser.click("#theme")
         assert (browser.value("document.getElementById('theme').textContent"), browser.value(colour)) == (
             "Theme: light",
@@ -393,6 +419,7 @@ class TestInABrowser:
         )
         browser.click("#theme")
         browser.prefer("light")
+        browser.until("!matchMedia('(prefers-color-scheme: dark)').matches")
         assert browser.value(colour) == dark
         browser.click("#theme")
         assert browser.value(colour) == light

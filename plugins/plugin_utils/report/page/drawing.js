@@ -55,9 +55,10 @@ class Drawing {
     let y = top + 24;
     this.parts.push(label(x + EDGE, y, node ? `NUMA ${node.node}` : this.detail.numa.length ? "No NUMA node is told" : "No NUMA nodes", "head"));
     if (node) {
-      const pools = node.hugepages.map(([size, pages, free]) => `${size >= 1048576 ? `${size / 1048576} GiB` : `${size / 1024} MiB`} pages ${whole.format(pages)}, ${whole.format(free)} free`);
-      const text = [node.cpus ? `CPUs ${clip(node.cpus, 34)}` : "no CPUs", node.memory_mib ? gib(node.memory_mib) : "", ...pools].filter(Boolean).join(" \u00b7 ");
-      this.parts.push(label(x + EDGE + 76, y, clip(text, Math.floor(width / 6.6)), "small"));
+      const pools = node.hugepages.map(([size, pages, free]) => `${size >= 1048576 ? `${size / 1048576} GiB` : `${size / 1024} MiB`} pages: ${whole.format(pages)}, ${whole.format(free)} free`);
+      const text = [node.cpus ? `CPUs ${clip(node.cpus, 46)}` : "no CPUs", node.memory_mib ? gib(node.memory_mib) : ""].filter(Boolean).join(" \u00b7 ");
+      this.parts.push(label(x + EDGE + 76, y, text, "small"));
+      if (pools.length) this.parts.push(label(x + EDGE, (y += 17), clip(pools.join(" \u00b7 "), Math.floor(width / 6.6)), "small"));
     }
     y = this.cpuCells(this.cpusOf(node), x + EDGE, y + 12, width - 2 * EDGE);
     const gpus = devices.filter((device) => device.kind === "gpu");
@@ -153,10 +154,11 @@ class Drawing {
     const unit = width / slices;
     const instances = gpu.instances.flatMap((one) => {
       const name = one.profile ?? "?";
-      const room = Math.floor((one.size * unit) / 5.6);
+      const room = Math.floor((one.size * unit - 3) / 6.4);
+      const text = name.length <= room ? name : name.split(".")[0].slice(0, room);
       return [
         draw("rect", { class: `instance${one.compute_instances ? "" : " idle"}`, x: x + one.start * unit + 0.5, y, width: one.size * unit - 1, height, rx: 2 }, draw("title", {}, name)),
-        label(x + one.start * unit + 3, y + 12, name.length <= room ? name : name.split(".")[0].slice(0, Math.max(1, room)), "tiny on"),
+        label(x + one.start * unit + 3, y + 12, text, "tiny on"),
       ];
     });
     return [outline, ...instances, gpu.instances.length ? null : label(x + 5, y + 12, "MIG, not divided", "tiny")];
@@ -235,7 +237,7 @@ class Drawing {
   }
 
   hint() {
-    return this.cells.size ? "Small squares are CPUs, the darker the more interrupts may be delivered there. Point at a device to see where its own go." : "";
+    return this.cells.size ? "Small squares are CPUs, the stronger the more interrupts may be delivered there. Point at a device to see where its own go." : "";
   }
 
   // An interrupt that may go to many CPUs counts for little on each.

@@ -179,8 +179,8 @@ class Grid {
       { key: "kernel", word: "Kernel", kind: "text", text: (node) => node.versions.kernel },
       { key: "first", word: "What is wrong", kind: "text wide", text: (node) => node.first },
     ];
-    this.above = el("tr", { class: "gap", "aria-hidden": "true" }, el("td", { colspan: this.columns.length }));
-    this.below = el("tr", { class: "gap", "aria-hidden": "true" }, el("td", { colspan: this.columns.length }));
+    this.above = el("tr", { class: "gap", "aria-hidden": "true" }, el("td"));
+    this.below = el("tr", { class: "gap", "aria-hidden": "true" }, el("td"));
     this.body = el("tbody");
     this.element = el(
       "table",
@@ -321,12 +321,12 @@ class Grid {
     const moves = {
       ArrowDown: [row + 1, column],
       ArrowUp: [row - 1, column],
-      ArrowRight: [row, column + 1],
-      ArrowLeft: [row, column - 1],
+      ArrowRight: [row, this.beside(column, 1)],
+      ArrowLeft: [row, this.beside(column, -1)],
       PageDown: [row + page, column],
       PageUp: [row - page, column],
       Home: [event.ctrlKey ? 0 : row, 0],
-      End: [event.ctrlKey ? this.nodes.length - 1 : row, this.columns.length - 1],
+      End: [event.ctrlKey ? this.nodes.length - 1 : row, this.beside(this.columns.length, -1)],
     };
     if (event.key === "Enter") this.open(row, column);
     else if (moves[event.key]) this.go(...moves[event.key]);
@@ -334,10 +334,17 @@ class Grid {
     event.preventDefault();
   }
 
+  // The next column in a direction; a narrow window does not show all of them.
+  beside(column, step) {
+    let next = column + step;
+    while (this.heads[next] && this.heads[next].offsetParent === null) next += step;
+    return this.heads[next] ? next : column;
+  }
+
   go(row, column) {
-    const [height, width] = [this.nodes.length - 1, this.columns.length - 1];
+    const height = this.nodes.length - 1;
     this.cellAt(...this.active)?.setAttribute("tabindex", "-1");
-    this.active = [Math.max(0, Math.min(height, row)), Math.max(0, Math.min(width, column))];
+    this.active = [Math.max(0, Math.min(height, row)), column];
     const top = this.body.getBoundingClientRect().top + this.active[0] * ROW;
     const head = this.element.tHead.getBoundingClientRect().height;
     if (top < head) scrollBy(0, top - head);
@@ -361,15 +368,17 @@ class Fleet {
     this.count = el("p", { class: "count", role: "status", "aria-live": "polite" });
     this.clear = el("button", { type: "button", class: "clear" }, "Show all");
     this.clear.addEventListener("click", () => this.reset());
-    this.element = el("div", { class: "fleet" }, this.top(), this.tools(), data.nodes.length ? this.grid.element : null);
+    const [top, tools] = [this.top(), this.tools()];
+    this.element = el("div", { class: "fleet" }, top, data.nodes.length ? [tools, this.grid.element] : null);
   }
 
   top() {
     const right = this.data.nodes.filter((node) => node.status === 0).length;
     const total = this.data.nodes.length;
-    const sentence = total
-      ? [el("strong", {}, whole.format(right)), ` of ${many(total, "node")} ${right === 1 ? "is" : "are"} right`]
-      : ["There are no nodes in this report"];
+    if (!total) {
+      return el("section", {}, el("h1", {}, "There are no nodes in this report"), el("p", { class: "muted" }, "No host of the inventory was in the run."));
+    }
+    const sentence = [el("strong", {}, whole.format(right)), ` of ${many(total, "node")} ${right === 1 ? "is" : "are"} right`];
     const settings = Object.entries(this.data.settings)
       .filter(([name, count]) => count || name === "right")
       .map(([name, count]) => (name === "unknown" ? `${many(count, "concern")} unknown` : `${whole.format(count)} ${name}`));
@@ -377,7 +386,7 @@ class Fleet {
       "section",
       { class: "glance" },
       el("div", {}, el("h1", {}, sentence), el("p", { class: "muted" }, `Settings: ${settings.join(", ")}.`), this.chips()),
-      total ? el("div", { class: "overview" }, this.marks.element, this.marks.label) : null,
+      el("div", { class: "overview" }, this.marks.element, this.marks.label),
     );
   }
 

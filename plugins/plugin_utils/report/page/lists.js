@@ -18,7 +18,8 @@ function findingsView(data) {
   const rows = data.findings.slice(0, FINDINGS_SHOWN).map((finding, place) => {
     const names = finding.objects.filter((name) => name !== finding.concern);
     const objects = names.length > 3 ? `${names.slice(0, 3).join(", ")} and ${whole.format(names.length - 3)} more` : names.join(", ");
-    const values = finding.note ? [el("td", { colspan: "3", class: "note" }, finding.note)] : valueCells(finding);
+    const note = finding.note || (finding.setting.endsWith(" (many)") ? "These differ from one to the next; the page of a node has them." : "");
+    const values = note ? [el("td", { colspan: "3", class: "note" }, note)] : valueCells(finding);
     return el(
       "tr",
       {},

@@ -8,6 +8,7 @@ const VIEWS = [
 ];
 const THEMES = ["auto", "light", "dark"];
 const OLD_HOURS = 48;
+const MOMENT = { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short" };
 
 class Page {
   constructor(data) {
@@ -16,6 +17,11 @@ class Page {
     this.fleet = null;
     this.tabs();
     this.moment();
+    // The part of the address behind # says which view is shown.
+    document.querySelector(".skip").addEventListener("click", (event) => {
+      event.preventDefault();
+      this.content.focus();
+    });
     addEventListener("hashchange", () => this.show(true));
     addEventListener("keydown", (event) => this.key(event));
     addEventListener("scroll", () => this.shownFleet()?.scrolled(), { passive: true });
@@ -35,7 +41,7 @@ class Page {
   moment() {
     const then = new Date(this.data.generated);
     const hours = (Date.now() - then) / 3600000;
-    const text = then.toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
+    const text = then.toLocaleString("en-GB", MOMENT);
     const age = hours > OLD_HOURS ? `, ${many(Math.floor(hours / 24), "day")} old` : "";
     document.getElementById("moment").append("Looked at ", el("time", { datetime: this.data.generated, class: age ? "old" : null }, text, age));
   }
@@ -100,17 +106,22 @@ function kept(value) {
   }
 }
 
+// The choice of the reader, or that of the system as long as there is none.
 function theme() {
   const button = document.getElementById("theme");
-  const set = (name) => {
-    document.documentElement.dataset.theme = name;
-    button.textContent = `Theme: ${name}`;
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  let choice = THEMES.includes(kept()) ? kept() : "auto";
+  const set = () => {
+    const name = system.matches ? "dark" : "light";
+    document.documentElement.dataset.theme = choice === "auto" ? name : choice;
+    button.textContent = `Theme: ${choice}`;
   };
-  set(THEMES.includes(kept()) ? kept() : "auto");
+  set();
+  system.addEventListener("change", set);
   button.addEventListener("click", () => {
-    const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length];
-    kept(next);
-    set(next);
+    choice = THEMES[(THEMES.indexOf(choice) + 1) % THEMES.length];
+    kept(choice);
+    set();
   });
 }
 
