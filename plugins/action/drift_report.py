@@ -12,7 +12,7 @@ from ansible.utils.display import Display
 
 from ..module_utils._core.change import DIFFERS, RIGHT, UNKNOWN
 from ..module_utils._node.table import device_table, table
-from ..plugin_utils.summary import UNREACHABLE, Summary, summarise
+from ..plugin_utils.summary import UNREACHABLE, Summary, registered, summarise
 
 
 class ActionModule(ActionBase):
@@ -32,8 +32,8 @@ class ActionModule(ActionBase):
                 "title": {"type": "str", "default": "Drift"},
             }
         )
-        hostvars, name = variables["hostvars"], arguments["register"]
-        summary = summarise({host: hostvars[host].get(name) or {} for host in variables["ansible_play_hosts_all"]})
+        looks = registered(variables, arguments["register"])
+        summary = summarise({host: look or {} for host, look in looks.items()})
         rows, devices = list(chain(*summary.rows.values())), list(chain(*summary.devices.values()))
         self._print(arguments["title"], rows, devices, summary)
         result.update(

@@ -13,6 +13,7 @@ from ..module_utils._core.errors import GpuFleetError
 from ..plugin_utils.report import as_html, as_json, as_junit, as_prometheus
 from ..plugin_utils.report.deliver import NAMES, check, deliver
 from ..plugin_utils.report.model import Host, Report, build
+from ..plugin_utils.summary import registered
 
 WRITERS: Mapping[str, Callable[[Report], str]] = {
     "json": as_json.render,
@@ -62,9 +63,10 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _hosts(variables: Mapping[str, Any], look: str, info: Optional[str]) -> Dict[str, Host]:
-        found = {}
-        for name in variables["ansible_play_hosts_all"]:
-            known = variables["hostvars"][name]
-            groups = [group for group in known.get("group_names", ()) if group != "ungrouped"]
-            found[name] = Host(known.get(look) or {}, known.get(info) if info else None, groups)
-        return found
+        looks = registered(variables, look)
+        infos = registered(variables, info) if info else {}
+        groups = {name: variables["hostvars"].raw_get(name).get("group_names", ()) for name in looks}
+        return {
+            name: Host(found or {}, infos.get(name), [group for group in groups[name] if group != "ungrouped"])
+            for name, found in looks.items()
+        }

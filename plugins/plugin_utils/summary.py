@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ..module_utils._core.change import DIFFERS, PENDING, RIGHT, UNKNOWN
 from ..module_utils._node.table import devices_of, rows_of
@@ -35,6 +35,16 @@ class Summary:
     @property
     def total(self) -> int:
         return sum(len(names) for names in self.nodes.values())
+
+
+def registered(variables: Mapping[str, Any], name: str) -> Dict[str, Optional[Look]]:
+    """What a task registered on each host of the play, by the variables of an action; None where it did not run there.
+
+    The values are taken as they are: an answer of a host is no template, and to go through those of a thousand hosts as
+    if each text of them might be one takes a minute.
+    """
+    found = {host: variables["hostvars"].raw_get(host).get(name) for host in variables["ansible_play_hosts_all"]}
+    return {host: result if isinstance(result, dict) else None for host, result in found.items()}
 
 
 def summarise(looks: Mapping[str, Look]) -> Summary:
