@@ -375,6 +375,18 @@ class TestInABrowser:
         browser.until(f"{ROWS}.length")
         assert browser.value(NAMES) == names
 
+    def test_back_from_a_node_is_the_place_that_was_left(self, browser: Browser, folder: Path) -> None:
+        browser.open(folder / "large.html", "#/fleet?sort=name.up")
+        browser.value("scrollTo(0, 9000)")
+        browser.until(f"{NAMES}.includes('gpu-r20-n00')")
+        browser.value(f"location.hash = {ROWS}[30].querySelector('a').getAttribute('href')")
+        browser.until("document.querySelector('article.node')")
+        assert browser.value("scrollY") == 0
+        browser.value("history.back()")
+        browser.until("document.querySelector('.grid')")
+        assert browser.value("scrollY") == 9000
+        assert "gpu-r20-n00" in browser.value(NAMES)
+
     def test_a_node_shows_its_settings_three_ways_and_its_parts_as_a_drawing(
         self, browser: Browser, folder: Path, kinds: Tuple[Kind, ...]
     ) -> None:

@@ -184,7 +184,7 @@ class Drawing {
   device(device, x, y, inside, name) {
     const text = `${name}, ${device.pci_address}. ${this.linkSentence(device)} ${this.interruptSentence(device)}`;
     const first = this.devices.length === 0;
-    const group = draw("g", { class: "device", transform: `translate(${x} ${y})`, tabindex: first ? "0" : "-1", role: "button", "aria-label": text }, inside);
+    const group = draw("g", { class: "device", transform: `translate(${x} ${y})`, tabindex: first ? "0" : "-1", role: "img", "aria-label": text }, inside);
     this.devices.push({ group, device, text });
     this.parts.push(group);
   }

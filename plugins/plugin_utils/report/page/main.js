@@ -51,6 +51,7 @@ class Page {
   }
 
   show(moved) {
+    if (this.view === "fleet") this.left = { address: address("fleet", this.fleet.filter.query), y: scrollY, active: this.fleet.grid.active };
     const { view, name, query } = place();
     const views = {
       findings: () => findingsView(this.data),
@@ -73,7 +74,11 @@ class Page {
   }
 
   arrive() {
-    scrollTo(0, 0);
+    // Who comes back to the same table goes on where he left it.
+    const back = this.view === "fleet" && this.left?.address === location.hash;
+    scrollTo(0, back ? this.left.y : 0);
+    if (back) this.fleet.grid.active = this.left.active;
+    this.shownFleet()?.grid.render(true);
     const heading = this.content.querySelector("h1");
     heading.tabIndex = -1;
     heading.focus({ preventScroll: true });
@@ -129,7 +134,7 @@ async function start() {
   theme();
   const loading = document.getElementById("loading");
   if (typeof DecompressionStream === "undefined") {
-    loading.after(el("p", {}, "This browser cannot unpack the report. Chrome and Edge can from 80, Firefox from 113, Safari from 16.4. The same data are in gpufleet-report.json."));
+    loading.after(el("p", {}, "This browser cannot unpack the report. Chrome and Edge can from 111, Firefox from 113, Safari from 16.4. The same data are in gpufleet-report.json."));
     return;
   }
   try {
