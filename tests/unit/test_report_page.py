@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import json
 import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
@@ -108,6 +109,22 @@ def test_a_node_has_one_line_whatever_is_in_its_texts(kinds: Tuple[Kind, ...]) -
         (host.info or {})["node"]["gpus"][0]["serial"] = "1\n2\t3"
     lines = as_html.data(build(hosts, title="Audit", generated=GENERATED)).split("\n")
     assert [line.count("\t") for line in lines] == [0, 0, 1, 1]
+
+
+def test_of_what_is_wrong_with_a_node_the_table_has_the_worst_in_a_line(kinds: Tuple[Kind, ...]) -> None:
+    def first(*rows: Dict[str, Any]) -> str:
+        found = {**kinds[0].right, "concerns": {"hugepages": {**kinds[0].right["concerns"]["hugepages"]}}}
+        found["concerns"]["hugepages"]["settings"] = list(rows)
+        report = build({"n1": Host(found)}, title="Audit", generated=GENERATED)
+        return str(json.loads(as_html.data(report).split("\n")[0])["nodes"][0]["first"])
+
+    row: Dict[str, Any] = {"object": "a", "wanted": 1, "effective": 2, "boot": 1, "status": "differs"}
+    declaration = {**row, "setting": "declaration"}
+    waiting = {**row, "setting": "x", "status": "pending"}
+    assert first() == ""
+    assert first(waiting, declaration, {**row, "setting": "y"}) == "a y is 2, wanted 1"
+    assert first(waiting, declaration) == "a declaration is 2, wanted 1"
+    assert first({**row, "setting": "z", "effective": 1, "boot": None}) == "a z at boot is not there, wanted 1"
 
 
 @pytest.mark.once

@@ -143,11 +143,11 @@ def _first(node: Node) -> str:
     """The worst that there is to say of a node, in a line."""
     if node.message is not None:
         return node.message
-    rows = [row for concern in node.concerns for row in concern.settings if row["status"] != RIGHT]
-    rows.sort(key=lambda row: -SEVERITY.index(row["status"]) if row["status"] in SEVERITY else 0)
+    rows = [row for concern in node.concerns for row in concern.settings if row["status"] in SEVERITY[1:]]
     if not rows:
         return ""
-    row = rows[0]
+    # That a declaration is not on the node yet says less than what it declares.
+    row = max(rows, key=lambda row: (SEVERITY.index(row["status"]), row["setting"] != "declaration"))
     name = f"{row['object']} {row['setting']}" if row["setting"] != "-" else row["object"]
     if row.get("note"):
         return f"{name}: {row['note']}"
