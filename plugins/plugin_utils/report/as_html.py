@@ -122,7 +122,7 @@ def _line(node: Node, concerns: Sequence[str]) -> Dict[str, Any]:
     return {
         "name": node.name,
         "groups": node.groups,
-        "status": SEVERITY.index(node.status),
+        "status": node.status,
         "cells": "".join(statuses.get(name, NOT_DECLARED) for name in concerns),
         "reboot": bool(node.reboot_reasons),
         "sick": _sick(node),

@@ -55,8 +55,9 @@ function chosen(data, only) {
   return version ? { nodes: new Set(version.nodes), word: `${part.component} ${part.of} ${version.version}` } : null;
 }
 
+// The place of a concern's status among all; -1 where the node does not declare it.
 function worst(node, place) {
-  return node.cells[place] === "." ? -1 : LETTER[node.cells[place]];
+  return LETTER[node.cells[place]]?.rank ?? -1;
 }
 
 function matching(data, filter) {
@@ -66,7 +67,7 @@ function matching(data, filter) {
   const inFindings = words.map((word) => nodesWithFinding(data, word));
   return data.nodes.filter(
     (node) =>
-      (!filter.statuses.size || filter.statuses.has(STATUS[node.status].name)) &&
+      (!filter.statuses.size || filter.statuses.has(node.status)) &&
       [...filter.flags].every((flag) => FLAGS[flag].test(node, data)) &&
       (!only || only.has(node.number)) &&
       (concern < 0 || worst(node, concern) > 0) &&
@@ -90,7 +91,7 @@ function nodesWithFinding(data, word) {
 function ordered(data, nodes, filter) {
   const concern = data.concerns.indexOf(filter.sort);
   const keys = {
-    status: (node) => [node.status, node.sick.length, node.wrong],
+    status: (node) => [STATUS_OF[node.status].rank, node.sick.length, node.wrong],
     gpus: (node) => [node.gpus],
     driver: (node) => [node.versions.driver ?? ""],
     kernel: (node) => [node.versions.kernel ?? ""],
@@ -148,14 +149,14 @@ class Marks {
   }
 
   name(node) {
-    this.label.textContent = node ? `${node.name}: ${STATUS[node.status].word.toLowerCase()}` : "Each mark is a node, in the order of the inventory.";
+    this.label.textContent = node ? `${node.name}: ${STATUS_OF[node.status].word.toLowerCase()}` : "Each mark is a node, in the order of the inventory.";
   }
 
   show(nodes) {
     const lit = new Set(nodes.map((node) => node.number));
-    const paths = STATUS.flatMap((status, place) =>
+    const paths = STATUS.flatMap((status) =>
       [true, false].map((inside) => {
-        const those = this.data.nodes.filter((node) => node.status === place && lit.has(node.number) === inside);
+        const those = this.data.nodes.filter((node) => node.status === status.name && lit.has(node.number) === inside);
         const shape = those.map((node) => MARKS[status.name]((node.number % this.columns) * STEP, Math.floor(node.number / this.columns) * STEP));
         return draw("path", { class: `m-${status.name}${inside ? "" : " out"}`, d: shape.join("") });
       }),
@@ -269,7 +270,7 @@ class Grid {
 
   cell(node, column) {
     if (column.kind === "name") {
-      const status = STATUS[node.status];
+      const status = STATUS_OF[node.status];
       const marks = Object.values(FLAGS).filter((flag) => flag.test(node, this.data));
       return el(
         "th",
@@ -283,11 +284,12 @@ class Grid {
       const text = column.text(node) ?? "";
       return el("td", { class: column.kind, title: text || null }, text);
     }
-    const place = worst(node, column.place);
-    const label = `${column.key}: ${place < 0 ? (node.status === 4 ? "no answer" : "not declared") : STATUS[place].word.toLowerCase()}`;
-    const name = place >= 0 ? STATUS[place].name : node.status === 4 ? "silent" : "none";
+    const status = LETTER[node.cells[column.place]];
+    const silent = node.status === "unreachable";
+    const label = `${column.key}: ${status ? status.word.toLowerCase() : silent ? "no answer" : "not declared"}`;
+    const name = status ? status.name : silent ? "silent" : "none";
     // What is right is the ground on which the rest stands out.
-    const sign = place > 0 ? STATUS[place].sign : place === 0 ? "\u00b7" : "";
+    const sign = name === "right" ? "\u00b7" : status?.sign ?? "";
     return el("td", { class: "cell", "aria-label": label, title: label }, el("span", { class: `c-${name}`, "aria-hidden": "true" }, sign));
   }
 
@@ -373,7 +375,7 @@ class Fleet {
   }
 
   top() {
-    const right = this.data.nodes.filter((node) => node.status === 0).length;
+    const right = this.data.nodes.filter((node) => node.status === "right").length;
     const total = this.data.nodes.length;
     if (!total) {
       return el("section", {}, el("h1", {}, "There are no nodes in this report"), el("p", { class: "muted" }, "No host of the inventory was in the run."));
@@ -391,8 +393,8 @@ class Fleet {
   }
 
   chips() {
-    const statuses = STATUS.map((status, place) => {
-      const count = this.data.nodes.filter((node) => node.status === place).length;
+    const statuses = STATUS.map((status) => {
+      const count = this.data.nodes.filter((node) => node.status === status.name).length;
       return this.chip("statuses", status.name, badge(status.name), count, status.means);
     });
     const flags = Object.entries(FLAGS).map(([name, flag]) => {

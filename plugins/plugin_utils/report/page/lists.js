@@ -63,7 +63,7 @@ function versionGroup(data, group, place) {
     const bar = part.versions.map((version, third) => versionLine(data, group, version, `version.${place}.${second}.${third}`, third));
     const name = el("th", { scope: "row" }, part.component, part.of ? el("div", { class: "muted small" }, part.of) : null);
     const silent = part.missing ? el("div", { class: "muted small" }, `${many(part.missing, "node")} did not tell`) : null;
-    return { skewed: part.versions.length > 1, row: el("tr", { class: part.versions.length > 1 ? "skewed" : null }, name, el("td", {}, bar, silent)) };
+    return { skewed: part.versions.length > 1, row: el("tr", {}, name, el("td", {}, bar, silent)) };
   });
   rows.sort((one, other) => other.skewed - one.skewed);
   const caption = `${group.name}, ${many(group.nodes, "node")}`;

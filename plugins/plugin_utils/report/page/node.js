@@ -43,7 +43,7 @@ function headline(node, detail) {
     detail.serial ? `serial number ${detail.serial}` : "",
     node.groups.length ? `groups ${node.groups.join(", ")}` : "",
   ];
-  return el("p", { class: "headline" }, badge(STATUS[node.status].name), el("span", { class: "muted" }, facts.filter(Boolean).join(" \u00b7 ")));
+  return el("p", { class: "headline" }, badge(node.status), el("span", { class: "muted" }, facts.filter(Boolean).join(" \u00b7 ")));
 }
 
 function troubles(node, detail) {

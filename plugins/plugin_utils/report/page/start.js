@@ -17,7 +17,7 @@ const el = (tag, attributes = {}, ...children) => fill(document.createElement(ta
 const draw = (tag, attributes = {}, ...children) =>
   fill(document.createElementNS(SVG, tag), attributes, children);
 
-// A number of the data is the place of a status in here.
+// From the best to the worst.
 const STATUS = [
   { name: "right", sign: "\u2713", word: "Right", means: "as declared, now and at boot" },
   { name: "pending", sign: "\u21bb", word: "Pending", means: "written, and waits for a reboot, a reset or a reload" },
@@ -25,8 +25,10 @@ const STATUS = [
   { name: "unknown", sign: "?", word: "Unknown", means: "could not be looked at" },
   { name: "unreachable", sign: "\u00d7", word: "Unreachable", means: "gave no answer" },
 ];
+STATUS.forEach((status, rank) => Object.assign(status, { rank }));
 const STATUS_OF = Object.fromEntries(STATUS.map((status) => [status.name, status]));
-const LETTER = { r: 0, p: 1, d: 2, u: 3 };
+// What the cells of a node have for a concern.
+const LETTER = { r: STATUS_OF.right, p: STATUS_OF.pending, d: STATUS_OF.differs, u: STATUS_OF.unknown };
 STATUS_OF.conflict = { name: "conflict", sign: "\u2694", word: "Conflict", means: "somebody else sets it too" };
 
 function badge(name, text) {
