@@ -42,6 +42,8 @@ ENGINES = ("docker.io", "containerd", "runc", "busybox-static", "python3-grpcio"
 ENGINES_OF = {"bookworm": ("podman",), "trixie": ("docker-cli", "podman"), "sid": ("docker-cli",)}
 # What installs packages as Debian and as Red Hat do, and makes repositories of both kinds.
 MANAGERS = ("python3-apt", "gpg", "gpg-agent", "dnf", "dnf-plugins-core", "rpm", "createrepo-c")
+# A cluster on one machine.
+SLURM = ("slurmctld", "slurmd", "slurm-client", "munge")
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 # A third of the bytes: what the network, the hardware and the tests of engines take.
 ENGINES_LEFT_OUT = (
@@ -202,7 +204,7 @@ def _image(job: Job, address: Dict[str, str], name: str) -> str:
 
 def packages_of(name: str) -> Sequence[str]:
     suite, _dash, kind = name.partition("-")
-    kinds = {"": (), "engines": (*ENGINES, *ENGINES_OF.get(suite, ())), "packages": MANAGERS}
+    kinds = {"": (), "engines": (*ENGINES, *ENGINES_OF.get(suite, ())), "packages": MANAGERS, "slurm": SLURM}
     return (*PACKAGES, *kinds[kind])
 
 
