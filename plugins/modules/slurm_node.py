@@ -1,0 +1,237 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_node
+short_description: Take a node of Slurm out of service until its jobs have ended, and put it back
+version_added: 0.1.0
+author:
+  - gpufleet contributors (@gpufleet)
+description:
+  - Drains a node and waits until no job is on it, or resumes it. It runs wherever C(scontrol) and C(squeue) work.
+  - What this module drains has a reason that begins with C(gpufleet:) and a space. A node that has been drained with
+    any other reason is somebody else's. It is never drained anew, so his reason stays, and never resumed. Who takes
+    over a node that this module has drained gives it a reason of his own.
+  - Every change is read back from slurmctld.
+  - A run that was cut off leaves the node drained. The next one waits on, or resumes it.
+options:
+  name:
+    description:
+      - The name that the node has in C(slurm.conf), of one node.
+    type: str
+    required: true
+  state:
+    description:
+      - With V(drained) the node gets no new jobs, and the module waits until those that are there have gone. Suspended
+        jobs and those that are being completed count. A node that is down or failed, or that Slurm is about to reboot,
+        is an error, and is left as it is; one that is drained as well as down is drained.
+      - With V(in_service) the node is resumed if this module has drained it. Before that its C(slurmd) must answer, and
+        register with what C(slurm.conf) says of the node.
+    type: str
+    choices: [drained, in_service]
+    required: true
+  reason:
+    description:
+      - What it is drained for, one line. The mark goes before it. A node that is drained already keeps its reason.
+    type: str
+    default: maintenance
+  timeout:
+    description:
+      - How many seconds to wait, with V(drained) for jobs to end, with V(in_service) for C(slurmd) to answer. When they
+        are over the module fails and names the jobs, and the node stays drained. With V(in_service) they count twice,
+        for slurmctld wants another answer from a node that it resumes.
+      - With V(0) it does not wait. What is still there is in RV(jobs).
+    type: int
+    default: 3600
+  poll:
+    description:
+      - How many seconds at most lie between two looks. The first ones are closer to each other.
+    type: int
+    default: 15
+extends_documentation_fragment:
+  - gpufleet.node.contract.attributes
+attributes:
+  check_mode:
+    support: full
+    description: Predicts the change, and does not wait.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+requirements:
+  - Python 3.9 or newer on the host
+  - scontrol and squeue of Slurm, as root, as the user of slurmctld or as an operator
+notes:
+  - Slurm has no way to drain a node only if it is not drained. Somebody who drains it between the look and the order,
+    a fraction of a second, loses his reason to ours.
+  - With power saving, Slurm may power down a node that is drained and idle, unless C(slurm.conf) says
+    C(SuspendExcStates=DRAIN).
+seealso:
+  - name: scontrol
+    description: The states of a node, and who may change them.
+    link: https://slurm.schedmd.com/scontrol.html
+"""
+
+EXAMPLES = r"""
+- name: Drain the node, and wait two hours at most
+  gpufleet.node.slurm_node:
+    name: "{{ inventory_hostname_short }}"
+    state: drained
+    reason: new MIG layout
+    timeout: 7200
+  delegate_to: slurm-controller
+
+- name: Put it back, if it was drained by us
+  gpufleet.node.slurm_node:
+    name: "{{ inventory_hostname_short }}"
+    state: in_service
+    timeout: 300
+  delegate_to: slurm-controller
+"""
+
+RETURN = r"""
+name:
+  description: The node.
+  returned: always, unless nothing could be looked at
+  type: str
+  sample: h100-007
+owner:
+  description: Whose the drain is after the run, C(ours), C(theirs), or C(nobody) where there is none.
+  returned: always, unless nothing could be looked at
+  type: str
+  sample: ours
+node_state:
+  description: The state as slurmctld has it.
+  returned: always, unless nothing could be looked at
+  type: str
+  sample: MIXED+DRAIN
+reason:
+  description: The whole reason of the drain; empty where there is none.
+  returned: always, unless nothing could be looked at
+  type: str
+  sample: 'gpufleet: new MIG layout'
+drained_by:
+  description: The user who has drained it; empty where nobody has.
+  returned: always, unless nothing could be looked at
+  type: str
+  sample: root
+since:
+  description: When it was drained, as slurmctld writes it; empty where nobody has.
+  returned: always, unless nothing could be looked at
+  type: str
+  sample: '2026-11-22T04:33:41'
+idle:
+  description: Whether no job is on the node.
+  returned: always, unless nothing could be looked at
+  type: bool
+  sample: true
+jobs:
+  description: The jobs that are still on the node.
+  returned: always, unless nothing could be looked at
+  type: list
+  elements: dict
+  contains:
+    job:
+      description: The number, with that in its array.
+      type: str
+      sample: '4711_3'
+    state:
+      description: The state of the job.
+      type: str
+      sample: RUNNING
+    user:
+      description: Whose it is.
+      type: str
+      sample: ada
+    partition:
+      description: Its partition.
+      type: str
+      sample: gpu
+    time_left:
+      description: What is left of its time limit.
+      type: str
+      sample: '1-02:30:00'
+left:
+  description: What is as somebody else has left it, in words; empty where nothing is.
+  returned: always, unless nothing could be looked at
+  type: str
+  sample: 'drained by ada since 2026-11-22T04:33:41: bad DIMM'
+changes:
+  description: What changed, or in check mode would.
+  returned: always, unless nothing could be looked at
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The node.
+      type: str
+      sample: h100-007
+    setting:
+      description: C(state) or C(reason).
+      type: str
+      sample: state
+    before:
+      description: The value that was found.
+      type: str
+      sample: in_service
+    after:
+      description: The new value.
+      type: str
+      sample: drained
+    scope:
+      description: Always C(effective); slurmctld keeps it across restarts.
+      type: str
+      sample: effective
+    takes_effect:
+      description: Always C(now).
+      type: str
+      sample: now
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(in_use), C(refused), C(not_in_effect), C(not_permitted), C(conflict) or C(cannot_look).
+      type: str
+      sample: in_use
+    object:
+      description: What it was about.
+      type: str
+      sample: h100-007
+    found:
+      description: The value that was found.
+      type: raw
+    wanted:
+      description: The value that was wanted.
+      type: raw
+    hint:
+      description: The next step.
+      type: str
+      sample: 'it stays drained: wait on with another run, or end them'
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import host_of
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
+from ansible_collections.gpufleet.node.plugins.module_utils._slurm.drain import ARGUMENTS, run
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=dict(ARGUMENTS), supports_check_mode=True)
+    try:
+        result = run(module.params, host_of(module), check_mode=module.check_mode)
+    except GpuFleetError as error:
+        result = {"failed": True, "changed": False, "msg": str(error), "failure": error.failure()}
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
