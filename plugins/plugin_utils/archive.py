@@ -17,8 +17,8 @@ from ..module_utils._host.boot_service import COMPILED
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "ansible_collections/gpufleet/node"
 UTILS = "plugins/module_utils"
-# It stands on Ansible, which a node need not have.
-LEFT_OUT = (f"{UTILS}/_core/converge.py",)
+# What stands on Ansible, which a node need not have, and what is done around the work on a node.
+LEFT_OUT = (f"{UTILS}/_core/converge.py", f"{UTILS}/_slurm/")
 # The first entry of the path is the archive itself.
 MAIN = f"""import hashlib
 import os
@@ -61,7 +61,7 @@ def sources(root: Path) -> Iterator[str]:
     for folder in (root / "node", *packages):
         for path in sorted(folder.glob("*.py")):
             name = path.relative_to(root).as_posix()
-            if name not in LEFT_OUT:
+            if not name.startswith(LEFT_OUT):
                 yield name
 
 
