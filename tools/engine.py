@@ -64,6 +64,8 @@ echo 'd /run/sshd 0755 root root' > "$1/usr/lib/tmpfiles.d/sshd-on-demand.conf"
 rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/* "$1"/etc/machine-id
 touch "$1/etc/machine-id"
 """
+# Without a configuration slurmd would look for one for a minute. By the kind of the image.
+CUSTOMIZE_EXTRAS = {"slurm": 'systemctl --root="$1" disable slurmctld.service slurmd.service\n'}
 
 
 @contextlib.contextmanager
@@ -192,7 +194,8 @@ def images(job: Job, address: Dict[str, str], names: Sequence[str]) -> Dict[str,
 
 def _image(job: Job, address: Dict[str, str], name: str) -> str:
     packages, left_out = packages_of(name), left_out_of(name)
-    digest = hashlib.sha256("\0".join([name, MIRROR, *packages, *left_out, CUSTOMIZE]).encode()).hexdigest()[:12]
+    definition = [name, MIRROR, *packages, *left_out, customize_of(name)]
+    digest = hashlib.sha256("\0".join(definition).encode()).hexdigest()[:12]
     archive = IMAGES / f"{name}-{digest}.tar"
     with job.locked(CACHE / "locks" / f"image-{name}", what=f"The image {name}"):
         if not archive.exists():
@@ -213,6 +216,11 @@ def left_out_of(name: str) -> Sequence[str]:
     return (*LEFT_OUT, *ENGINES_LEFT_OUT) if name.endswith("-engines") else LEFT_OUT
 
 
+def customize_of(name: str) -> str:
+    """The script that ends the making of an image."""
+    return CUSTOMIZE + CUSTOMIZE_EXTRAS.get(name.partition("-")[2], "")
+
+
 def _build(job: Job, name: str, archive: Path, *, packages: Sequence[str], left_out: Sequence[str]) -> None:
     needed = ["mmdebstrap", DEBIAN_KEYRING]
     require_programs(job, needed if os.geteuid() == 0 else [*needed, "newuidmap"])
@@ -225,7 +233,11 @@ def _build(job: Job, name: str, archive: Path, *, packages: Sequence[str], left_
     # A mirror that is late with sid is as good here.
     command += ['--aptopt=Acquire::Check-Valid-Until "false"']
     command += [f"--dpkgopt=path-exclude={pattern}" for pattern in left_out]
-    command += [f'--customize-hook=sh -euc {shlex.quote(CUSTOMIZE)} hook "$1"', name.partition("-")[0], str(part)]
+    command += [
+        f'--customize-hook=sh -euc {shlex.quote(customize_of(name))} hook "$1"',
+        name.partition("-")[0],
+        str(part),
+    ]
     job.run([*command, MIRROR])
     part.rename(archive)
 
