@@ -111,7 +111,8 @@ class Cluster:
 
     @property
     def mark(self) -> Optional[str]:
-        return self.node["metadata"]["annotations"].get("gpufleet.node/drained-by")
+        mark: Optional[str] = self.node["metadata"]["annotations"].get("gpufleet.node/drained-by")
+        return mark
 
     @property
     def changes(self) -> List[str]:
@@ -168,9 +169,9 @@ class Cluster:
         }
 
     def _patch(self, path: str, query: Dict[str, List[str]], body: Dict[str, Any]) -> Reply:
-        if self.meanwhile is not None:
-            self.meanwhile, run = None, self.meanwhile
-            run()
+        once, self.meanwhile = self.meanwhile, None
+        if once is not None:
+            once()
         wanted = body.get("metadata", {}).get("resourceVersion")
         if wanted is not None and wanted != self.node["metadata"]["resourceVersion"]:
             name = self.node["metadata"]["name"]
