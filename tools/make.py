@@ -82,7 +82,7 @@ def lint(job: Job) -> None:
     check("ruff format", ["ruff", "format", "--check", "--quiet", "."])
     check("yamllint", ["yamllint", "--strict", "."])
     check("mypy plugins", ["mypy", "-p", "ansible_collections.gpufleet.node.plugins"], MYPYPATH=str(COLLECTIONS))
-    for name in ("tools", "tests/vm", "tests/nvml_simulator", "node"):
+    for name in ("tools", "tests/vm", "tests/nvml_simulator", "tests/kubernetes", "node"):
         modules = [str(path) for path in sorted((ROOT / name).rglob("*.py"))]
         if modules:
             check(f"mypy {name}", ["mypy", *modules], MYPYPATH=f"{ROOT / name}:{COLLECTIONS}")
@@ -254,6 +254,24 @@ def run_scenario(job: Job, scenario: str, folder: Path, variables: Dict[str, str
         job.run([*command, "destroy", "-s", scenario], environment=variables, accept=range(256), cleanup=True)
 
 
+# --- Kubernetes -------------------------------------------------------------------------------------------------------
+
+
+def kubernetes(job: Job) -> None:
+    """What drains nodes of Kubernetes, with kubernetes.core and the client that it takes, on a recorded API server."""
+    interpreter = needs.python(job, *CONTROLLERS["floor"])
+    names = needs.requirements("core-floor", "kubernetes")
+    folder = needs.venv(job, "kubernetes", interpreter=interpreter, requirements=names)
+    others = needs.collection_of_others(job, "kubernetes.core", interpreter=interpreter)
+    command = [str(folder / "bin" / "python"), "-m", "pytest", "-o", f"cache_dir={CACHE / 'pytest' / 'kubernetes'}"]
+    lines = job.run(
+        [*command, str(ROOT / "tests" / "kubernetes")],
+        environment={**with_programs(job, folder), "ANSIBLE_COLLECTIONS_PATH": f"{COLLECTIONS}:{others}"},
+        show=PYTEST_END,
+    )
+    job.note(lines[-1] if lines else "no output")
+
+
 # --- build ------------------------------------------------------------------------------------------------------------
 
 
@@ -367,6 +385,7 @@ def schedule(target: str, options: argparse.Namespace) -> List[Stage]:
         Stage("sanity-floor", sanity("floor")),
         Stage("sanity-newest", sanity("newest")),
         Stage("molecule", molecule_with_options),
+        Stage("kubernetes", kubernetes),
         Stage("vm-test", vm_test),
         Stage("docs", docs),
         Stage("build", build),
@@ -386,6 +405,7 @@ STAGES_OF = {
         *(f"unit-{version}" for version in TESTED_PYTHONS),
         "sanity-floor",
         "sanity-newest",
+        "kubernetes",
         "lint",
         "build",
     ),
@@ -402,6 +422,7 @@ TARGETS = {
     "unit": "unit tests on Python 3.9 to 3.13",
     "sanity": "ansible-test sanity on the oldest and the newest ansible-core",
     "molecule": "scenarios in containers (SCENARIO=default for one)",
+    "kubernetes": "the drain of nodes of Kubernetes, on a recorded API server",
     "vm-test": "the scenario on a real kernel with NUMA and NVMe, with a reboot",
     "docs": "write the generated documentation",
     "build": "the collection's tarball in build/",

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
@@ -22,6 +23,9 @@ CACHE = ROOT / ".cache"
 HOME = CACHE / "home"
 COLLECTIONS = CACHE / "collections"
 REQUIREMENTS = ROOT / "tests"
+
+# A package with many collections in it, for those that a part of ours works with.
+COLLECTIONS_OF_OTHERS = "ansible==12.3.0"
 
 # Where the interpreters of the user are; HOME is another one for everything that the stages start.
 USER_HOME = Path.home()
@@ -293,6 +297,24 @@ def venv(
         if without_dependencies:
             job.run([*install, "--no-deps", "--ignore-requires-python", *without_dependencies])
         ready.touch()
+    return folder
+
+
+def collection_of_others(job: Job, name: str, *, interpreter: Path) -> Path:
+    """A folder for ``ANSIBLE_COLLECTIONS_PATH`` with a collection that the package ``ansible`` has in it."""
+    folder = CACHE / "others" / f"{name}-{COLLECTIONS_OF_OTHERS}"
+    wheels = folder / "wheels"
+    with job.locked(CACHE / "locks" / "others", what=f"The collection {name}"):
+        if folder.exists() and not wheels.exists():
+            return folder
+        job.say(f"taking {name} out of {COLLECTIONS_OF_OTHERS}")
+        shutil.rmtree(folder, ignore_errors=True)
+        download = ["download", "--quiet", "--no-deps", "--dest", str(wheels), COLLECTIONS_OF_OTHERS]
+        job.run([*_pip(job, interpreter), *download])
+        with zipfile.ZipFile(next(wheels.glob("ansible-*.whl"))) as archive:
+            inside = f"ansible_collections/{name.replace('.', '/')}/"
+            archive.extractall(folder, [member for member in archive.namelist() if member.startswith(inside)])
+        shutil.rmtree(wheels)
     return folder
 
 
