@@ -159,7 +159,7 @@ left:
   description: What is as somebody else has left it, in words; empty where nothing is.
   returned: always, unless nothing could be looked at
   type: str
-  sample: 'drained by ada since 2026-11-22T04:33:41: bad DIMM'
+  sample: 'it is drained by ada since 2026-11-22T04:33:41: bad DIMM'
 changes:
   description: What changed, or in check mode would.
   returned: always, unless nothing could be looked at

@@ -31,7 +31,8 @@ class Cluster:
     """``base``, ``flags``, ``reason``, ``user`` and ``jobs`` are the node's. Time passes only while somebody sleeps.
 
     ``then`` runs in every pause. ``broken`` is what every program says instead of an answer. ``orders`` are the updates
-    that were asked for; the run is killed before the one of number ``kill_at``.
+    that were asked for; the run is killed before the one of number ``kill_at``. ``keeps_reason``: after a resume, as
+    Slurm 24.11 does.
     """
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +46,7 @@ class Cluster:
         self.orders: List[str] = []
         self.kill_at: Optional[int] = None
         self.deaf = False
+        self.keeps_reason = False
         self.asked = {"scontrol": 0, "squeue": 0}
         self.now = 0.0
         self.then: Callable[[Cluster], None] = lambda cluster: None
@@ -110,14 +112,16 @@ class Cluster:
         return Completed(0, LINE.format(name=NODE, state=self.state, reason=reason, next=following), "")
 
     def _update(self, order: Dict[str, str]) -> Completed:
-        self.orders.append(order["State"])
+        self.orders.append(order.get("State", "REASON"))
         if self.kill_at is not None and len(self.orders) >= self.kill_at:
             raise Killed
         if not self.deaf:
-            if order["State"] == "DRAIN":
+            if "State" not in order:
+                self.reason = order["Reason"]
+            elif order["State"] == "DRAIN":
                 self.drained(order["Reason"])
             else:
                 self.flags.discard("DRAIN")
-                self.reason = ""
+                self.reason = self.reason if self.keeps_reason else ""
                 self.base = "IDLE" if self.base == "DOWN" else self.base
         return Completed(0, "", "")

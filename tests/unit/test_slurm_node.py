@@ -216,7 +216,7 @@ def test_what_somebody_else_has_drained_keeps_his_reason_and_is_waited_for(clust
     cluster.then = lambda there: there.end_jobs() if there.now > 50 else None
     result = cluster.run()
     assert (result["changed"], result["owner"], result["idle"]) == (False, "theirs", True)
-    assert result["left"] == f"drained by ada since 2026-11-22T04:33:41: {reason}"
+    assert result["left"] == f"it is drained by ada since 2026-11-22T04:33:41: {reason}"
     assert (cluster.orders, cluster.reason, cluster.now > 50) == ([], reason, True)
 
 
@@ -331,7 +331,7 @@ def test_what_somebody_else_has_drained_stays_drained_and_is_told(cluster: Clust
     cluster.drained("bad DIMM", "ada")
     result = cluster.run(state="in_service")
     assert (result.get("failed"), result["changed"], result["owner"]) == (None, False, "theirs")
-    assert result["left"] == "drained by ada since 2026-11-22T04:33:41: bad DIMM"
+    assert result["left"] == "it is drained by ada since 2026-11-22T04:33:41: bad DIMM"
     assert (cluster.orders, cluster.state) == ([], "IDLE+DRAIN")
 
 
@@ -366,27 +366,44 @@ def test_a_node_that_cannot_take_jobs_is_waited_for_and_stays_drained(cluster: C
 
 
 def test_it_is_in_service_when_slurmd_has_answered_once_more(cluster: Cluster) -> None:
-    # As Slurm 24.11 does it: the reason goes when slurmd has answered.
     cluster.drained(OURS)
-    cluster.then = lambda there: None
 
     def resume(argv: Any) -> Completed:
         answer = Cluster.scontrol(cluster, argv)
         if argv[1] == "update":
             cluster.flags.add("NOT_RESPONDING")
-            cluster.reason = OURS
         return answer
 
-    def respond(there: Cluster) -> None:
-        if there.now > 10:
-            there.flags.discard("NOT_RESPONDING")
-            there.reason = ""
-
     cluster.host.commands.programs["scontrol"] = resume
-    cluster.then = respond
+    cluster.then = lambda there: there.flags.discard("NOT_RESPONDING") if there.now > 10 else None
     result = cluster.run(state="in_service", timeout=60)
     assert (result.get("failed"), result["node_state"]) == (None, "IDLE")
     assert cluster.now > 10
+
+
+def test_no_mark_stays_on_a_node_that_slurm_keeps_the_reason_of(cluster: Cluster) -> None:
+    cluster.keeps_reason = True
+    cluster.run()
+    assert cluster.run(state="in_service", timeout=0)["changed"]
+    assert (cluster.orders, cluster.reason) == (["DRAIN", "RESUME", "REASON"], "returned to service by gpufleet")
+    # So that what Slurm adds, when it drains the node itself, does not look like ours.
+    cluster.drained(f"{cluster.reason} : Kill task failed", "slurm")
+    assert cluster.run(state="in_service")["owner"] == "theirs"
+
+
+def test_a_mark_that_a_killed_run_left_behind_is_taken_by_the_next(cluster: Cluster) -> None:
+    cluster.keeps_reason = True
+    cluster.drained(OURS)
+    cluster.kill_at = 2
+    with pytest.raises(Killed):
+        cluster.run(state="in_service")
+    assert (cluster.state, cluster.reason) == ("IDLE", OURS)
+    cluster.kill_at = None
+    predicted = cluster.run(state="in_service", check_mode=True)
+    done = cluster.run(state="in_service")
+    assert predicted["changes"] == done["changes"] != []
+    assert cluster.reason == "returned to service by gpufleet"
+    assert cluster.run(state="in_service")["changed"] is False
 
 
 def test_a_node_that_is_drained_again_at_once_is_an_error_that_says_by_whom(cluster: Cluster) -> None:

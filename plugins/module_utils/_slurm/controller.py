@@ -69,6 +69,10 @@ class Controller:
         """Return it to service, whatever its state and reason."""
         self._run(["scontrol", "update", f"NodeName={name}", "State=RESUME"], "resume a node", name)
 
+    def forget_reason(self, name: str, instead: str) -> None:
+        """Give a node that is not drained another reason: none at all is not to be had."""
+        self._run(["scontrol", "update", f"NodeName={name}", f"Reason={instead}"], "change the reason of a node", name)
+
     def _run(self, argv: Sequence[str], goal: str, name: str) -> str:
         done = self._commands.run(argv, timeout=TIMEOUT_SECONDS)
         if done.status != 0:

@@ -48,6 +48,8 @@ BROKEN = (DOWN, ERROR, FUTURE, UNKNOWN)
 # One node, not a list or range of them, which scontrol would take as well.
 ONE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 ALL = "all"
+# Without our mark: Slurm adds to a reason that is there when it drains a node itself, and that drain is not ours.
+AFTERWARDS = "returned to service by gpufleet"
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,8 @@ def _jobs_of(controller: Controller, node: Node) -> Tuple[Job, ...]:
 
 
 def _resume(wish: Wish, node: Node, controller: Controller, host: Host, *, check_mode: bool) -> Result:
+    if node.left_over:
+        return _tidy_up(wish, node, controller, host, check_mode=check_mode)
     if node.owner != OURS:
         return Result(node)
     changes = _changes(node, IN_SERVICE, None)
@@ -237,6 +241,15 @@ def _resume(wish: Wish, node: Node, controller: Controller, host: Host, *, check
     return _await_service(wish, node, changes, controller)
 
 
+def _tidy_up(wish: Wish, node: Node, controller: Controller, host: Host, *, check_mode: bool) -> Result:
+    """Take the mark that is left where a run was cut off after the resume."""
+    changes = (Change(node.name, "reason", node.reason, None, EFFECTIVE),)
+    if not check_mode:
+        controller.forget_reason(wish.name, AFTERWARDS)
+        _journal(host, changes)
+    return Result(node, changes=changes)
+
+
 def _await_slurmd(wish: Wish, node: Node, controller: Controller) -> Node:
     """Wait until the node could take jobs, or is not ours any more. Raises ``Refused``, with nothing touched."""
     seen: Look = node
@@ -255,16 +268,18 @@ def _await_slurmd(wish: Wish, node: Node, controller: Controller) -> Node:
 
 
 def _await_service(wish: Wish, node: Node, changes: Tuple[Change, ...], controller: Controller) -> Result:
-    """Wait until slurmctld has heard of slurmd once more: a reason with our mark may stay until then."""
+    """Take the mark where it is still there, and wait until slurmctld has heard of slurmd once more."""
     error: GpuFleetError = _not_taken("resume", node)
     for seen in _looks(wish, controller):
         if isinstance(seen, CannotLook):
             error = seen
             continue
         node, error = seen, _not_taken("resume", seen)
+        if node.left_over:
+            controller.forget_reason(wish.name, AFTERWARDS)
         if node.drained or _why_away(node):
             return Result(node, changes=changes, error=error)
-        if not _why_not_yet(node) and not node.reason.startswith(MARK):
+        if not _why_not_yet(node):
             return Result(node, changes=changes)
     served = wish.timeout == 0 and not node.drained
     return Result(node, changes=changes, error=None if served else error)
@@ -328,16 +343,17 @@ def _changes(node: Node, after: str, reason: Optional[str]) -> Tuple[Change, ...
 def _whose(node: Node) -> str:
     by = f" by {node.user}" if node.user else ""
     since = f" since {node.since}" if node.since else ""
-    return f"drained{by}{since}: {node.reason or 'no reason given'}"
+    return f"it is drained{by}{since}: {node.reason or 'no reason given'}"
 
 
 def _not_taken(what: str, node: Node) -> NotInEffect:
+    now = _whose(node) if node.drained else _why_away(node) or _why_not_yet(node) or "it is not as it was told"
     return NotInEffect(
         f"{what} a node",
         object=node.name,
-        cause=f"slurmctld took the order, and the node is {_whose(node) if node.drained else 'not as it was told'}",
+        cause=f"slurmctld took the order, and now {now}",
         found=node.state,
-        hint="somebody else works on the node as well",
+        hint="look at slurmd on the node, and for somebody else who works on it",
     )
 
 

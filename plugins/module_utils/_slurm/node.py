@@ -93,6 +93,11 @@ class Node:
         return OURS if self.reason.startswith(MARK) else THEIRS
 
     @property
+    def left_over(self) -> bool:
+        """Whether our mark is on a node that is not drained any more: Slurm 24.11 keeps a reason after a resume."""
+        return not self.drained and self.reason.startswith(MARK)
+
+    @property
     def occupied(self) -> bool:
         """Whether jobs run or end on it. Not said: those that are suspended, which leave a node idle."""
         return self.base in (ALLOCATED, MIXED) or COMPLETING in self.flags
