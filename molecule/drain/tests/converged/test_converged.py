@@ -1,0 +1,29 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+import runs
+
+
+def test_check_mode_predicted_what_was_done(host: Any) -> None:
+    predicted, done = runs.predicted_and_done("converge.yml", host.backend.get_hostname())
+    assert predicted
+    assert predicted == done
+
+
+def test_a_second_run_changed_nothing(host: Any) -> None:
+    assert not any(runs.repeated("converge.yml", host.backend.get_hostname()).values())
+
+
+def test_slurm_says_that_the_node_is_drained_and_why(host: Any) -> None:
+    assert host.check_output("sinfo --noheader --format='%T|%E'") == "drained|gpufleet: new layout"
+
+
+def test_the_journal_tells_of_it(host: Any) -> None:
+    lines = host.check_output("journalctl --quiet --output=cat GPUFLEET_CONCERN=slurm_node").splitlines()
+    name = host.backend.get_hostname()
+    assert f"slurm_node: {name} state: in_service -> drained" in lines
