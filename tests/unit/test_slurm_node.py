@@ -307,6 +307,13 @@ def test_slurmctld_may_be_restarted_while_we_wait(cluster: Cluster) -> None:
     assert cluster.run()["idle"]
 
 
+def test_a_list_of_jobs_that_cannot_be_had_is_asked_for_again(cluster: Cluster) -> None:
+    answers = [Completed(1, "", UNREACHABLE), Completed(0, "", "")]
+    cluster.host.commands.programs["squeue"] = lambda argv: answers.pop(0)
+    assert cluster.run()["idle"]
+    assert (answers, cluster.now) == ([], 1)
+
+
 def test_slurmctld_that_stays_away_is_the_error_at_the_end(cluster: Cluster) -> None:
     cluster.add_job(1)
     cluster.then = lambda there: setattr(there, "broken", UNREACHABLE)
@@ -443,6 +450,14 @@ def test_check_mode_predicts_what_a_run_does_and_neither_does_it_nor_waits(clust
     assert predicted["changed"]
     assert predicted["changes"] == done["changes"]
     assert predicted["diff"] == done["diff"]
+
+
+@pytest.mark.parametrize("state", ["drained", "in_service"])
+def test_check_mode_predicts_nothing_for_what_somebody_else_has_drained(cluster: Cluster, state: str) -> None:
+    cluster.drained("bad DIMM", "ada")
+    cluster.flags.add("NOT_RESPONDING")
+    result = cluster.run(state=state, check_mode=True)
+    assert (result["changed"], result["changes"], result["owner"]) == (False, [], "theirs")
 
 
 BROKEN = [
