@@ -5,25 +5,25 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from pathlib import Path
-from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import yaml
 from ansible.plugins.action import ActionBase
+from ansible.utils.vars import load_extra_vars
 
 from ..module_utils._node.registry import REGISTRY
+from ..plugin_utils.playbooks import BEFORE_HOSTS, COLLECTION, Option, cause_against, specifications
 
-ROLES = Path(__file__).resolve().parents[2] / "roles"
+Hosts = Mapping[str, Mapping[str, Any]]
 
+ROLES = COLLECTION / "roles"
+CONCERNS = tuple(entry.name for entry in REGISTRY)
 
-# What the playbooks themselves read or register.
-OF_THE_PLAYBOOKS = {
-    *("gpufleet_hosts", "gpufleet_concerns", "gpufleet_skip", "gpufleet_batches", "gpufleet_detail"),
-    *("gpufleet_expect", "gpufleet_look", "gpufleet_concern", "audit_fail_on_drift"),
-    *("gpufleet_report_dest", "gpufleet_report_formats", "gpufleet_report_headers", "gpufleet_report_title"),
-    *("gpufleet_info", "gpufleet_report"),
-    *("mig_relayout_drain_tasks", "mig_relayout_resume_tasks"),
-}
+# What the playbooks set or register themselves.
+OF_THE_PLAYBOOKS = {"gpufleet_expect", "gpufleet_look", "gpufleet_concern", "gpufleet_info", "gpufleet_report"}
+
+# A variable with a word for a prefix, such as audit_, may be somebody else's; one this near to ours is not.
+NEARLY_OURS = 0.85
 
 
 def options_of(role: str) -> Set[str]:
@@ -32,51 +32,98 @@ def options_of(role: str) -> Set[str]:
     return set(document["argument_specs"]["main"]["options"])
 
 
-def unknown_variables(names: Iterable[str], known: Mapping[str, Set[str]]) -> Dict[str, Optional[str]]:
-    """The names that begin with a concern and are no variable of its role, with the nearest one that is."""
-    everything = sorted({*OF_THE_PLAYBOOKS, *(name for options in known.values() for name in options)})
-    ours = tuple(f"{prefix}_" for prefix in (*known, "gpufleet", "mig_relayout"))
+def known_names() -> Set[str]:
+    """Every variable that a role or a playbook of ours knows."""
+    roles = [path.parents[1].name for path in ROLES.glob("*/meta/argument_specs.yml")]
+    playbooks = [set(specification["options"]) for specification in specifications().values()]
+    return OF_THE_PLAYBOOKS.union(*(options_of(role) for role in roles), *playbooks)
+
+
+def unknown_variables(names: Iterable[str], known: Set[str]) -> Dict[str, Optional[str]]:
+    """The names with a prefix of ours that are not known, with the nearest one that is.
+
+    The names of concerns are prefixes that nobody else has. Others may well have an audit_log or a reboot_window.
+    """
+    everything = sorted(known)
+    ours = tuple(f"{prefix}_" for prefix in (*CONCERNS, "gpufleet", "mig_relayout"))
+    shared = tuple({f"{name.partition('_')[0]}_" for name in known})
     found: Dict[str, Optional[str]] = {}
     for name in names:
-        if name in everything:
+        if name in known or not name.startswith(shared):
             continue
         near = get_close_matches(name, everything, n=1, cutoff=0.5)
-        # Others may have variables for audits of their own, so there only what is nearly ours counts.
-        if name.startswith(ours) or (name.startswith("audit_") and get_close_matches(name, everything, cutoff=0.85)):
+        if name.startswith(ours) or get_close_matches(name, everything, n=1, cutoff=NEARLY_OURS):
             found[name] = near[0] if near else None
     return found
 
 
 class ActionModule(ActionBase):
-    """Looks at the names only: no value is templated, so that two thousand hosts take seconds."""
+    """Of the variables of roles it looks at the names only, and templates no value: two thousand hosts take seconds."""
 
     BYPASS_HOST_LOOP = True
     _requires_connection = False
-    _VALID_ARGS: FrozenSet[str] = frozenset()
+    _VALID_ARGS = frozenset(("playbook",))
 
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
-        known = {entry.name: options_of(entry.name) for entry in REGISTRY}
-        hosts_of: Dict[str, List[str]] = {}
-        nearest: Dict[str, Optional[str]] = {}
-        hosts = variables["ansible_play_hosts_all"]
-        for host in hosts:
-            for name, near in unknown_variables(variables["hostvars"].raw_get(host), known).items():
-                hosts_of.setdefault(name, []).append(host)
-                nearest[name] = near
-        result.update(
-            changed=False,
-            checked=len(hosts),
-            unknown=[{"name": name, "nearest": nearest[name], "hosts": hosts_of[name]} for name in sorted(nearest)],
-        )
-        if nearest:
-            result.update(failed=True, msg="\n".join(self._sentence(entry) for entry in result["unknown"]))
+        playbooks = specifications()
+        _validated, arguments = self.validate_argument_spec({"playbook": {"type": "str", "choices": list(playbooks)}})
+        hosts = {host: variables["hostvars"].raw_get(host) for host in variables["ansible_play_hosts_all"]}
+        unknown = unknown_on(hosts)
+        sentences = [_unknown_sentence(entry) for entry in unknown]
+        if arguments["playbook"]:
+            options = playbooks[arguments["playbook"]]["options"]
+            sentences.extend(self._wrong_values(options, hosts, variables))
+        result.update(changed=False, checked=len(hosts), unknown=unknown)
+        if sentences:
+            result.update(failed=True, msg="\n".join(sentences))
         return result
 
-    @staticmethod
-    def _sentence(entry: Mapping[str, Any]) -> str:
-        hosts = entry["hosts"]
-        where = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
-        hint = f" Did you mean {entry['nearest']}?" if entry["nearest"] else ""
-        return f"Cannot use the variable {entry['name']} (on {where}): no role knows it.{hint}"
+    def _wrong_values(self, options: Mapping[str, Option], hosts: Hosts, variables: Mapping[str, Any]) -> Iterator[str]:
+        """A sentence for each value that a variable cannot have, with the hosts that have it."""
+        for name, option in options.items():
+            hosts_of: Dict[str, List[str]] = {}
+            for host, cause in self._causes(name, option, hosts, variables):
+                if cause:
+                    hosts_of.setdefault(cause, []).append(host)
+            for cause, names in hosts_of.items():
+                yield f"Cannot use the variable {name} ({_where(names)}): {cause}"
+
+    def _causes(
+        self, name: str, option: Option, hosts: Hosts, variables: Mapping[str, Any]
+    ) -> Iterator[Tuple[str, Optional[str]]]:
+        """What is wrong with the value of a variable, by host; with no host where the whole run has the same."""
+        first = next(iter(hosts.values()), {})
+        if name in load_extra_vars(self._loader) or (name in variables and variables[name] != first.get(name)):
+            yield "", cause_against(name, option, self._templar.template(variables[name]))
+            return
+        for host, raw in hosts.items():
+            if name in raw and name in BEFORE_HOSTS:
+                yield host, "it is read before there are hosts, so the inventory cannot say it. Give it with -e."
+            elif name in raw:
+                templated = self._templar.is_template(raw[name])
+                yield host, cause_against(name, option, variables["hostvars"][host][name] if templated else raw[name])
+
+
+def unknown_on(hosts: Hosts) -> List[Dict[str, Any]]:
+    """The variables that nobody knows, by name, with the nearest known one and the hosts that have them."""
+    known = known_names()
+    hosts_of: Dict[str, List[str]] = {}
+    nearest: Dict[str, Optional[str]] = {}
+    for host, names in hosts.items():
+        for name, near in unknown_variables(names, known).items():
+            hosts_of.setdefault(name, []).append(host)
+            nearest[name] = near
+    return [{"name": name, "nearest": nearest[name], "hosts": hosts_of[name]} for name in sorted(nearest)]
+
+
+def _unknown_sentence(entry: Mapping[str, Any]) -> str:
+    hint = f" Did you mean {entry['nearest']}?" if entry["nearest"] else ""
+    return f"Cannot use the variable {entry['name']} ({_where(entry['hosts'])}): no role knows it.{hint}"
+
+
+def _where(hosts: Sequence[str]) -> str:
+    if not any(hosts):
+        return "given to the run"
+    return "on " + ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")

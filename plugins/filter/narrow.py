@@ -61,6 +61,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Set, Union
 from ansible.errors import AnsibleFilterError
 
 from ..module_utils._node.registry import REGISTRY
+from ..plugin_utils.playbooks import from_text
 
 ENTRIES = {entry.name: entry for entry in REGISTRY}
 
@@ -86,9 +87,8 @@ def declaring(declarations: Mapping[str, Mapping[str, Any]]) -> Set[str]:
 
 
 def names_of(value: Union[str, Sequence[str]]) -> List[str]:
-    """A list of names, also from a text with commas, as it comes from the command line."""
-    names = value.split(",") if isinstance(value, str) else value
-    return [name.strip() for name in names if name.strip()]
+    """A list of names, also from a text, as it comes from the command line or a survey."""
+    return [name.strip() for name in from_text(value) if name.strip()]
 
 
 def refuse_unknown(what: str, names: Sequence[str], known: Sequence[str], *, cutoff: float) -> None:

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: known_variables
-short_description: Refuse variables that no role of this collection knows
+short_description: Refuse variables that no role knows, and values that a playbook cannot take
 version_added: 0.1.0
 description:
   - A variable whose name begins with the name of a concern and that the concern's role does not know is a typo, and a
     typo is a setting that silently does not happen. This refuses it, with the nearest name that exists.
+  - With O(playbook) the values of the variables of that playbook are held against its specification, before anything
+    else happens. A list or a mapping may come as a text of YAML or, a list, with commas, as from a survey.
   - Runs once on the controller, for all hosts of the play, and contacts none of them.
 author:
   - gpufleet contributors (@gpufleet)
-options: {}
+options:
+  playbook:
+    description: The playbook of this collection whose variables must have the right values, such as V(site).
+    type: str
 extends_documentation_fragment:
   - gpufleet.node.contract.attributes
 attributes:
@@ -39,6 +44,10 @@ attributes:
 EXAMPLES = r"""
 - name: Refuse typos in the inventory
   gpufleet.node.known_variables:
+
+- name: Refuse typos, and batches that are none
+  gpufleet.node.known_variables:
+    playbook: site
 """
 
 RETURN = r"""

@@ -15,7 +15,11 @@ import yaml
 pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpufleet.node.plugins.action.known_variables import options_of, unknown_variables
+from ansible_collections.gpufleet.node.plugins.action.known_variables import (
+    known_names,
+    options_of,
+    unknown_variables,
+)
 from ansible_collections.gpufleet.node.plugins.filter.narrow import narrow
 from ansible_collections.gpufleet.node.plugins.filter.to_relayout import to_relayout
 from ansible_collections.gpufleet.node.plugins.filter.with_work import with_work
@@ -104,17 +108,25 @@ def test_who_must_hear_of_a_new_layout_has_a_handler_of_its_own() -> None:
 
 
 def test_a_variable_that_no_role_knows_is_named_with_the_nearest_one() -> None:
-    known = {"hugepages": {"hugepages_pools", "hugepages_transparent"}}
+    known = {"hugepages_pools", "hugepages_transparent"}
     names = ["hugepages_pool", "hugepages_pools", "hugepages", "other_pools", "ansible_host"]
     assert unknown_variables(names, known) == {"hugepages_pool": "hugepages_pools"}
 
 
-def test_typos_in_the_variables_of_the_playbooks_are_named_and_others_audits_left_alone() -> None:
-    names = ["gpufleet_concern_s", "audit_fail_on_drfit", "audit_log_path", "gpufleet_hosts"]
-    found = unknown_variables(names, {"hugepages": {"hugepages_pools"}})
-    assert found == {"gpufleet_concern_s": "gpufleet_concerns", "audit_fail_on_drfit": "audit_fail_on_drift"}
-    # With this one, no node would be drained.
-    assert unknown_variables(["mig_relayout_drain_task"], {}) == {"mig_relayout_drain_task": "mig_relayout_drain_tasks"}
+def test_typos_in_the_variables_of_the_playbooks_are_named_and_those_of_others_left_alone() -> None:
+    names = [
+        "gpufleet_concern_s",
+        "audit_fail_on_drfit",
+        "audit_log_path",
+        "gpufleet_hosts",
+        "drain_backnd",
+        "drain_policy",
+    ]
+    assert unknown_variables(names, known_names()) == {
+        "gpufleet_concern_s": "gpufleet_concerns",
+        "audit_fail_on_drfit": "audit_fail_on_drift",
+        "drain_backnd": "drain_backend",
+    }
 
 
 def test_every_concern_has_a_role_with_options_and_its_lines_in_the_look() -> None:

@@ -1,0 +1,100 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the playbooks take: their specification, and what is wrong with a value."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+COLLECTION = Path(__file__).resolve().parents[2]
+PLAYBOOKS = COLLECTION / "playbooks"
+
+Option = Dict[str, Any]
+
+BATCHES = "gpufleet_batches"
+BATCH = re.compile(r"[1-9][0-9]*|([1-9][0-9]?|100)%")
+
+# Ansible reads these before a play has hosts, so what the inventory says of them would be passed over in silence.
+BEFORE_HOSTS = ("gpufleet_hosts", BATCHES)
+
+# The least and the greatest value of a whole number: specifications of Ansible have no word for them.
+LIMITS: Mapping[str, Tuple[int, int]] = {}
+
+# How much of a wrong value is shown, in characters.
+SHOWN = 100
+
+# What a value is called that has the type.
+CALLED = {
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "list": "a list",
+    "dict": "a mapping",
+}
+
+
+def specifications() -> Dict[str, Dict[str, Any]]:
+    """The specification of each playbook by its name, with ``short_description``, ``description`` and ``options``."""
+    text = (PLAYBOOKS / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
+    found: Dict[str, Dict[str, Any]] = yaml.safe_load(text)["argument_specs"]
+    return found
+
+
+def from_text(value: Any) -> Any:
+    """A list or a mapping that came as a text, from a survey or the command line; anything else as it is.
+
+    The text is YAML, or a list with commas, such as ``1, 10%``.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        parsed = yaml.safe_load(value)
+    except yaml.YAMLError:
+        parsed = None
+    if isinstance(parsed, (list, dict)):
+        return parsed
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def cause_against(name: str, option: Option, value: Any) -> Optional[str]:
+    """Why a variable cannot have a value, with what is right; None when it can."""
+    if option["type"] in ("list", "dict"):
+        value = from_text(value)
+    checked = ArgumentSpecValidator({name: option}).validate({name: value})
+    if not checked.error_messages and _within(name, checked.validated_parameters[name]):
+        return None
+    shown = "" if option.get("no_log") else f"is {str(value)[:SHOWN]}, and "
+    return f"it {shown}must be {right_value(name, option)}."
+
+
+def right_value(name: str, option: Option) -> str:
+    """In a few words, what a variable may be."""
+    if name == BATCHES:
+        return "a list of numbers of nodes from 1, or percentages from 1% to 100%, such as [1, 10%]"
+    if name in LIMITS:
+        least, greatest = LIMITS[name]
+        return f"a whole number from {least} to {greatest}"
+    called = CALLED[option["type"]]
+    if "choices" in option:
+        choices = ", ".join(option["choices"])
+        return f"{called} of {choices}" if option["type"] == "list" else f"one of {choices}"
+    return called
+
+
+def _within(name: str, value: Any) -> bool:
+    """What the type lets pass and the variable does not."""
+    if name == BATCHES:
+        # The last entry is repeated, so that every list covers all nodes, except the one without any.
+        return bool(value) and all(BATCH.fullmatch(batch) for batch in value)
+    if name in LIMITS:
+        least, greatest = LIMITS[name]
+        return bool(least <= value <= greatest)
+    return True

@@ -1,0 +1,181 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the playbooks take: that their specification is theirs, and that it refuses what is wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Set
+
+import pytest
+import yaml
+
+pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
+
+from ansible_collections.gpufleet.node.plugins.action.known_variables import OF_THE_PLAYBOOKS
+from ansible_collections.gpufleet.node.plugins.plugin_utils.playbooks import (
+    BEFORE_HOSTS,
+    LIMITS,
+    cause_against,
+    from_text,
+    specifications,
+)
+from jinja2 import Environment, nodes
+
+ROOT = Path(__file__).resolve().parents[2]
+SPECIFICATIONS = specifications()
+PLAYBOOKS = sorted(path.stem for path in (ROOT / "playbooks").glob("*.yml"))
+PREFIXES = ("gpufleet_", *(f"{name}_" for name in PLAYBOOKS))
+
+
+def texts(value: Any, key: str = "") -> Iterator[str]:
+    """The templates in a document; what a task says when, until or failed_when is one without braces."""
+    if isinstance(value, dict):
+        for name, entry in value.items():
+            yield from texts(entry, name)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from texts(entry, key)
+    elif isinstance(value, str):
+        yield f"{{{{ {value} }}}}" if key in ("when", "until", "failed_when", "that") else value
+
+
+def files_of(path: Path) -> Iterator[Path]:
+    """A playbook and the files of tasks that it takes."""
+    yield path
+    for name in re.findall(r"_tasks: (tasks/\S+|\S+)\.yml", path.read_text(encoding="utf-8")):
+        yield from files_of(ROOT / "playbooks" / "tasks" / f"{name.split('/')[-1]}.yml")
+
+
+def templates_of(playbook: str) -> List[nodes.Template]:
+    jinja = Environment()
+    return [
+        # Filters and tests have dots in their names, and jinja looks for them only when it compiles.
+        jinja.parse(text)
+        for path in files_of(ROOT / "playbooks" / f"{playbook}.yml")
+        for text in texts(yaml.safe_load(path.read_text(encoding="utf-8")))
+        if "{{" in text
+    ]
+
+
+def read_by(playbook: str) -> Set[str]:
+    names = {name.name for template in templates_of(playbook) for name in template.find_all(nodes.Name)}
+    return {name for name in names if name.startswith(PREFIXES)} - OF_THE_PLAYBOOKS
+
+
+def defaults_in(playbook: str) -> Dict[str, List[Any]]:
+    """The values that a playbook gives its variables by the filter default; what has none stands for itself."""
+    found: Dict[str, List[Any]] = {}
+    for template in templates_of(playbook):
+        for applied in template.find_all(nodes.Filter):
+            name = applied.node.name if isinstance(applied.node, nodes.Name) else ""
+            if applied.name == "default" and applied.args and name.startswith(PREFIXES):
+                found.setdefault(name, []).append(applied.args[0].as_const())
+    return found
+
+
+def test_every_playbook_has_a_specification_and_every_specification_a_playbook() -> None:
+    assert sorted(SPECIFICATIONS) == PLAYBOOKS
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_what_a_playbook_reads_is_what_its_specification_has(playbook: str) -> None:
+    assert read_by(playbook) == set(SPECIFICATIONS[playbook]["options"])
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_the_defaults_of_a_playbook_are_those_of_its_specification(playbook: str) -> None:
+    options = SPECIFICATIONS[playbook]["options"]
+    document = yaml.safe_load((ROOT / "playbooks" / f"{playbook}.yml").read_text(encoding="utf-8"))
+    set_by_plays = {name: value for play in document for name, value in play.get("vars", {}).items()}
+    for name, values in {**defaults_in(playbook), **{name: [set_by_plays[name]] for name in set_by_plays}}.items():
+        if name in options:
+            assert values == [options[name].get("default")] * len(values), name
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_a_playbook_holds_its_own_variables_against_its_specification_before_anything_else(playbook: str) -> None:
+    first = yaml.safe_load((ROOT / "playbooks" / f"{playbook}.yml").read_text(encoding="utf-8"))[0]["tasks"][0]
+    assert first["gpufleet.node.known_variables"] == {"playbook": playbook}
+
+
+def options_by_name() -> Dict[str, Dict[str, Any]]:
+    return {name: option for found in SPECIFICATIONS.values() for name, option in found["options"].items()}
+
+
+def test_a_default_is_a_value_that_the_variable_may_have() -> None:
+    options = options_by_name()
+    wrong = {
+        name: cause_against(name, option, option["default"]) for name, option in options.items() if "default" in option
+    }
+    assert {name: cause for name, cause in wrong.items() if cause} == {}
+
+
+def test_limits_and_what_is_read_before_hosts_are_of_variables_that_are_there() -> None:
+    options = options_by_name()
+    assert {*LIMITS, *BEFORE_HOSTS} <= set(options)
+    assert {options[name]["type"] for name in LIMITS} <= {"int"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1, 10%", ["1", "10%"]),
+        ("10%", ["10%"]),
+        ("- 1\n- 10%\n", [1, "10%"]),
+        ('[1, "10%"]', [1, "10%"]),
+        ("Authorization: Bearer x", {"Authorization": "Bearer x"}),
+        ("", []),
+        ("[1, ", ["[1"]),
+        ([1], [1]),
+        ({}, {}),
+    ],
+)
+def test_a_list_may_come_as_the_text_of_a_survey_or_of_the_command_line(text: Any, value: Any) -> None:
+    assert from_text(text) == value
+
+
+BATCHES = "must be a list of numbers of nodes from 1, or percentages from 1% to 100%, such as [1, 10%]."
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("gpufleet_batches", [1, "10%", "100%"]),
+        ("gpufleet_batches", "1,10%"),
+        ("gpufleet_batches", "10"),
+        ("gpufleet_batches", 10),
+        ("gpufleet_concerns", "- hugepages\n- mig_layout"),
+        ("gpufleet_report_formats", "json, html"),
+        ("gpufleet_report_headers", "Authorization: Bearer x"),
+        ("audit_fail_on_drift", "yes"),
+    ],
+)
+def test_a_text_that_means_a_right_value_is_taken(name: str, value: Any) -> None:
+    assert cause_against(name, options_by_name()[name], value) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "cause"),
+    [
+        ("gpufleet_batches", [0, "10%"], f"it is [0, '10%'], and {BATCHES}"),
+        ("gpufleet_batches", "1,150%", f"it is ['1', '150%'], and {BATCHES}"),
+        ("gpufleet_batches", [1, "0%"], f"it is [1, '0%'], and {BATCHES}"),
+        ("gpufleet_batches", [-1], f"it is [-1], and {BATCHES}"),
+        ("gpufleet_batches", [1.5, True], f"it is [1.5, True], and {BATCHES}"),
+        ("gpufleet_batches", "ten", f"it is ['ten'], and {BATCHES}"),
+        ("gpufleet_batches", "", f"it is [], and {BATCHES}"),
+        ("gpufleet_batches", {"first": 1}, f"it is {{'first': 1}}, and {BATCHES}"),
+        ("gpufleet_detail", "breif", "it is breif, and must be one of brief, devices, full."),
+        ("gpufleet_concerns", {"hugepages": True}, "it is {'hugepages': True}, and must be a list."),
+        ("gpufleet_report_formats", "pdf", "it is ['pdf'], and must be a list of json, html, junit, prometheus."),
+        # It may be a secret.
+        ("gpufleet_report_headers", "Bearer x", "it must be a mapping."),
+        ("audit_fail_on_drift", "maybe", "it is maybe, and must be true or false."),
+    ],
+)
+def test_a_value_that_a_variable_cannot_have_is_refused_with_what_is_right(name: str, value: Any, cause: str) -> None:
+    assert cause_against(name, options_by_name()[name], value) == cause
