@@ -153,3 +153,22 @@ def test_a_job_on_an_instance_keeps_it_and_leaves_its_neighbours_alone(machine: 
         with pytest.raises(nvml.NVMLError_InUse):
             nvml.nvmlComputeInstanceDestroy(compute)
     nvml.nvmlComputeInstanceDestroy(compute)
+
+
+def test_a_client_in_a_container_is_known_by_its_number_outside(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proc = tmp_path / "proc"
+    (proc / "4242").mkdir(parents=True)
+    (proc / "self").symlink_to("4242")
+    for name in ("stat", "cmdline"):
+        (proc / "4242" / name).write_bytes(Path("/proc/self", name).read_bytes())
+    with machine.held() as outside:
+        (proc / str(outside.pid)).symlink_to(f"/proc/{outside.pid}")
+        with machine.client("print('ready', flush=True)\ninput()", NVML_SIM_PROC=str(proc)) as inside:
+            assert inside.stdout is not None
+            assert inside.stdout.readline() == "ready\n"
+            # In the real one there is no such process, and it would be taken to have ended.
+            monkeypatch.setenv("NVML_SIM_PROC", str(proc))
+            assert sorted(client["pid"] for client in machine.describe()["clients"]) == sorted([4242, outside.pid])
+            inside.communicate("\n", timeout=120)

@@ -13,10 +13,26 @@
 #include <string.h>
 #include <unistd.h>
 
+static const char *proc_folder(void)
+{
+    const char *folder = getenv("NVML_SIM_PROC");
+    return folder && *folder ? folder : "/proc";
+}
+
+/* Its number in that folder. A driver knows a process in a container by its number outside, and all others as well. */
+pid_t own_pid(void)
+{
+    if (strcmp(proc_folder(), "/proc") == 0)
+        return getpid();
+    char path[4096], text[16] = "";
+    snprintf(path, sizeof path, "%s/self", proc_folder());
+    return readlink(path, text, sizeof text - 1) > 0 ? (pid_t)atoi(text) : getpid();
+}
+
 static ssize_t read_proc(pid_t pid, const char *name, char *text, size_t size)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%d/%s", proc_folder(), (int)pid, name);
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return -1;

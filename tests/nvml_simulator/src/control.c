@@ -201,7 +201,7 @@ static int user_reset(struct request *request, struct state *state)
             continue;
         call.gpu = gpu;
         if (!refused || results[gpu] != NVML_SUCCESS)
-            call_log(&call, getpid(), results[gpu]);
+            call_log(&call, own_pid(), results[gpu]);
         say(request, "%u %u", gpu, results[gpu]);
         say_gpus(request, reset_together(machine, gpu) & ~gpus, " ", " ");
         say(request, "\n");

@@ -8,7 +8,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
 {
@@ -40,7 +39,7 @@ static nvmlReturn_t activate(struct call *call, struct gpu *gpu)
     }
     if (gpu->passthrough)
         return NVML_ERROR_RESET_REQUIRED;
-    if (gpu->mig_busy || gpu_has_other_clients(call->machine, index, getpid()))
+    if (gpu->mig_busy || gpu_has_other_clients(call->machine, index, own_pid()))
         return NVML_ERROR_IN_USE;
     if (reset_together(call->machine, index) != 1u << index)
         return NVML_ERROR_RESET_REQUIRED; /* nobody is in the way: it takes a reset of more than this GPU */

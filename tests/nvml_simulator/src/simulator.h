@@ -176,6 +176,7 @@ bool text_is_whole(const struct machine *machine);
 bool machine_is_sound(const struct machine *machine, char *field, size_t size);
 
 /* clients.c */
+pid_t own_pid(void);
 uint64_t process_start(pid_t pid);
 void process_name(pid_t pid, char *name, size_t size);
 struct client *client_add(struct machine *machine, const struct client *wanted);

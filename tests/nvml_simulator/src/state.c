@@ -280,8 +280,9 @@ static nvmlReturn_t lock_self(void)
 {
     pthread_mutex_lock(&self.mutex);
     if (self.state && state_lock(self.file, self.state)) {
-        if (self.pid != getpid()) {
-            self.pid = getpid();
+        pid_t pid = own_pid();
+        if (self.pid != pid) {
+            self.pid = pid;
             register_self();
         }
         return NVML_SUCCESS;
@@ -365,7 +366,7 @@ static nvmlReturn_t attach(void)
     if (file < 0)
         return NVML_ERROR_UNKNOWN;
     self.file = file;
-    self.pid = getpid();
+    self.pid = own_pid();
     self.state = state;
     return NVML_SUCCESS;
 }
