@@ -11,7 +11,7 @@ import subprocess
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List
+from typing import List, Tuple
 
 from bed_host import CACHE, BedError, locked, require, say, tail, tool
 
@@ -20,12 +20,15 @@ SUITES = ("trixie", "bookworm")
 MIRROR = "http://deb.debian.org/debian"
 SIZE_MIB = 4096
 
-# A bare server: what boots, what answers to SSH, what Ansible needs. No tuned, no container engine: bringing those, or
-# meeting them, is a matter for the tests. irqbalance is there and off, and ethtool for who changes queues.
+# A bare server: what boots, what answers to SSH, what Ansible needs. No tuned: bringing that, or meeting it, is a matter for
+# the tests. irqbalance and the container engines are there and off, and ethtool for who changes queues.
 PACKAGES = (
     "systemd", "systemd-sysv", "udev", "dbus", "openssh-server", "python3", "iproute2", "kmod", "procps",
     "linux-image-cloud-amd64", "initramfs-tools", "lz4", "grub2-common", "grub-pc-bin", "irqbalance", "ethtool",
+    "docker.io", "containerd", "runc", "busybox-static", "python3-grpcio",
 )  # fmt: skip
+# The client of Docker is a package of its own, except there.
+WITH_CLIENT = ("bookworm",)
 
 # Half the files of the packages, none of which a node under test reads.
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
@@ -61,12 +64,16 @@ def define(*, suite: str, mirror: str) -> Image:
     day of the build.
     """
     digest = hashlib.sha256()
-    for part in (suite, mirror, str(SIZE_MIB), *PACKAGES, *LEFT_OUT):
+    for part in (suite, mirror, str(SIZE_MIB), *packages_of(suite), *LEFT_OUT):
         digest.update(part.encode() + b"\0")
     for script in sorted(SCRIPTS.iterdir()):
         digest.update(script.name.encode() + b"\0" + script.read_bytes() + b"\0")
     name = digest.hexdigest()[:16]
     return Image(suite=suite, digest=name, folder=CACHE / "images" / f"{suite}-{name}")
+
+
+def packages_of(suite: str) -> Tuple[str, ...]:
+    return PACKAGES if suite in WITH_CLIENT else (*PACKAGES, "docker-cli")
 
 
 def ensure(*, suite: str, mirror: str = MIRROR, rebuild: bool = False) -> Image:
@@ -94,7 +101,7 @@ def ensure(*, suite: str, mirror: str = MIRROR, rebuild: bool = False) -> Image:
 def _build(image: Image, *, mirror: str, work: Path) -> None:
     tree, log = work / "tree.tar", work / "build.log"
     identity = str(uuid.uuid5(uuid.NAMESPACE_DNS, image.folder.name))
-    bootstrap = [tool("mmdebstrap"), "--variant=minbase", f"--include={','.join(PACKAGES)}"]
+    bootstrap = [tool("mmdebstrap"), "--variant=minbase", f"--include={','.join(packages_of(image.suite))}"]
     # nvidia-persistenced is free software that asks for a driver that is not: contrib.
     bootstrap += ["--architectures=amd64", "--components=main,contrib", "--dpkgopt=force-unsafe-io"]
     bootstrap += [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]

@@ -46,8 +46,8 @@ done
 # These caches are fresh: the first boot need not rebuild them.
 touch /etc/.updated /var/.updated
 
-# There for who wants it, as it was before it was ever enabled.
-systemctl disable irqbalance.service
+# There for who wants them, as they were before they were ever enabled.
+systemctl disable irqbalance.service docker.service docker.socket containerd.service
 
 rm -f /etc/ssh/ssh_host_*
 cat >/etc/ssh/sshd_config.d/10-bed.conf <<'SSHD'
