@@ -22,7 +22,8 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parent
 LIBRARY = "libnvidia-ml.so.1"
 FLAGS = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden")
-DATA = ("nvml_sim.py", "persistenced.py", "nvidia_smi.py", "mig_profiles.json", "gpus.json", "drivers.json")
+PROGRAMS = ("nvml_sim.py", "persistenced.py", "nvidia_smi.py", "container_toolkit.py")
+DATA = (*PROGRAMS, "mig_profiles.json", "gpus.json", "drivers.json")
 LAUNCHERS = {"nvml-sim": "nvml_sim.py", "nvidia-persistenced": "persistenced.py", "nvidia-smi": "nvidia_smi.py"}
 LAUNCHER = """#!/bin/sh
 exec "${PYTHON:-python3}" "$(dirname "$(readlink -f "$0")")/%s" "$@"

@@ -16,7 +16,11 @@ from typing import Sequence
 
 from bed_host import CACHE, BedError, locked
 
-SIMULATOR = Path(__file__).resolve().parents[1] / "nvml_simulator"
+ROOT = Path(__file__).resolve().parents[2]
+SIMULATOR = ROOT / "tests" / "nvml_simulator"
+CONTAINERS = ROOT / "tests" / "vm" / "containers"
+# What a node needs to run containers with its GPUs, and does not use before somebody runs the script among it.
+FOR_CONTAINERS = (CONTAINERS / "install.sh", ROOT / "molecule" / "shared" / "engines" / "cri.py")
 # Where the service bed-gpus of the image looks for it.
 ARCHIVE = "/opt/gpus.tar"
 
@@ -43,18 +47,25 @@ def pack(machine: str, *, node: str, cpus: Sequence[str]) -> bytes:
     files = {f"{node}.json": json.dumps(description), "devices": "".join(f"{device}\n" for device in devices)}
     built = CACHE / "nvml_simulator"
     with locked(CACHE / "nvml_simulator.lock", what="The simulator"):
-        command = [sys.executable, str(SIMULATOR / "build.py"), str(built)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise BedError(f"Cannot build the simulator: {done.stderr.strip() or done.stdout.strip()}")
+        _build(sys.executable, str(SIMULATOR / "build.py"), str(built))
+        library, program = str(built / "libnvidia-ml.so.1"), CACHE / "list-gpus"
+        _build("cc", "-std=c11", "-O1", "-o", str(program), str(CONTAINERS / "list_gpus.c"), library)
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as archive:
             archive.add(built, arcname="nvml_simulator", filter=_of_root)
+            for path in (*FOR_CONTAINERS, program):
+                archive.add(path, arcname=f"nvml_simulator/containers/{path.name}", filter=_of_root)
             for name, text in files.items():
                 own = tarfile.TarInfo(f"nvml_simulator/node/{name}")
                 own.size = len(text.encode())
                 archive.addfile(own, io.BytesIO(text.encode()))
     return buffer.getvalue()
+
+
+def _build(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BedError(f"Cannot build the simulator: {done.stderr.strip() or done.stdout.strip()}")
 
 
 def _of_root(member: tarfile.TarInfo) -> tarfile.TarInfo | None:

@@ -20,8 +20,8 @@ SUITES = ("trixie", "bookworm")
 MIRROR = "http://deb.debian.org/debian"
 SIZE_MIB = 4096
 
-# A bare server: what boots, what answers to SSH, what Ansible needs. No tuned: bringing that, or meeting it, is a matter for
-# the tests. irqbalance and the container engines are there and off, and ethtool for who changes queues.
+# A bare server: what boots, what answers to SSH, what Ansible needs. No tuned: bringing that, or meeting it, is a
+# matter for the tests. irqbalance and the container engines are there and off, and ethtool for who changes queues.
 PACKAGES = (
     "systemd", "systemd-sysv", "udev", "dbus", "openssh-server", "python3", "iproute2", "kmod", "procps",
     "linux-image-cloud-amd64", "initramfs-tools", "lz4", "grub2-common", "grub-pc-bin", "irqbalance", "ethtool",
