@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, NoReturn, Sequence
@@ -51,6 +52,25 @@ INTERRUPTS = """for device in /sys/bus/pci/devices/*; do
 done"""
 # The queues of a drive are placed by the kernel.
 KERNEL_PLACES = r"nvme\d+q[1-9]\d*"
+
+CONTAINERS = "/opt/nvml_simulator/containers/install.sh"
+RUN = "docker run --rm --network none"
+LIST = "tiny list-gpus"
+# Which process a container is that was there before us, and since when.
+JOB = "docker inspect --format '{{.State.Pid}} {{.State.StartedAt}}' job"
+# By node: how containers ask for GPUs, and which they get.
+ASKED: Dict[str, Dict[str, List[int]]] = {
+    TRAINING: {
+        f"{RUN} --runtime nvidia --env NVIDIA_VISIBLE_DEVICES=1 {LIST}": [1],
+        f"{RUN} {LIST}": [*range(8)],
+        "cri pod list-gpus": [*range(8)],
+    },
+    INFERENCE: {
+        f"{RUN} --runtime nvidia --env NVIDIA_VISIBLE_DEVICES=1 {LIST}": [1],
+        f"{RUN} --device nvidia.com/gpu=2 {LIST}": [2],
+        "cri --device nvidia.com/gpu=3 pod list-gpus": [3],
+    },
+}
 
 HOOKS = ROOT / "tests" / "vm" / "hooks"
 TRAINING_GPUS = [{"match": {"index": 7}, "layout": "all-1g"}, {"mig": "disabled"}]
@@ -118,6 +138,11 @@ def story() -> None:
     for node in NODES:
         held = [persistent(gpu) for gpu in driver(node)["gpus"]]
         expect(held == [False] * 8, f"{node}: the driver has eight GPUs, persistence mode off on all")
+    on_all(f"sh {CONTAINERS}")
+    on_all("docker run --detach --network none --name job tiny")
+    jobs = on_all(JOB)
+    said = on(TRAINING, f"{RUN} {LIST} 2>&1 || true")
+    expect("cannot open shared object file" in said, f"containers run, and see no GPU: {said.strip()}")
 
     chapter("site --check: what would change, nothing does")
     predicted = playbook("site", "--check")
@@ -130,6 +155,11 @@ def story() -> None:
     show_gpus()
     for node in NODES:
         expect_local(node)
+
+    chapter("Containers see the GPUs: by the runtime, as the default one, by CDI, and in pods of containerd")
+    print(indented(on(TRAINING, "cat /etc/docker/daemon.json")))
+    expect(on_all(JOB) == jobs, "both containers of before run on")
+    expect_containers()
 
     chapter("site again: nothing to do")
     second = playbook("site")
@@ -154,8 +184,7 @@ def story() -> None:
 
     chapter("gpufleet status on the nodes says the same, without a controller")
     for node in NODES:
-        text = on(node, "gpufleet status")
-        print("".join(f"   {line}\n" for line in text.splitlines()), end="")
+        print(indented(on(node, "gpufleet status")))
     on(INFERENCE, "journalctl --quiet --boot --identifier gpufleet --grep power_limit")
     show_gpus()
     expect(all(persistent(gpu) for node in NODES for gpu in driver(node)["gpus"]), "all GPUs keep their state")
@@ -164,12 +193,14 @@ def story() -> None:
     for node in NODES:
         expect_local(node)
     expect(on(INFERENCE, "systemctl is-active irqbalance").strip() == "active", "beside an irqbalance that runs")
+    expect_instance("1g.10gb")
 
-    chapter("Somebody changes three values by hand")
+    chapter("Somebody changes three values by hand, and the file of a daemon that runs on")
     on(INFERENCE, "echo 128 > /sys/block/nvme0n1/queue/read_ahead_kb")
     on(INFERENCE, "nvml-sim set 2 power_limit=400000")
     moved = placed(INFERENCE)[0]
     on(INFERENCE, f"echo 0 > /proc/irq/{moved.number}/smp_affinity_list")
+    on(INFERENCE, "sed -i '/default-runtime/d' /etc/docker/daemon.json")
     audit = playbook("audit", "-e", "audit_fail_on_drift=true")
     expect(audit.status != 0, "the audit fails")
     row = next((line for line in audit.text.splitlines() if "read_ahead_kb" in line), "")
@@ -179,6 +210,8 @@ def story() -> None:
     row = next((line for line in audit.text.splitlines() if f"interrupt {moved.handler}" in line), "")
     words = (INFERENCE, moved.handler, moved.cpus, "0", "differs")
     expect(set(words) <= set(row.split()), f"and: {row.strip()}")
+    row = next((line for line in audit.text.splitlines() if "default_runtime" in line), "")
+    expect(row.split()[1:] == ["docker", "default_runtime", "nvidia", "nvidia", "-", "differs"], f"and: {row.strip()}")
 
     chapter("site heals it, and touches nothing else")
     healed = playbook("site")
@@ -191,6 +224,7 @@ def story() -> None:
     limits = {gpu["power_limit"] for gpu in driver(INFERENCE)["gpus"]}
     expect(limits == {350_000}, "and so does the driver")
     expect_local(INFERENCE)
+    expect('"default-runtime": "nvidia"' in on(INFERENCE, "cat /etc/docker/daemon.json"), "and so does the file")
 
     chapter("GPU 6 is divided anew while a job runs on one of its instances")
     expect(devices(6) == ["1g.10gb"] * 7, "it has seven small instances")
@@ -201,6 +235,7 @@ def story() -> None:
     expect(devices(6) == ["1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"], "the driver lists the new instances")
     expect(devices(7) == ["1g.10gb"] * 7, "its neighbour has those of before")
     expect(job_runs(), "the job never noticed")
+    expect_instance("3g.40gb")
 
     chapter("site brings the layout of the inventory back, around the job again")
     back = playbook("site")
@@ -268,6 +303,27 @@ def expect_local(node: str) -> None:
     expect(bool(found) and not astray, f"{node}: {len(found)} interrupts of NICs and drives are next to their devices")
 
 
+def expect_containers() -> None:
+    """Each way to ask for GPUs gives those that were asked for, and no other."""
+    with ThreadPoolExecutor(len(NODES)) as pool:
+        said = pool.map(lambda node: [on(node, command) for command in ASKED[node]], NODES)
+        for node, texts in zip(NODES, said):
+            for (command, wanted), text in zip(ASKED[node].items(), texts):
+                found = [int(index) for index in re.findall(r"^GPU (\d+):", text, flags=re.MULTILINE)]
+                expect(found == wanted, f"{node}: {command}\n       lists GPU {', '.join(map(str, found))}")
+
+
+def expect_instance(profile: str) -> None:
+    """A container that names an instance of GPU 6 of the training node by CDI has this one, and no other."""
+    instances = driver(TRAINING)["gpus"][6]["instances"]
+    parts = [part for instance in instances for part in instance["compute_instances"]]
+    wanted = next(part for part in parts if part["profile"] == profile)
+    text = on(TRAINING, f"{RUN} --device nvidia.com/gpu=6:{wanted['mig_index']} {LIST}")
+    print(indented(text))
+    found = re.findall(r"MIG-[0-9a-f-]+", text)
+    expect(found == [wanted["uuid"]], f"a container has nvidia.com/gpu=6:{wanted['mig_index']}, the one of {profile}")
+
+
 def cpus_in(text: str) -> List[str]:
     parts = [part.partition("-") for part in text.split(",")]
     return [str(cpu) for first, _dash, last in parts for cpu in range(int(first), int(last or first) + 1)]
@@ -284,6 +340,16 @@ def show_gpus() -> None:
             where = (gpu["index"], gpu["model"], gpu["pci_address"], places.get(gpu["pci_address"], "-"))
             state = ("on" if gpu["persistence"] else "off", f"{gpu['power']['limit_watts']:.0f} W", gpu["compute_mode"])
             print(columns.format(node, *where, *state), flush=True)
+
+
+def indented(text: str) -> str:
+    return "\n".join(f"   {line}" for line in text.rstrip().splitlines())
+
+
+def on_all(command: str) -> Dict[str, str]:
+    """The same on all nodes at once."""
+    with ThreadPoolExecutor(len(NODES)) as pool:
+        return dict(zip(NODES, pool.map(lambda node: on(node, command), NODES)))
 
 
 def on(node: str, command: str, *, text: str = "") -> str:
