@@ -21,7 +21,11 @@ esac
 exec runc "\$@"
 SCRIPT
 chmod 755 /usr/bin/nvidia-ctk /usr/bin/nvidia-container-runtime
-install --mode=755 "$here/cri.py" /usr/local/bin/cri
+{
+  echo '#!/usr/bin/python3'
+  cat "$here/cri.py"
+} >/usr/local/bin/cri
+chmod 755 /usr/local/bin/cri
 
 cat >/usr/lib/systemd/system/nvidia-cdi-refresh.service <<'UNIT'
 [Unit]
