@@ -21,11 +21,12 @@ MIRROR = "http://deb.debian.org/debian"
 SIZE_MIB = 4096
 
 # A bare server: what boots, what answers to SSH, what Ansible needs. No tuned: bringing that, or meeting it, is a
-# matter for the tests. irqbalance and the container engines are there and off, and ethtool for who changes queues.
+# matter for the tests. irqbalance, the container engines and Slurm are there and off; ethtool is for changing queues.
 PACKAGES = (
     "systemd", "systemd-sysv", "udev", "dbus", "openssh-server", "python3", "iproute2", "kmod", "procps",
     "linux-image-cloud-amd64", "initramfs-tools", "lz4", "grub2-common", "grub-pc-bin", "irqbalance", "ethtool",
     "docker.io", "containerd", "runc", "busybox-static", "python3-grpcio",
+    "slurmctld", "slurmd", "slurm-client", "munge",
 )  # fmt: skip
 # The client of Docker is a package of its own, except there.
 WITH_CLIENT = ("bookworm",)

@@ -14,21 +14,29 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import sys
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, NoReturn, Sequence
+from typing import Any, Dict, List, NamedTuple, Sequence
 
-ROOT = Path(__file__).resolve().parents[2]
-CACHE = ROOT / ".cache"
-BED = [sys.executable, str(ROOT / "tests" / "vm" / "bed.py")]
-NAME = "demo"
-TRAINING, INFERENCE = "train-01", "infer-01"
-NODES = (TRAINING, INFERENCE)
+from demo_tools import (
+    BED,
+    CACHE,
+    INFERENCE,
+    NAME,
+    NODES,
+    ROOT,
+    TRAINING,
+    bed,
+    chapter,
+    expect,
+    indented,
+    on,
+    on_all,
+    playbook,
+)
+
 GPUS = {TRAINING: "hgx-h100-80gb-8", INFERENCE: "hgx-a100-80gb-8"}
 # As an image of last year left it: the daemon runs, and keeps nothing.
 OLD_DROP_IN = """[Service]
@@ -72,33 +80,33 @@ ASKED: Dict[str, Dict[str, List[int]]] = {
     },
 }
 
-HOOKS = ROOT / "tests" / "vm" / "hooks"
+SLURM = Path(__file__).with_name("slurm") / "install.sh"
 TRAINING_GPUS = [{"match": {"index": 7}, "layout": "all-1g"}, {"mig": "disabled"}]
-MIXED = {
-    "mig_layout_gpus": [{"match": {"index": 6}, "layout": "balanced"}, *TRAINING_GPUS],
-    "mig_relayout_drain_tasks": str(HOOKS / "drain.yml"),
-    "mig_relayout_resume_tasks": str(HOOKS / "resume.yml"),
-}
+MIXED = {"mig_layout_gpus": [{"match": {"index": 6}, "layout": "balanced"}, *TRAINING_GPUS]}
 WHOLE = {"mig_layout_gpus": [{"match": {"index": 6}, "layout": "whole"}, *TRAINING_GPUS]}
 
-# Ansible runs the first word of a remote execution through this instead of ssh: a line a call is the whole count.
-COUNTING_SSH = """#!/bin/sh
-echo "$@" >> "$GPUFLEET_SSH_LOG"
-exec ssh "$@"
+# What an operator would compare before and after us: files, units, the kernel, the driver and the daemon.
+RECORD = """find /etc /boot/grub/grub.cfg /usr/local /usr/lib/systemd /usr/lib/udev /var/lib/gpufleet /run/gpufleet \\
+  ! -type d -printf '%p %y %m %u:%g %l\\n' 2>/dev/null | sort
+find /etc /boot/grub/grub.cfg /usr/local /usr/lib/systemd /usr/lib/udev -type f -exec sha256sum {} + | sort -k2
+systemctl list-unit-files --no-legend | awk '{print $1, $2}'
+cat /proc/cmdline
+grep . /sys/devices/system/node/node*/hugepages/*/nr_hugepages /sys/block/nvme*/queue/scheduler \\
+  /sys/block/nvme*/queue/read_ahead_kb /sys/block/nvme*/queue/nr_requests /sys/kernel/mm/transparent_hugepage/enabled \\
+  /sys/kernel/mm/transparent_hugepage/defrag /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs
+docker info --format '{{json .Runtimes}} {{.DefaultRuntime}} {{.LiveRestoreEnabled}} {{json .CDISpecDirs}}'
 """
+# What the driver has, without what only time changes.
+OF_A_GPU = ("persistence", "power_limit", "compute_mode", "ecc", "ecc_pending", "mig", "mig_pending", "instances")
 
-
-@dataclass(frozen=True)
-class Run:
-    """What a playbook left: its exit status, its text, the recap by node and the remote executions by node."""
-
-    status: int
-    text: str
-    recap: Dict[str, Dict[str, int]]
-    executions: Dict[str, int]
-
-    def total(self, key: str) -> int:
-        return sum(counts[key] for counts in self.recap.values())
+BOOTS = "journalctl --list-boots --no-pager | wc -l"
+STATE_IN_SLURM = "sinfo --noheader --format=%T"
+QUEUES = [{"scheduler": "none", "read_ahead_kb": 2048}]
+TWO_BATCHES = {"gpufleet_batches": [1, 1], "nvme_scheduler_queues": QUEUES}
+READ_AHEAD = "cat /sys/block/nvme0n1/queue/read_ahead_kb"
+RULES = "/etc/udev/rules.d"
+REPORT = CACHE / "vm" / "report"
+STEPS = """echo begun > /root/steps; sleep 45; echo done >> /root/steps"""
 
 
 class Interrupt(NamedTuple):
@@ -141,6 +149,9 @@ def story() -> None:
     on_all(f"sh {CONTAINERS}")
     on_all("docker run --detach --network none --name job tiny")
     jobs = on_all(JOB)
+    for node in NODES:
+        on(node, "sh -s", text=SLURM.read_text())
+    found = {node: recorded(node) for node in NODES}
     said = on(TRAINING, f"{RUN} {LIST} 2>&1 || true")
     expect("cannot open shared object file" in said, f"containers run, and see no GPU: {said.strip()}")
 
@@ -173,8 +184,19 @@ def story() -> None:
     expect("needs a reboot" in audit.text, "the audit names what waits for the reboot")
     expect("gpu3" in audit.text and "pending" in audit.text, "and the GPU whose ECC comes on with its next reset")
 
-    chapter("A real reboot of both nodes")
-    bed("reboot", "--name", NAME, "--all")
+    chapter("reboot: the node that needs one gets it, once, after Slurm has let its job end")
+    boots = counted_boots()
+    on(TRAINING, f"sbatch --output=/dev/null --wrap='{STEPS}'")
+    reboot = playbook("reboot")
+    expect(reboot.status == 0, "drained, rebooted, seen to be right, and resumed")
+    expect(on(TRAINING, "cat /root/steps").split() == ["begun", "done"], "the job came to its own end before")
+    boots[TRAINING] += 1
+    expect(counted_boots() == boots, f"{TRAINING} booted exactly once, {INFERENCE} not at all")
+    expect(set(on_all(STATE_IN_SLURM).values()) == {"idle\n"}, "Slurm gives both nodes jobs")
+    expect(playbook("reboot").status == 0 and counted_boots() == boots, "nobody needs a second one")
+
+    chapter("The other node boots, too: with its boot the ECC of its GPU comes on")
+    bed("reboot", "--name", NAME, INFERENCE)
 
     chapter("audit: still right, from the boot loader's command line, tmpfiles.d and udev")
     audit = playbook("audit", "-e", "audit_fail_on_drift=true")
@@ -201,8 +223,10 @@ def story() -> None:
     moved = placed(INFERENCE)[0]
     on(INFERENCE, f"echo 0 > /proc/irq/{moved.number}/smp_affinity_list")
     on(INFERENCE, "sed -i '/default-runtime/d' /etc/docker/daemon.json")
-    audit = playbook("audit", "-e", "audit_fail_on_drift=true")
+    audit = playbook("audit", "-e", "audit_fail_on_drift=true", "-e", f"gpufleet_report_dest={REPORT}")
     expect(audit.status != 0, "the audit fails")
+    report = json.loads((REPORT / "gpufleet-report.json").read_text())
+    expect(INFERENCE in json.dumps(report["findings"]), f"and the report is in {REPORT.relative_to(ROOT)}")
     row = next((line for line in audit.text.splitlines() if "read_ahead_kb" in line), "")
     expect(all(word in row for word in (INFERENCE, "nvme0n1", "128", "differs")), f"it says: {row.strip()}")
     row = next((line for line in audit.text.splitlines() if "power_limit" in line), "")
@@ -248,30 +272,54 @@ def story() -> None:
     expect(devices(6) == ["1g.10gb"] * 7 and job_runs(), "nothing changed")
     on(TRAINING, "systemctl stop job")
 
-
-def chapter(title: str) -> None:
-    print(f"\n\033[1m== {title}\033[0m", flush=True)
+    operate(found)
 
 
-def expect(held: bool, what: str) -> None:
-    print(f"   {'ok' if held else 'NOT SO'}: {what}", flush=True)
-    if not held:
-        fail(what)
+def operate(found: Dict[str, List[str]]) -> None:
+    """Batches with a fault among them, and the way back to what was ``found``, the records of before the first run."""
+    chapter("site in two batches: the first fails, and the second is not begun")
+    on(TRAINING, f"chattr +i {RULES}")
+    before = on(INFERENCE, READ_AHEAD)
+    failed = playbook("site", "-e", json.dumps(TWO_BATCHES))
+    expect(failed.status != 0, "the run fails")
+    expect(on(INFERENCE, READ_AHEAD) == before, f"{INFERENCE} has what it had")
+
+    chapter("site once more, when the cause is gone: it goes on")
+    on(TRAINING, f"chattr -i {RULES}")
+    resumed = playbook("site", "-e", json.dumps(TWO_BATCHES))
+    expect(resumed.status == 0, "converged")
+    expect(set(on_all(READ_AHEAD).values()) == {"2048\n"}, "both nodes have what is declared")
+    expect(set(on_all(STATE_IN_SLURM).values()) == {"idle\n"}, "and take jobs")
+
+    chapter("remove, and the reboot that it takes: the nodes as they were found")
+    removed = playbook("remove")
+    expect(removed.status == 0, "everything of ours is given back")
+    expect(playbook("reboot").status == 0, "what only a boot gives back is back")
+    for node in NODES:
+        left = recorded(node)
+        for line in sorted({*found[node]} ^ {*left}):
+            print(f"   {'was' if line in found[node] else 'is'}: {line}")
+        expect(left == found[node], f"{node}: {len(left)} files, units and settings are as before the first run")
 
 
-def fail(what: str) -> NoReturn:
-    sys.exit(f"The demonstration ends here: expected that {what}")
-
-
-def bed(*arguments: str) -> None:
-    if subprocess.run([*BED, *arguments], check=False).returncode != 0:
-        fail(f"`bed.py {arguments[0]}` works")
+def files_of_ours(node: str) -> str:
+    return on(node, "find /etc /var/lib /usr/local -name '*gpufleet*'")
 
 
 def driver(node: str) -> Dict[str, Any]:
     """What the driver of a node has, as the simulator itself says it: no code of ours is asked."""
     described: Dict[str, Any] = json.loads(on(node, "nvml-sim describe --json"))
     return described
+
+
+def counted_boots() -> Dict[str, int]:
+    return {node: int(said) for node, said in on_all(BOOTS).items()}
+
+
+def recorded(node: str) -> List[str]:
+    """A line for everything that must be the same once we are gone."""
+    gpus = [f"GPU {rank} {key} {gpu.get(key)}" for rank, gpu in enumerate(driver(node)["gpus"]) for key in OF_A_GPU]
+    return [*on(node, RECORD).splitlines(), *gpus]
 
 
 def persistent(gpu: Dict[str, Any]) -> bool:
@@ -340,86 +388,6 @@ def show_gpus() -> None:
             where = (gpu["index"], gpu["model"], gpu["pci_address"], places.get(gpu["pci_address"], "-"))
             state = ("on" if gpu["persistence"] else "off", f"{gpu['power']['limit_watts']:.0f} W", gpu["compute_mode"])
             print(columns.format(node, *where, *state), flush=True)
-
-
-def indented(text: str) -> str:
-    return "\n".join(f"   {line}" for line in text.rstrip().splitlines())
-
-
-def on_all(command: str) -> Dict[str, str]:
-    """The same on all nodes at once."""
-    with ThreadPoolExecutor(len(NODES)) as pool:
-        return dict(zip(NODES, pool.map(lambda node: on(node, command), NODES)))
-
-
-def on(node: str, command: str, *, text: str = "") -> str:
-    """Run a command on a node, with a text as its input, and return its output."""
-    words = [*BED, "ssh", "--name", NAME, node, command]
-    done = subprocess.run(words, check=False, input=text, stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        fail(f"`{command}` works on {node}")
-    return done.stdout
-
-
-def files_of_ours(node: str) -> str:
-    return on(node, "find /etc /var/lib /usr/local -name '*gpufleet*'")
-
-
-def playbook(name: str, *arguments: str) -> Run:
-    """Run a playbook of the collection by its name against the demo inventory, with its output on the terminal."""
-    run = CACHE / "vm" / "run" / NAME
-    ssh = run / "counting-ssh"
-    ssh.write_text(COUNTING_SSH)
-    ssh.chmod(0o755)
-    log = run / "ssh.log"
-    log.write_text("")
-    environment = {
-        **os.environ,
-        "ANSIBLE_COLLECTIONS_PATH": str(CACHE / "collections"),
-        "ANSIBLE_HOME": str(CACHE / "ansible"),
-        "ANSIBLE_SSH_EXECUTABLE": str(ssh),
-        "ANSIBLE_FORCE_COLOR": "0",
-        "GPUFLEET_SSH_LOG": str(log),
-        "PYTHONUNBUFFERED": "1",
-    }
-    command = [
-        str(Path(sys.executable).parent / "ansible-playbook"),
-        *("-i", str(ROOT / "inventories" / "demo"), "-i", str(run / "hosts.yml")),
-        f"gpufleet.node.{name}",
-        *arguments,
-    ]
-    print(f"$ ansible-playbook -i inventories/demo ... {' '.join(command[5:])}", flush=True)
-    lines: List[str] = []
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line)
-            print(f"   {line}", end="", flush=True)
-    text = "".join(lines)
-    return Run(
-        status=process.returncode, text=text, recap=recap_of(text), executions=executions_of(log.read_text(), run)
-    )
-
-
-def recap_of(text: str) -> Dict[str, Dict[str, int]]:
-    """The counts of PLAY RECAP by node."""
-    recap = {}
-    for line in text.split("PLAY RECAP", 1)[-1].splitlines():
-        match = re.match(r"(\S+)\s+: (ok=.*)", line)
-        if match:
-            pairs = (word.split("=") for word in match[2].split())
-            recap[match[1]] = {key: int(value) for key, value in pairs}
-    return recap
-
-
-def executions_of(log: str, run: Path) -> Dict[str, int]:
-    """The remote executions by node, told apart by the port of its SSH."""
-    nodes = json.loads((run / "bed.json").read_text())["nodes"]
-    ports = {str(entry["port"]): name for name, entry in nodes.items()}
-    counts = Counter(ports[match[1]] for match in re.finditer(r"\bPort[= ](\d+)", log) if match[1] in ports)
-    return {node: counts[node] for node in NODES}
 
 
 if __name__ == "__main__":

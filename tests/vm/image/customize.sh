@@ -47,7 +47,8 @@ done
 touch /etc/.updated /var/.updated
 
 # There for who wants them, as they were before they were ever enabled.
-systemctl disable irqbalance.service docker.service docker.socket containerd.service
+systemctl disable irqbalance.service docker.service docker.socket containerd.service \
+  slurmctld.service slurmd.service munge.service
 
 rm -f /etc/ssh/ssh_host_*
 cat >/etc/ssh/sshd_config.d/10-bed.conf <<'SSHD'
