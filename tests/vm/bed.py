@@ -145,7 +145,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def image(args: argparse.Namespace) -> None:
-    built = bed_image.ensure(suite=args.suite, mirror=args.mirror, rebuild=args.rebuild)
+    built = bed_image.ensure(suite=args.suite, mirror=args.mirror, worker=args.worker, rebuild=args.rebuild)
     print(built.disk)
 
 
@@ -155,7 +155,7 @@ def up(args: argparse.Namespace) -> None:
     gpus = gpus_of(args.gpus, names)
     if args.cpus % bed_machine.NUMA_NODES:
         raise BedError(f"Cannot spread {args.cpus} CPUs evenly over {bed_machine.NUMA_NODES} NUMA nodes")
-    built = bed_image.ensure(suite=args.suite, mirror=args.mirror)
+    built = bed_image.ensure(suite=args.suite, mirror=args.mirror, worker=args.worker)
     with _locked_bed(args.name):
         if (RUNS / args.name / "bed.json").exists():
             if not args.replace:
@@ -400,6 +400,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--mirror", default=bed_image.MIRROR, help="where Debian comes from (default: %(default)s)"
         )
+        command.add_argument("--worker", action="store_true", help="with container engines and Slurm in it, off")
 
     def with_timeout(command: argparse.ArgumentParser) -> None:
         command.add_argument("--timeout", type=float, default=600, help="seconds for the boot (default: %(default)s)")

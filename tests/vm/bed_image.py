@@ -20,11 +20,14 @@ SUITES = ("trixie", "bookworm")
 MIRROR = "http://deb.debian.org/debian"
 SIZE_MIB = 4096
 
-# A bare server: what boots, what answers to SSH, what Ansible needs. No tuned: bringing that, or meeting it, is a
-# matter for the tests. irqbalance, the container engines and Slurm are there and off; ethtool is for changing queues.
+# A bare server: what boots, what answers to SSH, what Ansible needs. No tuned, no container engine: bringing those, or
+# meeting them, is a matter for the tests. irqbalance is there and off, and ethtool for who changes queues.
 PACKAGES = (
     "systemd", "systemd-sysv", "udev", "dbus", "openssh-server", "python3", "iproute2", "kmod", "procps",
     "linux-image-cloud-amd64", "initramfs-tools", "lz4", "grub2-common", "grub-pc-bin", "irqbalance", "ethtool",
+)  # fmt: skip
+# What a server has beside that when it runs jobs: container engines and Slurm, off.
+OF_A_WORKER = (
     "docker.io", "containerd", "runc", "busybox-static", "python3-grpcio",
     "slurmctld", "slurmd", "slurm-client", "munge",
 )  # fmt: skip
@@ -46,6 +49,7 @@ class Image:
     """
 
     suite: str
+    worker: bool
     digest: str
     folder: Path
 
@@ -58,31 +62,32 @@ class Image:
         return self.folder / "loader.img"
 
 
-def define(*, suite: str, mirror: str) -> Image:
-    """The image for a suite, whether it exists or not.
+def define(*, suite: str, mirror: str, worker: bool) -> Image:
+    """The image for a suite, of a bare server or of one that runs jobs, whether it exists or not.
 
     Its digest covers all that it is built from except the versions of the packages: those are the newest ones on the
     day of the build.
     """
     digest = hashlib.sha256()
-    for part in (suite, mirror, str(SIZE_MIB), *packages_of(suite), *LEFT_OUT):
+    for part in (suite, mirror, str(SIZE_MIB), *packages_of(suite, worker=worker), *LEFT_OUT):
         digest.update(part.encode() + b"\0")
     for script in sorted(SCRIPTS.iterdir()):
         digest.update(script.name.encode() + b"\0" + script.read_bytes() + b"\0")
     name = digest.hexdigest()[:16]
-    return Image(suite=suite, digest=name, folder=CACHE / "images" / f"{suite}-{name}")
+    return Image(suite=suite, worker=worker, digest=name, folder=CACHE / "images" / f"{suite}-{name}")
 
 
-def packages_of(suite: str) -> Tuple[str, ...]:
-    return PACKAGES if suite in WITH_CLIENT else (*PACKAGES, "docker-cli")
+def packages_of(suite: str, *, worker: bool) -> Tuple[str, ...]:
+    client = () if suite in WITH_CLIENT else ("docker-cli",)
+    return (*PACKAGES, *OF_A_WORKER, *client) if worker else PACKAGES
 
 
-def ensure(*, suite: str, mirror: str = MIRROR, rebuild: bool = False) -> Image:
+def ensure(*, suite: str, mirror: str = MIRROR, worker: bool = False, rebuild: bool = False) -> Image:
     """The image for a suite, built when it is not in the cache (or when `rebuild` says so).
 
     Errors: BedError with the end of the build log.
     """
-    image = define(suite=suite, mirror=mirror)
+    image = define(suite=suite, mirror=mirror, worker=worker)
     with locked(CACHE / "images" / f"{image.folder.name}.lock", what=f"The image {image.folder.name}"):
         if image.disk.exists() and not rebuild:
             return image
@@ -102,7 +107,11 @@ def ensure(*, suite: str, mirror: str = MIRROR, rebuild: bool = False) -> Image:
 def _build(image: Image, *, mirror: str, work: Path) -> None:
     tree, log = work / "tree.tar", work / "build.log"
     identity = str(uuid.uuid5(uuid.NAMESPACE_DNS, image.folder.name))
-    bootstrap = [tool("mmdebstrap"), "--variant=minbase", f"--include={','.join(packages_of(image.suite))}"]
+    bootstrap = [
+        tool("mmdebstrap"),
+        "--variant=minbase",
+        f"--include={','.join(packages_of(image.suite, worker=image.worker))}",
+    ]
     # nvidia-persistenced is free software that asks for a driver that is not: contrib.
     bootstrap += ["--architectures=amd64", "--components=main,contrib", "--dpkgopt=force-unsafe-io"]
     bootstrap += [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]

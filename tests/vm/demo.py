@@ -137,7 +137,18 @@ def main() -> int:
 def story() -> None:
     chapter("Two bare nodes with two NUMA nodes and eight simulated GPUs each boot their own kernel")
     plugged = [word for node, machine in GPUS.items() for word in ("--gpus", f"{node}={machine}")]
-    bed("up", "--name", NAME, "--nodes", ",".join(NODES), *plugged, "--replace", "--owner-pid", str(os.getpid()))
+    bed(
+        "up",
+        "--worker",
+        "--name",
+        NAME,
+        "--nodes",
+        ",".join(NODES),
+        *plugged,
+        "--replace",
+        "--owner-pid",
+        str(os.getpid()),
+    )
     on(INFERENCE, "mkdir /etc/systemd/system/nvidia-persistenced.service.d")
     on(INFERENCE, "cat > /etc/systemd/system/nvidia-persistenced.service.d/fleet.conf", text=OLD_DROP_IN)
     on(INFERENCE, "systemctl daemon-reload && systemctl enable --quiet --now nvidia-persistenced")

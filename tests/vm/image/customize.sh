@@ -47,8 +47,9 @@ done
 touch /etc/.updated /var/.updated
 
 # There for who wants them, as they were before they were ever enabled.
-systemctl disable irqbalance.service docker.service docker.socket containerd.service \
-  slurmctld.service slurmd.service munge.service
+for unit in irqbalance.service docker.service docker.socket containerd.service slurmctld.service slurmd.service munge.service; do
+  if [ -e "/usr/lib/systemd/system/$unit" ]; then systemctl disable "$unit"; fi
+done
 
 rm -f /etc/ssh/ssh_host_*
 cat >/etc/ssh/sshd_config.d/10-bed.conf <<'SSHD'
