@@ -133,6 +133,15 @@ node:
           description: The command line of the running kernel.
           type: str
           sample: BOOT_IMAGE=/vmlinuz ro iommu=pt
+        boot_id:
+          description: What the kernel calls this boot.
+          type: str
+          sample: 3b2f9f0c-6f0e-4a4e-8c0f-1d9c2a7e5b61
+        reboot_reasons:
+          description: What waits for a reboot, as the runs of this collection noted it since the last one.
+          type: list
+          elements: str
+          sample: []
         cpus:
           description: How many CPUs are online.
           type: int

@@ -227,6 +227,18 @@ undeclared:
   returned: always
   type: list
   elements: str
+kept:
+  description: The concerns that have something of ours on the node, a declaration or the record of what was found.
+  returned: always
+  type: list
+  elements: str
+reboot_noted:
+  description:
+    - The reasons for a reboot in C(/run/gpufleet/reboot-required.d/), by concern.
+    - Also of concerns that are not in O(declared), such as one that was given back.
+  returned: always
+  type: dict
+  sample: {"hugepages": ["node0 1G pages is 0, wanted 16: the boot reserves them"]}
 facts:
   description: Facts that roles branch on.
   returned: always

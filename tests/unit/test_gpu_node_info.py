@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml_driver im
 from ansible_collections.gpufleet.node.plugins.module_utils._node import info, info_gpus, info_pci
 from ansible_collections.gpufleet.node.plugins.modules import gpu_node_info
 from facts_machine import EXPECTED, LARGE, LARGE_CPUS, LARGE_IRQS, MACHINES, Trees, gpu_host, quiet_host, render
-from support import AT_ONCE_SECONDS, PATIENCE, quickest
+from support import AT_ONCE_SECONDS, PATIENCE, build, quickest
 
 if TYPE_CHECKING:
     from gpu_machine import GpuMachine, MakeMachine
@@ -120,6 +120,21 @@ def test_only_what_is_asked_for_is_gathered_and_read(trees: Trees) -> None:
     assert list(facts) == ["system", "memory", "unavailable"]
     assert [path for path in host.files.reads if path.startswith(("/sys/bus", "/sys/block", "/proc/irq"))] == []
     assert host.commands.calls == []
+
+
+def test_the_boot_is_told_apart_and_what_waits_for_the_next_is_named(tmp_path: Path) -> None:
+    host = quiet_host(tmp_path)
+    build(
+        tmp_path,
+        {
+            "/proc/sys/kernel/random/boot_id": "3b2f9f0c-6f0e-4a4e-8c0f-1d9c2a7e5b61\n",
+            "/run/gpufleet/reboot-required.d/hugepages": "one\ntwo\n",
+            "/run/gpufleet/reboot-required.d/kernel_modules": "three\n",
+        },
+    )
+    system = info.gather(host, ())["system"]
+    assert system["boot_id"] == "3b2f9f0c-6f0e-4a4e-8c0f-1d9c2a7e5b61"
+    assert system["reboot_reasons"] == ["one", "two", "three"]
 
 
 def test_the_driver_is_not_asked_for_what_it_has_no_part_in(hgx: GpuMachine) -> None:

@@ -201,6 +201,23 @@ def test_a_declaration_that_this_look_is_not_about_is_not_reported(host: FakeHos
     assert answer["undeclared"] == []
 
 
+def test_what_runs_left_on_the_node_is_named_whatever_is_declared(host: FakeHost, tmp_path: Path) -> None:
+    assert (look(host, {})["kept"], look(host, {})["reboot_noted"]) == ([], {})
+    build(
+        tmp_path,
+        {
+            "/etc/gpufleet/declared.d/two.json": "{}",
+            "/var/lib/gpufleet/before/gone.json": "{}",
+            "/var/lib/gpufleet/before/two.json": "{}",
+            "/run/gpufleet/reboot-required.d/gone": "pages are 4: the kernel took them at boot\nand more\n",
+            "/run/gpufleet/reboot-required.d/.two.tmp": "half",
+        },
+    )
+    answer = look(host, {})
+    assert answer["kept"] == ["gone", "two"]
+    assert answer["reboot_noted"] == {"gone": ["pages are 4: the kernel took them at boot", "and more"]}
+
+
 def test_a_defect_in_one_concern_is_unknown_with_its_traceback(host: FakeHost) -> None:
     def crash() -> None:
         raise ZeroDivisionError("odd text in sysfs")

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Tuple
 
 from .change import ReplaceFile, Setting, Step
+from .declared import FOUND_FOLDER as FOLDER
 from .errors import Scalar
 from .record import read_record
 
 if TYPE_CHECKING:
     from .._host.protocols import Files
 
-FOLDER = "/var/lib/gpufleet/before"
 # Shared by the concerns: whoever is given back last removes them.
 OUR_FOLDERS = ("/etc/gpufleet/declared.d", "/etc/gpufleet", FOLDER, "/var/lib/gpufleet")
 SCHEMA = 1

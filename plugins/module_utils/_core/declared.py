@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .road import Concern
 
 FOLDER = "/etc/gpufleet/declared.d"
+# What was found before the first change (before.py).
+FOUND_FOLDER = "/var/lib/gpufleet/before"
 SCHEMA = 1
 WANTED = "as declared"
 
@@ -25,10 +27,10 @@ def path_of(concern: str) -> str:
     return f"{FOLDER}/{concern}.json"
 
 
-def names(files: Files) -> Tuple[str, ...]:
-    """The concerns that have a declaration on this node."""
+def names(files: Files, folder: str = FOLDER) -> Tuple[str, ...]:
+    """The concerns that have a declaration on this node, or a document in another folder."""
     return tuple(
-        name[: -len(".json")] for name in files.names(FOLDER) if name.endswith(".json") and not name.startswith(".")
+        name[: -len(".json")] for name in files.names(folder) if name.endswith(".json") and not name.startswith(".")
     )
 
 

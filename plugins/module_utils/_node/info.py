@@ -13,6 +13,7 @@ from .._core.errors import GpuFleetError
 from .._host import os_release
 from .._topology import cpulist
 from .info_fields import Facts, Fields, read, why
+from .traces import reboot_noted
 
 if TYPE_CHECKING:
     from .._host.protocols import Files, Host
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 NO_ANSWER = "the NVIDIA driver did not answer"
 DEFECT = "this is a defect of the collection, report it"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 CONTAINER_MARKS = ("/run/.containerenv", "/.dockerenv", "/run/systemd/container")
 
 
@@ -104,6 +106,8 @@ def _system(node: Node) -> Facts:
     fields.add("distribution_version", release.get("VERSION_ID"), reason or f"{os_release.PATH} has no VERSION_ID")
     fields.add("kernel", *read(files, "/proc/sys/kernel/osrelease"))
     fields.add("command_line", *read(files, "/proc/cmdline"))
+    fields.add("boot_id", *read(files, BOOT_ID))
+    fields.add("reboot_reasons", [reason for reasons in reboot_noted(files).values() for reason in reasons])
     online, reason = read(files, "/sys/devices/system/cpu/online")
     fields.add("cpus", None if online is None else len(cpulist.parse(online)), reason)
     fields.add("container", any(files.exists(path) for path in CONTAINER_MARKS))

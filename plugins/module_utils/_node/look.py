@@ -16,6 +16,7 @@ from .._core.road import Concern, Params, diff, look, status_of
 from .._host import os_release
 from .deadline import DeadlineExceeded, deadline
 from .registry import REGISTRY, Entry, in_order, to_run
+from .traces import kept, reboot_noted
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
@@ -71,6 +72,8 @@ def look_at_node(
         "undeclared": [
             name for name in declared.names(host.files) if name not in declarations and name not in left_out
         ],
+        "kept": list(kept(host.files)),
+        "reboot_noted": reboot_noted(host.files),
         "facts": node_facts(host),
     }
 
