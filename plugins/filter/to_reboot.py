@@ -1,0 +1,67 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: to_reboot
+short_description: The hosts that are to be rebooted, and why
+version_added: 0.1.0
+description:
+  - Takes names of hosts and keeps those where something waits for a reboot, by a registered result of
+    M(gpufleet.node.node_state) or by C(reboot_reasons), and where C(reboot_allowed) does not forbid it.
+positional: _input, hostvars, register
+options:
+  _input:
+    description: Names of hosts.
+    type: list
+    elements: str
+    required: true
+  hostvars:
+    description: The variables of all hosts, that is P(ansible.builtin.hostvars#var).
+    type: dict
+    required: true
+  register:
+    description: The name under which the look was registered.
+    type: str
+    required: true
+seealso:
+  - plugin: gpufleet.node.reboot_reasons
+    plugin_type: filter
+author:
+  - gpufleet contributors (@gpufleet)
+"""
+
+EXAMPLES = r"""
+- name: Say who is to be rebooted, and why
+  ansible.builtin.debug:
+    msg: "{{ ansible_play_hosts | gpufleet.node.to_reboot(hostvars, 'look') }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The reasons by the names of the hosts, in the given order.
+  type: dict
+"""
+
+from typing import Any, Callable, Dict, List, Mapping, Sequence
+
+from ansible.module_utils.parsing.convert_bool import boolean
+
+from .reboot_reasons import reboot_reasons
+
+
+def to_reboot(hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], register: str) -> Dict[str, List[str]]:
+    found = {}
+    for host in hosts:
+        variables = hostvars[host]
+        reasons = [*variables.get("reboot_reasons", ()), *reboot_reasons(variables.get(register, {}))]
+        if reasons and boolean(variables.get("reboot_allowed", True)):
+            found[host] = reasons
+    return found
+
+
+class FilterModule:
+    def filters(self) -> Dict[str, Callable[..., Any]]:
+        return {"to_reboot": to_reboot}
