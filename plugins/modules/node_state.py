@@ -26,8 +26,8 @@ options:
     required: true
   left_out:
     description:
-      - Concerns that are declared for the node too, and that this look is not about. Without this their declarations on
-        the node would be reported as RV(undeclared).
+      - Concerns that this look is not about, whatever O(declared) says of them. Their declarations on the node are not
+        RV(undeclared).
     type: list
     elements: str
     default: []
@@ -346,7 +346,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    declared = module.params["declared"]
+    declared, left_out = module.params["declared"], module.params["left_out"]
     prefer_what_is_compiled(declared)
     from ..module_utils._core.converge import host_of
     from ..module_utils._core.errors import DeclarationError, GpuFleetError
@@ -361,12 +361,12 @@ def main() -> None:
     except GpuFleetError as error:
         module.fail_json(msg=str(error), failure=error.failure())
     answer = look_at_node(
-        declared,
+        {name: declaration for name, declaration in declared.items() if name not in left_out},
         host,
         validate=validated,
         full=module.params["detail"] == "full",
         devices=module.params["detail"] == "devices",
-        left_out=module.params["left_out"],
+        left_out=[*declared, *left_out],
     )
     answer.update(changed=False, diff=node_diff(answer))
     unexpected = objections(answer, expect=module.params["expect"], check_mode=module.check_mode)

@@ -20,7 +20,8 @@ from ansible_collections.gpufleet.node.plugins.action.known_variables import (
     options_of,
     unknown_variables,
 )
-from ansible_collections.gpufleet.node.plugins.filter.narrow import narrow
+from ansible_collections.gpufleet.node.plugins.filter.declaring import declaring
+from ansible_collections.gpufleet.node.plugins.filter.left_out import left_out
 from ansible_collections.gpufleet.node.plugins.filter.to_relayout import to_relayout
 from ansible_collections.gpufleet.node.plugins.filter.with_work import with_work
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.consumers import NAMES as CONSUMERS
@@ -28,46 +29,49 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.registry impor
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import rows_of, table
 
 ROOT = Path(__file__).resolve().parents[2]
-DECLARED: Dict[str, Any] = {
-    "hugepages": {"pools": [{"size": "2M"}], "transparent": {}, "state": "present"},
-    "nvme_scheduler": {"queues": [{}], "state": "present"},
-}
+CONCERNS = [entry.name for entry in REGISTRY]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kept"),
+    ("only", "arguments", "kept"),
     [
-        ({}, ["hugepages", "nvme_scheduler"]),
-        ({"only": ["hugepages"]}, ["hugepages"]),
-        ({"skip": ["hugepages"]}, ["nvme_scheduler"]),
-        ({"tags": ["nvme_scheduler"]}, ["nvme_scheduler"]),
-        ({"only": "hugepages, nvme_scheduler", "skip": "hugepages"}, ["nvme_scheduler"]),
-        ({"tags": ["always", "hugepages"]}, ["hugepages", "nvme_scheduler"]),
-        ({"tags": ["some_other_tag"]}, []),
-        ({"skip_tags": ["nvme_scheduler"]}, ["hugepages"]),
-        ({"only": ["hugepages"], "skip_tags": ["hugepages"]}, []),
+        ([], {}, CONCERNS),
+        (["hugepages"], {}, ["hugepages"]),
+        ([], {"skip": CONCERNS[1:]}, CONCERNS[:1]),
+        ([], {"tags": ["nvme_scheduler"]}, ["nvme_scheduler"]),
+        ("hugepages, nvme_scheduler", {"skip": "hugepages"}, ["nvme_scheduler"]),
+        ([], {"tags": ["always", "hugepages"]}, CONCERNS),
+        ([], {"tags": ["some_other_tag"]}, []),
+        ([], {"skip_tags": CONCERNS[1:]}, CONCERNS[:1]),
+        (["hugepages"], {"skip_tags": ["hugepages"]}, []),
     ],
 )
-def test_a_run_is_narrowed_by_variables_and_tags(arguments: Dict[str, Any], kept: List[str]) -> None:
-    assert list(narrow(DECLARED, **arguments)) == kept
+def test_a_run_is_narrowed_by_variables_and_tags(only: Any, arguments: Dict[str, Any], kept: List[str]) -> None:
+    assert left_out(only, **arguments) == [name for name in CONCERNS if name not in kept]
 
 
-def test_a_concern_that_declares_nothing_is_left_out_unless_it_shall_be_taken_back() -> None:
+def test_a_concern_that_declares_nothing_is_not_looked_at_unless_it_shall_be_taken_back() -> None:
     nothing = {"pools": [], "transparent": {}, "on_shortage": "fail"}
-    assert narrow({"hugepages": {**nothing, "state": "present"}}) == {}
+    assert declaring({"hugepages": {**nothing, "state": "present"}}) == {}
     for something in ({"state": "absent"}, {"state": "absnet"}, {"pools": "2M"}, {"transparent": "always"}):
-        assert list(narrow({"hugepages": {**nothing, "state": "present", **something}})) == ["hugepages"]
+        assert list(declaring({"hugepages": {**nothing, "state": "present", **something}})) == ["hugepages"]
 
 
-@pytest.mark.parametrize("variable", ["only", "skip"])
-def test_a_typo_in_the_name_of_a_concern_is_refused(variable: str) -> None:
+def test_what_serves_others_is_declared_where_one_of_them_is() -> None:
+    tools = {"node_tools": {"state": "present", "boot_timeout": 300}}
+    assert declaring(tools) == {}
+    assert list(declaring({**tools, "hugepages": {"pools": [{"size": "2M"}]}})) == ["node_tools", "hugepages"]
+
+
+@pytest.mark.parametrize(("only", "skip"), [(["hugepage"], []), ([], ["hugepage"])])
+def test_a_typo_in_the_name_of_a_concern_is_refused(only: List[str], skip: List[str]) -> None:
     with pytest.raises(AnsibleFilterError, match="no concern hugepage; did you mean hugepages"):
-        narrow(DECLARED, **{variable: ["hugepage"]})
+        left_out(only, skip=skip)
 
 
 def test_a_tag_that_is_nearly_a_concern_is_refused() -> None:
     with pytest.raises(AnsibleFilterError, match="by tags: there is no concern hugepage; did you mean hugepages"):
-        narrow(DECLARED, tags=["hugepage"])
+        left_out([], tags=["hugepage"])
 
 
 def test_hosts_with_work_keep_their_order() -> None:
