@@ -10,11 +10,18 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 from ansible.plugins.action import ActionBase
 
 from ..module_utils._core.errors import GpuFleetError
+from ..plugin_utils.deliver import check, deliver
 from ..plugin_utils.report import as_html, as_json, as_junit, as_prometheus
-from ..plugin_utils.report.deliver import NAMES, check, deliver
 from ..plugin_utils.report.model import Host, Report, build
 from ..plugin_utils.summary import registered
 
+GOAL = "write the report"
+NAMES = {
+    "json": "gpufleet-report.json",
+    "html": "gpufleet-report.html",
+    "junit": "gpufleet-report.junit.xml",
+    "prometheus": "gpufleet.prom",
+}
 WRITERS: Mapping[str, Callable[[Report], str]] = {
     "json": as_json.render,
     "html": as_html.render,
@@ -46,7 +53,7 @@ class ActionModule(ActionBase):
         written: List[str] = []
         result.update(changed=False, files=written)
         try:
-            check(arguments["dest"])
+            check(arguments["dest"], goal=GOAL)
             report = build(
                 self._hosts(variables, arguments["look"], arguments["info"]),
                 title=arguments["title"],
@@ -56,7 +63,7 @@ class ActionModule(ActionBase):
             headers = {name: str(value) for name, value in arguments["headers"].items()}
             for name, write in WRITERS.items():
                 if name in arguments["formats"]:
-                    written.append(deliver(arguments["dest"], NAMES[name], write(report), headers))
+                    written.append(deliver(arguments["dest"], NAMES[name], write(report), headers, goal=GOAL))
         except GpuFleetError as error:
             result.update(failed=True, msg=str(error), failure=error.failure())
         return result

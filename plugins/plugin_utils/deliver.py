@@ -1,0 +1,144 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where files about a fleet go: into a folder of the controller, or by PUT to a web server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import tempfile
+from http.client import HTTPException
+from typing import Dict, Mapping, Optional
+from urllib.error import HTTPError
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from ansible.module_utils import urls
+
+from ..module_utils._core.errors import DeclarationError, GpuFleetError
+
+SECONDS = 60
+# The collector of the metrics is another user.
+FOR_ALL = 0o644
+CONTENT_TYPES = {
+    ".json": "application/json",
+    ".html": "text/html; charset=utf-8",
+    ".xml": "application/xml",
+    ".prom": "text/plain; version=0.0.4; charset=utf-8",
+}
+
+
+def is_address(dest: str) -> bool:
+    return dest.lower().startswith(("http://", "https://"))
+
+
+def check(dest: str, *, goal: str) -> None:
+    """Refuse what nothing can be written to, before anything is read. Raises ``DeclarationError``."""
+    if not dest.strip():
+        raise DeclarationError(goal, cause="dest is empty", hint="name a folder, or an address that ends in /")
+    if is_address(dest):
+        parts = urlsplit(dest)
+        if not parts.hostname or not parts.path.endswith("/") or parts.query or parts.fragment:
+            raise DeclarationError(
+                goal,
+                object=shown(dest),
+                cause="the address must end in /, and have no query: each file is put below it",
+            )
+    elif "://" in dest:
+        raise DeclarationError(goal, object=shown(dest), cause="only http and https are known", hint="name a folder")
+
+
+def shown(dest: str) -> str:
+    """An address without a password."""
+    parts = urlsplit(dest)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if parts.scheme else dest
+
+
+def place_of(dest: str, name: str) -> str:
+    """Where a file will be: its path on the controller, or its address."""
+    return f"{shown(dest)}{quote(name)}" if is_address(dest) else os.path.join(_folder(dest), name)
+
+
+def deliver(dest: str, name: str, text: str, headers: Mapping[str, str], *, goal: str, mode: int = FOR_ALL) -> str:
+    """Write one file, and return where it is. ``mode`` is that of a new one in a folder. Raises ``GpuFleetError``."""
+    # A name that is no text in a variable of a host must not cost the whole file.
+    content = text.encode("utf-8", "replace")
+    if is_address(dest):
+        _put(dest, name, content, headers, goal=goal)
+    else:
+        _write(_folder(dest), name, content, goal=goal, mode=mode)
+    return place_of(dest, name)
+
+
+def _folder(dest: str) -> str:
+    return os.path.abspath(os.path.expanduser(dest))
+
+
+def _write(folder: str, name: str, content: bytes, *, goal: str, mode: int) -> None:
+    """Who reads the file meanwhile reads the old one or the new one, whole."""
+    path = os.path.join(folder, name)
+    temporary = ""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            os.fchmod(stream.fileno(), mode)
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise GpuFleetError(goal, object=path, cause=(error.strerror or str(error)).lower()) from error
+
+
+def _put(dest: str, name: str, content: bytes, headers: Mapping[str, str], *, goal: str) -> None:
+    kind = CONTENT_TYPES[os.path.splitext(name)[1]]
+    try:
+        urls.open_url(
+            f"{dest}{quote(name)}",
+            data=content,
+            method="PUT",
+            headers={"Content-Type": kind, **headers},
+            timeout=SECONDS,
+        ).close()
+    except (OSError, ValueError, HTTPException, urls.ConnectionError) as error:
+        why = _refused(error) or _unsafe(error) or _out_of_reach(error)
+        # What a proxy or a library says may have the address in it.
+        why["cause"] = why["cause"].replace(dest, shown(dest))
+        raise GpuFleetError(goal, object=place_of(dest, name), **why) from error
+
+
+def _refused(error: Exception) -> Optional[Dict[str, str]]:
+    """Why the server did not take it, and what to do; None where it did not answer."""
+    if not isinstance(error, HTTPError):
+        return None
+    hint = "the address must be a folder that takes PUT"
+    if error.code in (401, 403):
+        hint = "the headers must be those of somebody who may write there"
+    elif error.code >= 500:
+        hint = "its log says what is wrong with it"
+    return {"cause": f"the server answered {error.code} {error.reason}", "hint": hint}
+
+
+def _unsafe(error: Exception) -> Optional[Dict[str, str]]:
+    """Why there is no safe connection; None where there is one, or where none was asked for."""
+    reason = getattr(error, "reason", error)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return {
+            "cause": f"the certificate of the server is not trusted: {reason.verify_message}",
+            "hint": "let SSL_CERT_FILE name the certificates that the controller trusts",
+        }
+    if isinstance(reason, ssl.SSLError):
+        return {
+            "cause": f"the server does not speak TLS as it must: {reason.reason or reason}",
+            "hint": "the address may be one of http, or have the wrong port",
+        }
+    return None
+
+
+def _out_of_reach(error: Exception) -> Dict[str, str]:
+    reason = getattr(error, "reason", error)
+    text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+    return {"cause": f"the server gave no answer: {text}", "hint": "its name and its port must be right"}
