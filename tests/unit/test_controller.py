@@ -14,7 +14,9 @@ import yaml
 
 pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
 
-from ansible.errors import AnsibleFilterError
+from ansible.errors import AnsibleFilterError, AnsibleUndefinedVariable
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 from ansible_collections.gpufleet.node.plugins.action.known_variables import (
     known_names,
     options_of,
@@ -24,6 +26,7 @@ from ansible_collections.gpufleet.node.plugins.filter.declaring import declaring
 from ansible_collections.gpufleet.node.plugins.filter.left_out import left_out
 from ansible_collections.gpufleet.node.plugins.filter.to_relayout import to_relayout
 from ansible_collections.gpufleet.node.plugins.filter.with_work import with_work
+from ansible_collections.gpufleet.node.plugins.lookup.declaration import LookupModule as Declaration
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.consumers import NAMES as CONSUMERS
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import rows_of, table
@@ -55,6 +58,20 @@ def test_a_concern_that_declares_nothing_is_not_looked_at_unless_it_shall_be_tak
     assert declaring({"hugepages": {**nothing, "state": "present"}}) == {}
     for something in ({"state": "absent"}, {"state": "absnet"}, {"pools": "2M"}, {"transparent": "always"}):
         assert list(declaring({"hugepages": {**nothing, "state": "present", **something}})) == ["hugepages"]
+
+
+def test_a_declaration_has_the_values_of_the_variables_whatever_they_refer_to() -> None:
+    variables = {
+        "pages": 64,
+        "hugepages_pools": [{"size": "2M", "pages": trust_as_template("{{ pages * 2 }}")}],
+        "hugepages_strict": False,
+        "hugepages_drop_caches": trust_as_template("{{ nobody_said }}"),
+    }
+    lookup = Declaration(loader=DataLoader(), templar=Templar(loader=DataLoader(), variables=variables))
+    declared = {"pools": [{"size": "2M", "pages": 128}], "strict": False}
+    assert lookup.run(["hugepages", "pools", "strict"], variables) == [declared]
+    with pytest.raises(AnsibleUndefinedVariable, match="nobody_said"):
+        lookup.run(["hugepages", "drop_caches"], variables)
 
 
 def test_what_serves_others_is_declared_where_one_of_them_is() -> None:
