@@ -105,7 +105,7 @@ class Cluster:
             return Completed(1, "", self.broken)
         if argv[1] == "update":
             return self._update(dict(word.split("=", 1) for word in argv[2:]))
-        if argv[-1] != NODE:
+        if argv[-1] not in (NODE, "nodes"):
             return Completed(1, f"Node {argv[-1]} not found\n", "")
         reason = f" Reason={self.reason} [{self.user}@2026-11-22T04:33:41]" if self.reason else ""
         following = "NextState=RESUME " if self.flags & {"REBOOT_REQUESTED"} else ""

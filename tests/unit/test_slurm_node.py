@@ -10,8 +10,9 @@ from typing import Any, FrozenSet, List, Tuple
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._slurm import marked
 from ansible_collections.gpufleet.node.plugins.module_utils._slurm.jobs import parse_jobs
-from ansible_collections.gpufleet.node.plugins.module_utils._slurm.node import parse_node, parse_state
+from ansible_collections.gpufleet.node.plugins.module_utils._slurm.node import parse_marked, parse_node, parse_state
 from slurm_machine import NODE, UNREACHABLE, Cluster
 from support import Killed
 
@@ -96,6 +97,23 @@ def test_a_comment_that_looks_like_a_reason_is_none(release: str) -> None:
         "Comment=", "Reason=bad DIMM [ada@then] Comment="
     )
     assert (parse_node(drained, NODE).owner, parse_node(drained, NODE).reason) == ("theirs", "bad DIMM")
+
+
+@pytest.mark.parametrize("release", ["22.05", "24.11"])
+def test_of_all_nodes_those_with_our_mark_are_told(release: str) -> None:
+    lines = [line for line in recorded(release) if not line.startswith("NodeName=n1 ")]
+    ours = next(line for line in recorded(release) if " Reason=gpufleet: " in line and "+DRAIN" in line)
+    others = ["NodeName=n8 State=SOMETHING_NEW", "NodeName=n9 State=IDLE Reason=gpufleet: left over [root@x]"]
+    assert [node.name for node in parse_marked("\n".join([*lines, ours, *others]) + "\n")] == ["n1"]
+
+
+def test_a_cluster_without_nodes_has_none_with_our_mark() -> None:
+    assert parse_marked("No nodes in the system\n") == ()
+
+
+def test_a_line_of_another_form_is_not_taken_for_a_node() -> None:
+    with pytest.raises(CannotLook, match="scontrol answers in another form"):
+        parse_marked("NODELIST STATE\n")
 
 
 def test_the_state_after_a_reboot_is_not_the_state_of_now() -> None:
@@ -538,3 +556,22 @@ def test_filters_of_whoever_runs_it_hide_no_job(cluster: Cluster) -> None:
     cluster.run(timeout=0)
     asked = next(call for call in cluster.host.commands.calls if call[0] == "env")
     assert ("-u", "SQUEUE_USERS") in list(zip(asked, asked[1:]))
+
+
+# --- the fleet --------------------------------------------------------------------------------------------------------
+
+
+def test_the_nodes_that_are_still_drained_are_one_question(cluster: Cluster) -> None:
+    assert marked.run(cluster.host) == {"changed": False, "nodes": []}
+    cluster.drained(OURS)
+    nodes = marked.run(cluster.host)["nodes"]
+    assert [(node["name"], node["node_state"], node["reason"]) for node in nodes] == [(NODE, "IDLE+DRAIN", OURS)]
+    assert cluster.asked == {"scontrol": 2, "squeue": 0}
+    cluster.drained("bad DIMM")
+    assert marked.run(cluster.host)["nodes"] == []
+
+
+def test_a_cluster_that_does_not_say_which_nodes_are_drained_is_an_error(cluster: Cluster) -> None:
+    cluster.broken = UNREACHABLE
+    with pytest.raises(CannotLook, match=r"Cannot ask slurmctld for its nodes: .*Unable to contact"):
+        marked.run(cluster.host)

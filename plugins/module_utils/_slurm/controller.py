@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Sequence, Tuple
 
 from .._core.errors import CannotLook, DeclarationError, GpuFleetError, NotPermitted
 from .jobs import FORMAT, Job, parse_jobs
-from .node import Node, parse_node
+from .node import Node, parse_marked, parse_node
 
 if TYPE_CHECKING:
     from .._host.command import Completed
@@ -54,6 +54,11 @@ class Controller:
         """One node, by the name that slurm.conf has for it."""
         goal = "ask slurmctld for a node"
         return parse_node(self._run(["scontrol", "--oneliner", "show", "node", name], goal, name), name)
+
+    def marked(self) -> Tuple[Node, ...]:
+        """The nodes of the cluster that are drained with our mark, those of hidden partitions included."""
+        goal = "ask slurmctld for its nodes"
+        return parse_marked(self._run(["scontrol", "--all", "--oneliner", "show", "nodes"], goal, ""))
 
     def jobs(self, name: str) -> Tuple[Job, ...]:
         """What runs, ends or is suspended on a node."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import FrozenSet, Mapping, Set, Tuple
+from typing import FrozenSet, List, Mapping, Set, Tuple
 
 from .._core.errors import CannotLook
 
@@ -61,6 +61,7 @@ SIGNS: Mapping[str, str] = {
 
 STATE = re.compile(r"(?:^| )State=(\S+)")
 NAME = re.compile(r"NodeName=(\S+)")
+NO_NODES = "No nodes in the system"
 # The first line of a reason ends with who gave it and when; what follows is of other fields.
 REASON = re.compile(r" Reason=(?P<text>.*?) \[(?P<user>[^\s@\[\]]+)@(?P<since>[^\]]+)\]")
 
@@ -129,6 +130,23 @@ def parse_node(text: str, name: str) -> Node:
     if reason is None:
         return Node(name, state[1], base, flags)
     return Node(name, state[1], base, flags, reason["text"], reason["user"], reason["since"])
+
+
+def parse_marked(text: str) -> Tuple[Node, ...]:
+    """The nodes that are drained with our mark, of all that ``scontrol`` tells of, a line each, in its order.
+
+    Raises ``CannotLook`` on a line that is about no node. The states of others are not looked at.
+    """
+    found: List[Node] = []
+    for line in text.splitlines():
+        if not line.strip() or line.strip() == NO_NODES:
+            continue
+        named = NAME.match(line)
+        if named is None:
+            raise CannotLook("ask slurmctld for its nodes", cause="scontrol answers in another form", found=line[:200])
+        if f" Reason={MARK}" in line:
+            found.append(parse_node(line, named[1]))
+    return tuple(node for node in found if node.owner == OURS)
 
 
 def parse_state(text: str) -> Tuple[str, FrozenSet[str]]:
