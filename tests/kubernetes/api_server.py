@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The part of a Kubernetes API server that a drain talks to, on loopback: one node and its pods.
+"""The part of a Kubernetes API server that a drain talks to, on loopback: one node, its pods, and other nodes.
 
 The shapes are those of the API reference of Kubernetes 1.33: nodes and pods of core/v1, Status, APIResourceList, the
 subresource ``pods/eviction`` of policy/v1 with 429 where a PodDisruptionBudget forbids it, merge patches with
@@ -54,36 +54,48 @@ RESOURCES = {
         },
     ],
 }
+VERBS = {"GET": "get", "PATCH": "patch", "POST": "create", "DELETE": "delete"}
 VERSION = {"major": "1", "minor": "33", "gitVersion": "v1.33.1", "platform": "linux/amd64"}
 
 
+def new_node(name: str) -> Dict[str, Any]:
+    """A node that is in service."""
+    return {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "uid": "3f8a1f8e-60d2-4f0c-9b54-0f1a2b3c4d5e",
+            "resourceVersion": "1000",
+            "labels": {"kubernetes.io/hostname": name},
+            "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
+        },
+        "spec": {"podCIDR": "10.244.0.0/24"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
 class Cluster:
-    """``requests`` are those that would change something: method, path, body. ``lists`` counts the looks at pods.
+    """``requests`` are those that would change something: method, path, body. ``lists`` counts the looks at pods,
+    ``node_lists`` those at all nodes. ``others`` are nodes that are only listed.
 
     ``budgets`` are pods that no budget lets go. An evicted pod is there for ``slow`` more looks at all pods.
-    ``meanwhile`` runs before the next patch, once; ``then`` after every look at all pods.
+    ``forbidden`` is how the requests begin that are answered with 403, such as ``GET /api/v1/nodes``. ``away``: nobody
+    listens. ``meanwhile`` runs before the next patch, once; ``then`` after every look at all pods.
     """
 
     def __init__(self, name: str) -> None:
-        self.node: Dict[str, Any] = {
-            "kind": "Node",
-            "apiVersion": "v1",
-            "metadata": {
-                "name": name,
-                "uid": "3f8a1f8e-60d2-4f0c-9b54-0f1a2b3c4d5e",
-                "resourceVersion": "1000",
-                "labels": {"kubernetes.io/hostname": name},
-                "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
-            },
-            "spec": {"podCIDR": "10.244.0.0/24"},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-        }
+        self.node = new_node(name)
+        self.others: List[Dict[str, Any]] = []
         self.pods: Dict[Tuple[str, str], Dict[str, Any]] = {}
         self.budgets: List[str] = []
         self.ending: Dict[Tuple[str, str], int] = {}
         self.slow = 1
         self.requests: List[Tuple[str, str, Dict[str, Any]]] = []
         self.lists = 0
+        self.node_lists = 0
+        self.forbidden = "nothing"
+        self.away = False
         self.meanwhile: Optional[Callable[[], None]] = None
         self.then: Callable[[], None] = lambda: None
 
@@ -126,6 +138,10 @@ class Cluster:
     # --- the interface ------------------------------------------------------------------------------------------------
 
     def answer(self, method: str, path: str, query: Dict[str, List[str]], body: Dict[str, Any]) -> Reply:
+        if f"{method} {path}".startswith(self.forbidden):
+            what, verb = path.split("/")[3], VERBS[method]
+            said = f'{what} is forbidden: User "u" cannot {verb} resource "{what}" in API group "" at the cluster scope'
+            return status(403, "Forbidden", said)
         if method == "GET":
             return self._get(path, query)
         if method == "PATCH" and path == f"/api/v1/nodes/{self.node['metadata']['name']}":
@@ -146,12 +162,20 @@ class Cluster:
             return 200, fixed[path]
         if path == f"/api/v1/nodes/{self.node['metadata']['name']}":
             return 200, self.node
+        if path == "/api/v1/nodes":
+            return 200, self._list_nodes(query)
         if path == "/api/v1/pods":
             return 200, self._list(query)
         pod = POD.fullmatch(path)
         if pod is not None and (pod[1], pod[2]) in self.pods:
             return 200, {"kind": "Pod", "apiVersion": "v1", **self.pods[pod[1], pod[2]]}
         return status(404, "NotFound", f'"{path}" not found')
+
+    def _list_nodes(self, query: Dict[str, List[str]]) -> Dict[str, Any]:
+        assert query.get("fieldSelector") == ["spec.unschedulable=true"]
+        self.node_lists += 1
+        nodes = [node for node in (self.node, *self.others) if node["spec"].get("unschedulable")]
+        return {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": nodes}
 
     def _list(self, query: Dict[str, List[str]]) -> Dict[str, Any]:
         assert query.get("fieldSelector") == [f"spec.nodeName={self.node['metadata']['name']}"]
