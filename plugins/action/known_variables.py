@@ -20,7 +20,10 @@ ROLES = COLLECTION / "roles"
 CONCERNS = tuple(entry.name for entry in REGISTRY)
 
 # What the playbooks set or register themselves.
-OF_THE_PLAYBOOKS = {"gpufleet_expect", "gpufleet_look", "gpufleet_concern", "gpufleet_info", "gpufleet_report"}
+OF_THE_PLAYBOOKS = {
+    *("gpufleet_expect", "gpufleet_look", "gpufleet_concern", "gpufleet_info", "gpufleet_report"),
+    *("gpufleet_rollout", "gpufleet_lost"),
+}
 
 # A variable with a word for a prefix, such as audit_, may be somebody else's; one this near to ours is not.
 NEARLY_OURS = 0.85

@@ -25,7 +25,7 @@ BATCH = re.compile(r"[1-9][0-9]*|([1-9][0-9]?|100)%")
 BEFORE_HOSTS = ("gpufleet_hosts", BATCHES)
 
 # The least and the greatest value of a whole number: specifications of Ansible have no word for them.
-LIMITS: Mapping[str, Tuple[int, int]] = {}
+LIMITS: Mapping[str, Tuple[int, int]] = {"gpufleet_max_lost": (0, 100_000)}
 
 # How much of a wrong value is shown, in characters.
 SHOWN = 100

@@ -1,0 +1,75 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible.utils.helpers import pct_to_int
+
+from ..plugin_utils.playbooks import from_text
+
+# How many of the nodes that are not begun are named.
+NAMED = 20
+
+
+def in_batches(hosts: Sequence[str], batches: Sequence[Any]) -> List[List[str]]:
+    """The hosts of a play as Ansible divides them by ``serial``, whose last entry is repeated."""
+    found: List[List[str]] = []
+    rest = list(hosts)
+    while rest:
+        size = pct_to_int(batches[min(len(found), len(batches) - 1)], len(hosts))
+        found.append(rest[:size])
+        rest = rest[size:]
+    return found
+
+
+class ActionModule(ActionBase):
+    """Prints by the display where it stops, so that the names are not inside a JSON string."""
+
+    BYPASS_HOST_LOOP = True
+    _requires_connection = False
+    _VALID_ARGS = frozenset(("batches", "max_lost", "lost"))
+
+    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
+        result: Dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        _validated, arguments = self.validate_argument_spec(
+            {
+                "batches": {"type": "raw", "required": True},
+                "max_lost": {"type": "int", "default": 0},
+                "lost": {"type": "str", "required": True},
+            }
+        )
+        batches = in_batches(variables["ansible_play_hosts_all"], from_text(arguments["batches"]))
+        # Those of this batch are the restriction of the inventory, so one of them says which one it is.
+        index = next(n for n, hosts in enumerate(batches) if variables["inventory_hostname"] in hosts)
+        answering = set(variables["ansible_play_hosts"])
+        lost = [
+            host
+            for host in (batches[index - 1] if index else [])
+            if host not in answering or arguments["lost"] in variables["hostvars"].raw_get(host)
+        ]
+        result.update(
+            changed=False,
+            batch=index + 1,
+            batches=len(batches),
+            lost=lost,
+            stop=len(lost) > arguments["max_lost"],
+            not_begun=[host for hosts in batches[index:] for host in hosts],
+        )
+        if result["stop"]:
+            self._print(index, len(batches), lost, result["not_begun"])
+        return result
+
+    @staticmethod
+    def _print(last: int, total: int, lost: Sequence[str], not_begun: Sequence[str]) -> None:
+        rest = len(not_begun) - NAMED
+        display = Display()
+        display.display("")
+        display.display(f"Batch {last} of {total} lost {', '.join(lost)}. No further one is begun.")
+        display.display(f"  Not begun: {', '.join(not_begun[:NAMED])}" + (f" and {rest} more" if rest > 0 else ""))
+        display.display("  When the cause is gone, run it again: it goes on where it ended.")

@@ -1,0 +1,183 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How `site` goes through a fleet in batches: what it does when nodes fail or die, and when it is run again.
+
+The playbook and the roles are those of the collection. What would run on a node is an action of this test, which has
+the node's state in a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple
+
+import pytest
+import yaml
+
+pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
+
+from ansible_collections.gpufleet.node.plugins.action.rollout import in_batches
+
+ROOT = Path(__file__).resolve().parents[2]
+HOSTS = ("n1", "n2", "n3", "n4", "n5", "n6")
+
+# Both actions in one: node_state looks at the file of the node, and hugepages makes it right.
+NODE = """# Copyright: (c) 2026, gpufleet contributors
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+
+
+class ActionModule(ActionBase):
+    _supports_check_mode = True
+
+    def run(self, tmp=None, task_vars=None):
+        host = task_vars["inventory_hostname"]
+        file = Path(os.environ["FLEET"]) / host
+        node = json.loads(file.read_text())
+        if self._task.action.endswith("node_state"):
+            return self.look(node)
+        with open(os.environ["FLEET"] + "/log", "a") as log:
+            log.write(f"converge {host}\\n")
+        if node.get("dies"):
+            raise AnsibleConnectionFailure(f"{host} died")
+        if node.get("breaks"):
+            return {"failed": True, "msg": "the disk is full"}
+        file.write_text(json.dumps({"right": True}))
+        return {"changed": True}
+
+    def look(self, node):
+        right = bool(node.get("right"))
+        status = "right" if right else "differs"
+        setting = {"object": "hugepages-2048kB", "setting": "node0", "wanted": 8, "effective": 0, "boot": 0}
+        hugepages = {
+            **{"status": status, "settings": [] if right else [{**setting, "status": "differs"}], "settings_right": 1},
+            **{"changes": [], "needs": ["idle_gpu"] if node.get("jobs") else [], "conflicts": [], "reboot_reasons": []},
+        }
+        failed = self._task.args["expect"] == "right" and not right
+        return {
+            **{"concerns": {"hugepages": hugepages}, "to_run": [] if right else ["hugepages"], "waiting": []},
+            **{"failed": failed, "msg": "hugepages is not as declared" if failed else "", "undeclared": []},
+        }
+"""
+
+
+class Run(NamedTuple):
+    status: int
+    text: str
+    log: List[str]
+
+    def counts(self, host: str) -> Dict[str, int]:
+        line = re.search(rf"^{host} +: (.*)$", self.text, flags=re.MULTILINE)
+        assert line, self.text
+        return {key: int(value) for key, value in (word.split("=") for word in line[1].split())}
+
+
+class Fleet:
+    """Nodes that are files below a folder, and a copy of the collection whose look and work are with these files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        collection = path / "collections" / "ansible_collections" / "gpufleet" / "node"
+        (collection / "plugins" / "action").mkdir(parents=True)
+        for source in (*ROOT.iterdir(), *(ROOT / "plugins").iterdir(), *(ROOT / "plugins" / "action").glob("*.py")):
+            target = collection / source.relative_to(ROOT)
+            if not target.exists() and not source.name.startswith("."):
+                target.symlink_to(source)
+        for name in ("node_state", "hugepages"):
+            (collection / "plugins" / "action" / f"{name}.py").write_text(NODE)
+        (path / "nodes").mkdir()
+        for host in HOSTS:
+            self.set(host, right=False)
+        declared = {"ansible_connection": "local", "hugepages_pools": [{"size": "2M", "pages": 8}]}
+        inventory = {"all": {"hosts": {host: {} for host in HOSTS}, "vars": declared}}
+        (path / "hosts.yml").write_text(yaml.safe_dump(inventory))
+
+    def set(self, host: str, **state: Any) -> None:
+        (self.path / "nodes" / host).write_text(json.dumps(state))
+
+    def site(self, *arguments: str) -> Run:
+        log = self.path / "nodes" / "log"
+        log.write_text("")
+        completed = subprocess.run(
+            [
+                *(str(Path(sys.executable).parent / "ansible-playbook"), "gpufleet.node.site"),
+                *("-i", str(self.path / "hosts.yml"), "--forks", "2", *arguments),
+            ],
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=self.path,
+            env={
+                **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+                "ANSIBLE_COLLECTIONS_PATH": str(self.path / "collections"),
+                "ANSIBLE_HOME": str(self.path / "home"),
+                "ANSIBLE_LOCALHOST_WARNING": "false",
+                "ANSIBLE_NOCOLOR": "1",
+                "FLEET": str(self.path / "nodes"),
+            },
+        )
+        return Run(completed.returncode, completed.stdout, log.read_text().splitlines())
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Fleet:
+    return Fleet(tmp_path_factory.mktemp("fleet"))
+
+
+@pytest.mark.parametrize(
+    ("batches", "sizes"),
+    [
+        (["100%"], [6]),
+        ([1, "10%", "100%"], [1, 1, 4]),
+        (["1", "50%"], [1, 3, 2]),
+        ([4], [4, 2]),
+        ([50], [6]),
+    ],
+)
+def test_the_last_entry_of_the_batches_is_repeated_until_all_had_their_turn(batches: Any, sizes: List[int]) -> None:
+    divided = in_batches(HOSTS, batches)
+    assert [len(hosts) for hosts in divided] == sizes
+    assert [host for hosts in divided for host in hosts] == list(HOSTS)
+
+
+def test_a_batch_that_loses_nodes_is_finished_and_the_next_begins_only_in_the_next_run(fleet: Fleet) -> None:
+    fleet.set("n2", breaks=True)
+    fleet.set("n3", dies=True)
+    run = fleet.site("-e", '{"gpufleet_batches": [1, 3]}')
+    assert sorted(run.log) == ["converge n1", "converge n2", "converge n3", "converge n4"]
+    assert "Batch 2 of 3 lost n2, n3. No further one is begun.\n  Not begun: n5, n6\n" in run.text
+    assert "n2 is not through: hugepages is not as declared" in run.text
+    assert run.status != 0
+    assert [run.counts(host)["failed"] for host in HOSTS] == [0, 1, 0, 0, 0, 0]
+    assert [run.counts(host)["unreachable"] for host in HOSTS] == [0, 0, 1, 0, 0, 0]
+    # What is so after it: two are right, and four are not.
+    assert "2 of 6 nodes are right" in run.text
+
+    fleet.set("n2", right=False)
+    fleet.set("n3", right=False)
+    again = fleet.site("-e", "gpufleet_batches=1,3")
+    assert (again.status, again.log[0]) == (0, "converge n2")
+    assert sorted(again.log) == ["converge n2", "converge n3", "converge n5", "converge n6"]
+    assert "4 of 4 nodes are right" in again.text
+
+
+def test_as_many_lost_nodes_as_are_allowed_stop_nothing_and_a_batch_of_which_all_die_does(fleet: Fleet) -> None:
+    fleet.set("n1", breaks=True)
+    fleet.set("n2", dies=True)
+    fleet.set("n3", right=False)
+    run = fleet.site("-e", "gpufleet_batches=1", "-e", "gpufleet_max_lost=1")
+    assert (run.status, run.log) == (4, ["converge n1", "converge n2"])
