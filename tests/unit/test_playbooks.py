@@ -97,6 +97,21 @@ def test_the_defaults_of_a_playbook_are_those_of_its_specification(playbook: str
 
 
 @pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_a_playbook_takes_the_text_false_for_what_it_says(playbook: str) -> None:
+    truth = {name for name, option in SPECIFICATIONS[playbook]["options"].items() if option["type"] == "bool"}
+    for template in templates_of(playbook):
+        read = [name for name in template.find_all(nodes.Name) if name.name in truth]
+        converted = [
+            name
+            for applied in template.find_all(nodes.Filter)
+            if applied.name == "bool" and applied.node is not None
+            for name in (applied.node, *applied.node.find_all(nodes.Name))
+            if isinstance(name, nodes.Name) and name.name in truth
+        ]
+        assert len(converted) == len(read), [name.name for name in read]
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
 def test_a_playbook_holds_its_own_variables_against_its_specification_before_anything_else(playbook: str) -> None:
     first = yaml.safe_load((ROOT / "playbooks" / f"{playbook}.yml").read_text(encoding="utf-8"))[0]["tasks"][0]
     assert first["gpufleet.node.known_variables"] == {"playbook": playbook}
