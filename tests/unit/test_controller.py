@@ -25,6 +25,7 @@ from ansible_collections.gpufleet.node.plugins.action.known_variables import (
 from ansible_collections.gpufleet.node.plugins.filter.declaring import declaring
 from ansible_collections.gpufleet.node.plugins.filter.left_out import left_out
 from ansible_collections.gpufleet.node.plugins.filter.to_relayout import to_relayout
+from ansible_collections.gpufleet.node.plugins.filter.to_remove import to_remove
 from ansible_collections.gpufleet.node.plugins.filter.with_work import with_work
 from ansible_collections.gpufleet.node.plugins.lookup.declaration import LookupModule as Declaration
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.consumers import NAMES as CONSUMERS
@@ -215,3 +216,20 @@ def test_the_table_shows_what_is_not_right_and_why_something_is_unknown() -> Non
 def test_a_long_value_is_cut_in_the_table() -> None:
     lines = table([{"node": "n", **setting("differs", effective="x" * 500)}])
     assert max(len(line) for line in lines) < 160
+
+
+def test_a_node_is_given_back_in_an_order_in_which_nobody_loses_what_it_needs() -> None:
+    everything = [entry.name for entry in REGISTRY]
+    order = list(to_remove([*everything, "of_a_later_release"]))
+    assert sorted(order) == sorted(everything)
+    for entry in REGISTRY:
+        assert all(order.index(entry.name) < order.index(name) for name in entry.after if name != "node_tools")
+        assert all(order.index(entry.name) > order.index(name) for name in entry.serves)
+    assert order[-1] == "node_tools"
+    assert to_remove(["hugepages"]) == {"hugepages": {"state": "absent"}}
+
+
+def test_every_concern_has_tasks_that_give_it_back_without_its_declaration() -> None:
+    for entry in REGISTRY:
+        tasks = yaml.safe_load((ROOT / "roles" / entry.name / "tasks" / "absent.yml").read_text())
+        assert tasks[0][f"gpufleet.node.{entry.name}"] == {"state": "absent"}
