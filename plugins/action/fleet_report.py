@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from ansible.plugins.action import ActionBase
@@ -13,7 +12,7 @@ from ..module_utils._core.errors import GpuFleetError
 from ..plugin_utils.deliver import check, deliver
 from ..plugin_utils.report import as_html, as_json, as_junit, as_prometheus
 from ..plugin_utils.report.model import Host, Report, build
-from ..plugin_utils.summary import registered
+from ..plugin_utils.summary import groups_of, now, registered
 
 GOAL = "write the report"
 NAMES = {
@@ -57,7 +56,7 @@ class ActionModule(ActionBase):
             report = build(
                 self._hosts(variables, arguments["look"], arguments["info"]),
                 title=arguments["title"],
-                generated=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                generated=now(),
             )
             result["summary"] = report.summary
             headers = {name: str(value) for name, value in arguments["headers"].items()}
@@ -72,8 +71,5 @@ class ActionModule(ActionBase):
     def _hosts(variables: Mapping[str, Any], look: str, info: Optional[str]) -> Dict[str, Host]:
         looks = registered(variables, look)
         infos = registered(variables, info) if info else {}
-        groups = {name: variables["hostvars"].raw_get(name).get("group_names", ()) for name in looks}
-        return {
-            name: Host(found or {}, infos.get(name), [group for group in groups[name] if group != "ungrouped"])
-            for name, found in looks.items()
-        }
+        groups = groups_of(variables, looks)
+        return {name: Host(found or {}, infos.get(name), groups[name]) for name, found in looks.items()}

@@ -12,7 +12,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 from ..module_utils._node.registry import REGISTRY
-from ..plugin_utils.playbooks import BEFORE_HOSTS, COLLECTION, Option, cause_against, specifications
+from ..plugin_utils.playbooks import BEFORE_HOSTS, COLLECTION, Option, cause_against, right_value, specifications
 
 Hosts = Mapping[str, Mapping[str, Any]]
 
@@ -21,7 +21,7 @@ CONCERNS = tuple(entry.name for entry in REGISTRY)
 
 # What the playbooks set or register themselves.
 OF_THE_PLAYBOOKS = {
-    *("gpufleet_expect", "gpufleet_look", "gpufleet_concern", "gpufleet_info", "gpufleet_report"),
+    *("gpufleet_expect", "gpufleet_look", "gpufleet_concern", "gpufleet_info", "gpufleet_facts", "gpufleet_report"),
     *("gpufleet_rollout", "gpufleet_lost"),
 }
 
@@ -84,8 +84,10 @@ class ActionModule(ActionBase):
         return result
 
     def _wrong_values(self, options: Mapping[str, Option], hosts: Hosts, variables: Mapping[str, Any]) -> Iterator[str]:
-        """A sentence for each value that a variable cannot have, with the hosts that have it."""
+        """A sentence for each variable that must be there, and for each value that one cannot have, with its hosts."""
         for name, option in options.items():
+            if option.get("required") and name not in variables:
+                yield f"Cannot do without the variable {name}: it must be {right_value(name, option)}."
             hosts_of: Dict[str, List[str]] = {}
             for host, cause in self._causes(name, option, hosts, variables):
                 if cause:

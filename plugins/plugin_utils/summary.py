@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from datetime import datetime, timezone
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from ..module_utils._core.change import DIFFERS, PENDING, RIGHT, UNKNOWN
 from ..module_utils._node.table import devices_of, rows_of
@@ -45,6 +46,17 @@ def registered(variables: Mapping[str, Any], name: str) -> Dict[str, Optional[Lo
     """
     found = {host: variables["hostvars"].raw_get(host).get(name) for host in variables["ansible_play_hosts_all"]}
     return {host: result if isinstance(result, dict) else None for host, result in found.items()}
+
+
+def groups_of(variables: Mapping[str, Any], hosts: Iterable[str]) -> Dict[str, List[str]]:
+    """The groups of the hosts, by the variables of an action."""
+    groups = {name: variables["hostvars"].raw_get(name).get("group_names", ()) for name in hosts}
+    return {name: [group for group in found if group != "ungrouped"] for name, found in groups.items()}
+
+
+def now() -> str:
+    """This moment in UTC, as ISO 8601 has it."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def summarise(looks: Mapping[str, Look]) -> Summary:

@@ -13,12 +13,15 @@ import json
 import os
 import re
 import ssl
+import stat
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+import nodetree
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.plugin_utils import deliver as delivery
@@ -199,17 +202,32 @@ def test_folders_and_addresses_are_taken(dest: str) -> None:
     delivery.check(dest, goal=GOAL)
 
 
-# --- the action -------------------------------------------------------------------------------------------------------
+# --- what playbooks call ----------------------------------------------------------------------------------------------
 
+# One run for all of them: to start Ansible costs more than what any of them does.
 PLAY = """
 - hosts: all
   gather_facts: false
   tasks:
-    - gpufleet.node.fleet_report: {{look: look, info: info, dest: {dest}, formats: [json, prometheus], title: T}}
+    - gpufleet.node.fleet_report: {look: look, info: info, dest: reports, formats: [json, prometheus], title: T}
       register: report
-    - ansible.builtin.copy: {{dest: {result}, content: "{{{{ report }}}}"}}
-      delegate_to: localhost
+    - gpufleet.node.fleet_report: {look: look, dest: 'https://files.example.com/reports'}
+      register: nowhere
+      failed_when: false
+    - gpufleet.node.fleet_facts: {info: info, dest: facts}
+      check_mode: true
+      register: facts
+    - gpufleet.node.known_variables: {playbook: collect}
+      register: variables
+      failed_when: false
+    - ansible.builtin.set_stats:
+        data:
+          report: '{{ report }}'
+          nowhere: '{{ nowhere.msg }}'
+          facts: '{{ facts }}'
+          variables: '{{ variables.msg }}'
       run_once: true
+    - ansible.builtin.import_tasks: TASKS/report.yml
 """
 
 
@@ -223,6 +241,7 @@ def ansible_playbook(tmp_path: Path, inventory: Any, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "ansible", "playbook", "-i", str(tmp_path / "hosts.yml"), *arguments],
         env={**os.environ, **environment},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
@@ -230,37 +249,73 @@ def ansible_playbook(tmp_path: Path, inventory: Any, *arguments: str) -> str:
     return f"{done.stdout}{done.stderr}\nends with {done.returncode}"
 
 
-def run_play(tmp_path: Path, dest: str) -> Dict[str, Any]:
-    """What the action answers to a play on three hosts, none of which is contacted."""
+def statistics(output: str) -> Dict[str, Any]:
+    """What a run keeps by set_stats, where AWX has it."""
+    (found,) = re.findall(r"CUSTOM STATS.*\s+RUN: (\{.*\})", output)
+    kept: Dict[str, Any] = json.loads(found)
+    return kept
+
+
+@dataclass(frozen=True)
+class Run:
+    """``kept`` are the statistics of ``PLAY`` on three hosts, none of which is contacted."""
+
+    folder: Path
+    output: str
+    kept: Dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("run")
     concern = {"status": "right", "settings": [], "settings_right": 2, "needs": [], "conflicts": []}
     concern.update(unmanaged=[], unmanaged_total=0, changes=[], reboot_reasons=[])
     look = {"concerns": {"hugepages": concern}, "undeclared": []}
-    hosts = {"n1": {"look": look}, "n2": {"look": look, "info": {"msg": "no"}}, "n3": {}}
-    result = tmp_path / "result.json"
-    (tmp_path / "play.yml").write_text(PLAY.format(dest=dest, result=result))
-    output = ansible_playbook(tmp_path, {"children": {"training": {"hosts": hosts}}}, str(tmp_path / "play.yml"))
-    if result.exists():
-        found: Dict[str, Any] = json.loads(result.read_text())
-        return found
-    return {"failed": True, "output": output}
+    away = {"unreachable": True, "msg": "Connection timed out"}
+    hosts = {"n1": {"look": look}, "n2": {"look": look, "info": {"msg": "no"}}, "n3": {"info": {"node": {"gpus": []}}}}
+    inventory = {"children": {"training": {"hosts": hosts, "vars": {"gpufleet_look": away}}}}
+    (folder / "play.yml").write_text(PLAY.replace("TASKS", str(ROOT / "playbooks" / "tasks")))
+    with serving() as server:
+        dest = f"gpufleet_report_dest=http://127.0.0.1:{server.server_port}/500/"
+        output = ansible_playbook(folder, inventory, str(folder / "play.yml"), "-e", dest)
+    return Run(folder, output, statistics(output))
 
 
-def test_a_playbook_gets_the_files_and_the_summary(tmp_path: Path) -> None:
-    found = run_play(tmp_path, str(tmp_path / "out"))
-    assert found["files"] == [str(tmp_path / "out" / name) for name in (JSON_FILE, METRICS_FILE)]
-    assert sorted(os.listdir(tmp_path / "out")) == sorted((JSON_FILE, METRICS_FILE))
+def test_a_playbook_gets_the_files_and_the_summary(run: Run) -> None:
+    found = run.kept["report"]
+    assert found["files"] == [str(run.folder / "reports" / name) for name in (JSON_FILE, METRICS_FILE)]
+    assert sorted(os.listdir(run.folder / "reports")) == sorted((JSON_FILE, METRICS_FILE))
     assert found["changed"] is False
     nodes = found["summary"]["nodes"]
     assert nodes == {"right": ["n1", "n2"], "pending": [], "differs": [], "unknown": [], "unreachable": ["n3"]}
-    document = json.loads((tmp_path / "out" / JSON_FILE).read_text())
+    document = json.loads((run.folder / "reports" / JSON_FILE).read_text())
     assert document["summary"] == found["summary"]
     assert [node["groups"] for node in document["nodes"]] == [["training"]] * 3
     assert [node["facts_missing"] for node in document["nodes"][:2]] == ["gpu_node_info was not asked", "no"]
 
 
-def test_a_playbook_that_names_no_place_fails_with_the_reason(tmp_path: Path) -> None:
-    output = run_play(tmp_path, "https://files.example.com/reports")["output"]
-    assert "Cannot write the report on https://files.example.com/reports: the address must end in /" in output
+def test_a_playbook_that_names_no_place_fails_with_the_reason(run: Run) -> None:
+    said = "Cannot write the report on https://files.example.com/reports: the address must end in /"
+    assert run.kept["nowhere"].startswith(said)
+
+
+def test_check_mode_says_what_would_be_collected_and_writes_nothing(run: Run) -> None:
+    said = f"Would write the facts of 1 of 3 nodes to {run.folder}/facts/gpufleet-facts.json."
+    assert f"\n{said}\n" in run.output
+    assert run.kept["facts"]["missing"] == {"n1": "gpu_node_info was not asked", "n2": "no"}
+    assert not (run.folder / "facts").exists()
+
+
+def test_a_variable_that_a_playbook_cannot_do_without_is_named(run: Run) -> None:
+    assert run.kept["variables"] == "Cannot do without the variable collect_dest: it must be a text."
+
+
+def test_a_run_whose_report_nobody_takes_fails_with_the_reason_and_keeps_the_summary(run: Run) -> None:
+    assert re.search(
+        r"Cannot write the report on http://\S+/500/gpufleet-report.json: the server answered 500", run.output
+    )
+    assert run.kept["gpufleet_report"]["nodes"]["unreachable"] == ["n1", "n2", "n3"]
+    assert run.output.endswith("ends with 2")
 
 
 # --- the playbooks ----------------------------------------------------------------------------------------------------
@@ -290,23 +345,32 @@ def test_an_audit_reports_a_fleet_of_which_no_node_can_be_looked_at_and_keeps_wh
         ("broken", "unreachable"),
     ]
     assert "/nonexistent/python3" in document["nodes"][1]["message"]
-    assert '"unreachable": ["away", "broken"]' in re.sub(r"\s+", " ", output).replace("[ ", "[").replace(" ]", "]")
+    assert statistics(output)["gpufleet_report"]["nodes"]["unreachable"] == ["away", "broken"]
     assert re.search(r"broken +: .* failed=1", output)
     assert "2 nodes are unreachable: away, broken" in output
     assert output.endswith("ends with 2")
 
 
-def test_a_run_whose_report_nobody_takes_fails_with_the_reason_and_keeps_the_summary(
-    tmp_path: Path, store: Any
-) -> None:
-    dest = f"http://127.0.0.1:{store.server_port}/500/"
-    tasks = ROOT / "playbooks" / "tasks" / "report.yml"
-    (tmp_path / "play.yml").write_text(f"[{{hosts: all, gather_facts: false, tasks: [import_tasks: {tasks}]}}]")
-    hosts = {"away": {"gpufleet_look": {"unreachable": True, "msg": "Connection timed out"}}}
-    output = ansible_playbook(
-        tmp_path, {"hosts": hosts}, str(tmp_path / "play.yml"), "-e", f"gpufleet_report_dest={dest}"
-    )
-    assert f"Cannot write the report on {dest}gpufleet-report.json: the server answered 500" in output
-    assert "CUSTOM STATS" in output
-    assert '"nodes_total": 1' in output
+def test_the_facts_of_a_fleet_are_one_document_in_which_a_node_without_has_the_reason(tmp_path: Path) -> None:
+    root = nodetree.expand(nodetree.load("vm-without-numa"), tmp_path / "root")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nGPUFLEET_FSROOT={root} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    hosts = {name: {"ansible_connection": "local"} for name in ("there", "broken")}
+    hosts["there"]["ansible_python_interpreter"] = str(python)
+    hosts["broken"]["ansible_python_interpreter"] = "/nonexistent/python3"
+    inventory = {"children": {"inference": {"hosts": hosts}}}
+    folder, wanted = tmp_path / "facts", {"collect_parts": "memory, block", "collect_dest": str(tmp_path / "facts")}
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.collect", "-e", json.dumps(wanted))
+    assert f"Wrote the facts of 1 of 2 nodes to {folder}/gpufleet-facts.json." in output
+    assert "1 nodes have no facts: broken" in output
     assert output.endswith("ends with 2")
+    assert stat.S_IMODE((folder / "gpufleet-facts.json").stat().st_mode) == 0o640
+    document = json.loads((folder / "gpufleet-facts.json").read_text())
+    there, broken = document["nodes"]
+    assert (there["name"], there["groups"], there["facts_missing"]) == ("there", ["inference"], None)
+    expected = json.loads((nodetree.FOLDER / "expected" / "vm-without-numa.json").read_text())
+    assert there["facts"]["block"] == expected["block"]
+    assert sorted(there["facts"]) == ["block", "memory", "system", "unavailable"]
+    assert (broken["facts"], document["missing"]) == (None, ["broken"])
+    assert "/nonexistent/python3" in broken["facts_missing"]

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Mapping
 
 from .model import document
 
@@ -20,13 +20,17 @@ def compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=vars)
 
 
-def render(report: Report) -> str:
-    """A line for each node, so that a difference of two reports can be read."""
+def by_lines(found: Mapping[str, Any]) -> str:
+    """A document with a line for each node, so that a difference of two can be read."""
     parts = []
-    for name, value in document(report).items():
+    for name, value in found.items():
         if isinstance(value, (list, tuple)) and value:
             entries = ",\n".join(compact(entry) for entry in value)
             parts.append(f"{compact(name)}: [\n{entries}\n]")
         else:
             parts.append(f"{compact(name)}: {compact(value)}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def render(report: Report) -> str:
+    return by_lines(document(report))

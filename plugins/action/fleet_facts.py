@@ -1,0 +1,57 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ..module_utils._core.errors import GpuFleetError
+from ..plugin_utils.deliver import check, deliver, place_of
+from ..plugin_utils.fleet_facts import NAME, document, missing
+from ..plugin_utils.report.as_json import by_lines
+from ..plugin_utils.summary import groups_of, now, registered
+
+GOAL = "write the facts"
+# Serial numbers, command lines of kernels and, where they were asked for, of programs.
+MODE = 0o640
+
+
+class ActionModule(ActionBase):
+    """Reads the registered results of all hosts and writes one file; contacts no host. Prints what it did."""
+
+    BYPASS_HOST_LOOP = True
+    _requires_connection = False
+    _VALID_ARGS = frozenset(("info", "dest", "headers"))
+
+    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
+        result: Dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        _validated, arguments = self.validate_argument_spec(
+            {
+                "info": {"type": "str", "required": True},
+                "dest": {"type": "str", "required": True},
+                "headers": {"type": "dict", "default": {}, "no_log": True},
+            }
+        )
+        infos = registered(variables, arguments["info"])
+        without = missing(infos)
+        result.update(changed=False, missing=without, nodes_total=len(infos))
+        try:
+            check(arguments["dest"], goal=GOAL)
+            place = place_of(arguments["dest"], NAME)
+            if not self._task.check_mode:
+                found = document(infos, groups_of(variables, infos), generated=now())
+                headers = {name: str(value) for name, value in arguments["headers"].items()}
+                deliver(arguments["dest"], NAME, by_lines(found), headers, goal=GOAL, mode=MODE)
+        except GpuFleetError as error:
+            result.update(failed=True, msg=str(error), failure=error.failure())
+            return result
+        verb = "Would write" if self._task.check_mode else "Wrote"
+        count = f"{len(infos) - len(without)} of {len(infos)} nodes"
+        result.update(file=place, msg=f"{verb} the facts of {count} to {place}.")
+        Display().display(f"\n{result['msg']}")
+        return result
