@@ -82,7 +82,7 @@ def lint(job: Job) -> None:
     check("ruff format", ["ruff", "format", "--check", "--quiet", "."])
     check("yamllint", ["yamllint", "--strict", "."])
     check("mypy plugins", ["mypy", "-p", "ansible_collections.gpufleet.node.plugins"], MYPYPATH=str(COLLECTIONS))
-    for name in ("tools", "tests/vm", "tests/nvml_simulator", "tests/kubernetes", "node"):
+    for name in ("tools", "tests/vm", "tests/nvml_simulator", "tests/kubernetes", "tests/awx", "node"):
         modules = [str(path) for path in sorted((ROOT / name).rglob("*.py"))]
         if modules:
             check(f"mypy {name}", ["mypy", *modules], MYPYPATH=f"{ROOT / name}:{COLLECTIONS}")
@@ -272,6 +272,27 @@ def kubernetes(job: Job) -> None:
     job.note(lines[-1] if lines else "no output")
 
 
+# --- AWX --------------------------------------------------------------------------------------------------------------
+
+
+def awx(job: Job) -> None:
+    """What brings the playbooks into AWX, with the modules of awx.awx, ansible-builder and ansible-runner."""
+    interpreter = needs.python(job, *CONTROLLERS["floor"])
+    folder = needs.venv(job, "awx", interpreter=interpreter, requirements=needs.requirements("core-floor", "awx"))
+    others = needs.collection_of_others(job, "awx.awx", interpreter=interpreter)
+    command = [str(folder / "bin" / "python"), "-m", "pytest", "-o", f"cache_dir={CACHE / 'pytest' / 'awx'}"]
+    lines = job.run(
+        [*command, str(ROOT / "tests" / "awx")],
+        environment={
+            **with_programs(job, folder),
+            "PYTHONPATH": str(ROOT / "tests" / "nodes"),
+            "ANSIBLE_COLLECTIONS_PATH": str(others),
+        },
+        show=PYTEST_END,
+    )
+    job.note(lines[-1] if lines else "no output")
+
+
 # --- build ------------------------------------------------------------------------------------------------------------
 
 
@@ -386,6 +407,7 @@ def schedule(target: str, options: argparse.Namespace) -> List[Stage]:
         Stage("sanity-newest", sanity("newest")),
         Stage("molecule", molecule_with_options),
         Stage("kubernetes", kubernetes),
+        Stage("awx", awx),
         Stage("vm-test", vm_test),
         Stage("docs", docs),
         Stage("build", build),
@@ -406,6 +428,7 @@ STAGES_OF = {
         "sanity-floor",
         "sanity-newest",
         "kubernetes",
+        "awx",
         "lint",
         "build",
     ),
@@ -423,6 +446,7 @@ TARGETS = {
     "sanity": "ansible-test sanity on the oldest and the newest ansible-core",
     "molecule": "scenarios in containers (SCENARIO=default for one)",
     "kubernetes": "the drain of nodes of Kubernetes, on a recorded API server",
+    "awx": "what brings the playbooks into AWX, and jobs as it runs them",
     "vm-test": "the scenario on a real kernel with NUMA and NVMe, with a reboot",
     "docs": "write the generated documentation",
     "build": "the collection's tarball in build/",
