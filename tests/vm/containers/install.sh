@@ -26,6 +26,8 @@ chmod 755 /usr/bin/nvidia-ctk /usr/bin/nvidia-container-runtime
   cat "$here/cri.py"
 } >/usr/local/bin/cri
 chmod 755 /usr/local/bin/cri
+# Where the kubelet has the control groups of its pods.
+echo /kubepods >/root/control-group
 
 cat >/usr/lib/systemd/system/nvidia-cdi-refresh.service <<'UNIT'
 [Unit]
