@@ -126,7 +126,7 @@ def main() -> int:
     arguments = parser.parse_args()
     started = time.monotonic()
     try:
-        story()
+        story(keep=arguments.keep)
     finally:
         if not arguments.keep:
             bed("down", "--name", NAME)
@@ -136,21 +136,21 @@ def main() -> int:
     return 0
 
 
-def story() -> None:
+def story(*, keep: bool) -> None:
+    found = boot(() if keep else ("--owner-pid", str(os.getpid())))
+    converge()
+    restart()
+    meddle()
+    divide()
+    operate(found)
+
+
+def boot(lifetime: Sequence[str]) -> Dict[str, List[str]]:
+    """Nodes as somebody set them up who did not think of us. Returns what was found, by node."""
     chapter("Two bare nodes with two NUMA nodes and eight simulated GPUs each boot their own kernel")
     plugged = [word for node, machine in GPUS.items() for word in ("--gpus", f"{node}={machine}")]
-    bed(
-        "up",
-        "--worker",
-        "--name",
-        NAME,
-        "--nodes",
-        ",".join(NODES),
-        *plugged,
-        "--replace",
-        "--owner-pid",
-        str(os.getpid()),
-    )
+    names = ("--name", NAME, "--nodes", ",".join(NODES))
+    bed("up", "--worker", *names, *plugged, "--replace", *lifetime)
     on(INFERENCE, "mkdir /etc/systemd/system/nvidia-persistenced.service.d")
     on(INFERENCE, "cat > /etc/systemd/system/nvidia-persistenced.service.d/fleet.conf", text=OLD_DROP_IN)
     on(INFERENCE, "systemctl daemon-reload && systemctl enable --quiet --now nvidia-persistenced")
@@ -161,13 +161,17 @@ def story() -> None:
         expect(held == [False] * 8, f"{node}: the driver has eight GPUs, persistence mode off on all")
     on_all(f"sh {CONTAINERS}")
     on_all("docker run --detach --network none --name job tiny")
-    jobs = on_all(JOB)
     for node in NODES:
         on(node, "sh -s", text=SLURM.read_text())
     found = {node: recorded(node) for node in NODES}
     said = on(TRAINING, f"{RUN} {LIST} 2>&1 || true")
     expect("cannot open shared object file" in said, f"containers run, and see no GPU: {said.strip()}")
+    return found
 
+
+def converge() -> None:
+    """Once to change, and once more to change nothing."""
+    jobs = on_all(JOB)
     chapter("site --check: what would change, nothing does")
     predicted = playbook("site", "--check", *AT_ONCE)
     expect(predicted.status == 0, "the check ends well on bare nodes")
@@ -197,6 +201,9 @@ def story() -> None:
     expect("needs a reboot" in audit.text, "the audit names what waits for the reboot")
     expect("gpu3" in audit.text and "pending" in audit.text, "and the GPU whose ECC comes on with its next reset")
 
+
+def restart() -> None:
+    """What the next boot brings, and what it brings back."""
     chapter("reboot: the node that needs one gets it, once, after Slurm has let its job end")
     boots = counted_boots()
     on(TRAINING, f"sbatch --output=/dev/null --wrap='{STEPS}'")
@@ -230,6 +237,9 @@ def story() -> None:
     expect(on(INFERENCE, "systemctl is-active irqbalance").strip() == "active", "beside an irqbalance that runs")
     expect_instance("1g.10gb")
 
+
+def meddle() -> None:
+    """What others change is named, and put back."""
     chapter("Somebody changes three values by hand, and the file of a daemon that runs on")
     on(INFERENCE, "echo 128 > /sys/block/nvme0n1/queue/read_ahead_kb")
     on(INFERENCE, "nvml-sim set 2 power_limit=400000")
@@ -263,6 +273,9 @@ def story() -> None:
     expect_local(INFERENCE)
     expect('"default-runtime": "nvidia"' in on(INFERENCE, "cat /etc/docker/daemon.json"), "and so does the file")
 
+
+def divide() -> None:
+    """The GPUs of a node get other instances, around a job."""
     chapter("GPU 6 is divided anew while a job runs on one of its instances")
     expect(devices(6) == ["1g.10gb"] * 7, "it has seven small instances")
     instance = next(one["id"] for one in driver(TRAINING)["gpus"][6]["instances"] if one["placement"]["start"] == 2)
@@ -284,8 +297,6 @@ def story() -> None:
     expect(refused.status != 0 and "job.service" in refused.text, "it names the job's unit")
     expect(devices(6) == ["1g.10gb"] * 7 and job_runs(), "nothing changed")
     on(TRAINING, "systemctl stop job")
-
-    operate(found)
 
 
 def operate(found: Dict[str, List[str]]) -> None:
