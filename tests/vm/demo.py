@@ -316,9 +316,8 @@ def operate(found: Dict[str, List[str]]) -> None:
     expect(set(on_all(STATE_IN_SLURM).values()) == {"idle\n"}, "and take jobs")
 
     chapter("remove, and the reboot that it takes: the nodes as they were found")
-    removed = playbook("remove")
+    removed = playbook("remove", "-e", "remove_reboot=true")
     expect(removed.status == 0, "everything of ours is given back")
-    bed("reboot", "--name", NAME, "--all")
     for node in NODES:
         left = recorded(node)
         for line in sorted({*found[node]} ^ {*left}):
