@@ -12,7 +12,15 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 from ..module_utils._node.registry import REGISTRY
-from ..plugin_utils.playbooks import BEFORE_HOSTS, COLLECTION, Option, cause_against, right_value, specifications
+from ..plugin_utils.playbooks import (
+    BEFORE_HOSTS,
+    COLLECTION,
+    PROCEDURES,
+    Option,
+    cause_against,
+    right_value,
+    specifications,
+)
 
 Hosts = Mapping[str, Mapping[str, Any]]
 
@@ -22,24 +30,30 @@ CONCERNS = tuple(entry.name for entry in REGISTRY)
 # What the playbooks set or register themselves.
 OF_THE_PLAYBOOKS = {
     *("gpufleet_expect", "gpufleet_look", "gpufleet_concern", "gpufleet_info", "gpufleet_facts", "gpufleet_report"),
-    *("gpufleet_rollout", "gpufleet_lost"),
+    *("gpufleet_variables", "gpufleet_rollout", "gpufleet_drained", "gpufleet_lost"),
 }
+
+# Who gives nodes their work: a playbook asks these schedulers, and only where there are any.
+BACKEND = "drain_backend"
+
+NOT_IN_THE_INVENTORY = "it is read before there are hosts, so the inventory cannot say it. Give it with -e."
 
 # A variable with a word for a prefix, such as audit_, may be somebody else's; one this near to ours is not.
 NEARLY_OURS = 0.85
 
 
-def options_of(role: str) -> Set[str]:
+def options_of(role: str) -> Dict[str, Option]:
     """The public variables of a role, from its argument specification."""
     document = yaml.safe_load((ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
-    return set(document["argument_specs"]["main"]["options"])
+    options: Dict[str, Option] = document["argument_specs"]["main"]["options"]
+    return options
 
 
 def known_names() -> Set[str]:
     """Every variable that a role or a playbook of ours knows."""
     roles = [path.parents[1].name for path in ROLES.glob("*/meta/argument_specs.yml")]
     playbooks = [set(specification["options"]) for specification in specifications().values()]
-    return OF_THE_PLAYBOOKS.union(*(options_of(role) for role in roles), *playbooks)
+    return OF_THE_PLAYBOOKS.union(*(set(options_of(role)) for role in roles), *playbooks)
 
 
 def unknown_variables(names: Iterable[str], known: Set[str]) -> Dict[str, Optional[str]]:
@@ -76,9 +90,16 @@ class ActionModule(ActionBase):
         unknown = unknown_on(hosts)
         sentences = [_unknown_sentence(entry) for entry in unknown]
         if arguments["playbook"]:
-            options = playbooks[arguments["playbook"]]["options"]
+            options = dict(playbooks[arguments["playbook"]]["options"])
+            for role in PROCEDURES.get(arguments["playbook"], ()):
+                options.update(options_of(role))
             sentences.extend(self._wrong_values(options, hosts, variables))
-        result.update(changed=False, checked=len(hosts), unknown=unknown)
+        result.update(
+            changed=False,
+            checked=len(hosts),
+            unknown=unknown,
+            schedulers=sorted({str(value) for _host, value in self._values(BACKEND, hosts, variables)} - {"none"}),
+        )
         if sentences:
             result.update(failed=True, msg="\n".join(sentences))
         return result
@@ -89,26 +110,23 @@ class ActionModule(ActionBase):
             if option.get("required") and name not in variables:
                 yield f"Cannot do without the variable {name}: it must be {right_value(name, option)}."
             hosts_of: Dict[str, List[str]] = {}
-            for host, cause in self._causes(name, option, hosts, variables):
+            for host, value in self._values(name, hosts, variables):
+                cause = NOT_IN_THE_INVENTORY if host and name in BEFORE_HOSTS else cause_against(name, option, value)
                 if cause:
                     hosts_of.setdefault(cause, []).append(host)
             for cause, names in hosts_of.items():
                 yield f"Cannot use the variable {name} ({_where(names)}): {cause}"
 
-    def _causes(
-        self, name: str, option: Option, hosts: Hosts, variables: Mapping[str, Any]
-    ) -> Iterator[Tuple[str, Optional[str]]]:
-        """What is wrong with the value of a variable, by host; with no host where the whole run has the same."""
+    def _values(self, name: str, hosts: Hosts, variables: Mapping[str, Any]) -> Iterator[Tuple[str, Any]]:
+        """The values of a variable by host; one that the whole run has comes once, without a host."""
         first = next(iter(hosts.values()), {})
         if name in load_extra_vars(self._loader) or (name in variables and variables[name] != first.get(name)):
-            yield "", cause_against(name, option, self._templar.template(variables[name]))
+            yield "", self._templar.template(variables[name])
             return
         for host, raw in hosts.items():
-            if name in raw and name in BEFORE_HOSTS:
-                yield host, "it is read before there are hosts, so the inventory cannot say it. Give it with -e."
-            elif name in raw:
+            if name in raw:
                 templated = self._templar.is_template(raw[name])
-                yield host, cause_against(name, option, variables["hostvars"][host][name] if templated else raw[name])
+                yield host, variables["hostvars"][host][name] if templated else raw[name]
 
 
 def unknown_on(hosts: Hosts) -> List[Dict[str, Any]]:

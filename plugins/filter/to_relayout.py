@@ -12,7 +12,7 @@ description:
   - Takes names of hosts and keeps those where a registered result of M(gpufleet.node.node_state) plans a change of the
     running system for M(gpufleet.node.mig_layout), or where one waits for a GPU in use.
   - What only the next boot or a consumer waits for needs no drained node, and is left to C(gpufleet.node.site).
-positional: _input, hostvars, register
+positional: _input, hostvars, register, drained
 options:
   _input:
     description: Names of hosts.
@@ -27,6 +27,13 @@ options:
     description: The name under which the look was registered.
     type: str
     required: true
+  drained:
+    description:
+      - Names of hosts that an earlier run has left drained. Those with a layout come first, and are kept whatever the
+        look found.
+    type: list
+    elements: str
+    default: []
 author:
   - gpufleet contributors (@gpufleet)
 """
@@ -41,7 +48,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The names of the hosts, in the given order.
+  description: The names of the hosts, those left drained first, else in the given order.
   type: list
   elements: str
 """
@@ -61,13 +68,12 @@ def divides_anew(look: Mapping[str, Any]) -> bool:
     return planned or IDLE_GPU in result.get("needs", ())
 
 
-def to_relayout(hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], register: str) -> List[str]:
-    found = []
-    for host in hosts:
-        variables = hostvars[host]
-        if register in variables and divides_anew(variables[register]):
-            found.append(host)
-    return found
+def to_relayout(
+    hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], register: str, drained: Sequence[str] = ()
+) -> List[str]:
+    looks = {host: hostvars[host].get(register, {}) for host in hosts}
+    first = [host for host in hosts if host in drained and MIG_LAYOUT in looks[host].get("concerns", {})]
+    return first + [host for host in hosts if host not in first and divides_anew(looks[host])]
 
 
 class FilterModule:

@@ -10,7 +10,7 @@ short_description: The hosts that a look found work on
 version_added: 0.1.0
 description:
   - Takes names of hosts and keeps those whose registered result of M(gpufleet.node.node_state) has something to run.
-positional: _input, hostvars, register
+positional: _input, hostvars, register, drained
 options:
   _input:
     description: Names of hosts.
@@ -25,6 +25,12 @@ options:
     description: The name under which the look was registered.
     type: str
     required: true
+  drained:
+    description:
+      - Names of hosts that an earlier run has left drained. They come first, and are kept whatever the look found.
+    type: list
+    elements: str
+    default: []
 author:
   - gpufleet contributors (@gpufleet)
 """
@@ -39,7 +45,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The names of the hosts that have work, in the given order.
+  description: The names of the hosts that have work, those left drained first, else in the given order.
   type: list
   elements: str
 """
@@ -47,13 +53,11 @@ _value:
 from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 
-def with_work(hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], register: str) -> List[str]:
-    found = []
-    for host in hosts:
-        variables = hostvars[host]
-        if register in variables and variables[register].get("to_run"):
-            found.append(host)
-    return found
+def with_work(
+    hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], register: str, drained: Sequence[str] = ()
+) -> List[str]:
+    first = [host for host in hosts if host in drained]
+    return first + [host for host in hosts if host not in first and hostvars[host].get(register, {}).get("to_run")]
 
 
 class FilterModule:

@@ -12,8 +12,9 @@ version_added: 0.1.0
 description:
   - A variable whose name begins with the name of a concern and that the concern's role does not know is a typo, and a
     typo is a setting that silently does not happen. This refuses it, with the nearest name that exists.
-  - With O(playbook) the values of the variables of that playbook are held against its specification, before anything
-    else happens. A list or a mapping may come as a text of YAML or, a list, with commas, as from a survey.
+  - With O(playbook) the values of the variables of that playbook, and of the role by which it drains nodes, are held
+    against their specifications, before anything else happens. A list or a mapping may come as a text of YAML or, a
+    list, with commas, as from a survey.
   - Runs once on the controller, for all hosts of the play, and contacts none of them.
 author:
   - gpufleet contributors (@gpufleet)
@@ -55,6 +56,11 @@ checked:
   description: The number of hosts whose variables were looked at.
   returned: always
   type: int
+schedulers:
+  description: Who gives the hosts their work, by C(drain_backend) of the role C(drain), without C(none).
+  returned: always
+  type: list
+  elements: str
 unknown:
   description: The variables that no role knows, with the nearest known name (or none) and the hosts that have them.
   returned: always

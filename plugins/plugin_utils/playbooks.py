@@ -27,6 +27,9 @@ BEFORE_HOSTS = ("gpufleet_hosts", BATCHES)
 # The least and the greatest value of a whole number: specifications of Ansible have no word for them.
 LIMITS: Mapping[str, Tuple[int, int]] = {"gpufleet_max_lost": (0, 100_000)}
 
+# The roles without a concern that a playbook takes nodes through. Their variables too are right before it begins.
+PROCEDURES: Mapping[str, Tuple[str, ...]] = {"site": ("drain",), "mig_relayout": ("drain",)}
+
 # How much of a wrong value is shown, in characters.
 SHOWN = 100
 

@@ -24,11 +24,12 @@ import yaml
 pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
 
 from ansible_collections.gpufleet.node.plugins.action.rollout import in_batches
+from ansible_collections.gpufleet.node.plugins.filter.ends_jobs import ends_jobs
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTS = ("n1", "n2", "n3", "n4", "n5", "n6")
 
-# Both actions in one: node_state looks at the file of the node, and hugepages makes it right.
+# All in one: node_state looks at the file of the node, hugepages makes it right, and Slurm keeps its marks there.
 NODE = """# Copyright: (c) 2026, gpufleet contributors
 from __future__ import annotations
 
@@ -39,23 +40,36 @@ from pathlib import Path
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
+FLEET = Path(os.environ["FLEET"])
+
 
 class ActionModule(ActionBase):
     _supports_check_mode = True
 
     def run(self, tmp=None, task_vars=None):
         host = task_vars["inventory_hostname"]
-        file = Path(os.environ["FLEET"]) / host
+        file = FLEET / host
         node = json.loads(file.read_text())
-        if self._task.action.endswith("node_state"):
+        action = self._task.action.rpartition(".")[2]
+        if action == "node_state":
             return self.look(node)
-        with open(os.environ["FLEET"] + "/log", "a") as log:
-            log.write(f"converge {host}\\n")
+        if action == "slurm_drained_info":
+            if (FLEET / "no_slurm").exists():
+                return {"failed": True, "msg": "slurmctld does not answer"}
+            marked = [file.name for file in FLEET.glob("n?") if json.loads(file.read_text()).get("drained")]
+            return {"nodes": [{"name": name} for name in marked]}
+        drained = {"drained": True, "in_service": False}.get(self._task.args.get("state"))
+        with open(FLEET / "log", "a") as log:
+            log.write(f"{self._task.args.get('state', 'present')} {host}\\n")
         if node.get("dies"):
             raise AnsibleConnectionFailure(f"{host} died")
-        if node.get("breaks"):
+        if action == "slurm_node":
+            node["drained"] = drained
+        elif node.get("breaks"):
             return {"failed": True, "msg": "the disk is full"}
-        file.write_text(json.dumps({"right": True}))
+        else:
+            node = {"right": True, "drained": node.get("drained")}
+        file.write_text(json.dumps(node))
         return {"changed": True}
 
     def look(self, node):
@@ -96,12 +110,12 @@ class Fleet:
             target = collection / source.relative_to(ROOT)
             if not target.exists() and not source.name.startswith("."):
                 target.symlink_to(source)
-        for name in ("node_state", "hugepages"):
+        for name in ("node_state", "hugepages", "slurm_node", "slurm_drained_info"):
             (collection / "plugins" / "action" / f"{name}.py").write_text(NODE)
         (path / "nodes").mkdir()
         for host in HOSTS:
             self.set(host, right=False)
-        declared = {"ansible_connection": "local", "hugepages_pools": [{"size": "2M", "pages": 8}]}
+        declared = {"drain_slurm_host": "n1", "hugepages_pools": [{"size": "2M", "pages": 8}]}
         inventory = {"all": {"hosts": {host: {} for host in HOSTS}, "vars": declared}}
         (path / "hosts.yml").write_text(yaml.safe_dump(inventory))
 
@@ -154,25 +168,51 @@ def test_the_last_entry_of_the_batches_is_repeated_until_all_had_their_turn(batc
     assert [host for hosts in divided for host in hosts] == list(HOSTS)
 
 
-def test_a_batch_that_loses_nodes_is_finished_and_the_next_begins_only_in_the_next_run(fleet: Fleet) -> None:
-    fleet.set("n2", breaks=True)
+@pytest.mark.parametrize(
+    ("concern", "result", "ends"),
+    [
+        ("mig_layout", {"changes": [{"scope": "effective"}], "needs": []}, True),
+        ("mig_layout", {"changes": [{"scope": "boot"}], "needs": ["reboot"]}, False),
+        ("gpu_settings", {"changes": [{"scope": "effective"}], "needs": ["gpu_reset"]}, False),
+        ("gpu_settings", {"changes": [], "needs": ["idle_gpu"]}, True),
+        ("container_runtime", {"changes": [], "needs": ["restart_docker"]}, True),
+        ("container_runtime", {"changes": [], "needs": ["reload_docker", "restart_containerd"]}, False),
+    ],
+)
+def test_a_node_is_drained_only_where_jobs_would_end(concern: str, result: Dict[str, Any], ends: bool) -> None:
+    assert ends_jobs({"concerns": {concern: result}}) is ends
+
+
+def test_a_batch_that_loses_nodes_is_finished_and_the_next_run_goes_on_with_those_left_drained(fleet: Fleet) -> None:
+    fleet.set("n1", jobs=True)
     fleet.set("n3", dies=True)
-    run = fleet.site("-e", '{"gpufleet_batches": [1, 3]}')
-    assert sorted(run.log) == ["converge n1", "converge n2", "converge n3", "converge n4"]
-    assert "Batch 2 of 3 lost n2, n3. No further one is begun.\n  Not begun: n5, n6\n" in run.text
-    assert "n2 is not through: hugepages is not as declared" in run.text
+    fleet.set("n4", jobs=True, breaks=True)
+    run = fleet.site("-e", "drain_backend=slurm", "-e", '{"gpufleet_batches": [1, 3]}')
+    assert run.log[:3] == ["drained n1", "present n1", "in_service n1"]
+    assert sorted(run.log[3:]) == ["drained n4", "present n2", "present n3", "present n4"]
+    assert "Batch 2 of 3 lost n3, n4. No further one is begun.\n  Not begun: n5, n6\n" in run.text
+    assert "n4 is not through, and stays drained: hugepages is not as declared" in run.text
     assert run.status != 0
-    assert [run.counts(host)["failed"] for host in HOSTS] == [0, 1, 0, 0, 0, 0]
+    assert [run.counts(host)["failed"] for host in HOSTS] == [0, 0, 0, 1, 0, 0]
     assert [run.counts(host)["unreachable"] for host in HOSTS] == [0, 0, 1, 0, 0, 0]
     # What is so after it: two are right, and four are not.
     assert "2 of 6 nodes are right" in run.text
 
-    fleet.set("n2", right=False)
     fleet.set("n3", right=False)
-    again = fleet.site("-e", "gpufleet_batches=1,3")
-    assert (again.status, again.log[0]) == (0, "converge n2")
-    assert sorted(again.log) == ["converge n2", "converge n3", "converge n5", "converge n6"]
+    fleet.set("n4", right=True, drained=True)
+    again = fleet.site("-e", "drain_backend=slurm", "-e", "gpufleet_batches=1,3")
+    assert (again.status, again.log[:2]) == (0, ["drained n4", "in_service n4"])
+    assert sorted(again.log[2:]) == ["present n3", "present n5", "present n6"]
     assert "4 of 4 nodes are right" in again.text
+
+
+def test_nothing_is_touched_where_the_scheduler_does_not_answer(fleet: Fleet) -> None:
+    (fleet.path / "nodes" / "no_slurm").touch()
+    run = fleet.site("-e", "drain_backend=slurm")
+    (fleet.path / "nodes" / "no_slurm").unlink()
+    assert (run.status, run.log) == (2, [])
+    assert "slurmctld does not answer" in run.text
+    assert "Look at the node" not in run.text
 
 
 def test_as_many_lost_nodes_as_are_allowed_stop_nothing_and_a_batch_of_which_all_die_does(fleet: Fleet) -> None:
@@ -180,4 +220,4 @@ def test_as_many_lost_nodes_as_are_allowed_stop_nothing_and_a_batch_of_which_all
     fleet.set("n2", dies=True)
     fleet.set("n3", right=False)
     run = fleet.site("-e", "gpufleet_batches=1", "-e", "gpufleet_max_lost=1")
-    assert (run.status, run.log) == (4, ["converge n1", "converge n2"])
+    assert (run.status, run.log) == (4, ["present n1", "present n2"])

@@ -100,6 +100,8 @@ def test_hosts_with_work_keep_their_order() -> None:
         "d": {"look": {"to_run": ["y"]}},
     }
     assert with_work(["d", "c", "b", "a"], hostvars, "look") == ["d", "a"]
+    # Those that an earlier run has left drained are finished first, also where nothing differs any more.
+    assert with_work(["d", "c", "b", "a"], hostvars, "look", drained=["a", "b"]) == ["b", "a", "d"]
 
 
 @pytest.mark.parametrize(
@@ -119,6 +121,8 @@ def test_a_node_is_drained_only_where_a_gpu_is_to_be_divided_anew(mig_layout: An
         concerns["mig_layout"] = mig_layout
     hostvars = {"a": {"look": {"concerns": concerns}}, "b": {"look": {"msg": "unreachable"}}, "c": {}}
     assert to_relayout(["c", "b", "a"], hostvars, "look") == (["a"] if drained else [])
+    # One that an earlier run has left drained is finished, unless it has no layout.
+    assert to_relayout(["a", "b"], hostvars, "look", drained=["a", "b"]) == (["a"] if mig_layout is not None else [])
 
 
 def test_who_must_hear_of_a_new_layout_has_a_handler_of_its_own() -> None:

@@ -16,9 +16,11 @@ import yaml
 pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
 
 from ansible_collections.gpufleet.node.plugins.action.known_variables import OF_THE_PLAYBOOKS
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.plugin_utils.playbooks import (
     BEFORE_HOSTS,
     LIMITS,
+    PROCEDURES,
     cause_against,
     from_text,
     specifications,
@@ -115,6 +117,14 @@ def test_a_playbook_takes_the_text_false_for_what_it_says(playbook: str) -> None
 def test_a_playbook_holds_its_own_variables_against_its_specification_before_anything_else(playbook: str) -> None:
     first = yaml.safe_load((ROOT / "playbooks" / f"{playbook}.yml").read_text(encoding="utf-8"))[0]["tasks"][0]
     assert first["gpufleet.node.known_variables"] == {"playbook": playbook}
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_the_variables_of_the_roles_that_a_playbook_takes_nodes_through_are_checked_with_its_own(playbook: str) -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in set(files_of(ROOT / "playbooks" / f"{playbook}.yml")))
+    concerns = {entry.name for entry in REGISTRY}
+    roles = set(re.findall(r"name: gpufleet\.node\.([a-z_]+)$", text, flags=re.MULTILINE)) - concerns
+    assert set(PROCEDURES.get(playbook, ())) == roles
 
 
 def options_by_name() -> Dict[str, Dict[str, Any]]:
