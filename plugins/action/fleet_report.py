@@ -12,9 +12,10 @@ from ..module_utils._core.errors import GpuFleetError
 from ..plugin_utils.deliver import check, deliver
 from ..plugin_utils.report import as_html, as_json, as_junit, as_prometheus
 from ..plugin_utils.report.model import Host, Report, build
-from ..plugin_utils.summary import groups_of, now, registered
+from ..plugin_utils.summary import answered, groups_of, now, registered
 
 GOAL = "write the report"
+GONE = "it gave no answer any more after the last look at it"
 NAMES = {
     "json": "gpufleet-report.json",
     "html": "gpufleet-report.html",
@@ -72,4 +73,10 @@ class ActionModule(ActionBase):
         looks = registered(variables, look)
         infos = registered(variables, info) if info else {}
         groups = groups_of(variables, looks)
-        return {name: Host(found or {}, infos.get(name), groups[name]) for name, found in looks.items()}
+        answering = set(variables["ansible_play_hosts"])
+        hosts: Dict[str, Host] = {}
+        for name, found in looks.items():
+            # Who is out of the play after a look that did not fail was out of reach since then.
+            gone = name not in answering and found and answered(found) and not found.get("failed")
+            hosts[name] = Host({"msg": GONE} if gone else found or {}, infos.get(name), groups[name])
+        return hosts

@@ -30,7 +30,7 @@ CONCERNS = tuple(entry.name for entry in REGISTRY)
 # What the playbooks set or register themselves.
 OF_THE_PLAYBOOKS = {
     *("gpufleet_expect", "gpufleet_look", "gpufleet_concern", "gpufleet_info", "gpufleet_facts", "gpufleet_report"),
-    *("gpufleet_variables", "gpufleet_rollout", "gpufleet_drained", "gpufleet_lost"),
+    *("gpufleet_variables", "gpufleet_rollout", "gpufleet_drained", "gpufleet_lost", "gpufleet_no_report"),
 }
 
 # Who gives nodes their work: a playbook asks these schedulers, and only where there are any.

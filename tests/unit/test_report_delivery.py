@@ -209,6 +209,8 @@ PLAY = """
 - hosts: all
   gather_facts: false
   tasks:
+    - ansible.builtin.ping:
+      when: inventory_hostname == 'n4'
     - gpufleet.node.fleet_report: {look: look, info: info, dest: reports, formats: [json, prometheus], title: T}
       register: report
     - gpufleet.node.fleet_report: {look: look, dest: 'https://files.example.com/reports'}
@@ -228,6 +230,7 @@ PLAY = """
           variables: '{{ variables.msg }}'
       run_once: true
     - ansible.builtin.import_tasks: TASKS/report.yml
+    - ansible.builtin.fail: {msg: '{{ gpufleet_report.msg }}'}
 """
 
 
@@ -256,9 +259,16 @@ def statistics(output: str) -> Dict[str, Any]:
     return kept
 
 
+def ssh_that_fails(folder: Path) -> str:
+    path = folder / "ssh"
+    path.write_text("#!/bin/sh\nexit 255\n")
+    path.chmod(0o755)
+    return str(path)
+
+
 @dataclass(frozen=True)
 class Run:
-    """``kept`` are the statistics of ``PLAY`` on three hosts, none of which is contacted."""
+    """``kept`` are the statistics of ``PLAY`` on four hosts, of which only the last is contacted, in vain."""
 
     folder: Path
     output: str
@@ -273,6 +283,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     look = {"concerns": {"hugepages": concern}, "undeclared": []}
     away = {"unreachable": True, "msg": "Connection timed out"}
     hosts = {"n1": {"look": look}, "n2": {"look": look, "info": {"msg": "no"}}, "n3": {"info": {"node": {"gpus": []}}}}
+    hosts["n4"] = {"look": look, "ansible_connection": "ssh", "ansible_ssh_executable": ssh_that_fails(folder)}
     inventory = {"children": {"training": {"hosts": hosts, "vars": {"gpufleet_look": away}}}}
     (folder / "play.yml").write_text(PLAY.replace("TASKS", str(ROOT / "playbooks" / "tasks")))
     with serving() as server:
@@ -287,11 +298,21 @@ def test_a_playbook_gets_the_files_and_the_summary(run: Run) -> None:
     assert sorted(os.listdir(run.folder / "reports")) == sorted((JSON_FILE, METRICS_FILE))
     assert found["changed"] is False
     nodes = found["summary"]["nodes"]
-    assert nodes == {"right": ["n1", "n2"], "pending": [], "differs": [], "unknown": [], "unreachable": ["n3"]}
+    assert nodes == {"right": ["n1", "n2"], "pending": [], "differs": [], "unknown": [], "unreachable": ["n3", "n4"]}
     document = json.loads((run.folder / "reports" / JSON_FILE).read_text())
     assert document["summary"] == found["summary"]
-    assert [node["groups"] for node in document["nodes"]] == [["training"]] * 3
+    assert [node["groups"] for node in document["nodes"]] == [["training"]] * 4
     assert [node["facts_missing"] for node in document["nodes"][:2]] == ["gpu_node_info was not asked", "no"]
+
+
+def test_a_node_that_is_out_of_reach_since_it_was_looked_at_is_not_called_what_it_was_then(run: Run) -> None:
+    document = json.loads((run.folder / "reports" / JSON_FILE).read_text())
+    assert [node["message"] for node in document["nodes"]] == [
+        None,
+        None,
+        "it gave no answer",
+        "it gave no answer any more after the last look at it",
+    ]
 
 
 def test_a_playbook_that_names_no_place_fails_with_the_reason(run: Run) -> None:
@@ -300,9 +321,9 @@ def test_a_playbook_that_names_no_place_fails_with_the_reason(run: Run) -> None:
 
 
 def test_check_mode_says_what_would_be_collected_and_writes_nothing(run: Run) -> None:
-    said = f"Would write the facts of 1 of 3 nodes to {run.folder}/facts/gpufleet-facts.json."
+    said = f"Would write the facts of 1 of 4 nodes to {run.folder}/facts/gpufleet-facts.json."
     assert f"\n{said}\n" in run.output
-    assert run.kept["facts"]["missing"] == {"n1": "gpu_node_info was not asked", "n2": "no"}
+    assert run.kept["facts"]["missing"] == {**dict.fromkeys(("n1", "n4"), "gpu_node_info was not asked"), "n2": "no"}
     assert not (run.folder / "facts").exists()
 
 
@@ -314,8 +335,8 @@ def test_a_run_whose_report_nobody_takes_fails_with_the_reason_and_keeps_the_sum
     assert re.search(
         r"Cannot write the report on http://\S+/500/gpufleet-report.json: the server answered 500", run.output
     )
-    assert run.kept["gpufleet_report"]["nodes"]["unreachable"] == ["n1", "n2", "n3"]
-    assert run.output.endswith("ends with 2")
+    assert run.kept["gpufleet_report"]["nodes"]["unreachable"] == ["n1", "n2", "n3", "n4"]
+    assert re.search(r"n1 +: .* failed=1", run.output)
 
 
 # --- the playbooks ----------------------------------------------------------------------------------------------------
@@ -324,10 +345,7 @@ def test_a_run_whose_report_nobody_takes_fails_with_the_reason_and_keeps_the_sum
 def test_an_audit_reports_a_fleet_of_which_no_node_can_be_looked_at_and_keeps_what_it_found(
     tmp_path: Path, store: Any
 ) -> None:
-    ssh = tmp_path / "ssh"
-    ssh.write_text("#!/bin/sh\nexit 255\n")
-    ssh.chmod(0o755)
-    away = {"ansible_connection": "ssh", "ansible_ssh_executable": str(ssh), "ansible_ssh_retries": 0}
+    away = {"ansible_connection": "ssh", "ansible_ssh_executable": ssh_that_fails(tmp_path)}
     broken = {"ansible_connection": "local", "ansible_python_interpreter": "/nonexistent/python3"}
     dest = f"http://127.0.0.1:{store.server_port}/reports/"
     output = ansible_playbook(
