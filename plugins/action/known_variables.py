@@ -7,7 +7,6 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
-import yaml
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
@@ -18,14 +17,19 @@ from ..plugin_utils.playbooks import (
     PROCEDURES,
     Option,
     cause_against,
+    options_of,
     right_value,
     specifications,
 )
+from ..plugin_utils.profiles import VARIABLE as PROFILE
+from ..plugin_utils.profiles import faults, variables_of
 
 Hosts = Mapping[str, Mapping[str, Any]]
 
-ROLES = COLLECTION / "roles"
 CONCERNS = tuple(entry.name for entry in REGISTRY)
+
+# What every host may have a value of its own for, which an answer to a survey must not replace.
+OF_THE_HOSTS = {PROFILE}
 
 # What the playbooks set or register themselves.
 OF_THE_PLAYBOOKS = {
@@ -42,18 +46,11 @@ NOT_IN_THE_INVENTORY = "it is read before there are hosts, so the inventory cann
 NEARLY_OURS = 0.85
 
 
-def options_of(role: str) -> Dict[str, Option]:
-    """The public variables of a role, from its argument specification."""
-    document = yaml.safe_load((ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
-    options: Dict[str, Option] = document["argument_specs"]["main"]["options"]
-    return options
-
-
 def known_names() -> Set[str]:
     """Every variable that a role or a playbook of ours knows."""
-    roles = [path.parents[1].name for path in ROLES.glob("*/meta/argument_specs.yml")]
+    roles = [path.parents[1].name for path in (COLLECTION / "roles").glob("*/meta/argument_specs.yml")]
     playbooks = [set(specification["options"]) for specification in specifications().values()]
-    return OF_THE_PLAYBOOKS.union(*(set(options_of(role)) for role in roles), *playbooks)
+    return OF_THE_PLAYBOOKS.union(OF_THE_HOSTS, *(options_of(role) for role in roles), *playbooks)
 
 
 def unknown_variables(names: Iterable[str], known: Set[str]) -> Dict[str, Optional[str]]:
@@ -89,6 +86,7 @@ class ActionModule(ActionBase):
         hosts = {host: variables["hostvars"].raw_get(host) for host in variables["ansible_play_hosts_all"]}
         unknown = unknown_on(hosts)
         sentences = [_unknown_sentence(entry) for entry in unknown]
+        sentences.extend(self._wrong_profiles(hosts, variables))
         if arguments["playbook"]:
             options = dict(playbooks[arguments["playbook"]]["options"])
             for role in PROCEDURES.get(arguments["playbook"], ()):
@@ -103,6 +101,17 @@ class ActionModule(ActionBase):
         if sentences:
             result.update(failed=True, msg="\n".join(sentences))
         return result
+
+    def _wrong_profiles(self, hosts: Hosts, variables: Mapping[str, Any]) -> Iterator[str]:
+        """A sentence for each thing that is wrong with a profile, with the hosts that have it."""
+        hosts_of: Dict[str, List[str]] = {}
+        for host, profile in self._values(PROFILE, hosts, variables):
+            if profile:
+                hosts_of.setdefault(str(profile), []).append(host)
+        options = variables_of(CONCERNS) if hosts_of else {}
+        for profile, names in hosts_of.items():
+            for what, cause in faults(profile, options):
+                yield f"Cannot use {what} ({_where(names)}): {cause}"
 
     def _wrong_values(self, options: Mapping[str, Option], hosts: Hosts, variables: Mapping[str, Any]) -> Iterator[str]:
         """A sentence for each variable that must be there, and for each value that one cannot have, with its hosts."""

@@ -11,6 +11,7 @@ version_added: 0.1.0
 description:
   - Makes the declaration of a concern from the public variables of its role, in one step. A look reads the variables of
     all roles, and a template for each of them is most of what it costs the controller.
+  - A default that asks the profile of the host is what P(gpufleet.node.profile#filter) says.
 positional: _terms
 options:
   _terms:
@@ -37,7 +38,10 @@ _raw:
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
+
+from ..plugin_utils.profiles import VARIABLE, ProfileError, asked, value_of
 
 
 class LookupModule(LookupBase):
@@ -46,4 +50,12 @@ class LookupModule(LookupBase):
     ) -> List[Dict[str, Any]]:
         role, *options = terms
         known = variables or {}
-        return [{option: self._templar.template(known[f"{role}_{option}"]) for option in options}]
+        profile = self._templar.template(known.get(VARIABLE, ""))
+        try:
+            return [{option: self._value(known[f"{role}_{option}"], profile) for option in options}]
+        except ProfileError as error:
+            raise AnsibleLookupError(str(error)) from None
+
+    def _value(self, raw: Any, profile: Any) -> Any:
+        default = asked(raw)
+        return self._templar.template(raw) if default is None else value_of(profile, *default)

@@ -12,6 +12,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.common.yaml import yaml_load
 
 COLLECTION = Path(__file__).resolve().parents[2]
 PLAYBOOKS = COLLECTION / "playbooks"
@@ -48,6 +49,13 @@ def specifications() -> Dict[str, Dict[str, Any]]:
     """The specification of each playbook by its name, with ``short_description``, ``description`` and ``options``."""
     text = (PLAYBOOKS / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
     found: Dict[str, Dict[str, Any]] = yaml.safe_load(text)["argument_specs"]
+    return found
+
+
+def options_of(role: str) -> Dict[str, Option]:
+    """The public variables of a role, from its argument specification."""
+    text = (COLLECTION / "roles" / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
+    found: Dict[str, Option] = yaml_load(text)["argument_specs"]["main"]["options"]
     return found
 
 

@@ -6,22 +6,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Mapping, Tuple
 
 import pytest
 import yaml
 
 pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
 
-from ansible.errors import AnsibleFilterError, AnsibleUndefinedVariable
+from ansible.errors import AnsibleError, AnsibleFilterError, AnsibleUndefinedVariable
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
-from ansible_collections.gpufleet.node.plugins.action.known_variables import (
-    known_names,
-    options_of,
-    unknown_variables,
-)
+from ansible_collections.gpufleet.node.plugins.action.known_variables import known_names, unknown_variables
 from ansible_collections.gpufleet.node.plugins.filter.declaring import declaring
 from ansible_collections.gpufleet.node.plugins.filter.left_out import left_out
 from ansible_collections.gpufleet.node.plugins.filter.to_relayout import to_relayout
@@ -31,8 +30,10 @@ from ansible_collections.gpufleet.node.plugins.lookup.declaration import LookupM
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.consumers import NAMES as CONSUMERS
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import rows_of, table
+from ansible_collections.gpufleet.node.plugins.plugin_utils.playbooks import options_of
 
 ROOT = Path(__file__).resolve().parents[2]
+COLLECTIONS = ROOT / ".cache" / "collections"
 CONCERNS = [entry.name for entry in REGISTRY]
 
 
@@ -61,6 +62,12 @@ def test_a_concern_that_declares_nothing_is_not_looked_at_unless_it_shall_be_tak
         assert list(declaring({"hugepages": {**nothing, "state": "present", **something}})) == ["hugepages"]
 
 
+def declare(variables: Mapping[str, Any], *terms: str) -> Dict[str, Any]:
+    templar = Templar(loader=DataLoader(), variables=variables)
+    (declared,) = Declaration(loader=DataLoader(), templar=templar).run(terms, variables)
+    return declared
+
+
 def test_a_declaration_has_the_values_of_the_variables_whatever_they_refer_to() -> None:
     variables = {
         "pages": 64,
@@ -68,11 +75,80 @@ def test_a_declaration_has_the_values_of_the_variables_whatever_they_refer_to() 
         "hugepages_strict": False,
         "hugepages_drop_caches": trust_as_template("{{ nobody_said }}"),
     }
-    lookup = Declaration(loader=DataLoader(), templar=Templar(loader=DataLoader(), variables=variables))
     declared = {"pools": [{"size": "2M", "pages": 128}], "strict": False}
-    assert lookup.run(["hugepages", "pools", "strict"], variables) == [declared]
+    assert declare(variables, "hugepages", "pools", "strict") == declared
     with pytest.raises(AnsibleUndefinedVariable, match="nobody_said"):
-        lookup.run(["hugepages", "drop_caches"], variables)
+        declare(variables, "hugepages", "drop_caches")
+
+
+def test_the_default_of_a_role_is_the_profiles_and_what_the_inventory_says_is_not() -> None:
+    asking = "{{ gpufleet_profile | default('') | gpufleet.node.profile('hugepages_%s', %s) }}"
+    variables = {
+        "gpufleet_profile": trust_as_template("{{ 'train' ~ 'ing' }}"),
+        "hugepages_transparent": trust_as_template(asking % ("transparent", {})),
+        "hugepages_strict": trust_as_template(asking % ("strict", False)),
+        "hugepages_pools": [],
+    }
+    by_lookup = declare(variables, "hugepages", *("transparent", "strict", "pools"))
+    assert by_lookup == {
+        "transparent": {"enabled": "always", "defrag": "defer+madvise"},
+        "strict": False,
+        "pools": [],
+    }
+    assert declare({**variables, "gpufleet_profile": ""}, "hugepages", "transparent") == {"transparent": {}}
+    with pytest.raises(AnsibleError, match="Did you mean training"):
+        declare({**variables, "gpufleet_profile": "trainig"}, "hugepages", "transparent")
+
+
+HOSTS = """
+all:
+  vars: {gpufleet_profile: training}
+  hosts:
+    profile: {wanted: {enabled: always, defrag: defer+madvise}}
+    inventory: {wanted: {enabled: never}, hugepages_transparent: {enabled: never}}
+    empty: {wanted: {}, hugepages_transparent: {}}
+    nothing: {wanted: {}, gpufleet_profile: ""}
+    own: {wanted: {enabled: madvise}, gpufleet_profile: "{{ inventory_dir }}/own.yml"}
+"""
+PLAY = """
+- hosts: all
+  gather_facts: false
+  vars: {hugepages_on_shortage: reboot}
+  tasks:
+    - gpufleet.node.known_variables:
+    - ansible.builtin.import_role: {name: gpufleet.node.hugepages, tasks_from: declare.yml}
+    - ansible.builtin.assert:
+        that:
+          - __hugepages_declaration.transparent == wanted
+          - hugepages_transparent == wanted
+          - __hugepages_declaration.on_shortage == 'reboot'
+          - hugepages_drop_caches is false
+"""
+
+
+def test_whatever_sets_a_variable_beats_the_profile_in_a_run_of_ansible(tmp_path: Path) -> None:
+    own = tmp_path / "own.yml"
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    (tmp_path / "play.yml").write_text(PLAY)
+
+    def run(profile: str) -> Tuple[int, str]:
+        own.write_text(profile)
+        ran = subprocess.run(
+            [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.yml", "play.yml"],
+            cwd=tmp_path,
+            env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS), "ANSIBLE_HOME": str(tmp_path)},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return ran.returncode, ran.stdout + ran.stderr
+
+    status, output = run("hugepages_transparent: {enabled: madvise}")
+    assert (status, output.count("All assertions passed")) == (0, 5), output
+    status, output = run("hugepages_transparnet: {enabled: madvise}")
+    assert status == 2
+    assert f"Cannot use hugepages_transparnet in the profile {own} (on own): no concern has such a variable." in output
 
 
 def test_what_serves_others_is_declared_where_one_of_them_is() -> None:

@@ -12,11 +12,14 @@ from typing import Any, Dict, Iterator, List, Set, Tuple
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
+from ansible_collections.gpufleet.node.plugins.plugin_utils.profiles import asked
 
 ROOT = Path(__file__).resolve().parents[2]
 UTILS = ROOT / "plugins" / "module_utils"
 MODULES = sorted((ROOT / "plugins" / "modules").glob("*.py"))
 ROLES = sorted(path.parents[1] for path in (ROOT / "roles").glob("*/meta/argument_specs.yml"))
+CONCERNS = [entry.name for entry in REGISTRY]
 COLLECTION = "ansible_collections.gpufleet.node."
 FOUNDATION = ("_core", "_host", "_topology")
 TOP = "_node"
@@ -239,7 +242,12 @@ def test_the_defaults_of_a_role_are_the_options_it_documents(role: Path) -> None
     options = load(role / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
     defaults = load(role / "defaults" / "main.yml") or {}
     documented = {name: option["default"] for name, option in options.items() if "default" in option}
-    assert defaults == documented
+    if role.name in CONCERNS:
+        # Each asks the profile of the host for itself, and has what is documented where there is none.
+        asking = {name: asked(default) for name, default in defaults.items()}
+        assert asking == {name: (name, default) for name, default in documented.items()}
+    else:
+        assert defaults == documented
     assert [name for name in options if not name.startswith(f"{role.name}_")] == []
 
 
@@ -261,11 +269,16 @@ def test_the_collection_depends_on_no_other() -> None:
     assert load(ROOT / "galaxy.yml")["dependencies"] == {}
 
 
-def test_the_tarball_holds_every_file_of_the_plugins() -> None:
+def test_the_tarball_holds_every_file_of_the_plugins_and_profiles() -> None:
     directives = [line.split() for line in load(ROOT / "galaxy.yml")["manifest"]["directives"]]
     globs = [f"{words[1]}/**/{glob}" for words in directives if words[0] == "recursive-include" for glob in words[2:]]
     held = {path for glob in globs for path in ROOT.glob(glob)}
-    files = [path for path in (ROOT / "plugins").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    files = [
+        path
+        for folder in ("plugins", "profiles")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
     assert [name_of(path) for path in files if path not in held] == []
 
 
