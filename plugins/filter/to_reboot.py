@@ -49,6 +49,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
+from ..plugin_utils.playbooks import from_text
 from .reboot_reasons import reboot_reasons
 
 
@@ -56,7 +57,7 @@ def to_reboot(hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], r
     found = {}
     for host in hosts:
         variables = hostvars[host]
-        reasons = [*variables.get("reboot_reasons", ()), *reboot_reasons(variables.get(register, {}))]
+        reasons = [*from_text(variables.get("reboot_reasons", [])), *reboot_reasons(variables.get(register, {}))]
         if reasons and boolean(variables.get("reboot_allowed", True)):
             found[host] = reasons
     return found

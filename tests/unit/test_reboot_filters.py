@@ -59,6 +59,12 @@ def test_hosts_are_rebooted_that_wait_for_it_and_may_be() -> None:
     assert to_reboot(list(hostvars), hostvars, "look") == {"c": ["a"], "a": ["a"], "kernel": ["a new kernel"]}
 
 
+def test_a_reason_may_come_as_the_text_of_a_survey_or_of_the_command_line() -> None:
+    given = {"a": {"reboot_reasons": "- a new kernel\n- and more"}, "b": {"reboot_reasons": "firmware"}}
+    assert to_reboot(["a", "b"], given, "look") == {"a": ["a new kernel", "and more"], "b": ["firmware"]}
+    assert to_reboot(["a"], {"a": {"reboot_reasons": ""}}, "look") == {}
+
+
 def test_a_program_is_at_work_on_a_gpu_when_it_computes_there() -> None:
     job = {"pid": 7, "name": "python3", "types": ["compute"]}
     desktop = {"pid": 1, "name": "Xorg", "types": ["graphics"]}
