@@ -1,0 +1,182 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: preflight
+short_description: What certainly fails on a node, before anything changes there
+version_added: 0.1.0
+description:
+  - Holds what M(gpufleet.node.gpu_node_info) and M(gpufleet.node.node_state) said of a node against what a fleet asks
+    of its nodes, and answers all reasons at once.
+  - What cannot be known, as with a driver that is not loaded yet, is a warning.
+positional: _input
+options:
+  _input:
+    description: The facts of the node, with V(driver), V(gpus), V(health) and V(owners).
+    type: dict
+    required: true
+  look:
+    description: A result of M(gpufleet.node.node_state), for conflicts.
+    type: dict
+    default: {}
+  cuda:
+    description: The CUDA that programs on the node are built with, such as V(12.4). Nothing is asked when it is empty.
+    type: str
+    default: ""
+  gpus:
+    description: How many GPUs the driver must know; 0 is any number.
+    type: int
+    default: 0
+  allow_sick:
+    description: Whether sick GPUs are only a warning.
+    type: bool
+    default: false
+  conflicts:
+    description: What other owners of declared settings are, whose values win.
+    type: str
+    choices: [refuse, warn, ignore]
+    default: warn
+  held:
+    description: The packages that must be held in their versions, also as shell globs.
+    type: list
+    elements: str
+    default: []
+  not_held:
+    description: What one that is not held is.
+    type: str
+    choices: [refuse, warn]
+    default: warn
+  apt:
+    description: What C(apt-mark showhold) prints.
+    type: str
+    default: ""
+  dnf:
+    description: The text of C(versionlock.list).
+    type: str
+    default: ""
+author:
+  - gpufleet contributors (@gpufleet)
+"""
+
+EXAMPLES = r"""
+- name: Refuse a driver that does not fit
+  ansible.builtin.assert:
+    that: (info.node | gpufleet.node.preflight(cuda='13.0')).refused | length == 0
+"""
+
+RETURN = r"""
+_value:
+  description: C(refused) and C(warned), each a list of sentences.
+  type: dict
+"""
+
+import re
+from fnmatch import fnmatch
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from ansible.errors import AnsibleFilterError
+
+from ..module_utils._node.info_driver import CUDA_BRANCHES
+from .sick_gpus import sick_gpus
+
+REFUSE, WARN = "refuse", "warn"
+Finding = Tuple[str, str]
+
+# Programs that manage GPUs by themselves, by what gpu_node_info says that they set, and the concerns that set it too.
+# Of other owners the look knows whether they set the very same.
+MANAGED: Mapping[str, Tuple[str, ...]] = {
+    "driver and its settings": ("nvidia_persistence", "gpu_settings", "mig_layout"),
+    "container runtime": ("container_runtime",),
+}
+
+
+def preflight(
+    node: Mapping[str, Any],
+    look: Optional[Mapping[str, Any]] = None,
+    cuda: str = "",
+    gpus: int = 0,
+    allow_sick: bool = False,
+    conflicts: str = WARN,
+    held: Sequence[str] = (),
+    not_held: str = WARN,
+    apt: str = "",
+    dnf: str = "",
+) -> Dict[str, List[str]]:
+    found = [
+        *_driver(node.get("driver") or {}, str(cuda)),
+        *_count(node, int(gpus)),
+        *((WARN if allow_sick else REFUSE, text) for text in sick_gpus(node)),
+        *((conflicts, text) for text in _conflicts(node.get("owners") or (), (look or {}).get("concerns", {}))),
+        *((not_held, f"package {name} is not held in its version") for name in _loose(held, held_by(apt, dnf))),
+    ]
+    return {
+        "refused": [text for kind, text in found if kind == REFUSE],
+        "warned": [text for kind, text in found if kind == WARN],
+    }
+
+
+def branch_for(cuda: str) -> int:
+    """The first branch of the driver that runs a version of CUDA: all minor versions of one run on the same.
+
+    https://docs.nvidia.com/deploy/cuda-compatibility/
+    """
+    major = re.fullmatch(r"(\d+)(\.\d+)*", cuda.strip())
+    branches = {number: branch for branch, number in CUDA_BRANCHES}
+    if major is None or int(major[1]) not in branches:
+        known = ", ".join(str(number) for number in sorted(branches))
+        raise AnsibleFilterError(f"Cannot use preflight_cuda: it is {cuda}, and must be a version of CUDA {known}.")
+    return branches[int(major[1])]
+
+
+def held_by(apt: str, dnf: str) -> List[str]:
+    """The names of held packages. A line of dnf is ``name-epoch:version-release.arch``, with ``!`` an exclusion."""
+    names = [line.partition(":")[0] for line in apt.split()]
+    for line in dnf.splitlines():
+        match = re.match(r"([^#!\s][^\s:]*)-\d+:", line.strip())
+        if match:
+            names.append(match[1])
+    return names
+
+
+def _driver(driver: Mapping[str, Any], cuda: str) -> Iterator[Finding]:
+    if not cuda.strip():
+        return
+    needed, branch = branch_for(cuda), driver.get("branch")
+    if branch is None:
+        yield WARN, f"CUDA {cuda} needs a driver from R{needed}, and no driver says its version yet"
+    elif branch < needed:
+        yield (
+            REFUSE,
+            f"CUDA {cuda} needs a driver from R{needed}, and this one is {driver.get('version') or f'R{branch}'}",
+        )
+
+
+def _count(node: Mapping[str, Any], wanted: int) -> Iterator[Finding]:
+    there = node.get("nvml_gpus")
+    if wanted and there is None:
+        yield WARN, f"there should be {wanted} GPUs, and the driver does not answer"
+    elif wanted and there != wanted:
+        yield REFUSE, f"there should be {wanted} GPUs, and the driver knows {there}"
+
+
+def _conflicts(owners: Sequence[Mapping[str, Any]], concerns: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for name, result in concerns.items():
+        for entry in result["conflicts"]:
+            if entry["wins"] == "them":
+                yield f"{name}: {entry['owner']} sets {entry['setting']} to {entry['value']} in {entry['path']}"
+    for owner in owners:
+        both = [name for name in MANAGED.get(owner["setting"], ()) if name in concerns]
+        if both:
+            yield f"{', '.join(both)}: {owner['owner']} manages the {owner['setting']} ({owner['path']})"
+
+
+def _loose(wanted: Sequence[str], held: Sequence[str]) -> List[str]:
+    return [name for name in wanted if not any(fnmatch(package, name) for package in held)]
+
+
+class FilterModule:
+    def filters(self) -> Dict[str, Callable[..., Any]]:
+        return {"preflight": preflight}
