@@ -17,20 +17,25 @@ import yaml
 
 pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
 
-from ansible.errors import AnsibleError, AnsibleFilterError, AnsibleUndefinedVariable
+from ansible.errors import AnsibleError, AnsibleUndefinedVariable
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 from ansible_collections.gpufleet.node.plugins.action.known_variables import known_names, unknown_variables
-from ansible_collections.gpufleet.node.plugins.filter.declaring import declaring
-from ansible_collections.gpufleet.node.plugins.filter.left_out import left_out
 from ansible_collections.gpufleet.node.plugins.filter.to_relayout import to_relayout
 from ansible_collections.gpufleet.node.plugins.filter.to_remove import to_remove
 from ansible_collections.gpufleet.node.plugins.filter.with_work import with_work
-from ansible_collections.gpufleet.node.plugins.lookup.declaration import LookupModule as Declaration
+from ansible_collections.gpufleet.node.plugins.module_utils._core.road import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.consumers import NAMES as CONSUMERS
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import rows_of, table
+from ansible_collections.gpufleet.node.plugins.plugin_utils.declarations import (
+    declaration_of,
+    declaring,
+    is_plain,
+)
+from ansible_collections.gpufleet.node.plugins.plugin_utils.narrowing import left_out
 from ansible_collections.gpufleet.node.plugins.plugin_utils.playbooks import options_of
+from ansible_collections.gpufleet.node.plugins.plugin_utils.profiles import ProfileError
 
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTIONS = ROOT / ".cache" / "collections"
@@ -62,42 +67,41 @@ def test_a_concern_that_declares_nothing_is_not_looked_at_unless_it_shall_be_tak
         assert list(declaring({"hugepages": {**nothing, "state": "present", **something}})) == ["hugepages"]
 
 
-def declare(variables: Mapping[str, Any], *terms: str) -> Dict[str, Any]:
-    templar = Templar(loader=DataLoader(), variables=variables)
-    (declared,) = Declaration(loader=DataLoader(), templar=templar).run(terms, variables)
-    return declared
+def declare(variables: Mapping[str, Any]) -> Dict[str, Any]:
+    """What the variables declare of huge pages."""
+    return declaration_of("hugepages", variables, Templar(loader=DataLoader(), variables=variables).template)
 
 
 def test_a_declaration_has_the_values_of_the_variables_whatever_they_refer_to() -> None:
     variables = {
         "pages": 64,
         "hugepages_pools": [{"size": "2M", "pages": trust_as_template("{{ pages * 2 }}")}],
-        "hugepages_strict": False,
-        "hugepages_drop_caches": trust_as_template("{{ nobody_said }}"),
+        "hugepages_strict": True,
     }
-    declared = {"pools": [{"size": "2M", "pages": 128}], "strict": False}
-    assert declare(variables, "hugepages", "pools", "strict") == declared
+    declared = declare(variables)
+    assert (declared["pools"], declared["strict"]) == ([{"size": "2M", "pages": 128}], True)
+    assert declared["on_shortage"] == "fail"
     with pytest.raises(AnsibleUndefinedVariable, match="nobody_said"):
-        declare(variables, "hugepages", "drop_caches")
+        declare({"hugepages_pools": trust_as_template("{{ nobody_said }}")})
+
+
+@pytest.mark.parametrize(
+    "value", ["{{ x }}", {"a": ["{% if x %}"]}, "#jinja2: variable_start_string:'[%'\n[% x %]", object()]
+)
+def test_what_may_be_more_than_it_says_is_no_plain_value(value: Any) -> None:
+    assert not is_plain(value)
+    assert is_plain([{"a": 1, "b": [None, 0.5, True, "2M"]}])
 
 
 def test_the_default_of_a_role_is_the_profiles_and_what_the_inventory_says_is_not() -> None:
-    asking = "{{ gpufleet_profile | default('') | gpufleet.node.profile('hugepages_%s', %s) }}"
-    variables = {
-        "gpufleet_profile": trust_as_template("{{ 'train' ~ 'ing' }}"),
-        "hugepages_transparent": trust_as_template(asking % ("transparent", {})),
-        "hugepages_strict": trust_as_template(asking % ("strict", False)),
-        "hugepages_pools": [],
-    }
-    by_lookup = declare(variables, "hugepages", *("transparent", "strict", "pools"))
-    assert by_lookup == {
-        "transparent": {"enabled": "always", "defrag": "defer+madvise"},
-        "strict": False,
-        "pools": [],
-    }
-    assert declare({**variables, "gpufleet_profile": ""}, "hugepages", "transparent") == {"transparent": {}}
-    with pytest.raises(AnsibleError, match="Did you mean training"):
-        declare({**variables, "gpufleet_profile": "trainig"}, "hugepages", "transparent")
+    training = {"gpufleet_profile": trust_as_template("{{ 'train' ~ 'ing' }}"), "hugepages_pools": []}
+    declared = declare(training)
+    assert declared["transparent"] == {"enabled": "always", "defrag": "defer+madvise"}
+    assert (declared["strict"], declared["pools"]) == (False, [])
+    assert declare({**training, "hugepages_transparent": {}})["transparent"] == {}
+    assert declare({})["transparent"] == {}
+    with pytest.raises(ProfileError, match="Did you mean training"):
+        declare({"gpufleet_profile": "trainig"})
 
 
 HOSTS = """
@@ -116,13 +120,12 @@ PLAY = """
   vars: {hugepages_on_shortage: reboot}
   tasks:
     - gpufleet.node.known_variables:
-    - ansible.builtin.import_role: {name: gpufleet.node.hugepages, tasks_from: declare.yml}
     - ansible.builtin.assert:
         that:
-          - __hugepages_declaration.transparent == wanted
-          - hugepages_transparent == wanted
-          - __hugepages_declaration.on_shortage == 'reboot'
-          - hugepages_drop_caches is false
+          - declared.transparent == wanted
+          - declared.on_shortage == 'reboot'
+          - declared.drop_caches is false
+      vars: {declared: "{{ lookup('gpufleet.node.declaration', 'hugepages') }}"}
 """
 
 
@@ -151,6 +154,14 @@ def test_whatever_sets_a_variable_beats_the_profile_in_a_run_of_ansible(tmp_path
     assert f"Cannot use hugepages_transparnet in the profile {own} (on own): no concern has such a variable." in output
 
 
+def test_every_concern_has_a_role_whose_variables_declare_all_that_can_be() -> None:
+    for entry in REGISTRY:
+        assert all(name.startswith(f"{entry.name}_") for name in options_of(entry.name))
+        declared = declaration_of(entry.name, {}, lambda value: value)
+        shared = [name for name in SHARED_OPTIONS if f"{entry.name}_{name}" in options_of(entry.name)]
+        assert set(declared) == {*shared, *entry.concern.options}
+
+
 def test_what_serves_others_is_declared_where_one_of_them_is() -> None:
     tools = {"node_tools": {"state": "present", "boot_timeout": 300}}
     assert declaring(tools) == {}
@@ -159,12 +170,12 @@ def test_what_serves_others_is_declared_where_one_of_them_is() -> None:
 
 @pytest.mark.parametrize(("only", "skip"), [(["hugepage"], []), ([], ["hugepage"])])
 def test_a_typo_in_the_name_of_a_concern_is_refused(only: List[str], skip: List[str]) -> None:
-    with pytest.raises(AnsibleFilterError, match="no concern hugepage; did you mean hugepages"):
+    with pytest.raises(AnsibleError, match="no concern hugepage; did you mean hugepages"):
         left_out(only, skip=skip)
 
 
 def test_a_tag_that_is_nearly_a_concern_is_refused() -> None:
-    with pytest.raises(AnsibleFilterError, match="by tags: there is no concern hugepage; did you mean hugepages"):
+    with pytest.raises(AnsibleError, match="by tags: there is no concern hugepage; did you mean hugepages"):
         left_out([], tags=["hugepage"])
 
 
@@ -229,14 +240,6 @@ def test_typos_in_the_variables_of_the_playbooks_are_named_and_those_of_others_l
         "audit_fail_on_drfit": "audit_fail_on_drift",
         "drain_backnd": "drain_backend",
     }
-
-
-def test_every_concern_has_a_role_with_options_and_its_lines_in_the_look() -> None:
-    look = (ROOT / "playbooks" / "tasks" / "look.yml").read_text()
-    for entry in REGISTRY:
-        assert all(name.startswith(f"{entry.name}_") for name in options_of(entry.name))
-        assert f"name: gpufleet.node.{entry.name}\n" in look
-        assert f'{entry.name}: "{{{{ __{entry.name}_declaration }}}}"\n' in look
 
 
 def setting(status: str, **values: Any) -> Dict[str, Any]:

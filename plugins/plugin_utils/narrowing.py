@@ -2,63 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+"""What a run is about."""
+
 from __future__ import annotations
 
-DOCUMENTATION = r"""
-name: left_out
-short_description: The concerns that a run is not about
-version_added: 0.1.0
-description:
-  - Takes what narrows a run, and names the concerns that it leaves out.
-positional: _input
-options:
-  _input:
-    description: The only concerns that the run is about, as in C(gpufleet_concerns). All when empty.
-    type: list
-    elements: str
-    required: true
-  skip:
-    description: The concerns to leave out, as in C(gpufleet_skip).
-    type: list
-    elements: str
-    default: []
-  tags:
-    description:
-      - The tags of the run, that is C(ansible_run_tags). Unless they stand for everything, the run is only about the
-        concerns that they name; a tag that is nearly the name of a concern is refused.
-    type: list
-    elements: str
-    default: [all]
-  skip_tags:
-    description: The tags to skip; those that are names of concerns are left out.
-    type: list
-    elements: str
-    default: []
-author:
-  - gpufleet contributors (@gpufleet)
-"""
-
-EXAMPLES = r"""
-- name: Look only at what the run is about
-  gpufleet.node.node_state:
-    declared: "{{ declarations }}"
-    left_out: "{{ ['hugepages'] | gpufleet.node.left_out(tags=ansible_run_tags) }}"
-"""
-
-RETURN = r"""
-_value:
-  description: The names of the concerns that are left out.
-  type: list
-  elements: str
-"""
-
 from difflib import get_close_matches
-from typing import Any, Callable, Dict, List, Sequence, Union
+from typing import List, Sequence, Union
 
-from ansible.errors import AnsibleFilterError
+from ansible.errors import AnsibleError
 
 from ..module_utils._node.registry import REGISTRY
-from ..plugin_utils.playbooks import from_text
+from .playbooks import from_text
 
 CONCERNS = tuple(entry.name for entry in REGISTRY)
 
@@ -76,7 +30,7 @@ def refuse_unknown(what: str, names: Sequence[str], *, cutoff: float) -> None:
         near = get_close_matches(name, CONCERNS, n=1, cutoff=cutoff)
         if name not in CONCERNS and (near or not cutoff):
             hint = f"did you mean {near[0]}?" if near else f"the concerns are {', '.join(CONCERNS)}."
-            raise AnsibleFilterError(f"Cannot narrow the run by {what}: there is no concern {name}; {hint}")
+            raise AnsibleError(f"Cannot narrow the run by {what}: there is no concern {name}; {hint}")
 
 
 def left_out(
@@ -85,6 +39,10 @@ def left_out(
     tags: Sequence[str] = ("all",),
     skip_tags: Sequence[str] = (),
 ) -> List[str]:
+    """The concerns that a run is not about, by ``gpufleet_concerns``, ``gpufleet_skip`` and the tags of the run.
+
+    Raises ``AnsibleError`` for what is no concern, or a tag that is nearly one.
+    """
     only, skip = names_of(only), names_of(skip)
     refuse_unknown("gpufleet_concerns", only, cutoff=0.0)
     refuse_unknown("gpufleet_skip", skip, cutoff=0.0)
@@ -98,8 +56,3 @@ def left_out(
         for name in CONCERNS
         if (only and name not in only) or name not in tagged or name in skip or name in skip_tags
     ]
-
-
-class FilterModule:
-    def filters(self) -> Dict[str, Callable[..., Any]]:
-        return {"left_out": left_out}

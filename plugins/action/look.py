@@ -1,0 +1,39 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any, Dict, FrozenSet, Optional
+
+from ansible.plugins.action import ActionBase
+
+from ..plugin_utils.declarations import declarations
+from ..plugin_utils.narrowing import left_out
+
+
+class ActionModule(ActionBase):
+    """Makes the declarations of the host from its variables, and has ``node_state`` look at them.
+
+    It takes no options: each template in a task costs every host its own compilation, and all hosts the same values.
+    """
+
+    _VALID_ARGS: FrozenSet[str] = frozenset()
+
+    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
+        result: Dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        template = self._templar.template
+        arguments = {
+            "declared": declarations(variables, template),
+            "left_out": left_out(
+                template(variables.get("gpufleet_concerns")) or [],
+                skip=template(variables.get("gpufleet_skip")) or [],
+                tags=variables["ansible_run_tags"],
+                skip_tags=variables["ansible_skip_tags"],
+            ),
+            "expect": template(variables["gpufleet_expect"]),
+            "detail": template(variables.get("gpufleet_detail", "brief")),
+        }
+        result.update(self._execute_module("gpufleet.node.node_state", module_args=arguments, task_vars=task_vars))
+        return result

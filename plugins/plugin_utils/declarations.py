@@ -1,0 +1,114 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the variables of the roles declare.
+
+A look takes the declarations of all roles on every host, and Ansible makes a new process for each host. What is the
+same for all hosts is therefore worked out when this module is imported: Ansible imports an action before it does so.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Callable, Dict, Mapping
+
+from ansible.parsing.dataloader import DataLoader
+
+from ..module_utils._binding.spec import CONTROLLER
+from ..module_utils._core.road import SHARED_OPTIONS
+from ..module_utils._node.registry import REGISTRY
+from .archive import build
+from .binding import NoBinding, binding_of
+from .profiles import VARIABLE, asked
+from .profiles import value_of as value_in
+
+ROLES = Path(__file__).resolve().parents[2] / "roles"
+ENTRIES = {entry.name: entry for entry in REGISTRY}
+
+
+def _defaults_of(role: str) -> Dict[str, Any]:
+    """By option: a role also has variables that its handlers read, and that declare nothing."""
+    options = {*SHARED_OPTIONS, *ENTRIES[role].concern.options}
+    path = ROLES / role / "defaults" / "main.yml"
+    defaults = DataLoader().load_from_file(str(path), trusted_as_template=True)
+    named = {name[len(role) + 1 :]: value for name, value in defaults.items()}
+    return {option: value for option, value in named.items() if option in options}
+
+
+def _brought(file: str) -> Dict[str, str]:
+    """What the controller says of the binding that it has for the nodes."""
+    try:
+        binding = binding_of(file)
+    except NoBinding as error:
+        return {"pynvml_sha256": "", "version": "", "lacking": str(error)}
+    return {"pynvml_sha256": binding.sha256, "version": binding.version, "lacking": ""}
+
+
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {role: _defaults_of(role) for role in ENTRIES}
+ARCHIVE_SHA256 = sha256(build()).hexdigest()
+BROUGHT = _brought("")
+
+
+def declaration_of(role: str, variables: Mapping[str, Any], template: Callable[[Any], Any]) -> Dict[str, Any]:
+    """The declaration that the public variables of a role make; ``variables`` are those of the host as written.
+
+    A variable that the host does not have has the role's default, which asks the profile. Raises ``ProfileError``.
+    """
+
+    profile = variables.get(VARIABLE, "")
+    if not is_plain(profile):
+        profile = template(profile)
+
+    def value_of(option: str, default: Any) -> Any:
+        value = variables.get(f"{role}_{option}", default)
+        if is_plain(value):
+            return value
+        asking = asked(value)
+        return template(value) if asking is None else value_in(profile, *asking)
+
+    declared = {option: value_of(option, default) for option, default in DEFAULTS[role].items()}
+    if role == "node_tools":
+        declared["archive_sha256"] = ARCHIVE_SHA256
+    if role == "nvml" and declared["source"] == CONTROLLER:
+        file = value_of("file", "")
+        declared.update(_brought(str(file)) if file else BROUGHT)
+    return declared
+
+
+def declarations(variables: Mapping[str, Any], template: Callable[[Any], Any]) -> Dict[str, Mapping[str, Any]]:
+    """What all roles declare on a host, without those that ask for nothing there."""
+    return declaring({role: declaration_of(role, variables, template) for role in DEFAULTS})
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value has no template in it, as most have none: Ansible takes much longer to see that."""
+    if isinstance(value, str):
+        return "{" not in value and not value.startswith("#jinja2:")
+    if isinstance(value, Mapping):
+        return all(is_plain(part) for part in value.values())
+    if isinstance(value, (list, tuple)):
+        return all(is_plain(part) for part in value)
+    return value is None or isinstance(value, (bool, int, float))
+
+
+def declares_something(concern: str, declaration: Mapping[str, Any]) -> bool:
+    """Whether a role was given anything to do: by an option that is empty without it, or by another state.
+
+    What is there and of the wrong type counts, so that the look refuses it.
+    """
+    entry = ENTRIES[concern]
+    empty = [name for name, option in entry.concern.options.items() if option.get("default") in (None, [], {})]
+    given = not entry.serves and any(declaration.get(name) not in (None, [], {}) for name in empty)
+    return given or declaration.get("state", "present") != "present"
+
+
+def declaring(declarations: Mapping[str, Mapping[str, Any]]) -> Dict[str, Mapping[str, Any]]:
+    """Those that ask for something, and of the concerns that serve others those with such a one."""
+    names = {name for name, declaration in declarations.items() if declares_something(name, declaration)}
+    return {
+        name: declaration
+        for name, declaration in declarations.items()
+        if name in names or names.intersection(ENTRIES[name].serves)
+    }
