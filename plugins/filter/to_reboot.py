@@ -11,7 +11,7 @@ version_added: 0.1.0
 description:
   - Takes names of hosts and keeps those where something waits for a reboot, by a registered result of
     M(gpufleet.node.node_state) or by C(reboot_reasons), and where C(reboot_allowed) does not forbid it.
-positional: _input, hostvars, register
+positional: _input, hostvars, register, drained
 options:
   _input:
     description: Names of hosts.
@@ -26,6 +26,11 @@ options:
     description: The name under which the look was registered.
     type: str
     required: true
+  drained:
+    description: Names of hosts that an earlier run has left drained. They come first, also where nothing waits now.
+    type: list
+    elements: str
+    default: []
 seealso:
   - plugin: gpufleet.node.reboot_reasons
     plugin_type: filter
@@ -41,7 +46,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The reasons by the names of the hosts, in the given order.
+  description: The reasons by the names of the hosts, those left drained first, else in the given order.
   type: dict
 """
 
@@ -53,8 +58,11 @@ from ..plugin_utils.playbooks import from_text
 from .reboot_reasons import reboot_reasons
 
 
-def to_reboot(hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], register: str) -> Dict[str, List[str]]:
-    found = {}
+def to_reboot(
+    hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], register: str, drained: Sequence[str] = ()
+) -> Dict[str, List[str]]:
+    first = set(drained)
+    found: Dict[str, List[str]] = {host: [] for host in hosts if host in first}
     for host in hosts:
         variables = hostvars[host]
         reasons = [*from_text(variables.get("reboot_reasons", [])), *reboot_reasons(variables.get(register, {}))]

@@ -29,7 +29,12 @@ BEFORE_HOSTS = ("gpufleet_hosts", BATCHES)
 LIMITS: Mapping[str, Tuple[int, int]] = {"gpufleet_max_lost": (0, 100_000)}
 
 # The roles without a concern that a playbook takes nodes through. Their variables too are right before it begins.
-PROCEDURES: Mapping[str, Tuple[str, ...]] = {"site": ("drain",), "mig_relayout": ("drain",)}
+PROCEDURES: Mapping[str, Tuple[str, ...]] = {
+    "site": ("drain",),
+    "mig_relayout": ("drain",),
+    "reboot": ("drain", "reboot", "preflight"),
+    "remove": ("drain", "reboot", "container_toolkit"),
+}
 
 # How much of a wrong value is shown, in characters.
 SHOWN = 100

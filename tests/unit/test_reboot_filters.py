@@ -57,6 +57,9 @@ def test_hosts_are_rebooted_that_wait_for_it_and_may_be() -> None:
         "kernel": {"look": looked("right"), "reboot_reasons": ["a new kernel"]},
     }
     assert to_reboot(list(hostvars), hostvars, "look") == {"c": ["a"], "a": ["a"], "kernel": ["a new kernel"]}
+    # What an earlier run has left drained is finished first, and may only have to be resumed.
+    first = to_reboot(list(hostvars), hostvars, "look", drained=["b", "a", "elsewhere"])
+    assert list(first.items())[:3] == [("b", []), ("a", ["a"]), ("c", ["a"])]
 
 
 def test_a_reason_may_come_as_the_text_of_a_survey_or_of_the_command_line() -> None:
