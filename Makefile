@@ -5,7 +5,7 @@
 PYTHON ?= python3
 SCENARIO ?=
 
-TARGETS := test demo bench lint unit sanity molecule kubernetes awx vm-test docs build nvml-simulator clean help
+TARGETS := test demo bench bench-scale lint unit sanity molecule kubernetes awx vm-test docs build nvml-simulator clean help
 
 .PHONY: $(TARGETS)
 .DEFAULT_GOAL := help

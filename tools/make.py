@@ -371,6 +371,15 @@ def bench(job: Job) -> None:
     _run_on_machines(job, ROOT / "tests" / "bench" / "bench.py")
 
 
+def bench_scale(job: Job) -> None:
+    """What a fleet of a thousand hosts costs its controller."""
+    interpreter = needs.python(job, *CONTROLLERS["newest"])
+    names = needs.requirements("core-newest", "nvml", "runner")
+    folder = needs.venv(job, "runner", interpreter=interpreter, requirements=names)
+    program = str(ROOT / "tests" / "bench" / "scale" / "scale.py")
+    job.run([str(folder / "bin" / "python"), program], environment=with_programs(job, folder), show=r".")
+
+
 def _run_on_machines(job: Job, program: Path) -> None:
     if not program.exists():
         raise StageFailed(f"Cannot find {os.path.relpath(program, ROOT)}")
@@ -416,6 +425,7 @@ def schedule(target: str, options: argparse.Namespace) -> List[Stage]:
         Stage("nvml-simulator", nvml_simulator),
         Stage("demo", demo),
         Stage("bench", bench),
+        Stage("bench-scale", bench_scale),
     )
     by_name = {stage.name: stage for stage in stages}
     return [by_name[name] for name in STAGES_OF.get(target, (target,))]
@@ -443,6 +453,7 @@ TARGETS = {
     "test": "every check there is",
     "demo": "the main job on two virtual GPU nodes: converge, look, reboot, meddle, heal",
     "bench": "the measurements behind docs/performance.md",
+    "bench-scale": "what a fleet of a thousand hosts costs its controller",
     "lint": "ruff, mypy, yamllint, ansible-lint, changelog fragments, generated documentation",
     "unit": "unit tests on Python 3.9 to 3.13",
     "sanity": "ansible-test sanity on the oldest and the newest ansible-core",
