@@ -50,7 +50,7 @@ def run(*command: str, folder: Path, **variables: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout
@@ -144,7 +144,8 @@ def test_credentials_are_referenced_and_no_secret_is_sent(bed: Bed) -> None:
         assert sorted(linked) == sorted([numbers["GPU nodes"], numbers["Report"]])
     assert bed.awx.named("execution_environments", "GPU fleet")["credential"] == numbers["Registry"]
     kind = bed.awx.named("credential_types", "GPU fleet: report")
-    assert kind["injectors"] == {"extra_vars": {"gpufleet_report_headers": {"Authorization": "Bearer {{ token }}"}}}
+    headers = {"Authorization": "Bearer {{ token }}"}
+    assert kind["injectors"] == {"extra_vars": {"gpufleet_report_headers": headers, "collect_headers": headers}}
 
 
 def test_the_rollout_goes_from_the_audit_to_the_canary_to_the_rest_and_waits_twice_for_somebody(bed: Bed) -> None:
@@ -273,7 +274,7 @@ class Runner:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
         )
         artifacts = private / "artifacts" / "job"
@@ -301,7 +302,7 @@ def runner(bed: Bed, place: Path, tmp_path: Path) -> Runner:
     return Runner(bed, place, tmp_path)
 
 
-def test_a_fleet_is_audited_and_converged_with_the_answers_of_the_surveys(runner: Runner) -> None:
+def test_a_fleet_is_audited_collected_and_converged_with_the_answers_of_the_surveys(runner: Runner) -> None:
     only = {"gpufleet_concerns": "- hugepages"}
     reports = runner.tree.parent / "reports"
     audit = runner.job("audit", runner.variables("audit", gpufleet_report_dest=str(reports), **only))
@@ -309,6 +310,10 @@ def test_a_fleet_is_audited_and_converged_with_the_answers_of_the_surveys(runner
     assert "hugepages_2M 16 0 0 differs" in audit.output
     assert audit.artifacts["gpufleet_report"]["nodes"]["differs"] == ["gpu-01"]
     assert {path.name for path in reports.iterdir()} >= {"gpufleet-report.json", "gpufleet-report.html"}
+
+    collected = runner.job("collect", runner.variables("collect", collect_dest=str(reports), collect_parts=["memory"]))
+    assert collected.status == "successful", collected.output
+    assert (reports / "gpufleet-facts.json").exists()
 
     pool = runner.tree / "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
     site = runner.variables("site", gpufleet_batches="- 1\n- 10%\n", **only)
