@@ -30,8 +30,8 @@ LIMITS: Mapping[str, Tuple[int, int]] = {"gpufleet_max_lost": (0, 100_000)}
 
 # The roles without a concern that a playbook takes nodes through. Their variables too are right before it begins.
 PROCEDURES: Mapping[str, Tuple[str, ...]] = {
-    "site": ("drain",),
-    "mig_relayout": ("drain",),
+    "site": ("drain", "preflight"),
+    "mig_relayout": ("drain", "preflight"),
     "reboot": ("drain", "reboot", "preflight"),
     "remove": ("drain", "reboot", "container_toolkit"),
 }

@@ -29,7 +29,7 @@ from ansible_collections.gpufleet.node.plugins.filter.ends_jobs import ends_jobs
 ROOT = Path(__file__).resolve().parents[2]
 HOSTS = ("n1", "n2", "n3", "n4", "n5", "n6")
 
-# All in one: node_state looks at the file of the node, hugepages makes it right, and Slurm keeps its marks there.
+# All in one: the look is at the file of the node, hugepages makes it right, and Slurm keeps its marks there.
 NODE = """# Copyright: (c) 2026, gpufleet contributors
 from __future__ import annotations
 
@@ -51,8 +51,10 @@ class ActionModule(ActionBase):
         file = FLEET / host
         node = json.loads(file.read_text())
         action = self._task.action.rpartition(".")[2]
-        if action == "node_state":
-            return self.look(node)
+        if action == "look":
+            return self.look(node, expect=task_vars["gpufleet_expect"])
+        if action == "gpu_node_info":
+            return {"node": {}}
         if action == "slurm_drained_info":
             if (FLEET / "no_slurm").exists():
                 return {"failed": True, "msg": "slurmctld does not answer"}
@@ -72,7 +74,7 @@ class ActionModule(ActionBase):
         file.write_text(json.dumps(node))
         return {"changed": True}
 
-    def look(self, node):
+    def look(self, node, expect):
         right = bool(node.get("right"))
         status = "right" if right else "differs"
         setting = {"object": "hugepages-2048kB", "setting": "node0", "wanted": 8, "effective": 0, "boot": 0}
@@ -80,7 +82,7 @@ class ActionModule(ActionBase):
             **{"status": status, "settings": [] if right else [{**setting, "status": "differs"}], "settings_right": 1},
             **{"changes": [], "needs": ["idle_gpu"] if node.get("jobs") else [], "conflicts": [], "reboot_reasons": []},
         }
-        failed = self._task.args["expect"] == "right" and not right
+        failed = expect == "right" and not right
         return {
             **{"concerns": {"hugepages": hugepages}, "to_run": [] if right else ["hugepages"], "waiting": []},
             **{"failed": failed, "msg": "hugepages is not as declared" if failed else "", "undeclared": []},
@@ -110,7 +112,7 @@ class Fleet:
             target = collection / source.relative_to(ROOT)
             if not target.exists() and not source.name.startswith("."):
                 target.symlink_to(source)
-        for name in ("node_state", "hugepages", "slurm_node", "slurm_drained_info"):
+        for name in ("look", "gpu_node_info", "hugepages", "slurm_node", "slurm_drained_info"):
             (collection / "plugins" / "action" / f"{name}.py").write_text(NODE)
         (path / "nodes").mkdir()
         for host in HOSTS:

@@ -29,8 +29,11 @@ from jinja2 import Environment, nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 SPECIFICATIONS = specifications()
-PLAYBOOKS = sorted(path.stem for path in (ROOT / "playbooks").glob("*.yml"))
+PATHS = {path.stem: path for path in (ROOT / "playbooks").glob("*.yml")}
+PLAYBOOKS = sorted(PATHS)
 PREFIXES = ("gpufleet_", *(f"{name}_" for name in PLAYBOOKS))
+# What the action of the look takes from the variables of a host.
+READ_BY_THE_LOOK = {"gpufleet_concerns", "gpufleet_skip", "gpufleet_detail"}
 
 
 def texts(value: Any, key: str = "") -> Iterator[str]:
@@ -57,7 +60,7 @@ def templates_of(playbook: str) -> List[nodes.Template]:
     return [
         # Filters and tests have dots in their names, and jinja looks for them only when it compiles.
         jinja.parse(text)
-        for path in files_of(ROOT / "playbooks" / f"{playbook}.yml")
+        for path in files_of(PATHS[playbook])
         for text in texts(yaml.safe_load(path.read_text(encoding="utf-8")))
         if "{{" in text
     ]
@@ -65,6 +68,8 @@ def templates_of(playbook: str) -> List[nodes.Template]:
 
 def read_by(playbook: str) -> Set[str]:
     names = {name.name for template in templates_of(playbook) for name in template.find_all(nodes.Name)}
+    if any("gpufleet.node.look:" in path.read_text(encoding="utf-8") for path in files_of(PATHS[playbook])):
+        names |= READ_BY_THE_LOOK
     return {name for name in names if name.startswith(PREFIXES)} - OF_THE_PLAYBOOKS
 
 

@@ -11,10 +11,10 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.node.plugins.filter.declaring import declaring
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import look_at_node
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
+from ansible_collections.gpufleet.node.plugins.plugin_utils.declarations import declaring
 from ansible_collections.gpufleet.node.plugins.plugin_utils.profiles import (
     ProfileError,
     asked,
