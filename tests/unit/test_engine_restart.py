@@ -283,6 +283,18 @@ def test_a_reload_is_believed_when_the_daemon_says_that_it_was_done(docker: Dock
     assert declare(docker, default=True, default_shm_size="8g") == ()
 
 
+def test_a_reload_also_gives_what_nobody_knew_of_since_somebody_else_wrote_the_file(docker: Docker) -> None:
+    declare(docker, default=True, default_shm_size="8g")
+    run(docker, action="restart")
+    text = Path(docker.host.files.locate(DAEMON_JSON)).read_text()
+    docker.clock.now += 10
+    docker.write(DAEMON_JSON, text.replace('"default-runtime": "nvidia"', '"debug": false'))
+    docker.host.files.remove(LOADED)
+    assert declare(docker, default=True, default_shm_size="8g") == ("reload_docker",)
+    assert run(docker, action="reload")["done"] == "reload"
+    assert declare(docker, default=True, default_shm_size="8g") == ()
+
+
 def test_what_a_restart_brings_a_reload_does_not(docker: Docker) -> None:
     declare(docker, cdi=True)
     with pytest.raises(DeclarationError) as caught:

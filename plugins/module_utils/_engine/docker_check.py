@@ -14,7 +14,7 @@ from .._core.errors import Refused
 from .._host import unit_command
 from . import json_text
 from .candidate import SCRATCH, copies
-from .docker import KIND, LOADED, SNAP, Parsed, ask, noted_of, settings_of, socket_of, untold_of
+from .docker import KIND, LOADED, SNAP, Parsed, ask, noted_of, settings_of, socket_of, untold, untold_of
 from .model import Document
 
 if TYPE_CHECKING:
@@ -57,13 +57,11 @@ def reloaded(host: Host, installation: Installation) -> None:
     """Note what a reload that succeeded gave the daemon: of what it does not tell, the size of /dev/shm."""
     configuration = KIND.read(host.files, installation)
     parsed: Parsed = configuration.parsed
-    noted = noted_of(host.files)
-    if parsed.process is None or noted.get("daemon") != parsed.process.identity:
-        return
     size = configuration.settings.get("default_shm_size")
-    if size is not None:
-        noted["settings"]["default_shm_size"] = size
-        host.files.replace(LOADED, json.dumps(noted) + "\n")
+    if parsed.process is None or size is None:
+        return
+    settings = {**untold(host.files, configuration), "default_shm_size": size}
+    host.files.replace(LOADED, json.dumps({"daemon": parsed.process.identity, "settings": settings}) + "\n")
 
 
 def forget(host: Host, installation: Installation) -> None:
