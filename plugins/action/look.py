@@ -1,57 +1,45 @@
 # Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
+from typing import Any, Dict, FrozenSet, Optional
 
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-FLEET = Path(os.environ["FLEET"])
+from ..plugin_utils.declarations import declarations
+from ..plugin_utils.narrowing import left_out
+from ..plugin_utils.profiles import ProfileError
 
 
 class ActionModule(ActionBase):
-    _supports_check_mode = True
+    """Makes the declarations of the host from its variables, and has ``node_state`` look at them.
 
-    def run(self, tmp=None, task_vars=None):
-        host = task_vars["inventory_hostname"]
-        file = FLEET / host
-        node = json.loads(file.read_text())
-        action = self._task.action.rpartition(".")[2]
-        if action == "look":
-            return self.look(node, expect=task_vars["gpufleet_expect"])
-        if action == "gpu_node_info":
-            return {"node": {}}
-        if action == "slurm_drained_info":
-            if (FLEET / "no_slurm").exists():
-                return {"failed": True, "msg": "slurmctld does not answer"}
-            marked = [file.name for file in FLEET.glob("n?") if json.loads(file.read_text()).get("drained")]
-            return {"nodes": [{"name": name} for name in marked]}
-        drained = {"drained": True, "in_service": False}.get(self._task.args.get("state"))
-        with open(FLEET / "log", "a") as log:
-            log.write(f"{self._task.args.get('state', 'present')} {host}\n")
-        if node.get("dies"):
-            raise AnsibleConnectionFailure(f"{host} died")
-        if action == "slurm_node":
-            node["drained"] = drained
-        elif node.get("breaks"):
-            return {"failed": True, "msg": "the disk is full"}
-        else:
-            node = {"right": True, "drained": node.get("drained")}
-        file.write_text(json.dumps(node))
-        return {"changed": True}
+    It takes no options: each template in a task costs every host its own compilation, and all hosts the same values.
+    """
 
-    def look(self, node, expect):
-        right = bool(node.get("right"))
-        status = "right" if right else "differs"
-        setting = {"object": "hugepages-2048kB", "setting": "node0", "wanted": 8, "effective": 0, "boot": 0}
-        hugepages = {
-            **{"status": status, "settings": [] if right else [{**setting, "status": "differs"}], "settings_right": 1},
-            **{"changes": [], "needs": ["idle_gpu"] if node.get("jobs") else [], "conflicts": [], "reboot_reasons": []},
+    _VALID_ARGS: FrozenSet[str] = frozenset()
+
+    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
+        result: Dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        template = self._templar.template
+        try:
+            declared = declarations(variables, template)
+        except ProfileError as error:
+            raise AnsibleActionFail(str(error)) from None
+        arguments = {
+            "declared": declared,
+            "left_out": left_out(
+                template(variables.get("gpufleet_concerns")) or [],
+                skip=template(variables.get("gpufleet_skip")) or [],
+                tags=variables["ansible_run_tags"],
+                skip_tags=variables["ansible_skip_tags"],
+            ),
+            "expect": template(variables["gpufleet_expect"]),
+            "detail": template(variables.get("gpufleet_detail", "brief")),
         }
-        failed = expect == "right" and not right
-        return {
-            **{"concerns": {"hugepages": hugepages}, "to_run": [] if right else ["hugepages"], "waiting": []},
-            **{"failed": failed, "msg": "hugepages is not as declared" if failed else "", "undeclared": []},
-        }
+        result.update(self._execute_module("gpufleet.node.node_state", module_args=arguments, task_vars=task_vars))
+        return result

@@ -108,12 +108,13 @@ class Fleet:
         self.path = path
         collection = path / "collections" / "ansible_collections" / "gpufleet" / "node"
         (collection / "plugins" / "action").mkdir(parents=True)
+        # Before the links to all others: one that is there would be written through.
+        for name in ("look", "gpu_node_info", "hugepages", "slurm_node", "slurm_drained_info"):
+            (collection / "plugins" / "action" / f"{name}.py").write_text(NODE)
         for source in (*ROOT.iterdir(), *(ROOT / "plugins").iterdir(), *(ROOT / "plugins" / "action").glob("*.py")):
             target = collection / source.relative_to(ROOT)
             if not target.exists() and not source.name.startswith("."):
                 target.symlink_to(source)
-        for name in ("look", "gpu_node_info", "hugepages", "slurm_node", "slurm_drained_info"):
-            (collection / "plugins" / "action" / f"{name}.py").write_text(NODE)
         (path / "nodes").mkdir()
         for host in HOSTS:
             self.set(host, right=False)
