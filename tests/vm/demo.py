@@ -245,7 +245,7 @@ def meddle() -> None:
     on(INFERENCE, "nvml-sim set 2 power_limit=400000")
     moved = placed(INFERENCE)[0]
     on(INFERENCE, f"echo 0 > /proc/irq/{moved.number}/smp_affinity_list")
-    on(INFERENCE, "sed -i '/default-runtime/d' /etc/docker/daemon.json")
+    on(INFERENCE, """sed -i 's/"default-runtime": "nvidia"/"default-runtime": "runc"/' /etc/docker/daemon.json""")
     audit = playbook("audit", "-e", "audit_fail_on_drift=true", "-e", f"gpufleet_report_dest={REPORT}")
     expect(audit.status != 0, "the audit fails")
     report = json.loads((REPORT / "gpufleet-report.json").read_text())
@@ -258,7 +258,9 @@ def meddle() -> None:
     words = (INFERENCE, moved.handler, moved.cpus, "0", "differs")
     expect(set(words) <= set(row.split()), f"and: {row.strip()}")
     row = next((line for line in audit.text.splitlines() if "default_runtime" in line), "")
-    expect(row.split()[1:] == ["docker", "default_runtime", "nvidia", "nvidia", "-", "differs"], f"and: {row.strip()}")
+    expect(
+        row.split()[1:] == ["docker", "default_runtime", "nvidia", "nvidia", "runc", "differs"], f"and: {row.strip()}"
+    )
 
     chapter("site heals it, and touches nothing else")
     healed = playbook("site")
