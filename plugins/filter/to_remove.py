@@ -18,6 +18,12 @@ options:
     type: list
     elements: str
     required: true
+  needed:
+    description:
+      - Whether those are among them that serve others which are still there. One of these may have to wait, such as for
+        the next boot, and is given back by a later run.
+    type: bool
+    default: true
 author:
   - gpufleet contributors (@gpufleet)
 """
@@ -40,11 +46,14 @@ from typing import Any, Callable, Container, Dict
 from ..module_utils._node.registry import REGISTRY, in_order
 
 
-def to_remove(kept: Container[str]) -> Dict[str, Dict[str, Any]]:
+def to_remove(kept: Container[str], needed: bool = True) -> Dict[str, Dict[str, Any]]:
     # Who serves a concern has to be there until that one is given back, whether or not it comes after it.
     servers = {entry.name: tuple(other.name for other in REGISTRY if entry.name in other.serves) for entry in REGISTRY}
     built = in_order([replace(entry, after=(*entry.after, *servers[entry.name])) for entry in REGISTRY])
-    return {entry.name: {"state": "absent"} for entry in reversed(built) if entry.name in kept}
+    served = {entry.name for entry in REGISTRY if entry.name in kept and not entry.serves}
+    left_out = set() if needed else {entry.name for entry in REGISTRY if served.intersection(entry.serves)}
+    names = [entry.name for entry in reversed(built) if entry.name in kept and entry.name not in left_out]
+    return {name: {"state": "absent"} for name in names}
 
 
 class FilterModule:

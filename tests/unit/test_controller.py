@@ -310,6 +310,9 @@ def test_a_node_is_given_back_in_an_order_in_which_nobody_loses_what_it_needs() 
         assert all(order.index(entry.name) > order.index(name) for name in entry.serves)
     assert order[-1] == "node_tools"
     assert to_remove(["hugepages"]) == {"hugepages": {"state": "absent"}}
+    # What waits for the next boot needs the binding, and the tools, once more.
+    assert list(to_remove(["node_tools", "nvml", "gpu_settings"], needed=False)) == ["gpu_settings"]
+    assert list(to_remove(["node_tools", "nvml"], needed=False)) == ["nvml", "node_tools"]
 
 
 def test_every_concern_has_tasks_that_give_it_back_without_its_declaration() -> None:
