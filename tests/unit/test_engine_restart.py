@@ -39,6 +39,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.registry impor
 from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from support import FakeHost, Killed, build, snapshot
 
+pytestmark = pytest.mark.once
+
 ROLE = Path(__file__).resolve().parents[2] / "roles" / "container_runtime"
 DAEMON_JSON = "/etc/docker/daemon.json"
 BEFORE = "/var/lib/gpufleet/before/container_runtime.json"

@@ -23,6 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import Killed, snapshot
 
+pytestmark = pytest.mark.once
+
 pytest_plugins = ("gpu_machine",)
 
 ALL: Dict[str, Any] = {

@@ -24,6 +24,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import FakeHost, Killed, snapshot
 
+pytestmark = pytest.mark.once
+
 counts = st.integers(min_value=0, max_value=2000)
 few = st.integers(min_value=0, max_value=8)
 

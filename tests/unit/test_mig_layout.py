@@ -37,6 +37,8 @@ from mig_machine import (
     whole,
 )
 
+pytestmark = pytest.mark.once
+
 pytest_plugins = ("gpu_machine",)
 
 SMALL: Dict[str, Any] = {"match": {"index": 0}, "layout": "all-1g"}

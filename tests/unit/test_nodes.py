@@ -17,6 +17,8 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedFiles
 from ansible_collections.gpufleet.node.plugins.module_utils._topology import cpulist
 
+pytestmark = pytest.mark.once
+
 NAMES = nodetree.names()
 NODE = "/sys/devices/system/node"
 THP = "/sys/kernel/mm/transparent_hugepage"

@@ -27,6 +27,8 @@ from persistence_machine import (
 )
 from support import Killed, snapshot
 
+pytestmark = pytest.mark.once
+
 pytest_plugins = ("persistence_machine",)
 
 MARKER = "/run/gpufleet/daemon-reload"

@@ -36,6 +36,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml_driver im
 from gpu_machine import GpuMachine, MakeMachine
 from support import AT_ONCE_SECONDS, ScriptedCommands, build
 
+pytestmark = pytest.mark.once
+
 pytest_plugins = ("gpu_machine",)
 
 # Any library of the system will do where the binding is one of ours.

@@ -258,9 +258,7 @@ def meddle() -> None:
     words = (INFERENCE, moved.handler, moved.cpus, "0", "differs")
     expect(set(words) <= set(row.split()), f"and: {row.strip()}")
     row = next((line for line in audit.text.splitlines() if "default_runtime" in line), "")
-    expect(
-        row.split()[1:] == ["docker", "default_runtime", "nvidia", "nvidia", "-", "differs"], f"and: {row.strip()}"
-    )
+    expect(row.split()[1:] == ["docker", "default_runtime", "nvidia", "nvidia", "-", "differs"], f"and: {row.strip()}")
 
     chapter("site heals it, and touches nothing else")
     healed = playbook("site")
