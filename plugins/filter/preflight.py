@@ -82,7 +82,8 @@ from ansible.errors import AnsibleFilterError
 from ..module_utils._node.info_driver import CUDA_BRANCHES
 from .sick_gpus import sick_gpus
 
-REFUSE, WARN = "refuse", "warn"
+REFUSE = "refuse"
+WARN = "warn"
 Finding = Tuple[str, str]
 
 # Programs that manage GPUs by themselves, by what gpu_node_info says that they set, and the concerns that set it too.

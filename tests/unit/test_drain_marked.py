@@ -7,6 +7,9 @@ from __future__ import annotations
 from typing import Any, Dict, Sequence
 
 import pytest
+
+pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
+
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpufleet.node.plugins.filter.drain_askers import drain_askers
 from ansible_collections.gpufleet.node.plugins.filter.drain_marked import drain_marked

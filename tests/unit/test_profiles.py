@@ -11,6 +11,9 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 
 import pytest
 import yaml
+
+pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
+
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import look_at_node
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.modules.node_state import validated

@@ -32,9 +32,7 @@ mkdir -p /var/lib/slurm/slurmctld /var/lib/slurm/slurmd /var/log/slurm
 chown -R slurm: /var/lib/slurm /var/log/slurm
 systemctl --quiet enable munge.service slurmctld.service slurmd.service
 systemctl restart munge.service slurmctld.service slurmd.service
-for attempt in $(seq 120); do
-  [ "$(sinfo --noheader --format=%T)" = idle ] && exit
-  sleep 1
-done
-echo "$name is not idle in Slurm after two minutes: $(sinfo --noheader --format='%T %E')" >&2
-exit 1
+if ! timeout 120 sh -c "until sinfo --noheader --format=%T | grep -qx idle; do sleep 1; done"; then
+  echo "$name is not idle in Slurm after two minutes: $(sinfo --noheader --format='%T %E')" >&2
+  exit 1
+fi
