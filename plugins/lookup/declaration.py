@@ -12,7 +12,6 @@ description:
   - Makes the declaration of a concern from the public variables of its role, in one step. It is the one that a look at
     the whole node takes.
   - A default that asks the profile of the host is what P(gpufleet.node.profile#filter) says.
-positional: _terms
 options:
   _terms:
     description: The name of the role, which is that of the concern.
