@@ -99,9 +99,7 @@ def test_all_reasons_come_at_once(node: Facts) -> None:
     assert len(preflight(node, cuda="13", gpus=4)["refused"]) == 4
 
 
-@pytest.mark.parametrize(
-    ("conflicts", "kind"), [("refuse", "refused"), ("warn", "warned"), ("ignore", None)], ids=lambda value: str(value)
-)
+@pytest.mark.parametrize(("conflicts", "kind"), [("refuse", "refused"), ("warn", "warned"), ("ignore", None)], ids=str)
 def test_another_owner_who_wins_is_what_the_fleet_says_he_is(node: Facts, conflicts: str, kind: Any) -> None:
     ours = {**CONFLICT, "owner": "sysctl.d", "wins": "us"}
     look = {"concerns": {"hugepages": {"conflicts": [CONFLICT, ours]}, "gpu_settings": {"conflicts": []}}}

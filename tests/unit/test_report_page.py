@@ -117,7 +117,7 @@ def test_of_what_is_wrong_with_a_node_the_table_has_the_worst_in_a_line(kinds: T
         found = {**kinds[0].right, "concerns": {"hugepages": {**kinds[0].right["concerns"]["hugepages"]}}}
         found["concerns"]["hugepages"]["settings"] = list(rows)
         report = build({"n1": Host(found)}, title="Audit", generated=GENERATED)
-        return str(json.loads(as_html.data(report).split("\n")[0])["nodes"][0]["first"])
+        return str(json.loads(as_html.data(report).split("\n", maxsplit=1)[0])["nodes"][0]["first"])
 
     row: Dict[str, Any] = {"object": "a", "wanted": 1, "effective": 2, "boot": 1, "status": "differs"}
     declaration = {**row, "setting": "declaration"}
