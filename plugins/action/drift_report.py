@@ -32,7 +32,7 @@ class ActionModule(ActionBase):
                 "title": {"type": "str", "default": "Drift"},
             }
         )
-        looks = registered(variables, arguments["register"])
+        looks = registered(variables["hostvars"], variables["ansible_play_hosts_all"], arguments["register"])
         summary = summarise({host: look or {} for host, look in looks.items()})
         rows, devices = list(chain(*summary.rows.values())), list(chain(*summary.devices.values()))
         self._print(arguments["title"], rows, devices, summary)

@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
                 "headers": {"type": "dict", "default": {}, "no_log": True},
             }
         )
-        infos = registered(variables, arguments["info"])
+        infos = registered(variables["hostvars"], variables["ansible_play_hosts_all"], arguments["info"])
         without = missing(infos)
         result.update(changed=False, missing=without, nodes_total=len(infos))
         try:

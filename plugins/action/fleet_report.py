@@ -70,8 +70,9 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _hosts(variables: Mapping[str, Any], look: str, info: Optional[str]) -> Dict[str, Host]:
-        looks = registered(variables, look)
-        infos = registered(variables, info) if info else {}
+        names = variables["ansible_play_hosts_all"]
+        looks = registered(variables["hostvars"], names, look)
+        infos = registered(variables["hostvars"], names, info) if info else {}
         groups = groups_of(variables, looks)
         answering = set(variables["ansible_play_hosts"])
         hosts: Dict[str, Host] = {}

@@ -56,6 +56,7 @@ _value:
 from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 from ..module_utils._core.change import EFFECTIVE
+from ..plugin_utils.summary import registered
 
 MIG_LAYOUT = "mig_layout"
 IDLE_GPU = "idle_gpu"
@@ -68,10 +69,8 @@ def divides_anew(look: Mapping[str, Any]) -> bool:
     return planned or IDLE_GPU in result.get("needs", ())
 
 
-def to_relayout(
-    hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], register: str, drained: Sequence[str] = ()
-) -> List[str]:
-    looks = {host: hostvars[host].get(register, {}) for host in hosts}
+def to_relayout(hosts: Sequence[str], hostvars: Any, register: str, drained: Sequence[str] = ()) -> List[str]:
+    looks = {host: look or {} for host, look in registered(hostvars, hosts, register).items()}
     first = [host for host in hosts if host in drained and MIG_LAYOUT in looks[host].get("concerns", {})]
     return first + [host for host in hosts if host not in first and divides_anew(looks[host])]
 

@@ -50,14 +50,15 @@ _value:
   elements: str
 """
 
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any, Callable, Dict, List, Sequence
+
+from ..plugin_utils.summary import registered
 
 
-def with_work(
-    hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], register: str, drained: Sequence[str] = ()
-) -> List[str]:
+def with_work(hosts: Sequence[str], hostvars: Any, register: str, drained: Sequence[str] = ()) -> List[str]:
+    looks = registered(hostvars, hosts, register)
     first = [host for host in hosts if host in drained]
-    return first + [host for host in hosts if host not in first and hostvars[host].get(register, {}).get("to_run")]
+    return first + [host for host in hosts if host not in first and (looks[host] or {}).get("to_run")]
 
 
 class FilterModule:

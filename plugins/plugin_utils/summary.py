@@ -38,13 +38,13 @@ class Summary:
         return sum(len(names) for names in self.nodes.values())
 
 
-def registered(variables: Mapping[str, Any], name: str) -> Dict[str, Optional[Look]]:
-    """What a task registered on each host of the play, by the variables of an action; None where it did not run there.
+def registered(hostvars: Any, hosts: Iterable[str], name: str) -> Dict[str, Optional[Look]]:
+    """What a task registered on each of the hosts; None where it did not run there. ``hostvars`` are Ansible's.
 
     The values are taken as they are: an answer of a host is no template, and to go through those of a thousand hosts as
     if each text of them might be one takes a minute.
     """
-    found = {host: variables["hostvars"].raw_get(host).get(name) for host in variables["ansible_play_hosts_all"]}
+    found = {host: hostvars.raw_get(host).get(name) for host in hosts}
     return {host: result if isinstance(result, dict) else None for host, result in found.items()}
 
 

@@ -160,3 +160,10 @@ def snapshot(root: Path, leave_out: Sequence[str] = ("run",)) -> Dict[str, Tuple
             else:
                 found[key] = ("file", oct(path.stat().st_mode), path.read_bytes().decode("latin-1"))
     return found
+
+
+class HostVars(Dict[str, Mapping[str, Any]]):
+    """The variables of hosts, as Ansible has them: with templates resolved, or as they are."""
+
+    def raw_get(self, host: str) -> Mapping[str, Any]:
+        return self[host]

@@ -36,6 +36,7 @@ from ansible_collections.gpufleet.node.plugins.plugin_utils.declarations import 
 from ansible_collections.gpufleet.node.plugins.plugin_utils.narrowing import left_out
 from ansible_collections.gpufleet.node.plugins.plugin_utils.playbooks import options_of
 from ansible_collections.gpufleet.node.plugins.plugin_utils.profiles import ProfileError
+from support import HostVars
 
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTIONS = ROOT / ".cache" / "collections"
@@ -180,12 +181,14 @@ def test_a_tag_that_is_nearly_a_concern_is_refused() -> None:
 
 
 def test_hosts_with_work_keep_their_order() -> None:
-    hostvars = {
-        "a": {"look": {"to_run": ["x"]}},
-        "b": {"look": {"to_run": []}},
-        "c": {},
-        "d": {"look": {"to_run": ["y"]}},
-    }
+    hostvars = HostVars(
+        {
+            "a": {"look": {"to_run": ["x"]}},
+            "b": {"look": {"to_run": []}},
+            "c": {},
+            "d": {"look": {"to_run": ["y"]}},
+        }
+    )
     assert with_work(["d", "c", "b", "a"], hostvars, "look") == ["d", "a"]
     # Those that an earlier run has left drained are finished first, also where nothing differs any more.
     assert with_work(["d", "c", "b", "a"], hostvars, "look", drained=["a", "b"]) == ["b", "a", "d"]
@@ -206,7 +209,7 @@ def test_a_node_is_drained_only_where_a_gpu_is_to_be_divided_anew(mig_layout: An
     concerns = {"gpu_settings": {"changes": [{"scope": "effective"}], "needs": ["idle_gpu"]}}
     if mig_layout is not None:
         concerns["mig_layout"] = mig_layout
-    hostvars = {"a": {"look": {"concerns": concerns}}, "b": {"look": {"msg": "unreachable"}}, "c": {}}
+    hostvars = HostVars({"a": {"look": {"concerns": concerns}}, "b": {"look": {"msg": "unreachable"}}, "c": {}})
     assert to_relayout(["c", "b", "a"], hostvars, "look") == (["a"] if drained else [])
     # One that an earlier run has left drained is finished, unless it has no layout.
     assert to_relayout(["a", "b"], hostvars, "look", drained=["a", "b"]) == (["a"] if mig_layout is not None else [])

@@ -15,6 +15,7 @@ pytest.importorskip("ansible.plugins.action", reason="the controller's side need
 from ansible_collections.gpufleet.node.plugins.filter.gpu_users import gpu_users
 from ansible_collections.gpufleet.node.plugins.filter.reboot_reasons import reboot_reasons
 from ansible_collections.gpufleet.node.plugins.filter.to_reboot import to_reboot
+from support import HostVars
 
 
 def looked(status: str, *reasons: str, noted: Optional[Mapping[str, List[str]]] = None) -> Dict[str, Any]:
@@ -47,15 +48,17 @@ def test_a_reason_for_a_reboot_is_what_a_reboot_ends(look: Dict[str, Any], reaso
 
 def test_hosts_are_rebooted_that_wait_for_it_and_may_be() -> None:
     waits = looked("pending", "a")
-    hostvars: Dict[str, Dict[str, Any]] = {
-        "c": {"look": waits},
-        "b": {"look": looked("right")},
-        "a": {"look": waits, "reboot_allowed": True},
-        "forbidden": {"look": waits, "reboot_allowed": False},
-        "forbidden_by_text": {"look": waits, "reboot_allowed": "no"},
-        "no_answer": {},
-        "kernel": {"look": looked("right"), "reboot_reasons": ["a new kernel"]},
-    }
+    hostvars = HostVars(
+        {
+            "c": {"look": waits},
+            "b": {"look": looked("right")},
+            "a": {"look": waits, "reboot_allowed": True},
+            "forbidden": {"look": waits, "reboot_allowed": False},
+            "forbidden_by_text": {"look": waits, "reboot_allowed": "no"},
+            "no_answer": {},
+            "kernel": {"look": looked("right"), "reboot_reasons": ["a new kernel"]},
+        }
+    )
     assert to_reboot(list(hostvars), hostvars, "look") == {"c": ["a"], "a": ["a"], "kernel": ["a new kernel"]}
     # What an earlier run has left drained is finished first, and may only have to be resumed.
     first = to_reboot(list(hostvars), hostvars, "look", drained=["b", "a", "elsewhere"])
@@ -63,9 +66,9 @@ def test_hosts_are_rebooted_that_wait_for_it_and_may_be() -> None:
 
 
 def test_a_reason_may_come_as_the_text_of_a_survey_or_of_the_command_line() -> None:
-    given = {"a": {"reboot_reasons": "- a new kernel\n- and more"}, "b": {"reboot_reasons": "firmware"}}
+    given = HostVars({"a": {"reboot_reasons": "- a new kernel\n- and more"}, "b": {"reboot_reasons": "firmware"}})
     assert to_reboot(["a", "b"], given, "look") == {"a": ["a new kernel", "and more"], "b": ["firmware"]}
-    assert to_reboot(["a"], {"a": {"reboot_reasons": ""}}, "look") == {}
+    assert to_reboot(["a"], HostVars({"a": {"reboot_reasons": ""}}), "look") == {}
 
 
 def test_a_program_is_at_work_on_a_gpu_when_it_computes_there() -> None:
