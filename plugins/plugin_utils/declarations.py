@@ -11,7 +11,6 @@ same for all hosts is therefore worked out when this module is imported: Ansible
 from __future__ import annotations
 
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Callable, Dict, Mapping
 
 from ansible.parsing.dataloader import DataLoader
@@ -21,20 +20,21 @@ from ..module_utils._core.road import SHARED_OPTIONS
 from ..module_utils._node.registry import REGISTRY
 from .archive import build
 from .binding import NoBinding, binding_of
+from .playbooks import COLLECTION
 from .profiles import VARIABLE, asked
 from .profiles import value_of as value_in
 
-ROLES = Path(__file__).resolve().parents[2] / "roles"
 ENTRIES = {entry.name: entry for entry in REGISTRY}
 
 
 def _defaults_of(role: str) -> Dict[str, Any]:
-    """By option: a role also has variables that its handlers read, and that declare nothing."""
-    options = {*SHARED_OPTIONS, *ENTRIES[role].concern.options}
-    path = ROLES / role / "defaults" / "main.yml"
-    defaults = DataLoader().load_from_file(str(path), trusted_as_template=True)
-    named = {name[len(role) + 1 :]: value for name, value in defaults.items()}
-    return {option: value for option, value in named.items() if option in options}
+    """What the variables are without a profile, by name: without those that handlers read, and that declare nothing."""
+    names = {f"{role}_{option}" for option in (*SHARED_OPTIONS, *ENTRIES[role].concern.options)}
+    path = COLLECTION / "roles" / role / "defaults" / "main.yml"
+    read = DataLoader().load_from_file(str(path), trusted_as_template=True)
+    asking = [asked(value) for name, value in read.items() if name in names]
+    # All of them ask the profile, and a test sees to it.
+    return dict(pair for pair in asking if pair)
 
 
 def _brought(file: str) -> Dict[str, str]:
@@ -56,23 +56,26 @@ def declaration_of(role: str, variables: Mapping[str, Any], template: Callable[[
 
     A variable that the host does not have has the role's default, which asks the profile. Raises ``ProfileError``.
     """
-
     profile = variables.get(VARIABLE, "")
     if not is_plain(profile):
         profile = template(profile)
 
-    def value_of(option: str, default: Any) -> Any:
-        value = variables.get(f"{role}_{option}", default)
+    def value_of(name: str, default: Any) -> Any:
+        if name not in variables:
+            return value_in(profile, name, default)
+        value = variables[name]
         if is_plain(value):
             return value
+        # Beside the role its defaults are variables too.
         asking = asked(value)
         return template(value) if asking is None else value_in(profile, *asking)
 
-    declared = {option: value_of(option, default) for option, default in DEFAULTS[role].items()}
+    values = {name: value_of(name, default) for name, default in DEFAULTS[role].items()}
+    declared = {name[len(role) + 1 :]: value for name, value in values.items()}
     if role == "node_tools":
         declared["archive_sha256"] = ARCHIVE_SHA256
     if role == "nvml" and declared["source"] == CONTROLLER:
-        file = value_of("file", "")
+        file = value_of("nvml_file", "")
         declared.update(_brought(str(file)) if file else BROUGHT)
     return declared
 
