@@ -256,42 +256,28 @@ def run_scenario(job: Job, scenario: str, folder: Path, variables: Dict[str, str
         job.run([*command, "destroy", "-s", scenario], environment=variables, accept=range(256), cleanup=True)
 
 
-# --- Kubernetes -------------------------------------------------------------------------------------------------------
+# --- what works with collections of others ----------------------------------------------------------------------------
 
 
 def kubernetes(job: Job) -> None:
     """What drains nodes of Kubernetes, with kubernetes.core and the client that it takes, on a recorded API server."""
-    interpreter = needs.python(job, *CONTROLLERS["floor"])
-    names = needs.requirements("core-floor", "kubernetes")
-    folder = needs.venv(job, "kubernetes", interpreter=interpreter, requirements=names)
-    others = needs.collection_of_others(job, "kubernetes.core", interpreter=interpreter)
-    command = [str(folder / "bin" / "python"), "-m", "pytest", "-o", f"cache_dir={CACHE / 'pytest' / 'kubernetes'}"]
-    lines = job.run(
-        [*command, str(ROOT / "tests" / "kubernetes")],
-        environment={**with_programs(job, folder), "ANSIBLE_COLLECTIONS_PATH": f"{COLLECTIONS}:{others}"},
-        show=PYTEST_END,
-    )
-    job.note(lines[-1] if lines else "no output")
-
-
-# --- AWX --------------------------------------------------------------------------------------------------------------
+    _beside(job, "kubernetes", "kubernetes.core", collections=[COLLECTIONS])
 
 
 def awx(job: Job) -> None:
     """What brings the playbooks into AWX, with the modules of awx.awx, ansible-builder and ansible-runner."""
+    _beside(job, "awx", "awx.awx", PYTHONPATH=str(ROOT / "tests" / "nodes"))
+
+
+def _beside(job: Job, name: str, other: str, *, collections: Sequence[Path] = (), **variables: str) -> None:
+    """Run the tests of a folder in an environment of its own, which has a collection of others in it."""
     interpreter = needs.python(job, *CONTROLLERS["floor"])
-    folder = needs.venv(job, "awx", interpreter=interpreter, requirements=needs.requirements("core-floor", "awx"))
-    others = needs.collection_of_others(job, "awx.awx", interpreter=interpreter)
-    command = [str(folder / "bin" / "python"), "-m", "pytest", "-o", f"cache_dir={CACHE / 'pytest' / 'awx'}"]
-    lines = job.run(
-        [*command, str(ROOT / "tests" / "awx")],
-        environment={
-            **with_programs(job, folder),
-            "PYTHONPATH": str(ROOT / "tests" / "nodes"),
-            "ANSIBLE_COLLECTIONS_PATH": str(others),
-        },
-        show=PYTEST_END,
-    )
+    folder = needs.venv(job, name, interpreter=interpreter, requirements=needs.requirements("core-floor", name))
+    found = [*collections, needs.collection_of_others(job, other, interpreter=interpreter)]
+    variables["ANSIBLE_COLLECTIONS_PATH"] = ":".join(map(str, found))
+    command = [str(folder / "bin" / "python"), "-m", "pytest", "-o", f"cache_dir={CACHE / 'pytest' / name}"]
+    environment = {**with_programs(job, folder), **variables}
+    lines = job.run([*command, str(ROOT / "tests" / name)], environment=environment, show=PYTEST_END)
     job.note(lines[-1] if lines else "no output")
 
 
