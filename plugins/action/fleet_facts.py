@@ -45,8 +45,7 @@ class ActionModule(ActionBase):
             place = place_of(arguments["dest"], NAME)
             if not self._task.check_mode:
                 found = document(infos, groups_of(variables, infos), generated=now())
-                headers = {name: str(value) for name, value in arguments["headers"].items()}
-                deliver(arguments["dest"], NAME, by_lines(found), headers, goal=GOAL, mode=MODE)
+                deliver(arguments["dest"], NAME, by_lines(found), arguments["headers"], goal=GOAL, mode=MODE)
         except GpuFleetError as error:
             result.update(failed=True, msg=str(error), failure=error.failure())
             return result

@@ -60,10 +60,10 @@ class ActionModule(ActionBase):
                 generated=now(),
             )
             result["summary"] = report.summary
-            headers = {name: str(value) for name, value in arguments["headers"].items()}
+            dest, headers = arguments["dest"], arguments["headers"]
             for name, write in WRITERS.items():
                 if name in arguments["formats"]:
-                    written.append(deliver(arguments["dest"], NAMES[name], write(report), headers, goal=GOAL))
+                    written.append(deliver(dest, NAMES[name], write(report), headers, goal=GOAL))
         except GpuFleetError as error:
             result.update(failed=True, msg=str(error), failure=error.failure())
         return result

@@ -11,7 +11,7 @@ import os
 import ssl
 import tempfile
 from http.client import HTTPException
-from typing import Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -61,7 +61,7 @@ def place_of(dest: str, name: str) -> str:
     return f"{shown(dest)}{quote(name)}" if is_address(dest) else os.path.join(_folder(dest), name)
 
 
-def deliver(dest: str, name: str, text: str, headers: Mapping[str, str], *, goal: str, mode: int = FOR_ALL) -> str:
+def deliver(dest: str, name: str, text: str, headers: Mapping[str, Any], *, goal: str, mode: int = FOR_ALL) -> str:
     """Write one file, and return where it is. ``mode`` is that of a new one in a folder. Raises ``GpuFleetError``."""
     # A name that is no text in a variable of a host must not cost the whole file.
     content = text.encode("utf-8", "replace")
@@ -93,14 +93,14 @@ def _write(folder: str, name: str, content: bytes, *, goal: str, mode: int) -> N
         raise GpuFleetError(goal, object=path, cause=(error.strerror or str(error)).lower()) from error
 
 
-def _put(dest: str, name: str, content: bytes, headers: Mapping[str, str], *, goal: str) -> None:
+def _put(dest: str, name: str, content: bytes, headers: Mapping[str, Any], *, goal: str) -> None:
     kind = CONTENT_TYPES[os.path.splitext(name)[1]]
     try:
         urls.open_url(
             f"{dest}{quote(name)}",
             data=content,
             method="PUT",
-            headers={"Content-Type": kind, **headers},
+            headers={"Content-Type": kind, **{name: str(value) for name, value in headers.items()}},
             timeout=SECONDS,
         ).close()
     except (OSError, ValueError, HTTPException, urls.ConnectionError) as error:
