@@ -13,19 +13,6 @@ description:
     M(gpufleet.node.node_state) or by C(reboot_reasons), and where C(reboot_allowed) does not forbid it.
 positional: _input, hostvars, register, drained
 options:
-  _input:
-    description: Names of hosts.
-    type: list
-    elements: str
-    required: true
-  hostvars:
-    description: The variables of all hosts, that is P(ansible.builtin.hostvars#var).
-    type: dict
-    required: true
-  register:
-    description: The name under which the look was registered.
-    type: str
-    required: true
   drained:
     description: Names of hosts that an earlier run has left drained. They come first, also where nothing waits now.
     type: list
@@ -34,6 +21,8 @@ options:
 seealso:
   - plugin: gpufleet.node.reboot_reasons
     plugin_type: filter
+extends_documentation_fragment:
+  - gpufleet.node.looks
 author:
   - gpufleet contributors (@gpufleet)
 """

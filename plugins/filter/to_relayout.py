@@ -14,19 +14,6 @@ description:
   - What only the next boot or a consumer waits for needs no drained node, and is left to C(gpufleet.node.site).
 positional: _input, hostvars, register, drained
 options:
-  _input:
-    description: Names of hosts.
-    type: list
-    elements: str
-    required: true
-  hostvars:
-    description: The variables of all hosts, that is P(ansible.builtin.hostvars#var).
-    type: dict
-    required: true
-  register:
-    description: The name under which the look was registered.
-    type: str
-    required: true
   drained:
     description:
       - Names of hosts that an earlier run has left drained. Those with a layout come first, and are kept whatever the
@@ -34,6 +21,8 @@ options:
     type: list
     elements: str
     default: []
+extends_documentation_fragment:
+  - gpufleet.node.looks
 author:
   - gpufleet contributors (@gpufleet)
 """

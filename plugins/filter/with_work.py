@@ -12,25 +12,14 @@ description:
   - Takes names of hosts and keeps those whose registered result of M(gpufleet.node.node_state) has something to run.
 positional: _input, hostvars, register, drained
 options:
-  _input:
-    description: Names of hosts.
-    type: list
-    elements: str
-    required: true
-  hostvars:
-    description: The variables of all hosts, that is P(ansible.builtin.hostvars#var).
-    type: dict
-    required: true
-  register:
-    description: The name under which the look was registered.
-    type: str
-    required: true
   drained:
     description:
       - Names of hosts that an earlier run has left drained. They come first, and are kept whatever the look found.
     type: list
     elements: str
     default: []
+extends_documentation_fragment:
+  - gpufleet.node.looks
 author:
   - gpufleet contributors (@gpufleet)
 """
