@@ -85,6 +85,21 @@ TRAINING_GPUS = [{"match": {"index": 7}, "layout": "all-1g"}, {"mig": "disabled"
 MIXED = {"mig_layout_gpus": [{"match": {"index": 6}, "layout": "balanced"}, *TRAINING_GPUS]}
 WHOLE = {"mig_layout_gpus": [{"match": {"index": 6}, "layout": "whole"}, *TRAINING_GPUS]}
 
+# What an operator would compare before and after us: files, units, the kernel, the driver and the daemon.
+RECORD = """find /etc /boot/grub/grub.cfg /usr/local /usr/lib/systemd /usr/lib/udev /var/lib/gpufleet /run/gpufleet \\
+  ! -type d -printf '%p %y %m %u:%g %l\\n' 2>/dev/null | sort
+find /etc /boot/grub/grub.cfg /usr/local /usr/lib/systemd /usr/lib/udev -type f -exec sha256sum {} + | sort -k2
+systemctl list-unit-files --no-legend | awk '{print $1, $2}'
+cat /proc/cmdline
+grep . /sys/devices/system/node/node*/hugepages/*/nr_hugepages /sys/block/nvme*/queue/scheduler \\
+  /sys/block/nvme*/queue/read_ahead_kb /sys/block/nvme*/queue/nr_requests /sys/kernel/mm/transparent_hugepage/enabled \\
+  /sys/kernel/mm/transparent_hugepage/defrag /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs
+docker info --format 'runtimes {{range $name, $_ := .Runtimes}}{{$name}} {{end}}'
+docker info --format 'default runtime {{.DefaultRuntime}}, live restore {{.LiveRestoreEnabled}}, CDI {{.CDISpecDirs}}'
+"""
+# What the driver has, without what only time changes.
+OF_A_GPU = ("persistence", "power_limit", "compute_mode", "ecc", "ecc_pending", "mig", "mig_pending", "instances")
+
 BOOTS = "journalctl --list-boots --no-pager | wc -l"
 STATE_IN_SLURM = "sinfo --noheader --format=%T"
 # No canary, so that the two nodes are converged side by side.
@@ -123,16 +138,16 @@ def main() -> int:
 
 
 def story(*, keep: bool) -> None:
-    boot(() if keep else ("--owner-pid", str(os.getpid())))
+    found = boot(() if keep else ("--owner-pid", str(os.getpid())))
     converge()
     restart()
     meddle()
     divide()
-    operate()
+    operate(found)
 
 
-def boot(lifetime: Sequence[str]) -> None:
-    """Nodes as somebody set them up who did not think of us."""
+def boot(lifetime: Sequence[str]) -> Dict[str, List[str]]:
+    """Nodes as somebody set them up who did not think of us. Returns what was found, by node."""
     chapter("Two bare nodes with two NUMA nodes and eight simulated GPUs each boot their own kernel")
     plugged = [word for node, machine in GPUS.items() for word in ("--gpus", f"{node}={machine}")]
     names = ("--name", NAME, "--nodes", ",".join(NODES))
@@ -149,8 +164,10 @@ def boot(lifetime: Sequence[str]) -> None:
     on_all("docker run --detach --network none --name job tiny")
     for node in NODES:
         on(node, "sh -s", text=SLURM.read_text())
+    found = {node: recorded(node) for node in NODES}
     said = on(TRAINING, f"{RUN} {LIST} 2>&1 || true")
     expect("cannot open shared object file" in said, f"containers run, and see no GPU: {said.strip()}")
+    return found
 
 
 def converge() -> None:
@@ -177,7 +194,8 @@ def converge() -> None:
     second = playbook("site")
     expect(second.status == 0 and second.total("changed") == 0, "nothing changed")
     for node in NODES:
-        expect(second.executions[node] == 1, f"one remote execution on {node}")
+        # Each node is a cluster of its own. Elsewhere the question is one for all nodes of a cluster.
+        expect(second.executions[node] == 2, f"two remote executions on {node}: the look, and the question to its Slurm")
 
     chapter("audit: nothing differs, and the 1 GiB pages wait for the reboot that only an operator orders")
     audit = playbook("audit", "-e", "audit_fail_on_drift=true")
@@ -207,6 +225,10 @@ def restart() -> None:
     expect(audit.status == 0 and "2 of 2 nodes are right" in audit.text, "both nodes are right")
     pages = on(TRAINING, "cat /sys/devices/system/node/node*/hugepages/hugepages-1048576kB/nr_hugepages").split()
     expect(pages == ["1", "1"], "the kernel has one 1 GiB page on each NUMA node")
+
+    chapter("verify: nothing waits, no daemon has failed, every GPU answers and is well")
+    verified = playbook("verify")
+    expect(verified.status == 0 and "is ready for jobs" in verified.text, "both nodes are ready for jobs")
 
     chapter("gpufleet status on the nodes says the same, without a controller")
     for node in NODES:
@@ -283,8 +305,8 @@ def divide() -> None:
     on(TRAINING, "systemctl stop job")
 
 
-def operate() -> None:
-    """Batches with a fault among them."""
+def operate(found: Dict[str, List[str]]) -> None:
+    """Batches with a fault among them, and the way back to what was ``found``, the records of before the first run."""
     chapter("site in two batches: the first fails, and the second is not begun")
     on(TRAINING, f"mount --bind {RULES} {RULES} && mount -o remount,bind,ro {RULES}")
     before = on(INFERENCE, READ_AHEAD)
@@ -299,6 +321,17 @@ def operate() -> None:
     expect(set(on_all(READ_AHEAD).values()) == {"2048\n"}, "both nodes have what is declared")
     expect(set(on_all(STATE_IN_SLURM).values()) == {"idle\n"}, "and take jobs")
 
+    chapter("remove, and the reboot that it takes: the nodes as they were found")
+    # Without live restore, which was not there, it would end with its daemon's restart: a run refuses that.
+    on_all("docker rm --force job")
+    removed = playbook("remove", "-e", "remove_reboot=true")
+    expect(removed.status == 0, "everything of ours is given back")
+    for node in NODES:
+        left = recorded(node)
+        for line in sorted({*found[node]} ^ {*left}):
+            print(f"   {'was' if line in found[node] else 'is'}: {line}")
+        expect(left == found[node], f"{node}: {len(left)} files, units and settings are as before the first run")
+
 
 def files_of_ours(node: str) -> str:
     return on(node, "find /etc /var/lib /usr/local -name '*gpufleet*'")
@@ -312,6 +345,12 @@ def driver(node: str) -> Dict[str, Any]:
 
 def counted_boots() -> Dict[str, int]:
     return {node: int(said) for node, said in on_all(BOOTS).items()}
+
+
+def recorded(node: str) -> List[str]:
+    """A line for everything that must be the same once we are gone."""
+    gpus = [f"GPU {rank} {key} {gpu.get(key)}" for rank, gpu in enumerate(driver(node)["gpus"]) for key in OF_A_GPU]
+    return [*on(node, RECORD).splitlines(), *gpus]
 
 
 def persistent(gpu: Dict[str, Any]) -> bool:
