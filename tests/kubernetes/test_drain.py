@@ -270,9 +270,11 @@ def test_who_may_not_do_it_is_told_so_and_nothing_is_touched(bed: Bed, verb: str
 
 
 @NODE("drain", prepare=forbid_listing)
-def test_who_may_not_list_pods_is_told_so(bed: Bed) -> None:
+def test_who_may_not_list_pods_is_told_so_and_that_the_node_is_cordoned(bed: Bed) -> None:
     assert not bed.plays["drain"].ok
     assert 'User "u" cannot get resource "pods"' in bed.plays["drain"].said.replace("\\", "")
+    assert "It stays cordoned" in bed.plays["drain"].said
+    assert (bed.cluster.cordoned, bed.cluster.mark) == (True, OURS)
 
 
 @NODE("drain", drain_backend="pbs")
