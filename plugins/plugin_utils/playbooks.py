@@ -14,6 +14,9 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.yaml import yaml_load
 
+from ..module_utils._core.errors import DeclarationError
+from . import deliver
+
 COLLECTION = Path(__file__).resolve().parents[2]
 PLAYBOOKS = COLLECTION / "playbooks"
 
@@ -27,6 +30,9 @@ BEFORE_HOSTS = ("gpufleet_hosts", BATCHES)
 
 # The least and the greatest value of a whole number: specifications of Ansible have no word for them.
 LIMITS: Mapping[str, Tuple[int, int]] = {"gpufleet_max_lost": (0, 100_000)}
+
+# Where files are written to, and whether it may be empty: then none are.
+DESTINATIONS: Mapping[str, bool] = {"gpufleet_report_dest": True, "collect_dest": False}
 
 # The roles without a concern that a playbook takes nodes through. Their variables too are right before it begins.
 PROCEDURES: Mapping[str, Tuple[str, ...]] = {
@@ -87,8 +93,8 @@ def cause_against(name: str, option: Option, value: Any) -> Optional[str]:
     checked = ArgumentSpecValidator({name: option}).validate({name: value})
     if not checked.error_messages and _within(name, checked.validated_parameters[name]):
         return None
-    shown = "" if option.get("no_log") else f"is {str(value)[:SHOWN]}, and "
-    return f"it {shown}must be {right_value(name, option)}."
+    said = "" if option.get("no_log") else f"is {_shown(name, value)}, and "
+    return f"it {said}must be {right_value(name, option)}."
 
 
 def right_value(name: str, option: Option) -> str:
@@ -98,6 +104,8 @@ def right_value(name: str, option: Option) -> str:
     if name in LIMITS:
         least, greatest = LIMITS[name]
         return f"a whole number from {least} to {greatest}"
+    if name in DESTINATIONS:
+        return "a folder on the controller, or an http or https address that ends in / and has no query"
     called = CALLED[option["type"]]
     if "choices" in option:
         choices = ", ".join(option["choices"])
@@ -113,4 +121,14 @@ def _within(name: str, value: Any) -> bool:
     if name in LIMITS:
         least, greatest = LIMITS[name]
         return bool(least <= value <= greatest)
+    if name in DESTINATIONS and (value or not DESTINATIONS[name]):
+        try:
+            deliver.check(value, goal=f"use {name}")
+        except DeclarationError:
+            return False
     return True
+
+
+def _shown(name: str, value: Any) -> str:
+    text = str(value)
+    return (deliver.shown(text) if name in DESTINATIONS else text)[:SHOWN] or "empty"

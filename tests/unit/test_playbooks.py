@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.node.plugins.action.known_variables import OF_
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.plugin_utils.playbooks import (
     BEFORE_HOSTS,
+    DESTINATIONS,
     LIMITS,
     PROCEDURES,
     cause_against,
@@ -146,7 +147,7 @@ def test_a_default_is_a_value_that_the_variable_may_have() -> None:
 
 def test_limits_and_what_is_read_before_hosts_are_of_variables_that_are_there() -> None:
     options = options_by_name()
-    assert {*LIMITS, *BEFORE_HOSTS} <= set(options)
+    assert {*LIMITS, *BEFORE_HOSTS, *DESTINATIONS} <= set(options)
     assert {options[name]["type"] for name in LIMITS} <= {"int"}
 
 
@@ -168,6 +169,7 @@ def test_a_list_may_come_as_the_text_of_a_survey_or_of_the_command_line(text: An
     assert from_text(text) == value
 
 
+PLACE = "must be a folder on the controller, or an http or https address that ends in / and has no query."
 BATCHES = "must be a list of numbers of nodes from 1, or percentages from 1% to 100%, such as [1, 10%]."
 
 
@@ -182,6 +184,10 @@ BATCHES = "must be a list of numbers of nodes from 1, or percentages from 1% to 
         ("gpufleet_report_formats", "json, html"),
         ("gpufleet_report_headers", "Authorization: Bearer x"),
         ("audit_fail_on_drift", "yes"),
+        ("collect_dest", "facts"),
+        ("gpufleet_report_dest", "https://u:secret@reports.example.com/gpufleet/"),
+        # A survey that nobody filled in.
+        ("gpufleet_report_dest", ""),
     ],
 )
 def test_a_text_that_means_a_right_value_is_taken(name: str, value: Any) -> None:
@@ -204,6 +210,9 @@ def test_a_text_that_means_a_right_value_is_taken(name: str, value: Any) -> None
         ("gpufleet_report_formats", "pdf", "it is ['pdf'], and must be a list of json, html, junit, prometheus."),
         # It may be a secret.
         ("gpufleet_report_headers", "Bearer x", "it must be a mapping."),
+        ("gpufleet_report_dest", "https://u:secret@r.example.com/g", f"it is https://r.example.com/g, and {PLACE}"),
+        ("gpufleet_report_dest", "s3://bucket/", f"it is s3://bucket/, and {PLACE}"),
+        ("collect_dest", "", f"it is empty, and {PLACE}"),
         ("audit_fail_on_drift", "maybe", "it is maybe, and must be true or false."),
     ],
 )
