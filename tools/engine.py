@@ -21,6 +21,7 @@ from typing import Dict, Iterator, Sequence
 
 from needs import CACHE, DEBIAN_KEYRING, require_programs
 from runner import Job, StageFailed
+from scratch import remove
 
 MIRROR = "http://deb.debian.org/debian"
 REPOSITORY = "gpufleet-node-test"
@@ -35,7 +36,6 @@ BUILDERS = 2
 
 # What a bare server has: an init system, udev, what Ansible and a login need.
 PACKAGES = ("systemd", "systemd-sysv", "udev", "dbus", "kmod", "procps", "iproute2", "openssh-server", "python3")
-# What runs containers inside, and a client of containerd's interface for Kubernetes.
 # What runs containers inside, and a client of containerd's interface for Kubernetes.
 ENGINES = ("docker.io", "containerd", "runc", "busybox-static", "python3-grpcio")
 # What only some suites have. The client of Docker is a package of its own, except in bookworm.
@@ -89,7 +89,7 @@ def engine(job: Job) -> Iterator[Dict[str, str]]:
     require_programs(job, ["dockerd", "docker", "iptables"])
     stop_stale()
     before = [path for path in TRACES if path.exists()]
-    sockets = DATA / "run"
+    sockets, data = DATA / "run", job.scratch / "docker"
     if len(os.fsencode(str(sockets))) > LONGEST_SOCKET_FOLDER:
         raise StageFailed(f"Cannot start a container engine in {sockets}: the path is too long for a socket")
     sockets.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def engine(job: Job) -> Iterator[Dict[str, str]]:
         "--host",
         address["DOCKER_HOST"],
         "--data-root",
-        str(DATA / "data"),
+        str(data),
         "--exec-root",
         str(sockets / "exec"),
     ]
@@ -129,7 +129,8 @@ def engine(job: Job) -> Iterator[Dict[str, str]]:
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait()
-        _remove_data()
+        remove(data)
+        remove(DATA)
         for path in TRACES:
             if path not in before:
                 if path.is_dir():
@@ -172,14 +173,7 @@ def stop_stale() -> None:
             while time.monotonic() < deadline:
                 os.kill(pid, 0)
                 time.sleep(0.2)
-    _remove_data()
-
-
-def _remove_data() -> None:
-    mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
-    for path in sorted((path for path in mounted if path.startswith(f"{DATA}/")), reverse=True):
-        subprocess.run(["umount", "--lazy", path], check=False)
-    shutil.rmtree(DATA, ignore_errors=True)
+    remove(DATA)
 
 
 # --- images -----------------------------------------------------------------------------------------------------------

@@ -96,6 +96,11 @@ class Job:
         self._board = board
         self._last_line = ""
 
+    @property
+    def scratch(self) -> Path:
+        """The folder of temporary files."""
+        return Path(self.environment["TMPDIR"])
+
     def say(self, text: str) -> None:
         self._write(f"--- {text}\n")
         self._board.say(f"{self.name}: {text}")
