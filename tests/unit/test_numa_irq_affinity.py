@@ -437,6 +437,25 @@ def test_irqbalance_is_told_before_the_first_interrupt_is_placed(tmp_path: Path)
     assert daemon.banned == {ETH0}
 
 
+@pytest.mark.parametrize("mode", ["cooperate", "disable"])
+def test_what_irqbalance_moves_before_it_hears_of_us_is_placed_though_it_was_right(tmp_path: Path, mode: str) -> None:
+    alone = IrqMachine(tmp_path / "alone", two_sockets())
+    run(alone, ETH)
+    machine, daemon = balanced(tmp_path / "balanced")
+    for number in machine.host.files.names(f"{PCI}/{ETH0}/msi_irqs"):
+        (machine.root / f"proc/irq/{number}/smp_affinity_list").write_text(f"{alone.cpus(int(number))}\n")
+    stop = daemon.stop
+
+    def last_scan() -> None:
+        daemon.scan()
+        stop()
+
+    daemon.stop = last_scan  # type: ignore[method-assign]
+    run(machine, ETH, irqbalance=mode)
+    assert machine.of(ETH0) == alone.of(ETH0)
+    assert run(machine, ETH, irqbalance=mode).changes == ()
+
+
 def test_irqbalance_can_be_switched_off_and_comes_back_with_absent(tmp_path: Path) -> None:
     machine, daemon = balanced(tmp_path)
     found = snapshot(tmp_path, leave_out=("run", "proc", "sys"))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .._host.protocols import Host
     from .look import Key
     from .model import Device
+    from .spec import Declaration
 
 # What the kernel turns out to place by itself is no longer dealt out with the others, which may then move once more.
 ROUNDS = 4
@@ -68,16 +69,24 @@ def set_affinity(action: SetAffinity, planned: Sequence[Change], host: Host) -> 
     """
     setter = Setter(host)
     wants = action.wants
+    if action.moved and action.declaration is not None:
+        wants = differing(action.declaration, setter, host)
     for _round in range(ROUNDS):
         if not setter.set_all(wants) or action.declaration is None:
             break
         # What is not there to be dealt out leaves room for the others.
-        _devices, found, _unmanaged = look_at(host.files, action.declaration)
-        wants = tuple(want for want in found if want.wanted != want.effective and want.key not in setter.refusals)
-        remember(wants, host)
+        wants = differing(action.declaration, setter, host)
     if setter.refusals:
         raise _refused(list(setter.refusals.values()))
     return _made(planned, setter)
+
+
+def differing(declaration: Declaration, setter: Setter, host: Host) -> Tuple[Want, ...]:
+    """What is not where it belongs now and has not refused to go there, with the CPUs of before kept."""
+    _devices, found, _unmanaged = look_at(host.files, declaration)
+    wants = tuple(want for want in found if want.wanted != want.effective and want.key not in setter.refusals)
+    remember(wants, host)
+    return wants
 
 
 def _made(planned: Sequence[Change], setter: Setter) -> Tuple[Change, ...]:

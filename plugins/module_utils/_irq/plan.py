@@ -36,11 +36,13 @@ class SetAffinity(RoomAction):
     """Send all these interrupts and queues to their CPUs, each for itself: one that refuses does not keep the others.
 
     ``declaration`` is what to plan anew by, where the kernel turns out to place some of the interrupts by itself; None
-    for ``state: absent``.
+    for ``state: absent``. ``moved`` says that irqbalance had its hands on them until the step before, so that others may
+    have come to differ since they were looked at.
     """
 
     wants: Tuple[Want, ...]
     declaration: Optional[Declaration] = None
+    moved: bool = False
 
 
 def look_back(files: Files) -> Tuple[Optional[Processors], Seen]:
@@ -137,9 +139,10 @@ def steps_of(
     refusal: Tuple[Step, ...] = ()
     if state.uncarried and any(change.scope == BOOT for change in changes):
         refusal = (Step(RefuseUncarried(state.uncarried)),)
-    action = SetAffinity(wants, state.declaration)
-    placing = (Step(action, changes),) if changes else ()
     first, last = around.steps_of(state.around, desired.goal, beside)
+    moved = bool(first) and desired.immediate and state.declaration is not None and not state.read_only
+    action = SetAffinity(wants, state.declaration, moved=moved)
+    placing = (Step(action, changes),) if changes or moved else ()
     return (*refusal, *first, *placing, *last)
 
 
