@@ -113,6 +113,7 @@ def record(machine: str) -> None:
     shutil.copyfile(SCALE / "answers" / f"{machine}.json", folder / "node_state.json")
     facts = json.loads((ROOT / "tests" / "nodes" / "expected" / f"{machine}.json").read_text(encoding="utf-8"))
     (folder / "gpu_node_info.json").write_text(json.dumps({"changed": False, "node": facts}), encoding="utf-8")
+    (folder / "slurm_drained_info.json").write_text('{"changed": false, "nodes": []}', encoding="utf-8")
     (folder / "empty.json").write_text('{"changed": false}', encoding="utf-8")
 
 
@@ -128,7 +129,8 @@ def inventory(hosts: Sequence[int]) -> Path:
         }
         for number, (group, machine) in enumerate(GROUPS.items())
     }
-    nodes = {"children": groups, "vars": {"ansible_connection": "replay"}}
+    # One of them stands for the host of the scheduler, which all of them have together.
+    nodes = {"children": groups, "vars": {"ansible_connection": "replay", "drain_slurm_host": f"gpu-{hosts[0]:04}"}}
     content = {"all": {"children": {"gpu_nodes": nodes}}}
     (folder / "hosts.json").write_text(json.dumps(content), encoding="utf-8")
     return folder
