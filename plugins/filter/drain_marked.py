@@ -9,9 +9,10 @@ name: drain_marked
 short_description: The hosts whose nodes are drained with our mark
 version_added: 0.1.0
 description:
-  - Takes names of hosts and keeps those whose node is in what the scheduler answered to the host that asked for it.
-  - A host whose scheduler gave no answer is an error.
-positional: _input, hostvars, askers
+  - Names the hosts whose node is in what the scheduler answered to the host that asked for it, and takes the names of the
+    hosts that are still in the play.
+  - A host for which another one should have asked, and got no answer, is an error.
+positional: _input, hostvars, asked
 options:
   _input:
     description: Names of hosts.
@@ -20,12 +21,12 @@ options:
     required: true
   hostvars:
     description:
-      - The variables of all hosts, that is P(ansible.builtin.hostvars#var). Facts are C(__drain_question), a
-        dictionary with the name of the C(node), and on those that asked C(__drain_answer), a list of names of nodes.
+      - The variables of all hosts, that is P(ansible.builtin.hostvars#var). On those that asked there is the fact
+        C(__drain_answer), a list of names of nodes.
     type: dict
     required: true
-  askers:
-    description: Who asked for each host, from P(gpufleet.node.drain_askers#filter).
+  asked:
+    description: Who asks for each host, and for which node, from M(gpufleet.node.drain_askers).
     type: dict
     required: true
 author:
@@ -35,13 +36,13 @@ author:
 EXAMPLES = r"""
 - name: Name the nodes that are marked
   ansible.builtin.set_fact:
-    drain_marked: "{{ ansible_play_hosts | gpufleet.node.drain_marked(hostvars, __drain_askers) }}"
+    drain_marked: "{{ ansible_play_hosts | gpufleet.node.drain_marked(hostvars, __drain_asked.hosts) }}"
   run_once: true
 """
 
 RETURN = r"""
 _value:
-  description: The names of the hosts, in the given order.
+  description: The names of the hosts, in the order of the play.
   type: list
   elements: str
 """
@@ -52,19 +53,18 @@ from ansible.errors import AnsibleFilterError
 
 
 def drain_marked(
-    hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], askers: Mapping[str, str]
+    hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Mapping[str, str]]
 ) -> List[str]:
     answers: Dict[str, Sequence[str]] = {}
-    for asker in set(askers.values()).intersection(hosts):
+    for asker in {entry["asker"] for entry in asked.values()}.intersection(hosts):
         answers[asker] = hostvars[asker]["__drain_answer"]
-    waiting = [host for host in hosts if host in askers and askers[host] not in answers]
+    waiting = [host for host, entry in asked.items() if entry["asker"] not in (*answers, host)]
     if waiting:
         raise AnsibleFilterError(
             f"Cannot tell which nodes are drained with our mark on {waiting[0]} and {len(waiting) - 1} more: "
-            f"{askers[waiting[0]]} asked for them and got no answer. What it got instead is above."
+            f"{asked[waiting[0]]['asker']} asked for them and got no answer. What it got instead is above."
         )
-    asked = [host for host in hosts if host in askers]
-    return [host for host in asked if hostvars[host]["__drain_question"]["node"] in answers[askers[host]]]
+    return [host for host, entry in asked.items() if entry["node"] in answers.get(entry["asker"], ())]
 
 
 class FilterModule:

@@ -4,55 +4,66 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Sequence
+from typing import Any, Dict
 
 import pytest
 
 pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpufleet.node.plugins.filter.drain_askers import drain_askers
+from ansible_collections.gpufleet.node.plugins.action.drain_askers import asked, needed
 from ansible_collections.gpufleet.node.plugins.filter.drain_marked import drain_marked
 
-
-def asked(way: Sequence[Any], node: str) -> Dict[str, Any]:
-    return {"__drain_question": {"way": way, "node": node}}
-
-
-@pytest.fixture
-def fleet() -> Dict[str, Dict[str, Any]]:
-    slurm, other = ["slurm", "controller"], ["kubernetes", "localhost", False, "", ""]
-    return {
-        "a.example": asked(slurm, "a"),
-        "b": asked(other, "b"),
-        "c.example": asked(slurm, "c"),
-        "d": {"__drain_question": {}},
-        "e": asked(other, "e"),
-    }
+SLURM, KUBERNETES = ["slurm", "controller"], ["kubernetes", "localhost", False, "", ""]
+QUESTIONS = {
+    "a.example": {"way": SLURM, "node": "a"},
+    "b": {"way": KUBERNETES, "node": "b"},
+    "c.example": {"way": SLURM, "node": "c"},
+    "e": {"way": KUBERNETES, "node": "e"},
+}
+HOSTS = ["a.example", "b", "c.example", "d", "e"]
 
 
-def test_the_first_host_of_each_way_asks_for_the_others(fleet: Dict[str, Any]) -> None:
-    askers = {"a.example": "a.example", "b": "b", "c.example": "a.example", "e": "b"}
-    assert drain_askers(list(fleet), fleet) == askers
+def answered(**answers: Any) -> Dict[str, Dict[str, Any]]:
+    """The variables of all hosts."""
+    found: Dict[str, Dict[str, Any]] = {host: {} for host in HOSTS}
+    found["a.example"]["__drain_answer"] = answers["a"]
+    found["b"]["__drain_answer"] = answers["b"]
+    return found
 
 
-def test_a_host_is_marked_by_the_name_that_its_own_scheduler_has_for_it(fleet: Dict[str, Any]) -> None:
-    askers = drain_askers(list(fleet), fleet)
-    fleet["a.example"]["__drain_answer"] = ["c", "e", "nobody-of-us"]
-    fleet["b"]["__drain_answer"] = ["b", "a"]
-    assert drain_marked(list(fleet), fleet, askers) == ["b", "c.example"]
+def test_the_first_host_of_each_way_asks_for_the_others() -> None:
+    askers = {host: entry["asker"] for host, entry in asked(QUESTIONS).items()}
+    assert askers == {"a.example": "a.example", "b": "b", "c.example": "a.example", "e": "b"}
 
 
-def test_without_schedulers_nobody_is_marked(fleet: Dict[str, Any]) -> None:
-    assert drain_askers(["d"], fleet) == {}
-    assert drain_marked(["d"], fleet, {}) == []
+def test_who_asks_is_needed_and_one_that_would_miss_an_answer() -> None:
+    assert needed(asked(QUESTIONS)) == ["a.example", "b", "c.example"]
+    alone = {host: {"way": ["slurm", host], "node": host} for host in HOSTS}
+    assert needed(asked(alone)) == HOSTS
 
 
-def test_a_host_that_got_no_answer_is_an_error_for_those_that_need_it(fleet: Dict[str, Any]) -> None:
-    askers = drain_askers(list(fleet), fleet)
-    fleet["b"]["__drain_answer"] = []
+def test_a_host_is_marked_by_the_name_that_its_own_scheduler_has_for_it() -> None:
+    variables = answered(a=["c", "e", "nobody-of-us"], b=["b", "a"])
+    assert drain_marked(HOSTS, variables, asked(QUESTIONS)) == ["b", "c.example"]
+
+
+def test_those_that_are_not_in_the_play_any_more_are_named_all_the_same() -> None:
+    variables = answered(a=["c"], b=["e"])
+    assert drain_marked(["a.example", "b"], variables, asked(QUESTIONS)) == ["c.example", "e"]
+
+
+def test_without_schedulers_nobody_is_marked() -> None:
+    assert (asked({}), needed({}), drain_marked(["d"], {"d": {}}, {})) == ({}, [], [])
+
+
+def test_an_answer_that_did_not_come_is_an_error_for_those_that_need_it() -> None:
     # What an earlier question got does not count: the host is not in the play any more.
-    fleet["a.example"]["__drain_answer"] = ["c"]
-    with pytest.raises(AnsibleFilterError, match=r"and 0 more: a\.example asked for them and got no answer"):
-        drain_marked(["b", "c.example", "d", "e"], fleet, askers)
-    assert drain_marked(["b", "d", "e"], fleet, askers) == []
+    variables = answered(a=["c"], b=[])
+    with pytest.raises(AnsibleFilterError, match=r"c\.example and 0 more: a\.example asked for them and got no answer"):
+        drain_marked(["b", "c.example", "d", "e"], variables, asked(QUESTIONS))
+
+
+def test_a_host_that_asks_for_itself_alone_and_is_gone_keeps_nobody_waiting() -> None:
+    alone = {host: {"way": ["slurm", host], "node": host} for host in ("a.example", "b")}
+    assert drain_marked(["b"], answered(a=["a.example"], b=["b"]), asked(alone)) == ["b"]

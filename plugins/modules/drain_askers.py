@@ -1,0 +1,78 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: drain_askers
+short_description: Which hosts ask a scheduler in the name of the others
+version_added: 0.1.0
+description:
+  - One answer of a scheduler is enough for all hosts that ask it in the same way. This chooses the first of them, once for
+    all hosts of the play; it asks nobody.
+  - Stands in the role P(gpufleet.node.drain#role), whose variables it reads for each host.
+author:
+  - gpufleet contributors (@gpufleet)
+options:
+  backend:
+    description: The name of the variable that says which scheduler a host has.
+    type: str
+    required: true
+  questions:
+    description:
+      - The name of the variable with a dictionary for each scheduler that can be asked. It has C(node), the name that a host
+        has there, and C(way), anything that is the same where one answer is enough.
+    type: str
+    required: true
+extends_documentation_fragment:
+  - gpufleet.node.contract.attributes
+attributes:
+  check_mode:
+    support: full
+    details: Only reads variables.
+  diff_mode:
+    support: none
+    details: There is nothing to change.
+  idempotent:
+    support: full
+  action:
+    description: Has an action plugin, so that part of it runs on the controller.
+    support: full
+    details: All of it runs on the controller.
+  bypass_host_loop:
+    description: Runs once for all hosts, not once a host.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Choose who asks
+  gpufleet.node.drain_askers:
+    backend: drain_backend
+    questions: __drain_questions
+  register: __drain_asked
+"""
+
+RETURN = r"""
+hosts:
+  description: The hosts whose scheduler can be asked. The others of the play are left out.
+  returned: always
+  type: dict
+  contains:
+    HOST:
+      description: A host by its name.
+      type: dict
+      contains:
+        asker:
+          description: The host that asks for it, which may be itself.
+          type: str
+        node:
+          description: The name that the scheduler has for it.
+          type: str
+needed:
+  description: Those that ask, and the first one of those that do not, which must hear of it when an answer does not come.
+  returned: always
+  type: list
+  elements: str
+"""
