@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A folder for what is forced to disk thousands of times and needed by nobody afterwards: in memory, where that has room.
+"""A folder for what is forced to disk thousands of times and needed by nobody later, in memory where there is room.
 
 Packages that are unpacked, the layers of containers, the files of unit tests: on a disk that takes 50 ms to answer an
 fsync they wait for it most of their time.

@@ -9,8 +9,8 @@ name: drain_marked
 short_description: The hosts whose nodes are drained with our mark
 version_added: 0.1.0
 description:
-  - Names the hosts whose node is in what the scheduler answered to the host that asked for it, and takes the names of the
-    hosts that are still in the play.
+  - Takes the names of the hosts that are still in the play, and names those whose node is in what the scheduler
+    answered to the host that asked for it.
   - A host for which another one should have asked, and got no answer, is an error.
 positional: _input, hostvars, asked
 options:

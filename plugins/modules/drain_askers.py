@@ -10,8 +10,8 @@ module: drain_askers
 short_description: Which hosts ask a scheduler in the name of the others
 version_added: 0.1.0
 description:
-  - One answer of a scheduler is enough for all hosts that ask it in the same way. This chooses the first of them, once for
-    all hosts of the play; it asks nobody.
+  - One answer of a scheduler is enough for all hosts that ask it in the same way. This chooses the first of them, once
+    for all hosts of the play; it asks nobody.
   - Stands in the role P(gpufleet.node.drain#role), whose variables it reads for each host.
 author:
   - gpufleet contributors (@gpufleet)
@@ -22,8 +22,8 @@ options:
     required: true
   questions:
     description:
-      - The name of the variable with a dictionary for each scheduler that can be asked. It has C(node), the name that a host
-        has there, and C(way), anything that is the same where one answer is enough.
+      - The name of the variable with a dictionary for each scheduler that can be asked. It has C(node), the name that a
+        host has there, and C(way), anything that is the same where one answer is enough.
     type: str
     required: true
 extends_documentation_fragment:
@@ -71,7 +71,7 @@ hosts:
           description: The name that the scheduler has for it.
           type: str
 needed:
-  description: Those that ask, and the first one of those that do not, which must hear of it when an answer does not come.
+  description: Those that ask, and the first one of those that do not, which must hear of an answer that did not come.
   returned: always
   type: list
   elements: str

@@ -328,7 +328,9 @@ def test_check_mode_says_what_would_be_collected_and_writes_nothing(run: Run) ->
 
 
 def test_a_variable_that_a_playbook_cannot_do_without_is_named(run: Run) -> None:
-    assert run.kept["variables"].startswith("Cannot do without the variable collect_dest: it must be a folder on the controller")
+    assert run.kept["variables"].startswith(
+        "Cannot do without the variable collect_dest: it must be a folder on the controller"
+    )
 
 
 def test_a_run_whose_report_nobody_takes_fails_with_the_reason_and_keeps_the_summary(run: Run) -> None:

@@ -195,7 +195,9 @@ def converge() -> None:
     expect(second.status == 0 and second.total("changed") == 0, "nothing changed")
     for node in NODES:
         # Each node is a cluster of its own. Elsewhere the question is one for all nodes of a cluster.
-        expect(second.executions[node] == 2, f"two remote executions on {node}: the look, and the question to its Slurm")
+        expect(
+            second.executions[node] == 2, f"two remote executions on {node}: the look, and the question to its Slurm"
+        )
 
     chapter("audit: nothing differs, and the 1 GiB pages wait for the reboot that only an operator orders")
     audit = playbook("audit", "-e", "audit_fail_on_drift=true")

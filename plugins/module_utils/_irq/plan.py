@@ -36,8 +36,8 @@ class SetAffinity(RoomAction):
     """Send all these interrupts and queues to their CPUs, each for itself: one that refuses does not keep the others.
 
     ``declaration`` is what to plan anew by, where the kernel turns out to place some of the interrupts by itself; None
-    for ``state: absent``. ``moved`` says that irqbalance had its hands on them until the step before, so that others may
-    have come to differ since they were looked at.
+    for ``state: absent``. ``moved`` says that irqbalance had its hands on them until the step before, so that others
+    may have come to differ since they were looked at.
     """
 
     wants: Tuple[Want, ...]
