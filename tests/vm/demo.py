@@ -89,7 +89,7 @@ WHOLE = {"mig_layout_gpus": [{"match": {"index": 6}, "layout": "whole"}, *TRAINI
 RECORD = """find /etc /boot/grub/grub.cfg /usr/local /usr/lib/systemd /usr/lib/udev /var/lib/gpufleet /run/gpufleet \\
   ! -type d -printf '%p %y %m %u:%g %l\\n' 2>/dev/null | sort
 find /etc /boot/grub/grub.cfg /usr/local /usr/lib/systemd /usr/lib/udev -type f -exec sha256sum {} + | sort -k2
-systemctl list-unit-files --no-legend | awk '{print $1, $2}'
+systemctl list-unit-files --no-legend | awk '$2 != "transient" {print $1, $2}'
 cat /proc/cmdline
 grep . /sys/devices/system/node/node*/hugepages/*/nr_hugepages /sys/block/nvme*/queue/scheduler \\
   /sys/block/nvme*/queue/read_ahead_kb /sys/block/nvme*/queue/nr_requests /sys/kernel/mm/transparent_hugepage/enabled \\
@@ -328,6 +328,8 @@ def operate(found: Dict[str, List[str]]) -> None:
     on_all("docker rm --force job")
     removed = playbook("remove", "-e", "remove_reboot=true")
     expect(removed.status == 0, "everything of ours is given back")
+    # What the kernel was told at its boot is the same only after another one.
+    bed("reboot", "--name", NAME, "--all")
     for node in NODES:
         left = recorded(node)
         for line in sorted({*found[node]} ^ {*left}):
