@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
@@ -44,6 +45,9 @@ class ActionModule(ActionBase):
         found = {}
         for host in variables["ansible_play_hosts"]:
             known = {**defaults, **variables["hostvars"].raw_get(host), **above}
+            for name in arguments.values():
+                if name not in known:
+                    raise AnsibleActionFail(f"Cannot choose who asks for {host}: it has no variable {name}.")
             template = self._templar.copy_with_new_env(available_variables=known).template
             backend = template(known[arguments["backend"]])
             if backend in known[arguments["questions"]]:
@@ -52,8 +56,8 @@ class ActionModule(ActionBase):
         result.update(changed=False, hosts=hosts, needed=needed(hosts))
         return result
 
-    def _around(self, hostvars: Any) -> Any:
-        """What stands below the variables of a host, and what above them, which ``hostvars`` does not have."""
+    def _around(self, hostvars: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        """What ``hostvars`` does not have: the variables that those of a host stand above, and those above them."""
         role = self._task._role
         above = {"hostvars": hostvars, **self._task.get_vars(), **load_extra_vars(self._loader)}
         return (role.get_default_vars(), {**role.get_vars(include_params=False), **above}) if role else ({}, above)

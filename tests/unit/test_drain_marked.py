@@ -4,6 +4,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, Dict
 
 import pytest
@@ -22,6 +28,21 @@ QUESTIONS = {
     "e": {"way": KUBERNETES, "node": "e"},
 }
 HOSTS = ["a.example", "b", "c.example", "d", "e"]
+
+
+PLAY = [
+    {
+        "hosts": "all",
+        "gather_facts": False,
+        "tasks": [
+            {
+                "ansible.builtin.include_role": {"name": "gpufleet.node.drain", "tasks_from": "marked_askers.yml"},
+                "run_once": True,
+            },
+            {"ansible.builtin.set_stats": {"data": {"hosts": "{{ __drain_asked.hosts }}"}}, "run_once": True},
+        ],
+    }
+]
 
 
 def answered(**answers: Any) -> Dict[str, Dict[str, Any]]:
@@ -67,3 +88,39 @@ def test_an_answer_that_did_not_come_is_an_error_for_those_that_need_it() -> Non
 def test_a_host_that_asks_for_itself_alone_and_is_gone_keeps_nobody_waiting() -> None:
     alone = {host: {"way": ["slurm", host], "node": host} for host in ("a.example", "b")}
     assert drain_marked(["b"], answered(a=["a.example"], b=["b"]), asked(alone)) == ["b"]
+
+
+def test_the_questions_are_made_of_the_variables_of_each_host_and_of_the_defaults_of_the_role(tmp_path: Path) -> None:
+    named = {"drain_backend": "slurm", "drain_slurm_host": "{{ controller }}", "controller": "head"}
+    hosts = {
+        "n1.example": named,
+        "n2.example": {**named, "drain_slurm_node": "second"},
+        "n3.example": {"drain_backend": "slurm"},
+        "k1": {"drain_backend": "kubernetes"},
+        "k2": {"drain_backend": "kubernetes", "drain_kubernetes_context": "other"},
+        "none": {},
+    }
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
+    (tmp_path / "play.json").write_text(json.dumps(PLAY))
+    collections = next(path for path in sys.path if (Path(path) / "ansible_collections" / "gpufleet" / "node").exists())
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", "-i", str(tmp_path / "hosts.json"), str(tmp_path / "play.json")],
+        env={
+            **os.environ,
+            "ANSIBLE_COLLECTIONS_PATH": collections,
+            "ANSIBLE_SHOW_CUSTOM_STATS": "true",
+            "HOME": str(tmp_path),
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (found,) = re.findall(r"RUN: (\{.*\})", done.stdout)
+    assert json.loads(found)["hosts"] == {
+        "n1.example": {"asker": "n1.example", "node": "n1"},
+        "n2.example": {"asker": "n1.example", "node": "second"},
+        "n3.example": {"asker": "n3.example", "node": "n3"},
+        "k1": {"asker": "k1", "node": "k1"},
+        "k2": {"asker": "k2", "node": "k2"},
+    }
