@@ -460,7 +460,7 @@ def main() -> int:
         clean()
         return 0
     needs.prepare_places()
-    with scratch(CACHE / "scratch") as folder:
+    with scratch() as folder:
         return run_stages(
             schedule(options.target, options),
             side_by_side=SIDE_BY_SIDE,

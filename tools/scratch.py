@@ -23,22 +23,24 @@ from typing import Iterator
 MOST_BYTES = 10 << 30
 NEEDED_BYTES = 14 << 30
 SHARED_MEMORY = Path("/dev/shm")
+PREFIX = "gpufleet-scratch-"
 
 
 @contextlib.contextmanager
-def scratch(place: Path) -> Iterator[Path]:
-    """A new folder below ``place`` or in memory, gone at the end with all that was mounted in it.
+def scratch() -> Iterator[Path]:
+    """A new folder with a short path, for sockets are made in it, gone at the end with all that was mounted in it.
 
     Root gets a file system of its own. What a run left that was killed is removed by the next one.
     """
-    place.mkdir(parents=True, exist_ok=True)
-    for left in [*place.glob("gpufleet-*-*"), *SHARED_MEMORY.glob("gpufleet-*-*")]:
-        if not Path("/proc", left.name.split("-")[1]).exists():
+    place = Path(tempfile.gettempdir())
+    for left in [*place.glob(f"{PREFIX}*"), *SHARED_MEMORY.glob(f"{PREFIX}*")]:
+        pid = left.name[len(PREFIX) :].partition("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists():
             remove(left)
     room = _available() > NEEDED_BYTES
     own = room and os.geteuid() == 0
     parent = SHARED_MEMORY if room and not own and _executable(SHARED_MEMORY) else place
-    folder = Path(tempfile.mkdtemp(prefix=f"gpufleet-{os.getpid()}-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
     try:
         if own:
             # Where that is not allowed, as in a container, the disk has to do.
