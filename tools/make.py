@@ -123,7 +123,7 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
         job.say(f"Python {version}")
         command = [str(folder / "bin" / "python"), "-m", "pytest", "-o", f"cache_dir={CACHE / 'pytest' / version}"]
         try:
-            lines = job.run([*command, "--basetemp", str(job.scratch / f"unit-{version}"), *arguments], show=PYTEST_END)
+            lines = job.run([*command, "--basetemp", str(job.scratch / version), *arguments], show=PYTEST_END)
             job.note(f"Python {version}: {lines[-1] if lines else 'no output'}")
         except StageFailed as failure:
             tests = [line for line in failure.lines if line.startswith(("FAILED ", "ERROR "))]

@@ -23,7 +23,7 @@ from typing import Iterator
 MOST_BYTES = 10 << 30
 NEEDED_BYTES = 14 << 30
 SHARED_MEMORY = Path("/dev/shm")
-PREFIX = "gpufleet-scratch-"
+PREFIX = "gpufleet-s"
 
 
 @contextlib.contextmanager
