@@ -10,7 +10,8 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..module_utils._core.errors import GpuFleetError
-from ..plugin_utils.deliver import check, deliver, place_of
+from ..plugin_utils.deliver import deliver, place_of
+from ..plugin_utils.destination import check
 from ..plugin_utils.fleet_facts import NAME, document, missing
 from ..plugin_utils.report.as_json import by_lines
 from ..plugin_utils.summary import groups_of, now, registered

@@ -9,7 +9,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 from ansible.plugins.action import ActionBase
 
 from ..module_utils._core.errors import GpuFleetError
-from ..plugin_utils.deliver import check, deliver
+from ..plugin_utils.deliver import deliver
+from ..plugin_utils.destination import check
 from ..plugin_utils.report import as_html, as_json, as_junit, as_prometheus
 from ..plugin_utils.report.model import Host, Report, build
 from ..plugin_utils.summary import answered, groups_of, now, registered

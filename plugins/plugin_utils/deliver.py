@@ -13,11 +13,12 @@ import tempfile
 from http.client import HTTPException
 from typing import Any, Dict, Mapping, Optional
 from urllib.error import HTTPError
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote
 
 from ansible.module_utils import urls
 
-from ..module_utils._core.errors import DeclarationError, GpuFleetError
+from ..module_utils._core.errors import GpuFleetError
+from .destination import is_address, shown
 
 SECONDS = 60
 # The collector of the metrics is another user.
@@ -28,32 +29,6 @@ CONTENT_TYPES = {
     ".xml": "application/xml",
     ".prom": "text/plain; version=0.0.4; charset=utf-8",
 }
-
-
-def is_address(dest: str) -> bool:
-    return dest.lower().startswith(("http://", "https://"))
-
-
-def check(dest: str, *, goal: str) -> None:
-    """Refuse what nothing can be written to, before anything is read. Raises ``DeclarationError``."""
-    if not dest.strip():
-        raise DeclarationError(goal, cause="dest is empty", hint="name a folder, or an address that ends in /")
-    if is_address(dest):
-        parts = urlsplit(dest)
-        if not parts.hostname or not parts.path.endswith("/") or parts.query or parts.fragment:
-            raise DeclarationError(
-                goal,
-                object=shown(dest),
-                cause="the address must end in /, and have no query: each file is put below it",
-            )
-    elif "://" in dest:
-        raise DeclarationError(goal, object=shown(dest), cause="only http and https are known", hint="name a folder")
-
-
-def shown(dest: str) -> str:
-    """An address without a password."""
-    parts = urlsplit(dest)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if parts.scheme else dest
 
 
 def place_of(dest: str, name: str) -> str:

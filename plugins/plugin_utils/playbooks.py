@@ -15,7 +15,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.yaml import yaml_load
 
 from ..module_utils._core.errors import DeclarationError
-from . import deliver
+from . import destination
 
 COLLECTION = Path(__file__).resolve().parents[2]
 PLAYBOOKS = COLLECTION / "playbooks"
@@ -123,7 +123,7 @@ def _within(name: str, value: Any) -> bool:
         return bool(least <= value <= greatest)
     if name in DESTINATIONS and (value or not DESTINATIONS[name]):
         try:
-            deliver.check(value, goal=f"use {name}")
+            destination.check(value, goal=f"use {name}")
         except DeclarationError:
             return False
     return True
@@ -131,4 +131,4 @@ def _within(name: str, value: Any) -> bool:
 
 def _shown(name: str, value: Any) -> str:
     text = str(value)
-    return (deliver.shown(text) if name in DESTINATIONS else text)[:SHOWN] or "empty"
+    return (destination.shown(text) if name in DESTINATIONS else text)[:SHOWN] or "empty"

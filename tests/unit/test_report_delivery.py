@@ -25,6 +25,7 @@ import nodetree
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.plugin_utils import deliver as delivery
+from ansible_collections.gpufleet.node.plugins.plugin_utils.destination import check
 
 ROOT = Path(__file__).resolve().parents[2]
 GOAL = "write the report"
@@ -194,12 +195,12 @@ def test_a_server_without_tls_is_told_apart(store: Any) -> None:
 )
 def test_a_place_that_nothing_can_be_written_to_is_refused(dest: str, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
-        delivery.check(dest, goal=GOAL)
+        check(dest, goal=GOAL)
 
 
 @pytest.mark.parametrize("dest", ["reports", "/srv/reports", "~/reports", "https://files.example.com/", "HTTP://h/a/"])
 def test_folders_and_addresses_are_taken(dest: str) -> None:
-    delivery.check(dest, goal=GOAL)
+    check(dest, goal=GOAL)
 
 
 # --- what playbooks call ----------------------------------------------------------------------------------------------
