@@ -32,6 +32,7 @@ options:
     type: dict
     default: {}
 extends_documentation_fragment:
+  - gpufleet.node.controller
   - gpufleet.node.contract.attributes
 attributes:
   check_mode:
@@ -43,13 +44,6 @@ attributes:
   idempotent:
     support: full
     details: Never says that it changed something; the document tells of the moment in which it was written.
-  action:
-    description: Has an action plugin, so that part of it runs on the controller.
-    support: full
-    details: All of it runs on the controller.
-  bypass_host_loop:
-    description: Runs once for all hosts, not once a host.
-    support: full
 notes:
   - The document has the serial numbers, UUIDs and kernel command lines of the fleet in it, and with the part
     V(holders) of O(gpufleet.node.gpu_node_info#module:gather) also command lines of programs.

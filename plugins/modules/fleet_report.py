@@ -51,6 +51,7 @@ options:
     type: str
     default: GPU fleet
 extends_documentation_fragment:
+  - gpufleet.node.controller
   - gpufleet.node.contract.attributes
 attributes:
   check_mode:
@@ -62,13 +63,6 @@ attributes:
   idempotent:
     support: full
     details: Never says that it changed something; the files tell of the moment in which they were written.
-  action:
-    description: Has an action plugin, so that part of it runs on the controller.
-    support: full
-    details: All of it runs on the controller.
-  bypass_host_loop:
-    description: Runs once for all hosts, not once a host.
-    support: full
 notes:
   - The files have the names, serial numbers and UUIDs of the fleet in them. They are readable for all users of the
     controller.

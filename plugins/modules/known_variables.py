@@ -25,23 +25,8 @@ options:
     description: The playbook of this collection whose variables must have the right values, such as V(site).
     type: str
 extends_documentation_fragment:
+  - gpufleet.node.controller
   - gpufleet.node.contract.attributes
-attributes:
-  check_mode:
-    support: full
-    details: Only reads variables.
-  diff_mode:
-    support: none
-    details: There is nothing to change.
-  idempotent:
-    support: full
-  action:
-    description: Has an action plugin, so that part of it runs on the controller.
-    support: full
-    details: All of it runs on the controller.
-  bypass_host_loop:
-    description: Runs once for all hosts, not once a host.
-    support: full
 """
 
 EXAMPLES = r"""
