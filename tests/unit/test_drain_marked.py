@@ -5,10 +5,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Dict
 
@@ -19,6 +15,7 @@ pytest.importorskip("ansible.plugins.action", reason="the controller's side need
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpufleet.node.plugins.action.drain_askers import asked, needed
 from ansible_collections.gpufleet.node.plugins.filter.drain_marked import drain_marked
+from playbook_runs import ansible_playbook, statistics
 
 SLURM, KUBERNETES = ["slurm", "controller"], ["kubernetes", "localhost", False, "", ""]
 QUESTIONS = {
@@ -28,7 +25,6 @@ QUESTIONS = {
     "e": {"way": KUBERNETES, "node": "e"},
 }
 HOSTS = ["a.example", "b", "c.example", "d", "e"]
-
 
 PLAY = [
     {
@@ -100,24 +96,10 @@ def test_the_questions_are_made_of_the_variables_of_each_host_and_of_the_default
         "k2": {"drain_backend": "kubernetes", "drain_kubernetes_context": "other"},
         "none": {},
     }
-    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
     (tmp_path / "play.json").write_text(json.dumps(PLAY))
-    collections = next(path for path in sys.path if (Path(path) / "ansible_collections" / "gpufleet" / "node").exists())
-    done = subprocess.run(
-        [sys.executable, "-m", "ansible", "playbook", "-i", str(tmp_path / "hosts.json"), str(tmp_path / "play.json")],
-        env={
-            **os.environ,
-            "ANSIBLE_COLLECTIONS_PATH": collections,
-            "ANSIBLE_SHOW_CUSTOM_STATS": "true",
-            "HOME": str(tmp_path),
-        },
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    (found,) = re.findall(r"RUN: (\{.*\})", done.stdout)
-    assert json.loads(found)["hosts"] == {
+    output = ansible_playbook(tmp_path, {"hosts": hosts}, str(tmp_path / "play.json"))
+    assert output.endswith("\nends with 0"), output
+    assert statistics(output)["hosts"] == {
         "n1.example": {"asker": "n1.example", "node": "n1"},
         "n2.example": {"asker": "n1.example", "node": "second"},
         "n3.example": {"asker": "n3.example", "node": "n3"},

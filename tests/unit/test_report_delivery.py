@@ -14,7 +14,6 @@ import os
 import re
 import ssl
 import stat
-import subprocess
 import sys
 import threading
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.plugin_utils import deliver as delivery
 from ansible_collections.gpufleet.node.plugins.plugin_utils.destination import check
+from playbook_runs import ansible_playbook, statistics
 
 ROOT = Path(__file__).resolve().parents[2]
 GOAL = "write the report"
@@ -235,31 +235,6 @@ PLAY = """
 """
 
 
-def ansible_playbook(tmp_path: Path, inventory: Any, *arguments: str) -> str:
-    """What a playbook prints."""
-    pytest.importorskip("ansible.plugins.action", reason="an action needs Ansible's controller, Python 3.11")
-    (tmp_path / "hosts.yml").write_text(json.dumps({"all": inventory}))
-    collections = next(path for path in sys.path if (Path(path) / "ansible_collections" / "gpufleet" / "node").exists())
-    environment = {"ANSIBLE_COLLECTIONS_PATH": collections, "ANSIBLE_LOCALHOST_WARNING": "false"}
-    environment.update(ANSIBLE_SHOW_CUSTOM_STATS="true", HOME=str(tmp_path))
-    done = subprocess.run(
-        [sys.executable, "-m", "ansible", "playbook", "-i", str(tmp_path / "hosts.yml"), *arguments],
-        env={**os.environ, **environment},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return f"{done.stdout}{done.stderr}\nends with {done.returncode}"
-
-
-def statistics(output: str) -> Dict[str, Any]:
-    """What a run keeps by set_stats, where AWX has it."""
-    (found,) = re.findall(r"CUSTOM STATS.*\s+RUN: (\{.*\})", output)
-    kept: Dict[str, Any] = json.loads(found)
-    return kept
-
-
 def ssh_that_fails(folder: Path) -> str:
     path = folder / "ssh"
     path.write_text("#!/bin/sh\nexit 255\n")
@@ -329,8 +304,9 @@ def test_check_mode_says_what_would_be_collected_and_writes_nothing(run: Run) ->
 
 
 def test_a_variable_that_a_playbook_cannot_do_without_is_named(run: Run) -> None:
-    assert run.kept["variables"].startswith(
-        "Cannot do without the variable collect_dest: it must be a folder on the controller"
+    assert run.kept["variables"] == (
+        "Cannot do without the variable collect_dest: it must be a folder on the controller, or an http or https "
+        "address that ends in / and has no query."
     )
 
 
