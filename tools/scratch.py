@@ -39,7 +39,7 @@ def scratch() -> Iterator[Path]:
             remove(left)
     room = _available() > NEEDED_BYTES
     own = room and os.geteuid() == 0
-    parent = SHARED_MEMORY if room and not own and _executable(SHARED_MEMORY) else place
+    parent = SHARED_MEMORY if room and not own and _usable(SHARED_MEMORY) else place
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
     try:
         if own:
@@ -67,7 +67,8 @@ def _available() -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def _executable(folder: Path) -> bool:
+def _usable(folder: Path) -> bool:
+    """Whether there is room in it, and programs may run there."""
     try:
         room = os.statvfs(folder)
     except OSError:
