@@ -85,7 +85,6 @@ def write_state(bed: Bed) -> None:
         "nodes": {
             machine.name: {
                 "port": machine.port,
-                "pid": machine.pid,
                 "console": str(machine.console),
                 "gpus": machine.gpus,
                 "nvme_serials": machine.serials[: bed_machine.NUMA_NODES],
@@ -256,7 +255,6 @@ def cut(args: argparse.Namespace) -> None:
         if bed_host.stop(str(machine.pid_file), force=True) == 0:
             raise BedError(f"Cannot cut the power of {machine.name}: it is off")
         say(f"{machine.name} lost its power")
-    write_state(bed)
 
 
 def start(args: argparse.Namespace) -> None:
@@ -266,7 +264,6 @@ def start(args: argparse.Namespace) -> None:
         if machine.pid is not None:
             raise BedError(f"Cannot start {machine.name}: it is on (PID {machine.pid})")
     begins = {machine.name: bed_machine.power_on(machine) for machine in machines}
-    write_state(bed)
     deadline = time.monotonic() + args.timeout
     _each(machines, lambda node: bed_machine.await_boot(node, begin=begins[node.name], deadline=deadline))
 

@@ -36,6 +36,8 @@ PANIC = "Kernel panic - not syncing"
 PANICS_IN_A_ROW = 3
 # It does not when the emulated CPU lost a timer interrupt before there is a user space. Then a reset from here helps.
 STUCK = "INFO: task swapper/0:1 blocked for more than"
+# QEMU's emulation itself crashes now and then in a boot, without a word. The disk is as after a power cut.
+CRASHES_IN_A_ROW = 3
 
 # A cache of translated code that is larger than a boot needs slows the next boot in the same QEMU down.
 EMULATION = "tcg,thread=multi,tb-size=256"
@@ -390,10 +392,15 @@ def await_boot(machine: Machine, *, begin: int, deadline: float, previous: Optio
     """
     started = time.monotonic()
     cause = f"no login within {deadline - started:.0f} s"
+    said, crashes = machine.monitor_log.stat().st_size, 0
     while time.monotonic() < deadline:
         if machine.pid is None:
-            cause = f"QEMU ended; it said:\n{tail(machine.monitor_log)}\n"
-            break
+            crashes += 1
+            if crashes == CRASHES_IN_A_ROW or machine.monitor_log.stat().st_size > said:
+                cause = f"QEMU ended; it said:\n{tail(machine.monitor_log)}\n"
+                break
+            say(f"{machine.name}: QEMU crashed after {time.monotonic() - started:.1f} s, and is started again")
+            begin = power_on(machine)
         output = _console_since(machine, begin)
         dead_end = next((text for text in DEAD_ENDS if text in output), None)
         if dead_end is not None:
