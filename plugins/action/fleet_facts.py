@@ -39,13 +39,13 @@ class ActionModule(ActionBase):
             }
         )
         infos = registered(variables["hostvars"], variables["ansible_play_hosts_all"], arguments["info"])
-        without = missing(infos)
+        found = document(infos, groups_of(variables, infos), generated=now())
+        without = missing(found["nodes"])
         result.update(changed=False, missing=without, nodes_total=len(infos))
         try:
             check(arguments["dest"], goal=GOAL)
             place = place_of(arguments["dest"], NAME)
             if not self._task.check_mode:
-                found = document(infos, groups_of(variables, infos), generated=now())
                 deliver(arguments["dest"], NAME, by_lines(found), arguments["headers"], goal=GOAL, mode=MODE)
         except GpuFleetError as error:
             result.update(failed=True, msg=str(error), failure=error.failure())

@@ -57,6 +57,13 @@ options:
       - orchestrator
       - owners
       - topology
+  compress:
+    description:
+      - Whether to return the facts as one text, RV(compressed), and no RV(node).
+      - Ansible keeps what is registered for all hosts until the end of a run. The facts of a thousand nodes take it
+        gigabytes, and these texts megabytes. The filter P(gpufleet.node.decompressed#filter) reads them.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - gpufleet.node.contract.attributes
 attributes:
@@ -95,6 +102,15 @@ EXAMPLES = r"""
     that: info.node.health.gpus | rejectattr('healthy') | list | length == 0
     fail_msg: "{{ info.node.health.gpus | map(attribute='problems') | flatten | join(', ') }}"
 
+- name: Read all about many nodes
+  gpufleet.node.gpu_node_info:
+    compress: true
+  register: info
+
+- name: Show their GPUs
+  ansible.builtin.debug:
+    msg: "{{ (info | gpufleet.node.decompressed).gpus | map(attribute='model') }}"
+
 - name: See who is in the way of a reset
   gpufleet.node.gpu_node_info:
     gather: [holders]
@@ -110,7 +126,7 @@ EXAMPLES = r"""
 RETURN = r"""
 node:
   description: The facts. A part that was not asked for is not there; one that could not be read is null.
-  returned: success
+  returned: success, without O(compress)
   type: dict
   contains:
     system:
@@ -1513,11 +1529,17 @@ node:
       description: Why a field of this object is null, by the name of the field.
       type: dict
       sample: {}
+compressed:
+  description: The facts, that is RV(node), as JSON that is compressed by zlib, in base64.
+  returned: success, with O(compress)
+  type: str
+  sample: eJyrViquLC5JzVWyqlYqys8vUbIqKSpNrdVRyivLzYlPLygtVrKy0FEqzUssS8zMSUzKSQWqrK0FAC5fE/k=
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import host_of
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
+from ansible_collections.gpufleet.node.plugins.module_utils._node.compressed import compress
 from ansible_collections.gpufleet.node.plugins.module_utils._node.info import DEFAULT_PARTS, PARTS, gather
 
 ALL = "all"
@@ -1531,7 +1553,8 @@ def main() -> None:
                 "elements": "str",
                 "choices": [ALL, *sorted(PARTS)],
                 "default": sorted(DEFAULT_PARTS),
-            }
+            },
+            "compress": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -1540,7 +1563,10 @@ def main() -> None:
         host = host_of(module)
     except GpuFleetError as error:
         module.fail_json(msg=str(error), failure=error.failure())
-    module.exit_json(changed=False, node=gather(host, PARTS if ALL in parts else parts))
+    facts = gather(host, PARTS if ALL in parts else parts)
+    if module.params["compress"]:
+        module.exit_json(changed=False, compressed=compress(facts))
+    module.exit_json(changed=False, node=facts)
 
 
 if __name__ == "__main__":

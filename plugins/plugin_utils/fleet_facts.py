@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Dict, Mapping, Optional, Sequence
 
 from ..module_utils._core.version import VERSION
-from .report.facts import why_missing
+from .report.facts import answer_in
 
 NAME = "gpufleet-facts.json"
 # It grows with a field that is taken away or means something else, and not with one that is added.
@@ -18,30 +18,29 @@ SCHEMA = 1
 Answer = Mapping[str, Any]
 
 
-def missing(infos: Mapping[str, Optional[Answer]]) -> Dict[str, str]:
-    """Why a node has no facts, of those that have none. ``infos`` are registered results of ``gpu_node_info``."""
-    reasons = {name: why_missing(info) for name, info in infos.items()}
-    return {name: reason for name, reason in reasons.items() if reason}
-
-
 def document(
     infos: Mapping[str, Optional[Answer]], groups: Mapping[str, Sequence[str]], *, generated: str
 ) -> Dict[str, Any]:
-    """``generated`` is a moment in UTC as ISO 8601 has it; ``groups`` are those of each node."""
-    without = missing(infos)
+    """``infos`` are registered results of ``gpu_node_info``; ``groups`` are those of each node.
+
+    ``generated`` is a moment in UTC as ISO 8601 has it.
+    """
+    nodes = [_node(name, info, groups[name]) for name, info in infos.items()]
     return {
         "schema": SCHEMA,
         "version": VERSION,
         "generated": generated,
         "nodes_total": len(infos),
-        "missing": list(without),
-        "nodes": [
-            {
-                "name": name,
-                "groups": groups[name],
-                "facts": None if name in without else (info or {})["node"],
-                "facts_missing": without.get(name),
-            }
-            for name, info in infos.items()
-        ],
+        "missing": list(missing(nodes)),
+        "nodes": nodes,
     }
+
+
+def _node(name: str, info: Optional[Answer], groups: Sequence[str]) -> Dict[str, Any]:
+    facts, reason = answer_in(info)
+    return {"name": name, "groups": groups, "facts": None if reason else facts, "facts_missing": reason}
+
+
+def missing(nodes: Sequence[Mapping[str, Any]]) -> Dict[str, str]:
+    """Why a node of the document has no facts, of those that have none."""
+    return {node["name"]: node["facts_missing"] for node in nodes if node["facts_missing"]}

@@ -13,6 +13,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from ...module_utils._node.compressed import decompress
+
 Answer = Mapping[str, Any]
 Texts = Tuple[str, ...]
 
@@ -158,11 +160,22 @@ class NodeFacts:
         return next((entry.version for entry in self.versions if entry.component == component), None)
 
 
-def facts_of(info: Optional[Mapping[str, Any]]) -> Optional[NodeFacts]:
-    """``info`` is the registered result of ``gpu_node_info``; None where it has no facts."""
-    node: Optional[Answer] = (info or {}).get("node")
-    if not node:
-        return None
+def answer_in(info: Optional[Mapping[str, Any]]) -> Tuple[Answer, Optional[str]]:
+    """The facts in a registered result of ``gpu_node_info``, compressed or not; empty, with the reason, without any."""
+    if info is None:
+        return {}, "gpu_node_info was not asked"
+    node = info.get("node")
+    if "compressed" in info:
+        try:
+            node = decompress(info["compressed"])
+        except ValueError as error:
+            return {}, f"its facts cannot be read: {error}"
+    if not node or not isinstance(node, dict):
+        return {}, str(info.get("msg") or "gpu_node_info has no answer")
+    return node, None
+
+
+def facts_of(node: Answer) -> NodeFacts:
     system, machine = _part(node, "system"), _part(node, "firmware", "machine")
     distribution = [text for text in (system.get("distribution"), system.get("distribution_version")) if text]
     product = [text for text in (machine.get("vendor"), machine.get("product")) if text]
@@ -181,15 +194,6 @@ def facts_of(info: Optional[Mapping[str, Any]]) -> Optional[NodeFacts]:
             (entry["gpu"], entry["nic"], entry.get("level")) for entry in _list(_part(node, "topology"), "distances")
         ),
     )
-
-
-def why_missing(info: Optional[Mapping[str, Any]]) -> Optional[str]:
-    """Why a node has no facts; None where it has some."""
-    if info is None:
-        return "gpu_node_info was not asked"
-    if info.get("node"):
-        return None
-    return str(info.get("msg") or "gpu_node_info has no answer")
 
 
 def _part(facts: Answer, *names: str) -> Answer:

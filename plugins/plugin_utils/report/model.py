@@ -13,7 +13,7 @@ from ...module_utils._core.change import RIGHT
 from ...module_utils._core.version import VERSION
 from ...module_utils._node.registry import REGISTRY
 from ..summary import SEVERITY, UNREACHABLE, Look, Row, Summary, answered, reboot_reasons, status_of, summarise
-from .facts import Device, Gpu, NodeFacts, facts_of, why_missing
+from .facts import Device, Gpu, NodeFacts, answer_in, facts_of
 from .findings import Finding, findings_of
 from .skew import Group, groups_of
 
@@ -157,12 +157,13 @@ def document(report: Report) -> Dict[str, Any]:
 
 
 def _node(name: str, host: Host, rows: List[Row]) -> Node:
-    look, facts = host.look, facts_of(host.info)
+    look = host.look
+    facts, missing = answer_in(host.info)
     known: Dict[str, Any] = {
         "name": name,
         "groups": tuple(host.groups),
-        "facts": facts,
-        "facts_missing": None if facts else why_missing(host.info),
+        "facts": None if missing else facts_of(facts),
+        "facts_missing": missing,
     }
     if not answered(look):
         message = str(look.get("msg") or NO_ANSWER).strip()

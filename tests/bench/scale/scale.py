@@ -27,6 +27,10 @@ from typing import Dict, Iterator, List, Mapping, Sequence
 
 SCALE = Path(__file__).resolve().parent
 ROOT = SCALE.parents[2]
+sys.path.insert(0, str(ROOT / "plugins" / "module_utils" / "_node"))
+
+from compressed import compress  # noqa: E402
+
 CACHE = ROOT / ".cache" / "bench" / "scale"
 # The groups of the demonstration, and the machine of tests/nodes that their hosts are.
 GROUPS = {"training": "hgx-2socket", "inference": "single-socket"}
@@ -112,7 +116,8 @@ def record(machine: str) -> None:
     folder.mkdir(parents=True)
     shutil.copyfile(SCALE / "answers" / f"{machine}.json", folder / "node_state.json")
     facts = json.loads((ROOT / "tests" / "nodes" / "expected" / f"{machine}.json").read_text(encoding="utf-8"))
-    (folder / "gpu_node_info.json").write_text(json.dumps({"changed": False, "node": facts}), encoding="utf-8")
+    answer = {"changed": False, "compressed": compress(facts)}
+    (folder / "gpu_node_info.json").write_text(json.dumps(answer), encoding="utf-8")
     (folder / "slurm_drained_info.json").write_text('{"changed": false, "nodes": []}', encoding="utf-8")
     (folder / "empty.json").write_text('{"changed": false}', encoding="utf-8")
 
