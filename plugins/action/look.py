@@ -17,10 +17,10 @@ from ..plugin_utils.profiles import ProfileError
 class ActionModule(ActionBase):
     """Makes the declarations of the host from its variables, and has ``node_state`` look at them.
 
-    It takes no options: each template in a task costs every host its own compilation, and all hosts the same values.
+    Its option is never a template, which costs every host its own compilation.
     """
 
-    _VALID_ARGS: FrozenSet[str] = frozenset()
+    _VALID_ARGS: FrozenSet[str] = frozenset(("whole",))
 
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)
@@ -32,7 +32,9 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(str(error)) from None
         arguments = {
             "declared": declared,
-            "left_out": left_out(
+            "left_out": []
+            if self._task.args.get("whole")
+            else left_out(
                 template(variables.get("gpufleet_concerns")) or [],
                 skip=template(variables.get("gpufleet_skip")) or [],
                 tags=variables["ansible_run_tags"],

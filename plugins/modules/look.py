@@ -12,10 +12,15 @@ version_added: 0.1.0
 description:
   - Makes the declarations of all roles of this collection from the variables of the host, and gives them to
     M(gpufleet.node.node_state). It changes nothing.
-  - It has no options, and goes by the variables of the playbooks. C(gpufleet_concerns), C(gpufleet_skip) and the tags
-    of the run narrow it, C(gpufleet_detail) says how much is answered, and C(gpufleet_expect) what is a failure.
+  - It goes by the variables of the playbooks. C(gpufleet_concerns), C(gpufleet_skip) and the tags of the run narrow
+    it, C(gpufleet_detail) says how much is answered, and C(gpufleet_expect) what is a failure.
   - The controller makes the declarations without a template for each variable, which for a fleet is most of what a
     look would cost there.
+options:
+  whole:
+    description: Whether it is about all that is declared, whatever narrows the run.
+    type: bool
+    default: false
 author:
   - gpufleet contributors (@gpufleet)
 extends_documentation_fragment:
