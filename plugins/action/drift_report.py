@@ -12,7 +12,7 @@ from ansible.utils.display import Display
 
 from ..module_utils._core.change import DIFFERS, RIGHT, UNKNOWN
 from ..module_utils._node.table import device_table, table
-from ..plugin_utils.summary import UNREACHABLE, Summary, registered, summarise
+from ..plugin_utils.summary import UNREACHABLE, Summary, answered, registered, summarise
 
 
 class ActionModule(ActionBase):
@@ -35,7 +35,14 @@ class ActionModule(ActionBase):
         looks = registered(variables["hostvars"], variables["ansible_play_hosts_all"], arguments["register"])
         summary = summarise({host: look or {} for host, look in looks.items()})
         rows, devices = list(chain(*summary.rows.values())), list(chain(*summary.devices.values()))
-        self._print(arguments["title"], rows, devices, summary)
+        answering = set(variables["ansible_play_hosts"])
+        # Who is out of the play after a look that did not fail was out of reach since then.
+        gone = {
+            host: bool(variables["hostvars"].raw_get(host).get("gpufleet_drained"))
+            for host, look in looks.items()
+            if host not in answering and look and answered(look) and not look.get("failed")
+        }
+        self._print(arguments["title"], rows, devices, summary, gone)
         result.update(
             changed=False,
             rows=rows,
@@ -51,7 +58,11 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _print(
-        title: str, rows: Sequence[Mapping[str, Any]], devices: Sequence[Mapping[str, Any]], summary: Summary
+        title: str,
+        rows: Sequence[Mapping[str, Any]],
+        devices: Sequence[Mapping[str, Any]],
+        summary: Summary,
+        gone: Mapping[str, bool],
     ) -> None:
         display = Display()
         display.display("")
@@ -65,6 +76,8 @@ class ActionModule(ActionBase):
                 display.display(f"  {host} needs a reboot: {reason}")
         for host in summary.nodes[UNREACHABLE]:
             display.display(f"  {host} gave no answer")
+        for host, drained in gone.items():
+            display.display(f"  {host} gave no answer any more" + (", and was drained before" if drained else ""))
         settings = ", ".join(
             f"{count} {status}" for status, count in summary.counts.items() if count or status == RIGHT
         )

@@ -14,6 +14,8 @@ from ..plugin_utils.playbooks import from_text
 
 # How many of the nodes that are not begun are named.
 NAMED = 20
+# What a run notes of a node that it took out of service.
+DRAINED = "gpufleet_drained"
 
 
 def in_batches(hosts: Sequence[str], batches: Sequence[Any]) -> List[List[str]]:
@@ -44,7 +46,8 @@ class ActionModule(ActionBase):
                 "lost": {"type": "str", "required": True},
             }
         )
-        batches = in_batches(variables["ansible_play_hosts_all"], from_text(arguments["batches"]))
+        sizes = from_text(arguments["batches"])
+        batches = in_batches(variables["ansible_play_hosts_all"], sizes if isinstance(sizes, list) else [sizes])
         # Those of this batch are the restriction of the inventory, so one of them says which one it is.
         index = next(n for n, hosts in enumerate(batches) if variables["inventory_hostname"] in hosts)
         answering = set(variables["ansible_play_hosts"])
@@ -62,14 +65,17 @@ class ActionModule(ActionBase):
             not_begun=[host for hosts in batches[index:] for host in hosts],
         )
         if result["stop"]:
-            self._print(index, len(batches), lost, result["not_begun"])
+            drained = [host for host in lost if variables["hostvars"].raw_get(host).get(DRAINED)]
+            self._print(index, len(batches), lost, drained, result["not_begun"])
         return result
 
     @staticmethod
-    def _print(last: int, total: int, lost: Sequence[str], not_begun: Sequence[str]) -> None:
+    def _print(last: int, total: int, lost: Sequence[str], drained: Sequence[str], not_begun: Sequence[str]) -> None:
         rest = len(not_begun) - NAMED
         display = Display()
         display.display("")
         display.display(f"Batch {last} of {total} lost {', '.join(lost)}. No further one is begun.")
+        if drained:
+            display.display(f"  Out of service since: {', '.join(drained)}")
         display.display(f"  Not begun: {', '.join(not_begun[:NAMED])}" + (f" and {rest} more" if rest > 0 else ""))
         display.display("  When the cause is gone, run it again: it goes on where it ended.")
