@@ -42,6 +42,9 @@ BACKEND = "drain_backend"
 
 NOT_IN_THE_INVENTORY = "it is read before there are hosts, so the inventory cannot say it. Give it with -e."
 
+# What narrows a run, beside tags that are concerns.
+NARROWING = ("gpufleet_concerns", "gpufleet_skip")
+
 # A variable with a word for a prefix, such as audit_, may be somebody else's; one this near to ours is not.
 NEARLY_OURS = 0.85
 
@@ -92,6 +95,8 @@ class ActionModule(ActionBase):
             for role in PROCEDURES.get(arguments["playbook"], ()):
                 options.update(options_of(role))
             sentences.extend(self._wrong_values(options, hosts, variables))
+            if not options.keys() & set(NARROWING):
+                sentences.extend(self._not_narrowed(arguments["playbook"], variables))
         result.update(
             changed=False,
             checked=len(hosts),
@@ -125,6 +130,19 @@ class ActionModule(ActionBase):
                     hosts_of.setdefault(cause, []).append(host)
             for cause, names in hosts_of.items():
                 yield f"Cannot use the variable {name} ({_where(names)}): {cause}"
+
+    def _not_narrowed(self, playbook: str, variables: Mapping[str, Any]) -> Iterator[str]:
+        """A sentence for each thing that narrows other playbooks, where this one does all or nothing.
+
+        What the inventory says of it is for the others.
+        """
+        given = load_extra_vars(self._loader)
+        named = [name for name in NARROWING if given.get(name)]
+        for option, tags in (("--tags", "ansible_run_tags"), ("--skip-tags", "ansible_skip_tags")):
+            named.extend(f"{option} {tag}" for tag in variables.get(tags, ()) if tag in CONCERNS)
+        for name in named:
+            cause = f"{playbook} is about all that is on the nodes, and has no parts."
+            yield f"Cannot use {name} (given to the run): {cause}"
 
     def _values(self, name: str, hosts: Hosts, variables: Mapping[str, Any]) -> Iterator[Tuple[str, Any]]:
         """The values of a variable by host; one that the whole run has comes once, without a host."""

@@ -22,7 +22,7 @@ EVERYTHING = ("all", "always", "tagged", "untagged")
 
 def names_of(value: Union[str, Sequence[str]]) -> List[str]:
     """A list of names, also from a text, as it comes from the command line or a survey."""
-    return [name.strip() for name in from_text(value) if name.strip()]
+    return [str(name).strip() for name in from_text(value) if str(name).strip()]
 
 
 def refuse_unknown(what: str, names: Sequence[str], *, cutoff: float) -> None:
@@ -47,9 +47,9 @@ def left_out(
     refuse_unknown("gpufleet_concerns", only, cutoff=0.0)
     refuse_unknown("gpufleet_skip", skip, cutoff=0.0)
     named = [tag for tag in tags if tag not in EVERYTHING]
-    if named and not any(tag in CONCERNS for tag in named):
-        # A tag of somebody else's runs nothing of ours; one that is nearly a concern is a typo.
-        refuse_unknown("tags", named, cutoff=0.6)
+    # A tag of somebody else's runs nothing of ours; one that is nearly a concern is a typo.
+    refuse_unknown("tags", named, cutoff=0.6)
+    refuse_unknown("skip-tags", skip_tags, cutoff=0.6)
     tagged = named if len(named) == len(tags) else CONCERNS
     return [
         name
