@@ -31,6 +31,10 @@ options:
     type: list
     elements: dict
     default: []
+  gpus:
+    description: How many GPUs the driver must know; 0 is any number.
+    type: int
+    default: 0
 author:
   - gpufleet contributors (@gpufleet)
 """
@@ -52,7 +56,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence
 
 from ..module_utils._core.change import PENDING, RIGHT
 from .reboot_reasons import reboot_reasons
-from .sick_gpus import sick_gpus
+from .sick_gpus import DRIVER, sick_gpus
 
 PERSISTENCE = "nvidia_persistence"
 # Concerns of which none is right without a driver that answers.
@@ -64,11 +68,12 @@ def not_verified(
     node: Mapping[str, Any],
     failed_units: Sequence[str] = (),
     engines: Sequence[Mapping[str, Any]] = (),
+    gpus: int = 0,
 ) -> List[str]:
     return [
         *_look(look),
         *_driver(look["concerns"], node),
-        *sick_gpus(node),
+        *sick_gpus(node, gpus),
         *_engines(node.get("engines") or (), [one["engine"] for one in engines if one.get("state") != "absent"]),
         *(
             f"{line.split()[0]} has failed, see journalctl -u {line.split()[0]}"
@@ -90,10 +95,12 @@ def _look(look: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _driver(concerns: Mapping[str, Any], node: Mapping[str, Any]) -> Iterator[str]:
-    if any(name in concerns for name in OF_GPUS):
-        if not node.get("nvml_gpus"):
-            reason = node.get("unavailable", {}).get("nvml_gpus") or "it knows no GPU"
-            yield f"the NVIDIA driver does not work: {reason}"
+    declared = any(name in concerns for name in OF_GPUS)
+    driven = any(gpu.get("kernel_driver") == DRIVER for gpu in node.get("gpus") or ())
+    if (declared or driven) and not node.get("nvml_gpus"):
+        reason = node.get("unavailable", {}).get("nvml_gpus") or "it knows no GPU"
+        yield f"the NVIDIA driver does not work: {reason}"
+    if declared:
         services = (node.get("driver") or {}).get("services") or {}
         daemon = services.get("persistenced") or {}
         if PERSISTENCE in concerns and daemon.get("running") is False:

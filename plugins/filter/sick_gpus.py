@@ -11,12 +11,16 @@ version_added: 0.1.0
 description:
   - Takes what M(gpufleet.node.gpu_node_info) read with V(gpus) and V(health), and says for each GPU what keeps it from
     work. A GPU that nobody can ask is not called sick.
-positional: _input
+positional: _input, gpus
 options:
   _input:
     description: The facts of a node.
     type: dict
     required: true
+  gpus:
+    description: How many GPUs the driver must know; 0 is any number.
+    type: int
+    default: 0
 author:
   - gpufleet contributors (@gpufleet)
 """
@@ -39,7 +43,7 @@ from typing import Any, Callable, Dict, List, Mapping
 DRIVER = "nvidia"
 
 
-def sick_gpus(node: Mapping[str, Any]) -> List[str]:
+def sick_gpus(node: Mapping[str, Any], gpus: int = 0) -> List[str]:
     healths = (node.get("health") or {}).get("gpus") or ()
     found = [f"GPU {gpu['pci_address']}: {problem}" for gpu in healths for problem in gpu["problems"]]
     if node.get("nvml_gpus") is not None:
@@ -49,6 +53,10 @@ def sick_gpus(node: Mapping[str, Any]) -> List[str]:
             for gpu in node.get("gpus") or ()
             if gpu["index"] is None and gpu["kernel_driver"] == DRIVER and not gpu.get("lost")
         ]
+    known = node.get("nvml_gpus")
+    if int(gpus) and known != int(gpus):
+        said = "does not answer" if known is None else f"knows {known}"
+        found.append(f"there should be {int(gpus)} GPUs, and the driver {said}")
     return found
 
 

@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.node.plugins.filter.not_verified import not_ve
 from facts_machine import EXPECTED
 
 NODE: Dict[str, Any] = json.loads((EXPECTED / "hgx-2socket.json").read_text(encoding="utf-8"))
+UNKNOWN_GPU = {"pci_address": "0000:1b:00.0", "index": None, "kernel_driver": "nvidia"}
 DOCKER = {"name": "docker", "running": True, "not_taken_up": []}
 
 
@@ -54,7 +55,7 @@ RIGHT = looked(gpu_settings={"status": "right"})
             ["the NVIDIA driver does not work: no library"],
         ),
         # A node that declares nothing of GPUs need not have any.
-        (looked(hugepages={"status": "right"}), {"nvml_gpus": None}, {}, []),
+        (looked(hugepages={"status": "right"}), {"nvml_gpus": None, "gpus": []}, {}, []),
         (
             looked(nvidia_persistence={"status": "right"}),
             {"driver": {"services": {"persistenced": {"running": False}}}},
@@ -66,6 +67,20 @@ RIGHT = looked(gpu_settings={"status": "right"})
             {},
             {"failed_units": ["gpufleet-boot.service loaded failed failed Settings of this node", ""]},
             ["gpufleet-boot.service has failed, see journalctl -u gpufleet-boot.service"],
+        ),
+        (
+            {"concerns": {}, "undeclared": []},
+            {"nvml_gpus": None, "gpus": [UNKNOWN_GPU], "unavailable": {"nvml_gpus": "no answer within 20 s"}},
+            {},
+            ["the NVIDIA driver does not work: no answer within 20 s"],
+        ),
+        (RIGHT, {"nvml_gpus": 7}, {"gpus": 8}, ["there should be 8 GPUs, and the driver knows 7"]),
+        (RIGHT, {"nvml_gpus": 8}, {"gpus": 8}, []),
+        (
+            {"concerns": {}, "undeclared": []},
+            {"nvml_gpus": None, "gpus": []},
+            {"gpus": 8},
+            ["there should be 8 GPUs, and the driver does not answer"],
         ),
         (RIGHT, {"engines": [DOCKER]}, {"engines": [{"engine": "docker"}, {"engine": "crio", "state": "absent"}]}, []),
         (RIGHT, {"engines": []}, {"engines": [{"engine": "docker"}]}, ["the container engine docker is not there"]),
