@@ -18,7 +18,7 @@ from urllib.parse import quote
 from ansible.module_utils import urls
 
 from ..module_utils._core.errors import GpuFleetError
-from .destination import is_address, shown
+from .destination import check_headers, is_address, shown
 
 SECONDS = 60
 # The collector of the metrics is another user.
@@ -69,6 +69,7 @@ def _write(folder: str, name: str, content: bytes, *, goal: str, mode: int) -> N
 
 
 def _put(dest: str, name: str, content: bytes, headers: Mapping[str, Any], *, goal: str) -> None:
+    check_headers(headers, goal=goal)
     kind = CONTENT_TYPES[os.path.splitext(name)[1]]
     try:
         urls.open_url(

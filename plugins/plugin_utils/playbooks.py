@@ -29,10 +29,22 @@ BATCH = re.compile(r"[1-9][0-9]*|([1-9][0-9]?|100)%")
 BEFORE_HOSTS = ("gpufleet_hosts", BATCHES)
 
 # The least and the greatest value of a whole number: specifications of Ansible have no word for them.
-LIMITS: Mapping[str, Tuple[int, int]] = {"gpufleet_max_lost": (0, 100_000)}
+LIMITS: Mapping[str, Tuple[int, int]] = {
+    "gpufleet_max_lost": (0, 100_000),
+    "drain_poll": (1, 86_400),
+    "drain_timeout": (0, 10_000_000),
+    "drain_resume_timeout": (0, 10_000_000),
+    "preflight_gpus": (0, 1024),
+    "preflight_wait": (0, 86_400),
+    "reboot_poll": (1, 86_400),
+    "reboot_settle_timeout": (0, 86_400),
+    "reboot_timeout": (1, 86_400),
+}
 
 # Where files are written to, and whether it may be empty: then none are.
 DESTINATIONS: Mapping[str, bool] = {"gpufleet_report_dest": True, "collect_dest": False}
+# What is sent with them there. They may be secrets, and are never shown.
+HEADERS = ("gpufleet_report_headers", "collect_headers")
 
 # The roles without a concern that a playbook takes nodes through. Their variables too are right before it begins.
 PROCEDURES: Mapping[str, Tuple[str, ...]] = {
@@ -106,6 +118,8 @@ def right_value(name: str, option: Option) -> str:
         return f"a whole number from {least} to {greatest}"
     if name in DESTINATIONS:
         return "a folder on the controller, or an http or https address that ends in / and has no query"
+    if name in HEADERS:
+        return "a mapping of headers to values, without line breaks"
     called = CALLED[option["type"]]
     if "choices" in option:
         choices = ", ".join(option["choices"])
@@ -121,11 +135,13 @@ def _within(name: str, value: Any) -> bool:
     if name in LIMITS:
         least, greatest = LIMITS[name]
         return bool(least <= value <= greatest)
-    if name in DESTINATIONS and (value or not DESTINATIONS[name]):
-        try:
+    try:
+        if name in DESTINATIONS and (value or not DESTINATIONS[name]):
             destination.check(value, goal=f"use {name}")
-        except DeclarationError:
-            return False
+        if name in HEADERS:
+            destination.check_headers(value, goal=f"use {name}")
+    except DeclarationError:
+        return False
     return True
 
 

@@ -14,6 +14,11 @@ from ..module_utils._core.change import DIFFERS, PENDING, RIGHT, UNKNOWN
 from ..module_utils._node.table import devices_of, rows_of
 
 UNREACHABLE = "unreachable"
+# Groups that the playbooks make while they run, and Ansible's own for hosts without any.
+NO_GROUPS = {
+    *("ungrouped", "gpufleet_askers", "gpufleet_left", "gpufleet_left_drained", "gpufleet_only_looked_at"),
+    *("gpufleet_to_reboot", "gpufleet_to_relayout", "gpufleet_to_remove", "gpufleet_with_work"),
+}
 # From best to worst: a node is called by the worst thing found on it.
 SEVERITY = (RIGHT, PENDING, DIFFERS, UNKNOWN, UNREACHABLE)
 
@@ -49,9 +54,9 @@ def registered(hostvars: Any, hosts: Iterable[str], name: str) -> Dict[str, Opti
 
 
 def groups_of(variables: Mapping[str, Any], hosts: Iterable[str]) -> Dict[str, List[str]]:
-    """The groups of the hosts, by the variables of an action."""
+    """The groups of the hosts in the inventory, by the variables of an action."""
     groups = {name: variables["hostvars"].raw_get(name).get("group_names", ()) for name in hosts}
-    return {name: [group for group in found if group != "ungrouped"] for name, found in groups.items()}
+    return {name: [group for group in found if group not in NO_GROUPS] for name, found in groups.items()}
 
 
 def now() -> str:

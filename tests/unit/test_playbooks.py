@@ -20,10 +20,12 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.registry impor
 from ansible_collections.gpufleet.node.plugins.plugin_utils.playbooks import (
     BEFORE_HOSTS,
     DESTINATIONS,
+    HEADERS,
     LIMITS,
     PROCEDURES,
     cause_against,
     from_text,
+    options_of,
     specifications,
 )
 from jinja2 import Environment, nodes
@@ -119,6 +121,18 @@ def test_a_playbook_takes_the_text_false_for_what_it_says(playbook: str) -> None
         assert len(converted) == len(read), [name.name for name in read]
 
 
+@pytest.mark.parametrize("role", sorted({role for roles in PROCEDURES.values() for role in roles}))
+def test_a_procedure_takes_the_text_false_for_what_it_says(role: str) -> None:
+    """A value that is handed on alone, Ansible converts where it arrives."""
+    truth = "|".join(name for name, option in options_of(role).items() if option["type"] == "bool") or "-"
+    folder = ROOT / "roles" / role
+    paths = [*folder.glob("tasks/*.yml"), *folder.glob("vars/*.yml")]
+    lines = [line for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+    read = [line.strip() for line in lines if re.search(rf"\b({truth})\b", line.partition(" # ")[0])]
+    right = re.compile(rf"\b({truth}) \| bool\b|[:-] \"{{{{ ({truth}) }}}}\"$")
+    assert [line for line in read if not right.search(line)] == []
+
+
 @pytest.mark.parametrize("playbook", PLAYBOOKS)
 def test_a_playbook_holds_its_own_variables_against_its_specification_before_anything_else(playbook: str) -> None:
     first = yaml.safe_load((ROOT / "playbooks" / f"{playbook}.yml").read_text(encoding="utf-8"))[0]["tasks"][0]
@@ -134,7 +148,9 @@ def test_the_variables_of_the_roles_that_a_playbook_takes_nodes_through_are_chec
 
 
 def options_by_name() -> Dict[str, Dict[str, Any]]:
-    return {name: option for found in SPECIFICATIONS.values() for name, option in found["options"].items()}
+    roles = {role for found in PROCEDURES.values() for role in found}
+    found = [options_of(role) for role in roles] + [found["options"] for found in SPECIFICATIONS.values()]
+    return {name: option for options in found for name, option in options.items()}
 
 
 def test_a_default_is_a_value_that_the_variable_may_have() -> None:
@@ -147,7 +163,7 @@ def test_a_default_is_a_value_that_the_variable_may_have() -> None:
 
 def test_limits_and_what_is_read_before_hosts_are_of_variables_that_are_there() -> None:
     options = options_by_name()
-    assert {*LIMITS, *BEFORE_HOSTS, *DESTINATIONS} <= set(options)
+    assert {*LIMITS, *BEFORE_HOSTS, *DESTINATIONS, *HEADERS} <= set(options)
     assert {options[name]["type"] for name in LIMITS} <= {"int"}
 
 
@@ -170,6 +186,7 @@ def test_a_list_may_come_as_the_text_of_a_survey_or_of_the_command_line(text: An
 
 
 PLACE = "must be a folder on the controller, or an http or https address that ends in / and has no query."
+MAPPING = "a mapping of headers to values, without line breaks."
 BATCHES = "must be a list of numbers of nodes from 1, or percentages from 1% to 100%, such as [1, 10%]."
 
 
@@ -185,6 +202,8 @@ BATCHES = "must be a list of numbers of nodes from 1, or percentages from 1% to 
         ("gpufleet_report_headers", "Authorization: Bearer x"),
         ("audit_fail_on_drift", "yes"),
         ("collect_dest", "facts"),
+        ("collect_headers", {"Authorization": "Bearer x", "X-Count": 1}),
+        ("drain_timeout", "0"),
         ("gpufleet_report_dest", "https://u:secret@reports.example.com/gpufleet/"),
         # A survey that nobody filled in.
         ("gpufleet_report_dest", ""),
@@ -209,7 +228,12 @@ def test_a_text_that_means_a_right_value_is_taken(name: str, value: Any) -> None
         ("gpufleet_concerns", {"hugepages": True}, "it is {'hugepages': True}, and must be a list."),
         ("gpufleet_report_formats", "pdf", "it is ['pdf'], and must be a list of json, html, junit, prometheus."),
         # It may be a secret.
-        ("gpufleet_report_headers", "Bearer x", "it must be a mapping."),
+        ("gpufleet_report_headers", "Bearer x", f"it must be {MAPPING}"),
+        ("gpufleet_report_headers", {"Authorization": "Bearer x\n"}, f"it must be {MAPPING}"),
+        ("gpufleet_report_headers", {"Authorization:": "x"}, f"it must be {MAPPING}"),
+        ("gpufleet_report_dest", "http://[::1/x/", f"it is no address, and {PLACE}"),
+        ("reboot_poll", 0, "it is 0, and must be a whole number from 1 to 86400."),
+        ("drain_resume_timeout", -1, "it is -1, and must be a whole number from 0 to 10000000."),
         ("gpufleet_report_dest", "https://u:secret@r.example.com/g", f"it is https://r.example.com/g, and {PLACE}"),
         ("gpufleet_report_dest", "s3://bucket/", f"it is s3://bucket/, and {PLACE}"),
         ("collect_dest", "", f"it is empty, and {PLACE}"),

@@ -159,6 +159,14 @@ def test_a_server_that_refuses_is_named_without_its_password(store: Any, code: i
     assert "secret" not in said
 
 
+@pytest.mark.parametrize("value", ["Bearer secret\n", "Bearer secret\r\nX: y", "Bearer secret \u2260", "secret\0"])
+def test_a_header_that_cannot_be_sent_is_named_without_its_value(store: Any, value: str) -> None:
+    said = message_of(f"http://127.0.0.1:{store.server_port}/reports/", {"Authorization": value})
+    assert "the header Authorization has a line break, or another character that no header has" in said
+    assert "secret" not in said
+    assert store.received == []
+
+
 def test_a_server_that_is_not_there_is_named() -> None:
     assert "the server gave no answer: Connection refused" in message_of("http://127.0.0.1:1/reports/")
 
