@@ -12,18 +12,22 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Mapping
 
 import pytest
 
+# A connection by which hosts say what they are told to.
+REPLAY = Path(__file__).resolve().parents[1] / "bench" / "scale" / "connection"
 
-def ansible_playbook(tmp_path: Path, inventory: Any, *arguments: str) -> str:
-    """What a playbook prints."""
+
+def ansible_playbook(tmp_path: Path, inventory: Any, *arguments: str, **settings: str) -> str:
+    """What a playbook prints. ``settings`` are those of Ansible in its environment, such as ``forks``."""
     pytest.importorskip("ansible.plugins.action", reason="an action needs Ansible's controller, Python 3.11")
     (tmp_path / "hosts.yml").write_text(json.dumps({"all": inventory}))
     collections = next(path for path in sys.path if (Path(path) / "ansible_collections" / "gpufleet" / "node").exists())
     environment = {"ANSIBLE_COLLECTIONS_PATH": collections, "ANSIBLE_LOCALHOST_WARNING": "false"}
     environment.update(ANSIBLE_SHOW_CUSTOM_STATS="true", HOME=str(tmp_path))
+    environment.update({f"ANSIBLE_{name.upper()}": value for name, value in settings.items()})
     done = subprocess.run(
         [sys.executable, "-m", "ansible", "playbook", "-i", str(tmp_path / "hosts.yml"), *arguments],
         env={**os.environ, **environment},
@@ -33,6 +37,16 @@ def ansible_playbook(tmp_path: Path, inventory: Any, *arguments: str) -> str:
         check=False,
     )
     return f"{done.stdout}{done.stderr}\nends with {done.returncode}"
+
+
+def replaying(folder: Path, answers: Mapping[str, Any]) -> Dict[str, Any]:
+    """The variables of a host on which each module says what ``answers`` has under its name."""
+    folder.mkdir()
+    for module, answer in answers.items():
+        (folder / f"{module}.json").write_text(json.dumps(answer))
+    # Such a connection takes modules alone, and would be asked for an interpreter first.
+    settings = {"ansible_pipelining": True, "ansible_python_interpreter": "/usr/bin/python3"}
+    return {"ansible_connection": "replay", "replay_answers": str(folder), **settings}
 
 
 def statistics(output: str) -> Dict[str, Any]:

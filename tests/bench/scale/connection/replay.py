@@ -18,7 +18,7 @@ description:
   - Reads which module it was sent and returns the recorded answer of that module. Contacts nobody and starts nothing.
 options:
   answers:
-    description: A folder with one file a module, C(<module>.json).
+    description: A folder with one file a module, C(<module>.json). Without its file a module does not reach the host.
     type: path
     required: true
     vars:
@@ -50,7 +50,10 @@ class Connection(ConnectionBase):
         module = MODULE.search(in_data or b"")
         if module is None:
             raise AnsibleConnectionFailure(f"Cannot replay {cmd[:80]}: no module was sent with it.")
-        return 0, (Path(self.get_option("answers")) / f"{module[1].decode().split('.')[-1]}.json").read_bytes(), b""
+        answer = Path(self.get_option("answers")) / f"{module[1].decode().split('.')[-1]}.json"
+        if not answer.exists():
+            raise AnsibleConnectionFailure(f"Cannot replay {answer.stem}: there is no answer of it.")
+        return 0, answer.read_bytes(), b""
 
     def put_file(self, in_path: str, out_path: str) -> None:
         raise AnsibleConnectionFailure(f"Cannot replay the copy of {in_path}: only modules have answers.")
