@@ -76,6 +76,6 @@ class ActionModule(ActionBase):
         display.display("")
         display.display(f"Batch {last} of {total} lost {', '.join(lost)}. No further one is begun.")
         if drained:
-            display.display(f"  Out of service since: {', '.join(drained)}")
+            display.display(f"  Still out of service: {', '.join(drained)}")
         display.display(f"  Not begun: {', '.join(not_begun[:NAMED])}" + (f" and {rest} more" if rest > 0 else ""))
         display.display("  When the cause is gone, run it again: it goes on where it ended.")

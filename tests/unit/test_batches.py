@@ -85,6 +85,7 @@ class ActionModule(ActionBase):
         failed = expect == "right" and not right
         return {
             **{"concerns": {"hugepages": hugepages}, "to_run": [] if right else ["hugepages"], "waiting": []},
+            **{"differs": [] if right else ["hugepages"], "unknown": []},
             **{"failed": failed, "msg": "hugepages is not as declared" if failed else "", "undeclared": []},
         }
 """
@@ -193,7 +194,8 @@ def test_a_batch_that_loses_nodes_is_finished_and_the_next_run_goes_on_with_thos
     run = fleet.site("-e", "drain_backend=slurm", "-e", '{"gpufleet_batches": [1, 3]}')
     assert run.log[:3] == ["drained n1", "present n1", "in_service n1"]
     assert sorted(run.log[3:]) == ["drained n4", "present n2", "present n3", "present n4"]
-    assert "Batch 2 of 3 lost n3, n4. No further one is begun.\n  Not begun: n5, n6\n" in run.text
+    said = "Batch 2 of 3 lost n3, n4. No further one is begun.\n  Still out of service: n4\n  Not begun: n5, n6\n"
+    assert said in run.text
     assert "n4 is not through, and stays drained: hugepages is not as declared" in run.text
     assert run.status != 0
     assert [run.counts(host)["failed"] for host in HOSTS] == [0, 0, 0, 1, 0, 0]
