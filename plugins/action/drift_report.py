@@ -12,7 +12,8 @@ from ansible.utils.display import Display
 
 from ..module_utils._core.change import DIFFERS, RIGHT, UNKNOWN
 from ..module_utils._node.table import device_table, table
-from ..plugin_utils.summary import UNREACHABLE, Summary, answered, registered, summarise
+from ..plugin_utils.playbooks import DRAINED
+from ..plugin_utils.summary import UNREACHABLE, Summary, registered, summarise, went_away
 
 
 class ActionModule(ActionBase):
@@ -36,11 +37,10 @@ class ActionModule(ActionBase):
         summary = summarise({host: look or {} for host, look in looks.items()})
         rows, devices = list(chain(*summary.rows.values())), list(chain(*summary.devices.values()))
         answering = set(variables["ansible_play_hosts"])
-        # Who is out of the play after a look that did not fail was out of reach since then.
         gone = {
-            host: bool(variables["hostvars"].raw_get(host).get("gpufleet_drained"))
+            host: bool(variables["hostvars"].raw_get(host).get(DRAINED))
             for host, look in looks.items()
-            if host not in answering and look and answered(look) and not look.get("failed")
+            if went_away(look, in_play=host in answering)
         }
         self._print(arguments["title"], rows, devices, summary, gone)
         result.update(

@@ -13,7 +13,7 @@ from ..plugin_utils.deliver import deliver
 from ..plugin_utils.destination import check
 from ..plugin_utils.report import as_html, as_json, as_junit, as_prometheus
 from ..plugin_utils.report.model import Host, Report, build
-from ..plugin_utils.summary import answered, groups_of, now, registered
+from ..plugin_utils.summary import groups_of, now, registered, went_away
 
 GOAL = "write the report"
 GONE = "it gave no answer any more after the last look at it"
@@ -78,7 +78,6 @@ class ActionModule(ActionBase):
         answering = set(variables["ansible_play_hosts"])
         hosts: Dict[str, Host] = {}
         for name, found in looks.items():
-            # Who is out of the play after a look that did not fail was out of reach since then.
-            gone = name not in answering and found and answered(found) and not found.get("failed")
+            gone = went_away(found, in_play=name in answering)
             hosts[name] = Host({"msg": GONE} if gone else found or {}, infos.get(name), groups[name])
         return hosts

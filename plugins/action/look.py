@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, Dict, FrozenSet, Optional
 
 from ansible.errors import AnsibleActionFail
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from ..plugin_utils.declarations import declarations
@@ -33,7 +34,7 @@ class ActionModule(ActionBase):
         arguments = {
             "declared": declared,
             "left_out": []
-            if self._task.args.get("whole")
+            if boolean(self._task.args.get("whole", False))
             else left_out(
                 template(variables.get("gpufleet_concerns")) or [],
                 skip=template(variables.get("gpufleet_skip")) or [],

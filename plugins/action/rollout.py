@@ -10,12 +10,10 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.helpers import pct_to_int
 
-from ..plugin_utils.playbooks import from_text
+from ..plugin_utils.playbooks import DRAINED, from_text
 
 # How many of the nodes that are not begun are named.
 NAMED = 20
-# What a run notes of a node that it took out of service.
-DRAINED = "gpufleet_drained"
 
 
 def in_batches(hosts: Sequence[str], batches: Sequence[Any]) -> List[List[str]]:

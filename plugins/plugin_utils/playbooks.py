@@ -25,6 +25,9 @@ Option = Dict[str, Any]
 BATCHES = "gpufleet_batches"
 BATCH = re.compile(r"[1-9][0-9]*|([1-9][0-9]?|100)%")
 
+# What a run notes of a node that it took out of service: true, or perhaps.
+DRAINED = "gpufleet_drained"
+
 # Ansible reads these before a play has hosts, so what the inventory says of them would be passed over in silence.
 BEFORE_HOSTS = ("gpufleet_hosts", BATCHES)
 

@@ -89,6 +89,11 @@ def answered(look: Look) -> bool:
     return "concerns" in look
 
 
+def went_away(look: Optional[Look], *, in_play: bool) -> bool:
+    """Whether a host is out of reach since it was looked at: it is out of the play, and not for a look that failed."""
+    return not in_play and look is not None and answered(look) and not look.get("failed")
+
+
 def status_of(look: Look, rows: Sequence[Row]) -> str:
     """The worst status of a node that answered."""
     found = [row["status"] for row in rows] + [entry["status"] for entry in look["concerns"].values()]
