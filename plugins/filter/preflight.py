@@ -80,7 +80,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from ansible.errors import AnsibleFilterError
 
 from ..module_utils._node.info_driver import CUDA_BRANCHES
-from .sick_gpus import sick_gpus
+from .sick_gpus import other_number, sick_gpus
 
 REFUSE = "refuse"
 WARN = "warn"
@@ -156,11 +156,9 @@ def _driver(driver: Mapping[str, Any], cuda: str) -> Iterator[Finding]:
 
 
 def _count(node: Mapping[str, Any], wanted: int) -> Iterator[Finding]:
-    there = node.get("nvml_gpus")
-    if wanted and there is None:
-        yield WARN, f"there should be {wanted} GPUs, and the driver does not answer"
-    elif wanted and there != wanted:
-        yield REFUSE, f"there should be {wanted} GPUs, and the driver knows {there}"
+    cause = other_number(node, wanted)
+    if cause:
+        yield (WARN if node.get("nvml_gpus") is None else REFUSE), cause
 
 
 def _conflicts(owners: Sequence[Mapping[str, Any]], concerns: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -38,7 +38,7 @@ _value:
   elements: str
 """
 
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 DRIVER = "nvidia"
 
@@ -53,11 +53,18 @@ def sick_gpus(node: Mapping[str, Any], gpus: int = 0) -> List[str]:
             for gpu in node.get("gpus") or ()
             if gpu["index"] is None and gpu["kernel_driver"] == DRIVER and not gpu.get("lost")
         ]
+    miscounted = other_number(node, int(gpus))
+    return [*found, miscounted] if miscounted else found
+
+
+def other_number(node: Mapping[str, Any], wanted: int) -> Optional[str]:
+    """What is wrong with the number of GPUs that the driver knows; None where it is ``wanted``, or where that is 0."""
     known = node.get("nvml_gpus")
-    if int(gpus) and known != int(gpus):
-        said = "does not answer" if known is None else f"knows {known}"
-        found.append(f"there should be {int(gpus)} GPUs, and the driver {said}")
-    return found
+    if not wanted or known == wanted:
+        return None
+    return f"there should be {wanted} GPUs, and the driver " + (
+        "does not answer" if known is None else f"knows {known}"
+    )
 
 
 class FilterModule:
