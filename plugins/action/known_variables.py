@@ -10,10 +10,11 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Seque
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
-from ..module_utils._node.registry import REGISTRY
+from ..plugin_utils.narrowing import CONCERNS
 from ..plugin_utils.playbooks import (
     BEFORE_HOSTS,
     COLLECTION,
+    DRAINED,
     PROCEDURES,
     Option,
     cause_against,
@@ -26,15 +27,13 @@ from ..plugin_utils.profiles import faults, variables_of
 
 Hosts = Mapping[str, Mapping[str, Any]]
 
-CONCERNS = tuple(entry.name for entry in REGISTRY)
-
 # What every host may have a value of its own for, which an answer to a survey must not replace.
 OF_THE_HOSTS = {PROFILE}
 
 # What the playbooks set or register themselves.
 OF_THE_PLAYBOOKS = {
     *("gpufleet_expect", "gpufleet_look", "gpufleet_concern", "gpufleet_info", "gpufleet_facts", "gpufleet_report"),
-    *("gpufleet_variables", "gpufleet_rollout", "gpufleet_drained", "gpufleet_lost", "gpufleet_no_report"),
+    *("gpufleet_variables", "gpufleet_rollout", DRAINED, "gpufleet_lost", "gpufleet_no_report"),
 }
 
 # Who gives nodes their work: a playbook asks these schedulers, and only where there are any.

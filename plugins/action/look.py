@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, Optional
+from typing import Any, Dict, Optional
 
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -21,7 +21,7 @@ class ActionModule(ActionBase):
     Its option is never a template, which costs every host its own compilation.
     """
 
-    _VALID_ARGS: FrozenSet[str] = frozenset(("whole",))
+    _VALID_ARGS = frozenset(("whole",))
 
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)

@@ -4,8 +4,8 @@
 
 """Facts as one text.
 
-Ansible keeps what a task registers of all hosts, and walks through it value by value in each process that it starts.
-The facts of a thousand nodes take it gigabytes; as a text for each node they take megabytes.
+Ansible keeps what a task registers of all hosts. The facts of a thousand nodes take its processes gigabytes; as a text
+for each node they take megabytes (docs/performance.md).
 """
 
 from __future__ import annotations
