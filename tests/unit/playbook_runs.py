@@ -16,8 +16,8 @@ from typing import Any, Dict, Mapping
 
 import pytest
 
-# A connection by which hosts say what they are told to.
-REPLAY = Path(__file__).resolve().parents[1] / "bench" / "scale" / "connection"
+# Where the connection is by which hosts say what they are told to.
+CONNECTIONS = Path(__file__).resolve().parents[1] / "bench" / "scale" / "connection"
 
 
 def ansible_playbook(tmp_path: Path, inventory: Any, *arguments: str, **settings: str) -> str:
@@ -27,6 +27,7 @@ def ansible_playbook(tmp_path: Path, inventory: Any, *arguments: str, **settings
     collections = next(path for path in sys.path if (Path(path) / "ansible_collections" / "gpufleet" / "node").exists())
     environment = {"ANSIBLE_COLLECTIONS_PATH": collections, "ANSIBLE_LOCALHOST_WARNING": "false"}
     environment.update(ANSIBLE_SHOW_CUSTOM_STATS="true", HOME=str(tmp_path))
+    environment["ANSIBLE_CONNECTION_PLUGINS"] = str(CONNECTIONS)
     environment.update({f"ANSIBLE_{name.upper()}": value for name, value in settings.items()})
     done = subprocess.run(
         [sys.executable, "-m", "ansible", "playbook", "-i", str(tmp_path / "hosts.yml"), *arguments],

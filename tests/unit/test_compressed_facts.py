@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +21,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node import compres
 from ansible_collections.gpufleet.node.plugins.module_utils._node.compressed import compress
 from ansible_collections.gpufleet.node.plugins.plugin_utils.fleet_facts import document
 from ansible_collections.gpufleet.node.plugins.plugin_utils.report.model import Host, build
+from facts_machine import EXPECTED
 
-EXPECTED = Path(__file__).resolve().parents[1] / "nodes" / "expected"
 NOW = "2026-11-22T10:00:00Z"
 
 

@@ -19,7 +19,7 @@ pytest.importorskip("ansible.plugins.action", reason="the controller's side need
 from ansible_collections.gpufleet.node.plugins.filter.in_turn import in_turn
 from ansible_collections.gpufleet.node.plugins.filter.to_remove import to_remove
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import in_order
-from playbook_runs import REPLAY, ansible_playbook, replaying
+from playbook_runs import ansible_playbook, replaying
 from support import HostVars
 
 PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
@@ -28,10 +28,10 @@ MARKED = {"changed": False, "nodes": [{"name": "a"}]}
 ORDER = [entry.name for entry in in_order()]
 
 
-def concern(status: str, **more: Any) -> Dict[str, Any]:
+def concern(status: str) -> Dict[str, Any]:
     found: Dict[str, Any] = {"status": status, "settings": [], "settings_right": 1, "needs": [], "conflicts": []}
     found.update(unmanaged=[], unmanaged_total=0, changes=[], reboot_reasons=[], reboot_required=False)
-    return {**found, **more}
+    return found
 
 
 def looked(statuses: Dict[str, str], *, to_run: Sequence[str] = (), kept: Sequence[str] = ()) -> Dict[str, Any]:
@@ -40,6 +40,11 @@ def looked(statuses: Dict[str, str], *, to_run: Sequence[str] = (), kept: Sequen
     lists = {"pending": [], "waiting": [], "undeclared": [], "to_run": list(to_run), "kept": list(kept)}
     concerns = {name: concern(status) for name, status in statuses.items()}
     return {"changed": False, "concerns": concerns, "reboot_noted": {}, **of, **lists}
+
+
+# Of a node that is drained before its GPUs are divided anew.
+ENDS_JOBS = looked({"mig_layout": "differs"}, to_run=["mig_layout"])
+ENDS_JOBS["concerns"]["mig_layout"]["needs"] = ["idle_gpu"]
 
 
 def tasks_of(output: str) -> List[str]:
@@ -65,9 +70,7 @@ def test_a_node_converges_prerequisites_first_whatever_the_others_of_its_batch_d
         roles = {name: {"changed": False} for name in (first, second)}
         hosts[host] = replaying(tmp_path / host, {"node_state": look, "gpu_node_info": FACTS, **roles})
     inventory = {"hosts": hosts, "vars": {"hugepages_pools": [{"size": "2M", "pages": 1}]}}
-    output = ansible_playbook(
-        tmp_path, inventory, "gpufleet.node.site", "-e", "gpufleet_batches=2", connection_plugins=str(REPLAY), forks="1"
-    )
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.site", "-e", "gpufleet_batches=2", forks="1")
     assert tasks_of(output) == [first, second]
     assert output.endswith("ends with 0"), output
 
@@ -116,9 +119,7 @@ def test_what_is_taken_back_comes_before_what_it_needs() -> None:
 )
 def test_what_has_no_parts_is_not_narrowed(arguments: List[str], said: str, tmp_path: Path) -> None:
     hosts = {"a": replaying(tmp_path / "a", {"node_state": looked({}, kept=["hugepages", "mig_layout"])})}
-    output = ansible_playbook(
-        tmp_path, {"hosts": hosts}, "gpufleet.node.remove", *arguments, connection_plugins=str(REPLAY)
-    )
+    output = ansible_playbook(tmp_path, {"hosts": hosts}, "gpufleet.node.remove", *arguments)
     assert said in re.sub(r"\s+", " ", output)
     assert "absent" not in output
     assert output.endswith("ends with 2")
@@ -126,7 +127,7 @@ def test_what_has_no_parts_is_not_narrowed(arguments: List[str], said: str, tmp_
 
 def test_a_node_with_what_only_another_release_knows_is_not_called_given_back(tmp_path: Path) -> None:
     hosts = {"a": replaying(tmp_path / "a", {"node_state": looked({}, kept=["gpu_fans"])})}
-    output = ansible_playbook(tmp_path, {"hosts": hosts}, "gpufleet.node.remove", connection_plugins=str(REPLAY))
+    output = ansible_playbook(tmp_path, {"hosts": hosts}, "gpufleet.node.remove")
     assert "a has gpu_fans, which this release does not know: run remove of the release that declared it." in re.sub(
         r"\s+", " ", output
     )
@@ -135,9 +136,7 @@ def test_a_node_with_what_only_another_release_knows_is_not_called_given_back(tm
 
 def test_a_typo_in_what_is_skipped_is_refused(tmp_path: Path) -> None:
     hosts = {"a": replaying(tmp_path / "a", {"node_state": looked({"hugepages": "differs"}, to_run=["hugepages"])})}
-    output = ansible_playbook(
-        tmp_path, {"hosts": hosts}, "gpufleet.node.site", "--skip-tags", "hugepage", connection_plugins=str(REPLAY)
-    )
+    output = ansible_playbook(tmp_path, {"hosts": hosts}, "gpufleet.node.site", "--skip-tags", "hugepage")
     assert "there is no concern hugepage; did you mean hugepages?" in re.sub(r"\s+", " ", output)
     assert output.endswith("ends with 2")
 
@@ -152,9 +151,7 @@ def test_a_run_that_leaves_out_what_a_node_was_drained_for_does_not_resume_it(tm
     answers["slurm_node"] = {"changed": False, "owner": "ours"}
     hosts = {"a": replaying(tmp_path / "a", answers)}
     inventory = {"hosts": hosts, "vars": {"drain_backend": "slurm"}}
-    output = ansible_playbook(
-        tmp_path, inventory, "gpufleet.node.site", "--tags", "hugepages", connection_plugins=str(REPLAY)
-    )
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.site", "--tags", "hugepages")
     assert "Resume the node in Slurm" not in output
     assert "mig_layout is not right, which this run was not about" in re.sub(r"\s+", " ", output)
     assert "a is not through, and stays drained" in re.sub(r"\s+", " ", output)
@@ -164,9 +161,7 @@ def test_a_run_that_leaves_out_what_a_node_was_drained_for_does_not_resume_it(tm
 @pytest.mark.parametrize("backend", ["slurm", "tasks"])
 def test_a_node_whose_drain_broke_off_is_named_as_one_that_may_be_drained(tmp_path: Path, backend: str) -> None:
     """A scheduler out of reach is not taken for a node out of reach, whose run would end without a word."""
-    needs = concern("differs", needs=["idle_gpu"])
-    look = {**looked({"mig_layout": "differs"}, to_run=["mig_layout"]), "concerns": {"mig_layout": needs}}
-    answers = {"node_state": look, "gpu_node_info": FACTS, "mig_layout": {"changed": True}}
+    answers = {"node_state": ENDS_JOBS, "gpu_node_info": FACTS, "mig_layout": {"changed": True}}
     # It answers this one question, and no other module.
     scheduler = replaying(tmp_path / "ctl", {"slurm_drained_info": {"changed": False, "nodes": []}})
     (tmp_path / "drain.yml").write_text(
@@ -176,9 +171,7 @@ def test_a_node_whose_drain_broke_off_is_named_as_one_that_may_be_drained(tmp_pa
     variables.update(drain_tasks=str(tmp_path / "drain.yml"), drain_resume_tasks=str(tmp_path / "drain.yml"))
     nodes = {"hosts": {"a": replaying(tmp_path / "a", answers)}, "vars": variables}
     inventory = {"children": {"nodes": nodes, "others": {"hosts": {"ctl": scheduler}}}}
-    output = ansible_playbook(
-        tmp_path, inventory, "gpufleet.node.site", "-e", "gpufleet_hosts=nodes", connection_plugins=str(REPLAY)
-    )
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.site", "-e", "gpufleet_hosts=nodes")
     cause = {"slurm": "ctl, which drain_slurm_host names for a, is out of reach: ", "tasks": "jobs are still there"}
     said = re.sub(r"\s+", " ", output)
     assert f"a is not through, and may be drained: {cause[backend]}" in said
@@ -187,9 +180,7 @@ def test_a_node_whose_drain_broke_off_is_named_as_one_that_may_be_drained(tmp_pa
 
 
 def test_a_node_that_goes_out_of_reach_while_it_is_drained_is_named(tmp_path: Path) -> None:
-    look = {**looked({"mig_layout": "differs"}, to_run=["mig_layout"])}
-    look["concerns"] = {"mig_layout": concern("differs", needs=["idle_gpu"])}
-    answers = {"node_state": look, "gpu_node_info": FACTS}
+    answers: Dict[str, Any] = {"node_state": ENDS_JOBS, "gpu_node_info": FACTS}
     answers.update(slurm_drained_info={"changed": False, "nodes": []}, slurm_node={"changed": True, "owner": "ours"})
     # Of mig_layout there is no answer.
     hosts = {host: replaying(tmp_path / host, answers) for host in ("a", "b")}
@@ -201,8 +192,6 @@ def test_a_node_that_goes_out_of_reach_while_it_is_drained_is_named(tmp_path: Pa
     }
     for module, answer in right.items():
         (tmp_path / "b" / f"{module}.json").write_text(json.dumps(answer))
-    output = ansible_playbook(
-        tmp_path, inventory, "gpufleet.node.site", "-e", "gpufleet_batches=2", connection_plugins=str(REPLAY)
-    )
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.site", "-e", "gpufleet_batches=2")
     assert "a gave no answer any more, and was drained before" in output
     assert output.endswith("ends with 4")
