@@ -243,6 +243,37 @@ def test_an_api_server_that_is_not_there_is_named(bed: Bed, play: str) -> None:
     assert "Look at drain_kubernetes_node, at the way from localhost to the API server" in said
 
 
+# Nobody has a machine of this name, RFC 2606.
+ONCE_PATCHED = "{{ 'gone.invalid' if __drain_patched is defined else 'localhost' }}"
+ONCE_EVICTED = "{{ 'gone.invalid' if __drain_evicted is defined else 'localhost' }}"
+
+
+@pytest.mark.parametrize(
+    ("broken", "changes"),
+    [
+        pytest.param(
+            "Cannot drain {node}: ",
+            1,
+            marks=NODE("drain", prepare=add_pod, drain_kubernetes_host=ONCE_PATCHED, **PATIENT),
+        ),
+        pytest.param(
+            "Cannot wait any longer for the pods of {node}: ",
+            2,
+            marks=NODE("drain", prepare=add_pod, drain_kubernetes_host=ONCE_EVICTED, **PATIENT),
+        ),
+    ],
+)
+def test_a_host_of_the_api_that_is_lost_in_the_middle_is_not_taken_for_the_node(
+    bed: Bed, broken: str, changes: int
+) -> None:
+    said = bed.plays["drain"].said
+    cause = f"gone.invalid, which drain_kubernetes_host names for {bed.name}, is out of reach: "
+    assert broken.format(node=bed.name) + cause in said
+    assert "It stays cordoned" in said.partition(cause)[2]
+    assert len(set(bed.cluster.changes)) == changes
+    assert (bed.cluster.cordoned, bed.cluster.mark) == (True, OURS)
+
+
 def forbid_looking(cluster: Cluster) -> None:
     cluster.forbidden = "GET /api/v1/nodes"
 
