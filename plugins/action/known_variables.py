@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Seque
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
-from ..plugin_utils.narrowing import CONCERNS
+from ..plugin_utils.narrowing import CONCERNS, mistyped_tags
 from ..plugin_utils.playbooks import (
     BEFORE_HOSTS,
     COLLECTION,
@@ -89,6 +89,7 @@ class ActionModule(ActionBase):
         unknown = unknown_on(hosts)
         sentences = [_unknown_sentence(entry) for entry in unknown]
         sentences.extend(self._wrong_profiles(hosts, variables))
+        sentences.extend(mistyped_tags(variables.get("ansible_run_tags", ()), variables.get("ansible_skip_tags", ())))
         if arguments["playbook"]:
             options = dict(playbooks[arguments["playbook"]]["options"])
             for role in PROCEDURES.get(arguments["playbook"], ()):

@@ -13,7 +13,7 @@ description:
   - A variable whose name begins with the name of a concern and that the concern's role does not know is a typo, and a
     typo is a setting that silently does not happen. This refuses it, with the nearest name that exists.
   - A profile (C(gpufleet_profile)) that is not there is refused as well, and one with a variable that no concern has,
-    or with a value that the variable cannot have.
+    or with a value that the variable cannot have. So is a tag of the run, or one to skip, that is nearly a concern.
   - With O(playbook) the values of the variables of that playbook, and of the role by which it drains nodes, are held
     against their specifications, before anything else happens. A list or a mapping may come as a text of YAML or, a
     list, with commas, as from a survey.

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import List, Sequence, Union
+from typing import Iterator, List, Sequence, Union
 
 from ansible.errors import AnsibleError
 
@@ -19,18 +19,28 @@ CONCERNS = tuple(entry.name for entry in REGISTRY)
 # The tags of a run that was not told to run less.
 EVERYTHING = ("all", "always", "tagged", "untagged")
 
+# As near as this to a concern is a typo.
+NEARLY = 0.6
+
 
 def names_of(value: Union[str, Sequence[str]]) -> List[str]:
     """A list of names, also from a text, as it comes from the command line or a survey."""
     return [str(name).strip() for name in from_text(value) if str(name).strip()]
 
 
-def refuse_unknown(what: str, names: Sequence[str], *, cutoff: float) -> None:
+def unknown_concerns(what: str, names: Sequence[str], *, cutoff: float = 0.0) -> Iterator[str]:
+    """A sentence for each name that is no concern; with a ``cutoff`` only where it is as near to one as that."""
     for name in names:
         near = get_close_matches(name, CONCERNS, n=1, cutoff=cutoff)
         if name not in CONCERNS and (near or not cutoff):
             hint = f"did you mean {near[0]}?" if near else f"the concerns are {', '.join(CONCERNS)}."
-            raise AnsibleError(f"Cannot narrow the run by {what}: there is no concern {name}; {hint}")
+            yield f"Cannot narrow the run by {what}: there is no concern {name}; {hint}"
+
+
+def mistyped_tags(tags: Sequence[str], skip_tags: Sequence[str]) -> Iterator[str]:
+    """A sentence for each tag that is nearly a concern. Another one is somebody else's, and runs nothing of ours."""
+    yield from unknown_concerns("tags", [tag for tag in tags if tag not in EVERYTHING], cutoff=NEARLY)
+    yield from unknown_concerns("skip-tags", skip_tags, cutoff=NEARLY)
 
 
 def left_out(
@@ -44,12 +54,14 @@ def left_out(
     Raises ``AnsibleError`` for what is no concern, or a tag that is nearly one.
     """
     only, skip = names_of(only), names_of(skip)
-    refuse_unknown("gpufleet_concerns", only, cutoff=0.0)
-    refuse_unknown("gpufleet_skip", skip, cutoff=0.0)
+    wrong = [
+        *unknown_concerns("gpufleet_concerns", only),
+        *unknown_concerns("gpufleet_skip", skip),
+        *mistyped_tags(tags, skip_tags),
+    ]
+    if wrong:
+        raise AnsibleError("\n".join(wrong))
     named = [tag for tag in tags if tag not in EVERYTHING]
-    # A tag of somebody else's runs nothing of ours; one that is nearly a concern is a typo.
-    refuse_unknown("tags", named, cutoff=0.6)
-    refuse_unknown("skip-tags", skip_tags, cutoff=0.6)
     tagged = named if len(named) == len(tags) else CONCERNS
     return [
         name

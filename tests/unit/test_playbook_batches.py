@@ -113,6 +113,7 @@ def test_what_is_taken_back_comes_before_what_it_needs() -> None:
     [
         (["--tags", "hugepages"], "Cannot use --tags hugepages (given to the run): remove is about all"),
         (["--skip-tags", "hugepages"], "Cannot use --skip-tags hugepages (given to the run): remove is about all"),
+        (["--tags", "hugepage"], "Cannot narrow the run by tags: there is no concern hugepage; did you mean hugepages"),
         (["-e", "gpufleet_concerns=hugepages"], "Cannot use gpufleet_concerns (given to the run): remove is about all"),
         (["-e", "gpufleet_skip=hugepages"], "Cannot use gpufleet_skip (given to the run): remove is about all"),
     ],
