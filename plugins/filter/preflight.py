@@ -79,7 +79,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from ansible.errors import AnsibleFilterError
 
-from ..module_utils._node.info_driver import CUDA_BRANCHES
+from ..plugin_utils import cuda as versions
 from .sick_gpus import other_number, sick_gpus
 
 REFUSE = "refuse"
@@ -119,19 +119,6 @@ def preflight(
     }
 
 
-def branch_for(cuda: str) -> int:
-    """The first branch of the driver that runs a version of CUDA: all minor versions of one run on the same.
-
-    https://docs.nvidia.com/deploy/cuda-compatibility/
-    """
-    major = re.fullmatch(r"(\d+)(\.\d+)*", cuda.strip())
-    branches = {number: branch for branch, number in CUDA_BRANCHES}
-    if major is None or int(major[1]) not in branches:
-        known = ", ".join(str(number) for number in sorted(branches))
-        raise AnsibleFilterError(f"Cannot use preflight_cuda: it is {cuda}, and must be a version of CUDA {known}.")
-    return branches[int(major[1])]
-
-
 def held_by(apt: str, dnf: str) -> List[str]:
     """The names of held packages. A line of dnf is ``name-epoch:version-release.arch``, with ``!`` an exclusion."""
     names = [line.partition(":")[0] for line in apt.split()]
@@ -145,7 +132,9 @@ def held_by(apt: str, dnf: str) -> List[str]:
 def _driver(driver: Mapping[str, Any], cuda: str) -> Iterator[Finding]:
     if not cuda.strip():
         return
-    needed, branch = branch_for(cuda), driver.get("branch")
+    needed, branch = versions.branch_for(cuda), driver.get("branch")
+    if needed is None:
+        raise AnsibleFilterError(f"Cannot use preflight_cuda: it is {cuda}, and must be {versions.RIGHT}.")
     if branch is None:
         yield WARN, f"CUDA {cuda} needs a driver from R{needed}, and no driver says its version yet"
     elif branch < needed:

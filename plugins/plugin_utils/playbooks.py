@@ -15,7 +15,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.yaml import yaml_load
 
 from ..module_utils._core.errors import DeclarationError
-from . import destination
+from . import cuda, destination
 
 COLLECTION = Path(__file__).resolve().parents[2]
 PLAYBOOKS = COLLECTION / "playbooks"
@@ -56,6 +56,9 @@ PROCEDURES: Mapping[str, Tuple[str, ...]] = {
     "reboot": ("drain", "reboot", "preflight"),
     "remove": ("drain", "reboot", "container_toolkit"),
 }
+
+# A version, or empty for any.
+CUDA = "preflight_cuda"
 
 # How much of a wrong value is shown, in characters.
 SHOWN = 100
@@ -119,6 +122,8 @@ def right_value(name: str, option: Option) -> str:
     if name in LIMITS:
         least, greatest = LIMITS[name]
         return f"a whole number from {least} to {greatest}"
+    if name == CUDA:
+        return cuda.RIGHT
     if name in DESTINATIONS:
         return "a folder on the controller, or an http or https address that ends in / and has no query"
     if name in HEADERS:
@@ -138,6 +143,8 @@ def _within(name: str, value: Any) -> bool:
     if name in LIMITS:
         least, greatest = LIMITS[name]
         return bool(least <= value <= greatest)
+    if name == CUDA:
+        return not value.strip() or cuda.branch_for(value) is not None
     try:
         if name in DESTINATIONS and (value or not DESTINATIONS[name]):
             destination.check(value, goal=f"use {name}")

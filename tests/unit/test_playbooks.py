@@ -204,6 +204,8 @@ BATCHES = "must be a list of numbers of nodes from 1, or percentages from 1% to 
         ("collect_dest", "facts"),
         ("collect_headers", {"Authorization": "Bearer x", "X-Count": 1}),
         ("drain_timeout", "0"),
+        ("preflight_cuda", 12.4),
+        ("preflight_cuda", ""),
         ("gpufleet_report_dest", "https://u:secret@reports.example.com/gpufleet/"),
         # A survey that nobody filled in.
         ("gpufleet_report_dest", ""),
@@ -232,6 +234,8 @@ def test_a_text_that_means_a_right_value_is_taken(name: str, value: Any) -> None
         ("gpufleet_report_headers", {"Authorization": "Bearer x\n"}, f"it must be {MAPPING}"),
         ("gpufleet_report_headers", {"Authorization:": "x"}, f"it must be {MAPPING}"),
         ("gpufleet_report_dest", "http://[::1/x/", f"it is no address, and {PLACE}"),
+        ("preflight_cuda", "9.2", "it is 9.2, and must be a version of CUDA 10, 11, 12, 13."),
+        ("preflight_cuda", "twelve", "it is twelve, and must be a version of CUDA 10, 11, 12, 13."),
         ("reboot_poll", 0, "it is 0, and must be a whole number from 1 to 86400."),
         ("drain_resume_timeout", -1, "it is -1, and must be a whole number from 0 to 10000000."),
         ("gpufleet_report_dest", "https://u:secret@r.example.com/g", f"it is https://r.example.com/g, and {PLACE}"),
