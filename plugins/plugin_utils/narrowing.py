@@ -37,9 +37,14 @@ def unknown_concerns(what: str, names: Sequence[str], *, cutoff: float = 0.0) ->
             yield f"Cannot narrow the run by {what}: there is no concern {name}; {hint}"
 
 
+def names_in(tags: Sequence[str]) -> List[str]:
+    """The tags that a run was told to run, without those that say no more than everything."""
+    return [tag for tag in tags if tag not in EVERYTHING]
+
+
 def mistyped_tags(tags: Sequence[str], skip_tags: Sequence[str]) -> Iterator[str]:
     """A sentence for each tag that is nearly a concern. Another one is somebody else's, and runs nothing of ours."""
-    yield from unknown_concerns("tags", [tag for tag in tags if tag not in EVERYTHING], cutoff=NEARLY)
+    yield from unknown_concerns("tags", names_in(tags), cutoff=NEARLY)
     yield from unknown_concerns("skip-tags", skip_tags, cutoff=NEARLY)
 
 
@@ -61,7 +66,7 @@ def left_out(
     ]
     if wrong:
         raise AnsibleError("\n".join(wrong))
-    named = [tag for tag in tags if tag not in EVERYTHING]
+    named = names_in(tags)
     tagged = named if len(named) == len(tags) else CONCERNS
     return [
         name
