@@ -18,7 +18,6 @@ from ansible_collections.gpufleet.node.node.standard_host import StandardHost
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
 from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
-from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import VARIABLE, RecordedHost
 
 # Apart from those of `status`.
 USAGE_EXIT = 64
@@ -57,9 +56,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def this_host() -> Host:
-    """This machine, or the recorded tree that ``GPUFLEET_FSROOT`` names."""
-    root = os.environ.get(VARIABLE)
-    return StandardHost() if root is None else RecordedHost(root)
+    """This machine. Every subcommand asks here, so that a test bed has one place to hand in another."""
+    return StandardHost()
 
 
 def add_status(commands: Any) -> None:
@@ -100,8 +98,7 @@ def run_boot(parsed: argparse.Namespace) -> int:
     from ansible_collections.gpufleet.node.node.boot import boot
 
     # A run that was killed may have left it to us.
-    if os.environ.get(VARIABLE) is None:
-        run_compile(argparse.Namespace(remove=False))
+    run_compile(argparse.Namespace(remove=False))
     return boot(this_host(), timeout=parsed.timeout, concerns=parsed.concern, again=parsed.again)
 
 

@@ -19,6 +19,7 @@ from typing import Any, Dict, Iterator, List
 
 import nodetree
 import pytest
+import recorded_bed
 import yaml
 from awx_server import TOKEN, Awx, Refused, job_variables, serve
 
@@ -32,11 +33,7 @@ READING = {"audit", "collect", "verify"}
 # How AWX finds the playbooks of a project (awx/main/utils/ansible.py).
 PLAYBOOK_LINE = re.compile(r"^\s*?-?\s*?(?:hosts|(ansible\.builtin\.)?include|(ansible\.builtin\.)?import_playbook):")
 
-HOST = {
-    "ansible_connection": "local",
-    "ansible_python_interpreter": sys.executable,
-    "hugepages_pools": [{"size": "2M", "pages": 16}],
-}
+HOST = {"ansible_connection": "local", "hugepages_pools": [{"size": "2M", "pages": 16}]}
 
 
 def run(*command: str, folder: Path, **variables: str) -> str:
@@ -252,6 +249,10 @@ class Runner:
         self._place = place
         self._folder = folder
         self.tree = nodetree.expand("single-socket", folder / "tree")
+        self._host = {
+            **HOST,
+            "ansible_python_interpreter": str(recorded_bed.interpreter(folder / "python", root=self.tree)),
+        }
 
     def variables(self, playbook: str, **answers: Any) -> Dict[str, Any]:
         return job_variables(self._bed.template(playbook)["survey_spec"], answers)
@@ -260,13 +261,10 @@ class Runner:
         template = self._bed.template(playbook)
         private = self._folder / f"job-{len(list(self._folder.glob('job-*')))}"
         shutil.copytree(self._place / "awx", private / "project" / "awx")
-        self._write(private / "inventory" / "hosts.yml", json.dumps({"all": {"hosts": {"gpu-01": HOST}}}))
+        self._write(private / "inventory" / "hosts.yml", json.dumps({"all": {"hosts": {"gpu-01": self._host}}}))
         self._write(private / "env" / "extravars", yaml.dump(unsafe(variables), Dumper=Dumper))
         self._write(private / "env" / "cmdline", " ".join(["--forks", str(template["forks"]), *options]))
-        environment = {
-            "ANSIBLE_COLLECTIONS_PATH": str(self._place / "installed"),
-            "GPUFLEET_FSROOT": str(self.tree),
-        }
+        environment = {"ANSIBLE_COLLECTIONS_PATH": str(self._place / "installed")}
         self._write(private / "env" / "envvars", json.dumps(environment))
         done = subprocess.run(
             [str(PROGRAMS / "ansible-runner"), "run", str(private), "-p", template["playbook"], "-i", "job"],

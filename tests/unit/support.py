@@ -11,11 +11,13 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
-from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import LocalNvml
-from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedFiles, recorded_answer
+from recorded import NoNvml, RecordedFiles, recorded_answer
+
+if TYPE_CHECKING:
+    from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Nvml
 
 # How many times what a node may take a test may take: its machine may be slower, and others are at work on it.
 PATIENCE = 4
@@ -120,7 +122,7 @@ class FakeHost:
     def __init__(self, root: Path) -> None:
         self.files = KernelFiles(root)
         self.commands = ScriptedCommands()
-        self.nvml = LocalNvml(self.commands, library="")
+        self.nvml: Nvml = NoNvml()
         self.may_change = True
         self.journal_lines: List[str] = []
 

@@ -20,8 +20,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._host.bootloader_app
 from ansible_collections.gpufleet.node.plugins.module_utils._host.bootloader_plan import RegenerateGrub
 from ansible_collections.gpufleet.node.plugins.module_utils._host.bootloader_sources import find_sources
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
-from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedHost
 from hugepages_machine import grub_files, update_grub
+from recorded import RecordedHost
 from support import FakeHost, Killed, build, snapshot
 
 ARGUMENTS = ("hugepagesz=1G", "hugepages=0:1,1:1")

@@ -34,9 +34,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils._engine.kinds import
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.look import CONCERN, UNDER_WAY
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.model import ENGINES, NEEDS
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
-from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import recorded_answer
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
+from recorded import recorded_answer
 from support import FakeHost, Killed, build, snapshot
 
 pytestmark = pytest.mark.once

@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml_driver im
 from ansible_collections.gpufleet.node.plugins.module_utils._node import info, info_gpus, info_pci
 from ansible_collections.gpufleet.node.plugins.modules import gpu_node_info
 from facts_machine import EXPECTED, LARGE, LARGE_CPUS, LARGE_IRQS, MACHINES, Trees, gpu_host, quiet_host, render
+from recorded import RecordedHost
 from support import AT_ONCE_SECONDS, PATIENCE, build, quickest
 
 if TYPE_CHECKING:
@@ -322,7 +323,7 @@ def test_the_command_on_the_node_says_the_same(
     trees: Trees, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     host = quiet_host(trees("single-socket"))
-    monkeypatch.setenv("GPUFLEET_FSROOT", str(trees("single-socket")))
+    monkeypatch.setattr(command, "this_host", lambda: RecordedHost(str(trees("single-socket"))))
     assert command.main(["facts", "memory", "block"]) == 0
     assert json.loads(capsys.readouterr().out) == info.gather(host, ("memory", "block"))
     assert command.main(["facts"]) == 0

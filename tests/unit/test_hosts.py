@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.node.node import standard_host
 from ansible_collections.gpufleet.node.plugins.module_utils._host import journal, unix_http
 from ansible_collections.gpufleet.node.plugins.module_utils._host.dropins import walk_files
 from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
-from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedFiles, RecordedHost
+from recorded import RecordedFiles, RecordedHost
 from support import AT_ONCE_SECONDS
 
 

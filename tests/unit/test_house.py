@@ -213,6 +213,27 @@ def test_subprocesses_print_and_exit_are_for_programs_on_the_node() -> None:
     assert wrong == []
 
 
+# Of the environment, a program of the node takes the way to programs, and hands the rest on to those that it starts.
+ENVIRONMENT = ("os.environ", "os.environb", "os.getenv", "os.getenvb", "environ", "getenv")
+HEEDS_ITS_ENVIRONMENT = {"node/standard_host.py"}
+
+
+def test_what_runs_on_a_node_takes_no_orders_from_its_environment() -> None:
+    wrong = []
+    for path in python_files("plugins/modules", "plugins/module_utils", "node"):
+        for node in ast.walk(tree_of(path)):
+            asked = ast.unparse(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
+            if asked in ENVIRONMENT and name_of(path) not in HEEDS_ITS_ENVIRONMENT:
+                wrong.append(f"{name_of(path)}:{node.lineno} reads {asked}")
+    assert wrong == []
+
+
+def test_nothing_that_is_shipped_stands_on_what_is_for_test_beds() -> None:
+    wrong = [name_of(path) for path in SHIPPED if "recorded_bed" in path.read_text(encoding="utf-8")]
+    assert wrong == []
+    assert not [path for path in SHIPPED if path.stem.startswith("recorded")]
+
+
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
 def test_what_a_run_without_changes_compiles_stays_small(module: Path) -> None:
     limit = LINES_OF.get(module.stem, LINES_OF_A_MODULE)

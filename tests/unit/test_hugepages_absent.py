@@ -17,11 +17,11 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import InUse
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
-from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedHost
 from ansible_collections.gpufleet.node.plugins.module_utils._memory.look import CONCERN
 from hugepages_machine import DROP_IN, RECORD, TMPFILES, machine, pages, params, pool_path, set_pool
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from recorded import RecordedHost
 from support import FakeHost, Killed, snapshot
 
 pytestmark = pytest.mark.once
@@ -143,7 +143,7 @@ def test_the_declaration_is_left_for_the_boot_service_and_goes_with_absent(tmp_p
     ids=["now only", "at boot too"],
 )
 def test_a_recorded_machine_is_given_back_byte_for_byte_too(tmp_path: Path, declared: Dict[str, Any]) -> None:
-    # What GPUFLEET_FSROOT gives: a plain recorded tree, where no command runs, so no 1G pages for the next boot.
+    # A plain recorded tree, where no command runs, so no 1G pages for the next boot.
     host = RecordedHost(str(nodetree.expand("hgx-2socket", tmp_path / "node")))
     before = snapshot(tmp_path / "node")
     outcome = converge(CONCERN, params(**declared), host, check_mode=False)

@@ -18,9 +18,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     OwnedByAnother,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import converge, look
-from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedHost
 from ansible_collections.gpufleet.node.plugins.module_utils._memory.look import CONCERN
 from hugepages_machine import THP, TMPFILES, machine, pages, params, pool_path
+from recorded import RecordedHost
 from support import snapshot
 
 

@@ -13,9 +13,9 @@ import nodetree
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import converge, look
-from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedHost
 from ansible_collections.gpufleet.node.plugins.module_utils._kernel.look import CONCERN
 from kernel_modules_machine import BLOCK_FILE, LOAD_FILE, NOUVEAU_LOADED, RELEASE, machine, params, run
+from recorded import RecordedHost
 from support import FakeHost, build, snapshot
 
 BEFORE_OURS = "/usr/lib/modprobe.d/a.conf"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence
 
 import pytest
+import recorded_bed
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.node.node import command
 from ansible_collections.gpufleet.node.node.declarations import load
@@ -29,6 +30,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.version import
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, Entry
 from ansible_collections.gpufleet.node.plugins.plugin_utils import archive
 from nvme_machine import Drive, machine, run
+from recorded import RecordedHost
 from support import FakeHost, build
 from test_boot_service import Knob
 
@@ -93,9 +95,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(program: Path, root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run it as the launcher does, and without the packages of this Python: no Ansible is there."""
-    environment = {"PATH": os.environ["PATH"], "GPUFLEET_FSROOT": str(root), "PYTHONPATH": "/nonexistent"}
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": "/nonexistent"}
     return subprocess.run(
-        [sys.executable, "-I", "-S", "-W", "error", str(program), *arguments],
+        [sys.executable, "-I", "-S", "-W", "error", recorded_bed.__file__, str(program), str(root), *arguments],
         env=environment,
         cwd=root,
         capture_output=True,
@@ -383,12 +385,44 @@ def test_wrong_usage_has_an_exit_status_of_its_own(
     assert said in capsys.readouterr().err
 
 
-def test_a_recorded_tree_that_is_not_there_is_an_error_and_no_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_recorded_tree_that_is_not_there_is_an_error_and_no_answer(program: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", recorded_bed.__file__, str(program), str(tmp_path / "gone"), "status"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 64
+    assert "is no absolute path of a folder" in done.stderr
+
+
+def test_no_variable_makes_it_take_another_tree_or_another_library_for_the_machine(
+    program: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("GPUFLEET_FSROOT", str(tmp_path / "gone"))
-    assert command.main(["status"]) == 64
-    assert "is no absolute path of a folder" in capsys.readouterr().err
+    build(tmp_path, {f"{FOLDER}/intruder.json": "{}"})
+    loaded = tmp_path / "loaded"
+    library = tmp_path / "library.so"
+    library.write_text("no library of anybody")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "GPUFLEET_FSROOT": str(tmp_path),
+        "GPUFLEET_NVML": str(library),
+        "GPUFLEET_NVML_DEADLINE": "0.000001",
+        "PYTHONPATH": str(tmp_path),
+    }
+    (tmp_path / "sitecustomize.py").write_text(f"open({str(loaded)!r}, 'w')\n")
+    for arguments in (["status"], ["facts", "gpus"]):
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(program), *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout
+        assert "intruder" not in done.stdout + done.stderr
+        assert str(tmp_path) not in done.stdout + done.stderr
+    assert not loaded.exists()
 
 
 def test_a_boot_of_some_concerns_is_about_those_alone(
@@ -398,7 +432,8 @@ def test_a_boot_of_some_concerns_is_about_those_alone(
     folder.mkdir(parents=True)
     for name in ("hugepages", "gpu_settings", "mig_layout"):
         (folder / f"{name}.json").write_text("{")
-    monkeypatch.setenv("GPUFLEET_FSROOT", str(tmp_path))
+    monkeypatch.setattr(command, "this_host", lambda: RecordedHost(str(tmp_path)))
+    monkeypatch.setattr(command, "run_compile", lambda _parsed: 0)
     assert command.main(["boot", "--concern", "hugepages", "--concern", "mig_layout", "--again", "60"]) == 1
     told = capsys.readouterr().out.splitlines()
     assert [line.split(":")[1].strip() for line in told] == ["hugepages", "mig_layout"]
@@ -424,8 +459,8 @@ def test_a_reader_that_has_gone_is_no_crash(program: Path, tmp_path: Path) -> No
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(program), "status"],
-        env={"PATH": os.environ["PATH"], "GPUFLEET_FSROOT": str(tmp_path)},
+        [sys.executable, "-I", "-S", recorded_bed.__file__, str(program), str(tmp_path), "status"],
+        env={"PATH": os.environ["PATH"]},
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,

@@ -14,8 +14,8 @@ from typing import Any, Dict, List, Tuple
 
 import nodetree
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedFiles
 from ansible_collections.gpufleet.node.plugins.module_utils._topology import cpulist
+from recorded import RecordedFiles
 
 pytestmark = pytest.mark.once
 

@@ -26,14 +26,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.match import E
 from ansible_collections.gpufleet.node.plugins.module_utils._host import gpus
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import (
-    DEADLINE_VARIABLE,
-    LIBRARY_VARIABLE,
     DriverHangs,
     LocalNvml,
     NoDriver,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml_driver import Driver, Identity, identities
 from gpu_machine import GpuMachine, MakeMachine
+from recorded import RecordedHost
 from support import AT_ONCE_SECONDS, ScriptedCommands, build
 
 pytestmark = pytest.mark.once
@@ -240,16 +239,10 @@ def test_without_the_binding_the_role_nvml_is_to_be_run(
     )
 
 
-def test_a_recorded_tree_has_no_driver_unless_a_library_is_named(
-    tmp_path: Path, binding: Binding, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ansible_collections.gpufleet.node.plugins.module_utils._host.recorded import RecordedHost
-
-    monkeypatch.delenv(LIBRARY_VARIABLE, raising=False)
-    with pytest.raises(NoDriver, match=rf"a recorded tree has none\. Name a library in {LIBRARY_VARIABLE}\.$"):
+def test_a_recorded_tree_has_no_driver_unless_a_library_comes_with_it(tmp_path: Path, binding: Binding) -> None:
+    with pytest.raises(NoDriver, match=r"a recorded tree has none\. Hand in a library with the tree\.$"):
         RecordedHost(str(tmp_path)).nvml.ask(nothing)
-    monkeypatch.setenv(LIBRARY_VARIABLE, SOME_LIBRARY)
-    host = RecordedHost(str(tmp_path))
+    host = RecordedHost(str(tmp_path), library=SOME_LIBRARY)
     assert host.nvml.ask(nothing) == "answer"
     host.nvml.close()
 
@@ -403,14 +396,6 @@ def test_a_process_that_was_killed_between_two_questions_is_replaced(nvml: Local
     with pytest.raises(CannotLook, match="the process that asked it has died"):
         nvml.ask(nothing)
     assert nvml.ask(nothing) == "answer"
-
-
-def test_the_deadline_can_be_set_from_outside(
-    binding: Binding, commands: ScriptedCommands, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(DEADLINE_VARIABLE, "0.1")
-    with pytest.raises(DriverHangs, match=r"within 0\.1 s"):
-        LocalNvml(commands, library=SOME_LIBRARY).ask(sleep, 30.0)
 
 
 # --- the driver, simulated --------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import os
 import re
 import ssl
 import stat
-import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import nodetree
 import pytest
+import recorded_bed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.plugin_utils import deliver as delivery
 from ansible_collections.gpufleet.node.plugins.plugin_utils.destination import check
@@ -358,9 +358,7 @@ def test_an_audit_reports_a_fleet_of_which_no_node_can_be_looked_at_and_keeps_wh
 
 def test_the_facts_of_a_fleet_are_one_document_in_which_a_node_without_has_the_reason(tmp_path: Path) -> None:
     root = nodetree.expand(nodetree.load("vm-without-numa"), tmp_path / "root")
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nGPUFLEET_FSROOT={root} exec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    python = recorded_bed.interpreter(tmp_path / "bed", root=root)
     hosts = {name: {"ansible_connection": "local"} for name in ("there", "broken")}
     hosts["there"]["ansible_python_interpreter"] = str(python)
     hosts["broken"]["ansible_python_interpreter"] = "/nonexistent/python3"

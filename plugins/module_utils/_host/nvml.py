@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LIBRARY = "libnvidia-ml.so.1"
-# Names a libnvidia-ml.so.1 that takes the place of the system's; a recorded tree has no other.
-LIBRARY_VARIABLE = "GPUFLEET_NVML"
-DEADLINE_VARIABLE = "GPUFLEET_NVML_DEADLINE"
 # Without persistence mode the driver initialises every GPU when it is first asked, which takes seconds for each.
 DEADLINE_SECONDS = 60.0
 GOAL = "ask the NVIDIA driver"
@@ -55,13 +52,13 @@ class DriverHangs(CannotLook):
 class LocalNvml:
     """``protocols.Nvml`` on this machine. The process is started by the first question and serves all others.
 
-    ``library`` is the path of the library to load, None for the system's own, and empty for none at all.
+    ``library`` is the name or the path of the one to load, ``deadline`` how many seconds an answer may take.
     """
 
-    def __init__(self, commands: Commands, *, library: Optional[str] = None, deadline: Optional[float] = None) -> None:
+    def __init__(self, commands: Commands, *, library: str = LIBRARY, deadline: Optional[float] = None) -> None:
         self._commands = commands
-        self._library = os.environ.get(LIBRARY_VARIABLE, LIBRARY) if library is None else library
-        self._deadline = deadline or float(os.environ.get(DEADLINE_VARIABLE, DEADLINE_SECONDS))
+        self._library = library
+        self._deadline = deadline or DEADLINE_SECONDS
         self._child = 0
         self._questions = -1
         self._answers = -1
@@ -69,12 +66,10 @@ class LocalNvml:
 
     def begin(self) -> None:
         """Let the process start to load the driver's library, while we do something else."""
-        if not self._child and self._hangs is None and self._library:
+        if not self._child and self._hangs is None:
             self._fork()
 
     def ask(self, question: Callable[..., T], *arguments: Any) -> T:
-        if not self._library:
-            raise NoDriver(GOAL, cause="a recorded tree has none", hint=f"name a library in {LIBRARY_VARIABLE}")
         if self._hangs is not None:
             raise DriverHangs(GOAL, cause=self._hangs[0], hint=self._hangs[1])
         self.begin()

@@ -4,7 +4,7 @@
 
 """The machine as the rooms see it.
 
-Implemented by ``_core/converge.py`` (Ansible), ``node/`` (standard library) and ``recorded.py`` (a tree of files).
+Implemented by ``_core/converge.py`` (Ansible) and ``node/`` (standard library); tests have one on a tree of files.
 """
 
 from __future__ import annotations

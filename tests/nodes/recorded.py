@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A recorded tree in the place of the machine: the environment variable ``GPUFLEET_FSROOT`` names its folder.
+"""A recorded tree in the place of the machine.
 
-Every absolute path then means the tree, with links resolved inside it; nothing outside is read or written, no command
+Every absolute path means the tree, with links resolved inside it; nothing outside is read or written, no command
 runs and no journal is written. The idea is hwloc's ``HWLOC_FSROOT``.
 """
 
@@ -14,16 +14,17 @@ import errno
 import os
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, TypeVar
 
-from .._core.errors import CannotLook
-from .command import Completed
-from .files import LocalFiles, temporary_of
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
+from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._host.files import LocalFiles, temporary_of
 
 if TYPE_CHECKING:
-    from .protocols import Nvml
+    from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Nvml
 
-VARIABLE = "GPUFLEET_FSROOT"
+T = TypeVar("T")
+
 ALL_POOLS = "/sys/kernel/mm/hugepages"
 POOL = re.compile(rf"({ALL_POOLS}|/sys/devices/system/node/node\d+/hugepages)/(hugepages-\d+kB)/nr_hugepages")
 
@@ -141,21 +142,39 @@ def recorded_answer(files: RecordedFiles, socket: str, target: str) -> str:
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED), socket) from error
 
 
-class RecordedHost:
-    """``protocols.Host`` on a recorded tree."""
+class NoNvml:
+    """``protocols.Nvml`` of a tree that comes without the library of a driver."""
 
-    def __init__(self, root: str) -> None:
+    def begin(self) -> None:
+        return None
+
+    def ask(self, question: Callable[..., T], *arguments: Any) -> T:
+        from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import GOAL, NoDriver
+
+        raise NoDriver(GOAL, cause="a recorded tree has none", hint="hand in a library with the tree")
+
+    def close(self) -> None:
+        return None
+
+
+class RecordedHost:
+    """``protocols.Host`` on a recorded tree. ``library`` is what it has for a driver; without one it has none."""
+
+    def __init__(self, root: str, *, library: str = "") -> None:
         if not (os.path.isabs(root) and os.path.isdir(root)):
-            raise CannotLook("use a recorded tree", object=VARIABLE, cause=f"{root!r} is no absolute path of a folder")
+            raise CannotLook("use a recorded tree", object=root, cause="it is no absolute path of a folder")
         self.files = RecordedFiles(root)
         self.commands = RecordedCommands()
         self.may_change = True
+        self._library = library
 
     @cached_property
     def nvml(self) -> Nvml:
-        from .nvml import LIBRARY_VARIABLE, LocalNvml
+        if not self._library:
+            return NoNvml()
+        from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import LocalNvml
 
-        return LocalNvml(self.commands, library=os.environ.get(LIBRARY_VARIABLE, ""))
+        return LocalNvml(self.commands, library=self._library)
 
     def http_get(self, socket: str, target: str) -> str:
         return recorded_answer(self.files, socket, target)
