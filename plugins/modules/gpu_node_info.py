@@ -614,7 +614,8 @@ node:
             numa_source:
               description:
                 - Who says so. V(nvml_numa_id), else V(nvml_cpu_affinity), else V(sysfs_numa_node), else
-                  V(sysfs_local_cpulist).
+                  V(sysfs_local_cpulist), each where the kernel shows that node. Else V(nvml_numa_id) or
+                  V(nvml_memory_affinity) of a node that the kernel does not show, as in a container.
               type: str
               sample: sysfs_numa_node
             cpus:
@@ -1426,7 +1427,7 @@ node:
               type: dict
               contains:
                 total:
-                  description: How many it has.
+                  description: How many it has, which the driver says.
                   type: int
                   sample: 18
                 inactive:

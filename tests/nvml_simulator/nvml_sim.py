@@ -487,6 +487,7 @@ def _gpu_fields(machine: Tree, index: int, place: Tree, model: Tree) -> Tree:
         "nvlink_version": links[1],
         "nvlink_speed": links[2],
         "nvlink_remote": links[3],
+        "nvlink_count": links[0],
         "nvlink_state": [active] * links[0],
         "nvlink_replay_errors": [0] * links[0],
         "nvlink_recovery_errors": [0] * links[0],

@@ -182,7 +182,7 @@ def test_the_node_of_a_device_is_told_by_the_first_source_that_knows(
 ) -> None:
     own = {f"{DEVICE}/numa_node": f"{numa_node}\n", f"{DEVICE}/local_cpulist": f"{local}\n"}
     host = build(tmp_path, {**TWO_NODES, **own})
-    facts = info_topology.gather(host.files, [device("gpu")], LINKS, {"0000:18:00.0": dict(driver)})
+    facts = info_topology.gather(host.files, [device("gpu")], LINKS, {"0000:18:00.0": {"place": dict(driver)}})
     found = facts["devices"][0]
     assert tuple(found[key] for key in ("numa_node", "numa_source", "cpus", "cpus_source", "cpu_node")) == expected
     if expected[0] is None:

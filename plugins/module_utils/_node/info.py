@@ -180,8 +180,7 @@ def _gpus(node: Node) -> Any:
 def _topology(node: Node) -> Any:
     from . import info_topology
 
-    places = {address: facts.get("place", {}) for address, facts in node.gpus.items()}
-    return info_topology.gather(node.files, node.devices, node.links, places)
+    return info_topology.gather(node.files, node.devices, node.links, node.gpus)
 
 
 def _driver(node: Node) -> Any:

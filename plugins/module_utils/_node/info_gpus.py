@@ -68,7 +68,9 @@ def _gpu(
         fields.add(name, None if value == "" else value, reason)
     if device is None:
         fields.add("pci_address", address if answer.get("pci_address") else None, NOT_ON_BUS)
-        fields.lack(NOT_ON_BUS, "pci_id", "pci_subsystem_id", "kernel_driver", "link")
+        fields.add("pci_id", answer.get("pci_id"), NOT_ON_BUS)
+        fields.add("pci_subsystem_id", answer.get("pci_subsystem_id"), NOT_ON_BUS)
+        fields.lack(NOT_ON_BUS, "kernel_driver", "link")
     else:
         fields.add("pci_address", address)
         fields.add("pci_id", f"{device.vendor[2:]}:{device.device[2:]}")

@@ -14,6 +14,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Mapping, Optional, Tuple
 
 from .._topology import cpulist
+from . import info_nvlink
 from .info_fields import Facts, Fields
 
 if TYPE_CHECKING:
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 # More than any machine has: NVML wants to know the room, not the number.
 CPU_WORDS = 64
-MAX_NVLINKS = 36
-NVLINK_ERRORS = {"crc": 38, "replay": 52, "recovery": 59}
+NODE_WORDS = 16
+# NVML_AFFINITY_SCOPE_NODE
+OF_NODE = 0
 COMPLETED = 3
 NO_INSTANCE = 0xFFFFFFFF
 
@@ -75,12 +77,16 @@ def _gpu(gpu: Gpu, parts: Collection[str]) -> Facts:
     facts["idle"] = _is_idle(gpu)
     facts["minor"] = gpu.read("nvmlDeviceGetMinorNumber").value
     facts["persistence"] = gpu.persistence_mode().value
+    pci = gpu.read("nvmlDeviceGetPciInfo").value
+    facts["pci_id"] = _pci_id(pci.pciDeviceId) if pci else None
+    facts["pci_subsystem_id"] = _pci_id(pci.pciSubSystemId) if pci else None
     if "gpus" in parts:
         facts["state"] = _state(gpu)
     if "topology" in parts:
         facts["place"] = {
             "numa_node": gpu.read("nvmlDeviceGetNumaNodeId").value,
-            "cpus": _cpus(gpu.read("nvmlDeviceGetCpuAffinity", CPU_WORDS).value),
+            "near_nodes": _numbers(gpu.read("nvmlDeviceGetMemoryAffinity", NODE_WORDS, OF_NODE).value),
+            "cpus": cpulist.render(_numbers(gpu.read("nvmlDeviceGetCpuAffinity", CPU_WORDS).value)),
         }
     if "health" in parts:
         facts["health"] = _health(gpu)
@@ -165,17 +171,24 @@ def _mig(gpu: Gpu, mode: List[int]) -> Facts:
 
 
 def _processes(gpu: Gpu) -> Tuple[Optional[List[Facts]], str]:
+    """Those of all kinds that the driver lists. A GPU without one kind, such as MPS, has none of it."""
     found: Dict[int, Facts] = {}
-    reason = ""
+    lacking: Dict[str, str] = {}
     for kind in ("Compute", "Graphics", "MPSCompute"):
-        answer = gpu.read(f"nvmlDeviceGet{kind}RunningProcesses_v3")
+        function = f"nvmlDeviceGet{kind}RunningProcesses"
+        answer = gpu.read(f"{function}_v3")
         if answer.value is None:
-            reason = reason or answer.lacking
-            continue
-        for process in answer.value:
+            # Drivers before R510 know only this version.
+            older = gpu.read(f"{function}_v2")
+            answer = answer if older.value is None else older
+        if answer.value is None:
+            lacking[kind] = answer.lacking
+        for process in answer.value or ():
             known = found.setdefault(process.pid, _process(gpu, process))
             known["types"].append({"MPSCompute": "mps"}.get(kind, kind.lower()))
-    return (None, reason) if reason and not found else ([found[pid] for pid in sorted(found)], "")
+    if "Compute" in lacking and not found:
+        return None, lacking["Compute"]
+    return [found[pid] for pid in sorted(found)], ""
 
 
 def _process(gpu: Gpu, process: Any) -> Facts:
@@ -201,33 +214,9 @@ def _health(gpu: Gpu) -> Facts:
     ask("pcie_replays", "nvmlDeviceGetPcieReplayCounter")
     ask("throttle_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons", convert=_throttling)
     ask("mig", "nvmlDeviceGetMigMode", convert=lambda pair: bool(pair[0]))
-    ask.group("nvlinks", _nvlinks, gpu)
+    ask.group("nvlinks", info_nvlink.gather, gpu)
     ask.group("fabric", _fabric, gpu)
     return ask.fields.facts
-
-
-def _nvlinks(gpu: Gpu) -> Tuple[Optional[Facts], str]:
-    states: Dict[int, bool] = {}
-    reason = ""
-    for number in range(MAX_NVLINKS):
-        answer = gpu.read("nvmlDeviceGetNvLinkState", number)
-        if answer.value is None:
-            reason = reason or answer.lacking
-            break
-        states[number] = bool(answer.value)
-    if not states:
-        return None, reason
-    fields = Fields(total=len(states), inactive=[number for number, active in states.items() if not active])
-    counters = gpu.read("nvmlDeviceGetFieldValues", list(NVLINK_ERRORS.values()))
-    for name, field in zip(NVLINK_ERRORS, counters.value or [None] * len(NVLINK_ERRORS)):
-        good = field is not None and field.nvmlReturn == 0
-        fields.add(f"{name}_errors", _number_of(field) if good else None, counters.lacking or "not supported")
-    return fields.facts, ""
-
-
-def _number_of(field: Any) -> int:
-    """The value of a field as its type says (nvmlValueType_t): 64 bits or 32."""
-    return int(field.value.ullVal if field.valueType in (2, 3, 4) else field.value.uiVal)
 
 
 def _fabric(gpu: Gpu) -> Tuple[Optional[Facts], str]:
@@ -302,7 +291,12 @@ def _remapped(values: Tuple[int, int, int, int]) -> Facts:
     }
 
 
-def _cpus(words: Any) -> str:
-    """The list of CPUs from NVML's words of 64 bits."""
+def _numbers(words: Any) -> List[int]:
+    """The bits that are set in NVML's words of 64 bits."""
     mask = int.from_bytes(bytes(words or b""), "little")
-    return cpulist.render(number for number, bit in enumerate(reversed(f"{mask:b}")) if bit == "1")
+    return [number for number, bit in enumerate(reversed(f"{mask:b}")) if bit == "1"]
+
+
+def _pci_id(number: int) -> str:
+    """As sysfs has it (``10de:2330``), from NVML's word with the vendor below."""
+    return f"{number & 0xFFFF:04x}:{number >> 16:04x}"

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
 
 from .._host.gpus import PCI
@@ -35,7 +36,7 @@ class Node:
 
 
 def gather(files: Files, devices: Sequence[Device], links: Mapping[str, Facts], gpus: Mapping[str, Facts]) -> Facts:
-    """By PCI address, ``links`` has those of all devices, ``gpus`` the ``numa_node`` and ``cpus`` the driver tells."""
+    """By PCI address, ``links`` has those of all devices, ``gpus`` what the driver tells, with the ``place`` of each."""
     nodes = _read_nodes(files)
     on_bus = {device.address for device in devices}
     placed = [
@@ -43,9 +44,9 @@ def gather(files: Files, devices: Sequence[Device], links: Mapping[str, Facts], 
         for device in devices
     ]
     unseen = [
-        _place(files, _unseen(address), nodes, place)
-        for address, place in gpus.items()
-        if place and address not in on_bus
+        _place(files, _unseen(address), nodes, answer)
+        for address, answer in gpus.items()
+        if answer.get("place") and address not in on_bus
     ]
     return {
         "nodes": [_node_facts(node) for node in nodes.values()],
@@ -84,14 +85,16 @@ def _node_facts(node: Node) -> Facts:
     return fields.facts
 
 
-def _place(files: Files, device: Device, nodes: Mapping[int, Node], driver: Facts) -> Facts:
+def _place(files: Files, device: Device, nodes: Mapping[int, Node], answer: Facts) -> Facts:
+    driver: Facts = answer.get("place", {})
     fields = Fields(kind=device.kind, pci_address=device.address)
     if device.vendor:
         fields.add("pci_id", f"{device.vendor[2:]}:{device.device[2:]}")
         fields.add("names", list(device.names))
         fields.add("kernel_driver", device.driver, "no driver has it")
     else:
-        fields.lack(NOT_ON_BUS, "pci_id", "names", "kernel_driver", "link")
+        fields.add("pci_id", answer.get("pci_id"), NOT_ON_BUS)
+        fields.lack(NOT_ON_BUS, "names", "kernel_driver", "link")
     node_cpus = {number: node.cpus for number, node in nodes.items()}
     affinity = cpulist.parse(driver.get("cpus") or "")
     local = cpulist.parse(read(files, f"{device.path}/local_cpulist")[0] or "")
@@ -102,11 +105,17 @@ def _place(files: Files, device: Device, nodes: Mapping[int, Node], driver: Fact
         ("sysfs_numa_node", numa_node if numa_node is not None and numa_node >= 0 else None),
         ("sysfs_local_cpulist", majority(local, node_cpus)),
     )
-    source, node = next((pair for pair in sources if pair[1] in nodes), ("", None))
+    # The driver may know nodes that the kernel does not show here, as in a container with a /sys of its own.
+    near_nodes = driver.get("near_nodes") or []
+    told = (*sources[:1], ("nvml_memory_affinity", near_nodes[0] if len(near_nodes) == 1 else None))
+    known = (pair for pair in sources if pair[1] in nodes)
+    source, node = next(chain(known, (pair for pair in told if pair[1] is not None)), ("", None))
     reason = NO_NUMA if not nodes else reason or NOT_TOLD
     fields.add("numa_node", node, reason)
     fields.add("numa_source", source or None, reason)
-    near = None if node is None else nearest_with_cpus(node, node_cpus, dict(zip(nodes, nodes[node].distances)))
+    near = None
+    if node is not None and node in nodes:
+        near = nearest_with_cpus(node, node_cpus, dict(zip(nodes, nodes[node].distances)))
     cpus, cpus_source = next(
         (
             pair

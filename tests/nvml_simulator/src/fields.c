@@ -113,7 +113,7 @@ static uint64_t number(const struct machine *machine, const struct gpu *gpu, uns
     case TOTAL_ENERGY:
     case ENERGY: return gpu->energy;
     case LINK_SPEED_COMMON: return links ? gpu->nvlink_speed : NONE;
-    case LINK_COUNT: return links;
+    case LINK_COUNT: return gpu->nvlink_count;
     case PCIE_REPLAY: return gpu->pcie_replay;
     case PCIE_REPLAY_ROLLOVER: return 0;
     case REMAPPED_CORRECTED: return gpu->remapped_corrected;
@@ -150,6 +150,14 @@ static bool is_wide(unsigned int id)
            (id >= LINK_CRC_FIRST && id <= LINK_RECOVERY_TOTAL) || (id >= LINK_REPLAY && id <= LINK_CRC);
 }
 
+static bool is_lacking(const struct gpu *gpu, unsigned int id)
+{
+    for (uint32_t i = 0; i < gpu->fields_lacking.count; i++)
+        if (gpu->fields_lacking.item[i] == id)
+            return true;
+    return false;
+}
+
 static void fill(const struct machine *machine, const struct gpu *gpu, nvmlFieldValue_t *field)
 {
     struct timespec now;
@@ -162,7 +170,8 @@ static void fill(const struct machine *machine, const struct gpu *gpu, nvmlField
         field->result = NVML_ERROR_INVALID_ARGUMENT;
         return;
     }
-    uint64_t value = number(machine, gpu, field->field_id, field->scope_id);
+    uint64_t value =
+        is_lacking(gpu, field->field_id) ? NONE : number(machine, gpu, field->field_id, field->scope_id);
     bool wide = field->value_type == VALUE_ULLONG;
     field->result = value == UINT64_MAX || value == NONE ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
     if (field->result == NVML_SUCCESS && wide)
