@@ -4,9 +4,9 @@
 
 """The NVLinks of a GPU: how many it has, which are down, and their errors. Asked in the driver's process.
 
-How many there are the driver says (``NVML_FI_DEV_NVLINK_LINK_COUNT``): its calls for a link may answer for more than the
-GPU has, as links that are down. Errors are told as totals, by field of a link or by counter of a link, depending on the
-architecture and the driver; the first that answers for all links counts. The numbers are those of nvml.h.
+How many there are the driver says (``NVML_FI_DEV_NVLINK_LINK_COUNT``): its calls for a link may answer for more than
+the GPU has, as links that are down. Errors are told as totals, by field of a link or by counter of a link, depending on
+the architecture and the driver; the first that answers for all links counts. The numbers are those of nvml.h.
 """
 
 from __future__ import annotations

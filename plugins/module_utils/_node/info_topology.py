@@ -36,7 +36,7 @@ class Node:
 
 
 def gather(files: Files, devices: Sequence[Device], links: Mapping[str, Facts], gpus: Mapping[str, Facts]) -> Facts:
-    """By PCI address, ``links`` has those of all devices, ``gpus`` what the driver tells, with the ``place`` of each."""
+    """By PCI address, ``links`` has those of all devices, ``gpus`` what the driver tells, with their ``place``."""
     nodes = _read_nodes(files)
     on_bus = {device.address for device in devices}
     placed = [
