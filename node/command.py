@@ -64,7 +64,8 @@ def add_status(commands: Any) -> None:
     parser = commands.add_parser(
         "status",
         help="compare what is declared, in effect and of the next boot",
-        description="Exit status: 0 all is right, 1 something differs, 2 something is pending, 3 something is unknown.",
+        description="Exit status: 0 all is right, 1 something differs, 2 something is pending, 3 something is unknown, "
+        "4 a declaration is wrong.",
     )
     parser.add_argument("--json", action="store_true", help="the whole answer, for programs")
     parser.add_argument("--concern", metavar="NAME", help="only this one, such as hugepages")

@@ -11,7 +11,7 @@ import os
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ansible_collections.gpufleet.node.node.declarations import UPDATE, complete_params, load, require
-from ansible_collections.gpufleet.node.plugins.module_utils._core.change import REBOOT, UNKNOWN
+from ansible_collections.gpufleet.node.plugins.module_utils._core.change import INVALID, REBOOT
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
 from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._host.systemd import DAEMON_RELOAD
@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.table import d
 
 # Nobody should do by hand what was left undone for a reason.
 WHY_NOT_NOW = {DAEMON_RELOAD: ", which now would take their GPUs from running containers"}
-RIGHT_EXIT, DIFFERS_EXIT, PENDING_EXIT, UNKNOWN_EXIT = 0, 1, 2, 3
+RIGHT_EXIT, DIFFERS_EXIT, PENDING_EXIT, UNKNOWN_EXIT, INVALID_EXIT = 0, 1, 2, 3, 4
 
 
 def status(
@@ -33,6 +33,8 @@ def status(
         print(json.dumps(answer, indent=1, sort_keys=True))
     else:
         print("\n".join(told(answer)))
+    if answer["invalid"]:
+        return INVALID_EXIT
     if answer["unknown"]:
         return UNKNOWN_EXIT
     if answer["differs"]:
@@ -56,7 +58,7 @@ def look(host: Host, *, concern: Optional[str], registry: Sequence[Entry]) -> Di
     for name, error in declarations.broken.items():
         if concern in (None, name):
             answer["concerns"][name] = failed(error)
-            answer[UNKNOWN].append(name)
+            answer[INVALID].append(name)
     answer.update(node=os.uname().nodename, collection_version=VERSION, other_releases=declarations.other_releases())
     return answer
 
@@ -80,6 +82,6 @@ def told(answer: Mapping[str, Any]) -> List[str]:
     if not concerns:
         lines.append("Nothing is declared on this node.")
     else:
-        counts = [f"{len(answer[word])} {word}" for word in ("right", "differs", "pending", "unknown")]
+        counts = [f"{len(answer[word])} {word}" for word in ("right", "differs", "pending", "unknown", "invalid")]
         lines.append(f"Concerns: {', '.join(count for count in counts if count[0] != '0')}.")
     return lines

@@ -10,7 +10,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ..module_utils._core.change import DIFFERS, RIGHT, UNKNOWN
+from ..module_utils._core.change import DIFFERS, INVALID, RIGHT, UNKNOWN
 from ..module_utils._node.table import device_table, table
 from ..plugin_utils.playbooks import DRAINED
 from ..plugin_utils.summary import UNREACHABLE, Summary, registered, summarise, went_away
@@ -51,7 +51,7 @@ class ActionModule(ActionBase):
             nodes=summary.nodes,
             reboot_reasons=summary.reboot_reasons,
         )
-        bad = [*summary.nodes[DIFFERS], *summary.nodes[UNKNOWN], *summary.nodes[UNREACHABLE]]
+        bad = [name for status in (DIFFERS, UNKNOWN, INVALID, UNREACHABLE) for name in summary.nodes[status]]
         if arguments["fail_on_drift"] and bad:
             result.update(failed=True, msg=f"{len(bad)} of {summary.total} nodes are not right")
         return result

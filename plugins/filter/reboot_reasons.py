@@ -37,14 +37,14 @@ _value:
 
 from typing import Any, Callable, Dict, List, Mapping
 
-from ..module_utils._core.change import PENDING, UNKNOWN
+from ..module_utils._core.change import INVALID, PENDING, UNKNOWN
 
 
 def reboot_reasons(look: Mapping[str, Any]) -> List[str]:
     noted: Dict[str, List[str]] = dict(look.get("reboot_noted", {}))
     reasons: List[str] = []
     for concern, result in look.get("concerns", {}).items():
-        if result["status"] == UNKNOWN:
+        if result["status"] in (UNKNOWN, INVALID):
             continue
         # A concern that differs has reasons too that will only be true once its role ran; those were never noted.
         known = noted.pop(concern, [])

@@ -73,7 +73,7 @@ rows:
       description: What the next boot will bring.
       type: raw
     status:
-      description: V(right), V(differs), V(pending) or V(unknown).
+      description: V(right), V(differs), V(pending), V(unknown) or V(invalid).
       type: str
 devices:
   description: One entry a line of the second table, the devices of RV(rows) that have many settings.
@@ -117,7 +117,8 @@ devices:
       type: dict
       sample: {"the kernel places the interrupts of NVMe queues itself": 16}
 counts:
-  description: The number of settings of each status; V(unknown) counts concerns, since the settings could not be seen.
+  description: The number of settings of each status; V(unknown) and V(invalid) count concerns, since the settings
+    could not be seen.
   returned: always
   type: dict
 nodes:

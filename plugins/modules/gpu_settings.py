@@ -140,7 +140,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 status:
-  description: What was found before the run, one of C(right), C(differs), C(pending) and C(unknown).
+  description: What was found before the run, one of C(right), C(differs), C(pending), C(unknown) and C(invalid).
   returned: success
   type: str
   sample: differs

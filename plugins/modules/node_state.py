@@ -13,7 +13,8 @@ description:
   - Takes the declarations of all concerns, reads what the kernel, the driver and the daemons say, and answers what
     differs.
   - It changes nothing. The playbooks C(gpufleet.node.site) and C(gpufleet.node.audit) are built on it.
-  - A concern that cannot be looked at is C(unknown) and does not stop the others.
+  - A concern that cannot be looked at is C(unknown), one whose declaration is wrong is C(invalid), and neither stops
+    the others.
 author:
   - gpufleet contributors (@gpufleet)
 options:
@@ -97,8 +98,8 @@ concerns:
   contains:
     status:
       description:
-        - V(right), V(differs), V(pending) (written, and waits for what RV(concerns.needs) names) or V(unknown) (could
-          not be looked at).
+        - V(right), V(differs), V(pending) (written, and waits for what RV(concerns.needs) names), V(unknown) (could
+          not be looked at) or V(invalid) (what is declared is wrong, or cannot be on this node).
       type: str
     settings:
       description: One entry a setting, with what is wanted, what is in effect and what the next boot will bring.
@@ -213,7 +214,7 @@ waiting:
   type: list
   elements: str
 invalid:
-  description: The concerns whose declaration is wrong for this node; they are in RV(unknown) too.
+  description: The concerns whose declaration is wrong for this node.
   returned: always
   type: list
   elements: str
@@ -319,7 +320,7 @@ def objections(answer: Mapping[str, Any], *, expect: str, check_mode: bool) -> D
         return {}
     names = list(answer["invalid"])
     if expect == "right":
-        wrong = [*answer["differs"], *answer["unknown"]]
+        wrong = [*answer["differs"], *answer["unknown"], *answer["invalid"]]
         if check_mode:
             # Nothing was changed, so a difference is as expected, and what waits for it too; what will fail fails now.
             failing = [name for name in wrong if "failure" in answer["concerns"][name]]

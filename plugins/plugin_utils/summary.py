@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
-from ..module_utils._core.change import DIFFERS, PENDING, RIGHT, UNKNOWN
+from ..module_utils._core.change import DIFFERS, INVALID, PENDING, RIGHT, UNKNOWN
 from ..module_utils._node.table import devices_of, rows_of
 
 UNREACHABLE = "unreachable"
@@ -19,8 +19,8 @@ NO_GROUPS = {
     *("ungrouped", "gpufleet_askers", "gpufleet_left", "gpufleet_left_drained", "gpufleet_only_looked_at"),
     *("gpufleet_to_reboot", "gpufleet_to_relayout", "gpufleet_to_remove", "gpufleet_with_work"),
 }
-# From best to worst: a node is called by the worst thing found on it.
-SEVERITY = (RIGHT, PENDING, DIFFERS, UNKNOWN, UNREACHABLE)
+# From best to worst: a node is called by the worst thing found on it. Where a declaration is invalid, nothing is done.
+SEVERITY = (RIGHT, PENDING, DIFFERS, UNKNOWN, INVALID, UNREACHABLE)
 
 Row = Dict[str, Any]
 Look = Mapping[str, Any]
@@ -29,12 +29,15 @@ Look = Mapping[str, Any]
 @dataclass(frozen=True)
 class Summary:
     """``rows`` and ``devices`` are those of ``_node/table.py``, by node; ``counts`` the settings of each status, where
-    ``unknown`` counts concerns; ``nodes`` the names by worst status; ``reboot_reasons`` those that have any.
+    ``unknown`` and ``invalid`` count concerns; ``nodes`` the names by worst status; ``reboot_reasons`` those that have
+    any.
     """
 
     rows: Dict[str, List[Row]] = field(default_factory=dict)
     devices: Dict[str, List[Row]] = field(default_factory=dict)
-    counts: Dict[str, int] = field(default_factory=lambda: dict.fromkeys((RIGHT, DIFFERS, PENDING, UNKNOWN), 0))
+    counts: Dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys((RIGHT, DIFFERS, PENDING, UNKNOWN, INVALID), 0)
+    )
     nodes: Dict[str, List[str]] = field(default_factory=lambda: {status: [] for status in SEVERITY})
     reboot_reasons: Dict[str, List[str]] = field(default_factory=dict)
 

@@ -85,7 +85,7 @@ class ActionModule(ActionBase):
         failed = expect == "right" and not right
         return {
             **{"concerns": {"hugepages": hugepages}, "to_run": [] if right else ["hugepages"], "waiting": []},
-            **{"differs": [] if right else ["hugepages"], "unknown": []},
+            **{"differs": [] if right else ["hugepages"], "unknown": [], "invalid": []},
             **{"failed": failed, "msg": "hugepages is not as declared" if failed else "", "undeclared": []},
         }
 """

@@ -267,15 +267,15 @@ def test_a_broken_declaration_is_named_and_the_others_are_read(
     start, _star, end = message.partition("*")
     assert told.startswith(f"Cannot read the declaration on {FOLDER}/{name}.json: {start}"), told
     assert told.endswith(end)
-    assert status(host, registry=ENTRIES) == 3
+    assert status(host, registry=ENTRIES) == 4
     lines = capsys.readouterr().out.splitlines()
     assert f"    {told}" in lines
-    assert lines[-1] == "Concerns: 1 right, 1 unknown."
+    assert lines[-1] == "Concerns: 1 right, 1 invalid."
 
 
 def test_an_option_that_this_release_does_not_know_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     host = node(tmp_path, one={"declaration": {"valeu": "1"}})
-    assert status(host, registry=ENTRIES) == 3
+    assert status(host, registry=ENTRIES) == 4
     out = capsys.readouterr().out
     assert "Cannot read the declaration on valeu: there is no such option. Did you mean value." in out
 
@@ -297,7 +297,7 @@ def node(root: Path, **declarations: Mapping[str, Any]) -> FakeHost:
         ({}, 0, "Nothing is declared on this node."),
         ({"one": RIGHT}, 0, "Concerns: 1 right."),
         ({"one": RIGHT, "two": WRONG}, 1, "Concerns: 1 right, 1 differs."),
-        ({"one": {"schema": 9}, "two": WRONG}, 3, "Concerns: 1 differs, 1 unknown."),
+        ({"one": {"schema": 9}, "two": WRONG}, 4, "Concerns: 1 differs, 1 invalid."),
     ],
 )
 def test_the_exit_status_is_that_of_the_worst(

@@ -149,7 +149,7 @@ def test_what_cannot_be_looked_at_until_another_concern_is_there_waits_for_it(ho
     ("trouble", "status", "listed"),
     [
         (CannotLook("look", cause="it is dark"), "unknown", []),
-        (DeclarationError("look", cause="there is no such thing"), "unknown", ["one"]),
+        (DeclarationError("look", cause="there is no such thing"), "invalid", ["one"]),
         (OwnedByAnother("set it", cause="tuned owns it"), "differs", []),
     ],
 )
@@ -158,6 +158,7 @@ def test_a_concern_in_trouble_does_not_stop_the_next(host: FakeHost, trouble: An
     assert answer["concerns"]["one"]["status"] == status
     assert answer["concerns"]["one"]["msg"] == str(trouble)
     assert answer["invalid"] == listed
+    assert answer["unknown"] == (["one"] if status == "unknown" else [])
     assert answer["right"] == ["two"]
 
 

@@ -192,7 +192,7 @@ def test_a_look_refuses_what_a_run_would_as_a_wrong_declaration(
 ) -> None:
     with pytest.raises(DeclarationError) as raised:
         look(CONCERN, params(**options), machine(tmp_path, files))
-    assert status_of(raised.value) == "unknown"
+    assert status_of(raised.value) == "invalid"
 
 
 def test_a_package_that_is_not_there_leaves_the_node_with_what_it_has(tmp_path: Path) -> None:

@@ -36,7 +36,10 @@ def concern(status: str) -> Dict[str, Any]:
 
 def looked(statuses: Dict[str, str], *, to_run: Sequence[str] = (), kept: Sequence[str] = ()) -> Dict[str, Any]:
     """An answer of node_state."""
-    of = {status: [name for name in statuses if statuses[name] == status] for status in ("right", "differs", "unknown")}
+    of = {
+        status: [name for name in statuses if statuses[name] == status]
+        for status in ("right", "differs", "unknown", "invalid")
+    }
     lists = {"pending": [], "waiting": [], "undeclared": [], "to_run": list(to_run), "kept": list(kept)}
     concerns = {name: concern(status) for name, status in statuses.items()}
     return {"changed": False, "concerns": concerns, "reboot_noted": {}, **of, **lists}

@@ -65,20 +65,19 @@ def test_nothing_of_a_profile_is_refused_on_a_machine_with_gpus(
     tree: str, gpu_machine: MakeMachine, trees: Trees
 ) -> None:
     host = gpu_host(gpu_machine, trees(tree), WITH_GPUS[tree]).host
-    unknown = {
-        profile: look_at_node(declarations(profile), host, validate=validated, full=False)["unknown"]
-        for profile in names()
-    }
+    looks = {profile: look_at_node(declarations(profile), host, validate=validated, full=False) for profile in names()}
+    assert {profile: look["unknown"] for profile, look in looks.items()} == {profile: [] for profile in names()}
     # Tenants that shall be kept apart are not left together on a GPU that cannot do it.
     apart = ["mig_layout"] if tree == WITHOUT_MIG else []
-    assert unknown == {profile: apart if profile == "shared" else [] for profile in names()}
+    invalid = {profile: look["invalid"] for profile, look in looks.items()}
+    assert invalid == {profile: apart if profile == "shared" else [] for profile in names()}
 
 
 @pytest.mark.parametrize("kind", ["a30-4", "gb200-4"])
 def test_the_gpus_of_tenants_can_be_divided_whatever_their_model(kind: str, gpu_machine: MakeMachine) -> None:
     gpus = {name: declarations("shared")[name] for name in ("nvidia_persistence", "mig_layout", "gpu_settings")}
     look = look_at_node(gpus, gpu_machine(kind).host, validate=validated, full=True)
-    assert look["unknown"] == []
+    assert look["unknown"] == look["invalid"] == []
     divided = [row["wanted"] for row in look["concerns"]["mig_layout"]["settings"] if row["setting"] == "instances"]
     assert len(divided) == 4
     assert all("2g." in wanted and "1g." in wanted for wanted in divided)

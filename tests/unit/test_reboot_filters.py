@@ -36,6 +36,7 @@ def looked(status: str, *reasons: str, noted: Optional[Mapping[str, List[str]]] 
         (looked("differs", "a", "b", noted={"hugepages": ["a"]}), ["a"]),
         # Nobody could look, as where the driver hangs.
         (looked("unknown", noted={"hugepages": ["a"]}), ["a"]),
+        (looked("invalid", noted={"hugepages": ["a"]}), ["a"]),
         # It was given back, and is not declared any more.
         (looked("right", noted={"kernel_modules": ["b", "c"]}), ["b", "c"]),
         ({"msg": "unreachable", "unreachable": True}, []),

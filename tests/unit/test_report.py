@@ -70,6 +70,11 @@ def only(report_: Report) -> Node:
             looked(hugepages=concern("unknown", failure={}, msg="Cannot look."), nvml=concern("differs", row("x"))),
             "unknown",
         ),
+        # Nothing is converged on a node whose inventory is wrong.
+        (
+            looked(hugepages=concern("invalid", failure={}, msg="No."), nvml=concern("unknown", failure={}, msg="No.")),
+            "invalid",
+        ),
         # A step without a setting is something that differs too.
         (looked(hugepages=concern("differs")), "differs"),
         (looked(["mig_layout"], hugepages=concern("right")), "differs"),
@@ -346,6 +351,7 @@ def test_what_differs_is_a_failure_what_is_unknown_an_error_and_what_waits_is_sk
         hugepages=concern("pending", row("pages", "pending"), needs=["reboot"]),
         nvme_scheduler=concern("differs", row("scheduler", wanted="none", effective="bfq")),
         nvml=concern("unknown", failure={}, msg="Cannot look."),
+        mig_layout=concern("invalid", failure={}, msg="Cannot read the declaration."),
         kernel_modules=concern("right"),
     )
     cases = cases_of(as_junit.render(report(n1=host, n2=Host(OUT_OF_REACH))))
@@ -355,6 +361,7 @@ def test_what_differs_is_a_failure_what_is_unknown_an_error_and_what_waits_is_sk
         ("n1", "hugepages"): ["skipped"],
         ("n1", "nvme_scheduler"): ["failure"],
         ("n1", "nvml"): ["error"],
+        ("n1", "mig_layout"): ["error"],
         ("n1", "kernel_modules"): [],
         ("n2", "answer"): ["error"],
     }

@@ -25,6 +25,7 @@ RIGHT = "right"
 DIFFERS = "differs"
 PENDING = "pending"
 UNKNOWN = "unknown"
+INVALID = "invalid"
 
 
 @dataclass(frozen=True)

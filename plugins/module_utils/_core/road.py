@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Protocol, Tuple, TypeVar
 
 from . import declared
-from .change import DIFFERS, EFFECTIVE, UNKNOWN, Change, Plan, Step
+from .change import DIFFERS, EFFECTIVE, INVALID, UNKNOWN, Change, Plan, Step
 from .errors import CannotLook, DeclarationError, GpuFleetError, NotPermitted
 
 if TYPE_CHECKING:
@@ -98,8 +98,10 @@ class Outcome:
 
 
 def status_of(error: GpuFleetError) -> str:
-    """Only what could not be read or understood is unknown; a refusal means that the node is not as declared."""
-    return UNKNOWN if isinstance(error, (CannotLook, DeclarationError)) else DIFFERS
+    """What is declared wrong is invalid, what could not be read unknown; a refused node is not as declared."""
+    if isinstance(error, DeclarationError):
+        return INVALID
+    return UNKNOWN if isinstance(error, CannotLook) else DIFFERS
 
 
 def refused(error: GpuFleetError) -> Outcome:

@@ -10,8 +10,8 @@ import traceback
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from .._core import declared
-from .._core.change import DIFFERS, PENDING, RIGHT, UNKNOWN, Change, Plan
-from .._core.errors import CannotLook, DeclarationError, GpuFleetError
+from .._core.change import DIFFERS, INVALID, PENDING, RIGHT, UNKNOWN, Change, Plan
+from .._core.errors import CannotLook, GpuFleetError
 from .._core.road import Concern, Params, diff, look, status_of
 from .._host import os_release
 from .deadline import DeadlineExceeded, deadline
@@ -55,7 +55,7 @@ def look_at_node(
                 entry, declarations[entry.name], host, validate=validate, full=full, devices=devices
             )
             results[entry.name] = result
-            if result["status"] in (DIFFERS, UNKNOWN) or any(need in entry.tells for need in result["needs"]):
+            if result["status"] in (DIFFERS, UNKNOWN, INVALID) or any(need in entry.tells for need in result["needs"]):
                 wants_work.append(entry.name)
     statuses = {name: result["status"] for name, result in results.items()}
     return {
@@ -65,9 +65,7 @@ def look_at_node(
         "unknown": [name for name, status in statuses.items() if status == UNKNOWN],
         "right": [name for name, status in statuses.items() if status == RIGHT],
         "waiting": waiting(results, registry),
-        "invalid": [
-            name for name, result in results.items() if result.get("failure", {}).get("code") == DeclarationError.code
-        ],
+        "invalid": [name for name, status in statuses.items() if status == INVALID],
         "to_run": list(to_run(wants_work, declared=statuses, registry=registry)),
         "undeclared": [
             name for name in declared.names(host.files) if name not in declarations and name not in left_out

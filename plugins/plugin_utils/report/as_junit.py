@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Iterator, List, Optional, Tuple
 from xml.sax.saxutils import escape, quoteattr
 
-from ...module_utils._core.change import DIFFERS, PENDING, UNKNOWN
+from ...module_utils._core.change import DIFFERS, INVALID, PENDING, UNKNOWN
 from ...module_utils._node.table import table
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 FAILURE, ERROR, SKIPPED = "failure", "error", "skipped"
 # What only waits is no failure, as in the exit status of the audit.
-VERDICTS = {DIFFERS: FAILURE, UNKNOWN: ERROR, PENDING: SKIPPED}
+VERDICTS = {DIFFERS: FAILURE, UNKNOWN: ERROR, INVALID: ERROR, PENDING: SKIPPED}
 
 
 class Case:

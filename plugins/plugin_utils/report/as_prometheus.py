@@ -47,7 +47,7 @@ def metrics(report: Report) -> List[Metric]:
         ),
         Metric(
             "gpufleet_settings",
-            "Settings by status; unknown counts concerns.",
+            "Settings by status; unknown and invalid count concerns.",
             [({"status": status}, count) for status, count in report.found.counts.items()],
         ),
         Metric(
