@@ -23,6 +23,10 @@ def systemd_version(host: Any) -> int:
     return int(host.check_output("systemctl --version").split()[1])
 
 
+def test_the_machine_began_as_a_new_one_whatever_the_host_has(host: Any) -> None:
+    assert host.file("/proc/sys/net/ipv4/ip_forward").content_string.strip() == "0"
+
+
 def test_what_check_mode_predicted_is_what_converge_did(host: Any) -> None:
     predicted, done = runs.predicted_and_done("converge.yml", name_of(host))
     assert len(done) == 4
