@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import shlex
@@ -15,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Dict, Iterator, Sequence
 
@@ -179,11 +178,14 @@ def stop_stale() -> None:
 # --- images -----------------------------------------------------------------------------------------------------------
 
 
-def images(job: Job, address: Dict[str, str], names: Sequence[str]) -> Dict[str, str]:
-    """Load images, each built when the cache has none. A name is ``SUITE`` or ``SUITE-KIND``. Returns the tags."""
+def images(job: Job, address: Dict[str, str], names: Sequence[str]) -> Dict[str, Future[str]]:
+    """Load images, each built when the cache has none. A name is ``SUITE`` or ``SUITE-KIND``.
+
+    Returns the tags, all of them ready; one that could not be made raises ``StageFailed`` where it is asked for.
+    """
     # Side by side: much of a build is one process that waits for the mirror or the disk.
     with ThreadPoolExecutor(max_workers=BUILDERS) as pool:
-        return dict(zip(names, pool.map(functools.partial(_image, job, address), names)))
+        return {name: pool.submit(_image, job, address, name) for name in names}
 
 
 def _image(job: Job, address: Dict[str, str], name: str) -> str:

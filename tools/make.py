@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Callable, Dict, List, Sequence, Tuple
 
 import engine
+import machine
 import needs
 from needs import CACHE, COLLECTIONS, HOME, ROOT
-from runner import Job, Stage, StageFailed, run_stages
+from runner import Job, Stage, StageFailed, complain, run_stages
 from scratch import remove, scratch
+from why import line_that_matters
 
 LOGS = CACHE / "logs"
 BUILD = ROOT / "build"
@@ -128,8 +130,7 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
         except StageFailed as failure:
             tests = [line for line in failure.lines if line.startswith(("FAILED ", "ERROR "))]
             for line in tests[:FAILURES_SHOWN]:
-                job.say(line)
-                job.note(f"Python {version}: {line}")
+                job.report(f"Python {version}: {line}")
             job.say(f"Python {version}: {len(tests)} tests failed ({failure})")
             failed.append(version)
     if failed:
@@ -192,23 +193,40 @@ def container_scenarios() -> List[str]:
 
 
 def molecule(job: Job, scenarios: Sequence[str] = ()) -> None:
-    """The scenarios in containers."""
+    """The scenarios in containers. Every one runs, whichever fails: one run tells all there is to tell."""
     folder = controller(job, "floor")
-    scenarios = scenarios or container_scenarios()
-    texts = [(ROOT / "molecule" / scenario / "molecule.yml").read_text(encoding="utf-8") for scenario in scenarios]
-    images = {f"GPUFLEET_IMAGE_{found}" for text in texts for found in re.findall(r"GPUFLEET_IMAGE_(\w+)", text)}
-    names = {variable: engine.name_of(variable) for variable in sorted(images)}
+    images = {scenario: _images_of(scenario) for scenario in scenarios or container_scenarios()}
+    failed = []
     with engine.engine(job) as address:
-        tags = engine.images(job, address, list(names.values()))
-        variables = {**address, **{variable: tags[name] for variable, name in names.items()}}
-        for scenario in scenarios:
-            run_scenario(job, scenario, folder, variables)
+        tags = engine.images(job, address, sorted({name for names in images.values() for name in names.values()}))
+        for scenario, names in images.items():
+            try:
+                variables = {variable: tags[name].result() for variable, name in names.items()}
+                run_scenario(job, scenario, folder, {**address, **variables})
+            except StageFailed as failure:
+                if job.stopping:
+                    raise
+                job.report(f"{scenario}: {line_that_matters(failure.lines) or failure}")
+                failed.append(scenario)
+    if failed:
+        raise StageFailed(f"{len(failed)} of {len(images)} scenarios failed: {', '.join(failed)}")
+
+
+def _images_of(scenario: str) -> Dict[str, str]:
+    """The image that each variable in the scenario's molecule.yml stands for."""
+    text = (ROOT / "molecule" / scenario / "molecule.yml").read_text(encoding="utf-8")
+    return {variable: engine.name_of(variable) for variable in re.findall(r"GPUFLEET_IMAGE_\w+", text)}
 
 
 def vm_test(job: Job) -> None:
     """The scenario on a real kernel, with a reboot."""
     require_machines(job)
-    run_scenario(job, VM_SCENARIO, controller(job, "newest"), {})
+    try:
+        run_scenario(job, VM_SCENARIO, controller(job, "newest"), {})
+    except StageFailed as failure:
+        if not job.stopping:
+            job.report(f"{VM_SCENARIO}: {line_that_matters(failure.lines) or failure}")
+        raise
 
 
 def require_machines(job: Job) -> None:
@@ -457,15 +475,32 @@ def main() -> int:
     if options.target == "clean":
         clean()
         return 0
+    found = machine.look(home=needs.USER_HOME)
+    if options.target == "test":
+        say_what_is_not_new(found)
     needs.prepare_places()
     with scratch() as folder:
-        return run_stages(
+        status = run_stages(
             schedule(options.target, options),
             side_by_side=SIDE_BY_SIDE,
             environment={**needs.environment(), "TMPDIR": str(folder)},
             root=ROOT,
             logs=LOGS,
         )
+    left = machine.changed(found, machine.look(home=needs.USER_HOME)) if options.target == "test" else []
+    for line in left:
+        complain(f"This run changed the machine: {line}")
+    return status or (1 if left else 0)
+
+
+def say_what_is_not_new(found: machine.Machine) -> None:
+    """The first lines of `make test`: a green run proves less on a machine that was used before."""
+    programs = [*needs.PACKAGES, *needs.BROWSERS]
+    lines = machine.not_new(found, programs=programs, cache=CACHE)
+    if not lines:
+        print("This machine is as a new one: nothing that the tests depend on was there before.", flush=True)
+    for line in lines:
+        print(f"Not as on a new machine: {line}", flush=True)
 
 
 if __name__ == "__main__":

@@ -109,6 +109,16 @@ class Job:
         """A line for the summary."""
         self.notes.append(text)
 
+    def report(self, text: str) -> None:
+        """A line that is worth both: the user sees it now, and once more in the summary."""
+        self.say(text)
+        self.note(text)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the user has stopped everything."""
+        return self._board.stopping.is_set()
+
     def run(
         self,
         command: Sequence[str],

@@ -1,0 +1,58 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Why a command failed, in one line out of the thousands that it wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, List, Optional, Sequence
+
+# As ansible-playbook and pytest say it.
+TASK = re.compile(r"(?:fatal|failed): \[(?P<host>[^\]]+)\](?: \[.*?\])?: (?:FAILED|UNREACHABLE)! => (?P<result>\{.*)")
+TEST = re.compile(r"(?:FAILED|ERROR) \S+\.py\b.*")
+ENTRY = re.compile(r"failed: \[(?P<host>[^\]]+)\] \(item=.*?\) => (?P<result>\{.*)")
+# Where a command fails, what it wrote says more than Ansible does.
+SAYS_NOTHING = ("non-zero return code", "MODULE FAILURE")
+LONGEST = 300
+
+
+def line_that_matters(lines: Sequence[str]) -> Optional[str]:
+    """What ended a run of Ansible or pytest, from its output; ``None`` where the output does not say.
+
+    What failed last counts, for tasks may fail on purpose before it. Of several tests it is the first one.
+    """
+    found: List[str] = []
+    tests = 0
+    for line in lines:
+        test, task = TEST.match(line), TASK.match(line) or ENTRY.match(line)
+        if test:
+            tests += 1
+            if tests == 1:
+                found.append(line)
+        elif task:
+            found.append(f"[{task['host']}] {_said(task['result'])}")
+            tests = 0
+    if not found:
+        return None
+    more = f" (and {tests - 1} more)" if tests > 1 else ""
+    return _short(found[-1]) + more
+
+
+def _said(text: str) -> str:
+    try:
+        result: Any = json.loads(text)
+    except ValueError:
+        return text
+    message = str(result.get("msg", text))
+    if message.startswith(SAYS_NOTHING):
+        wrote = str(result.get("stderr") or result.get("module_stderr") or result.get("stdout") or "").strip()
+        return f"{message}: {wrote.splitlines()[-1]}" if wrote else message
+    return message
+
+
+def _short(line: str) -> str:
+    line = " ".join(line.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
