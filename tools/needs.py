@@ -309,8 +309,9 @@ def collection_of_others(job: Job, name: str, *, interpreter: Path) -> Path:
             return folder
         job.say(f"taking {name} out of {COLLECTIONS_OF_OTHERS}")
         shutil.rmtree(folder, ignore_errors=True)
-        download = ["download", "--quiet", "--no-deps", "--dest", str(wheels), COLLECTIONS_OF_OTHERS]
-        job.run([*_pip(job, interpreter), *download])
+        # For this interpreter: pip itself may run on one that is too old for the package.
+        download = ["--python", str(interpreter), "download", "--quiet", "--no-deps", "--dest", str(wheels)]
+        job.run([*_pip(job, interpreter), *download, COLLECTIONS_OF_OTHERS])
         with zipfile.ZipFile(next(wheels.glob("ansible-*.whl"))) as archive:
             inside = f"ansible_collections/{name.replace('.', '/')}/"
             archive.extractall(folder, [member for member in archive.namelist() if member.startswith(inside)])
