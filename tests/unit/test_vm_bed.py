@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the VM bed decides before a machine runs. The machines themselves are the matter of `make vm-test` and `make demo`."""
+"""What the VM bed decides before a machine runs. The machines are the matter of `make vm-test` and `make demo`."""
 
 from __future__ import annotations
 

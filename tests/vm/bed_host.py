@@ -40,7 +40,7 @@ PACKAGES: Dict[str, str] = {
 # Outside the range that Linux hands out for outgoing connections: a port stays free while its node is powered off.
 PORTS = range(20000, 32000)
 
-# What the guest that tries KVM writes where, and how long it may take: a processor counts that far in a tenth of a second.
+# What the guest that tries KVM writes where, and how long it may take: a processor counts that far in 0.1 s.
 EXIT_PORT, COUNTED, COUNTING_SECONDS = 0xF4, 1, 3.0
 
 TUNSETIFF = 0x400454CA
@@ -100,7 +100,7 @@ def locked(path: Path, *, what: str) -> Iterator[None]:
 def accelerator() -> str:
     """`kvm` where a machine really runs with it, else `tcg`.
 
-    Opening /dev/kvm proves nothing: on hosts without nested virtualisation QEMU aborts only when it creates the CPU, and
+    Opening /dev/kvm proves nothing: without nested virtualisation QEMU aborts only when it creates the CPU, and
     a KVM without the processor's help (pvm) interprets what a boot loader does, 200 times slower than QEMU itself.
     """
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
