@@ -4,8 +4,8 @@
 
 """Builds the NVML simulator into a folder that works wherever it is copied: ``python3 build.py OUTDIR``.
 
-The folder holds ``libnvidia-ml.so.1``, ``nvml-sim`` and stand-ins for ``nvidia-persistenced`` and ``nvidia-smi``, with
-what they read.
+The folder holds ``libnvidia-ml.so.1``, ``nvml-sim`` and stand-ins for ``nvidia-persistenced``,
+``nv-fabricmanager`` and ``nvidia-smi``, with what they read.
 It is made beside OUTDIR and then takes its place, so that a build which fails leaves the old one.
 """
 
@@ -22,9 +22,14 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parent
 LIBRARY = "libnvidia-ml.so.1"
 FLAGS = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden")
-PROGRAMS = ("nvml_sim.py", "persistenced.py", "nvidia_smi.py", "container_toolkit.py")
+PROGRAMS = ("nvml_sim.py", "persistenced.py", "fabricmanager.py", "nvidia_smi.py", "container_toolkit.py")
 DATA = (*PROGRAMS, "mig_profiles.json", "gpus.json", "drivers.json")
-LAUNCHERS = {"nvml-sim": "nvml_sim.py", "nvidia-persistenced": "persistenced.py", "nvidia-smi": "nvidia_smi.py"}
+LAUNCHERS = {
+    "nvml-sim": "nvml_sim.py",
+    "nvidia-persistenced": "persistenced.py",
+    "nv-fabricmanager": "fabricmanager.py",
+    "nvidia-smi": "nvidia_smi.py",
+}
 LAUNCHER = """#!/bin/sh
 exec "${PYTHON:-python3}" "$(dirname "$(readlink -f "$0")")/%s" "$@"
 """

@@ -337,9 +337,7 @@ def machine_lines(machine: Tree, driver: Optional[str] = None) -> Iterator[str]:
         name = place.get("model") if isinstance(place, dict) else None
         if name not in models:
             raise SimulatorError(f"GPU {index} has model {name}: one of {', '.join(models)}")
-    switched = any(models[place["model"]]["nvlinks"][3] == SWITCH for place in machine["gpus"])
-    system = {"fabric_manager": int(switched), **_system(machine, version, branch, drivers)}
-    yield from _lines("system", system)
+    yield from _lines("system", _system(machine, version, branch, drivers))
     for index, entry in enumerate(_compute_profiles(tables)):
         yield from _lines(f"compute_profile.{index}", entry)
     hidden = sorted(symbol for symbol, since in drivers["symbols"].items() if branch < since)

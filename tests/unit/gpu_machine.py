@@ -23,6 +23,8 @@ pytest_plugins = ("nvml_simulator_fixtures",)
 
 # A simulator that does not answer for so long never will; hangs have a test with a deadline of its own.
 DEADLINE_SECONDS = 20.0
+# A process of the fabric manager, in the tree of files.
+FABRIC_MANAGER = {"/proc/77/comm": "nv-fabricmanage\n"}
 
 
 class GpuMachine:
@@ -98,6 +100,9 @@ def gpu_machine(machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             monkeypatch.setenv(name, value)
         root = tmp_path / "root"
         root.mkdir(exist_ok=True)
+        if FABRIC_MANAGER.items() <= (files or {}).items():
+            # The simulator does not look into that tree.
+            simulated.tool("set", "system", "fabric_manager=1")
         machine = GpuMachine(root, build(root, files or {}, links), simulated)
         machine.connect()
         made.append(machine)

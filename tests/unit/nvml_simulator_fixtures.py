@@ -44,6 +44,13 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Machines:
 
 @pytest.fixture
 def machine(request: pytest.FixtureRequest, machines: Machines, tmp_path: Path) -> Machine:
-    """The machine that ``@kind(...)`` says, or the ``MACHINE`` of the test's module, or an HGX H100."""
+    """The machine that ``@kind(...)`` says, or the ``MACHINE`` of the test's module, or an HGX H100.
+
+    A machine of A100s behind switches has a fabric manager where nothing is seen of it, but for ``@without_manager``.
+    """
     usual = getattr(request.module, "MACHINE", ("hgx-h100-80gb-8",))
-    return machines.copy(tmp_path / "machine", *getattr(request, "param", usual))
+    arguments = getattr(request, "param", usual)
+    machine = machines.copy(tmp_path / "machine", *arguments)
+    if arguments[0] == "hgx-a100-80gb-8" and request.node.get_closest_marker("without_manager") is None:
+        machine.tool("set", "system", "fabric_manager=1")
+    return machine

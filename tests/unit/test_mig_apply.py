@@ -34,7 +34,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._mig import (
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.model import Compute, Group, Instance, Layout
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.records import HEARD, LEFT_OVER
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.transaction import Before, Record
-from gpu_machine import GpuMachine, MakeMachine
+from gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
 from mig_machine import (
     A100,
     ALL_SMALL,
@@ -183,7 +183,7 @@ def test_what_somebody_uses_is_not_taken_away_and_nothing_else_either(gpu_machin
 
 
 def test_an_older_driver_that_places_no_compute_instances_gets_the_same_layout(gpu_machine: MakeMachine) -> None:
-    machine = divided(gpu_machine, A100, "--driver", "525.60.13")
+    machine = divided(gpu_machine, A100, "--driver", "525.60.13", files=FABRIC_MANAGER)
     machine.sim("set", 0, "mig=1", "mig_pending=1")
     bring(machine, (Instance(0, THREE, (Compute(0, 2), Compute(2, 1))), whole(4, THREE)))
     assert layout_of(machine) == (Instance(0, THREE, (Compute(0, 2), Compute(2, 1))), whole(4, THREE))
@@ -199,7 +199,7 @@ def test_an_older_driver_that_places_no_compute_instances_gets_the_same_layout(g
 
 
 def test_a_driver_too_old_to_tell_placements_is_refused(gpu_machine: MakeMachine) -> None:
-    machine = divided(gpu_machine, A100, "--driver", "450.80.02")
+    machine = divided(gpu_machine, A100, "--driver", "450.80.02", files=FABRIC_MANAGER)
     machine.sim("set", 0, "mig=1", "mig_pending=1")
     with pytest.raises(Refused, match="Cannot create profile 19 on gpu0: the driver does not tell where that may lie"):
         bring(machine, ALL_SMALL)
@@ -304,7 +304,7 @@ def test_a_deadline_in_the_middle_restores_and_goes_on(gpu_machine: MakeMachine)
 def test_a_deadline_while_something_is_brought_back_does_not_keep_services_down(
     gpu_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = divided(gpu_machine, A100, units=["dcgm.service"], persistence=True)
+    machine = divided(gpu_machine, A100, units=["dcgm.service"], persistence=True, files=FABRIC_MANAGER)
     real, calls = apply._set_persistence, []
 
     def late_at_the_end(host: Any, before: Mapping[str, Before]) -> None:
@@ -324,7 +324,7 @@ def test_a_deadline_while_something_is_brought_back_does_not_keep_services_down(
 def test_a_deadline_during_the_restoration_is_told_in_the_journal_and_services_run(
     gpu_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = divided(gpu_machine, A100, units=["dcgm.service"])
+    machine = divided(gpu_machine, A100, units=["dcgm.service"], files=FABRIC_MANAGER)
     machine.sim("fail", "nvmlDeviceCreateGpuInstanceWithPlacement", UNKNOWN)
     real, calls = apply._switched, []
 
@@ -423,7 +423,7 @@ def test_a_mode_that_only_a_reset_would_bring_is_not_laid_at_somebodys_door(gpu_
 
 
 def test_an_ampere_that_nobody_has_open_changes_at_once(gpu_machine: MakeMachine) -> None:
-    machine = divided(gpu_machine, A100, persistence=True)
+    machine = divided(gpu_machine, A100, persistence=True, files=FABRIC_MANAGER)
     bring(machine, MIXED, reset=True)
     assert (mode_of(machine), layout_of(machine)) == ((True, True), MIXED)
     # The flag went with the reset, and came back before there were instances to lose.
@@ -439,7 +439,7 @@ def test_an_ampere_that_nobody_has_open_changes_at_once(gpu_machine: MakeMachine
 
 
 def test_an_ampere_that_the_daemon_holds_is_let_go_and_held_again(persistence_machine: MakePersistenceMachine) -> None:
-    machine = persistence_machine(A100, unit=UPSTREAM).machine
+    machine = persistence_machine(A100, unit=UPSTREAM, files=FABRIC_MANAGER).machine
     machine.host.commands.programs["nvidia-smi"] = nvidia_smi(machine)
     held = [gpu["daemon_pid"] for gpu in machine.describe()["gpus"]]
     assert all(held)
@@ -452,7 +452,7 @@ def test_an_ampere_that_the_daemon_holds_is_let_go_and_held_again(persistence_ma
 
 
 def test_a_mode_that_stays_pending_is_activated_by_a_reset_of_that_gpu_alone(gpu_machine: MakeMachine) -> None:
-    machine = divided(gpu_machine, A100, layouts={1: MIXED})
+    machine = divided(gpu_machine, A100, layouts={1: MIXED}, files=FABRIC_MANAGER)
     machine.sim("set", 0, "mig_busy=1")
     bring(machine, ALL_SMALL, reset=True)
     assert (mode_of(machine), layout_of(machine)) == ((True, True), ALL_SMALL)
@@ -490,7 +490,7 @@ def test_linked_gpus_that_the_daemon_holds_are_all_let_go_for_the_reset(
 
 @pytest.mark.parametrize("mig", [True, False], ids=["on", "off"])
 def test_a_reset_that_is_refused_leaves_mode_layout_and_persistence(gpu_machine: MakeMachine, mig: bool) -> None:
-    machine = divided(gpu_machine, A100, layouts={} if mig else {0: MIXED}, persistence=True)
+    machine = divided(gpu_machine, A100, layouts={} if mig else {0: MIXED}, persistence=True, files=FABRIC_MANAGER)
     machine.sim("add-client", 0, "--kind", "monitor", "--name", "dcgm")
     with pytest.raises(Refused, match="Cannot reset a GPU on gpu0: nvidia-smi ended with status 255: ") as caught:
         bring(machine, MIXED if mig else (), mig=mig, reset=True)
@@ -504,7 +504,7 @@ def test_a_reset_that_is_refused_leaves_mode_layout_and_persistence(gpu_machine:
 
 
 def test_without_nvidia_smi_there_is_no_reset(gpu_machine: MakeMachine) -> None:
-    machine = divided(gpu_machine, A100)
+    machine = divided(gpu_machine, A100, files=FABRIC_MANAGER)
     del machine.host.commands.programs["nvidia-smi"]
     machine.sim("set", 0, "mig_busy=1")
     with pytest.raises(Refused) as caught:
@@ -518,7 +518,7 @@ def test_without_nvidia_smi_there_is_no_reset(gpu_machine: MakeMachine) -> None:
 
 
 def test_who_has_a_gpu_open_that_is_not_reset_for_it_is_named(gpu_machine: MakeMachine) -> None:
-    machine = divided(gpu_machine, A100)
+    machine = divided(gpu_machine, A100, files=FABRIC_MANAGER)
     machine.sim("add-client", 0, "--kind", "monitor")
     monitor(machine, 4711)
     with pytest.raises(Refused) as caught:
@@ -527,7 +527,7 @@ def test_who_has_a_gpu_open_that_is_not_reset_for_it_is_named(gpu_machine: MakeM
 
 
 def test_a_reset_that_does_not_end_is_told_so(gpu_machine: MakeMachine) -> None:
-    machine = divided(gpu_machine, A100)
+    machine = divided(gpu_machine, A100, files=FABRIC_MANAGER)
     machine.sim("set", 0, "mig_busy=1")
     machine.host.commands.programs["nvidia-smi"] = lambda _argv: Completed(124, "", "")
     with pytest.raises(Refused) as caught:
@@ -539,7 +539,7 @@ def test_a_reset_that_does_not_end_is_told_so(gpu_machine: MakeMachine) -> None:
 
 
 def test_what_a_reset_takes_is_in_the_journal(gpu_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = divided(gpu_machine, A100, units=["dcgm.service"], persistence=True)
+    machine = divided(gpu_machine, A100, units=["dcgm.service"], persistence=True, files=FABRIC_MANAGER)
     machine.sim("set", 0, "mig_busy=1")
     lines = journal_of(machine, monkeypatch)
     relayout(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=["dcgm.service"])
@@ -562,7 +562,7 @@ def test_what_a_reset_takes_is_in_the_journal(gpu_machine: MakeMachine, monkeypa
 
 
 def test_a_gpu_of_a_virtual_machine_keeps_its_mode_pending_until_that_starts_anew(gpu_machine: MakeMachine) -> None:
-    machine = divided(gpu_machine, A100)
+    machine = divided(gpu_machine, A100, files=FABRIC_MANAGER)
     machine.sim("set", 0, "passthrough=1")
     bring(machine, MIXED)
     assert (mode_of(machine), layout_of(machine)) == ((False, True), ())
@@ -571,7 +571,7 @@ def test_a_gpu_of_a_virtual_machine_keeps_its_mode_pending_until_that_starts_ane
 
 
 def test_a_pending_mode_that_is_not_wanted_is_taken_back(gpu_machine: MakeMachine) -> None:
-    machine = divided(gpu_machine, A100, layouts={0: MIXED})
+    machine = divided(gpu_machine, A100, layouts={0: MIXED}, files=FABRIC_MANAGER)
     machine.sim("set", 0, "mig_pending=0")
     bring(machine, MIXED)
     assert (mode_of(machine), layout_of(machine)) == ((True, True), MIXED)
@@ -583,7 +583,8 @@ def test_a_pending_mode_that_is_not_wanted_is_taken_back(gpu_machine: MakeMachin
 def test_a_change_of_mode_that_fails_anywhere_leaves_the_old_state(
     gpu_machine: MakeMachine, kind: str, mig: bool
 ) -> None:
-    machine = divided(gpu_machine, kind, layouts={0: MIXED}, persistence=True)
+    files = FABRIC_MANAGER if kind == A100 else {}
+    machine = divided(gpu_machine, kind, layouts={0: MIXED}, persistence=True, files=files)
 
     def go(on: bool) -> None:
         bring(machine, MIXED if on else (), mig=on, reset=kind == A100)
@@ -609,7 +610,7 @@ def test_a_change_of_mode_that_fails_anywhere_leaves_the_old_state(
 
 
 def test_services_stand_still_around_a_reset_alone(gpu_machine: MakeMachine) -> None:
-    machine = divided(gpu_machine, A100, units=["dcgm.service", "nvsm.service"])
+    machine = divided(gpu_machine, A100, units=["dcgm.service", "nvsm.service"], files=FABRIC_MANAGER)
     names = ["dcgm.service", "nvsm.service", "gone.service"]
     relayout(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=names)
     systemctl = systemctl_of(machine)
@@ -625,7 +626,7 @@ def test_services_stand_still_around_a_reset_alone(gpu_machine: MakeMachine) -> 
 
 
 def test_services_are_started_again_when_the_change_fails(gpu_machine: MakeMachine) -> None:
-    machine = divided(gpu_machine, A100, units=["dcgm.service"])
+    machine = divided(gpu_machine, A100, units=["dcgm.service"], files=FABRIC_MANAGER)
     machine.sim("add-client", 0, "--kind", "compute")
     with pytest.raises(Refused, match="gpu0 has its layout of before again"):
         relayout(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=["dcgm.service"])
@@ -633,7 +634,7 @@ def test_services_are_started_again_when_the_change_fails(gpu_machine: MakeMachi
 
 
 def test_a_service_that_does_not_start_is_an_error_after_all_else_and_tried_again(gpu_machine: MakeMachine) -> None:
-    machine = divided(gpu_machine, A100, units=["dcgm.service"])
+    machine = divided(gpu_machine, A100, units=["dcgm.service"], files=FABRIC_MANAGER)
     systemctl_of(machine).stuck.add("dcgm.service")
     with pytest.raises(GpuFleetError, match="Cannot start"):
         relayout(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=["dcgm.service"])
@@ -646,7 +647,7 @@ def test_a_service_that_does_not_start_is_an_error_after_all_else_and_tried_agai
 
 
 def test_a_service_that_does_not_start_hides_no_other_error(gpu_machine: MakeMachine) -> None:
-    machine = divided(gpu_machine, A100, units=["dcgm.service"])
+    machine = divided(gpu_machine, A100, units=["dcgm.service"], files=FABRIC_MANAGER)
     systemctl_of(machine).stuck.add("dcgm.service")
     machine.sim("add-client", 0, "--kind", "compute")
     with pytest.raises(Refused, match=r"Cannot reset a GPU on gpu0: .* Cannot start dcgm"):
@@ -698,7 +699,7 @@ def test_when_that_run_fails_as_well_the_layout_of_before_both_comes_back(gpu_ma
 
 
 def test_what_a_killed_run_stopped_and_switched_off_comes_back(gpu_machine: MakeMachine) -> None:
-    machine = divided(gpu_machine, A100, units=["dcgm.service"], persistence=True)
+    machine = divided(gpu_machine, A100, units=["dcgm.service"], persistence=True, files=FABRIC_MANAGER)
     machine.sim("kill-at-change", 2, "--group")
     killed(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=["dcgm.service"])
     assert (machine.gpu(0)["persistence"], mode_of(machine)) == (0, (False, False))
@@ -810,7 +811,7 @@ def test_a_change_of_mode_alone_is_one_to_hear_of(gpu_machine: MakeMachine, mig:
 def test_who_starts_in_the_middle_of_a_change_must_hear_and_a_service_that_was_stopped_for_it_need_not(
     gpu_machine: MakeMachine,
 ) -> None:
-    machine = divided(gpu_machine, A100, units=["dcgm.service"])
+    machine = divided(gpu_machine, A100, units=["dcgm.service"], files=FABRIC_MANAGER)
     machine.sim("set", 0, "mig_busy=1")
     smi, systemctl = nvidia_smi(machine), systemctl_of(machine)
 

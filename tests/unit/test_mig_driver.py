@@ -263,10 +263,10 @@ def test_gpus_that_are_linked_are_known_also_where_the_driver_does_not_tell_what
     gpu_machine: MakeMachine,
 ) -> None:
     machine = gpu_machine(LINKED_A100)
-    told = links.together(machine.host)
+    told = links.look(machine.host).together
     machine.sim("hide", "nvmlDeviceGetNvLinkRemoteDeviceType")
     machine.connect()
-    assert links.together(machine.host) == told
+    assert links.look(machine.host).together == told
     assert {len(group) for group in told.values()} == {4}
 
 

@@ -18,9 +18,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     InUse,
     Refused,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils._core.road import look
+from ansible_collections.gpufleet.node.plugins.module_utils._mig.look import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.records import HEARD, LEFT_OVER
-from gpu_machine import GpuMachine, MakeMachine
-from mig_layout_machine import DECLARED, RECORD, boot, changes_of, declared, devices, ready, run
+from gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
+from mig_layout_machine import DECLARED, RECORD, boot, changes_of, declared, devices, params, ready, run
 from mig_machine import (
     A100,
     ALL_SMALL,
@@ -172,7 +174,7 @@ def test_a_gpu_without_mig_is_as_declared_where_mig_is_disabled(gpu_machine: Mak
 
 
 def test_only_the_gpu_whose_mode_changes_is_reset_and_its_persistence_comes_back(gpu_machine: MakeMachine) -> None:
-    machine = ready(gpu_machine, A100, layouts={1: MIXED}, files={"/proc/77/comm": "nv-fabricmanage\n"})
+    machine = ready(gpu_machine, A100, layouts={1: MIXED}, files=FABRIC_MANAGER)
     outcome = run(machine, SMALL)
     assert outcome.error is None
     assert devices(machine) == [["1g.10gb"] * 7, ["1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"], *[[]] * 6]
@@ -191,7 +193,7 @@ def test_gpus_that_nvlink_connects_are_reset_together_and_their_neighbours_have_
 
 
 def test_who_holds_a_gpu_that_must_be_reset_is_named_and_nothing_is_changed(gpu_machine: MakeMachine) -> None:
-    machine = ready(gpu_machine, A100, files={"/proc/77/comm": "nv-fabricmanage\n"})
+    machine = ready(gpu_machine, A100, files=FABRIC_MANAGER)
     machine.sim("add-client", 0, "--name", "trainer", "--pid", 4242)
     machine.forget()
     predicted = run(machine, SMALL, check_mode=True)
@@ -205,11 +207,68 @@ def test_who_holds_a_gpu_that_must_be_reset_is_named_and_nothing_is_changed(gpu_
     assert (machine.log(), mode_of(machine), declared(machine)) == ([], (False, False), None)
 
 
+ALL_EIGHT = {"match": {"index": list(range(8))}, "layout": "balanced"}
+WITHOUT_MANAGER = (
+    "NVSwitches connect gpu0, gpu1, gpu2, gpu3, gpu4, gpu5, gpu6, gpu7, and no fabric manager runs, so they are all"
+    " reset together"
+)
+START_IT = "start nvidia-fabricmanager, with which each is reset alone"
+
+
+def test_who_holds_one_gpu_behind_switches_blocks_all_only_without_a_fabric_manager_and_the_reason_is_said_once(
+    gpu_machine: MakeMachine,
+) -> None:
+    machine = ready(gpu_machine, A100)
+    machine.sim("add-client", 3, "--name", "trainer", "--pid", 4242)
+    machine.forget()
+    with pytest.raises(InUse) as caught:
+        run(machine, ALL_EIGHT)
+    assert str(caught.value) == (
+        "Cannot change the MIG layout on gpu0, gpu1, gpu2, gpu3, gpu4, gpu5, gpu6, gpu7: trainer (pid 4242) uses gpu3;"
+        f" {WITHOUT_MANAGER}. Nothing was changed; {START_IT}, or drain the node or end these, or say when_busy: wait"
+        " or skip, or name in stop_services what may be stopped around a reset."
+    )
+    assert machine.log() == []
+
+
+def test_who_holds_the_only_gpu_that_changes_is_in_the_way_with_a_fabric_manager_too(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine, A100)
+    machine.sim("add-client", 0, "--name", "trainer", "--pid", 4242)
+    with pytest.raises(InUse) as caught:
+        run(machine, SMALL)
+    assert "fabric manager" not in str(caught.value)
+
+
+def test_gpus_that_are_skipped_say_that_a_fabric_manager_is_missing(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine, A100)
+    machine.sim("add-client", 3, "--name", "trainer", "--pid", 4242)
+    machine.connect()
+    _state, plan = look(CONCERN, params(SMALL, when_busy="skip"), machine.host)
+    assert {setting.pending for setting in plan.pending} == {f"trainer (pid 4242) uses gpu3; {WITHOUT_MANAGER}"}
+
+
+def test_gpus_that_nvlink_connects_directly_have_no_fabric_manager_to_start(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine, LINKED_A100)
+    machine.sim("add-client", 3, "--name", "trainer", "--pid", 4242)
+    with pytest.raises(InUse) as caught:
+        run(machine, SMALL)
+    assert str(caught.value).startswith("Cannot change the MIG layout on gpu0: trainer (pid 4242) uses gpu3. Nothing")
+
+
+def test_without_a_fabric_manager_all_are_reset_once_and_the_change_says_why(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine, A100)
+    outcome = run(machine, SMALL)
+    assert outcome.error is None, outcome.error
+    resets = [change.after for change in outcome.changes if change.setting == "reset"]
+    assert resets == ["for the mode of gpu0", *["for the mode of gpu0, as no fabric manager runs"] * 7]
+    assert devices(machine)[0] == ["1g.10gb"] * 7
+
+
 def test_kernel_modules_that_keep_a_gpu_from_its_reset_are_named(gpu_machine: MakeMachine) -> None:
     machine = ready(
         gpu_machine,
         A100,
-        files={"/proc/77/comm": "nv-fabricmanage\n", "/sys/module/nvidia_drm/parameters/modeset": "Y\n"},
+        files={**FABRIC_MANAGER, "/sys/module/nvidia_drm/parameters/modeset": "Y\n"},
     )
     with pytest.raises(InUse, match="the kernel module nvidia_drm with modeset=Y"):
         run(machine, SMALL)
@@ -217,7 +276,7 @@ def test_kernel_modules_that_keep_a_gpu_from_its_reset_are_named(gpu_machine: Ma
 
 
 def test_services_that_may_be_stopped_stand_still_during_the_reset_and_run_again(gpu_machine: MakeMachine) -> None:
-    machine = ready(gpu_machine, A100, units=["nvidia-dcgm.service"], files={"/proc/77/comm": "nv-fabricmanage\n"})
+    machine = ready(gpu_machine, A100, units=["nvidia-dcgm.service"], files=FABRIC_MANAGER)
     outcome = run(machine, SMALL, stop_services=["nvidia-dcgm.service", "not-here.service"])
     assert outcome.error is None
     systemctl: Any = machine.host.commands.programs["systemctl"]
@@ -227,7 +286,7 @@ def test_services_that_may_be_stopped_stand_still_during_the_reset_and_run_again
 def test_a_gpu_of_a_virtual_machine_keeps_its_mode_pending_until_that_is_started_anew(
     gpu_machine: MakeMachine,
 ) -> None:
-    machine = ready(gpu_machine, A100, files={"/proc/77/comm": "nv-fabricmanage\n"})
+    machine = ready(gpu_machine, A100, files=FABRIC_MANAGER)
     machine.sim("set", 0, "passthrough=1")
     outcome = run(machine, SMALL)
     assert outcome.error is None, outcome.error
@@ -508,7 +567,7 @@ def test_a_layout_of_before_that_this_driver_does_not_have_is_not_given_up_silen
 
 
 def test_a_service_that_is_stopped_for_one_gpu_still_holds_the_others(gpu_machine: MakeMachine) -> None:
-    machine = ready(gpu_machine, A100, layouts={1: ALL_SMALL}, files={"/proc/77/comm": "nv-fabricmanage\n"})
+    machine = ready(gpu_machine, A100, layouts={1: ALL_SMALL}, files=FABRIC_MANAGER)
     with machine.simulated.job(1, "--gi", numbers_of(machine, 1)[2, ONE], "--ci", 0) as job:
         unit = machine.root / "proc" / str(job.pid) / "cgroup"
         unit.parent.mkdir(parents=True)
@@ -563,7 +622,7 @@ def test_a_gpu_that_a_killed_run_left_half_done_has_its_old_layout_again_where_n
 
 
 def test_clocks_that_a_reset_took_along_are_missed_by_the_next_look(gpu_machine: MakeMachine) -> None:
-    files = {"/proc/77/comm": "nv-fabricmanage\n"}
+    files = FABRIC_MANAGER
     machine = ready(gpu_machine, A100, files=files)
     clocks = {"match": {"index": [0, 1]}, "locked_graphics_clocks": "900-1200"}
     assert settings_machine.run(machine, clocks).error is None

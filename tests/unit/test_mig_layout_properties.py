@@ -34,7 +34,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._mig.model import (
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.records import LEFT_OVER
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.satisfied import satisfied
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.text import layout_text
-from gpu_machine import GpuMachine, MakeMachine
+from gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
 from mig_layout_machine import declared, devices, ready, run
 from mig_machine import A100, H100, LINKED_A100, MIXED, layout_in, layout_of, mode_of
 from mig_tables import geometries
@@ -60,7 +60,6 @@ KINDS = {
     RTX: "rtx-pro-6000",
 }
 SERVICE = "nvidia-dcgm.service"
-FABRIC_MANAGER = {"/proc/77/comm": "nv-fabricmanage\n"}
 CODES = ("UNKNOWN", "IN_USE", "INSUFFICIENT_RESOURCES", "INVALID_ARGUMENT", "NOT_SUPPORTED", "GPU_IS_LOST", "TIMEOUT")
 DESTROYS = ("nvmlGpuInstanceDestroy", "nvmlComputeInstanceDestroy")
 CREATES = ("nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceCreateComputeInstanceWithPlacement")
@@ -358,8 +357,6 @@ class Ampere:
         layouts = {index: self.layout() for index in range(self.count) if self.random.random() < 0.5}
         files = FABRIC_MANAGER if manager else {}
         self.machine = divided(make, kind, self.geometry, layouts, units=[SERVICE], files=files, persistence=False)
-        if not manager and kind == A100:
-            self.machine.sim("set", "system", "fabric_manager=0")
         for index, mode in enumerate(persistence):
             self.machine.sim("set", index, f"persistence={mode}")
         self.machine.forget()

@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import Outcome, converge, refused
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.look import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.records import HEARD, LEFT_OVER
-from gpu_machine import GpuMachine, MakeMachine
+from gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
 from mig_layout_machine import RECORD, declared, devices, params, ready, run
 from mig_machine import A100, ALL_SMALL, H100, LINKED_A100, MIXED, ONE, THREE, TWO, divide, layout_of, mode_of, whole
 from support import snapshot
@@ -46,7 +46,6 @@ ROOT_ONLY = (
     "this also takes CAP_SYS_ADMIN."
 )
 TOO_OLD = f"{DIVIDE}the driver is older than R470, and does not tell where an instance may lie. Update it."
-FABRIC = {"/proc/77/comm": "nv-fabricmanage\n"}
 PASSED_ON = "/sys/bus/pci/devices/0000:c1:00.0"
 PASSED_ON_FILES = {f"{PASSED_ON}/vendor": "0x10de\n", f"{PASSED_ON}/class": "0x030200\n"}
 IN_A_VIRTUAL_MACHINE = (
@@ -396,7 +395,7 @@ def case(
             "or 1 x 1g.10gb+me or 2 x 1g.20gb or 1 x 2g.20gb.",
             first(instances=["3g", "4g"]),
             kind=(A100, "--driver", "470.57.02"),
-            files=FABRIC,
+            files=FABRIC_MANAGER,
         ),
         case(
             "a driver that does not know the GPU's MIG",
@@ -405,13 +404,19 @@ def case(
             first(),
             kind=(H100, "--driver", "470.57.02"),
         ),
-        case("a driver that tells no places", TOO_OLD, one("3g"), kind=(A100, "--driver", "450.80.02"), files=FABRIC),
+        case(
+            "a driver that tells no places",
+            TOO_OLD,
+            one("3g"),
+            kind=(A100, "--driver", "450.80.02"),
+            files=FABRIC_MANAGER,
+        ),
         case(
             "a driver that tells no places, with MIG on",
             TOO_OLD,
             first(layout="all-1g"),
             kind=(A100, "--driver", "460.27.04"),
-            files=FABRIC,
+            files=FABRIC_MANAGER,
             prepare=lambda machine: divide(machine, 0, ()),
         ),
         # The other options, and who asks.
@@ -490,7 +495,7 @@ def test_gpus_that_have_to_be_reset_together_are_left_alone_where_nothing_resets
 
 @pytest.mark.parametrize("kind", [H100, A100])
 def test_what_is_predicted_while_the_driver_tells_no_profiles_comes_true(gpu_machine: MakeMachine, kind: str) -> None:
-    machine = ready(gpu_machine, kind, "--driver", "535.104.05", files=FABRIC)
+    machine = ready(gpu_machine, kind, "--driver", "535.104.05", files=FABRIC_MANAGER)
     entry = first(instances=["2g.20gb", "1c.3g.40gb", "1g"])
     predicted = run(machine, entry, check_mode=True)
     outcome = run(machine, entry)
@@ -501,7 +506,7 @@ def test_what_is_predicted_while_the_driver_tells_no_profiles_comes_true(gpu_mac
 
 @pytest.mark.parametrize("driver", ["470.57.02", "510.39.01"])
 def test_a_driver_that_has_other_names_divides_as_predicted(gpu_machine: MakeMachine, driver: str) -> None:
-    machine = ready(gpu_machine, A100, "--driver", driver, files=FABRIC)
+    machine = ready(gpu_machine, A100, "--driver", driver, files=FABRIC_MANAGER)
     entry = first(instances=["2g.20gb", "3g.40gb", "1g"])
     predicted = run(machine, entry, check_mode=True)
     assert run(machine, entry).error is None
@@ -512,7 +517,7 @@ def test_a_driver_that_has_other_names_divides_as_predicted(gpu_machine: MakeMac
 
 
 def test_mode_alone_can_be_declared_with_a_driver_that_tells_no_places(gpu_machine: MakeMachine) -> None:
-    machine = ready(gpu_machine, A100, "--driver", "450.80.02", files=FABRIC)
+    machine = ready(gpu_machine, A100, "--driver", "450.80.02", files=FABRIC_MANAGER)
     for entry, expected in ((first(), True), (first(instances=[]), True), (first(mig="disabled"), False)):
         assert run(machine, entry).error is None
         assert mode_of(machine) == (expected, expected)

@@ -6,12 +6,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Iterator, List
 
 import pynvml as nvml
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._mig import links
 from nvml_simulator_machine import Machine, Machines, as_client, gpu, kind, refused
 
 pytest_plugins = ("nvml_simulator_fixtures",)
@@ -65,31 +69,59 @@ def test_gpus_linked_without_switches_are_reset_together(machine: Machine) -> No
     assert machine.refusal("reset", 1) == TOGETHER.format(1, "GPU 0, GPU 2, GPU 3")
 
 
+OTHERS = ", ".join(f"GPU {index}" for index in range(8) if index != 5)
+
+
+@contextlib.contextmanager
+def fabric_manager(machine: Machine) -> Iterator[subprocess.Popen[str]]:
+    """The simulator's stand-in for it, as a process."""
+    command = [sys.executable, "-S", str(machine.built / "fabricmanager.py")]
+    with subprocess.Popen(command, env=machine.environment(), text=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "nv-fabricmanager runs\n"
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+@pytest.mark.without_manager
 @kind("hgx-a100-80gb-8")
 def test_behind_switches_a_fabric_manager_lets_each_be_reset_alone(machine: Machine) -> None:
-    assert machine.describe()["system"]["fabric_manager"] == 1
+    """A program that looks for its process and the driver say the same of every machine."""
+    assert machine.refusal("reset", 5) == TOGETHER.format(5, OTHERS)
+    with fabric_manager(machine) as process:
+        assert Path(f"/proc/{process.pid}/comm").read_text().strip() == links.FABRIC_MANAGER
+        machine.tool("reset", 5)
+    assert process.returncode == 0
+    assert machine.refusal("reset", 5) == TOGETHER.format(5, OTHERS)
+    with fabric_manager(machine) as process:
+        process.kill()
+        process.wait()
+        assert machine.refusal("reset", 5) == TOGETHER.format(5, OTHERS)
+    machine.tool("set", "system", "fabric_manager=1")
     machine.tool("reset", 5)
-    machine.tool("set", "system", "fabric_manager=0")
-    others = ", ".join(f"GPU {index}" for index in range(8) if index != 5)
-    assert machine.refusal("reset", 5) == TOGETHER.format(5, others)
-    machine.tool("reset")
+
+
+@kind("a30-4")
+def test_a_fabric_manager_does_not_run_without_switches(machine: Machine) -> None:
+    command = [sys.executable, "-S", str(machine.built / "fabricmanager.py")]
+    done = subprocess.run(command, env=machine.environment(), text=True, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "nv-fabricmanager: the machine has no NVSwitch\n")
 
 
 @kind("hgx-h100-80gb-8")
 def test_hopper_and_later_behind_switches_need_no_fabric_manager(machine: Machine) -> None:
-    machine.tool("set", "system", "fabric_manager=0")
     machine.tool("reset", 5)
 
 
 @pytest.mark.parametrize("machine", [("a30-4",), ("l40s-1",)], indirect=True)
 def test_gpus_without_active_links_are_reset_alone(machine: Machine) -> None:
-    assert machine.describe()["system"]["fabric_manager"] == 0
     machine.tool("reset", 0)
 
 
 @kind("mixed")
 def test_gpus_of_different_products_are_not_linked(machine: Machine) -> None:
-    machine.tool("set", "system", "fabric_manager=0")
     assert machine.refusal("reset", 0) == TOGETHER.format(0, "GPU 1")
     machine.tool("reset", 3)
 
@@ -126,10 +158,10 @@ def test_a_client_in_the_way_is_named_before_the_links(machine: Machine) -> None
     assert nvml.nvmlDeviceSetMigMode(gpu(2), 1) == nvml.NVML_ERROR_IN_USE
 
 
+@pytest.mark.without_manager
 @kind("hgx-a100-80gb-8")
 @as_client
 def test_without_its_fabric_manager_an_a100_keeps_the_mode_pending(machine: Machine) -> None:
-    machine.tool("set", "system", "fabric_manager=0")
     assert nvml.nvmlDeviceSetMigMode(gpu(), 1) == nvml.NVML_ERROR_RESET_REQUIRED
     machine.tool("set", "system", "fabric_manager=1")
     assert nvml.nvmlDeviceSetMigMode(gpu(), 1) == 0

@@ -28,12 +28,14 @@ NVIDIA_SMI = "nvidia-smi"
 class Circumstances:
     """``together``: by UUID of a GPU that has to be reset, the UUIDs of all that are reset with it, itself first.
 
+    ``unmanaged``: the UUIDs of those among them that are reset with others only because no fabric manager runs.
     ``holdings``: by UUID who uses a GPU that changes. ``modules``: kernel modules that keep GPUs from being reset.
     ``passed_through``: the UUIDs of GPUs whose mode changes only when this virtual machine is started anew.
     ``has_tool``: whether nvidia-smi is there where GPUs are reset.
     """
 
     together: Mapping[str, Tuple[str, ...]]
+    unmanaged: FrozenSet[str]
     holdings: Mapping[str, Tuple[busy.Holding, ...]]
     modules: Tuple[str, ...]
     passed_through: FrozenSet[str]
@@ -45,7 +47,7 @@ def with_circumstances(host: Host, state: State, params: Mapping[str, Any]) -> S
     passed_through = host.nvml.ask(passed_through_to_us)
     changing = [gpu for gpu in state.gpus if not gpu.right]
     resets = [gpu for gpu in changing if needs_reset(gpu) and gpu.reading.gpu.uuid not in passed_through]
-    together = _together(host, state, resets) if resets else {}
+    together, unmanaged = _together(host, state, resets) if resets else ({}, frozenset())
     touched = {gpu.reading.gpu.uuid for gpu in changing}.union(*together.values())
     reset = set().union(*together.values())
     # Services are stopped around a reset only.
@@ -57,7 +59,7 @@ def with_circumstances(host: Host, state: State, params: Mapping[str, Any]) -> S
     # Who may have to wait must not be the one that others wait for.
     host.nvml.close()
     modules = busy.kernel_modules_in_the_way(host.files) if resets else ()
-    return replace(state, circumstances=Circumstances(together, holdings, modules, passed_through, has_tool))
+    return replace(state, circumstances=Circumstances(together, unmanaged, holdings, modules, passed_through, has_tool))
 
 
 def needs_reset(gpu: Gpu) -> bool:
@@ -93,15 +95,15 @@ def _holdings(
     return busy.find(host, readings, ignore_units=ignore_units) if readings else {}
 
 
-def _together(host: Host, state: State, resets: Sequence[Gpu]) -> Mapping[str, Tuple[str, ...]]:
+def _together(host: Host, state: State, resets: Sequence[Gpu]) -> Tuple[Mapping[str, Tuple[str, ...]], FrozenSet[str]]:
     uuids = {reading.gpu.pci_address: reading.gpu.uuid for reading in state.readings}
-    groups = links.together(host)
+    groups, switched = links.look(host)
     found = {}
     for gpu in resets:
         own = gpu.reading.gpu
         others = (uuids[address] for address in groups.get(own.pci_address, ()) if address != own.pci_address)
         found[own.uuid] = (own.uuid, *others)
-    return found
+    return found, frozenset(uuids[address] for address in switched).intersection(found)
 
 
 # --- in the process that asks the driver ------------------------------------------------------------------------------

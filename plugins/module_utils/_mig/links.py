@@ -10,7 +10,7 @@ GPUs that NVLink connects directly go together. Those at an NVSwitch are reset o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, Set, Tuple
+from typing import TYPE_CHECKING, Collection, Dict, FrozenSet, List, Mapping, NamedTuple, Set, Tuple
 
 from .._host import processes
 from .._host.nvml_driver import pci_address
@@ -26,12 +26,24 @@ SWITCH = "an NVSwitch"
 FABRIC_MANAGER = processes.comm("nv-fabricmanager")
 
 
-def together(host: Host) -> Mapping[str, Tuple[str, ...]]:
-    """By PCI address all GPUs that are reset with it, itself among them, sorted."""
+class Links(NamedTuple):
+    """``together``: by PCI address all GPUs that are reset with it, itself among them, sorted.
+
+    ``unmanaged``: those that are reset with others only because no fabric manager runs.
+    """
+
+    together: Mapping[str, Tuple[str, ...]]
+    unmanaged: FrozenSet[str]
+
+
+def look(host: Host) -> Links:
+    """How the GPUs hang together now."""
     ends = {address: set(there) for address, there in host.nvml.ask(neighbours).items()}
-    if any(SWITCH in there for there in ends.values()) and fabric_manager_runs(host.files):
+    switched = frozenset(address for address, there in ends.items() if SWITCH in there)
+    if switched and fabric_manager_runs(host.files):
         ends = {address: there - {SWITCH} for address, there in ends.items()}
-    return {address: _connected(address, ends) for address in ends}
+        switched = frozenset()
+    return Links({address: _connected(address, ends) for address in ends}, switched)
 
 
 def fabric_manager_runs(files: Files) -> bool:

@@ -59,7 +59,8 @@ def _waiting(state: State, desired: Desired, targets: Mapping[str, Layout]) -> D
         elif desired.params["when_busy"] == SKIP:
             reasons = _in_the_way(gpu, state, targets)
             if reasons:
-                found[gpu.name] = (reasons[0], IDLE)
+                why = _without_manager([gpu], state)
+                found[gpu.name] = (f"{reasons[0]}; {why}" if why else reasons[0], IDLE)
     return found
 
 
@@ -77,7 +78,7 @@ def complete(state: State, desired: Desired, settings: Sequence[Setting], target
         steps += [*finish, Step(RefuseUncarried(state.uncarried))]
     if changing:
         groups = _groups(changing, state, targets)
-        made = (*_resets(groups), *_changes(settings, EFFECTIVE, changing))
+        made = (*_resets(groups, state), *_changes(settings, EFFECTIVE, changing))
         finished = tuple(change for step in finish for change in step.changes)
         steps.append(Step(Relayout(groups, tuple(params["stop_services"]), uuids), (*made, *finished)))
     elif not steps:
@@ -174,11 +175,14 @@ def _groups(changing: Sequence[Gpu], state: State, targets: Mapping[str, Layout]
     return tuple(groups)
 
 
-def _resets(groups: Sequence[Group]) -> Iterable[Change]:
+def _resets(groups: Sequence[Group], state: State) -> Iterable[Change]:
     """What is reset, and which others with it: no setting, and something to know before it happens."""
+    unmanaged = state.circumstances.unmanaged if state.circumstances else ()
     for group in groups:
+        first = group.gpus[0]
         for work in group.gpus if group.reset else ():
-            yield Change(work.name, "reset", None, f"for the mode of {group.gpus[0].name}", EFFECTIVE)
+            why = ", as no fabric manager runs" if work is not first and first.uuid in unmanaged else ""
+            yield Change(work.name, "reset", None, f"for the mode of {first.name}{why}", EFFECTIVE)
 
 
 def _work(gpu: Gpu, targets: Mapping[str, Layout]) -> GpuWork:
@@ -284,9 +288,12 @@ def _obstacle(
     found = [(gpu, reasons) for gpu in changing for reasons in [_in_the_way(gpu, state, targets)] if reasons]
     if not found:
         return None
-    reasons = [reason for _gpu, of_gpu in found for reason in of_gpu]
-    more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
-    ways = ["nothing was changed; drain the node or end these"]
+    # Who uses one of those that are reset together is in the way of each.
+    reasons = list(dict.fromkeys(reason for _gpu, of_gpu in found for reason in of_gpu))
+    shown = reasons[:SHOWN] + ([f"and {len(reasons) - SHOWN} more"] if len(reasons) > SHOWN else [])
+    why = _without_manager([gpu for gpu, _of_gpu in found], state)
+    ways = ["start nvidia-fabricmanager, with which each is reset alone"] if why else []
+    ways.append("drain the node or end these")
     ways += ["say when_busy: wait or skip"] if params["when_busy"] == FAIL else []
     together = state.circumstances.together if state.circumstances else {}
     if any(gpu.reading.gpu.uuid in together for gpu, _of_gpu in found):
@@ -294,10 +301,27 @@ def _obstacle(
     error = InUse(
         "change the MIG layout",
         object=", ".join(gpu.name for gpu, _of_gpu in found),
-        cause="; ".join(reasons[:SHOWN]) + more,
-        hint=", or ".join(ways),
+        cause="; ".join(filter(None, [*shown, why])),
+        hint=f"nothing was changed; {', or '.join(ways)}",
     )
     return Obstacle(error, params["busy_timeout"] if params["when_busy"] == WAIT else 0.0)
+
+
+def _without_manager(gpus: Sequence[Gpu], state: State) -> str:
+    """Why these GPUs wait for who uses another one, where a fabric manager would let each be reset alone."""
+    circumstances = state.circumstances
+    if circumstances is None:
+        return ""
+    borne: Set[str] = set()
+    for gpu in gpus:
+        uuid = gpu.reading.gpu.uuid
+        group = circumstances.together.get(uuid, ())
+        if uuid in circumstances.unmanaged and any(circumstances.holdings.get(one) for one in group if one != uuid):
+            borne.update(group)
+    if not borne:
+        return ""
+    names = ", ".join(reading.gpu.name for reading in state.readings if reading.gpu.uuid in borne)
+    return f"NVSwitches connect {names}, and no fabric manager runs, so they are all reset together"
 
 
 def _with_first(steps: Sequence[Step], obstacle: Optional[Obstacle]) -> Optional[Obstacle]:

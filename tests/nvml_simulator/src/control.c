@@ -243,6 +243,7 @@ static int reboot(struct request *request, struct state *state)
     struct machine *machine = &state->machine;
     change_all(state);
     memset(machine->client, 0, sizeof machine->client);
+    machine->system.fabric_manager_pid = 0;
     for (uint32_t gpu = 0; gpu < machine->system.gpu_count; gpu++) {
         machine->gpu[gpu].daemon_pid = 0;
         machine->gpu[gpu].lost = 0;
@@ -357,6 +358,20 @@ static int release(struct request *request, struct state *state)
     return 0;
 }
 
+/* fabric-manager PID: this process is one, 0: it is none any more. */
+static int fabric_manager(struct request *request, struct state *state)
+{
+    struct system *system = &state->machine.system;
+    uint32_t pid = number(request->words[1]);
+    uint64_t start = pid ? process_start((pid_t)pid) : 0;
+    if (pid && !start)
+        return refuse(request, "there is no process %u", pid);
+    change_all(state);
+    system->fabric_manager_pid = pid;
+    system->fabric_manager_start = start;
+    return 0;
+}
+
 static void say_log(struct request *request, const struct log_entry *log, uint64_t count, char mark)
 {
     for (uint64_t i = count > LOG_SIZE ? count - LOG_SIZE : 0; i < count; i++) {
@@ -390,7 +405,7 @@ static const struct {
     {"unload-driver", 1, unload}, {"load-driver", 1, load},
     {"reload-driver", 1, reload}, {"reboot", 1, reboot}, {"add-client", 8, add_client},
     {"remove-client", 2, remove_client}, {"fault", 9, add_fault}, {"heal", 1, heal}, {"hold", 3, hold},
-    {"release", 2, release}, {"log", 1, show_log}, {"clear-log", 1, clear_log},
+    {"release", 2, release}, {"fabric-manager", 2, fabric_manager}, {"log", 1, show_log}, {"clear-log", 1, clear_log},
 };
 
 /* Does `words` to the state file at `path`. 0, or 1 with the reason in `answer`. */

@@ -50,12 +50,20 @@ void driver_reload(struct state *state)
     machine->system.epoch++;
 }
 
+/* One that died has left nothing behind: its switches are nobody's from then on. */
+static bool fabric_manager_runs(const struct system *system)
+{
+    return system->fabric_manager ||
+           (system->fabric_manager_pid &&
+            process_start((pid_t)system->fabric_manager_pid) == system->fabric_manager_start);
+}
+
 /* The GPUs, as bits, which a reset of this one takes with it: after nvidia-smi's manual on --gpu-reset, all that are
  * linked to it, unless a fabric manager looks after its switches (Ampere) or none is needed for them (later ones). */
 uint32_t reset_together(const struct machine *machine, uint32_t index)
 {
     const struct gpu *gpu = &machine->gpu[index];
-    bool managed = machine->system.fabric_manager && gpu->architecture >= ARCH_AMPERE;
+    bool managed = fabric_manager_runs(&machine->system) && gpu->architecture >= ARCH_AMPERE;
     if (gpu->nvlink_remote == REMOTE_SWITCH && (managed || gpu->architecture >= ARCH_HOPPER))
         return 1u << index;
     return 1u << index | linked_gpus(machine, index);

@@ -104,8 +104,8 @@ else
   mkdir -p /var/lib/nvml_simulator
   nvml-sim create /opt/nvml_simulator/node/*.json
   # NVSwitches come with their daemon.
-  if nvml-sim describe --json | grep '"fabric_manager": 1' >/dev/null; then
-    cp /usr/bin/sleep /usr/bin/nv-fabricmanager
+  if nvml-sim describe --json | grep '"nvlink_remote": 2' >/dev/null; then
+    ln -s /opt/nvml_simulator/nv-fabricmanager /usr/bin/nv-fabricmanager
   fi
 fi
 # Who has one open is found by its name; behind each is what is behind /dev/null.
@@ -119,7 +119,8 @@ Description=Stand-in for the fabric manager
 ConditionFileIsExecutable=/usr/bin/nv-fabricmanager
 
 [Service]
-ExecStart=/usr/bin/nv-fabricmanager infinity
+Type=notify
+ExecStart=/usr/bin/nv-fabricmanager
 
 [Install]
 WantedBy=multi-user.target
