@@ -110,8 +110,11 @@ class Containerd:
 
     def imports(self, parent: str, patterns: Sequence[str]) -> List[str]:
         found: List[str] = []
+        # filepath.Glob of a relative pattern starts where systemd starts the daemon, until 1.6.29 and 1.7.16.
+        rooted = self.version < (1, 6, 29) or (1, 7) <= self.version < (1, 7, 16)
         for pattern in patterns:
-            path = os.path.normpath(os.path.join(os.path.dirname(parent), pattern))
+            folder = "/" if rooted and "*" in pattern else os.path.dirname(parent)
+            path = os.path.normpath(os.path.join(folder, pattern))
             if "*" not in path:
                 found.append(path)
                 continue

@@ -314,7 +314,7 @@ def _load(files: Files, installation: Installation) -> Iterator[Source]:
         loaded.append(name)
         yield source
         chain = (*chain, name)
-        for pattern in _imports(installation, source):
+        for pattern in _imports(files, installation, source):
             if "*" in pattern:
                 waiting.extend((found, chain) for found in _expand(files, pattern))
                 continue
@@ -323,12 +323,24 @@ def _load(files: Files, installation: Installation) -> Iterator[Source]:
             waiting.append((pattern, chain))
 
 
-def _imports(installation: Installation, source: Source) -> Tuple[str, ...]:
+def _imports(files: Files, installation: Installation, source: Source) -> Tuple[str, ...]:
     is_main = source.name == installation.main
     if is_main and installation.flavour == places.K0S and places.is_theirs(installation, source.document.text):
         # What it imports k0s makes of these, at its next start anew.
         return (f"{places.K0S_FOLDER}/*.toml",)
-    return imported(source.name, source.data, source.document.path)
+    patterns = imported(source.name, source.data, source.document.path)
+    # From the root, where systemd starts the daemon: there an old one looks up what is relative and has a star.
+    rooted = imported("/", source.data, source.document.path)
+    for here, there in zip(patterns, rooted):
+        matter = here != there and "*" in here and source.version < MERGES
+        if matter and _expand(files, here) != _expand(files, there) and _is_rooted(version_of(installation)):
+            return tuple(one if "*" in one else other for one, other in zip(rooted, patterns))
+    return patterns
+
+
+def _is_rooted(version: Tuple[int, ...]) -> bool:
+    """Whether a relative pattern goes to filepath.Glob as it is (``resolveImports`` until 1.6.28 and 1.7.15)."""
+    return () < version < (1, 6, 29) or (1, 7) <= version < (1, 7, 16)
 
 
 def _expand(files: Files, pattern: str) -> Tuple[str, ...]:

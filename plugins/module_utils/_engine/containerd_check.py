@@ -15,7 +15,7 @@ from .._core.steps import run
 from . import containerd
 from . import containerd_places as places
 from .candidate import SCRATCH, CandidateFiles, compare, copies
-from .model import CDI, RUNTIME, Document, Edit, Installation
+from .model import CDI, RUNTIME, Configuration, Document, Edit, Installation, Settings
 from .toml_edit import TomlEditError, remove, set_value
 
 if TYPE_CHECKING:
@@ -64,10 +64,32 @@ def check(host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> No
     said = containerd.make_source("config dump", Document("containerd config dump", output))
     # 1.6 has no CDI, and no word about it.
     reported = {CDI: False, **containerd.settings_of(said.cri, 0)}
+    _refuse_ignored(candidate, reported)
     compare(GOAL, "containerd config dump", reported, candidate.settings, containerd.same)
     default = str(reported.get(containerd.DEFAULT) or containerd.RUNC)
     if said.has_plugin and f"{RUNTIME}{default}" not in reported:
         raise Refused(GOAL, object=containerd.DEFAULT, cause=f"there is no runtime {default}, and no pod would start")
+
+
+def _refuse_ignored(candidate: Configuration, reported: Settings) -> None:
+    """Raises ``Refused`` for what a file of version 1 says in vain: 2.0 to 2.2 give its plugins names that they do not
+    look up then (``v1Migrate``).
+    """
+    for source in candidate.parsed.sources:
+        said = containerd.settings_of(source.cri, 0) if source.version == 1 else {}
+        ignored = [name for name in sorted(said) if not _as_read(name, reported, candidate.settings)]
+        if ignored:
+            raise Refused(
+                GOAL,
+                object=source.document.path,
+                cause="this file is of version 1, whose tables of plugins this containerd ignores, so that its "
+                f"{', '.join(ignored)} would not be in effect",
+                hint="write the file as version 2 or newer, or take these tables out, then run again",
+            )
+
+
+def _as_read(name: str, reported: Settings, settings: Settings) -> bool:
+    return containerd.same(name, reported.get(name), settings.get(name))
 
 
 def _renamed(sources: Tuple[containerd.Source, ...]) -> List[Document]:

@@ -21,7 +21,7 @@ from .gpu_operator import refuse
 from .merged_toml import HEADER
 from .model import CDI, CONTAINERD, RUNTIME, Configuration, Edit, Settings, shown
 from .spec import NAME
-from .toml_edit import TomlBlockError, TomlEditError, dump, remove, remove_block, same, set_block, set_value
+from .toml_edit import TomlBlockError, TomlEditError, block_body, dump, remove, remove_block, same, set_block, set_value
 from .toml_text import TomlDocument, parse
 from .tree import Tree, get, put
 
@@ -111,14 +111,14 @@ def _in_main(before: Optional[str], target: Settings) -> Optional[str]:
 
 def _with_block(text: str, target: Settings, version: int, base: Settings) -> str:
     prefix = ("plugins", PLUGINS[version])
-    tree: Tree = get(parse(_body(text)).data, prefix) or {}
+    tree: Tree = get(parse(block_body(text, MARKER)).data, prefix) or {}
     text = remove_block(text, MARKER)
     _put_away_runc(tree)
     # By name a runtime comes before what is in its table.
     for setting, value in sorted(target.items()):
         text = _bring(text, prefix, setting, value, tree, base)
     if version < MERGES and not base:
-        text = _keep_default(text, prefix, tree)
+        text = _keep_default(text, prefix, tree, target)
     return set_block(text, MARKER, dump({prefix[0]: {prefix[1]: tree}})) if tree else text
 
 
@@ -156,13 +156,6 @@ def _is_open(document: TomlDocument, path: Keys) -> bool:
     )
 
 
-def _body(text: str) -> str:
-    """The lines of our block."""
-    lines = text.splitlines()
-    begin, end = f"# BEGIN {MARKER}", f"# END {MARKER}"
-    return "\n".join(lines[lines.index(begin) + 1 : lines.index(end)]) if begin in lines and end in lines else ""
-
-
 def _put_away_runc(tree: Tree) -> None:
     """What ``_keep_default`` added comes anew where it is still needed."""
     keys = ("containerd", "runtimes", RUNC)
@@ -170,12 +163,19 @@ def _put_away_runc(tree: Tree) -> None:
         put(tree, keys, None)
 
 
-def _keep_default(text: str, prefix: Keys, tree: Tree) -> str:
-    """1.x brings runc as a runtime only where the files name none: beside ours it has to be named, or no pod starts."""
+def _keep_default(text: str, prefix: Keys, tree: Tree, target: Settings) -> str:
+    """1.x brings runc as a runtime only where the files name none: beside ours it has to be named, or no pod starts.
+
+    Where others name one it is gone already, and comes only if it is the default beside ours.
+    """
     names = ("containerd", "runtimes")
     cri = parse(text).get(prefix) or {}
-    runtimes = {**(get(cri, names) or {}), **(get(tree, names) or {})}
-    if not runtimes or RUNC in runtimes:
+    in_text, in_tree = get(cri, names) or {}, get(tree, names) or {}
+    if RUNC in in_text or RUNC in in_tree or not (in_text or in_tree):
+        return text
+    ours = {name[len(RUNTIME) :] for name, value in target.items() if name.startswith(RUNTIME) and value is not None}
+    default = get(tree, ("containerd", "default_runtime_name")) or get(cri, ("containerd", "default_runtime_name"))
+    if in_text.keys() - ours and not (ours and default in (None, "", RUNC)):
         return text
     return _placed(text, prefix, (*names, RUNC, "runtime_type"), RUNC_TYPES[0], tree)
 

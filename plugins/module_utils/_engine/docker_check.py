@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, List, Tuple
+from typing import TYPE_CHECKING, Any, List, Mapping, Tuple
 
 from .._core.errors import Refused
 from .._host import unit_command
@@ -43,7 +43,7 @@ def check(host: Host, configuration: Configuration, edits: Tuple[Edit, ...]) -> 
         values = json_text.parse(text, edit.path)
         if version and version < READS_MARKS and text.startswith(json_text.BOM):
             raise _refused(edit.path, f"dockerd {_dotted(version)} reads no file with a byte-order mark")
-        if version and version < KNOWS_CDI and settings_of(values, edit.path).get("cdi"):
+        if version and version < KNOWS_CDI and _has_cdi(values, edit.path) and not _had_cdi(edit):
             raise _refused(edit.path, f"dockerd {_dotted(version)} has no CDI, which came with 25.0")
         if values.get("live-restore") and _in_swarm(host, configuration):
             raise _refused(edit.path, "dockerd is in a swarm, and live-restore is incompatible with that")
@@ -51,6 +51,15 @@ def check(host: Host, configuration: Configuration, edits: Tuple[Edit, ...]) -> 
         if version >= VALIDATES and installation.flavour != SNAP:
             _validate(host, installation, edit.path, text)
     _note(host, configuration)
+
+
+def _has_cdi(values: Mapping[str, Any], path: str) -> bool:
+    return bool(settings_of(values, path).get("cdi"))
+
+
+def _had_cdi(edit: Edit) -> bool:
+    """Whether it was there before: an old dockerd takes any name of a feature, and ignores those that it lacks."""
+    return _has_cdi(json_text.parse(edit.before, edit.path), edit.path)
 
 
 def reloaded(host: Host, installation: Installation) -> None:

@@ -115,13 +115,19 @@ def set_block(text: str, marker: str, body: str) -> str:
     return _checked(after, _merged(rest, parse(body).data), f"the block {marker}")
 
 
+def block_body(text: str, marker: str) -> str:
+    """The lines between the two comments of such a block, empty where there is none."""
+    span = _block(parse(text), marker)
+    return _inside(text, span) if span else ""
+
+
 def remove_block(text: str, marker: str) -> str:
     """The text without such a block, its two comments, and one empty line before it; the same where there is none."""
     document = parse(text)
     span = _block(document, marker)
     if span is None:
         return text
-    body = parse("".join(text[span.start : span.end].splitlines(keepends=True)[1:-1])).data
+    body = parse(_inside(text, span)).data
     after = _delete_lines(text, [_with_blank(text, span)])
     if not same(_merged(_reread(after, f"the block {marker}"), body), document.data):
         raise TomlBlockError(f"the lines after the block {marker} belong to a table in it")
@@ -523,6 +529,11 @@ def _block(document: TomlDocument, marker: str) -> Optional[Span]:
     if len(begins) != 1 or len(ends) != 1 or ends[0] < begins[0]:
         raise TomlBlockError(f"the block {marker} needs its first and last line once each, in this order")
     return Span(begins[0], _next_line(document.text, ends[0]))
+
+
+def _inside(text: str, span: Span) -> str:
+    """The lines of a block without its two comments."""
+    return "".join(text[span.start : span.end].splitlines(keepends=True)[1:-1])
 
 
 def _comments(document: TomlDocument, comment: str) -> List[int]:
