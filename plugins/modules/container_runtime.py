@@ -85,6 +85,94 @@ options:
             the kubelet does it. Not given, it is as the runtime has it that pods use otherwise. It is written in any
             case.
         type: bool
+      base_runtime_spec:
+        description:
+          - For containerd, the JSON file with the OCI specification that all its containers start from, such as
+            that with their limits. This key and the following ones, where they are not given, are as in the runtime
+            that pods have otherwise, unless somebody else wrote this runtime. Empty, V(0) and V(false) are a key
+            that is not there.
+        type: path
+      privileged_without_host_devices:
+        description:
+          - For containerd, whether privileged containers get no devices of the host.
+        type: bool
+      privileged_without_host_devices_all_devices_allowed:
+        description:
+          - For containerd, whether they may use all devices all the same. It takes
+            O(engines[].privileged_without_host_devices).
+        type: bool
+      cgroup_writable:
+        description:
+          - For containerd, whether containers may write their control groups, from 2.1 on.
+        type: bool
+      pod_annotations:
+        description:
+          - For containerd, the annotations of pods, as patterns, that are passed to it.
+        type: list
+        elements: str
+      container_annotations:
+        description:
+          - For containerd, the annotations of containers, as patterns, that are passed to it.
+        type: list
+        elements: str
+      cni_conf_dir:
+        description:
+          - For containerd, the folder of the CNI configuration of its pods.
+        type: path
+      cni_max_conf_num:
+        description:
+          - For containerd, how many files of that folder count.
+        type: int
+      snapshotter:
+        description:
+          - For containerd, the snapshotter of its containers, from 1.7 on.
+        type: str
+      sandboxer:
+        description:
+          - For containerd, who makes its sandboxes, from 2.0 on.
+        type: str
+      io_type:
+        description:
+          - For containerd, how the output of its containers is carried, from 2.0 on.
+        type: str
+        choices: [fifo, streaming]
+      runc_root:
+        description:
+          - For containerd, the folder of its state (C(Root)).
+        type: path
+      no_pivot_root:
+        description:
+          - For containerd, whether it changes the root folder without C(pivot_root) (C(NoPivotRoot)), as in a RAM
+            disk.
+        type: bool
+      no_new_keyring:
+        description:
+          - For containerd, whether containers get no keyring of their own (C(NoNewKeyring)).
+        type: bool
+      shim_cgroup:
+        description:
+          - For containerd, the control group of its shims (C(ShimCgroup)).
+        type: str
+      io_uid:
+        description:
+          - For containerd, the user of its pipes (C(IoUid)).
+        type: int
+      io_gid:
+        description:
+          - For containerd, the group of its pipes (C(IoGid)).
+        type: int
+      criu_path:
+        description:
+          - For containerd, the program C(criu) (C(CriuPath)), which only 1.x heeds.
+        type: path
+      criu_image_path:
+        description:
+          - For containerd, the folder of images of CRIU (C(CriuImagePath)).
+        type: path
+      criu_work_path:
+        description:
+          - For containerd, the folder in which CRIU works (C(CriuWorkPath)).
+        type: path
       default_ulimits:
         description:
           - For Docker, the limits of all containers by name, such as C(memlock). Each is a number for both, or C(soft)

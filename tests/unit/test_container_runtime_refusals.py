@@ -74,8 +74,12 @@ def case(
         case(
             "a key that there is not",
             "Cannot read the declaration of container_runtime: unsupported option engines.runtime. Supported "
-            "parameters include: bind_paths, cdi, data_root, default, default_shm_size, default_ulimits, engine, "
-            "exec_opts, live_restore, runtime_name, runtime_path, state, systemd_cgroup, use_nvidia_container_cli.",
+            "parameters include: base_runtime_spec, bind_paths, cdi, cgroup_writable, cni_conf_dir, cni_max_conf_num, "
+            "container_annotations, criu_image_path, criu_path, criu_work_path, data_root, default, default_shm_size, "
+            "default_ulimits, engine, exec_opts, io_gid, io_type, io_uid, live_restore, no_new_keyring, "
+            "no_pivot_root, pod_annotations, privileged_without_host_devices, "
+            "privileged_without_host_devices_all_devices_allowed, runc_root, runtime_name, runtime_path, sandboxer, "
+            "shim_cgroup, snapshotter, state, systemd_cgroup, use_nvidia_container_cli.",
             entry(runtime="nvidia"),
         ),
         case(

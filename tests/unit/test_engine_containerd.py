@@ -57,6 +57,14 @@ HEADER = "# Written by gpufleet.node, module container_runtime. A change made he
 BEGIN, END = "# BEGIN gpufleet container_runtime\n", "# END gpufleet container_runtime\n"
 NVIDIA = WantedEngine(CONTAINERD, True, "nvidia", PROGRAM)
 RUNC = {"runtime_type": "io.containerd.runc.v2", "options": {"BinaryName": "", "SystemdCgroup": False}}
+UNTYPED = {**RUNC, "runtime_type": ""}
+SINCE = {
+    "snapshotter": (1, 7),
+    "privileged_without_host_devices_all_devices_allowed": (1, 7),
+    "sandboxer": (2, 0),
+    "io_type": (2, 0),
+    "cgroup_writable": (2, 1),
+}
 
 
 class Containerd:
@@ -133,9 +141,11 @@ class Containerd:
             cri = plugins.get(V3, {})
             cri = deep(plugins.get(V2, {}), cri) if version == 2 else cri
         containerd = cri.get("containerd", {})
-        runtimes = {name: deep(RUNC, runtime) for name, runtime in containerd.get("runtimes", {}).items()}
-        if new or not runtimes:
-            runtimes["runc"] = deep(RUNC, runtimes.get("runc", {}))
+        written = containerd.get("runtimes", {})
+        # What the files say goes into the runc that is built in, which 1.x has only where they name no runtime.
+        built_in = {"runc": RUNC} if new or not written else {}
+        runtimes = {name: deep(built_in.get(name, UNTYPED), self.known(runtime)) for name, runtime in written.items()}
+        runtimes = {**built_in, **runtimes}
         default = containerd.get("default_runtime_name", "runc")
         if default not in runtimes:
             raise ValueError(f'no corresponding runtime configured for `default_runtime_name = "{default}"`')
@@ -149,6 +159,11 @@ class Containerd:
             del shown["enable_cdi"]
         others = {name: table for name, table in plugins.items() if name not in ("cri", V2, V3)}
         return {"version": 3 if new else 2, "plugins": {V3 if new else V2: shown, **others}}
+
+    def known(self, runtime: Mapping[str, Any]) -> Dict[str, Any]:
+        """The table of a runtime without the keys that this version ignores."""
+        unknown = [key for key, since in SINCE.items() if self.version < since]
+        return {key: value for key, value in runtime.items() if key not in unknown}
 
 
 def deep(one: Mapping[str, Any], other: Mapping[str, Any]) -> Dict[str, Any]:

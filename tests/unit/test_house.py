@@ -35,13 +35,13 @@ LINES_OF = {
     # the boot service each have a say in whether it stays.
     "numa_irq_affinity": 3600,
     # It is called only where a daemon lacks something, and looks as container_runtime does.
-    "container_engine_restart": 2450,
+    "container_engine_restart": 2470,
     "node_state": 11150,
 }
 
 # The kinds of engines and what else has settings in files: each is imported when it is declared.
 KINDS = ("docker", "containerd", "crio", "podman", "apptainer", "toolkit", "cdi")
-LINES_WITH_A_KIND = 3150
+LINES_WITH_A_KIND = 3330
 
 WITH_ANSIBLE = tuple(
     f"plugins/{kind}/" for kind in ("modules", "action", "callback", "filter", "lookup", "plugin_utils")

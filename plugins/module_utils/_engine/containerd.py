@@ -5,7 +5,8 @@
 """containerd: its main file, what that imports, and what they mean together for its CRI plugin.
 
 The names of the settings: ``runtime NAME`` (its program; what is no ordinary runtime has its type before it),
-``systemd_cgroup NAME`` (of a runtime: containerd has it nowhere else), ``default_runtime`` and ``cdi``. Files are read
+``systemd_cgroup NAME`` (of a runtime: containerd has it nowhere else) and the other keys of a runtime in the same way
+(``containerd_keys``), ``default_runtime`` and ``cdi``. Files are read
 one after the other as containerd does it (``LoadConfig`` of its cmd/containerd/server/config): the main file, then what
 it imports, then what those import. 1.x takes the whole table of a plugin from the last file that has it; 2.x merges
 them. Each file has the names of its own version. Without a main file containerd reads nothing.
@@ -23,6 +24,7 @@ from fnmatch import translate
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.errors import DeclarationError
+from . import containerd_keys as keys
 from . import containerd_places as places
 from .model import (
     CDI,
@@ -39,6 +41,7 @@ from .model import (
     Takes,
     not_understood,
 )
+from .spec import NAME
 from .toml_text import TomlError, parse
 
 if TYPE_CHECKING:
@@ -59,6 +62,7 @@ MERGES = 3
 OURS = {"version", "imports"}
 RUNC, RUNC_TYPES = "runc", ("io.containerd.runc.v2", "io.containerd.runc.v1")
 DEFAULT, CGROUP = DEFAULT_RUNTIME, "systemd_cgroup "
+MARKER = f"gpufleet {NAME}"
 CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd")
 
 Table = Mapping[str, Any]
@@ -127,7 +131,9 @@ class Containerd:
         documents = [source.document for source in sources]
         if not documents:
             documents = [Document(files.resolve(installation.main), None)]
-        settings = settings_of(merged(sources, merges), newest(sources, installation))
+        cri = merged(sources, merges)
+        version = newest(sources, installation)
+        settings = settings_of(with_runc(cri, version, installation), version)
         path = files.resolve(installation.drop_in or installation.main)
         drop_in = Document(path, files.read_optional(path) if installation.drop_in else None)
         return Configuration(installation, tuple(documents), settings, Parsed(sources, merges, drop_in))
@@ -139,11 +145,14 @@ class Containerd:
         if not wanted.present:
             return {runtime: None, cgroup: None, DEFAULT: others}
         _refuse_without_cri(configuration)
+        # As the runtime that pods have without ours: kubelet and all runtimes must agree on the control groups, and a
+        # pod that gets a GPU shall lose nothing else. What somebody else made of this runtime stays.
+        like = "" if runtime in theirs(configuration, name) else _copied_from(configuration, wanted)
         made: Dict[str, Scalar] = {runtime: wanted.runtime_path, cgroup: wanted.systemd_cgroup}
         if wanted.systemd_cgroup is None:
-            # As the runtime that pods have without ours: kubelet and all runtimes must agree on it.
-            low_level = f"{CGROUP}{others or RUNC}"
-            made[cgroup] = bool(has.get(cgroup, has.get(low_level, has.get(f"{CGROUP}{RUNC}", False))))
+            low_level = has.get(f"{CGROUP}{like or others or RUNC}", has.get(f"{CGROUP}{RUNC}", False))
+            made[cgroup] = bool(low_level if like else has.get(cgroup, low_level))
+        made.update(keys.wanted(name, wanted.options, has, like))
         if wanted.default is not None:
             made[DEFAULT] = name if wanted.default else others
         if wanted.cdi is not None:
@@ -258,6 +267,65 @@ def newest(sources: Sequence[Source], installation: Installation) -> int:
     return max([source.version for source in others] + [MERGES if version >= (2,) else 0])
 
 
+def with_runc(cri: Table, version: int, installation: Installation) -> Table:
+    """The table with the type of runc that 2.x has where no file says it, as in the documentation of Kubernetes.
+
+    1.x would start no pod with such a file, so it is a 2.x where nobody tells the version.
+    """
+    containerd = cri.get("containerd", {})
+    runc = containerd.get("runtimes", {}).get(RUNC)
+    if runc is None or "runtime_type" in runc:
+        return cri
+    if version < MERGES and (0,) < version_of(installation) < (2,):
+        return cri
+    runtimes = {**containerd["runtimes"], RUNC: {"runtime_type": RUNC_TYPES[0], **runc}}
+    return {**cri, "containerd": {**containerd, "runtimes": runtimes}}
+
+
+def theirs(configuration: Configuration, name: str) -> Settings:
+    """The settings without what our file or block says about a runtime."""
+    parsed, drop_in = configuration.parsed, configuration.installation.drop_in
+    others = [source for source in parsed.sources if source.name != drop_in]
+    if len(others) < len(parsed.sources):
+        return settings_of(merged(others, parsed.merges), 0)
+    block = block_of(configuration.documents[0].text).get("containerd", {}).get("runtimes", {})
+    ours = f"{RUNTIME}{name}" if "runtime_type" in block.get(name, {}) else ""
+    return {setting: value for setting, value in configuration.settings.items() if setting != ours}
+
+
+def block_of(text: Optional[str]) -> Table:
+    """The table of the CRI plugin in our block, empty where there is none."""
+    found = re.search(rf"^# BEGIN {MARKER}\s*^(.*?)^# END {MARKER}\s*$", text or "", re.MULTILINE | re.DOTALL)
+    if found is None:
+        return {}
+    try:
+        plugins = parse(found[1]).data.get("plugins", {})
+    except TomlError:
+        # Somebody wrote into it, or it is no block but a text that looks like one.
+        return {}
+    return next((plugins[plugin] for plugin in PLUGINS.values() if plugin in plugins), {})
+
+
+def _copied_from(configuration: Configuration, wanted: WantedEngine) -> str:
+    """The name of the runtime that pods have without ours.
+
+    Where a key was overwritten in its place nobody tells any more which one was the default: then it is the one that
+    ours was made like.
+    """
+    has, name = configuration.settings, wanted.runtime_name
+    ordinary = [setting[len(CGROUP) :] for setting in has if setting.startswith(CGROUP)]
+    default = theirs(configuration, name).get(DEFAULT)
+    if default != name and default in ordinary:
+        return str(default)
+    if default == name:
+        options = [option for option in ("systemd_cgroup", *keys.KEYS) if option not in wanted.options]
+        for other in (RUNC, *ordinary):
+            alike = all(has.get(f"{option} {other}") == has.get(f"{option} {name}") for option in options)
+            if other != name and other in ordinary and alike:
+                return other
+    return RUNC
+
+
 def settings_of(cri: Table, version: int) -> Dict[str, Scalar]:
     """What the table of the CRI plugin means."""
     settings: Dict[str, Scalar] = {}
@@ -268,6 +336,7 @@ def settings_of(cri: Table, version: int) -> Dict[str, Scalar]:
         settings[f"{RUNTIME}{name}"] = program if kind in RUNC_TYPES and program else f"{kind} {program}".strip()
         if kind in RUNC_TYPES:
             settings[f"{CGROUP}{name}"] = bool(options.get("SystemdCgroup", False))
+        settings.update(keys.settings_of(name, runtime))
     if containerd.get("default_runtime_name"):
         settings[DEFAULT] = containerd["default_runtime_name"]
     if "enable_cdi" in cri:
@@ -418,11 +487,10 @@ def _refuse_wrong_kinds(source: Source) -> None:
     for runtime in containerd.get("runtimes", {}).values():
         options = runtime.get("options", {})
         found += [("runtime_type", runtime, str), ("BinaryName", options, str), ("SystemdCgroup", options, bool)]
+        found += [(path[-1], options if len(path) > 1 else runtime, kind) for path, kind in keys.KEYS.values()]
     for key, table, kind in found:
-        if not isinstance(table.get(key, kind()), kind):
-            raise not_understood(
-                source.document.path, f"{key} is {'neither true nor false' if kind is bool else 'no text'}"
-            )
+        if key in table and keys.wrong_kind(kind, table[key]):
+            raise not_understood(source.document.path, f"{key} is {keys.KINDS[kind]}")
 
 
 KIND = Containerd()

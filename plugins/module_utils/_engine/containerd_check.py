@@ -15,6 +15,7 @@ from .._core.steps import run
 from . import containerd
 from . import containerd_places as places
 from .candidate import SCRATCH, CandidateFiles, compare, copies
+from .containerd_keys import KEYS, at
 from .model import CDI, RUNTIME, Configuration, Document, Edit, Installation, Settings
 from .toml_edit import TomlEditError, remove, set_value
 
@@ -65,7 +66,10 @@ def check(host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> No
     # 1.6 has no CDI, and no word about it.
     reported = {CDI: False, **containerd.settings_of(said.cri, 0)}
     _refuse_ignored(candidate, reported)
-    compare(GOAL, "containerd config dump", reported, candidate.settings, containerd.same)
+    now = containerd.KIND.read(host.files, installation).settings
+    unknown = [name for name in candidate.settings if _unknown(name, said.cri, candidate.settings, now)]
+    settings = {name: value for name, value in candidate.settings.items() if name not in unknown}
+    compare(GOAL, "containerd config dump", reported, settings, containerd.same)
     default = str(reported.get(containerd.DEFAULT) or containerd.RUNC)
     if said.has_plugin and f"{RUNTIME}{default}" not in reported:
         raise Refused(GOAL, object=containerd.DEFAULT, cause=f"there is no runtime {default}, and no pod would start")
@@ -90,6 +94,21 @@ def _refuse_ignored(candidate: Configuration, reported: Settings) -> None:
 
 def _as_read(name: str, reported: Settings, settings: Settings) -> bool:
     return containerd.same(name, reported.get(name), settings.get(name))
+
+
+def _unknown(setting: str, cri: containerd.Table, candidate: Settings, now: Settings) -> bool:
+    """Whether this version has no such key of a runtime, and does not see it in what others wrote or was made alike.
+
+    That is no worse than before. Where it is ours alone, somebody declared what containerd would ignore.
+    """
+    option, _blank, name = setting.partition(" ")
+    if option not in KEYS:
+        return False
+    path, _kind = KEYS[option]
+    runtime = cri.get("containerd", {}).get("runtimes", {}).get(name, {})
+    value = candidate[setting]
+    alike = [one for one in now if one.partition(" ")[0] == option and now[one] == value]
+    return at(runtime, path) is None and bool(alike)
 
 
 def _renamed(sources: Tuple[containerd.Source, ...]) -> List[Document]:

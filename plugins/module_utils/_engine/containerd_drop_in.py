@@ -17,10 +17,10 @@ from typing import Any, List, Optional, Sequence, Tuple
 from .._core.errors import OwnedByAnother, Scalar
 from . import containerd
 from . import containerd_places as places
-from .containerd import CGROUP, MERGES, PLUGINS, Source
-from .containerd_edit import MARKER, leaves
+from .containerd import CGROUP, MARKER, MERGES, PLUGINS, Source
+from .containerd_edit import in_order, leaves
 from .merged_toml import HEADER
-from .model import Configuration, Document, Edit, Installation, Settings, shown
+from .model import RUNTIME, Configuration, Document, Edit, Installation, Settings, shown
 from .toml_edit import add_to_array, dump, remove, remove_block, remove_from_array, same, set_value
 from .toml_text import parse
 from .tree import Tree, get, put
@@ -38,12 +38,13 @@ def edits(configuration: Configuration, target: Settings, *, giving_back: bool) 
     tree: Tree = deepcopy(dict(ours.cri)) if ours else {}
     theirs = places.is_theirs(installation, main.text)
     if giving_back:
-        # What we wrote beside what is asked about stays only where the others do not say it.
-        target = {**containerd.settings_of(tree, 0), **target}
+        # What we wrote beside what is asked about stays only where the others do not say it, and goes with its runtime.
+        beside = containerd.settings_of(tree, 0)
+        gone = [name[len(RUNTIME) :] for name, value in target.items() if value is None and name.startswith(RUNTIME)]
+        target = {**{name: value for name, value in beside.items() if name.partition(" ")[2] not in gone}, **target}
     # What an earlier version of containerd had there.
     text = main.text if theirs or main.text is None else remove_block(main.text, MARKER)
-    # By name a runtime comes before what is in its table.
-    for setting, value in sorted(target.items()):
+    for setting, value in in_order(target):
         others = _others(sources, installation, text)
         if value is None:
             left = _removed(setting, others, tree, text)

@@ -16,16 +16,15 @@ from typing import Any, List, Optional, Tuple
 from .._core.errors import OwnedByAnother, Scalar
 from . import containerd
 from . import containerd_places as places
-from .containerd import CGROUP, DEFAULT, MERGES, PLUGINS, RUNC, RUNC_TYPES, Parsed
+from .containerd import CGROUP, DEFAULT, MARKER, MERGES, PLUGINS, RUNC, RUNC_TYPES, Parsed
+from .containerd_keys import KEYS
 from .gpu_operator import refuse
 from .merged_toml import HEADER
 from .model import CDI, CONTAINERD, RUNTIME, Configuration, Edit, Settings, shown
-from .spec import NAME
 from .toml_edit import TomlBlockError, TomlEditError, block_body, dump, remove, remove_block, same, set_block, set_value
 from .toml_text import TomlDocument, parse
 from .tree import Tree, get, put
 
-MARKER = f"gpufleet {NAME}"
 NEW_FILE = f"{HEADER}version = 2\n"
 
 Keys = Tuple[str, ...]
@@ -74,6 +73,11 @@ def _edits(configuration: Configuration, target: Settings, giving_back: bool) ->
 # --- A setting as keys in the table of the CRI plugin
 
 
+def in_order(target: Settings) -> List[Tuple[str, Scalar]]:
+    """The settings by name, a runtime before what is in its table."""
+    return sorted(target.items(), key=lambda item: (not item[0].startswith(RUNTIME), item[0]))
+
+
 def leaves(setting: str, value: Scalar) -> List[Tuple[Keys, Any]]:
     """The keys that give a setting its value, None for a key or table that has to go."""
     if setting.startswith(RUNTIME):
@@ -87,6 +91,11 @@ def leaves(setting: str, value: Scalar) -> List[Tuple[Keys, Any]]:
         return [*made, ((*table, "options", "BinaryName"), program)] if program else made
     if setting.startswith(CGROUP):
         return [(("containerd", "runtimes", setting[len(CGROUP) :], "options", "SystemdCgroup"), value)]
+    option, _blank, name = setting.partition(" ")
+    if option in KEYS:
+        path, of_kind = KEYS[option]
+        written = str(value).split(" ") if of_kind is list and value is not None else value
+        return [(("containerd", "runtimes", name, *path), written)]
     return [(("enable_cdi",) if setting == CDI else ("containerd", "default_runtime_name"), value)]
 
 
@@ -114,8 +123,7 @@ def _with_block(text: str, target: Settings, version: int, base: Settings) -> st
     tree: Tree = get(parse(block_body(text, MARKER)).data, prefix) or {}
     text = remove_block(text, MARKER)
     _put_away_runc(tree)
-    # By name a runtime comes before what is in its table.
-    for setting, value in sorted(target.items()):
+    for setting, value in in_order(target):
         text = _bring(text, prefix, setting, value, tree, base)
     if version < MERGES and not base:
         text = _keep_default(text, prefix, tree, target)

@@ -190,6 +190,10 @@ def see_entry(host: Host, entry: WantedEngine) -> Optional[Seen]:
     if seen is None:
         return None
     wanted = seen.kind.wanted(entry, seen.configuration)
+    if "base_runtime_spec" in entry.options:
+        from .containerd_options import refuse_missing
+
+        refuse_missing(host.files, entry.options["base_runtime_spec"])
     missing = _missing(host.files, entry) if wanted.get(runtime_of(entry)) is not None else ""
     return replace(seen, wanted=wanted, entry=entry, missing=missing)
 

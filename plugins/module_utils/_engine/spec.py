@@ -24,9 +24,21 @@ RUNTIME_NAME = "nvidia"
 # Where the package nvidia-container-toolkit has it.
 RUNTIME_PATH = "/usr/bin/nvidia-container-runtime"
 
+# The keys of a runtime of containerd beside its program (``containerd_keys``).
+PATHS = ("base_runtime_spec", "cni_conf_dir", "runc_root", "criu_path", "criu_image_path", "criu_work_path")
+PRIVILEGED = ("privileged_without_host_devices", "privileged_without_host_devices_all_devices_allowed")
+OF_CONTAINERD: Mapping[str, Mapping[str, Any]] = {
+    **{name: {"type": "path"} for name in PATHS},
+    **{name: {"type": "bool"} for name in (*PRIVILEGED, "cgroup_writable", "no_pivot_root", "no_new_keyring")},
+    **{name: {"type": "list", "elements": "str"} for name in ("pod_annotations", "container_annotations")},
+    **{name: {"type": "str"} for name in ("snapshotter", "sandboxer", "shim_cgroup")},
+    **{name: {"type": "int"} for name in ("cni_max_conf_num", "io_uid", "io_gid")},
+    "io_type": {"type": "str", "choices": ["fifo", "streaming"]},
+}
 # What only some engines have, by option.
 ONLY: Mapping[str, Tuple[str, ...]] = {
     "systemd_cgroup": (CONTAINERD,),
+    **dict.fromkeys(OF_CONTAINERD, (CONTAINERD,)),
     "default_ulimits": (DOCKER,),
     "default_shm_size": (DOCKER,),
     "live_restore": (DOCKER,),
@@ -50,6 +62,7 @@ OPTIONS: Mapping[str, Any] = {
             "default": {"type": "bool"},
             "cdi": {"type": "bool"},
             "systemd_cgroup": {"type": "bool"},
+            **OF_CONTAINERD,
             "default_ulimits": {"type": "dict"},
             "default_shm_size": {"type": "str"},
             "live_restore": {"type": "bool"},
@@ -146,11 +159,15 @@ def _entry(where: str, given: Mapping[str, Any]) -> WantedEngine:
 def _own(where: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
     """The options that only this engine has."""
     options = {name: given[name] for name in OWN if given.get(name) is not None}
-    if not options or given["engine"] != DOCKER:
-        return options
-    from .docker_options import checked
+    if options and given["engine"] == DOCKER:
+        from .docker_options import checked
 
-    return checked(where, options)
+        return checked(where, options)
+    if options and given["engine"] == CONTAINERD:
+        from .containerd_options import check
+
+        check(where, options)
+    return options
 
 
 def refuse_relative(where: str, option: str, path: str) -> None:
