@@ -10,6 +10,8 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
+from ..module_utils._core.errors import CannotLook
+from ..plugin_utils.answers import UNREADABLE, look_in
 from ..plugin_utils.declarations import declarations
 from ..plugin_utils.narrowing import left_out
 from ..plugin_utils.profiles import ProfileError
@@ -45,4 +47,11 @@ class ActionModule(ActionBase):
             "detail": template(variables.get("gpufleet_detail", "brief")),
         }
         result.update(self._execute_module("gpufleet.node.node_state", module_args=arguments, task_vars=task_vars))
-        return result
+        malformed = look_in(result).get(UNREADABLE)
+        if malformed is None:
+            return result
+        # Nothing is done to a node whose answer says who knows what, and nobody behind this has to be wary of it.
+        refused = CannotLook(
+            "read the answer of the node", cause=malformed, hint="look for what else answers in the place of its Python"
+        )
+        return {"failed": True, "msg": str(refused), "failure": refused.failure(), UNREADABLE: malformed}

@@ -41,14 +41,14 @@ from typing import Any, Callable, Dict, Mapping
 
 from ansible.errors import AnsibleFilterError
 
-from ..plugin_utils.report.facts import answer_in
+from ..plugin_utils.report.facts import facts_in
 
 
 def decompressed(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    facts, missing = answer_in(info)
-    if missing:
-        raise AnsibleFilterError(f"Cannot read the facts of the node: {missing}.")
-    return facts
+    found = facts_in(info)
+    if found.answer is None:
+        raise AnsibleFilterError(f"Cannot read the facts of the node: {found.missing}.")
+    return found.answer
 
 
 class FilterModule:

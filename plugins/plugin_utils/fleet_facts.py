@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Dict, Mapping, Optional, Sequence
 
 from ..module_utils._core.version import VERSION
-from .report.facts import answer_in
+from .report.facts import facts_in
 
 NAME = "gpufleet-facts.json"
 # It grows with a field that is taken away or means something else, and not with one that is added.
@@ -37,8 +37,8 @@ def document(
 
 
 def _node(name: str, info: Optional[Answer], groups: Sequence[str]) -> Dict[str, Any]:
-    facts, reason = answer_in(info)
-    return {"name": name, "groups": groups, "facts": None if reason else facts, "facts_missing": reason}
+    found = facts_in(info, whole_answer=True)
+    return {"name": name, "groups": groups, "facts": found.answer, "facts_missing": found.missing}
 
 
 def missing(nodes: Sequence[Mapping[str, Any]]) -> Dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from ..module_utils._core.change import DIFFERS, INVALID, PENDING, RIGHT, UNKNOWN
 from ..module_utils._node.table import devices_of, rows_of
+from .answers import Look, answered, look_in, why_unreadable
 
 UNREACHABLE = "unreachable"
 # Groups that the playbooks make while they run, and Ansible's own for hosts without any.
@@ -23,16 +24,18 @@ NO_GROUPS = {
 SEVERITY = (RIGHT, PENDING, DIFFERS, UNKNOWN, INVALID, UNREACHABLE)
 
 Row = Dict[str, Any]
-Look = Mapping[str, Any]
+# In the place of a concern, of a node whose answer could not be read.
+ANSWER = "answer"
 
 
 @dataclass(frozen=True)
 class Summary:
-    """``rows`` and ``devices`` are those of ``_node/table.py``, by node; ``counts`` the settings of each status, where
-    ``unknown`` and ``invalid`` count concerns; ``nodes`` the names by worst status; ``reboot_reasons`` those that have
-    any.
+    """``looks`` are the answers as ``answers.py`` reads them; ``rows`` and ``devices`` those of ``_node/table.py``, by
+    node; ``counts`` the settings of each status, where ``unknown`` counts concerns and answers that could not be read,
+    and ``invalid`` concerns; ``nodes`` the names by worst status; ``reboot_reasons`` those that have any.
     """
 
+    looks: Dict[str, Look] = field(default_factory=dict)
     rows: Dict[str, List[Row]] = field(default_factory=dict)
     devices: Dict[str, List[Row]] = field(default_factory=dict)
     counts: Dict[str, int] = field(
@@ -70,11 +73,15 @@ def now() -> str:
 def summarise(looks: Mapping[str, Look]) -> Summary:
     """``looks`` are the registered results of ``node_state`` by host, empty where there is none."""
     summary = Summary()
-    for node, look in looks.items():
+    for node, result in looks.items():
+        look = summary.looks[node] = look_in(result)
         if not answered(look):
             summary.nodes[UNREACHABLE].append(node)
             continue
         rows = summary.rows[node] = rows_of(node, look)
+        why = why_unreadable(look)
+        if why:
+            rows.append(unreadable(node, ANSWER, why))
         summary.devices[node] = devices_of(node, look)
         summary.nodes[status_of(look, rows)].append(node)
         summary.counts[RIGHT] += sum(entry["settings_right"] for entry in look["concerns"].values())
@@ -87,9 +94,10 @@ def summarise(looks: Mapping[str, Look]) -> Summary:
     return summary
 
 
-def answered(look: Look) -> bool:
-    """Whether the host said anything: of one that is out of reach, or broke down, the result has no concerns."""
-    return "concerns" in look
+def unreadable(node: str, what: str, why: str) -> Row:
+    """The row of an answer of a node that could not be read; ``what`` stands in the place of its concern."""
+    none = dict.fromkeys(("wanted", "effective", "boot"))
+    return {"node": node, "concern": what, "object": what, "setting": "-", **none, "status": UNKNOWN, "note": why}
 
 
 def went_away(look: Optional[Look], *, in_play: bool) -> bool:

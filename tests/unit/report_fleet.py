@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._core.change import DIFFERS, PENDING, RIGHT, UNKNOWN
+from ansible_collections.gpufleet.node.plugins.module_utils._core.change import (
+    DIFFERS,
+    INVALID,
+    PENDING,
+    RIGHT,
+    UNKNOWN,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import look_at_node
 from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from ansible_collections.gpufleet.node.plugins.plugin_utils.report.model import Host
@@ -133,6 +139,8 @@ def _host(kind: Kind, chance: random.Random, groups: List[str]) -> Host:
         _wait_for_reboot(look)
     elif trouble < 0.155:
         _hide(look, chance)
+    elif trouble < 0.16:
+        _declare_wrongly(look, chance)
     if chance.random() < 0.02:
         _sicken(info["node"], chance)
     if chance.random() < 0.03:
@@ -186,6 +194,13 @@ def _hide(look: Dict[str, Any], chance: random.Random) -> None:
     message = f"Cannot look at {name}: it took longer than 10 s. Look at the load of the node."
     failure = {"code": "cannot_look", "object": "", "found": None, "wanted": None, "hint": ""}
     look["concerns"][name].update(status=UNKNOWN, settings_right=0, msg=message, failure=failure)
+
+
+def _declare_wrongly(look: Dict[str, Any], chance: random.Random) -> None:
+    name = chance.choice(list(look["concerns"]))
+    failure = {"code": "declaration", "object": "", "found": None, "wanted": None, "hint": ""}
+    message = f"Cannot use the declaration of {name}: this node has none of what it is for."
+    look["concerns"][name].update(status=INVALID, settings_right=0, msg=message, failure=failure)
 
 
 def _sicken(facts: Dict[str, Any], chance: random.Random) -> None:

@@ -483,7 +483,7 @@ class TestInABrowser:
         browser.prefer(scheme)
         browser.open(folder / "large.html")
         signs = browser.value("[...document.querySelectorAll('.chip .sign')].map((sign) => sign.textContent)")
-        assert len(set(signs)) == 5
+        assert len(set(signs)) == 6
         colours = browser.value(
             "[...document.querySelectorAll('.chip .sign')].map((sign) => getComputedStyle(sign))"
             ".map((style) => [style.color, style.backgroundColor])"

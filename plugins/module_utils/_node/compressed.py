@@ -34,4 +34,7 @@ def decompress(text: str) -> Any:
         raise ValueError(str(error)) from error
     if not unpacking.eof:
         raise ValueError(f"it ends too early, or has more than {MOST_BYTES} bytes")
-    return json.loads(found.decode("utf-8"))
+    try:
+        return json.loads(found.decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error

@@ -12,6 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from ...module_utils._core.change import DIFFERS, INVALID, PENDING, UNKNOWN
 from ...module_utils._node.table import table
+from .model import FACTS
 
 if TYPE_CHECKING:
     from .model import Concern, Node, Report
@@ -48,6 +49,8 @@ def render(report: Report) -> str:
 def _cases_of(node: Node) -> List[Case]:
     cases = [Case("answer", ERROR, node.message) if node.message is not None else Case("answer")]
     cases += [_concern(node, concern) for concern in node.concerns]
+    if FACTS in node.unreadable:
+        cases.append(Case("facts", ERROR, node.facts_missing or ""))
     if node.facts and node.facts.gpus:
         problems = [f"GPU {gpu.index} ({gpu.pci_address}): {', '.join(gpu.problems)}" for gpu in node.sick]
         message = f"{len(problems)} sick GPUs"

@@ -74,6 +74,11 @@ def metrics(report: Report) -> List[Metric]:
             ],
         ),
         Metric(
+            "gpufleet_node_unreadable_answers",
+            "How many of the answers of the node, the look and its facts, could not be read.",
+            [({"node": node.name}, len(node.unreadable)) for node in report.nodes],
+        ),
+        Metric(
             "gpufleet_node_gpus",
             "GPUs of the node.",
             [({"node": node.name}, len(node.facts.gpus)) for node in known if node.facts],

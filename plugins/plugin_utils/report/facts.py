@@ -4,19 +4,23 @@
 
 """What the report shows of a node beside its settings, taken from the answer of ``gpu_node_info``.
 
-Each part and each field of that answer may be null or not there; here that is None, or an empty list.
+Each part and each field of that answer may be null or not there; here that is None, or an empty list. What things are
+called by must be there, and what is there must have its type: an answer that is malformed gives no facts at all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ...module_utils._node.compressed import decompress
+from ..shapes import LONGEST, cpu_list, length, listed, mapping, needed, number, optional, plain, text, truth, whole
 
 Answer = Mapping[str, Any]
 Texts = Tuple[str, ...]
+
+UNREADABLE = "its facts could not be read"
 
 # What is counted of the health of a GPU, and where it lies in the facts.
 COUNTERS: Mapping[str, Texts] = {
@@ -160,177 +164,269 @@ class NodeFacts:
         return next((entry.version for entry in self.versions if entry.component == component), None)
 
 
-def answer_in(info: Optional[Mapping[str, Any]]) -> Tuple[Answer, Optional[str]]:
-    """The facts in a registered result of ``gpu_node_info``, compressed or not; empty, with the reason, without any."""
+@dataclass(frozen=True)
+class Facts:
+    """What a registered result of ``gpu_node_info`` has. ``answer`` is the whole answer of the node, ``known`` what the
+    report shows of it; both are None where there is none, and then ``missing`` is the reason.
+    """
+
+    answer: Optional[Answer]
+    known: Optional[NodeFacts]
+    missing: Optional[str]
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether the node gave an answer that is malformed."""
+        return self.missing is not None and self.missing.startswith(UNREADABLE)
+
+
+def facts_in(info: Optional[Mapping[str, Any]], *, whole_answer: bool = False) -> Facts:
+    """The facts in a registered result of ``gpu_node_info``, compressed or not.
+
+    With ``whole_answer`` what the report shows nothing of must be sound too, for whoever writes down all of it.
+    """
     if info is None:
-        return {}, "gpu_node_info was not asked"
+        return _none("gpu_node_info was not asked")
     node = info.get("node")
-    if "compressed" in info:
-        try:
-            node = decompress(info["compressed"])
-        except ValueError as error:
-            return {}, f"its facts cannot be read: {error}"
-    if not node or not isinstance(node, dict):
-        return {}, str(info.get("msg") or "gpu_node_info has no answer")
-    return node, None
+    try:
+        if "compressed" in info:
+            node = decompress(needed(text)(info["compressed"]))
+        if not node:
+            message = info.get("msg")
+            return _none(message[:LONGEST] if message and isinstance(message, str) else "gpu_node_info has no answer")
+        if whole_answer:
+            plain(node)
+        return Facts(node, facts_of(node), None)
+    except ValueError as error:
+        return _none(f"{UNREADABLE}: {error}")
 
 
-def facts_of(node: Answer) -> NodeFacts:
-    system, machine = _part(node, "system"), _part(node, "firmware", "machine")
-    distribution = [text for text in (system.get("distribution"), system.get("distribution_version")) if text]
-    product = [text for text in (machine.get("vendor"), machine.get("product")) if text]
+def _none(reason: str) -> Facts:
+    return Facts(None, None, reason)
+
+
+_text = needed(text)
+_texts = listed(_text)
+_link = mapping(speed_gts=number, width=whole, max_speed_gts=number, max_width=whole, degraded=truth, causes=_texts)
+_instance = mapping(profile=text, start=needed(whole), size=needed(whole), compute_instances=length)
+_gpu_shape = mapping(
+    index=whole,
+    model=text,
+    pci_address=_text,
+    uuid=text,
+    serial=text,
+    vbios=text,
+    gsp_firmware=text,
+    lost=truth,
+    memory=mapping(total_mib=whole, used_mib=whole),
+    temperature_celsius=whole,
+    power=mapping(draw_watts=number, limit_watts=number),
+    persistence=truth,
+    ecc=mapping(current=truth),
+    mig=mapping(current=truth, instances=listed(needed(_instance))),
+    processes=length,
+)
+_health_shape = mapping(
+    pci_address=_text,
+    healthy=truth,
+    problems=_texts,
+    fabric=mapping(state=text),
+    ecc_volatile_corrected=whole,
+    ecc_volatile_uncorrected=whole,
+    ecc_aggregate_corrected=whole,
+    ecc_aggregate_uncorrected=whole,
+    remapped_rows=mapping(correctable=whole, uncorrectable=whole),
+    pcie_replays=whole,
+    nvlinks=mapping(total=whole, inactive=length, crc_errors=whole, replay_errors=whole, recovery_errors=whole),
+)
+_shape = mapping(
+    system=mapping(distribution=text, distribution_version=text, kernel=text, cpus=whole),
+    memory=mapping(
+        total_mib=whole,
+        hugepages=listed(needed(mapping(node=whole, size_kb=needed(whole), pages=whole, free=whole))),
+    ),
+    driver=mapping(version=text, kernel_module_version=text, cuda_version=text),
+    firmware=mapping(
+        machine=mapping(vendor=text, product=text, serial=text, bios_version=text, microcode=text),
+        nics=listed(needed(mapping(board_id=text, firmware=text))),
+        nvme=listed(needed(mapping(model=text, firmware=text))),
+    ),
+    block=listed(needed(mapping(pci_address=text, model=text, size_bytes=whole))),
+    topology=mapping(
+        nodes=listed(
+            needed(mapping(node=needed(whole), cpus=cpu_list, memory_mib=whole, distances=listed(needed(whole))))
+        ),
+        devices=listed(
+            needed(
+                mapping(
+                    kind=_text,
+                    pci_address=_text,
+                    names=_texts,
+                    numa_node=whole,
+                    cpu_node=whole,
+                    link=optional(_link),
+                )
+            )
+        ),
+        distances=listed(needed(mapping(gpu=_text, nic=_text, level=text))),
+    ),
+    interrupts=mapping(
+        devices=listed(needed(mapping(pci_address=_text, irqs=listed(needed(mapping(cpus=cpu_list, managed=text))))))
+    ),
+    gpus=listed(needed(_gpu_shape)),
+    health=mapping(
+        xids=listed(needed(mapping(pci_address=_text, xid=needed(whole), count=needed(whole), last=text))),
+        gpus=listed(needed(_health_shape)),
+    ),
+)
+
+
+def facts_of(answer: Any) -> NodeFacts:
+    """What the report shows of an answer. Raises ``Malformed``, with the place in it."""
+    node: Answer = _shape(answer)
+    system, machine, topology = node["system"], node["firmware"]["machine"], node["topology"]
+    distribution = [text for text in (system["distribution"], system["distribution_version"]) if text]
+    product = [text for text in (machine["vendor"], machine["product"]) if text]
     gpus = _gpus(node)
     return NodeFacts(
         distribution=" ".join(distribution) or None,
         product=" ".join(product) or None,
-        serial=machine.get("serial"),
-        cpus=system.get("cpus"),
-        memory_mib=_part(node, "memory").get("total_mib"),
+        serial=machine["serial"],
+        cpus=system["cpus"],
+        memory_mib=node["memory"]["total_mib"],
         versions=tuple(dict.fromkeys(_versions(node, gpus))),
         gpus=gpus,
         numa=_numa(node),
         devices=_devices(node),
-        near=tuple(
-            (entry["gpu"], entry["nic"], entry.get("level")) for entry in _list(_part(node, "topology"), "distances")
-        ),
+        near=tuple((entry["gpu"], entry["nic"], entry["level"]) for entry in topology["distances"]),
     )
 
 
-def _part(facts: Answer, *names: str) -> Answer:
-    for name in names:
-        facts = facts.get(name) or {}
-    return facts
-
-
-def _list(facts: Answer, name: str) -> List[Answer]:
-    return facts.get(name) or []
-
-
 def _versions(node: Answer, gpus: Tuple[Gpu, ...]) -> List[Firmware]:
-    driver, machine = _part(node, "driver"), _part(node, "firmware", "machine")
-    product = machine.get("product") or ""
+    driver, firmware = node["driver"], node["firmware"]
+    machine = firmware["machine"]
+    product = machine["product"] or ""
     found = [
-        ("driver", "", driver.get("version") or driver.get("kernel_module_version")),
-        ("CUDA", "", driver.get("cuda_version")),
-        ("kernel", "", _part(node, "system").get("kernel")),
-        ("BIOS", product, machine.get("bios_version")),
-        ("microcode", product, machine.get("microcode")),
+        ("driver", "", driver["version"] or driver["kernel_module_version"]),
+        ("CUDA", "", driver["cuda_version"]),
+        ("kernel", "", node["system"]["kernel"]),
+        ("BIOS", product, machine["bios_version"]),
+        ("microcode", product, machine["microcode"]),
     ]
     found += [("VBIOS", gpu.model or "", gpu.vbios) for gpu in gpus]
     found += [("GSP firmware", "", gpu.gsp_firmware) for gpu in gpus]
-    cards, drives = _list(_part(node, "firmware"), "nics"), _list(_part(node, "firmware"), "nvme")
-    found += [("NIC firmware", card.get("board_id") or "", card.get("firmware")) for card in cards]
-    found += [("NVMe firmware", drive.get("model") or "", drive.get("firmware")) for drive in drives]
+    found += [("NIC firmware", card["board_id"] or "", card["firmware"]) for card in firmware["nics"]]
+    found += [("NVMe firmware", drive["model"] or "", drive["firmware"]) for drive in firmware["nvme"]]
     return [Firmware(component, of, version) for component, of, version in found if version]
 
 
 def _numa(node: Answer) -> Tuple[Numa, ...]:
     pools: Dict[int, List[Tuple[int, int, int]]] = {}
-    for pool in _list(_part(node, "memory"), "hugepages"):
-        if pool.get("pages") and pool.get("node") is not None:
-            pools.setdefault(pool["node"], []).append((pool["size_kb"], pool["pages"], pool.get("free") or 0))
+    for pool in node["memory"]["hugepages"]:
+        if pool["pages"] and pool["node"] is not None:
+            pools.setdefault(pool["node"], []).append((pool["size_kb"], pool["pages"], pool["free"] or 0))
     return tuple(
         Numa(
             node=entry["node"],
-            cpus=entry.get("cpus") or "",
-            memory_mib=entry.get("memory_mib"),
-            distances=tuple(entry.get("distances") or ()),
+            cpus=entry["cpus"] or "",
+            memory_mib=entry["memory_mib"],
+            distances=entry["distances"],
             hugepages=tuple(pools.get(entry["node"], ())),
         )
-        for entry in _list(_part(node, "topology"), "nodes")
+        for entry in node["topology"]["nodes"]
     )
 
 
 def _devices(node: Answer) -> Tuple[Device, ...]:
     drives: Dict[str, Answer] = {}
-    for drive in _list(node, "block"):
+    for drive in node["block"]:
         # Of a drive with several namespaces the first stands for it.
-        drives.setdefault(drive.get("pci_address") or "", drive)
-    delivered = {entry["pci_address"]: entry for entry in _list(_part(node, "interrupts"), "devices")}
+        drives.setdefault(drive["pci_address"] or "", drive)
+    delivered = {entry["pci_address"]: entry["irqs"] for entry in node["interrupts"]["devices"]}
     return tuple(
         Device(
             kind=entry["kind"],
             pci_address=entry["pci_address"],
-            names=tuple(entry.get("names") or ()),
-            node=entry.get("numa_node") if entry.get("cpu_node") is None else entry["cpu_node"],
-            link=_link(entry.get("link")),
+            names=entry["names"],
+            node=entry["numa_node"] if entry["cpu_node"] is None else entry["cpu_node"],
+            link=_link_of(entry["link"]),
             model=drives.get(entry["pci_address"], {}).get("model"),
             size_bytes=drives.get(entry["pci_address"], {}).get("size_bytes"),
-            interrupts=_deliveries(delivered.get(entry["pci_address"], {})),
+            interrupts=_deliveries(delivered.get(entry["pci_address"], ())),
         )
-        for entry in _list(_part(node, "topology"), "devices")
+        for entry in node["topology"]["devices"]
     )
 
 
-def _link(link: Optional[Answer]) -> Optional[Link]:
+def _link_of(link: Optional[Answer]) -> Optional[Link]:
     if not link:
         return None
     return Link(
-        speed_gts=link.get("speed_gts"),
-        width=link.get("width"),
-        best_speed_gts=link.get("max_speed_gts"),
-        best_width=link.get("max_width"),
-        degraded=link.get("degraded"),
-        causes=tuple(link.get("causes") or ()),
+        speed_gts=link["speed_gts"],
+        width=link["width"],
+        best_speed_gts=link["max_speed_gts"],
+        best_width=link["max_width"],
+        degraded=link["degraded"],
+        causes=link["causes"],
     )
 
 
-def _deliveries(device: Answer) -> Tuple[Delivery, ...]:
+def _deliveries(interrupts: Sequence[Answer]) -> Tuple[Delivery, ...]:
     movable: Counter[str] = Counter()
     fixed: Counter[str] = Counter()
-    for interrupt in _list(device, "irqs"):
-        (fixed if interrupt.get("managed") else movable)[interrupt.get("cpus") or ""] += 1
+    for interrupt in interrupts:
+        (fixed if interrupt["managed"] else movable)[interrupt["cpus"] or ""] += 1
     return tuple(Delivery(cpus, movable[cpus], fixed[cpus]) for cpus in sorted({*movable, *fixed}) if cpus)
 
 
 def _gpus(node: Answer) -> Tuple[Gpu, ...]:
-    health = {entry["pci_address"]: entry for entry in _list(_part(node, "health"), "gpus")}
-    known = {entry["pci_address"]: entry for entry in _list(node, "gpus")}
-    # Both are null or not there by themselves.
+    known = {entry["pci_address"]: entry for entry in node["gpus"]}
+    health = {entry["pci_address"]: entry for entry in node["health"]["gpus"]}
+    # Either may lack what the other has.
     return tuple(
-        _gpu(address, known.get(address, {}), health.get(address, {}), _xids(node, address))
+        _gpu(
+            known.get(address) or _gpu_shape({"pci_address": address}),
+            health.get(address) or _health_shape({"pci_address": address}),
+            _xids(node, address),
+        )
         for address in dict.fromkeys([*known, *health])
     )
 
 
 def _xids(node: Answer, address: str) -> Texts:
     return tuple(
-        f"Xid {xid['xid']} ({xid['count']} since boot), last: {xid.get('last') or '-'}"
-        for xid in _list(_part(node, "health"), "xids")
+        f"Xid {xid['xid']} ({xid['count']} since boot), last: {xid['last'] or '-'}"
+        for xid in node["health"]["xids"]
         if xid["pci_address"] == address
     )
 
 
-def _gpu(address: str, gpu: Answer, health: Answer, xids: Texts) -> Gpu:
-    mig, links = gpu.get("mig") or {}, health.get("nvlinks") or {}
-    memory, power = gpu.get("memory") or {}, gpu.get("power") or {}
+def _gpu(gpu: Answer, health: Answer, xids: Texts) -> Gpu:
+    mig, links = gpu["mig"], health["nvlinks"]
     return Gpu(
-        index=gpu.get("index"),
-        model=gpu.get("model"),
-        pci_address=address,
-        uuid=gpu.get("uuid"),
-        serial=gpu.get("serial"),
-        vbios=gpu.get("vbios"),
-        gsp_firmware=gpu.get("gsp_firmware"),
-        lost=bool(gpu.get("lost")),
-        memory_mib=memory.get("total_mib"),
-        used_mib=memory.get("used_mib"),
-        temperature_celsius=gpu.get("temperature_celsius"),
-        draw_watts=power.get("draw_watts"),
-        limit_watts=power.get("limit_watts"),
-        persistence=gpu.get("persistence"),
-        ecc=(gpu.get("ecc") or {}).get("current"),
-        mig=mig.get("current"),
-        instances=tuple(
-            Instance(one.get("profile"), one["start"], one["size"], len(one.get("compute_instances") or ()))
-            for one in mig.get("instances") or ()
-        ),
-        processes=len(gpu.get("processes") or ()),
-        nvlinks=links.get("total"),
-        nvlinks_inactive=len(links.get("inactive") or ()),
-        fabric=(health.get("fabric") or {}).get("state"),
-        healthy=health.get("healthy"),
-        problems=tuple(health.get("problems") or ()),
+        index=gpu["index"],
+        model=gpu["model"],
+        pci_address=gpu["pci_address"],
+        uuid=gpu["uuid"],
+        serial=gpu["serial"],
+        vbios=gpu["vbios"],
+        gsp_firmware=gpu["gsp_firmware"],
+        lost=bool(gpu["lost"]),
+        memory_mib=gpu["memory"]["total_mib"],
+        used_mib=gpu["memory"]["used_mib"],
+        temperature_celsius=gpu["temperature_celsius"],
+        draw_watts=gpu["power"]["draw_watts"],
+        limit_watts=gpu["power"]["limit_watts"],
+        persistence=gpu["persistence"],
+        ecc=gpu["ecc"]["current"],
+        mig=mig["current"],
+        instances=tuple(Instance(**instance) for instance in mig["instances"]),
+        processes=gpu["processes"],
+        nvlinks=links["total"],
+        nvlinks_inactive=links["inactive"],
+        fabric=health["fabric"]["state"],
+        healthy=health["healthy"],
+        problems=health["problems"],
         xids=xids,
         counters=_counters(health),
     )
@@ -339,7 +435,9 @@ def _gpu(address: str, gpu: Answer, health: Answer, xids: Texts) -> Gpu:
 def _counters(health: Answer) -> Dict[str, int]:
     found = {}
     for name, path in COUNTERS.items():
-        value = _part(health, *path[:-1]).get(path[-1])
+        value: Any = health
+        for step in path:
+            value = value[step]
         if value is not None:
             found[name] = value
     return found

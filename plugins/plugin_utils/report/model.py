@@ -12,14 +12,16 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from ...module_utils._core.change import RIGHT
 from ...module_utils._core.version import VERSION
 from ...module_utils._node.registry import REGISTRY
-from ..summary import SEVERITY, UNREACHABLE, Look, Row, Summary, answered, reboot_reasons, status_of, summarise
-from .facts import Device, Gpu, NodeFacts, answer_in, facts_of
+from ..answers import Look, answered, why_unreadable
+from ..summary import ANSWER, SEVERITY, UNREACHABLE, Row, Summary, reboot_reasons, status_of, summarise, unreadable
+from .facts import Device, Facts, Gpu, NodeFacts, Texts, facts_in
 from .findings import Finding, findings_of
 from .skew import Group, groups_of
 
 # It grows with a field that is taken away or means something else, and not with one that is added.
 SCHEMA = 1
 NO_ANSWER = "it gave no answer"
+FACTS = "facts"
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,9 @@ class Concern:
 
 @dataclass(frozen=True)
 class Node:
-    """A node. ``message`` is why it gave no answer, ``facts_missing`` why it has no facts."""
+    """A node. ``message`` is why it has no answer, ``facts_missing`` why it has no facts, and ``unreadable`` which of
+    both (``answer``, ``facts``) it gave, malformed.
+    """
 
     name: str
     groups: Tuple[str, ...]
@@ -61,6 +65,7 @@ class Node:
     interrupts: Tuple[Row, ...]
     facts: Optional[NodeFacts]
     facts_missing: Optional[str]
+    unreadable: Texts
 
     @property
     def sick(self) -> Tuple[Gpu, ...]:
@@ -129,7 +134,15 @@ class Report:
 def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
     """The report on these hosts, in their order."""
     found = summarise({name: host.look for name, host in hosts.items()})
-    nodes = tuple(_node(name, host, found.rows.get(name, [])) for name, host in hosts.items())
+    facts = {name: facts_in(host.info) for name, host in hosts.items()}
+    nodes = tuple(
+        _node(name, host.groups, found.looks[name], found.rows.get(name, []), facts[name])
+        for name, host in hosts.items()
+    )
+    rows = {
+        name: [*found.rows.get(name, ()), *([unreadable(name, FACTS, known.missing or "")] if known.unreadable else [])]
+        for name, known in facts.items()
+    }
     declared = {concern.name for node in nodes for concern in node.concerns}
     order = [entry.name for entry in REGISTRY]
     return Report(
@@ -137,7 +150,7 @@ def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
         generated=generated,
         concerns=tuple(sorted(declared, key=lambda name: (order.index(name) if name in order else len(order), name))),
         nodes=nodes,
-        findings=findings_of(found.rows),
+        findings=findings_of(rows),
         skew=groups_of({node.name: node.facts for node in nodes if node.facts}),
         found=found,
     )
@@ -156,21 +169,20 @@ def document(report: Report) -> Dict[str, Any]:
     }
 
 
-def _node(name: str, host: Host, rows: List[Row]) -> Node:
-    look = host.look
-    facts, missing = answer_in(host.info)
+def _node(name: str, groups: Sequence[str], look: Look, rows: List[Row], facts: Facts) -> Node:
     known: Dict[str, Any] = {
         "name": name,
-        "groups": tuple(host.groups),
-        "facts": None if missing else facts_of(facts),
-        "facts_missing": missing,
+        "groups": tuple(groups),
+        "facts": facts.known,
+        "facts_missing": facts.missing,
+        "unreadable": (*([ANSWER] if why_unreadable(look) else []), *([FACTS] if facts.unreadable else [])),
     }
     if not answered(look):
-        message = str(look.get("msg") or NO_ANSWER).strip()
+        message = look.get("msg") or NO_ANSWER
         return Node(status=UNREACHABLE, message=message, reboot_reasons=(), concerns=(), interrupts=(), **known)
     return Node(
         status=status_of(look, rows),
-        message=None,
+        message=why_unreadable(look),
         reboot_reasons=tuple(reboot_reasons(look)),
         concerns=_concerns(look, rows),
         interrupts=tuple(device for entry in look["concerns"].values() for device in entry.get("devices", ())),
@@ -191,8 +203,8 @@ def _concerns(look: Look, rows: Sequence[Row]) -> Tuple[Concern, ...]:
             status=entry["status"],
             settings_right=entry["settings_right"],
             settings=(*by_concern.get(name, ()), *(row for row in entry["settings"] if row["status"] == RIGHT)),
-            needs=tuple(entry["needs"]),
-            unmanaged=tuple(entry["unmanaged"]),
+            needs=entry["needs"],
+            unmanaged=entry["unmanaged"],
             unmanaged_total=entry["unmanaged_total"],
             message=entry.get("msg"),
         )

@@ -118,6 +118,7 @@ const MARKS = {
   pending: (x, y) => `M${x + 5} ${y}l5 9h-10z`,
   differs: (x, y) => `M${x} ${y}h10v10h-10z`,
   unknown: (x, y) => `M${x + 5} ${y - 0.5}l5.5 5.5l-5.5 5.5l-5.5 -5.5z`,
+  invalid: (x, y) => `M${x + 5} ${y}a5 5 0 1 0 0.01 0zM${x + 2} ${y + 4}v2h6v-2z`,
   unreachable: (x, y) => `M${x} ${y + 1.5}l1.5 -1.5l3.5 3.5l3.5 -3.5l1.5 1.5l-3.5 3.5l3.5 3.5l-1.5 1.5l-3.5 -3.5l-3.5 3.5l-1.5 -1.5l3.5 -3.5z`,
 };
 const STEP = 14;
@@ -383,7 +384,7 @@ class Fleet {
     const sentence = [el("strong", {}, whole.format(right)), ` of ${many(total, "node")} ${right === 1 ? "is" : "are"} right`];
     const settings = Object.entries(this.data.settings)
       .filter(([name, count]) => count || name === "right")
-      .map(([name, count]) => (name === "unknown" ? `${many(count, "concern")} unknown` : `${whole.format(count)} ${name}`));
+      .map(([name, count]) => (name === "unknown" || name === "invalid" ? `${many(count, "concern")} ${name}` : `${whole.format(count)} ${name}`));
     return el(
       "section",
       { class: "glance" },

@@ -23,12 +23,13 @@ const STATUS = [
   { name: "pending", sign: "\u21bb", word: "Pending", means: "written, and waits for a reboot, a reset or a reload" },
   { name: "differs", sign: "\u2260", word: "Differs", means: "not as declared" },
   { name: "unknown", sign: "?", word: "Unknown", means: "could not be looked at" },
+  { name: "invalid", sign: "\u2298", word: "Invalid", means: "the declaration cannot be had on the node" },
   { name: "unreachable", sign: "\u00d7", word: "Unreachable", means: "gave no answer" },
 ];
 STATUS.forEach((status, rank) => Object.assign(status, { rank }));
 const STATUS_OF = Object.fromEntries(STATUS.map((status) => [status.name, status]));
 // What the cells of a node have for a concern.
-const LETTER = { r: STATUS_OF.right, p: STATUS_OF.pending, d: STATUS_OF.differs, u: STATUS_OF.unknown };
+const LETTER = { r: STATUS_OF.right, p: STATUS_OF.pending, d: STATUS_OF.differs, u: STATUS_OF.unknown, i: STATUS_OF.invalid };
 STATUS_OF.conflict = { name: "conflict", sign: "\u2694", word: "Conflict", means: "somebody else sets it too" };
 
 function badge(name, text) {

@@ -1,0 +1,133 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The answer of a node to a look, read once: what everybody else may rely on.
+
+A node whose answer is not what ``node_state`` gives has a broken disk, another's Python or an intruder. What it says in
+other places is not believed either, and what the other nodes say is not touched by it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, Optional
+
+from ..module_utils._core.change import DIFFERS, INVALID, PENDING, RIGHT, UNKNOWN
+from ..module_utils._node.registry import REGISTRY
+from .shapes import (
+    LONGEST,
+    Malformed,
+    by_name,
+    listed,
+    mapping,
+    needed,
+    one_of,
+    optional,
+    scalar,
+    text,
+    whole,
+)
+
+Look = Mapping[str, Any]
+
+# In the result of a look whose answer could not be read: the place in it, and what is wrong there.
+UNREADABLE = "unreadable"
+STATUSES = (RIGHT, PENDING, DIFFERS, UNKNOWN, INVALID)
+NAMES = frozenset(entry.name for entry in REGISTRY)
+
+_texts = needed(listed(needed(text)))
+_device = mapping(
+    device=needed(text),
+    pci_address=needed(text),
+    numa_node=whole,
+    interrupts=needed(whole),
+    wanted=text,
+    effective=text,
+    elsewhere=needed(whole),
+    unmanaged=needed(by_name(needed(whole))),
+)
+_setting = mapping(
+    object=needed(text),
+    setting=needed(text),
+    wanted=scalar,
+    effective=scalar,
+    boot=scalar,
+    status=needed(one_of(STATUSES)),
+)
+_result = mapping(
+    status=needed(one_of(STATUSES)),
+    settings=needed(listed(needed(_setting))),
+    settings_right=needed(whole),
+    needs=_texts,
+    unmanaged=needed(listed(needed(mapping(object=needed(text), setting=needed(text), reason=needed(text))))),
+    unmanaged_total=needed(whole),
+    conflicts=needed(
+        listed(
+            needed(
+                mapping(
+                    owner=needed(text),
+                    path=needed(text),
+                    line=whole,
+                    setting=needed(text),
+                    value=needed(scalar),
+                    wins=needed(text),
+                )
+            )
+        )
+    ),
+    reboot_reasons=_texts,
+    msg=text,
+    failure=optional(mapping(code=text)),
+    devices=optional(listed(needed(_device))),
+)
+
+
+def _concern(value: Any) -> Dict[str, Any]:
+    """What is not there says something too: of a concern that could be looked at there is no failure."""
+    found: Dict[str, Any] = _result(value)
+    if found["failure"] and found["msg"] is None:
+        raise Malformed("is missing").within(".msg")
+    return {name: entry for name, entry in found.items() if entry is not None}
+
+
+_lists = ("differs", "pending", "unknown", "right", "waiting", "invalid", "to_run", "kept")
+_look = mapping(
+    concerns=needed(by_name(needed(_concern), names=NAMES)),
+    undeclared=_texts,
+    # Only a run that changes something asks for these.
+    reboot_noted=optional(by_name(listed(needed(text)))),
+    facts=mapping(distribution=text, distribution_version=text, package_manager=text, kernel=text),
+    **{name: listed(needed(text)) for name in _lists},
+)
+
+
+def answered(look: Look) -> bool:
+    """Whether the host said anything: of one that is out of reach, or broke down, the result has no concerns."""
+    return "concerns" in look
+
+
+def look_in(result: Look) -> Dict[str, Any]:
+    """What the registered result of ``node_state`` says, with all of its fields and those of its concerns.
+
+    Of a host that said nothing it is the reason alone (``msg``). Where the answer is malformed there are no concerns,
+    and ``unreadable`` says why.
+    """
+    if isinstance(result.get(UNREADABLE), str):
+        return _unreadable(result[UNREADABLE])
+    if not answered(result):
+        message = result.get("msg")
+        return {"msg": message.strip()[:LONGEST]} if isinstance(message, str) else {}
+    try:
+        found: Dict[str, Any] = _look(dict(result))
+    except Malformed as error:
+        return _unreadable(str(error))
+    return found
+
+
+def why_unreadable(look: Look) -> Optional[str]:
+    """The sentence about an answer that ``look_in`` could not read; None for others."""
+    return f"its answer could not be read: {look[UNREADABLE]}" if UNREADABLE in look else None
+
+
+def _unreadable(why: str) -> Dict[str, Any]:
+    return {"concerns": {}, "undeclared": (), UNREADABLE: why}
