@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 import traceback
 from dataclasses import dataclass
-from typing import Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
-from ansible_collections.gpufleet.node.node.declarations import Declaration, complete_params, load, require
+from ansible_collections.gpufleet.node.node.declarations import Declarations, complete_params, load, require
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._node.deadline import DeadlineExceeded, deadline
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import UNDECLARED
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, Entry, in_order
 
 TIMEOUT_SECONDS = 300.0
@@ -47,9 +48,10 @@ def boot(
 ) -> int:
     """Apply them in order, all within ``timeout`` seconds, and return 1 when any of them failed.
 
-    No concern stops another. What it does is about the running system alone: files, declarations included, stay.
-    ``concerns`` are those that are applied, all where it is empty. With ``again`` it is done again after so many
-    seconds, until nothing was left to do: what came meanwhile is seen. Raises ``DeclarationError`` for a wrong name.
+    A change that was interrupted is finished, or undone where nothing is declared. No concern stops another. What it
+    does is about the running system alone: files, declarations included, stay. ``concerns`` are those that are applied,
+    all where it is empty. With ``again`` it is done again after so many seconds, until nothing was left: what came
+    meanwhile is seen. Raises ``DeclarationError`` for a wrong name.
     """
     end = time.monotonic() + timeout
     declarations = load(host.files, registry)
@@ -59,18 +61,17 @@ def boot(
         if not concerns or name in concerns:
             broken += _tell(host, name, Result(FAILED, str(error)))
     chosen = [
-        (entry, declarations.usable[entry.name])
+        (entry, options)
         for entry in in_order(registry)
-        if entry.name in declarations.usable
-        and declarations.usable[entry.name].apply_at_boot
-        and (not concerns or entry.name in concerns)
+        if not concerns or entry.name in concerns
+        for options in _options_of(entry, declarations, host)
     ]
     failures = rounds = 0
     while chosen:
         _wait_for_devices(host, max(min(SETTLE_SECONDS, end - time.monotonic()), 0))
         failures = changes = 0
-        for entry, declaration in chosen:
-            result = _apply(entry, declaration, host, end - time.monotonic())
+        for entry, options in chosen:
+            result = _apply(entry, options, host, end - time.monotonic())
             failures += _tell(host, entry.name, result)
             changes += result.changes
         rounds += 1
@@ -85,14 +86,22 @@ def limit_of(entry: Entry) -> float:
     return LOOKS * entry.deadline + STEPS_SECONDS
 
 
-def _apply(entry: Entry, declaration: Declaration, host: Host, left: float) -> Result:
+def _options_of(entry: Entry, declarations: Declarations, host: Host) -> Sequence[Mapping[str, Any]]:
+    """What of a concern is applied: one declaration at the most."""
+    declaration = declarations.usable.get(entry.name)
+    if declaration is not None and declaration.apply_at_boot:
+        return [declaration.options]
+    return [UNDECLARED] if entry.interrupted and host.files.exists(entry.interrupted) else []
+
+
+def _apply(entry: Entry, options: Mapping[str, Any], host: Host, left: float) -> Result:
     seconds = min(limit_of(entry), left)
     if seconds <= 0:
         return Result(FAILED, "no time was left for it")
     try:
         with deadline(seconds):
             # The next boot is what we are in: its files are right, or it is not for us to change them.
-            params = {**complete_params(entry.concern, declaration.options), "immediate": True, "permanent": False}
+            params = {**complete_params(entry.concern, options), "immediate": True, "permanent": False}
             # Who waits keeps the others from their time, and what comes after the service from its start.
             outcome = converge(entry.concern, params, host, check_mode=False, may_wait=False)
     except DeadlineExceeded:

@@ -52,7 +52,7 @@ def look(host: Host, *, concern: Optional[str], registry: Sequence[Entry]) -> Di
         validate=complete_params,
         full=False,
         devices=True,
-        left_out=declarations.names,
+        left_out=(*declarations.names, *(entry.name for entry in registry if concern not in (None, entry.name))),
         registry=registry,
     )
     for name, error in declarations.broken.items():

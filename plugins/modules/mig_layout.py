@@ -23,8 +23,10 @@ description:
   - What is in use is never taken away. The process, container, unit or kernel module in the way is named, and
     O(when_busy) says what then happens.
   - The layouts that were found are recorded before the first step. When a step fails, the old layout and mode come
-    back, and the error says so. The next run finds the record of one that was killed, and brings back what that one
-    had stopped.
+    back, and the error says so.
+  - A run that was interrupted, by SIGKILL or a power cut, leaves that record. Every look then names the GPUs that are
+    neither old nor new, and changes nothing. The next run of the module and the boot service finish what is declared,
+    and give a GPU that nobody declares what it had before; what is in use waits, and stays on record.
   - On GPUs before Hopper (A100, A30) a change of the mode takes the GPU from everybody who has it open. The module
     switches off persistence mode of that GPU meanwhile, and resets it by C(nvidia-smi) when the driver keeps the mode
     pending; persistence mode comes back whatever happens. GPUs that are joined by NVLink without a fabric manager are
@@ -208,6 +210,7 @@ changes:
     setting:
       description:
         - C(mig), C(instances), C(declaration) for the file, C(run) for what a run that was killed has left to do.
+        - C(interrupted_change), in looks, for a GPU that such a run left on its way from one layout to another.
         - C(reset) for a GPU that is reset, on its own account or because another one is.
       type: str
       sample: instances

@@ -223,6 +223,13 @@ to_run:
   returned: always
   type: list
   elements: str
+interrupted:
+  description:
+    - The concerns that are not declared, and of which a run was interrupted in the middle of a change. They are in
+      RV(concerns) and RV(to_run) too. A look names such a change and leaves it as it is.
+  returned: always
+  type: list
+  elements: str
 undeclared:
   description: The concerns that have a declaration on the node and none in O(declared).
   returned: always

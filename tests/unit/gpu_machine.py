@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Protocol, Tuple
+from uuid import uuid4
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import LocalNvml
@@ -71,6 +72,9 @@ class GpuMachine:
         self.sim("reboot")
         for kind, path in _under(self.root / "run"):
             path.rmdir() if kind == "folder" else path.unlink()
+        boot_id = self.root / "proc" / "sys" / "kernel" / "random" / "boot_id"
+        boot_id.parent.mkdir(parents=True, exist_ok=True)
+        boot_id.write_text(f"{uuid4()}\n")
 
 
 class MakeMachine(Protocol):

@@ -33,7 +33,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._mig import (
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.model import Compute, Group, Instance, Layout
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.records import HEARD, LEFT_OVER
-from ansible_collections.gpufleet.node.plugins.module_utils._mig.transaction import Before, Record
+from ansible_collections.gpufleet.node.plugins.module_utils._mig.transaction import BOOT_ID, Before, Record, Toward
 from gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
 from mig_machine import (
     A100,
@@ -681,7 +681,7 @@ def test_a_run_after_one_that_was_killed_brings_the_layout(gpu_machine: MakeMach
         killed(machine, Group((work(machine, target=MIXED),)))
         left = transaction.left_over(machine.host.files)
         assert left is not None
-        assert left.gpus == {machine.gpu(0)["uuid"]: Before(True, ALL_SMALL, False)}
+        assert left.gpus == {machine.gpu(0)["uuid"]: Before(True, ALL_SMALL, False, Toward(True, MIXED))}
         bring(machine, MIXED)
         assert layout_of(machine) == MIXED
         assert not left_over(machine)
@@ -704,7 +704,8 @@ def test_what_a_killed_run_stopped_and_switched_off_comes_back(gpu_machine: Make
     killed(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=["dcgm.service"])
     assert (machine.gpu(0)["persistence"], mode_of(machine)) == (0, (False, False))
     left = transaction.left_over(machine.host.files)
-    assert left == Record({machine.gpu(0)["uuid"]: Before(False, (), True)}, ("dcgm.service",))
+    known = Before(False, (), True, Toward(True, MIXED))
+    assert left == Record({machine.gpu(0)["uuid"]: known}, ("dcgm.service",))
     # That process had a systemctl of its own, which told it that all was well.
     systemctl_of(machine).active.clear()
     relayout(machine)
@@ -844,17 +845,39 @@ def test_a_change_that_ends_where_it_began_gives_nobody_anything_to_hear(gpu_mac
 
 def test_the_record_says_what_it_was_told(gpu_machine: MakeMachine) -> None:
     files = gpu_machine().host.files
-    record = Record({"GPU-1": Before(True, SHARED, None), "GPU-2": Before(False, (), True)}, ("dcgm.service",))
+    write(gpu_machine(), BOOT_ID, "this-boot\n")
+    moving = Before(False, (), True, Toward(True, SHARED))
+    record = Record({"GPU-1": Before(True, SHARED, None, Toward(False, None)), "GPU-2": moving}, ("dcgm.service",))
     transaction.keep(files, record)
     assert transaction.left_over(files) == record
     assert json.loads(files.read(LEFT_OVER)) == {
         "schema": 1,
+        "boot": "this-boot",
         "gpus": {
-            "GPU-1": {"mig": True, "instances": "9@0[1c@0-1] 9@4[3c@0]", "persistence": None},
-            "GPU-2": {"mig": False, "instances": "none", "persistence": True},
+            "GPU-1": {
+                "mig": True,
+                "instances": "9@0[1c@0-1] 9@4[3c@0]",
+                "persistence": None,
+                "to": {"mig": False, "instances": None},
+            },
+            "GPU-2": {
+                "mig": False,
+                "instances": "none",
+                "persistence": True,
+                "to": {"mig": True, "instances": "9@0[1c@0-1] 9@4[3c@0]"},
+            },
         },
         "stopped": ["dcgm.service"],
     }
+    # As a boot leaves it: no instances, no persistence mode, and the units that are to start.
+    files.set_knob(BOOT_ID, "next-boot\n")
+    assert transaction.left_over(files) == Record(
+        {
+            "GPU-1": Before(True, None, None, Toward(False, None)),
+            "GPU-2": Before(False, None, None, Toward(True, SHARED)),
+        },
+        rebooted=True,
+    )
     transaction.keep(files, Record())
     assert transaction.left_over(files) is None
     assert not files.exists(LEFT_OVER)
@@ -866,8 +889,13 @@ def test_the_record_says_what_it_was_told(gpu_machine: MakeMachine) -> None:
         "",
         "[]",
         '{"schema": 2, "gpus": {}, "stopped": []}',
-        '{"schema": 1, "gpus": {"GPU-1": {"mig": 1, "instances": "none", "persistence": null}}, "stopped": []}',
-        '{"schema": 1, "gpus": {"GPU-1": {"mig": true, "instances": "3g@x", "persistence": null}}, "stopped": []}',
+        '{"schema": 1, "gpus": {}, "stopped": []}',
+        '{"schema": 1, "boot": "", "gpus": {"GPU-1": {"mig": 1, "instances": "none", "persistence": null}}, '
+        '"stopped": []}',
+        '{"schema": 1, "boot": "", "gpus": {"GPU-1": {"mig": true, "instances": "3g@x", "persistence": null}}, '
+        '"stopped": []}',
+        '{"schema": 1, "boot": "", "gpus": {"GPU-1": {"mig": true, "instances": "none", "persistence": null, '
+        '"to": {"mig": null, "instances": null}}}, "stopped": []}',
     ],
 )
 def test_a_damaged_record_stays_and_nothing_is_changed(gpu_machine: MakeMachine, text: str) -> None:

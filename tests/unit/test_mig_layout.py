@@ -582,7 +582,7 @@ def test_a_service_that_is_stopped_for_one_gpu_still_holds_the_others(gpu_machin
 
 def test_what_a_killed_run_left_is_finished_also_where_nothing_is_declared_any_more(gpu_machine: MakeMachine) -> None:
     machine = ready(gpu_machine, units=[])
-    record = {"schema": 1, "gpus": {}, "stopped": ["nvidia-dcgm.service"]}
+    record = {"schema": 1, "boot": "", "gpus": {}, "stopped": ["nvidia-dcgm.service"]}
     machine.host.files.replace(LEFT_OVER, json.dumps(record))
     predicted = run(machine, check_mode=True)
     assert (LEFT_OVER, "run", "killed before its end", "finished", "effective") in changes_of(predicted)
@@ -601,7 +601,9 @@ def test_a_gpu_without_mig_is_an_error_only_where_strict_is_asked_for(gpu_machin
 
 def test_what_a_killed_run_stopped_runs_again_although_somebody_is_in_the_way(gpu_machine: MakeMachine) -> None:
     machine = ready(gpu_machine, layouts={0: ALL_SMALL})
-    machine.host.files.replace(LEFT_OVER, json.dumps({"schema": 1, "gpus": {}, "stopped": ["nvidia-dcgm.service"]}))
+    machine.host.files.replace(
+        LEFT_OVER, json.dumps({"schema": 1, "boot": "", "gpus": {}, "stopped": ["nvidia-dcgm.service"]})
+    )
     with machine.simulated.job(0, "--gi", numbers_of(machine)[2, ONE], "--ci", 0), pytest.raises(InUse):
         run(machine, {"match": {"index": 0}, "instances": ["7g"]})
     systemctl: Any = machine.host.commands.programs["systemctl"]
@@ -615,7 +617,7 @@ def test_a_gpu_that_a_killed_run_left_half_done_has_its_old_layout_again_where_n
     machine = ready(gpu_machine, layouts={0: MIXED})
     uuid = machine.gpu(0)["uuid"]
     gpus = {uuid: {"mig": True, "instances": "19@0-6[1c@0]", "persistence": True}}
-    machine.host.files.replace(LEFT_OVER, json.dumps({"schema": 1, "gpus": gpus, "stopped": []}))
+    machine.host.files.replace(LEFT_OVER, json.dumps({"schema": 1, "boot": "", "gpus": gpus, "stopped": []}))
     assert run(machine, {**SMALL, "match": {"index": 1}}).error is None
     assert layout_of(machine) == ALL_SMALL
     assert not machine.host.files.exists(LEFT_OVER)

@@ -10,7 +10,7 @@ import json
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import Outcome, converge, refused
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.look import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils._mig.records import HEARD, LEFT_OVER
@@ -617,13 +617,15 @@ def test_a_damaged_transaction_is_named_and_no_gpu_is_touched(
     gpu_machine: MakeMachine, entry: Mapping[str, Any]
 ) -> None:
     machine = ready(gpu_machine, layouts={0: ALL_SMALL}, files={LEFT_OVER: "{"})
-    assert run(machine, entry, check_mode=True).status == "differs"
-    outcome = run(machine, entry)
-    assert str(outcome.error) == (
-        "Cannot read what a run that was killed has left to bring back on /run/gpufleet/mig_layout.transaction: the "
-        "file is damaged: JSONDecodeError('Expecting property name enclosed in double quotes: line 1 column 2 (char "
-        "1)'). Start the services that it may have stopped, look at persistence mode, and remove it."
-    )
+    for check_mode in (True, False):
+        with pytest.raises(CannotLook) as caught:
+            run(machine, entry, check_mode=check_mode)
+        assert str(caught.value) == (
+            "Cannot read what an interrupted run has left to bring back on /var/lib/gpufleet/mig_layout.transaction: "
+            "the file is damaged: JSONDecodeError('Expecting property name enclosed in double quotes: line 1 column 2 "
+            "(char 1)'). Start the services that it may have stopped, look at MIG mode, instances and persistence mode "
+            "of the GPUs, and remove it."
+        )
     assert (layout_of(machine), machine.log(), machine.host.files.read(LEFT_OVER)) == (ALL_SMALL, [], "{")
     assert declared(machine) is None
     machine.host.files.remove(LEFT_OVER)
@@ -637,7 +639,7 @@ def test_a_damaged_transaction_is_named_and_no_gpu_is_touched(
     ("folder", "message"),
     [
         ("/var", "Cannot change mig_layout on /var/lib/gpufleet/before/mig_layout.json: Read-only file system."),
-        ("/run", "Cannot change mig_layout on /run/gpufleet/mig_layout.transaction: Read-only file system."),
+        ("/run", "Cannot change mig_layout on /run/gpufleet/mig_layout.heard: Read-only file system."),
     ],
 )
 def test_a_folder_that_nobody_may_write_keeps_every_gpu_as_it_is(

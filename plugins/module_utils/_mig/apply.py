@@ -7,7 +7,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    TypeVar,
+)
 
 from .._core import steps
 from .._core.change import Step
@@ -20,14 +33,13 @@ from .circumstances import NVIDIA_SMI
 from .driver import Numbered, Reading, read
 from .driver_apply import IN_USE, Activation, change, set_mode, set_persistence
 from .journal import journal
-from .model import GpuWork, Group, Relayout
+from .model import GpuWork, Group, Relayout, Settle
 from .records import HEARD, LEFT_OVER
 from .spec import DISABLED, ENABLED
 from .text import layout_text
-from .transaction import NUMBERS, Before, Record
+from .transaction import NUMBERS, Before, Record, Toward, has
 
 if TYPE_CHECKING:
-    from .._host.nvml_driver import Identity
     from .._host.protocols import Host
 
 RESET_SECONDS = 120.0
@@ -43,6 +55,8 @@ Divided = Tuple[bool, Tuple[Numbered, ...]]
 def perform(step: Step, host: Host) -> None:
     if isinstance(step.action, Relayout):
         relayout(step.action, host)
+    elif isinstance(step.action, Settle):
+        settle(step.action, host)
     elif isinstance(step.action, uncarried.RefuseUncarried):
         uncarried.refuse(step.action.why)
     elif isinstance(step.action, NameLost):
@@ -54,12 +68,13 @@ def perform(step: Step, host: Host) -> None:
 def relayout(action: Relayout, host: Host) -> None:
     """Change the groups in order. One that fails is brought back to what it was, and those after it are not touched.
 
-    What a run that was killed has left to do is done, too. Raises what went wrong, which says what was brought back.
+    Services and persistence mode that an interrupted run has left come back, too. Raises what went wrong, which says
+    what was brought back.
     """
-    run = _Run(host, transaction.left_over(host.files))
+    run = _Run(host, transaction.left_over(host.files), action)
     failures: List[BaseException] = []
     try:
-        run.begin([work for group in action.groups for work in group.gpus], action.declared)
+        run.begin([work for group in action.groups for work in group.gpus])
         for group in action.groups:
             run.change(group, action.stop_services)
     except BaseException as error:
@@ -77,31 +92,42 @@ def relayout(action: Relayout, host: Host) -> None:
         raise first
 
 
-class _Run:
-    """One run, and its record of what is to be brought back. It begins with that of a run that was killed."""
+def settle(action: Settle, host: Host) -> None:
+    record = transaction.left_over(host.files) or Record()
+    transaction.keep(host.files, _only(record, action.unsettled))
 
-    def __init__(self, host: Host, left_over: Optional[Record]) -> None:
+
+class _Run:
+    """One run, and its record of what is to be brought back. It begins with that of an interrupted run."""
+
+    def __init__(self, host: Host, left_over: Optional[Record], action: Relayout) -> None:
         self._host = host
+        self._unsettled = set(action.unsettled)
+        self._hold = action.hold
+        self._held: Set[str] = set()
         self._record = left_over or Record()
         self._killed = left_over is not None
         self._begun = False
         self._found: Dict[str, Divided] = {}
         self._noted: Optional[str] = None
 
-    def begin(self, works: Sequence[GpuWork], declared: Sequence[str]) -> None:
+    def begin(self, works: Sequence[GpuWork]) -> None:
         readings = _readings(self._host)
         self._forget_who_has_gone(readings)
         found = {work.uuid: _before(readings, work) for work in works}
-        # What a run that was killed has found is older than what it left.
-        self._keep(replace(self._record, gpus={**found, **self._record.gpus}))
+        # What an interrupted run has found is older than what it left.
+        gpus = dict(self._record.gpus)
+        for work in works:
+            before = gpus.get(work.uuid, found[work.uuid])
+            persistence = found[work.uuid].persistence if before.persistence is None else before.persistence
+            toward = Toward(work.mig, work.target)
+            gpus[work.uuid] = replace(before, persistence=persistence, toward=toward)
+        self._keep(replace(self._record, gpus=gpus))
         self._found = {work.uuid: _divided(readings[work.uuid]) for work in works}
-        others = [readings[uuid].gpu for uuid in sorted(set(self._record.gpus).difference(self._found, declared))]
         # Now, so that they are told also when this run is killed.
         self._noted = self._host.files.read_optional(HEARD)
         consumers.record(self._host)
         self._begun = True
-        for gpu in others:
-            self._bring_back(gpu)
 
     def change(self, group: Group, stop_services: Sequence[str]) -> None:
         before = {work.uuid: self._record.gpus[work.uuid] for work in group.gpus}
@@ -110,19 +136,17 @@ class _Run:
                 self._stop(stop_services)
             _bring(self._host, group, before)
         except BaseException as error:
-            _add(error, _restore(self._host, group, before))
+            self._held.clear()
+            self._unsettled.update(before)
+            notes, settled = _restore(self._host, group, before)
+            self._unsettled.difference_update(settled)
+            _add(error, notes)
             raise
-        others = {uuid: known for uuid, known in self._record.gpus.items() if uuid not in before}
-        self._keep(replace(self._record, gpus=others))
-
-    def _bring_back(self, gpu: Identity) -> None:
-        """A GPU that a run which was killed left in the middle, and that is not declared any more.
-
-        One try: who uses it by now, or has divided it by hand, shall not be in the way of every run to come.
-        """
-        before = self._record.gpus[gpu.uuid]
-        work = GpuWork(gpu.uuid, gpu.name, gpu.pci_address, before.mig, before.layout)
-        _restore(self._host, Group((work,)), {gpu.uuid: before})
+        self._unsettled.difference_update(before)
+        if self._hold:
+            self._held.update(before)
+        else:
+            self._keep(_only(self._record, set(self._record.gpus).difference(before)))
 
     def end(self) -> List[BaseException]:
         """Bring back persistence mode and services, and say what went wrong with that.
@@ -144,7 +168,9 @@ class _Run:
 
     def _hold_again(self) -> None:
         _set_persistence(self._host, self._record.gpus)
-        self._record = replace(self._record, gpus={})
+        # Persistence mode is right now, and from here on the matter of its own concern.
+        gpus = {uuid: replace(one, persistence=None) for uuid, one in self._record.gpus.items()}
+        self._record = _only(replace(self._record, gpus=gpus), self._unsettled | self._held)
 
     def _start_again(self) -> None:
         services.start(self._host, self._record.stopped)
@@ -189,6 +215,10 @@ class _Run:
         transaction.keep(self._host.files, record)
 
 
+def _only(record: Record, uuids: Collection[str]) -> Record:
+    return replace(record, gpus={uuid: before for uuid, before in record.gpus.items() if uuid in uuids})
+
+
 # --- one group --------------------------------------------------------------------------------------------------------
 
 
@@ -201,20 +231,26 @@ def _bring(host: Host, group: Group, before: Mapping[str, Before]) -> None:
         _divide(host, work, readings)
 
 
-def _restore(host: Host, group: Group, before: Mapping[str, Before]) -> List[str]:
-    """Bring all GPUs of a group back to what they were, each as far as it goes, and say what they are now."""
+def _restore(host: Host, group: Group, before: Mapping[str, Before]) -> Tuple[List[str], Set[str]]:
+    """Bring all GPUs of a group back to what they were, each as far as it goes.
+
+    Says what they are now, and by their UUIDs which of them are what they were.
+    """
+    settled: Set[str] = set()
     notes = {work.name: f"{work.name} may have any layout now: its restoration was interrupted" for work in group.gpus}
     try:
-        notes.update(_restored(host, group, before))
+        for work, note, back in _restored(host, group, before):
+            notes[work.name] = note
+            settled.update({work.uuid} if back else ())
     finally:
         # A deadline may end it.
         for name, note in notes.items():
             journal(host, note, object=name)
-    return list(notes.values())
+    return list(notes.values()), settled
 
 
-def _restored(host: Host, group: Group, before: Mapping[str, Before]) -> Mapping[str, str]:
-    """By the name of the GPU what it is now."""
+def _restored(host: Host, group: Group, before: Mapping[str, Before]) -> List[Tuple[GpuWork, str, bool]]:
+    """Of each GPU what it is now, and whether that is what it was."""
     old = [replace(work, mig=before[work.uuid].mig, target=before[work.uuid].layout) for work in group.gpus]
     # New handles; and a question that was interrupted has ended.
     host.nvml.close()
@@ -234,17 +270,16 @@ def _restored(host: Host, group: Group, before: Mapping[str, Before]) -> Mapping
         readings = _readings(host)
     except GpuFleetError as error:
         why = "the driver does not answer" if isinstance(error, DriverHangs) else _sentence([*causes, str(error)])
-        return {work.name: f"{work.name} may have any layout now: {why}" for work in old}
-    return {work.name: _note(work, readings.get(work.uuid), before[work.uuid], causes) for work in old}
+        return [(work, f"{work.name} may have any layout now: {why}", False) for work in old]
+    return [(work, *_note(work, readings.get(work.uuid), before[work.uuid], causes)) for work in old]
 
 
-def _note(work: GpuWork, reading: Optional[Reading], before: Before, causes: Sequence[str]) -> str:
-    answers = reading is not None and not reading.gpu.lost
-    if reading and answers and reading.mode in ((before.mig, before.mig), None) and reading.layout == before.layout:
-        return f"{work.name} has its layout of before again: {_text(reading)}"
+def _note(work: GpuWork, reading: Optional[Reading], before: Before, causes: Sequence[str]) -> Tuple[str, bool]:
+    if reading is not None and not reading.gpu.lost and has(reading, before):
+        return f"{work.name} has its layout of before again: {_text(reading)}", True
     why = f": {_sentence(causes)}" if causes else ""
-    now = f"; it now has {_text(reading)}" if reading and answers else ""
-    return f"{work.name} could not be restored{why}{now}"
+    now = f"; it now has {_text(reading)}" if reading is not None and not reading.gpu.lost else ""
+    return f"{work.name} could not be restored{why}{now}", False
 
 
 def _text(reading: Reading) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .._host.protocols import Files, Host
     from .circumstances import Circumstances
     from .consumers import Consumer
+    from .interrupted import Leftover
 
 MIG_MANAGER = "nvidia-mig-manager.service"
 STALE = "it was started before the layout changed, and knows only what was there then"
@@ -39,6 +40,7 @@ class Gpu:
 
     ``wanted`` is None where its instances are left alone. ``geometry`` is the driver's, or the published one while the
     driver does not tell it. ``recorded`` is the layout that the boot service makes, None where none is recorded.
+    ``undone``: its instances, and where it is not ``declared`` its mode, are those from before an interrupted change.
     """
 
     reading: Reading
@@ -46,6 +48,8 @@ class Gpu:
     wanted: Optional[Tuple[Wanted, ...]]
     geometry: Geometry
     recorded: Optional[Layout] = None
+    declared: bool = True
+    undone: bool = False
 
     @property
     def name(self) -> str:
@@ -64,8 +68,8 @@ class State:
 
     ``carried`` is whether the next boot applies a declaration, ``uncarried`` why it would not, ``same`` whether that is
     this one. ``record`` are the recorded layouts as text by UUID. ``circumstances`` are those of a change, None where
-    there is none to make. ``left_over``: a run that was killed did not finish. ``lost`` are the names of GPUs that do
-    not answer.
+    there is none to make. ``left_over`` is what an interrupted run left. ``lost`` are the names of GPUs that do not
+    answer.
     """
 
     gpus: Tuple[Gpu, ...] = ()
@@ -78,7 +82,7 @@ class State:
     conflicts: Tuple[Conflict, ...] = ()
     unmanaged: Tuple[Unmanaged, ...] = ()
     lost: Tuple[str, ...] = ()
-    left_over: bool = False
+    left_over: Optional[Leftover] = None
     circumstances: Optional[Circumstances] = None
 
 
@@ -112,7 +116,7 @@ class MigLayout:
         try:
             readings = host.nvml.ask(read)
         except NoDriver:
-            if not gpus.none_is_fine([entry.entry for entry in entries], files):
+            if left_over or not gpus.none_is_fine([entry.entry for entry in entries], files):
                 _explain_unbound(entries, (), files)
                 raise
         record = read_record(files)
@@ -128,12 +132,15 @@ class MigLayout:
             consumers=_consumers(host) if heard else (),
             conflicts=_conflicts(files),
             lost=tuple(reading.gpu.name for reading in readings if reading.gpu.lost),
-            left_over=left_over,
         )
         if absent:
             from .restore import as_before
 
             state = as_before(files, state)
+        if left_over:
+            from .interrupted import with_interrupted
+
+            state = with_interrupted(files, state)
         if not params["immediate"] or all(gpu.right for gpu in state.gpus):
             return state
         from .circumstances import with_circumstances
@@ -166,12 +173,12 @@ class MigLayout:
         ]
         if desired.params["immediate"]:
             settings.extend(_told(consumer) for consumer in state.consumers)
-        unfinished = state.left_over or (desired.giving_back and state.record is not None) or state.lost
+        unfinished = state.left_over is not None or (desired.giving_back and state.record is not None) or state.lost
         if not unfinished and all(setting.status == RIGHT for setting in settings):
             return Plan(tuple(settings), unmanaged=state.unmanaged, conflicts=state.conflicts)
         from . import plan
 
-        return plan.complete(state, desired, settings, targets)
+        return plan.complete(state, desired, settings, targets, waiting)
 
     def perform(self, step: Step, host: Host) -> None:
         from . import apply
@@ -179,13 +186,11 @@ class MigLayout:
         apply.perform(step, host)
 
     def report(self, state: State) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        own = [gpu for gpu in state.gpus if gpu.declared]
         effective = {
-            gpu.name: {MIG: _mode_text(gpu), INSTANCES: layout_text(gpu.reading.layout, gpu.geometry)}
-            for gpu in state.gpus
+            gpu.name: {MIG: _mode_text(gpu), INSTANCES: layout_text(gpu.reading.layout, gpu.geometry)} for gpu in own
         }
-        boot = {
-            gpu.name: {MIG: _mode_at_boot(gpu, state), INSTANCES: _layout_at_boot(gpu, state)} for gpu in state.gpus
-        }
+        boot = {gpu.name: {MIG: _mode_at_boot(gpu, state), INSTANCES: _layout_at_boot(gpu, state)} for gpu in own}
         told = {
             one.need: {"units": list(one.units), "pids": list(one.pids), "files": list(one.files)}
             for one in state.consumers
@@ -286,10 +291,10 @@ def _conflicts(files: Files) -> Tuple[Conflict, ...]:
 
 
 def _settings_of(gpu: Gpu, target: Layout, state: State, desired: Desired, waiting: Tuple[str, str]) -> List[Setting]:
-    rows: List[Tuple[str, Scalar, Scalar, Scalar]] = [
-        (MIG, ENABLED if gpu.mig else DISABLED, _mode_text(gpu), _mode_at_boot(gpu, state))
-    ]
-    if gpu.wanted is not None:
+    rows: List[Tuple[str, Scalar, Scalar, Scalar]] = []
+    if gpu.declared:
+        rows.append((MIG, ENABLED if gpu.mig else DISABLED, _mode_text(gpu), _mode_at_boot(gpu, state)))
+    if gpu.wanted is not None and not gpu.undone:
         now = layout_text(gpu.reading.layout, gpu.geometry)
         rows.append((INSTANCES, layout_text(target, gpu.geometry), now, _layout_at_boot(gpu, state)))
     pending, needs = waiting

@@ -119,9 +119,18 @@ class Group:
 class Relayout(RoomAction):
     """Change these GPUs, group after group, each as a transaction. ``stop_services`` stand still around resets.
 
-    ``declared`` are the UUIDs of all GPUs that are declared, those that are right included.
+    ``unsettled`` are the UUIDs of the GPUs that an interrupted run left between old and new: they stay on record until
+    they are one of these. With ``hold`` those that are new stay on it too, until a step settles them.
     """
 
     groups: Tuple[Group, ...]
     stop_services: Tuple[str, ...] = ()
-    declared: Tuple[str, ...] = ()
+    unsettled: Tuple[str, ...] = ()
+    hold: bool = False
+
+
+@dataclass(frozen=True)
+class Settle(RoomAction):
+    """Take all GPUs from the record of the change but these, by UUID: what was begun has reached the next boot, too."""
+
+    unsettled: Tuple[str, ...] = ()

@@ -16,10 +16,10 @@ from .._core.obstacle import Obstacle
 from .._host import lost
 from .._host.nvml_driver import LOST
 from .._host.uncarried import RefuseUncarried
-from . import busy
+from . import busy, interrupted
 from .circumstances import needs_reset
-from .model import Busy, Geometry, GpuWork, Group, Instance, Layout, Relayout, Wanted
-from .records import LEFT_OVER, RECORD, record_text
+from .model import Busy, Geometry, GpuWork, Group, Instance, Layout, Relayout, Settle, Wanted
+from .records import RECORD, record_text
 from .solver import Impossible, left, moves, solve
 from .spec import FAIL, SKIP, WAIT
 from .text import layout_text
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 IDLE = "idle_gpu"
 VM_RESTART = "the GPU is passed through to this virtual machine, and its MIG mode changes when that is started anew"
 SHOWN = 4
-RUN, KILLED, FINISHED = "run", "killed before its end", "finished"
 
 
 def targets_of(state: State, desired: Desired) -> Tuple[Dict[str, Layout], Dict[str, Tuple[str, str]]]:
@@ -56,7 +55,8 @@ def _waiting(state: State, desired: Desired, targets: Mapping[str, Layout]) -> D
         passed_through = gpu.reading.gpu.uuid in state.circumstances.passed_through
         if passed_through and gpu.reading.mode == (not gpu.mig, gpu.mig):
             found[gpu.name] = (VM_RESTART, REBOOT)
-        elif desired.params["when_busy"] == SKIP:
+        elif desired.params["when_busy"] == SKIP or not gpu.declared:
+            # What nobody declares keeps nobody from what is declared.
             reasons = _in_the_way(gpu, state, targets)
             if reasons:
                 why = _without_manager([gpu], state)
@@ -64,31 +64,59 @@ def _waiting(state: State, desired: Desired, targets: Mapping[str, Layout]) -> D
     return found
 
 
-def complete(state: State, desired: Desired, settings: Sequence[Setting], targets: Mapping[str, Layout]) -> Plan:
-    """The plan that makes these settings right: the GPUs, and when they were seen to be so, the record for the boot."""
+def complete(
+    state: State,
+    desired: Desired,
+    settings: Sequence[Setting],
+    targets: Mapping[str, Layout],
+    waiting: Mapping[str, Tuple[str, str]],
+) -> Plan:
+    """The plan that makes these settings right: the GPUs, and when they were seen to be so, the record for the boot.
+
+    What an interrupted run left of GPUs that nobody declares comes last, and keeps nothing else from its end.
+    """
     params = desired.params
+    finish: Tuple[Step, ...] = ()
+    finished: Tuple[Setting, ...] = ()
+    unsettled: Tuple[str, ...] = ()
+    if state.left_over is not None:
+        unsettled = state.left_over.unsettled
+        settings = [
+            *settings,
+            *interrupted.settings_of(state.left_over, waiting, immediate=params["immediate"]),
+        ]
+        finish, finished = interrupted.end_of(state.left_over) if params["immediate"] else ((), ())
     changing = _changing(state, settings) if params["immediate"] else []
     at_boot = tuple(_changes(settings, BOOT, state.gpus))
     steps: List[Step] = []
     # What a run that was killed has stopped is started again, whatever becomes of this one.
-    uuids = tuple(gpu.reading.gpu.uuid for gpu in state.gpus)
-    killed = Step(Relayout((), declared=uuids), (Change(LEFT_OVER, RUN, KILLED, FINISHED, EFFECTIVE),))
-    finish = [killed] if state.left_over and params["immediate"] else []
     if at_boot and state.uncarried:
         steps += [*finish, Step(RefuseUncarried(state.uncarried))]
-    if changing:
-        groups = _groups(changing, state, targets)
-        made = (*_resets(groups, state), *_changes(settings, EFFECTIVE, changing))
-        finished = tuple(change for step in finish for change in step.changes)
-        steps.append(Step(Relayout(groups, tuple(params["stop_services"]), uuids), (*made, *finished)))
+    groups = _groups(changing, state, targets)
+    declared = {gpu.reading.gpu.uuid for gpu in changing if gpu.declared}
+    undoing = tuple(group for group in groups if declared.isdisjoint(work.uuid for work in group.gpus))
+    doing = tuple(group for group in groups if group not in undoing)
+    stopped = tuple(params["stop_services"])
+    if doing:
+        made = tuple(change for step in finish for change in step.changes)
+        begin = Relayout(doing, stopped, unsettled, hold=bool(at_boot))
+        steps.append(Step(begin, (*_made_by(doing, changing, settings, targets, state), *made)))
     elif not steps:
         steps += finish
     if at_boot:
         steps.append(Step(ReplaceFile(RECORD, _record(state, targets)), at_boot))
     if desired.giving_back and params["permanent"] and state.record is not None:
         steps.append(Step(RemoveFile(RECORD)))
-    if finish:
-        settings = [*settings, Setting(LEFT_OVER, RUN, FINISHED, KILLED, FINISHED, LEFT_OVER)]
+    done = {work.uuid for group in doing for work in group.gpus}
+    left = tuple(uuid for uuid in unsettled if uuid not in done)
+    if doing and at_boot:
+        # Only now, so that a power cut before the declaration is there finds how the GPUs were.
+        steps.append(Step(Settle(left)))
+    if undoing:
+        steps.append(
+            Step(Relayout(undoing, stopped, left), tuple(_made_by(undoing, changing, settings, targets, state)))
+        )
+    settings = [*settings, *finished]
     if state.lost and params["immediate"]:
         settings = [*settings, *(lost.setting(name) for name in state.lost)]
         steps.append(Step(lost.NameLost(state.lost, LOST)))
@@ -99,6 +127,21 @@ def complete(state: State, desired: Desired, settings: Sequence[Setting], target
         conflicts=state.conflicts,
         obstacle=_with_first(finish, _no_tool(changing, state) or _obstacle(changing, state, params, targets)),
     )
+
+
+def _made_by(
+    groups: Sequence[Group],
+    changing: Sequence[Gpu],
+    settings: Sequence[Setting],
+    targets: Mapping[str, Layout],
+    state: State,
+) -> Iterable[Change]:
+    uuids = {work.uuid for group in groups for work in group.gpus}
+    touched = [gpu for gpu in changing if gpu.reading.gpu.uuid in uuids]
+    yield from _resets(groups, state)
+    yield from _changes(settings, EFFECTIVE, touched)
+    for gpu in touched:
+        yield from interrupted.changes_of(gpu, targets[gpu.name]) if gpu.undone else ()
 
 
 # --- targets ----------------------------------------------------------------------------------------------------------
@@ -209,7 +252,7 @@ def _record(state: State, targets: Mapping[str, Layout]) -> str:
     present = {reading.gpu.uuid for reading in state.readings if not reading.gpu.lost}
     layouts: Dict[str, str] = {uuid: text for uuid, text in (state.record or {}).items() if uuid not in present}
     for gpu in state.gpus:
-        if gpu.wanted is not None and gpu.mig:
+        if gpu.wanted is not None and gpu.mig and not gpu.undone:
             layouts[gpu.reading.gpu.uuid] = layout_text(targets[gpu.name], gpu.geometry)
     return record_text(layouts)
 

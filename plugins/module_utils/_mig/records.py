@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 RECORD = "/var/lib/gpufleet/mig_layout.json"
 # Who was there at a change of instances (consumers.py).
 HEARD = "/run/gpufleet/mig_layout.heard"
-# What a run that is killed leaves behind (transaction.py); gone with the next boot, as all instances are.
-LEFT_OVER = "/run/gpufleet/mig_layout.transaction"
+# What an interrupted run leaves behind (transaction.py). It outlives a boot, as the mode of a GPU may.
+LEFT_OVER = "/var/lib/gpufleet/mig_layout.transaction"
 SCHEMA = 1
 
 

@@ -59,10 +59,11 @@ def _gpu(reading: Reading, mode: Optional[Found], instances: Optional[Found]) ->
             cause=f"this driver has no such layout: {instances.effective}",
             hint=f"divide the GPU as you want it, and remove {before.path_of(NAME)} to give up going back",
         )
-    return Gpu(reading, True, _exactly(layout), geometry)
+    return Gpu(reading, True, exactly(layout), geometry)
 
 
-def _exactly(layout: Layout) -> Tuple[Wanted, ...]:
+def exactly(layout: Layout) -> Tuple[Wanted, ...]:
+    """The declaration of just this layout, place for place."""
     return tuple(
         Wanted(one.profile, one.start, tuple(WantedCompute(part.slices, part.start) for part in one.compute))
         for one in layout

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 UNMANAGED_SHOWN = 8
 PACKAGE_MANAGERS = ("apt-get", "dnf", "yum", "zypper", "pacman")
 
+# What is looked at where a change was interrupted and nobody declares anything: the running system, and no file.
+UNDECLARED: Mapping[str, Any] = {"permanent": False}
+
 DEFECT = "this is a defect of the collection, report it with the exception in the result"
 
 Validate = Callable[[Concern[Any, Any], Mapping[str, Any]], Params]
@@ -45,8 +48,15 @@ def look_at_node(
     ``validate`` turns a declaration into complete parameters or raises ``DeclarationError``. No concern stops another:
     its failure is in its own result. ``full`` adds the state of each concern and every setting, also the right ones.
     ``devices`` adds a line for each device of those concerns that tell of them, which one that is not right has anyway.
-    ``left_out`` are concerns that are declared too, and that this look is not about.
+    ``left_out`` are concerns that are declared too, and that this look is not about. A concern that nobody declares is
+    looked at while a change of it was interrupted.
     """
+    interrupted = [
+        entry.name
+        for entry in registry
+        if entry.interrupted and entry.name not in (*declarations, *left_out) and host.files.exists(entry.interrupted)
+    ]
+    declarations = {**declarations, **dict.fromkeys(interrupted, UNDECLARED)}
     results: Dict[str, Dict[str, Any]] = {}
     wants_work: List[str] = []
     for entry in in_order(registry):
@@ -68,8 +78,11 @@ def look_at_node(
         "invalid": [name for name, status in statuses.items() if status == INVALID],
         "to_run": list(to_run(wants_work, declared=statuses, registry=registry)),
         "undeclared": [
-            name for name in declared.names(host.files) if name not in declarations and name not in left_out
+            name
+            for name in declared.names(host.files)
+            if name in interrupted or (name not in declarations and name not in left_out)
         ],
+        "interrupted": interrupted,
         "kept": list(kept(host.files)),
         "reboot_noted": reboot_noted(host.files),
         "facts": node_facts(host),

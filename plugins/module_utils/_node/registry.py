@@ -22,6 +22,7 @@ from .._kernel.look import CONCERN as KERNEL_MODULES
 from .._memory.look import CONCERN as HUGEPAGES
 from .._mig.consumers import NAMES as CONSUMERS
 from .._mig.look import CONCERN as MIG_LAYOUT
+from .._mig.records import LEFT_OVER as INTERRUPTED_RELAYOUT
 from .._tools.look import CONCERN as NODE_TOOLS
 
 
@@ -33,7 +34,8 @@ class Entry:
     may put out of order again. ``serves`` are those that cannot do without it: where one of them is declared, it is
     too, by its defaults. ``cures`` are codes of failures to look at others that its work ends. ``tells`` are what is
     needed and its role sees to. ``deadline`` is how many seconds its look may take. ``devices`` tells of a state in a
-    few words a device what has too many settings to show each.
+    few words a device what has too many settings to show each. ``interrupted`` is the file that is there while a
+    change of this one was interrupted: then it is looked at, and finished at boot, also where nobody declares it.
     """
 
     concern: Concern[Any, Any]
@@ -44,6 +46,7 @@ class Entry:
     tells: Tuple[str, ...] = ()
     deadline: float = 10.0
     devices: Optional[Callable[[Any], List[Dict[str, Any]]]] = None
+    interrupted: str = ""
 
     @property
     def name(self) -> str:
@@ -74,6 +77,7 @@ _SETTINGS: Tuple[Entry, ...] = (
         disturbs=("gpu_settings", "numa_irq_affinity", "container_runtime"),
         tells=tuple(CONSUMERS),
         deadline=DRIVER_DEADLINE,
+        interrupted=INTERRUPTED_RELAYOUT,
     ),
     # It needs what brings its values back at boot.
     Entry(
