@@ -46,7 +46,8 @@ class KernelFiles(RecordedFiles):
 
     ``rules`` map a pattern of a path to what the kernel does with a write there, by ``store``, which is not logged.
     ``read_only`` are folders that refuse every write with EROFS. ``kill_at`` ends the run before the n-th side effect
-    (counted from 1), ``reads`` and ``log`` count and list what happened.
+    (counted from 1), and ``fail_at`` lets that one fail as a full disk does. ``reads`` and ``log`` count and list what
+    happened.
     """
 
     def __init__(self, root: Path) -> None:
@@ -56,6 +57,7 @@ class KernelFiles(RecordedFiles):
         self.log: List[Tuple[str, str, str]] = []
         self.reads: List[str] = []
         self.kill_at: Optional[int] = None
+        self.fail_at: Optional[int] = None
 
     def read(self, path: str) -> str:
         self.reads.append(path)
@@ -96,6 +98,8 @@ class KernelFiles(RecordedFiles):
         self.log.append((kind, path, value))
         if self.kill_at is not None and len(self.log) >= self.kill_at:
             raise Killed
+        if self.fail_at is not None and len(self.log) == self.fail_at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 
 class ScriptedCommands:

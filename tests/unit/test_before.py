@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -15,7 +16,8 @@ from typing import List
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import before
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, NotPermitted
-from support import FakeHost, KernelFiles, build, snapshot
+from ansible_collections.gpufleet.node.plugins.module_utils._host.files import temporary_of
+from support import FakeHost, KernelFiles, Killed, build, snapshot
 from test_road import ABSENT, CONF, KNOBS, PRESENT, run
 
 RECORD = before.path_of("knobs")
@@ -89,6 +91,61 @@ def test_a_run_that_changes_nothing_leaves_no_record(host: FakeHost) -> None:
         host.files.store(path, "7")
     run(host, {**PRESENT, "permanent": False})
     assert not host.files.exists(before.FOLDER)
+
+
+def refuse(files: KernelFiles, match: re.Match[str], value: str) -> None:
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), match[0])
+
+
+def test_a_run_that_failed_before_its_first_change_leaves_to_others_what_they_change_later(host: FakeHost) -> None:
+    host.files.rules.append((KNOBS[0], refuse))
+    assert run(host, {**PRESENT, "permanent": False}).error is not None
+    assert not host.files.exists("/var/lib/gpufleet")
+    host.files.rules.clear()
+    host.files.store(KNOBS[0], "5")
+    assert run(host, ABSENT).as_dict()["changed"] is False
+    assert host.files.read(KNOBS[0]) == "5\n"
+
+
+def test_a_run_that_failed_in_the_middle_keeps_what_it_changed_alone(host: FakeHost) -> None:
+    host.files.rules.append((KNOBS[1], refuse))
+    assert run(host, {**PRESENT, "permanent": False}).error is not None
+    assert set(before.load(host.files, "knobs").found) == {(KNOBS[0], "value")}
+    host.files.store(KNOBS[1], "6")
+    run(host, ABSENT)
+    assert [host.files.read(path) for path in KNOBS] == ["1\n", "6\n"]
+
+
+def test_what_a_killed_run_had_begun_is_known_as_such_until_a_run_ends(host: FakeHost) -> None:
+    host.files.kill_at = 3
+    with pytest.raises(Killed):
+        run(host, {**PRESENT, "permanent": False})
+    host.files.kill_at = None
+    known = before.load(host.files, "knobs")
+    assert known.begun == known.found.keys() == {(KNOBS[0], "value"), (KNOBS[1], "value")}
+    host.files.rules.append((KNOBS[1], refuse))
+    assert run(host, {**PRESENT, "permanent": False}).error is not None
+    known = before.load(host.files, "knobs")
+    assert (set(known.found), known.begun) == ({(KNOBS[0], "value")}, frozenset())
+
+
+def test_where_nobody_can_look_after_a_failure_all_that_was_tried_is_kept(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(files: KernelFiles, match: re.Match[str], value: str) -> None:
+        Path(files.locate(KNOBS[0])).unlink()
+        raise OSError(errno.EIO, os.strerror(errno.EIO), match[0])
+
+    host.files.rules.append((KNOBS[0], unreadable))
+    assert run(host, {**PRESENT, "permanent": False}).error is not None
+    assert set(before.load(host.files, "knobs").found) == {(KNOBS[0], "value")}
+
+
+def test_what_a_killed_run_left_of_its_first_record_goes_with_absent(host: FakeHost, tmp_path: Path) -> None:
+    found = snapshot(tmp_path)
+    build(tmp_path, {temporary_of(RECORD): '{"sche'})
+    run(host, ABSENT)
+    assert snapshot(tmp_path) == found
 
 
 def test_absent_gives_everything_back_and_leaves_nothing_of_ours(host: FakeHost, tmp_path: Path) -> None:

@@ -430,7 +430,7 @@ def test_a_run_killed_at_any_side_effect_is_finished_by_the_next_and_forgets_not
         assert not host.files.exists("/etc/gpufleet")
         assert not host.files.exists("/etc/knobs.d")
     # The record of the values, two knobs, the file, the declaration; each file is written and then moved.
-    assert number == 9
+    assert number == 11
 
 
 def test_giving_back_killed_at_any_side_effect_is_finished_by_the_next_run(tmp_path: Path) -> None:

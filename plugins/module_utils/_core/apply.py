@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence
 
 from . import before
-from .change import DIFFERS, EFFECTIVE, Change, Plan
+from .change import DIFFERS, EFFECTIVE, Change, Plan, RemoveFile, ReplaceFile, RoomAction, Setting, Step
 from .errors import GpuFleetError, NotInEffect, NotPermitted
 from .road import (
     Concern,
@@ -70,15 +71,26 @@ def carry_out(concern: Concern[State, Desired], params: Params, host: Host, *, m
 def _carry_out_locked(
     concern: Concern[State, Desired], params: Params, host: Host, *, state: State, plan: Plan
 ) -> Outcome:
+    new: FrozenSet[before.Key] = frozenset()
     if params["state"] == "present":
-        before.remember(host.files, concern.name, plan.settings, plan.steps)
+        new = before.remember(host.files, concern.name, plan.settings, plan.steps)
     done: List[Change] = []
     tried: List[Change] = []
     failure: Optional[GpuFleetError] = None
+    noted: Dict[str, Optional[str]] = {}
+    # What the steps that were taken are a part of, such as the first of several files.
+    in_part: Sequence[Change] = ()
     try:
-        for step in plan.steps:
+        for number, step in enumerate(plan.steps):
             tried = [*done, *step.changes]
+            noted.update((path, host.files.read_optional(path)) for path in step.notes if path not in noted)
             performed = concern.perform(step, host)
+            if not step.notes:
+                noted.clear()
+            if step.changes:
+                in_part = ()
+            elif not step.notes and not isinstance(step.action, RoomAction):
+                in_part = next((later.changes for later in plan.steps[number:] if later.changes), ())
             changes = step.changes if performed is None else performed
             done.extend(changes)
             tried = list(done)
@@ -89,9 +101,15 @@ def _carry_out_locked(
     except OSError as error:
         failure = _cannot_write(concern.name, error)
     remaining = plan
+    acted = [*done, *in_part]
+    if failure is not None and noted:
+        _take_back(noted, plan.steps[number], host)
+    now: Optional[Plan] = None
     try:
         state, remaining = look(concern, params, host)
+        now = remaining
         made = _made(tried, done, remaining)
+        acted.extend(made)
         for change in made:
             if change not in done:
                 _journal(concern.name, change, host)
@@ -105,7 +123,53 @@ def _carry_out_locked(
         failure = failure or error
     except OSError as error:
         failure = failure or _cannot_write(concern.name, error)
+    if params["state"] == "present":
+        settings = now.settings if now is not None else ()
+        keys = _Keys((*plan.settings, *settings))
+        unsettled = _settle(concern.name, host, changed=keys.of(acted), untried=new - keys.of(tried), now=settings)
+        failure = failure or unsettled
     return outcome(concern, plan=plan, changes=tuple(done), state=state, remaining=remaining, error=failure)
+
+
+def _take_back(noted: Mapping[str, Optional[str]], failed: Step, host: Host) -> None:
+    """Let the notes be as they were, where nothing came of what they announce."""
+    # A file is changed or it is not; of all other steps nobody knows how far they came.
+    if failed.notes or isinstance(failed.action, (ReplaceFile, RemoveFile)):
+        with contextlib.suppress(OSError):
+            for path, text in noted.items():
+                if text is None:
+                    host.files.remove(path)
+                else:
+                    host.files.replace(path, text)
+
+
+class _Keys:
+    """What the record calls the settings that changes are about."""
+
+    def __init__(self, settings: Sequence[Setting]) -> None:
+        self._keys = {(setting.object, setting.setting): (setting.identity, setting.setting) for setting in settings}
+
+    def of(self, changes: Sequence[Change]) -> FrozenSet[before.Key]:
+        names = [(change.object, change.setting) for change in changes]
+        return frozenset(self._keys.get(name, name) for name in names)
+
+
+def _settle(
+    concern: str,
+    host: Host,
+    *,
+    changed: FrozenSet[before.Key],
+    untried: FrozenSet[before.Key],
+    now: Sequence[Setting],
+) -> Optional[GpuFleetError]:
+    """Leave in the record what was changed. Returns the error that kept it as it is, with more in it than that."""
+    try:
+        before.settle(host.files, concern, changed=changed, untried=untried, now=now)
+    except GpuFleetError as error:
+        return error
+    except OSError as error:
+        return _cannot_write(concern, error)
+    return None
 
 
 def _cannot_write(concern: str, error: OSError) -> NotPermitted:

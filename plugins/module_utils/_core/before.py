@@ -2,14 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What was found before the first change, one file a concern, so that ``state: absent`` can give it back."""
+"""What was found before the first change, one file a concern, so that ``state: absent`` can give it back.
+
+It is written before the change, so that a run that is killed loses nothing, and what turned out unchanged is dropped
+when the run ends: whoever changes that later shall find it as they left it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Tuple
+from typing import TYPE_CHECKING, AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, Tuple
 
 from .change import ReplaceFile, Setting, Step
 from .declared import FOUND_FOLDER as FOLDER
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 # Shared by the concerns: whoever is given back last removes them.
 OUR_FOLDERS = ("/etc/gpufleet/declared.d", "/etc/gpufleet", FOLDER, "/var/lib/gpufleet")
 SCHEMA = 1
+Key = Tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Before:
-    """All that was found: by (identity, setting), and the folders that were not there."""
+    """All that was found: by (identity, setting), and the folders that were not there.
 
-    found: Mapping[Tuple[str, str], Found]
+    ``begun`` are those that a run is about to change, or was when it was killed.
+    """
+
+    found: Mapping[Key, Found]
     folders: Tuple[str, ...] = ()
+    begun: FrozenSet[Key] = frozenset()
 
 
 def path_of(concern: str) -> str:
@@ -62,7 +71,8 @@ def _before(document: Any) -> Before:
         (_text(entry["identity"]), _text(entry["setting"])): Found(_scalar(entry["effective"]), _scalar(entry["boot"]))
         for entry in document["found"]
     }
-    return Before(found=found, folders=tuple(map(_text, document["folders"])))
+    begun = frozenset((_text(identity), _text(setting)) for identity, setting in document.get("begun", ()))
+    return Before(found=found, folders=tuple(map(_text, document["folders"])), begun=begun & found.keys())
 
 
 def _scalar(value: object) -> Scalar:
@@ -77,10 +87,13 @@ def _text(value: object) -> str:
     raise TypeError(f"{value!r} is no text")
 
 
-def remember(files: Files, concern: str, settings: Iterable[Setting], steps: Iterable[Step]) -> None:
-    """Add what the steps are about to change for the first time. What is already known is never overwritten."""
+def remember(files: Files, concern: str, settings: Iterable[Setting], steps: Iterable[Step]) -> FrozenSet[Key]:
+    """Add what the steps are about to change for the first time, and return what that is.
+
+    What is already known is never overwritten.
+    """
     known = load(files, concern)
-    found: Dict[Tuple[str, str], Found] = dict(known.found)
+    found: Dict[Key, Found] = dict(known.found)
     steps = tuple(steps)
     touched = {(change.object, change.setting) for step in steps for change in step.changes}
     for setting in settings:
@@ -92,14 +105,46 @@ def remember(files: Files, concern: str, settings: Iterable[Setting], steps: Ite
     for target in targets:
         folders.extend(folder for folder in _missing_folders(files, target) if folder not in folders)
     if found == known.found and tuple(folders) == known.folders and known.found:
+        return frozenset()
+    new = frozenset(found.keys() - known.found.keys())
+    _write(files, concern, Before(found, tuple(folders), known.begun | new))
+    return new
+
+
+def settle(
+    files: Files, concern: str, *, changed: AbstractSet[Key], untried: AbstractSet[Key], now: Iterable[Setting]
+) -> None:
+    """Drop what the run that ends was about to change and did not, and the record where nothing else is in it.
+
+    ``changed`` is what steps that succeeded changed, ``untried`` what no step came to, ``now`` what the machine says
+    after them. What it does not speak of may have been changed by this run, or by one that was killed.
+    """
+    known = load(files, concern)
+    if not known.begun:
         return
+    values = {(setting.identity, setting.setting): Found(setting.effective, setting.boot) for setting in now}
+
+    def is_changed(key: Key) -> bool:
+        return key in changed or (values[key] != known.found[key] if key in values else key not in untried)
+
+    found = {key: value for key, value in known.found.items() if key not in known.begun or is_changed(key)}
+    if found or changed:
+        folders = tuple(folder for folder in known.folders if files.exists(folder))
+        begun = frozenset(key for key in known.begun & found.keys() if key not in changed and key not in values)
+        _write(files, concern, Before(found, folders, begun))
+    else:
+        forget(files, concern)
+
+
+def _write(files: Files, concern: str, known: Before) -> None:
     document = {
         "schema": SCHEMA,
         "found": [
             {"identity": identity, "setting": setting, "effective": value.effective, "boot": value.boot}
-            for (identity, setting), value in sorted(found.items())
+            for (identity, setting), value in sorted(known.found.items())
         ],
-        "folders": folders,
+        "folders": known.folders,
+        **({"begun": sorted(known.begun)} if known.begun else {}),
     }
     files.replace(path_of(concern), json.dumps(document, indent=1) + "\n", 0o600)
 

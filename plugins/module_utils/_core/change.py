@@ -125,10 +125,15 @@ Action = Union[SetKnob, ReplaceFile, RemoveFile, RunCommand, RoomAction]
 
 @dataclass(frozen=True)
 class Step:
-    """One side effect and the changes it makes. A command that completes other steps makes none of its own."""
+    """One side effect and the changes it makes. A command that completes other steps makes none of its own.
+
+    ``notes`` are files of ours in which it notes what the next step is about to do. They are again as they were where
+    that step fails before it did anything.
+    """
 
     action: Action
     changes: Tuple[Change, ...] = ()
+    notes: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -199,8 +199,10 @@ def reboot_text(plan: Plan) -> str:
 def _left_over(concern: str, params: Params, host: Host, plan: Plan) -> bool:
     """Whether a run that has no step left something of ours behind: a record to drop, reasons that no longer hold."""
     if params["state"] == "absent":
+        from .._host.files import temporary_of
         from . import before
 
-        if host.files.exists(before.path_of(concern)):
+        path = before.path_of(concern)
+        if host.files.exists(path) or host.files.exists(temporary_of(path)):
             return True
     return (host.files.read_optional(reboot_note(concern)) or "") != reboot_text(plan)

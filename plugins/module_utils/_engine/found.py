@@ -66,11 +66,11 @@ def load(files: Files) -> Tuple[Kept, ...]:
 
 
 def keep(files: Files, engine: str, edits: Tuple[Edit, ...]) -> None:
-    """Note what the edits are about to change. What is noted already stays.
+    """Note what the edits are about to change. What is noted already stays, where there is anything of ours in it.
 
     Before the first write, with the sums of both texts: whenever a run ends, the file holds one of them.
     """
-    noted: Dict[str, Kept] = {kept.path: kept for kept in load(files)}
+    noted: Dict[str, Kept] = {kept.path: kept for kept in load(files) if kept.now != kept.text}
     for edit in edits:
         kept = noted.get(edit.path)
         found, left = digest(edit.before), digest(edit.after)

@@ -26,6 +26,7 @@ from .._core.change import (
 )
 from .._core.errors import Scalar
 from . import found as record
+from . import previous
 from .look import NOT_INSTALLED, SPECIFICATION, Desired, Seen, State, late, see
 from .model import DEFAULT_RUNTIME, ENGINES, RUNTIME, Edit
 from .spec import NAME, TOOLKIT
@@ -121,7 +122,7 @@ def plan_steps(
         first.extend(needed)
         if edits:
             first.append(Step(CheckEdits(seen, edits)))
-            last.append(Step(_keep(seen, edits)))
+            last.append(Step(_keep(seen, edits), notes=(record.RECORD, previous.path_of(seen.engine))))
             last.extend(_writes(edits, changes))
     last.extend(
         Step(RunCommand(state.refresh, "make the CDI specification anew"), (_effective(setting),))

@@ -58,7 +58,7 @@ def plan_arguments(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tu
         return (forget,)
     planned = PLANNERS[loader.name](loader, wanted, ours)
     lines = tuple(dict.fromkeys(" ".join(arguments) for arguments in (wanted, ours) if arguments))
-    first = (Step(ReplaceFile(memory, "".join(f"{line}\n" for line in lines))),)
+    first = (Step(ReplaceFile(memory, "".join(f"{line}\n" for line in lines)), notes=(memory,)),)
     last = (Step(ReplaceFile(memory, f"{lines[0]}\n")),) if len(lines) > 1 else ()
     return (*(first if lines and lines != loader.remembered else ()), *planned, *(last if wanted else (forget,)))
 

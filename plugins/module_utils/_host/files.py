@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
-import time
 from io import FileIO
-from typing import Optional, Tuple
+from typing import TYPE_CHECKING, Optional, Tuple
+
+if TYPE_CHECKING:
+    from .protocols import Lock
 
 
 def temporary_of(target: str) -> str:
@@ -100,85 +101,22 @@ class LocalFiles:
             os.close(descriptor)
 
     def replace(self, path: str, text: str, mode: int = 0o644) -> None:
-        target = self.locate(self.resolve(path))
-        folder = os.path.dirname(target)
-        self._make_folders(folder)
-        # Always the same name, so that what a killed run left is taken away by the next one that writes the file.
-        temporary = temporary_of(target)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(text.encode("utf-8", "surrogateescape"))
-                os.fchmod(stream.fileno(), mode)
-                stream.flush()
-                os.fsync(stream.fileno())
-            self.move(temporary, target)
-        except BaseException as error:
-            if os.path.lexists(temporary):
-                os.unlink(temporary)
-            if isinstance(error, OSError):
-                # write(2) knows no name: on a full disk nobody would know which.
-                error.filename = path
-            raise
-        self._sync_folder(folder)
+        from . import file_changes
+
+        file_changes.replace(self, path, text, mode)
 
     def remove(self, path: str) -> None:
-        target = self.locate(path)
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(temporary_of(target))
-        try:
-            os.unlink(target)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        self._sync_folder(os.path.dirname(target))
+        from . import file_changes
+
+        file_changes.remove(self.locate(path))
 
     def remove_folder(self, path: str) -> None:
         with contextlib.suppress(OSError):
             os.rmdir(self.locate(path))
 
-    def lock(self, path: str, timeout: float) -> FileLock:
+    def lock(self, path: str, timeout: float) -> Lock:
+        from . import file_changes
+
         target = self.locate(path)
-        self._make_folders(os.path.dirname(target))
-        return FileLock(target, timeout)
-
-    @staticmethod
-    def _make_folders(folder: str) -> None:
-        os.makedirs(folder, mode=0o755, exist_ok=True)
-
-    @staticmethod
-    def _sync_folder(folder: str) -> None:
-        # A rename is durable only when the folder that holds the name is on disk too.
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-class FileLock:
-    """flock(2) on a file of its own; the kernel lets go of it when the process ends, however it ends."""
-
-    def __init__(self, path: str, timeout: float) -> None:
-        self._path = path
-        self._timeout = timeout
-        self._descriptor = -1
-
-    def __enter__(self) -> FileLock:
-        deadline = time.monotonic() + self._timeout
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        while True:
-            try:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return self
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    os.close(self._descriptor)
-                    raise TimeoutError(f"{self._path} is held by another run") from None
-                time.sleep(0.1)
-
-    def __exit__(self, *exc: object) -> None:
-        # Not by close alone: a forked child that we left behind would hold a copy of the descriptor.
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        os.close(self._descriptor)
+        file_changes.make_folders(os.path.dirname(target))
+        return file_changes.FileLock(target, timeout)

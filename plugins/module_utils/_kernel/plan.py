@@ -76,7 +76,7 @@ def plan_steps(state: State, desired: Desired, rows: Sequence[Setting]) -> Tuple
     waiting = {row.identity for row in settled if row.pending}
     block, load = _file_steps(state, desired, settled, after, waiting)
     due = bool(block) and _concerns_initramfs(state, after)
-    note = (Step(ReplaceFile(OUTDATED, NOTE)),) if due and not state.outdated else ()
+    note = (Step(ReplaceFile(OUTDATED, NOTE), notes=(OUTDATED,)),) if due and not state.outdated else ()
     rebuild = _rebuild(state) if desired.permanent and (due or state.outdated) else ()
     differing = {r.identity: r for r in settled if r.effective_matters and r.effective != r.wanted and not r.pending}
     unload = [_run("rmmod", "unload", differing[name]) for name in order if name in differing]
