@@ -53,7 +53,8 @@ options:
           - Which GPUs the entry is for. All keys must agree; each has one value or a list of alternatives, as shell
             globs. Without keys the entry is for all GPUs.
           - The keys are C(index) (the driver's order), C(uuid) (such as C(GPU-4f0c...)), C(pci_address) (such as
-            C(0000:17:00.0)) and C(model) (such as C(NVIDIA H100*)).
+            C(0000:17:00.0)), C(pci_id) (vendor and device, such as C(10de:2330), also with those of the board) and
+            C(model) (such as C(NVIDIA H100*)).
           - A MIG device is no GPU, and its UUID an error; the settings of its GPU apply to all its instances.
         type: dict
         default: {}

@@ -59,7 +59,8 @@ options:
           - Which GPUs the entry is for. All keys must agree; each has one value or a list of alternatives, as shell
             globs. Without keys the entry is for all GPUs.
           - The keys are C(index) (the driver's order), C(uuid) (such as C(GPU-4f0c...)), C(pci_address) (such as
-            C(0000:17:00.0)) and C(model) (such as C(NVIDIA H100*)).
+            C(0000:17:00.0)), C(pci_id) (vendor and device as C(lspci -n) shows them, such as C(10de:2330), also with
+            those of the board, C(10de:2330:10de:16c1)) and C(model) (such as C(NVIDIA H100*)).
         type: dict
         default: {}
       mig:
@@ -88,7 +89,9 @@ options:
             V(19); or a dictionary.
           - A name is looked up on each GPU, first as the driver spells it, then as slices alone (V(3g), V(1g+me)), then
             as another version of the driver spells it on the same board. A name of another board is an error.
-          - V(1c.3g.40gb) is a GPU instance C(3g.40gb) with one compute instance C(1c) in it, and nothing else.
+          - V(1c.3g.40gb) is a GPU instance C(3g.40gb) with one compute instance C(1c) in it, and nothing else. With a
+            count for which the GPU has not as many C(3g.40gb), they are compute instances that share one while it has
+            room, as mig-parted has it; with a lower one it is an error that says how to write what is meant.
           - A dictionary has the keys C(profile) (a name or a number, required), C(count) (how many, 1 when it is
             missing), C(placement) (the memory slice at which the instance begins, only with a count of 1) and
             C(compute_instances).
@@ -132,6 +135,7 @@ requirements:
   - nvidia-ml-py on the node, which the role P(gpufleet.node.nvml#role) brings
   - nvidia-smi on the node, where GPUs before Hopper change their mode
 notes:
+  - The filter P(gpufleet.node.from_mig_parted#filter) makes O(gpus) of a file of NVIDIA's mig-parted.
   - The playbook C(gpufleet.node.mig_relayout) does this node after node, with hooks that drain and resume each.
 seealso:
   - module: gpufleet.node.gpu_node_info

@@ -53,8 +53,9 @@ options:
         description:
           - Which GPUs the entry is for. All keys must agree; each has one value or a list of alternatives, as shell
             globs. Without keys the entry is for all GPUs.
-          - The keys are C(index) (the driver's order), C(uuid), C(pci_address) (such as C(0000:17:00.0)) and C(model)
-            (such as C(NVIDIA H100*)).
+          - The keys are C(index) (the driver's order), C(uuid), C(pci_address) (such as C(0000:17:00.0)), C(pci_id)
+            (vendor and device, such as C(10de:2330), also with those of the board) and C(model) (such as
+            C(NVIDIA H100*)).
         type: dict
         default: {}
       enabled:

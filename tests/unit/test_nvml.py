@@ -545,8 +545,8 @@ def test_to_close_makes_us_no_client_of_any_gpu(gpu_machine: MakeMachine) -> Non
 # --- which GPUs -------------------------------------------------------------------------------------------------------
 
 TWO = (
-    Identity(0, "GPU-aaaa", "0000:17:00.0", "NVIDIA H100 80GB HBM3"),
-    Identity(1, "GPU-bbbb", "0001:65:00.0", "NVIDIA A100-SXM4-80GB"),
+    Identity(0, "GPU-aaaa", "0000:17:00.0", "NVIDIA H100 80GB HBM3", pci_ids=("10de:2330", "10de:2330:10de:16c1")),
+    Identity(1, "GPU-bbbb", "0001:65:00.0", "NVIDIA A100-SXM4-80GB", pci_ids=("10de:20b2", "10de:20b2:10de:147f")),
 )
 
 
@@ -561,6 +561,8 @@ TWO = (
         ({"pci_address": "17:00.0"}, (0, None)),
         ({"pci_address": "0001:65:00.0"}, (None, 0)),
         ({"pci_address": "*:65:00.0"}, (None, 0)),
+        ({"pci_id": "10DE:20B2"}, (None, 0)),
+        ({"pci_id": ["10de:2330:10de:16c1", "10de:2901"]}, (0, None)),
     ],
 )
 def test_a_match_is_written_as_people_copy_it(match: Dict[str, Any], winners: Sequence[Any]) -> None:

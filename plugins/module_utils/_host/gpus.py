@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .nvml_driver import Identity
     from .protocols import Files
 
-MATCH_KEYS = ("index", "uuid", "pci_address", "model")
+MATCH_KEYS = ("index", "uuid", "pci_address", "pci_id", "model")
 PCI = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"
 VFIO = "vfio-pci"
@@ -84,10 +84,9 @@ def _normal(entry: match.Entry) -> match.Entry:
                 cause=f"{text} is a MIG device, and the setting belongs to a whole GPU",
                 hint="write the UUID of its GPU, which begins with GPU-",
             )
-    addresses = entry.match.get("pci_address")
-    if addresses is None:
-        return entry
-    return replace(entry, match={**entry.match, "pci_address": tuple(pci_pattern(text) for text in addresses)})
+    normal = {"pci_address": pci_pattern, "pci_id": str.lower}
+    found = {key: tuple(map(of, entry.match[key])) for key, of in normal.items() if key in entry.match}
+    return replace(entry, match={**entry.match, **found}) if found else entry
 
 
 def _candidate(gpu: Identity) -> match.Candidate:
@@ -95,6 +94,7 @@ def _candidate(gpu: Identity) -> match.Candidate:
         "index": (str(gpu.index),),
         "uuid": (gpu.uuid,),
         "pci_address": (gpu.pci_address,),
+        "pci_id": gpu.pci_ids,
         "model": (gpu.model,),
     }
     return match.Candidate(gpu.name, values)

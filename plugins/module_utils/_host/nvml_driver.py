@@ -48,6 +48,7 @@ class Answer(Generic[T]):
 class Identity:
     """Who a GPU is. ``index`` is the driver's order, ``pci_address`` as sysfs writes it (``0000:17:00.0``).
 
+    ``pci_ids`` are vendor and device (``10de:2330``), and the same with those of its board (``10de:2330:10de:16c1``).
     Of a GPU that is lost only the index is known, and ``lost`` says why.
     """
 
@@ -56,6 +57,7 @@ class Identity:
     pci_address: str = ""
     model: str = ""
     lost: str = ""
+    pci_ids: Tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -130,11 +132,14 @@ class Driver:
         nvml = self.nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            pci = nvml.nvmlDeviceGetPciInfo(handle)
+            product, board = pci_id(pci.pciDeviceId), pci_id(pci.pciSubSystemId)
             identity = Identity(
                 index=index,
                 uuid=nvml.nvmlDeviceGetUUID(handle),
-                pci_address=pci_address(nvml.nvmlDeviceGetPciInfo(handle).busId),
+                pci_address=pci_address(pci.busId),
                 model=nvml.nvmlDeviceGetName(handle),
+                pci_ids=(product, f"{product}:{board}"),
             )
         except nvml.NVMLError as error:
             if error.value in (DRIVER_NOT_LOADED, NO_PERMISSION):
@@ -152,6 +157,11 @@ def pci_address(text: str) -> str:
     """An address as NVML writes it (``00000000:17:00.0``, in capitals) as sysfs writes it (``0000:17:00.0``)."""
     domain, colon, rest = text.lower().partition(":")
     return f"{domain[-4:]}{colon}{rest}" if len(domain) == 8 and domain.startswith("0000") else text.lower()
+
+
+def pci_id(word: int) -> str:
+    """Vendor and device as sysfs and lspci have them (``10de:2330``), from NVML's word with the vendor below."""
+    return f"{word & 0xFFFF:04x}:{word >> 16:04x}"
 
 
 def open_driver(library: str) -> Driver:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Named layouts, and the hints for a name that is none. Imported where a layout is named, and for an error.
+"""Named layouts, the hints for a name that is none, and what a name means that is declared several times.
 
 One line serves a mixed fleet: a name stands for what each GPU has of it.
 
@@ -18,9 +18,9 @@ import re
 from difflib import SequenceMatcher, get_close_matches
 from typing import Collection, Dict, Tuple
 
-from .model import Geometry, Profile, Wanted
-from .resolve import plain, whole
-from .spec import Name
+from .model import Geometry, Profile, Wanted, WantedCompute
+from .resolve import Target, plain, refused, whole
+from .spec import Item, Name
 
 # By the compute slices of the GPU: how many instances of how many slices.
 BALANCED = {7: ((3, 1), (2, 1), (1, 2)), 4: ((2, 1), (1, 2))}
@@ -30,7 +30,7 @@ def layouts(geometry: Geometry) -> Dict[str, Tuple[Wanted, ...]]:
     """What every name means on this GPU, those alone that it can have."""
     sizes = {slices: plain(geometry, slices) for slices in sorted({one.slices for one in geometry.profiles})}
     profiles = {slices: profile for slices, profile in sizes.items() if profile}
-    found = {f"all-{slices}g": (whole(one),) * _most(one, geometry) for slices, one in profiles.items()}
+    found = {f"all-{slices}g": (whole(one),) * most_of(one, geometry) for slices, one in profiles.items()}
     if geometry.slices in profiles:
         found["whole"] = (whole(profiles[geometry.slices]),)
     parts = BALANCED.get(geometry.slices, ())
@@ -57,7 +57,32 @@ def layout_hint(name: str, known: Collection[str]) -> str:
     return f"did you mean {near[0]}" if near else ""
 
 
-def _most(profile: Profile, geometry: Geometry) -> int:
+def several_parts(item: Item, part: WantedCompute, profile: Profile, gpu: Target) -> Tuple[Wanted, ...]:
+    """Several of a name such as 1c.3g.40gb: to mig-parted these are compute instances that share GPU instances.
+
+    Taken so where the GPU cannot have a GPU instance for each. Where it can, nobody knows what is meant.
+    """
+    room, most = profile.slices // part.slices, most_of(profile, gpu.geometry)
+    if item.count <= most:
+        name = f"{part.slices}c"
+        shared = ", ".join([name] * min(item.count, room))
+        cause = (
+            f"{item.count} x {name}.{profile.name} can be {item.count} GPU instances with one {name} each, or compute "
+            f"instances that share a {profile.name}, as mig-parted has it"
+        )
+        hint = (
+            f"write an element {name}.{profile.name} for each of the former, or {{profile: {profile.name}, "
+            f"compute_instances: [{shared}]}}"
+        )
+        raise refused(item.where, gpu.name, cause, hint=hint)
+    full, rest = divmod(item.count, room)
+    if full + bool(rest) > most:
+        return (Wanted(profile.number, None, (part,)),) * item.count
+    sizes = [room] * full + [rest] * bool(rest)
+    return tuple(Wanted(profile.number, None, (part,) * size) for size in sizes)
+
+
+def most_of(profile: Profile, geometry: Geometry) -> int:
     """How many there can be of a profile alone. Some drivers count more than have a place."""
     places, free_from = 0, 0
     for start in sorted(profile.starts):

@@ -20,7 +20,7 @@ SHORTHAND = re.compile(r"(\d)g(?:\+(me|me\.all|gfx)|(-me))?", re.ASCII)
 
 
 @dataclass(frozen=True)
-class _Gpu:
+class Target:
     name: str
     model: str
     device_id: int
@@ -41,11 +41,11 @@ def resolve(
         known = layouts(geometry)
         if entry.layout not in known:
             cause = f"this {model} has no layout {entry.layout}, but {', '.join(known) or 'none'}"
-            raise _refused(entry.entry.where, gpu, cause, hint=layout_hint(entry.layout, known))
+            raise refused(entry.entry.where, gpu, cause, hint=layout_hint(entry.layout, known))
         return known[entry.layout]
     if entry.instances is None:
         return None
-    target = _Gpu(gpu, model, device_id, geometry)
+    target = Target(gpu, model, device_id, geometry)
     return tuple(wanted for item in entry.instances for wanted in _wanted(item, target))
 
 
@@ -60,28 +60,34 @@ def whole(profile: Profile, start: Optional[int] = None) -> Wanted:
     return Wanted(profile.number, start, (WantedCompute(profile.slices),))
 
 
-def _wanted(item: Item, gpu: _Gpu) -> Tuple[Wanted, ...]:
+def _wanted(item: Item, gpu: Target) -> Tuple[Wanted, ...]:
     profile = _profile(item.profile, gpu)
     if profile is None:
         from .named import profile_hint
 
         has = ", ".join(f"{one.name} ({one.number})" for one in gpu.geometry.profiles)
         cause = f"this {gpu.model} has no profile {item.profile}, but {has or 'none'}"
-        raise _refused(item.where, gpu.name, cause, hint=profile_hint(item.profile, gpu.geometry))
+        raise refused(item.where, gpu.name, cause, hint=profile_hint(item.profile, gpu.geometry))
     if item.placement is not None and item.placement not in profile.starts:
         cause = f"a {profile.name} of this {gpu.model} begins at memory slice {_words(profile.starts)}"
-        raise _refused(item.where, gpu.name, cause, wanted=item.placement)
+        raise refused(item.where, gpu.name, cause, wanted=item.placement)
     if item.compute is None:
         return (whole(profile, item.placement),) * item.count
     compute = tuple(_compute(one, profile, gpu) for one in item.compute)
     together = sum(one.slices for one in compute)
     if together > profile.slices:
         cause = f"a {profile.name} has {_slices(profile.slices)}, and its compute instances take {together}"
-        raise _refused(item.where, gpu.name, cause)
+        raise refused(item.where, gpu.name, cause)
+    # What a name such as 1c.3g.40gb tells is told where the element is, what compute_instances tells below it.
+    by_name = any(one.where == item.where for one in item.compute)
+    if by_name and item.count > 1 and 2 * compute[0].slices <= profile.slices:
+        from .named import several_parts
+
+        return several_parts(item, compute[0], profile, gpu)
     return (Wanted(profile.number, item.placement, compute),) * item.count
 
 
-def _profile(name: Name, gpu: _Gpu) -> Optional[Profile]:
+def _profile(name: Name, gpu: Target) -> Optional[Profile]:
     """A name as this driver has it, or a number, before a shorthand, before what another driver calls it."""
     short = SHORTHAND.fullmatch(str(name))
     if short:
@@ -89,14 +95,14 @@ def _profile(name: Name, gpu: _Gpu) -> Optional[Profile]:
     return profile_of(str(name), gpu.geometry, device_id=gpu.device_id)
 
 
-def _compute(declared: ItemCompute, profile: Profile, gpu: _Gpu) -> WantedCompute:
+def _compute(declared: ItemCompute, profile: Profile, gpu: Target) -> WantedCompute:
     from .solver import compute_starts
 
     starts = compute_starts(profile.slices, declared.slices)
     cause, wanted = "", declared.slices
     if declared.profile is not None and _profile(declared.profile, gpu) != profile:
         cause = f"{declared.slices}c.{declared.profile} cannot be in a {profile.name}"
-        raise _refused(declared.where, gpu.name, cause)
+        raise refused(declared.where, gpu.name, cause)
     if declared.slices > profile.slices:
         cause = f"a {profile.name} has {_slices(profile.slices)}"
     elif not starts:
@@ -106,7 +112,7 @@ def _compute(declared: ItemCompute, profile: Profile, gpu: _Gpu) -> WantedComput
         cause = f"a compute instance of {_slices(declared.slices)} in a {profile.name} begins at {_words(starts)}"
         wanted = declared.placement
     if cause:
-        raise _refused(declared.where, gpu.name, cause, wanted=wanted)
+        raise refused(declared.where, gpu.name, cause, wanted=wanted)
     return WantedCompute(declared.slices, declared.placement)
 
 
@@ -119,5 +125,5 @@ def _slices(number: int) -> str:
     return f"{number} compute slice{'' if number == 1 else 's'}"
 
 
-def _refused(where: str, gpu: str, cause: str, *, wanted: Scalar = None, hint: str = "") -> DeclarationError:
+def refused(where: str, gpu: str, cause: str, *, wanted: Scalar = None, hint: str = "") -> DeclarationError:
     return DeclarationError(f"make {where}", object=gpu, cause=cause, wanted=wanted, hint=hint)

@@ -77,9 +77,8 @@ def _gpu(gpu: Gpu, parts: Collection[str]) -> Facts:
     facts["idle"] = _is_idle(gpu)
     facts["minor"] = gpu.read("nvmlDeviceGetMinorNumber").value
     facts["persistence"] = gpu.persistence_mode().value
-    pci = gpu.read("nvmlDeviceGetPciInfo").value
-    facts["pci_id"] = _pci_id(pci.pciDeviceId) if pci else None
-    facts["pci_subsystem_id"] = _pci_id(pci.pciSubSystemId) if pci else None
+    facts["pci_id"] = who.pci_ids[0]
+    facts["pci_subsystem_id"] = who.pci_ids[1][len(who.pci_ids[0]) + 1 :]
     if "gpus" in parts:
         facts["state"] = _state(gpu)
     if "topology" in parts:
@@ -295,8 +294,3 @@ def _numbers(words: Any) -> List[int]:
     """The bits that are set in NVML's words of 64 bits."""
     mask = int.from_bytes(bytes(words or b""), "little")
     return [number for number, bit in enumerate(reversed(f"{mask:b}")) if bit == "1"]
-
-
-def _pci_id(number: int) -> str:
-    """As sysfs has it (``10de:2330``), from NVML's word with the vendor below."""
-    return f"{number & 0xFFFF:04x}:{number >> 16:04x}"
