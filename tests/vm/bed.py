@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Callable, ContextManager, Dict, List, NoReturn, Optional, Sequence
 
@@ -34,6 +34,7 @@ from bed_host import CACHE, BedError, locked, say
 from bed_machine import Hardware, Machine
 
 RUNS = CACHE / "run"
+SAVED = CACHE / "saved"
 NEEDED = ("qemu-system-x86_64", "debugfs", "ssh", "ssh-keygen")
 NEEDED_FOR_GPUS = ("cc", "/usr/include/stdio.h")
 # Logs outlive the bed: they are what remains to look at after a failed run.
@@ -84,6 +85,7 @@ def write_state(bed: Bed) -> None:
         "inventory": str(bed.folder / "hosts.yml"),
         "nodes": {
             machine.name: {
+                "index": machine.index,
                 "port": machine.port,
                 "console": str(machine.console),
                 "gpus": machine.gpus,
@@ -117,9 +119,9 @@ def write_inventory(bed: Bed) -> None:
     _replace(bed.folder / "hosts.yml", "\n".join(lines) + "\n")
 
 
-def read_state(name: str) -> Bed:
-    """The bed with this name, as `up` left it. Errors: BedError when there is none."""
-    folder = RUNS / name
+def read_state(name: str, saved: Optional[Path] = None) -> Bed:
+    """The bed with this name, as `up` left it, or ``saved`` in a folder. Errors: BedError when there is none."""
+    folder = saved or RUNS / name
     try:
         state = json.loads((folder / "bed.json").read_text())
     except FileNotFoundError:
@@ -128,8 +130,8 @@ def read_state(name: str) -> Bed:
         ) from None
     hardware = Hardware(**state["hardware"])
     machines = [
-        Machine(node, entry["port"], index, bed_folder=folder, hardware=hardware, gpus=entry["gpus"])
-        for index, (node, entry) in enumerate(state["nodes"].items())
+        Machine(node, entry["port"], entry["index"], bed_folder=folder, hardware=hardware, gpus=entry["gpus"])
+        for node, entry in state["nodes"].items()
     ]
     return Bed(name=state["name"], suite=state["suite"], image=state["image"], machines=machines)
 
@@ -144,7 +146,11 @@ def _replace(path: Path, text: str) -> None:
 
 
 def image(args: argparse.Namespace) -> None:
-    built = bed_image.ensure(suite=args.suite, mirror=args.mirror, worker=args.worker, rebuild=args.rebuild)
+    with ThreadPoolExecutor() as pool:
+        simulator = pool.submit(bed_gpus.build) if args.gpus else None
+        built = bed_image.ensure(suite=args.suite, mirror=args.mirror, worker=args.worker, rebuild=args.rebuild)
+        if simulator is not None:
+            simulator.result()
     print(built.disk)
 
 
@@ -156,53 +162,111 @@ def up(args: argparse.Namespace) -> None:
         raise BedError(f"Cannot spread {args.cpus} CPUs evenly over {bed_machine.NUMA_NODES} NUMA nodes")
     built = bed_image.ensure(suite=args.suite, mirror=args.mirror, worker=args.worker)
     with _locked_bed(args.name):
-        if (RUNS / args.name / "bed.json").exists():
-            if not args.replace:
-                raise BedError(
-                    f"Cannot start the bed {args.name}: it exists; stop it with `bed.py down`, or use --replace"
-                )
-            say(f"replacing the bed {args.name}")
-        remove(args.name)
-        shutil.rmtree(RUNS / args.name, ignore_errors=True)
+        _clear(args.name, replace=args.replace)
         hardware = Hardware(
             accel=args.accel or bed_host.accelerator(),
             cpus=args.cpus,
             memory_mib=args.memory,
             queues=args.cpus if bed_host.multi_queue_taps() else 1,
         )
-        ports: List[int] = []
-        for _name in names:
-            ports.append(bed_host.free_port(ports))
+        ports = free_ports(len(names))
         machines = [
             Machine(name, ports[index], index, bed_folder=RUNS / args.name, hardware=hardware, gpus=gpus.get(name, ""))
             for index, name in enumerate(names)
         ]
         bed = Bed(name=args.name, suite=built.suite, image=built.folder.name, machines=machines)
-        try:
-            _start_fresh(bed, built=built, timeout=args.timeout)
-        except BaseException:
-            # A bed that is half up is of use to nobody; the logs stay.
-            remove(bed.name)
-            raise
-    if args.owner_pid is not None:
-        _follow(bed.name, owner=args.owner_pid)
-    say(f"bed {bed.name}: {len(names)} nodes, {hardware.accel}, {hardware.queues} queues per data NIC")
-    print(bed.folder / "hosts.yml")
+        _start(bed, disks=lambda: _fresh_disks(bed, built=built), timeout=args.timeout)
+    _come_up(bed, owner=args.owner_pid)
 
 
-def _start_fresh(bed: Bed, *, built: bed_image.Image, timeout: float) -> None:
-    bed.folder.mkdir(parents=True, mode=0o700)
+def _fresh_disks(bed: Bed, *, built: bed_image.Image) -> None:
     bed_machine.make_key(bed.folder / bed_machine.KEY, comment=f"gpufleet bed {bed.name}")
-    hardware = bed.hardware
-    say(f"starting {', '.join(machine.name for machine in bed.machines)} with {hardware.accel}")
-    begins = {}
     for machine in bed.machines:
         bed_machine.create_disks(machine, image=built, bed=bed.name)
-        begins[machine.name] = bed_machine.power_on(machine)
-    write_state(bed)
-    deadline = time.monotonic() + timeout
-    _each(bed.machines, lambda node: bed_machine.await_boot(node, begin=begins[node.name], deadline=deadline))
-    write_inventory(bed)
+
+
+def save(args: argparse.Namespace) -> None:
+    """Shut the nodes down, and keep their root disks: the drives hold nothing, and a machine with NVMe drives that runs
+    cannot be saved by QEMU."""
+    target = SAVED / args.name / args.label
+    with _locked_bed(args.name):
+        bed = read_state(args.name)
+        deadline = time.monotonic() + args.timeout
+        _each(bed.machines, lambda node: bed_machine.power_off(node, deadline=deadline))
+        # What is saved takes gigabytes, and an older state is of no use to who saves a new one.
+        shutil.rmtree(SAVED / args.name, ignore_errors=True)
+        part = target.with_suffix(".part")
+        part.mkdir(parents=True, mode=0o700)
+        for machine in bed.machines:
+            (part / machine.name).mkdir()
+            for disk in (machine.disk, machine.loader):
+                disk.rename(part / machine.name / disk.name)
+        for name in ("bed.json", bed_machine.KEY, f"{bed_machine.KEY}.pub", bed_machine.KNOWN_HOSTS):
+            (bed.folder / name).rename(part / name)
+        remove(bed.name)
+        part.rename(target)
+    say(f"bed {bed.name} is saved as {args.label}")
+
+
+def load(args: argparse.Namespace) -> None:
+    """Boot nodes from copies of the disks that `save` kept; the bed has the name that it had then."""
+    bed_host.require(NEEDED)
+    saved = SAVED / args.name / args.label
+    with _locked_bed(args.name):
+        old = read_state(args.name, saved)
+        chosen = old.select(args.nodes.split(",") if args.nodes else [], everyone=not args.nodes)
+        _clear(args.name, replace=args.replace)
+        ports = free_ports(len(chosen))
+        # The address of a NIC has the rank in it that its node had, and so does what the node knows about it.
+        machines = [replace(machine, port=port, bed_folder=RUNS / args.name) for machine, port in zip(chosen, ports)]
+        bed = replace(old, machines=machines)
+
+        def copy_disks() -> None:
+            for name in (bed_machine.KEY, f"{bed_machine.KEY}.pub"):
+                shutil.copy2(saved / name, bed.folder / name)
+            keys = (saved / bed_machine.KNOWN_HOSTS).read_text()
+            for before, machine in zip(chosen, machines):
+                keys = keys.replace(f"]:{before.port} ", f"]:{machine.port} ")
+                bed_machine.copy_disks(machine, source=saved / machine.name)
+            (bed.folder / bed_machine.KNOWN_HOSTS).write_text(keys)
+
+        _start(bed, disks=copy_disks, timeout=args.timeout)
+    _come_up(bed, owner=args.owner_pid)
+
+
+def _clear(name: str, *, replace: bool) -> None:
+    """Make room for a bed of this name."""
+    if (RUNS / name / "bed.json").exists():
+        if not replace:
+            raise BedError(f"Cannot start the bed {name}: it exists; stop it with `bed.py down`, or use --replace")
+        say(f"replacing the bed {name}")
+    remove(name)
+    shutil.rmtree(RUNS / name, ignore_errors=True)
+
+
+def _start(bed: Bed, *, disks: Callable[[], None], timeout: float) -> None:
+    """Boot the nodes of a bed from the disks that ``disks`` makes in its folder."""
+    try:
+        bed.folder.mkdir(parents=True, mode=0o700)
+        disks()
+        say(f"starting {', '.join(machine.name for machine in bed.machines)} with {bed.hardware.accel}")
+        begins = {machine.name: bed_machine.power_on(machine) for machine in bed.machines}
+        write_state(bed)
+        deadline = time.monotonic() + timeout
+        _each(bed.machines, lambda node: bed_machine.await_boot(node, begin=begins[node.name], deadline=deadline))
+        write_inventory(bed)
+    except BaseException:
+        # A bed that is half up is of use to nobody; the logs stay.
+        remove(bed.name)
+        raise
+
+
+def _come_up(bed: Bed, *, owner: Optional[int]) -> None:
+    if owner is not None:
+        _follow(bed.name, owner=owner)
+    hardware = bed.hardware
+    say(f"bed {bed.name}: {len(bed.machines)} nodes, {hardware.accel}, {hardware.queues} queues per data NIC")
+    print(bed.folder / "hosts.yml")
 
 
 def down(args: argparse.Namespace) -> None:
@@ -372,6 +436,13 @@ def gpus_of(words: Sequence[str], names: Sequence[str]) -> Dict[str, str]:
     return found
 
 
+def free_ports(count: int) -> List[int]:
+    ports: List[int] = []
+    for _number in range(count):
+        ports.append(bed_host.free_port(ports))
+    return ports
+
+
 def bed_name(text: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,31}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not made of a-z, 0-9 and -, at most 32 characters")
@@ -407,8 +478,13 @@ def parser() -> argparse.ArgumentParser:
         which.add_argument("node", nargs="*", default=[], help="name of a node")
         which.add_argument("--all", action="store_true", help="every node of the bed")
 
+    def with_life(command: argparse.ArgumentParser) -> None:
+        command.add_argument("--replace", action="store_true", help="take a bed of that name down first")
+        command.add_argument("--owner-pid", type=int, metavar="PID", help="take the bed down when this process ends")
+
     command = add(image, "Build the image if the cache has none, and print its path.")
     with_suite(command)
+    command.add_argument("--gpus", action="store_true", help="beside it compile the simulator of GPUs")
     command.add_argument("--rebuild", action="store_true", help="build it anew, with today's packages")
 
     command = add(up, "Start fresh nodes, wait until they are up, and print the path of their inventory.")
@@ -420,8 +496,19 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--cpus", type=int, default=4, help="CPUs of a node (default: %(default)s)")
     command.add_argument("--memory", type=int, default=5120, help="MiB per NUMA node (default: %(default)s)")
     command.add_argument("--accel", choices=("kvm", "tcg"), help="default: KVM if it works, else TCG")
-    command.add_argument("--replace", action="store_true", help="take a bed of that name down first")
-    command.add_argument("--owner-pid", type=int, metavar="PID", help="take the bed down when this process ends")
+    with_life(command)
+
+    command = add(save, "Shut the nodes down, and keep their disks in place of what was saved of the bed before.")
+    with_name(command)
+    with_timeout(command)
+    command.add_argument("label", type=bed_name, help="what `load` calls for")
+
+    command = add(load, "Boot nodes from copies of disks that were saved, as `up` does with fresh ones.")
+    with_name(command)
+    with_timeout(command)
+    command.add_argument("label", type=bed_name, help="what `save` called them")
+    command.add_argument("--nodes", help="names separated by commas (default: all)")
+    with_life(command)
 
     command = add(down, "Stop the nodes and delete their disks, keys and inventory; logs stay.")
     with_name(command)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import subprocess
@@ -21,6 +22,7 @@ SIMULATOR = ROOT / "tests" / "nvml_simulator"
 CONTAINERS = ROOT / "tests" / "vm" / "containers"
 # What a node needs to run containers with its GPUs, and does not use before somebody runs the script among it.
 FOR_CONTAINERS = (CONTAINERS / "install.sh", ROOT / "molecule" / "shared" / "engines" / "cri.py")
+BUILT, LIST_GPUS, LOCK = CACHE / "nvml_simulator", CACHE / "list-gpus", CACHE / "nvml_simulator.lock"
 # Where the service bed-gpus of the image looks for it.
 ARCHIVE = "/opt/gpus.tar"
 
@@ -45,15 +47,12 @@ def pack(machine: str, *, node: str, cpus: Sequence[str]) -> bytes:
     description["nodes"] = {number: cpus[rank * len(cpus) // len(numbers)] for rank, number in enumerate(numbers)}
     devices = ["nvidiactl", "nvidia-uvm", *(f"nvidia{index}" for index in range(len(description["gpus"])))]
     files = {f"{node}.json": json.dumps(description), "devices": "".join(f"{device}\n" for device in devices)}
-    built = CACHE / "nvml_simulator"
-    with locked(CACHE / "nvml_simulator.lock", what="The simulator"):
-        _build(sys.executable, str(SIMULATOR / "build.py"), str(built))
-        library, program = str(built / "libnvidia-ml.so.1"), CACHE / "list-gpus"
-        _build("cc", "-std=c11", "-O1", "-o", str(program), str(CONTAINERS / "list_gpus.c"), library)
-        buffer = io.BytesIO()
+    buffer = io.BytesIO()
+    with locked(LOCK, what="The simulator"):
+        _build_anew()
         with tarfile.open(fileobj=buffer, mode="w") as archive:
-            archive.add(built, arcname="nvml_simulator", filter=_of_root)
-            for path in (*FOR_CONTAINERS, program):
+            archive.add(BUILT, arcname="nvml_simulator", filter=_of_root)
+            for path in (*FOR_CONTAINERS, LIST_GPUS):
                 archive.add(path, arcname=f"nvml_simulator/containers/{path.name}", filter=_of_root)
             for name, text in files.items():
                 own = tarfile.TarInfo(f"nvml_simulator/node/{name}")
@@ -62,7 +61,28 @@ def pack(machine: str, *, node: str, cpus: Sequence[str]) -> bytes:
     return buffer.getvalue()
 
 
-def _build(*command: str) -> None:
+def build() -> None:
+    """Compile what ``pack`` packs, unless it is there. Errors: BedError with what the compiler said."""
+    with locked(LOCK, what="The simulator"):
+        _build_anew()
+
+
+def _build_anew() -> None:
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in (SIMULATOR, CONTAINERS) for path in folder.rglob("*") if path.is_file()):
+        if "__pycache__" not in path.parts:
+            digest.update(f"{path}\0".encode() + path.read_bytes())
+    stamp = CACHE / "nvml_simulator.digest"
+    if stamp.exists() and stamp.read_text() == digest.hexdigest() and BUILT.exists() and LIST_GPUS.exists():
+        return
+    stamp.unlink(missing_ok=True)
+    _call(sys.executable, str(SIMULATOR / "build.py"), str(BUILT))
+    library = str(BUILT / "libnvidia-ml.so.1")
+    _call("cc", "-std=c11", "-O1", "-o", str(LIST_GPUS), str(CONTAINERS / "list_gpus.c"), library)
+    stamp.write_text(digest.hexdigest())
+
+
+def _call(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BedError(f"Cannot build the simulator: {done.stderr.strip() or done.stdout.strip()}")

@@ -139,15 +139,7 @@ def create_disks(machine: Machine, *, image: Image, bed: str) -> None:
 
     Takes the key pair of the bed from the bed's folder and adds the node's host key to its known_hosts.
     """
-    machine.folder.mkdir(parents=True)
-    subprocess.run(["cp", "--reflink=auto", "--sparse=always", image.disk, machine.disk], check=True)
-    machine.disk.chmod(0o600)
-    # The loader belongs to the disk: a rebuilt image must not change what a running bed boots with.
-    subprocess.run(["cp", image.loader, machine.loader], check=True)
-    for drive in range(NUMA_NODES):
-        with (machine.folder / f"nvme{drive}.raw").open("wb") as handle:
-            handle.truncate(DATA_DISK_BYTES)
-
+    copy_disks(machine, source=image.folder)
     seed = machine.folder / "seed"
     seed.mkdir(mode=0o700)
     make_key(seed / HOST_KEY, comment=machine.name)
@@ -184,6 +176,18 @@ def create_disks(machine: Machine, *, image: Image, bed: str) -> None:
         if done.stdout.decode() != text:
             raise BedError(f"Cannot write {path} into {machine.disk}: {done.stderr.decode().strip()}")
     subprocess.run(["rm", "-r", seed], check=True)
+
+
+def copy_disks(machine: Machine, *, source: Path) -> None:
+    """Give a node copies of the root disk and the loader in a folder, and empty NVMe drives."""
+    machine.folder.mkdir(parents=True)
+    subprocess.run(["cp", "--reflink=auto", "--sparse=always", source / machine.disk.name, machine.disk], check=True)
+    machine.disk.chmod(0o600)
+    # The loader belongs to the disk: a rebuilt image must not change what a running bed boots with.
+    subprocess.run(["cp", source / machine.loader.name, machine.loader], check=True)
+    for drive in range(NUMA_NODES):
+        with (machine.folder / f"nvme{drive}.raw").open("wb") as handle:
+            handle.truncate(DATA_DISK_BYTES)
 
 
 def make_key(path: Path, *, comment: str) -> None:
@@ -334,6 +338,19 @@ def power_on(machine: Machine) -> int:
         time.sleep(0.05)
     _put_first(process.pid)
     return begin
+
+
+def power_off(machine: Machine, *, deadline: float) -> None:
+    """Shut a node down, and wait until its QEMU has ended.
+
+    deadline: in the time of time.monotonic().
+    """
+    # The connection may be cut before the answer comes.
+    ask(machine, ["systemctl", "poweroff"])
+    while machine.pid is not None:
+        if time.monotonic() > deadline:
+            raise BedError(f"Cannot shut {machine.name} down: it is still on; console {machine.console}")
+        time.sleep(0.2)
 
 
 def _put_first(pid: int) -> None:
