@@ -4,11 +4,12 @@
 # The work is in tools/make.py; `make help` lists the targets. PYTHON picks the interpreter that runs it (3.9 or newer).
 PYTHON ?= python3
 SCENARIO ?=
+CHAPTER ?=
 
-TARGETS := test demo bench bench-scale lint unit sanity molecule kubernetes awx vm-test docs build nvml-simulator clean help
+TARGETS := test try demo bench bench-scale lint unit sanity molecule kubernetes awx vm-test docs build nvml-simulator clean help
 
 .PHONY: $(TARGETS)
 .DEFAULT_GOAL := help
 
 $(TARGETS):
-	@PYTHON='$(PYTHON)' sh tools/make.sh $@ $(if $(SCENARIO),--scenario $(SCENARIO))
+	@PYTHON='$(PYTHON)' sh tools/make.sh $@ $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(CHAPTER),--chapter '$(CHAPTER)')

@@ -17,6 +17,8 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Callable, Dict, List, Sequence, Tuple
 
@@ -28,6 +30,7 @@ from runner import Job, Stage, StageFailed, complain, run_stages
 from scratch import remove, scratch
 from why import line_that_matters
 
+STARTED = time.time()
 LOGS = CACHE / "logs"
 BUILD = ROOT / "build"
 NODE_PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13")
@@ -59,6 +62,17 @@ def controller(job: Job, which: str) -> Path:
     return needs.venv(job, which, interpreter=interpreter, requirements=needs.requirements(*names))
 
 
+def player(job: Job) -> Path:
+    """The environment of who only wants to see it: ansible-core for a Python that is there, the newest if possible."""
+    known = ((which, version) for which in ("newest", "floor") for version in CONTROLLERS[which])
+    which, versions = next(
+        ((which, (version,)) for which, version in known if needs.known_python(version)),
+        ("newest", CONTROLLERS["newest"]),
+    )
+    interpreter = needs.python(job, *versions)
+    return needs.venv(job, "player", interpreter=interpreter, requirements=needs.requirements(f"core-{which}", "nvml"))
+
+
 def with_programs(job: Job, folder: Path) -> Dict[str, str]:
     """The programs of an environment first on PATH: Ansible's tools call each other by name."""
     return {"PATH": f"{folder / 'bin'}:{job.environment['PATH']}"}
@@ -84,7 +98,7 @@ def lint(job: Job) -> None:
     check("ruff format", ["ruff", "format", "--check", "--quiet", "."])
     check("yamllint", ["yamllint", "--strict", "."])
     check("mypy plugins", ["mypy", "-p", "ansible_collections.gpufleet.node.plugins"], MYPYPATH=str(COLLECTIONS))
-    for name in ("tools", "tests/vm", "tests/nvml_simulator", "tests/kubernetes", "tests/awx", "node"):
+    for name in ("tools", "tests/vm", "tests/try", "tests/nvml_simulator", "tests/kubernetes", "tests/awx", "node"):
         modules = [str(path) for path in sorted((ROOT / name).rglob("*.py"))]
         if modules:
             check(f"mypy {name}", ["mypy", *modules], MYPYPATH=f"{ROOT / name}:{COLLECTIONS}")
@@ -352,14 +366,42 @@ def nvml_simulator(job: Job) -> None:
 # --- demonstration and benchmark --------------------------------------------------------------------------------------
 
 
-def demo(job: Job) -> None:
-    """The main job on virtual machines."""
-    _run_on_machines(job, ROOT / "tests" / "vm" / "demo.py")
+def demo(job: Job, chapter: str = "") -> None:
+    """The main job on a virtual machine, or a chapter on two."""
+    folder = ROOT / "tests" / "vm"
+    program = str(folder / "demo.py")
+    chapters = job.run([sys.executable, program, "--list"])
+    if chapter and chapter not in chapters:
+        raise StageFailed(f"Cannot show the chapter {chapter!r}: there are {', '.join(chapters)}")
+    require_machines(job)
+    images = [[], ["--worker"]] if chapter == "all" else [["--worker"] if chapter else []]
+    with ThreadPoolExecutor() as pool:
+        # They wait for different things: the image for a mirror and dpkg, the environment for an index and pip.
+        environment = pool.submit(player, job)
+        for words in images:
+            job.run([sys.executable, str(folder / "bed.py"), "image", "--gpus", *words], show=r".")
+        python = environment.result() / "bin" / "python"
+    job.run(
+        [str(python), program, *(["--chapter", chapter] if chapter else [])],
+        environment={**with_programs(job, python.parents[1]), "GPUFLEET_STARTED": str(STARTED)},
+        plain=True,
+    )
+
+
+def try_it(job: Job) -> None:
+    """The playbooks on recorded machines."""
+    folder = player(job)
+    program = str(ROOT / "tests" / "try" / "fleet.py")
+    environment = {**with_programs(job, folder), "GPUFLEET_STARTED": str(STARTED)}
+    job.run([str(folder / "bin" / "python"), program], environment=environment, plain=True)
 
 
 def bench(job: Job) -> None:
     """The measurements behind docs/performance.md."""
-    _run_on_machines(job, ROOT / "tests" / "bench" / "bench.py")
+    require_machines(job)
+    folder = controller(job, "newest")
+    program = str(ROOT / "tests" / "bench" / "bench.py")
+    job.run([str(folder / "bin" / "python"), program], environment=with_programs(job, folder), show=r".")
 
 
 def bench_scale(job: Job) -> None:
@@ -369,14 +411,6 @@ def bench_scale(job: Job) -> None:
     folder = needs.venv(job, "runner", interpreter=interpreter, requirements=names)
     program = str(ROOT / "tests" / "bench" / "scale" / "scale.py")
     job.run([str(folder / "bin" / "python"), program], environment=with_programs(job, folder), show=r".")
-
-
-def _run_on_machines(job: Job, program: Path) -> None:
-    if not program.exists():
-        raise StageFailed(f"Cannot find {os.path.relpath(program, ROOT)}")
-    require_machines(job)
-    folder = controller(job, "newest")
-    job.run([str(folder / "bin" / "python"), str(program)], environment=with_programs(job, folder), show=r".")
 
 
 def clean() -> None:
@@ -414,7 +448,8 @@ def schedule(target: str, options: argparse.Namespace) -> List[Stage]:
         Stage("docs", docs),
         Stage("build", build),
         Stage("nvml-simulator", nvml_simulator),
-        Stage("demo", demo),
+        Stage("try", try_it),
+        Stage("demo", lambda job: demo(job, options.chapter)),
         Stage("bench", bench),
         Stage("bench-scale", bench_scale),
     )
@@ -441,7 +476,8 @@ SIDE_BY_SIDE = 2
 
 TARGETS = {
     "test": "every check there is but kubernetes, which takes long",
-    "demo": "the main job on two virtual GPU nodes: converge, look, reboot, meddle, heal",
+    "try": "the playbooks on recorded machines with simulated GPUs, without root: three minutes",
+    "demo": "the main job on a virtual GPU node: check, converge, meddle, heal, reboot (CHAPTER=all for more)",
     "bench": "the measurements behind docs/performance.md",
     "bench-scale": "what a fleet of a thousand hosts costs its controller",
     "lint": "ruff, mypy, yamllint, ansible-lint, changelog fragments, generated documentation",
@@ -466,6 +502,7 @@ def main() -> int:
     parser.add_argument("target", choices=[*TARGETS, "help"])
     parser.add_argument("--python", action="append", choices=NODE_PYTHONS, help="unit tests on this Python only")
     parser.add_argument("--scenario", action="append", help="this scenario only")
+    parser.add_argument("--chapter", default="", help="of the demonstration, and not its main job")
     parser.add_argument("arguments", nargs="*", help="for pytest, after --")
     # Intermixed: what is for pytest may come after an option of ours.
     options = parser.parse_intermixed_args()

@@ -126,10 +126,12 @@ class Job:
         environment: Optional[Mapping[str, str]] = None,
         cwd: Optional[Path] = None,
         show: Optional[str] = None,
+        plain: bool = False,
         accept: Sequence[int] = (0,),
         cleanup: bool = False,
     ) -> List[str]:
-        """Run a command to its end and return its lines. Lines that match ``show`` are shown as they come.
+        """Run a command to its end and return its lines. Lines that match ``show`` are shown as they come, with
+        time and stage before them; ``plain`` shows all as they are, for a command that itself says where it is.
 
         ``cleanup`` runs it even when the user has stopped everything. Raises ``StageFailed`` on another exit status.
         """
@@ -154,7 +156,7 @@ class Job:
         if not cleanup:
             self._board.add(process)
         assert process.stdout is not None
-        with self._heartbeat(), self.log.open("ab") as log:
+        with contextlib.nullcontext() if plain else self._heartbeat(), self.log.open("ab") as log:
             for raw in process.stdout:
                 log.write(raw)
                 log.flush()
@@ -162,7 +164,9 @@ class Job:
                 lines.append(line)
                 if line.strip():
                     self._last_line = line.strip()
-                if pattern and pattern.search(line):
+                if plain:
+                    self._board.print(line)
+                elif pattern and pattern.search(line):
                     self._board.say(f"{self.name} | {line}")
         status = process.wait()
         self._board.remove(process)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the demonstration is told with: chapters, playbooks by name, commands on nodes, and what must hold."""
+"""What the demonstration is told with: steps with their seconds, playbooks, commands on nodes, and what must hold."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, NoReturn
+from typing import Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
 BED = [sys.executable, str(ROOT / "tests" / "vm" / "bed.py")]
-NAME = "demo"
-TRAINING, INFERENCE = "train-01", "infer-01"
-NODES = (TRAINING, INFERENCE)
+# What `make` did before belongs to what somebody waited for. Of the system's clock, which all processes share.
+STARTED = float(os.environ.get("GPUFLEET_STARTED", time.time()))
 
 # Ansible runs the first word of a remote execution through this instead of ssh: a line a call is the whole count.
 COUNTING_SSH = """#!/bin/sh
 echo "$@" >> "$GPUFLEET_SSH_LOG"
 exec ssh "$@"
 """
+# Lines of Ansible that say that nothing happened, or what is going to.
+QUIET = re.compile(r"(ok|skipping|included|PLAY|TASK|RUNNING HANDLER)\b.*|\s*")
+TASK = re.compile(r"(?:TASK|RUNNING HANDLER) \[(?:[\w.]+\.)?(.*)\] \**")
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,43 @@ class Run:
     def total(self, key: str) -> int:
         return sum(counts[key] for counts in self.recap.values())
 
+    def row(self, *words: str) -> str:
+        """The first line of its text that has all these words."""
+        return row_of(self.text, *words)
+
+
+class Told:
+    """The steps that were told so far: title, and the second in which each began."""
+
+    def __init__(self) -> None:
+        self.steps = [("packages, environment, image", 0.0)]
+
+    def begin(self, title: str) -> None:
+        self.steps.append((title, elapsed()))
+
+    def profile(self) -> str:
+        """A line a step with its seconds."""
+        ends = [*(begin for _title, begin in self.steps[1:]), elapsed()]
+        lines = [f"   {end - begin:6.0f} s  {title}" for (title, begin), end in zip(self.steps, ends)]
+        return "\n".join([*lines, f"   {ends[-1]:6.0f} s  together"])
+
+
+TOLD = Told()
+
+
+def elapsed() -> float:
+    """Seconds since the demonstration was called for."""
+    return time.time() - STARTED
+
+
+def clock() -> str:
+    minutes, seconds = divmod(int(elapsed()), 60)
+    return f"[{minutes:02d}:{seconds:02d}]"
+
 
 def chapter(title: str) -> None:
-    print(f"\n\033[1m== {title}\033[0m", flush=True)
+    TOLD.begin(title)
+    print(f"\n\033[1m{clock()} == {title}\033[0m", flush=True)
 
 
 def expect(held: bool, what: str) -> None:
@@ -58,66 +95,110 @@ def fail(what: str) -> NoReturn:
     sys.exit(f"The demonstration ends here: expected that {what}")
 
 
-def bed(*arguments: str) -> None:
-    if subprocess.run([*BED, *arguments], check=False).returncode != 0:
-        fail(f"`bed.py {arguments[0]}` works")
+class Bed:
+    """The nodes of a bed, while the demonstration works on them."""
+
+    def __init__(self, name: str, nodes: Sequence[str]) -> None:
+        self.name = name
+        self.nodes = tuple(nodes)
+        self.folder = CACHE / "vm" / "run" / name
+
+    def call(self, command: str, *arguments: str) -> None:
+        """A command of tests/vm/bed.py that must succeed."""
+        if subprocess.run([*BED, command, "--name", self.name, *arguments], check=False).returncode != 0:
+            fail(f"`bed.py {command}` works")
+
+    def on(self, node: str, command: str, *, text: str = "") -> str:
+        """Run a command on a node, with a text as its input, and return its output."""
+        words = [*BED, "ssh", "--name", self.name, node, command]
+        done = subprocess.run(words, check=False, input=text, stdout=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            fail(f"`{command}` works on {node}")
+        return done.stdout
+
+    def on_all(self, command: str) -> Dict[str, str]:
+        """The same on all nodes at once."""
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            return dict(zip(self.nodes, pool.map(lambda node: self.on(node, command), self.nodes)))
+
+    def playbook(self, name: str, *arguments: str) -> Run:
+        """Run a playbook of the collection by its name on the nodes of the bed, as the demo inventory declares them.
+
+        On the terminal is what it found and changed, in its log all of its output.
+        """
+        ssh = self.folder / "counting-ssh"
+        ssh.write_text(COUNTING_SSH)
+        ssh.chmod(0o755)
+        calls = self.folder / "ssh.log"
+        calls.write_text("")
+        environment = {
+            "ANSIBLE_COLLECTIONS_PATH": str(CACHE / "collections"),
+            "ANSIBLE_HOME": str(CACHE / "ansible"),
+            "ANSIBLE_SSH_EXECUTABLE": str(ssh),
+            "GPUFLEET_SSH_LOG": str(calls),
+        }
+        inventories = ("-i", str(ROOT / "inventories" / "demo"), "-i", str(self.folder / "hosts.yml"))
+        print(f"$ ansible-playbook -i inventories/demo ... gpufleet.node.{name} {' '.join(arguments)}", flush=True)
+        words = [*inventories, "--limit", ",".join(self.nodes), f"gpufleet.node.{name}", *arguments]
+        status, text = play(words, environment=environment, log=self.folder / "playbooks.log")
+        executions = executions_of(calls.read_text(), self.folder)
+        return Run(
+            status=status,
+            text=text,
+            recap=recap_of(text),
+            executions={node: executions[node] for node in self.nodes},
+        )
+
+
+def play(words: Sequence[str], *, environment: Mapping[str, str], log: Path) -> Tuple[int, str]:
+    """Run ansible-playbook. On the terminal is what it found and changed, in the log all that it said.
+
+    Returns its exit status and its text.
+    """
+    command = [str(Path(sys.executable).parent / "ansible-playbook"), *words]
+    settings = {**os.environ, "ANSIBLE_FORCE_COLOR": "0", "PYTHONUNBUFFERED": "1", **environment}
+    lines: List[str] = []
+    shown = Shown()
+    with (
+        subprocess.Popen(
+            command, cwd=ROOT, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process,
+        log.open("a") as output,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            output.write(line)
+            text = shown.of(line.rstrip("\n"))
+            if text is not None:
+                print(f"   {text}", flush=True)
+    return process.returncode, "".join(lines)
+
+
+def row_of(text: str, *words: str) -> str:
+    """The first line that has all these words, empty where none has."""
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if set(words) <= set(line.split())), "")
+
+
+class Shown:
+    """Of the lines of a playbook those that say something: what changes with its task and seconds, tables, failures."""
+
+    def __init__(self) -> None:
+        self._task = ""
+        self._began = time.monotonic()
+
+    def of(self, line: str) -> Optional[str]:
+        task = TASK.fullmatch(line)
+        if task:
+            self._task, self._began = task[1], time.monotonic()
+        if line.startswith("changed:"):
+            return f"{clock()} {line}  {self._task}  ({time.monotonic() - self._began:.1f} s)"
+        return None if QUIET.fullmatch(line) else line
 
 
 def indented(text: str) -> str:
     return "\n".join(f"   {line}" for line in text.rstrip().splitlines())
-
-
-def on_all(command: str) -> Dict[str, str]:
-    """The same on all nodes at once."""
-    with ThreadPoolExecutor(len(NODES)) as pool:
-        return dict(zip(NODES, pool.map(lambda node: on(node, command), NODES)))
-
-
-def on(node: str, command: str, *, text: str = "") -> str:
-    """Run a command on a node, with a text as its input, and return its output."""
-    words = [*BED, "ssh", "--name", NAME, node, command]
-    done = subprocess.run(words, check=False, input=text, stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        fail(f"`{command}` works on {node}")
-    return done.stdout
-
-
-def playbook(name: str, *arguments: str) -> Run:
-    """Run a playbook of the collection by its name against the demo inventory, with its output on the terminal."""
-    run = CACHE / "vm" / "run" / NAME
-    ssh = run / "counting-ssh"
-    ssh.write_text(COUNTING_SSH)
-    ssh.chmod(0o755)
-    log = run / "ssh.log"
-    log.write_text("")
-    environment = {
-        **os.environ,
-        "ANSIBLE_COLLECTIONS_PATH": str(CACHE / "collections"),
-        "ANSIBLE_HOME": str(CACHE / "ansible"),
-        "ANSIBLE_SSH_EXECUTABLE": str(ssh),
-        "ANSIBLE_FORCE_COLOR": "0",
-        "GPUFLEET_SSH_LOG": str(log),
-        "PYTHONUNBUFFERED": "1",
-    }
-    command = [
-        str(Path(sys.executable).parent / "ansible-playbook"),
-        *("-i", str(ROOT / "inventories" / "demo"), "-i", str(run / "hosts.yml")),
-        f"gpufleet.node.{name}",
-        *arguments,
-    ]
-    print(f"$ ansible-playbook -i inventories/demo ... {' '.join(command[5:])}", flush=True)
-    lines: List[str] = []
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line)
-            print(f"   {line}", end="", flush=True)
-    text = "".join(lines)
-    return Run(
-        status=process.returncode, text=text, recap=recap_of(text), executions=executions_of(log.read_text(), run)
-    )
 
 
 def recap_of(text: str) -> Dict[str, Dict[str, int]]:
@@ -131,9 +212,8 @@ def recap_of(text: str) -> Dict[str, Dict[str, int]]:
     return recap
 
 
-def executions_of(log: str, run: Path) -> Dict[str, int]:
+def executions_of(log: str, run: Path) -> Counter[str]:
     """The remote executions by node, told apart by the port of its SSH."""
     nodes = json.loads((run / "bed.json").read_text())["nodes"]
     ports = {str(entry["port"]): name for name, entry in nodes.items()}
-    counts = Counter(ports[match[1]] for match in re.finditer(r"\bPort[= ](\d+)", log) if match[1] in ports)
-    return {node: counts[node] for node in NODES}
+    return Counter(ports[match[1]] for match in re.finditer(r"\bPort[= ](\d+)", log) if match[1] in ports)
