@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
@@ -369,19 +370,112 @@ class TestInABrowser:
         browser.until("document.querySelector('article.node')")
         assert browser.value("document.querySelector('main h1').textContent") == "gpu-r62-n07"
 
-    def test_the_keys_pass_over_columns_that_a_narrow_window_does_not_show(
-        self, browser: Browser, folder: Path
+    @pytest.mark.parametrize("width", [390, 800])
+    def test_a_narrow_window_says_that_the_table_goes_on_and_the_keys_go_there(
+        self, width: int, browser: Browser, folder: Path
     ) -> None:
-        browser.resize(1000, 800)
+        browser.resize(width, 800)
         browser.open(folder / "usual.html")
+        more = "document.querySelector('.more')"
+        assert re.fullmatch("[0-9]+ more columns \u2192", browser.value(f"{more}.textContent"))
+        assert browser.value(f"{more}.checkVisibility()") is True
+        assert browser.value("document.querySelector('.grid').classList.contains('right')") is True
         browser.value("document.querySelector('.grid tbody [tabindex=\"0\"]').focus()")
         browser.press("End")
-        assert browser.value("document.activeElement.className") == "text wide"
+        browser.until(f"{more}.hidden")
+        focused = "document.activeElement.getBoundingClientRect()"
+        assert browser.value(f"{focused}.right") <= width
+        # The head went along, and the names of the nodes are where they were.
+        last = "[...document.querySelectorAll('.grid thead th')].at(-1).getBoundingClientRect()"
+        assert browser.value(f"{last}.left") == browser.value(f"{focused}.left")
+        name = "document.activeElement.parentElement.firstChild.getBoundingClientRect()"
+        assert 0 <= browser.value(f"{name}.left") < 60
         browser.press("ArrowLeft")
-        assert browser.value("document.activeElement.className") == "cell"
-        browser.press("ArrowRight")
-        browser.press("ArrowRight")
-        assert browser.value("document.activeElement.className") == "text wide"
+        assert browser.value(f"{focused}.left") >= browser.value(f"{name}.right")
+        browser.press("Home")
+        browser.until(f"!{more}.hidden")
+        browser.click(".more")
+        browser.until("document.querySelector('.grid').classList.contains('left')")
+
+    def test_a_wide_window_shows_all_columns_and_no_hint(self, browser: Browser, folder: Path) -> None:
+        browser.open(folder / "usual.html")
+        assert browser.value("document.querySelector('.more').checkVisibility()") is False
+        assert browser.value("document.querySelector('.grid').className") == "grid"
+
+    def test_the_first_paint_has_the_counts_and_no_word_about_old_browsers(
+        self, browser: Browser, folder: Path
+    ) -> None:
+        browser.call("Emulation.setScriptExecutionDisabled", value=True)
+        try:
+            browser.call("Page.navigate", url=(folder / "usual.html").as_uri())
+            old = "[...document.querySelectorAll('#content p')].find((p) => p.textContent.includes('before 2023'))"
+            end = time.monotonic() + PATIENCE * 10
+            while not browser.value(f"Boolean({old})"):
+                assert time.monotonic() < end
+            assert browser.value(f"getComputedStyle({old}).visibility") == "hidden"
+            assert browser.value("document.getElementById('loading').checkVisibility()") is True
+            # A browser in which the script does not begin says so all the same.
+            while browser.value(f"getComputedStyle({old}).visibility") == "hidden":
+                assert time.monotonic() < end
+        finally:
+            browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+    @pytest.mark.parametrize("width", [390, 1024, 1440])
+    def test_the_header_goes_from_edge_to_edge_and_the_head_of_the_table_cuts_nothing(
+        self, width: int, browser: Browser, folder: Path
+    ) -> None:
+        browser.resize(width, 900)
+        browser.open(folder / "usual.html")
+        assert browser.value("document.querySelector('.top').getBoundingClientRect().right") == width
+        browser.value("scrollTo(0, 1500)")
+        browser.until("document.querySelector('.bar').getBoundingClientRect().top === 0")
+        tops = browser.value(
+            "[...document.querySelectorAll('.grid thead .sort')].map((b) => b.getBoundingClientRect().top)"
+        )
+        assert min(tops) >= 4
+        # No row shows through the head.
+        bottom = browser.value("document.querySelector('.bar').getBoundingClientRect().bottom")
+        inside = f"document.elementFromPoint(60, {bottom - 2}).closest('.bar') !== null"
+        assert browser.value(inside) is True
+
+    def test_a_cell_that_shows_one_of_several_says_how_many_more_and_leads_to_them(
+        self, browser: Browser, folder: Path, usual: Report
+    ) -> None:
+        wrong = {
+            node.name: sum(row["status"] != "right" for one in node.concerns for row in one.settings)
+            for node in usual.nodes
+        }
+        browser.open(folder / "usual.html")
+        shown = browser.value(
+            f"Object.fromEntries({ROWS}.map((row) => [row.querySelector('a').textContent,"
+            " row.querySelector('.wide .plus')?.textContent ?? '']))"
+        )
+        assert {name: text for name, text in shown.items() if text} == {
+            name: f"+{wrong[name] - 1}" for name in shown if wrong[name] > 1
+        }
+        name = next(name for name, text in shown.items() if text)
+        browser.value(f"{ROWS}.find((row) => row.textContent.includes({name!r})).querySelector('.plus').click()")
+        browser.until("document.querySelector('article.node')")
+        assert browser.value("document.querySelector('main h1').textContent") == name
+
+    def test_nodes_concerns_and_statuses_have_one_order_everywhere(
+        self, browser: Browser, folder: Path, kinds: Tuple[Kind, ...], tmp_path: Path
+    ) -> None:
+        names = [f"gpu{number}" for number in (1, 2, 3, 10, 11, 20)]
+        hosts = {name: Host(kinds[0].found, kinds[0].info) for name in reversed(names)}
+        path = tmp_path / "order.html"
+        path.write_text(page(hosts), encoding="utf-8")
+        browser.open(path)
+        assert browser.value(NAMES) == names
+        heads = browser.value("[...document.querySelectorAll('.grid thead th.cell')].map((th) => th.textContent)")
+        browser.open(path, "#/node/gpu1")
+        badges = browser.value("[...document.querySelectorAll('.settings .concern .badge')].map((b) => b.textContent)")
+        assert [badge.split(" ")[1].replace("_", " ") for badge in badges] == heads
+        browser.open(folder / "usual.html")
+        chips = browser.value("[...document.querySelectorAll('[data-kind=statuses]')].map((c) => c.dataset.name)")
+        sentence = browser.value("document.querySelector('.glance .muted').textContent")
+        told = [word for word in chips if re.search(rf"\b{word}\b", sentence)]
+        assert told == sorted(told, key=sentence.index)
 
     def test_scrolling_brings_the_rows_of_the_place(self, browser: Browser, folder: Path) -> None:
         browser.open(folder / "large.html", "#/fleet?sort=name.up")

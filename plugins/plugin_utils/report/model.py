@@ -11,8 +11,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ...module_utils._core.change import RIGHT
 from ...module_utils._core.version import VERSION
-from ...module_utils._node.registry import REGISTRY
+from ...module_utils._node.registry import in_order
 from ..answers import Look, answered, why_unreadable
+from ..host_ranges import natural
 from ..summary import ANSWER, SEVERITY, UNREACHABLE, Row, Summary, reboot_reasons, status_of, summarise, unreadable
 from .facts import Device, Facts, Gpu, NodeFacts, Texts, facts_in
 from .findings import Finding, findings_of
@@ -20,6 +21,7 @@ from .skew import Group, groups_of
 
 # It grows with a field that is taken away or means something else, and not with one that is added.
 SCHEMA = 1
+ORDER = [entry.name for entry in in_order()]
 NO_ANSWER = "it gave no answer"
 FACTS = "facts"
 
@@ -132,7 +134,8 @@ class Report:
 
 
 def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
-    """The report on these hosts, in their order."""
+    """The report on these hosts, in the natural order of their names, which is the order of nodes everywhere in it."""
+    hosts = {name: hosts[name] for name in sorted(hosts, key=natural)}
     found = summarise({name: host.look for name, host in hosts.items()})
     facts = {name: facts_in(host.info) for name, host in hosts.items()}
     nodes = tuple(
@@ -144,16 +147,20 @@ def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
         for name, known in facts.items()
     }
     declared = {concern.name for node in nodes for concern in node.concerns}
-    order = [entry.name for entry in REGISTRY]
     return Report(
         title=title,
         generated=generated,
-        concerns=tuple(sorted(declared, key=lambda name: (order.index(name) if name in order else len(order), name))),
+        concerns=tuple(sorted(declared, key=place_of_concern)),
         nodes=nodes,
         findings=findings_of(rows),
         skew=groups_of({node.name: node.facts for node in nodes if node.facts}),
         found=found,
     )
+
+
+def place_of_concern(name: str) -> Tuple[int, str]:
+    """The order of concerns everywhere in the report: that in which they run, then those that nobody knows any more."""
+    return (ORDER.index(name) if name in ORDER else len(ORDER), name)
 
 
 def document(report: Report) -> Dict[str, Any]:
@@ -214,7 +221,7 @@ def _concerns(look: Look, rows: Sequence[Row]) -> Tuple[Concern, ...]:
         Concern(name, _worst(by_concern.get(name, ())), 0, tuple(by_concern.get(name, ())), (), (), 0, None)
         for name in look["undeclared"]
     ]
-    return (*declared, *undeclared)
+    return tuple(sorted((*declared, *undeclared), key=lambda concern: place_of_concern(concern.name)))
 
 
 def _worst(rows: Sequence[Row]) -> str:

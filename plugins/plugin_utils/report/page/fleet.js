@@ -150,7 +150,7 @@ class Marks {
   }
 
   name(node) {
-    this.label.textContent = node ? `${node.name}: ${STATUS_OF[node.status].word.toLowerCase()}` : "Each mark is a node, in the order of the inventory.";
+    this.label.textContent = node ? `${node.name}: ${STATUS_OF[node.status].word.toLowerCase()}` : "Each mark is a node, in the order of the names.";
   }
 
   show(nodes) {
@@ -169,6 +169,8 @@ class Marks {
 
 // --- the table of nodes by concerns ----------------------------------------------------------------------------------
 
+const models = (node) => node.gpus.replaceAll("NVIDIA ", "").split(", ");
+
 // Only the rows around the window are there; the grid says how many there are, and the keys go through all of them.
 class Grid {
   constructor(data, filter, change) {
@@ -176,23 +178,50 @@ class Grid {
     this.columns = [
       { key: "name", word: "Node", kind: "name" },
       ...data.concerns.map((name, place) => ({ key: name, word: name.replaceAll("_", " "), kind: "cell", place })),
-      { key: "gpus", word: "GPUs", kind: "text gpus", text: (node) => node.gpus.replaceAll("NVIDIA ", "") },
+      { key: "first", word: "What is wrong", kind: "text wide", text: (node) => node.first, more: (node) => node.wrong - 1, of: "setting" },
+      { key: "gpus", word: "GPUs", kind: "text gpus", text: (node) => models(node)[0], more: (node) => models(node).length - 1, of: "model" },
       { key: "driver", word: "Driver", kind: "text", text: (node) => node.versions.driver },
       { key: "kernel", word: "Kernel", kind: "text", text: (node) => node.versions.kernel },
-      { key: "first", word: "What is wrong", kind: "text wide", text: (node) => node.first },
     ];
     this.above = el("tr", { class: "gap", "aria-hidden": "true" }, el("td"));
     this.below = el("tr", { class: "gap", "aria-hidden": "true" }, el("td"));
-    this.body = el("tbody");
+    this.body = el("tbody", { role: "rowgroup" });
+    // Two tables, so that the head stays in the window while the rows go sideways; to a reader of screens they are one.
+    this.bar = el("div", { class: "bar" }, this.sheet(this.head()));
+    this.rows = el("div", { class: "rows" }, this.sheet(this.body));
     this.element = el(
-      "table",
+      "div",
       { class: "grid", role: "grid", "aria-label": "Nodes by concerns", "aria-colcount": this.columns.length },
-      this.head(),
-      this.body,
+      this.bar,
+      this.rows,
     );
+    this.element.style.setProperty("--cells", data.concerns.length);
+    this.element.style.setProperty("--letters", Math.max(0, ...data.nodes.map((node) => node.name.length)));
+    this.more = el("button", { type: "button", class: "more", title: "The table goes on to the right: scroll it sideways, or take the arrow keys in it" });
+    this.more.addEventListener("click", () => this.rows.scrollBy({ left: this.rows.clientWidth / 2, behavior: still() ? "auto" : "smooth" }));
+    this.rows.addEventListener("scroll", () => this.edges(), { passive: true });
+    // Who goes through the heads with the keyboard takes the rows along.
+    this.bar.addEventListener("scroll", () => (this.rows.scrollLeft = this.bar.scrollLeft), { passive: true });
     this.body.addEventListener("keydown", (event) => this.key(event));
     this.body.addEventListener("focusin", (event) => this.entered(event));
     this.body.addEventListener("click", (event) => this.clicked(event));
+  }
+
+  sheet(part) {
+    const columns = this.columns.map((column) => el("col", { class: column.kind }));
+    return el("table", { class: "sheet", role: "presentation" }, el("colgroup", {}, columns), part);
+  }
+
+  // What lies beyond the edges, and how much of it on the right.
+  edges() {
+    const { scrollLeft, scrollWidth, clientWidth } = this.rows;
+    this.bar.scrollLeft = scrollLeft;
+    const end = this.bar.getBoundingClientRect().right;
+    const beyond = this.heads.filter((head) => head.getBoundingClientRect().right > end + 1).length;
+    this.element.classList.toggle("left", scrollLeft > 0);
+    this.element.classList.toggle("right", beyond > 0 && scrollLeft + clientWidth < scrollWidth - 1);
+    this.more.hidden = !this.element.classList.contains("right");
+    this.more.textContent = `${many(beyond, "more column")} \u2192`;
   }
 
   head() {
@@ -201,8 +230,8 @@ class Grid {
       button.addEventListener("click", () => this.sortBy(column));
       return el("th", { scope: "col", class: column.kind, role: "columnheader" }, button);
     });
-    const counts = this.columns.map((column) => el("td", { class: column.kind }, this.count(column)));
-    return el("thead", {}, el("tr", {}, this.heads), el("tr", { class: "counts" }, counts));
+    const counts = this.columns.map((column) => el("td", { class: column.kind, role: "gridcell" }, this.count(column)));
+    return el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, this.heads), el("tr", { class: "counts", role: "row" }, counts));
   }
 
   // How many nodes are not right in a concern: a button that keeps these.
@@ -255,6 +284,7 @@ class Grid {
     this.below.firstChild.style.height = `${(this.nodes.length - this.to) * ROW}px`;
     this.body.replaceChildren(this.above, ...rows, this.below);
     if (focused) this.cellAt(...this.active)?.focus({ preventScroll: true });
+    if (anew) this.edges();
   }
 
   row(row) {
@@ -264,7 +294,7 @@ class Grid {
       cell.tabIndex = row === this.active[0] && place === this.active[1] ? 0 : -1;
       return cell;
     });
-    const line = el("tr", { "aria-rowindex": row + 3 }, cells);
+    const line = el("tr", { role: "row", "aria-rowindex": row + 3 }, cells);
     line.row = row;
     return line;
   }
@@ -275,7 +305,7 @@ class Grid {
       const marks = Object.values(FLAGS).filter((flag) => flag.test(node, this.data));
       return el(
         "th",
-        { scope: "row", class: "name", role: "rowheader" },
+        { scope: "row", class: "name", role: "rowheader", title: node.name },
         el("span", { class: `sign s-${status.name}`, role: "img", "aria-label": `${status.word}:` }, status.sign),
         el("a", { href: addressOf(node), tabindex: "-1" }, node.name),
         marks.map((flag) => el("span", { class: "flag", role: "img", title: flag.word, "aria-label": flag.word }, flag.sign)),
@@ -283,7 +313,9 @@ class Grid {
     }
     if (column.kind !== "cell") {
       const text = column.text(node) ?? "";
-      return el("td", { class: column.kind, title: text || null }, text);
+      const rest = column.more?.(node) ?? 0;
+      const others = rest > 0 ? el("a", { class: "plus", href: addressOf(node), tabindex: "-1", title: `${many(rest, `more ${column.of}`)} on the page of the node` }, `+${whole.format(rest)}`) : null;
+      return el("td", { class: column.kind, role: "gridcell", title: text || null }, el("div", {}, el("span", {}, text), others));
     }
     const status = LETTER[node.cells[column.place]];
     const silent = node.status === "unreachable";
@@ -291,7 +323,7 @@ class Grid {
     const name = status ? status.name : silent ? "silent" : "none";
     // What is right is the ground on which the rest stands out.
     const sign = name === "right" ? "\u00b7" : status?.sign ?? "";
-    return el("td", { class: "cell", "aria-label": label, title: label }, el("span", { class: `c-${name}`, "aria-hidden": "true" }, sign));
+    return el("td", { class: "cell", role: "gridcell", "aria-label": label, title: label }, el("span", { class: `c-${name}`, "aria-hidden": "true" }, sign));
   }
 
   cellAt(row, column) {
@@ -337,11 +369,8 @@ class Grid {
     event.preventDefault();
   }
 
-  // The next column in a direction; a narrow window does not show all of them.
   beside(column, step) {
-    let next = column + step;
-    while (this.heads[next] && this.heads[next].offsetParent === null) next += step;
-    return this.heads[next] ? next : column;
+    return this.heads[column + step] ? column + step : column;
   }
 
   go(row, column) {
@@ -349,9 +378,9 @@ class Grid {
     this.cellAt(...this.active)?.setAttribute("tabindex", "-1");
     this.active = [Math.max(0, Math.min(height, row)), column];
     const top = this.body.getBoundingClientRect().top + this.active[0] * ROW;
-    const head = this.element.tHead.getBoundingClientRect().height;
-    if (top < head) scrollBy(0, top - head);
-    else if (top + ROW > innerHeight) scrollBy(0, top + ROW - innerHeight);
+    const head = this.bar.getBoundingClientRect().height;
+    if (top < head) scrollBy(0, Math.floor(top - head));
+    else if (top + ROW > innerHeight) scrollBy(0, Math.ceil(top + ROW - innerHeight));
     this.render();
     const cell = this.cellAt(...this.active);
     cell.tabIndex = 0;
@@ -372,6 +401,7 @@ class Fleet {
     this.clear = el("button", { type: "button", class: "clear" }, "Show all");
     this.clear.addEventListener("click", () => this.reset());
     const [top, tools] = [this.top(), this.tools()];
+    tools.append(this.grid.more);
     this.element = el("div", { class: "fleet" }, top, data.nodes.length ? [tools, this.grid.element] : null);
   }
 
@@ -382,7 +412,7 @@ class Fleet {
       return el("section", {}, el("h1", {}, "There are no nodes in this report"), el("p", { class: "muted" }, "No host of the inventory was in the run."));
     }
     const sentence = [el("strong", {}, whole.format(right)), ` of ${many(total, "node")} ${right === 1 ? "is" : "are"} right`];
-    const settings = Object.entries(this.data.settings)
+    const settings = STATUS.map(({ name }) => [name, this.data.settings[name]])
       .filter(([name, count]) => count || name === "right")
       .map(([name, count]) => (name === "unknown" || name === "invalid" ? `${many(count, "concern")} ${name}` : `${whole.format(count)} ${name}`));
     return el(
@@ -476,6 +506,11 @@ class Fleet {
 
   scrolled() {
     this.grid.render();
+  }
+
+  resized() {
+    this.grid.render();
+    this.grid.edges();
   }
 
   printing(everything) {

@@ -25,7 +25,7 @@ class Page {
     addEventListener("hashchange", () => this.show(true));
     addEventListener("keydown", (event) => this.key(event));
     addEventListener("scroll", () => this.shownFleet()?.scrolled(), { passive: true });
-    addEventListener("resize", () => this.shownFleet()?.scrolled());
+    addEventListener("resize", () => this.shownFleet()?.resized());
     addEventListener("beforeprint", () => this.shownFleet()?.printing(true));
     addEventListener("afterprint", () => this.shownFleet()?.printing(false));
   }
@@ -132,6 +132,8 @@ function theme() {
 
 async function start() {
   theme();
+  // What follows says more than that.
+  document.querySelector(".late").remove();
   const loading = document.getElementById("loading");
   if (typeof DecompressionStream === "undefined") {
     loading.after(el("p", {}, "This browser cannot unpack the report. Chrome and Edge can from 111, Firefox from 113, Safari from 16.4. The same data are in gpufleet-report.json."));

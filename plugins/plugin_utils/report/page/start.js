@@ -43,6 +43,7 @@ const many = (count, one, more) => `${whole.format(count)} ${count === 1 ? one :
 const shown = (value) => (value === null || value === undefined || value === "" ? "\u2013" : String(value));
 // n2 before n10.
 const natural = new Intl.Collator("en", { numeric: true });
+const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 function cpus(list) {
   const found = [];
