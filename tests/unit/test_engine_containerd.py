@@ -83,12 +83,15 @@ class Containerd:
             return Completed(0, f"containerd github.com/containerd/containerd/v2 {number} 0123abc\n", "")
         assert (argv[1], *argv[3:]) == ("--config", "config", "dump")
         try:
-            return Completed(0, dump(self.dump(argv[2])), "")
+            return Completed(0, dump(self.dump(argv[2], starts=False)), "")
         except ValueError as error:
             return Completed(1, "", f"containerd: {error}\n")
 
-    def dump(self, main: str = MAIN) -> Dict[str, Any]:
-        """The configuration that it starts with. Raises ``ValueError`` where it would not start."""
+    def dump(self, main: str = MAIN, *, starts: bool = True) -> Dict[str, Any]:
+        """The configuration that it starts with, which it also prints where the CRI plugin would then not start.
+
+        Raises ``ValueError`` where it would not print it, or with ``starts`` where pods would not start.
+        """
         new = self.version >= (2,)
         config: Dict[str, Any] = {"version": 3 if new else 1, "plugins": {}, "disabled_plugins": []}
         waiting, loaded = [main], []
@@ -114,7 +117,7 @@ class Containerd:
             config["disabled_plugins"] += data.get("disabled_plugins", [])
             config["plugins"] = deep(config["plugins"], plugins) if new else {**config["plugins"], **plugins}
             waiting += self.imports(path, data.get("imports", []))
-        return self.decoded(config)
+        return self.decoded(config, starts)
 
     def imports(self, parent: str, patterns: Sequence[str]) -> List[str]:
         found: List[str] = []
@@ -130,7 +133,7 @@ class Containerd:
             found += sorted(str(match)[len(root) :] for match in Path(root).glob(path.lstrip("/")))
         return found
 
-    def decoded(self, config: Mapping[str, Any]) -> Dict[str, Any]:
+    def decoded(self, config: Mapping[str, Any], starts: bool) -> Dict[str, Any]:
         new, version, plugins = self.version >= (2,), config["version"], config["plugins"]
         if version > (3 if new else 2):
             raise ValueError(f"unsupported config version `{version}`")
@@ -142,12 +145,13 @@ class Containerd:
             cri = deep(plugins.get(V2, {}), cri) if version == 2 else cri
         containerd = cri.get("containerd", {})
         written = containerd.get("runtimes", {})
-        # What the files say goes into the runc that is built in, which 1.x has only where they name no runtime.
-        built_in = {"runc": RUNC} if new or not written else {}
+        # What the files say goes into the runc that is built in, which 1.x has only where they have no such table, not
+        # even an empty one: go-toml then makes a new map.
+        built_in = {"runc": RUNC} if new or "runtimes" not in containerd else {}
         runtimes = {name: deep(built_in.get(name, UNTYPED), self.known(runtime)) for name, runtime in written.items()}
         runtimes = {**built_in, **runtimes}
         default = containerd.get("default_runtime_name", "runc")
-        if default not in runtimes:
+        if starts and default not in runtimes:
             raise ValueError(f'no corresponding runtime configured for `default_runtime_name = "{default}"`')
         rest = {key: value for key, value in cri.items() if key not in ("containerd", "enable_cdi")}
         shown = {

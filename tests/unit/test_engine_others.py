@@ -7,15 +7,22 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Mapping, Sequence, Tuple
 
+import nvidia_ctk
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, Refused
+from ansible_collections.gpufleet.node.plugins.module_utils._core.road import converge
+from ansible_collections.gpufleet.node.plugins.module_utils._engine.look import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils._engine.spec import RUNTIME_PATH
+from ansible_collections.gpufleet.node.plugins.module_utils._engine.toml_text import parse
 from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
+from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from engine_corpus import DAEMON_JSON, Start, machine
-from support import FakeHost
-from test_engine_containerd import BEGIN, END, KUBEADM, MAIN, NEW, OLD, V2, V3, Containerd
+from support import FakeHost, snapshot
+from test_engine_containerd import BEGIN, END, FOLDER, KUBEADM, MAIN, NEW, OLD, V2, V3, Containerd
 from test_engine_corpus import run, write
 
 pytestmark = pytest.mark.once
@@ -177,3 +184,192 @@ def test_a_file_of_version_1_is_refused_because_2_x_ignores_its_plugins(tmp_path
         "effect. Write the file as version 2 or newer, or take these tables out, then run again."
     )
     assert host.files.read(MAIN) == text
+
+
+# --- Going back beside nvidia-ctk
+
+CTK_FILE, OUR_FILE = f"{FOLDER}/99-nvidia.toml", f"{FOLDER}/99-gpufleet.toml"
+
+
+def everything(version: Tuple[int, ...]) -> Mapping[str, Any]:
+    # 1.6 knows no CDI.
+    return {"engines": [{"engine": "containerd", "default": True, **({"cdi": True} if version >= (1, 7) else {})}]}
+
+
+def outcome_of(host: FakeHost, declared: Mapping[str, Any], *, check_mode: bool = False) -> Mapping[str, Any]:
+    return converge(CONCERN, validated(CONCERN, declared), host, check_mode=check_mode).as_dict()
+
+
+def conflicts_of(result: Mapping[str, Any]) -> Mapping[str, Tuple[Any, ...]]:
+    return {
+        entry["setting"]: (entry["owner"], entry["path"], entry["line"], entry["value"], entry["wins"])
+        for entry in result["conflicts"]
+    }
+
+
+def line_of(host: FakeHost, path: str, ending: str) -> int:
+    (number,) = [at for at, line in enumerate(host.files.read(path).splitlines(), 1) if line.endswith(ending)]
+    return number
+
+
+@pytest.mark.parametrize("default", [False, True])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_ours_goes_and_what_nvidia_ctk_wrote_after_us_stays_and_is_named(
+    tmp_path: Path, version: Tuple[int, ...], default: bool
+) -> None:
+    host = containerd(tmp_path, version, {MAIN: KUBEADM})
+    run(host, everything(version) if default else NVIDIA)
+    nvidia_ctk.configure(host, "containerd", everything=default)
+    theirs = host.files.read(CTK_FILE)
+    for check_mode in (True, False):
+        result = outcome_of(host, AWAY, check_mode=check_mode)
+        assert "failed" not in result, result["msg"]
+    main_file = parse(host.files.read(MAIN)).data
+    assert main_file.pop("imports") == [f"{FOLDER}/*.toml"]
+    assert main_file == parse(KUBEADM).data
+    assert host.files.read(CTK_FILE) == theirs
+    assert not host.files.exists(OUR_FILE)
+    found = conflicts_of(result)
+    line = line_of(host, CTK_FILE, "containerd.runtimes.nvidia]")
+    assert found["runtime nvidia"] == ("nvidia-ctk", CTK_FILE, line, RUNTIME_PATH, "them")
+    assert ("default_runtime" in found) is default
+    (named,) = [entry["reason"] for entry in result["unmanaged"] if entry["setting"] == "runtime nvidia"]
+    assert named == f"{CTK_FILE} has it in line {line}, and is not ours but of nvidia-ctk: take it out there"
+    again = outcome_of(host, AWAY)
+    assert (again["changed"], again["status"], "failed" in again) == (False, "right", False)
+    assert not host.files.exists("/var/lib/gpufleet")
+
+
+@pytest.mark.parametrize("default", [False, True])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_an_older_nvidia_ctk_wrote_over_ours_goes_with_it(
+    tmp_path: Path, version: Tuple[int, ...], default: bool
+) -> None:
+    host = containerd(tmp_path, version, {MAIN: KUBEADM})
+    run(host, everything(version) if default else NVIDIA)
+    nvidia_ctk.configure(host, "containerd", everything=default, in_place=True)
+    result = outcome_of(host, AWAY)
+    assert "failed" not in result, result["msg"]
+    expected = deepcopy(dict(parse(KUBEADM).data))
+    # Only nvidia-ctk wrote that to 1.6, which ignores it.
+    expected["plugins"][V2]["enable_cdi"] = default and version == OLDEST
+    assert parse(host.files.read(MAIN)).data == expected
+    assert (result["conflicts"], result["unmanaged"]) == ([], [])
+    assert not host.files.exists(OUR_FILE)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_absent_runtime_that_only_nvidia_ctk_has_is_named_and_nothing_changes(
+    tmp_path: Path, version: Tuple[int, ...]
+) -> None:
+    host = containerd(tmp_path, version, {MAIN: KUBEADM})
+    nvidia_ctk.configure(host, "containerd", everything=True)
+    found = snapshot(tmp_path)
+    assert parse(host.files.read(MAIN)).data["plugins"][V2]["containerd"]["default_runtime_name"] == "runc"
+    for check_mode in (True, False):
+        result = outcome_of(host, GONE, check_mode=check_mode)
+        assert (result["changed"], result["changes"], result["status"]) == (False, [], "differs")
+        assert set(conflicts_of(result)) == {"runtime nvidia", "systemd_cgroup nvidia", "default_runtime"}
+    line = line_of(host, CTK_FILE, "containerd.runtimes.nvidia]")
+    assert result["failed"] is True
+    assert result["msg"] == (
+        f"Cannot take out runtime nvidia on containerd: {CTK_FILE} has it in line {line}, and is not ours but of "
+        f"nvidia-ctk (found {RUNTIME_PATH}). Take it out there, then run again."
+    )
+    assert conflicts_of(result)["runtime nvidia"] == ("nvidia-ctk", CTK_FILE, line, RUNTIME_PATH, "them")
+    assert snapshot(tmp_path) == found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_absent_runtime_goes_where_it_is_ours_and_is_named_where_nvidia_ctk_has_it(
+    tmp_path: Path, version: Tuple[int, ...]
+) -> None:
+    host = containerd(tmp_path, version, {MAIN: KUBEADM})
+    run(host, NVIDIA)
+    nvidia_ctk.configure(host, "containerd")
+    theirs = host.files.read(CTK_FILE)
+    result = outcome_of(host, GONE)
+    assert CTK_FILE in result["msg"]
+    assert "nvidia" not in parse(host.files.read(MAIN)).data["plugins"][V2]["containerd"]["runtimes"]
+    assert host.files.read(CTK_FILE) == theirs
+    assert not host.files.exists(OUR_FILE)
+
+
+@pytest.mark.parametrize("default", [False, True])
+def test_cri_o_loses_ours_and_keeps_what_nvidia_ctk_wrote(tmp_path: Path, default: bool) -> None:
+    main_file, ctk_file, text = (
+        nvidia_ctk.MAINS["crio"],
+        nvidia_ctk.DROP_INS["crio"],
+        "[crio.runtime]\nselinux = true\n",
+    )
+    host = machine(tmp_path, Start("crio", main_file, {main_file: text}, "crio"))
+    run(host, {"engines": [{"engine": "crio", "default": default or None}]})
+    nvidia_ctk.configure(host, "crio", everything=default)
+    theirs = host.files.read(ctk_file)
+    result = outcome_of(host, AWAY)
+    assert "failed" not in result, result["msg"]
+    assert host.files.read(main_file) == text
+    assert host.files.read(ctk_file) == theirs
+    assert host.files.names("/etc/crio/crio.conf.d") == ("99-nvidia.toml",)
+    assert conflicts_of(result)["runtime nvidia"][:2] == ("nvidia-ctk", ctk_file)
+    assert ("default_runtime" in conflicts_of(result)) is default
+    assert outcome_of(host, AWAY)["changed"] is False
+
+
+def test_docker_loses_what_nvidia_ctk_wrote_over_ours(tmp_path: Path) -> None:
+    host = machine(tmp_path, Start("docker", DAEMON_JSON, {DAEMON_JSON: '{"mtu": 9000}\n'}, "docker"))
+    run(host, {"engines": [{"engine": "docker", "default": True, "cdi": True}]})
+    nvidia_ctk.configure(host, "docker", everything=True)
+    result = outcome_of(host, AWAY)
+    assert "failed" not in result, result["msg"]
+    assert json.loads(host.files.read(DAEMON_JSON)) == {"mtu": 9000}
+    assert (result["conflicts"], result["unmanaged"]) == ([], [])
+
+
+# --- Going back to what would not pass
+
+EMPTY_TABLE = f'version = 2\n[plugins."{V2}".containerd.runtimes]\n'
+OF_VERSION_3 = f"version = 3\n[plugins.'{V3}'.containerd]\ndefault_runtime_name = 'runc'\n"
+WITH_KATA = KUBEADM + KATA.partition("\n\n")[2].partition("\n\n")[2]
+
+
+@pytest.mark.parametrize("version", [OLDEST, OLD])
+def test_a_file_that_leaves_1_x_without_a_runtime_comes_back_as_it_was_and_that_is_said(
+    tmp_path: Path, version: Tuple[int, ...]
+) -> None:
+    host = containerd(tmp_path, version, {MAIN: EMPTY_TABLE})
+    run(host, NVIDIA)
+    result = outcome_of(host, AWAY)
+    assert "failed" not in result, result["msg"]
+    assert host.files.read(MAIN) == EMPTY_TABLE
+    (said,) = [change["after"] for change in result["changes"] if change["object"] == MAIN]
+    assert said == "as it was found, although there is no runtime runc, and no pod would start"
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_main_file_that_a_drop_in_of_a_newer_version_overrules_comes_back_as_it_was_and_that_is_said(
+    tmp_path: Path, first: bool
+) -> None:
+    text = f'imports = ["{FOLDER}/*.toml"]\n{WITH_KATA}'
+    other = {f"{FOLDER}/50-other.toml": OF_VERSION_3}
+    host = containerd(tmp_path, NEW, {MAIN: text, **(other if first else {})})
+    run(host, NVIDIA)
+    if not first:
+        write(host, f"{FOLDER}/50-other.toml", OF_VERSION_3)
+    result = outcome_of(host, AWAY)
+    assert "failed" not in result, result["msg"]
+    assert host.files.read(MAIN) == text
+    assert host.files.names(FOLDER) == ("50-other.toml",)
+    (said,) = [change["after"] for change in result["changes"] if change["setting"] == "text"]
+    assert said.startswith("as it was found, although containerd config dump says something else than the files")
+
+
+def test_files_that_others_broke_are_no_reason_to_keep_ours(tmp_path: Path) -> None:
+    host = containerd(tmp_path, NEW, {MAIN: f'imports = ["{FOLDER}/*.toml"]\n{WITH_KATA}'})
+    run(host, NVIDIA)
+    write(host, f"{FOLDER}/zz-other.toml", OF_VERSION_3)
+    write(host, MAIN, f"# theirs\n{host.files.read(MAIN)}")
+    result = outcome_of(host, AWAY)
+    assert "failed" not in result, result["msg"]
+    assert host.files.read(MAIN) == f'# theirs\nimports = ["{FOLDER}/*.toml"]\n{WITH_KATA}'
+    assert not host.files.exists(OUR_FILE)

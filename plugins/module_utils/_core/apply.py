@@ -177,7 +177,12 @@ def _cannot_write(concern: str, error: OSError) -> NotPermitted:
 
 
 def not_in_effect(plan: Plan) -> Optional[GpuFleetError]:
-    """The first setting that the machine does not have as it is wanted, and that no step of the plan is for."""
+    """The first setting that the machine does not have as it is wanted, and that no step of the plan is for.
+
+    What is in the way of it, where the plan knows that.
+    """
+    if plan.obstacle is not None and plan.obstacle.final and not plan.steps:
+        return plan.obstacle.error
     for setting in plan.settings:
         if setting.status == DIFFERS:
             at_boot = not setting.effective_matters or setting.effective == setting.wanted

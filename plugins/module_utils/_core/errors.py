@@ -33,6 +33,7 @@ class GpuFleetError(Exception):
         hint: str = "",
     ) -> None:
         self.object = object
+        self.cause = cause
         self.found = found
         self.wanted = wanted
         self.hint = hint

@@ -135,7 +135,8 @@ def look(concern: Concern[State, Desired], params: Params, host: Host) -> Tuple[
             declaration, step = declared.plan_absent(host.files, concern.name)
             return state, plan.with_setting(declaration, (*plan.steps, *step))
         plan = concern.plan(state, concern.normalise(params, state))
-        if not params["permanent"]:
+        # What cannot even begin is not declared either.
+        if not params["permanent"] or (plan.obstacle is not None and plan.obstacle.final and not plan.steps):
             return state, plan
         declaration, step = declared.plan_present(host.files, concern, params, SHARED_OPTIONS)
         # With the rest of the next boot: a room that writes that last leaves no declaration of what the kernel refused.

@@ -6,27 +6,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Tuple
+from typing import TYPE_CHECKING, Optional, Tuple
 
 from .._core import steps
-from .._core.change import Step
+from .._core.change import BOOT, Change, Step
 from .._core.errors import Refused
 from . import found, previous
 from .candidate import CandidateFiles
 from .model import shown
-from .plan import CheckEdits, KeepFiles, RequireRuntime
+from .plan import FOUND, LEFT, TEXT, WITHOUT, CheckEdits, KeepFiles, RequireRuntime
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
+    from .look import Seen
     from .model import Edit
 
 
-def perform(step: Step, host: Host) -> None:
+def perform(step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
     action = step.action
     if isinstance(action, RequireRuntime):
         require_runtime(action)
     elif isinstance(action, CheckEdits):
-        check(action, host)
+        return check(action, host)
     elif isinstance(action, KeepFiles):
         refuse_changed(action.edits, host)
         found.keep(host.files, action.engine, action.edits)
@@ -34,6 +35,7 @@ def perform(step: Step, host: Host) -> None:
             previous.keep(host.files, action.engine, action.edits, anew=action.anew)
     else:
         steps.perform(step, host)
+    return None
 
 
 def require_runtime(action: RequireRuntime) -> None:
@@ -58,12 +60,17 @@ def refuse_changed(edits: Tuple[Edit, ...], host: Host) -> None:
             )
 
 
-def check(action: CheckEdits, host: Host) -> None:
-    """Raises ``Refused`` where the files would not mean what is wanted, or the engine's program says no to them."""
+def check(action: CheckEdits, host: Host) -> Optional[Tuple[Change, ...]]:
+    """Raises ``Refused`` where the files would not mean what is wanted, or the engine's program says no to them.
+
+    What goes is another matter: where it would not pass before us or does not now, it needs nobody's leave to go. The
+    change that comes back then says so.
+    """
     seen, edits = action.seen, action.edits
     installation = seen.configuration.installation
     after = seen.kind.read(CandidateFiles(host.files, edits), installation)
-    for name, wanted in seen.wanted.items():
+    expected = {**seen.wanted, **(seen.left.left if seen.left else {})}
+    for name, wanted in expected.items():
         if after.settings.get(name) != wanted:
             files = [document.path for document in after.documents if document.text is not None]
             raise Refused(
@@ -74,4 +81,21 @@ def check(action: CheckEdits, host: Host) -> None:
                 wanted=shown(wanted),
                 hint=f"look for it in {', '.join(files)}",
             )
-    seen.kind.check(host, installation, edits)
+    try:
+        seen.kind.check(host, installation, edits)
+    except Refused as error:
+        as_found = set(edits) <= set(action.found)
+        goes = seen.entry is None or not seen.entry.present
+        if not goes or not (as_found or _refuses(seen, (), host) or _refuses(seen, action.found, host)):
+            raise
+        left = FOUND if as_found else WITHOUT
+        return (Change(seen.configuration.documents[0].path, TEXT, LEFT, f"{left}, although {error.cause}", BOOT),)
+    return None
+
+
+def _refuses(seen: Seen, edits: Tuple[Edit, ...], host: Host) -> bool:
+    try:
+        seen.kind.check(host, seen.configuration.installation, edits)
+    except Refused:
+        return True
+    return False

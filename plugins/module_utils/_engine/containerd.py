@@ -141,7 +141,7 @@ class Containerd:
     def wanted(self, wanted: WantedEngine, configuration: Configuration) -> Settings:
         has, name = configuration.settings, wanted.runtime_name
         runtime, cgroup = f"{RUNTIME}{name}", f"{CGROUP}{name}"
-        others = None if has.get(DEFAULT) == name else has.get(DEFAULT)
+        others = _others_default(configuration, name) if has.get(DEFAULT) == name else has.get(DEFAULT)
         if not wanted.present:
             return {runtime: None, cgroup: None, DEFAULT: others}
         _refuse_without_cri(configuration)
@@ -433,6 +433,12 @@ def _merge(one: Table, other: Table) -> Table:
         else:
             made[key] = value
     return made
+
+
+def _others_default(configuration: Configuration, name: str) -> Optional[str]:
+    """The default runtime that the files leave once none of them names this one."""
+    said = [source.cri.get("containerd", {}).get("default_runtime_name") for source in configuration.parsed.sources]
+    return next((found for found in reversed(said) if found and found != name), None)
 
 
 def _refuse_without_cri(configuration: Configuration) -> None:

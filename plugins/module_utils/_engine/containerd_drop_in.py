@@ -37,17 +37,21 @@ def edits(configuration: Configuration, target: Settings, *, giving_back: bool) 
     ours = next((source for source in sources if source.name == installation.drop_in), None)
     tree: Tree = deepcopy(dict(ours.cri)) if ours else {}
     theirs = places.is_theirs(installation, main.text)
+    beside = {name: value for name, value in containerd.settings_of(tree, 0).items() if name not in target}
     if giving_back:
         # What we wrote beside what is asked about stays only where the others do not say it, and goes with its runtime.
-        beside = containerd.settings_of(tree, 0)
         gone = [name[len(RUNTIME) :] for name, value in target.items() if value is None and name.startswith(RUNTIME)]
-        target = {**{name: value for name, value in beside.items() if name.partition(" ")[2] not in gone}, **target}
+        beside = {name: value for name, value in beside.items() if name.partition(" ")[2] not in gone}
+        target = {**beside, **target}
     # What an earlier version of containerd had there.
     text = main.text if theirs or main.text is None else remove_block(main.text, MARKER)
     for setting, value in in_order(target):
         others = _others(sources, installation, text)
         if value is None:
             left = _removed(setting, others, tree, text)
+            text = text if theirs else left
+        elif giving_back and setting not in beside and _is_said(setting, others):
+            left = _given_back(setting, value, others, tree, text)
             text = text if theirs else left
         else:
             _bring(setting, value, others, tree, containerd.newest(others, installation))
@@ -89,6 +93,24 @@ def _removed(setting: str, others: Sequence[Source], tree: Tree, text: Optional[
         put(tree, keys, None)
         if text is not None and others:
             text = remove(text, ("plugins", PLUGINS[others[0].version], *keys))
+    return text
+
+
+def _is_said(setting: str, others: Sequence[Source]) -> bool:
+    return any(get(source.cri, keys) is not None for source in others for keys, _leaf in leaves(setting, True))
+
+
+def _given_back(
+    setting: str, value: Scalar, others: Sequence[Source], tree: Tree, text: Optional[str]
+) -> Optional[str]:
+    """Take a setting that others say out of our tree, and give it back to the main file where that says it.
+
+    What another file says by now is its own matter.
+    """
+    for keys, leaf in leaves(setting, value):
+        put(tree, keys, None)
+        if text is not None and others and get(others[0].cri, keys) is not None:
+            text = set_value(text, ("plugins", PLUGINS[others[0].version], *keys), leaf)
     return text
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
-from .._core.change import DIFFERS, Plan, Setting, Step, Unmanaged
+from .._core.change import DIFFERS, Change, Conflict, Plan, Setting, Step, Unmanaged
 from .._core.errors import DeclarationError, Scalar
 from .kinds import kind_of
 from .model import (
@@ -33,8 +33,11 @@ from .spec import CDI, CURRENT, NAME, OPTIONS, RUNTIME_PATH, TOOLKIT, parse
 
 if TYPE_CHECKING:
     from .._core.before import Before
+    from .._core.obstacle import Obstacle
     from .._host.protocols import Files, Host
     from .found import Kept
+    from .leftover import Leftover
+    from .model import Edit
 
 NOT_INSTALLED = "it is not installed"
 UNTOLD = "no driver is loaded, or a specification cannot be read, so that nobody can tell whether it is right"
@@ -49,7 +52,8 @@ class Seen:
 
     ``entry`` is None for ``state: absent``; ``found`` is then what its daemon had before our first change. ``missing``
     says why the engine cannot start the runtime that is wanted, and is empty where it can. ``cut_off``: no daemon runs,
-    because a restart of ours did not come to its end.
+    because a restart of ours did not come to its end. ``left`` is what others say of what an entry wants gone, and
+    ``back`` are the edits of ``state: absent``.
     """
 
     kind: Kind
@@ -60,6 +64,8 @@ class Seen:
     found: Settings = field(default_factory=dict)
     missing: str = ""
     cut_off: bool = False
+    left: Optional[Leftover] = None
+    back: Tuple[Edit, ...] = ()
 
     @property
     def engine(self) -> str:
@@ -71,7 +77,8 @@ class State:
     """What was seen. ``lacking`` are the settings of what is not installed.
 
     ``specification`` is what is wrong with that of CDI (``cdi.state_of``), where it is to be made anew by ``refresh``.
-    ``kept`` are the files that we changed, read for ``state: absent`` alone.
+    ``kept`` are the files that we changed, read for ``state: absent`` alone. ``conflicts`` are what others say of what
+    we give back or take out.
     """
 
     engines: Tuple[Seen, ...]
@@ -79,6 +86,7 @@ class State:
     specification: str = ""
     refresh: Tuple[str, ...] = ()
     kept: Tuple[Kept, ...] = ()
+    conflicts: Tuple[Conflict, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,13 +121,14 @@ class ContainerRuntime:
                 lacking.extend(Unmanaged(entry.engine, name, NOT_INSTALLED) for name in _named(entry))
             else:
                 engines.append(seen)
+        conflicts = tuple(one for seen in engines if seen.left for one in seen.left.conflicts)
         if not declaration.refresh:
-            return State(tuple(engines), tuple(lacking))
+            return State(tuple(engines), tuple(lacking), conflicts=conflicts)
         specification, refresh = _refresh(host, engines[-1].configuration)
         if not specification or not refresh:
             lacking.append(Unmanaged(CDI, SPECIFICATION, NOT_INSTALLED if specification else UNTOLD))
             specification = ""
-        return State(tuple(engines), tuple(lacking), specification, refresh)
+        return State(tuple(engines), tuple(lacking), specification, refresh, conflicts=conflicts)
 
     def normalise(self, params: Mapping[str, Any], state: State) -> Desired:
         if params["strict"] and state.lacking:
@@ -144,16 +153,18 @@ class ContainerRuntime:
         if state.specification:
             settings += (_specification(state, desired),)
         steps: Tuple[Step, ...] = ()
+        obstacle: Optional[Obstacle] = None
         if desired.giving_back or any(setting.status == DIFFERS for setting in settings):
-            from .plan import plan_steps
+            from .plan import in_the_way, plan_steps
 
             settings, steps = plan_steps(state, desired, settings)
-        return Plan(settings=settings, steps=steps, unmanaged=desired.unmanaged)
+            obstacle = None if steps else in_the_way(state)
+        return Plan(settings, steps, desired.unmanaged, state.conflicts, obstacle)
 
-    def perform(self, step: Step, host: Host) -> None:
+    def perform(self, step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
         from . import apply
 
-        apply.perform(step, host)
+        return apply.perform(step, host)
 
     def report(self, state: State) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         effective: Dict[str, Any] = {"engines": {}}
@@ -195,7 +206,13 @@ def see_entry(host: Host, entry: WantedEngine) -> Optional[Seen]:
 
         refuse_missing(host.files, entry.options["base_runtime_spec"])
     missing = _missing(host.files, entry) if wanted.get(runtime_of(entry)) is not None else ""
-    return replace(seen, wanted=wanted, entry=entry, missing=missing)
+    seen = replace(seen, wanted=wanted, entry=entry, missing=missing)
+    if entry.present or all(seen.configuration.settings.get(name) == value for name, value in wanted.items()):
+        return seen
+    from . import leftover
+
+    left = leftover.find(host, seen, seen.kind.edit(seen.configuration, entry))
+    return replace(seen, left=left)
 
 
 def marker_of(engine: str) -> str:

@@ -36,13 +36,13 @@ class Shape:
 def bring(shape: Shape, layers: Sequence[Layer], ours: str, target: Settings, *, tidy: bool) -> Tuple[Edit, ...]:
     """The edits after which the settings in ``target`` have its values; None in it is a value that no file gives.
 
-    ``ours`` is the name of our file. ``tidy``: what our file says is taken out wherever the value is right without.
+    ``ours`` is the name of our file. ``tidy``: on the way back, where ours goes and what others say is left to them.
     Raises ``OwnedByAnother`` where a file that is read after ours says something else.
     """
     now = list(layers)
     for setting, value in target.items():
         if tidy or shape.settings(now).get(setting) != value:
-            now = _brought(shape, now, ours, setting=setting, value=value)
+            now = _brought(shape, now, ours, setting=setting, value=value, tidy=tidy)
     result = shape.settings(now)
     for setting, value in target.items():
         # Taken out is as near as files get to a value that came from a file of others that is gone.
@@ -73,12 +73,13 @@ def _edits(layers: Sequence[Layer], now: Sequence[Layer]) -> Tuple[Edit, ...]:
     )
 
 
-def _brought(shape: Shape, layers: List[Layer], ours: str, *, setting: str, value: Scalar) -> List[Layer]:
+def _brought(shape: Shape, layers: List[Layer], ours: str, *, setting: str, value: Scalar, tidy: bool) -> List[Layer]:
     keys = shape.places.keys(setting)
     others = [layer for layer in layers if layer.name != ours]
     right = shape.settings(others).get(setting) == value
-    written = None if right or value is None else shape.written(setting, value, others)
-    goes = value is None and not right
+    theirs = tidy and any(layer.value(keys, object) is not None for layer in others)
+    written = None if right or theirs or value is None else shape.written(setting, value, others)
+    goes = value is None and not right and not theirs
     now: List[Layer] = []
     for layer in layers:
         if layer.name == ours:

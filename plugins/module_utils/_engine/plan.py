@@ -16,6 +16,7 @@ from .._core.change import (
     EFFECTIVE,
     RIGHT,
     Change,
+    Conflict,
     RemoveFile,
     ReplaceFile,
     RoomAction,
@@ -25,10 +26,11 @@ from .._core.change import (
     Unmanaged,
 )
 from .._core.errors import Scalar
+from .._core.obstacle import Obstacle
 from . import found as record
-from . import previous
+from . import leftover, previous
 from .look import NOT_INSTALLED, SPECIFICATION, Desired, Seen, State, late, see
-from .model import DEFAULT_RUNTIME, ENGINES, RUNTIME, Edit
+from .model import DEFAULT_RUNTIME, ENGINES, RUNTIME, Edit, shown
 from .spec import NAME, TOOLKIT
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 TEXT = "text"
 FOUND = "as it was found"
 LEFT = "as we left it"
+WITHOUT = "without what is ours"
 EDITED = "somebody else has written it since"
 WORDS = {"true": True, "false": False}
 # Their values are names and paths, whatever they spell.
@@ -55,10 +58,14 @@ class RequireRuntime(RoomAction):
 
 @dataclass(frozen=True)
 class CheckEdits(RoomAction):
-    """Let everybody who can say whether the files of an engine are good, and mean what is wanted, do so."""
+    """Let everybody who can say whether the files of an engine are good, and mean what is wanted, do so.
+
+    ``found`` are those that would bring all texts from before our first change back.
+    """
 
     seen: Seen
     edits: Tuple[Edit, ...]
+    found: Tuple[Edit, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,7 @@ def look_back(host: Host) -> State:
     kept = record.load(host.files)
     seen: List[Seen] = []
     lacking: List[Unmanaged] = []
+    conflicts: List[Conflict] = []
     # What went from the folders of CDI comes back as a text alone: what was wrong there has no other meaning.
     for engine in (*ENGINES, TOOLKIT):
         values = {setting: value for (identity, setting), value in known.items() if identity == engine}
@@ -91,10 +99,22 @@ def look_back(host: Host) -> State:
             continue
         wanted = {setting: _typed(setting, value.boot) for setting, value in values.items()}
         found = {setting: value.effective for setting, value in values.items()}
-        seen.append(replace(here, wanted=wanted, found=found))
+        back = replace(here, wanted=wanted, found=found)
+        # What others have said since in files of theirs is no more ours to change than it was ours to write.
+        edits = _edits_back(back, kept)
+        rest = leftover.find(host, back, edits)
+        seen.append(replace(back, wanted={**wanted, **rest.left}, back=edits))
+        lacking.extend(rest.unmanaged(engine))
+        conflicts.extend(rest.conflicts)
     there = {one.engine for one in seen}
     lacking.extend(Unmanaged(one.path, TEXT, EDITED) for one in kept if one.engine not in there and not one.as_left)
-    return State(tuple(seen), tuple(lacking), kept=kept)
+    return State(tuple(seen), tuple(lacking), kept=kept, conflicts=tuple(conflicts))
+
+
+def in_the_way(state: State) -> Optional[Obstacle]:
+    """Why there is nothing to do although something is not as declared: others have it in files of theirs."""
+    errors = [seen.left.error(seen.engine) for seen in state.engines if seen.left]
+    return next((Obstacle(error) for error in errors if error), None)
 
 
 def plan_steps(
@@ -110,10 +130,13 @@ def plan_steps(
     going_back = desired.giving_back and desired.permanent
     for seen in state.engines:
         changes = _changes(seen, [setting for setting in settings if setting.object == seen.engine])
-        if not changes and not (going_back and any(one.engine == seen.engine for one in state.kept)):
+        if not changes and not seen.left and not (going_back and any(one.engine == seen.engine for one in state.kept)):
             continue
-        edits = in_order(_edits(seen, state.kept), seen.configuration.installation.drop_in)
-        if edits and not changes:
+        edits = seen.back if seen.entry is None else seen.kind.edit(seen.configuration, seen.entry)
+        edits = in_order(edits, seen.configuration.installation.drop_in)
+        if edits and not changes and seen.left:
+            changes = tuple(Change(edit.path, TEXT, LEFT, WITHOUT, BOOT) for edit in edits)
+        elif edits and not changes:
             # A run that was killed on its way back, or a file of ours that says nothing.
             texts = [_text_row(edit) for edit in edits]
             rows.extend(texts)
@@ -121,7 +144,9 @@ def plan_steps(
         needed = _needed(seen, changes if not edits else ())
         first.extend(needed)
         if edits:
-            first.append(Step(CheckEdits(seen, edits)))
+            first.append(
+                Step(CheckEdits(seen, edits, _texts([one for one in state.kept if one.engine == seen.engine])))
+            )
             last.append(Step(_keep(seen, edits), notes=(record.RECORD, previous.path_of(seen.engine))))
             last.extend(_writes(edits, changes))
     last.extend(
@@ -154,11 +179,14 @@ def _changes(seen: Seen, settings: Sequence[Setting]) -> Tuple[Change, ...]:
     """What the files change. A daemon takes it up later; an engine that runs nothing has it at once."""
     changes: List[Change] = []
     at_once = seen.running is None and not seen.cut_off
+    left = seen.left.left if seen.left else {}
     for row in settings:
-        if row.boot_matters and row.boot != row.wanted:
-            changes.append(Change(row.object, row.setting, row.boot, row.wanted, BOOT))
-        if row.effective_matters and row.effective != row.wanted and at_once:
-            changes.append(_effective(row))
+        # What others have too only becomes theirs.
+        after = shown(left[row.setting]) if row.setting in left else row.wanted
+        if row.boot_matters and row.boot != after:
+            changes.append(Change(row.object, row.setting, row.boot, after, BOOT))
+        if row.effective_matters and row.effective != after and at_once:
+            changes.append(Change(row.object, row.setting, row.effective, after, EFFECTIVE))
     return tuple(changes)
 
 
@@ -180,10 +208,8 @@ def _needed(seen: Seen, changes: Tuple[Change, ...]) -> Tuple[Step, ...]:
     return (Step(RequireRuntime(seen.engine, seen.entry.runtime_path, seen.missing), changes),)
 
 
-def _edits(seen: Seen, kept: Sequence[Kept]) -> Tuple[Edit, ...]:
-    """The files as declared, or as they were: byte for byte where nobody else has edited one of them."""
-    if seen.entry is not None:
-        return seen.kind.edit(seen.configuration, seen.entry)
+def _edits_back(seen: Seen, kept: Sequence[Kept]) -> Tuple[Edit, ...]:
+    """The files as they were: byte for byte where nobody else has edited one of them."""
     mine = [one for one in kept if one.engine == seen.engine]
     read = {document.path for document in seen.configuration.documents}
     # Such as what a link led to that somebody made a file of: there the engine reads a copy of ours.
