@@ -4,16 +4,30 @@
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ..module_utils._core.change import DIFFERS, INVALID, RIGHT, UNKNOWN
-from ..module_utils._node.table import device_table, table
-from ..plugin_utils.playbooks import DRAINED
-from ..plugin_utils.summary import UNREACHABLE, Summary, registered, summarise, went_away
+from ..filter.ends_jobs import ends_jobs
+from ..filter.to_reboot import to_reboot
+from ..filter.to_relayout import to_relayout
+from ..filter.with_work import with_work
+from ..module_utils._core.change import DIFFERS, INVALID, UNKNOWN
+from ..module_utils._core.wording import agreeing, counted
+from ..plugin_utils.answers import Look, answered
+from ..plugin_utils.fleet_text import drift, forecast
+from ..plugin_utils.playbooks import DETAILS, DRAINED, LOST
+from ..plugin_utils.summary import REFUSED, UNREACHABLE, registered, summarise, went_away
+
+NO_BACKEND = "none"
+# What a playbook says in check mode where it would do nothing.
+NOTHING = {
+    "site": "Nothing: every node is as declared, or waits for what no run brings.",
+    "mig_relayout": "Nothing: no GPU is to be divided anew.",
+    "reboot": "Nothing: no node waits for a reboot.",
+    "remove": "Nothing: these nodes have nothing of this collection.",
+}
 
 
 class ActionModule(ActionBase):
@@ -21,7 +35,7 @@ class ActionModule(ActionBase):
 
     BYPASS_HOST_LOOP = True
     _requires_connection = False
-    _VALID_ARGS = frozenset(("register", "fail_on_drift", "title"))
+    _VALID_ARGS = frozenset(("register", "fail_on_drift", "title", "detail", "forecast"))
 
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)
@@ -31,54 +45,73 @@ class ActionModule(ActionBase):
                 "register": {"type": "str", "required": True},
                 "fail_on_drift": {"type": "bool", "default": False},
                 "title": {"type": "str", "default": "Drift"},
+                "detail": {"type": "str", "choices": list(DETAILS), "default": DETAILS[0]},
+                "forecast": {"type": "str", "choices": list(NOTHING)},
             }
         )
-        looks = registered(variables["hostvars"], variables["ansible_play_hosts_all"], arguments["register"])
-        summary = summarise({host: look or {} for host, look in looks.items()})
-        rows, devices = list(chain(*summary.rows.values())), list(chain(*summary.devices.values()))
+        found = registered(variables["hostvars"], variables["ansible_play_hosts_all"], arguments["register"])
+        looks: Dict[str, Look] = {host: look or {} for host, look in found.items()}
+        summary = summarise(looks)
         answering = set(variables["ansible_play_hosts"])
         gone = {
             host: bool(variables["hostvars"].raw_get(host).get(DRAINED))
-            for host, look in looks.items()
+            for host, look in found.items()
             if went_away(look, in_play=host in answering)
         }
-        self._print(arguments["title"], rows, devices, summary, gone)
+        if arguments["forecast"]:
+            lines = self._forecast(arguments["forecast"], looks, arguments["register"], variables)
+        else:
+            lines = list(drift(summary, gone, detail=arguments["detail"]))
+        display = Display()
+        for line in ("", arguments["title"], *(f"  {line}" for line in lines)):
+            display.display(line)
         result.update(
             changed=False,
-            rows=rows,
-            devices=devices,
+            rows=[row for rows in summary.rows.values() for row in rows],
+            devices=[device for devices in summary.devices.values() for device in devices],
             counts=summary.counts,
             nodes=summary.nodes,
             reboot_reasons=summary.reboot_reasons,
+            refused=[host for host, look in looks.items() if look.get(REFUSED)],
         )
         bad = [name for status in (DIFFERS, UNKNOWN, INVALID, UNREACHABLE) for name in summary.nodes[status]]
         if arguments["fail_on_drift"] and bad:
-            result.update(failed=True, msg=f"{len(bad)} of {summary.total} nodes are not right")
+            are = agreeing(len(bad), "is", "are")
+            result.update(failed=True, msg=f"{len(bad)} of {counted(summary.total, 'node')} {are} not right")
         return result
 
     @staticmethod
-    def _print(
-        title: str,
-        rows: Sequence[Mapping[str, Any]],
-        devices: Sequence[Mapping[str, Any]],
-        summary: Summary,
-        gone: Mapping[str, bool],
-    ) -> None:
-        display = Display()
-        display.display("")
-        display.display(title)
-        for line in table(rows) if rows else ():
-            display.display(f"  {line}")
-        for line in device_table(devices) if devices else ():
-            display.display(f"  {line}")
-        for host, reasons in summary.reboot_reasons.items():
-            for reason in reasons:
-                display.display(f"  {host} needs a reboot: {reason}")
-        for host in summary.nodes[UNREACHABLE]:
-            display.display(f"  {host} gave no answer")
-        for host, drained in gone.items():
-            display.display(f"  {host} gave no answer any more" + (", and was drained before" if drained else ""))
-        settings = ", ".join(
-            f"{count} {status}" for status, count in summary.counts.items() if count or status == RIGHT
-        )
-        display.display(f"  {len(summary.nodes[RIGHT])} of {summary.total} nodes are right. Settings: {settings}.")
+    def _forecast(playbook: str, looks: Mapping[str, Look], register: str, variables: Mapping[str, Any]) -> List[str]:
+        hostvars = variables["hostvars"]
+        left = set(variables.get("groups", {}).get("gpufleet_left_drained", ()))
+        chosen, reasons = _begun(playbook, [host for host in looks if answered(looks[host])], hostvars, register, left)
+        drained = {host for host in chosen if host in left or playbook != "site" or ends_jobs(looks[host])}
+        failing = {host: str(look[REFUSED]) for host, look in looks.items() if look.get(REFUSED)}
+        for host in looks:
+            if host not in failing and LOST in hostvars.raw_get(host):
+                failing[host] = str(hostvars[host][LOST])
+        return forecast(
+            {host: looks[host] for host in looks if host in chosen or host in failing},
+            drained={host for host in drained if _backend(hostvars[host]) != NO_BACKEND},
+            failing=failing,
+            reasons=reasons,
+        ) or [NOTHING[playbook]]
+
+
+def _begun(
+    playbook: str, hosts: Sequence[str], hostvars: Any, register: str, left: Set[str]
+) -> Tuple[Set[str], Optional[Mapping[str, Sequence[str]]]]:
+    """The hosts that a playbook would begin with, and why it would reboot them where that is what it is for."""
+    drained = sorted(left)
+    if playbook == "reboot":
+        reasons = to_reboot(hosts, hostvars, register, drained=drained)
+        return set(reasons), reasons
+    if playbook == "remove":
+        looks = registered(hostvars, hosts, register)
+        return {host for host in hosts if (looks[host] or {}).get("kept") or host in left}, None
+    choose = to_relayout if playbook == "mig_relayout" else with_work
+    return set(choose(hosts, hostvars, register, drained=drained)), None
+
+
+def _backend(variables: Mapping[str, Any]) -> str:
+    return str(variables.get("drain_backend", NO_BACKEND))

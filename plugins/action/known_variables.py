@@ -15,6 +15,7 @@ from ..plugin_utils.playbooks import (
     BEFORE_HOSTS,
     COLLECTION,
     DRAINED,
+    LOST,
     PROCEDURES,
     Option,
     cause_against,
@@ -33,7 +34,7 @@ OF_THE_HOSTS = {PROFILE}
 # What the playbooks set or register themselves.
 OF_THE_PLAYBOOKS = {
     *("gpufleet_expect", "gpufleet_look", "gpufleet_concern", "gpufleet_info", "gpufleet_facts", "gpufleet_report"),
-    *("gpufleet_variables", "gpufleet_rollout", DRAINED, "gpufleet_lost", "gpufleet_no_report"),
+    *("gpufleet_variables", "gpufleet_rollout", "gpufleet_drift", DRAINED, LOST, "gpufleet_no_report"),
 }
 
 # Who gives nodes their work: a playbook asks these schedulers, and only where there are any.

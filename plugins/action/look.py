@@ -4,17 +4,32 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Mapping, Optional
 
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from ..module_utils._core.errors import CannotLook
-from ..plugin_utils.answers import UNREADABLE, look_in
+from ..plugin_utils.answers import UNREADABLE, answered, look_in
 from ..plugin_utils.declarations import declarations
 from ..plugin_utils.narrowing import left_out
 from ..plugin_utils.profiles import ProfileError
+from ..plugin_utils.summary import REFUSED
+
+# What is kept of an answer that is no look: the module broke down, or the host is out of reach.
+KEPT = ("failed", "unreachable", "failure", "exception", "rc")
+
+
+def in_short(answer: Mapping[str, Any]) -> Dict[str, Any]:
+    """The answer of a module that broke down, with a message of one line in the place of all that it printed."""
+    message = str(answer.get("msg") or "it gave no answer").strip().splitlines()[0]
+    printed = [
+        line.strip() for name in ("module_stdout", "module_stderr") for line in str(answer.get(name, "")).splitlines()
+    ]
+    last = next((line for line in reversed(printed) if line), "")
+    found = {name: answer[name] for name in KEPT if name in answer}
+    return {**found, "msg": f"{message} {last}".strip() if last and last not in message else message}
 
 
 class ActionModule(ActionBase):
@@ -46,12 +61,23 @@ class ActionModule(ActionBase):
             "expect": template(variables["gpufleet_expect"]),
             "detail": template(variables.get("gpufleet_detail", "brief")),
         }
-        result.update(self._execute_module("gpufleet.node.node_state", module_args=arguments, task_vars=task_vars))
-        malformed = look_in(result).get(UNREADABLE)
-        if malformed is None:
-            return result
-        # Nothing is done to a node whose answer says who knows what, and nobody behind this has to be wary of it.
-        refused = CannotLook(
-            "read the answer of the node", cause=malformed, hint="look for what else answers in the place of its Python"
-        )
-        return {"failed": True, "msg": str(refused), "failure": refused.failure(), UNREADABLE: malformed}
+        answer = self._execute_module("gpufleet.node.node_state", module_args=arguments, task_vars=task_vars)
+        malformed = look_in(answer).get(UNREADABLE)
+        if malformed is not None:
+            # Nothing is done to a node whose answer says who knows what, and nobody behind this has to be wary of it.
+            cannot = CannotLook(
+                "read the answer of the node",
+                cause=malformed,
+                hint="look for what else answers in the place of its Python",
+            )
+            return {"failed": True, "msg": str(cannot), "failure": cannot.failure(), UNREADABLE: malformed}
+        # Ansible prints all that a task failed with. What is wrong is in the table, and the playbook fails in a line.
+        if not answered(answer):
+            return {**result, **in_short(answer)}
+        if answer.pop("failed", False):
+            answer[REFUSED] = answer.pop("msg")
+        # Of a fleet it is the table that shows what would change.
+        if len(variables["ansible_play_hosts_all"]) > 1:
+            answer.pop("diff", None)
+        result.update(answer)
+        return result

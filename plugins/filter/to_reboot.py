@@ -44,15 +44,15 @@ from typing import Any, Callable, Dict, List, Sequence
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..plugin_utils.playbooks import from_text
-from ..plugin_utils.summary import registered
+from ..plugin_utils.summary import REFUSED, registered
 from .reboot_reasons import reboot_reasons
 
 
 def to_reboot(hosts: Sequence[str], hostvars: Any, register: str, drained: Sequence[str] = ()) -> Dict[str, List[str]]:
     looks = registered(hostvars, hosts, register)
     first = set(drained)
-    found: Dict[str, List[str]] = {host: [] for host in hosts if host in first}
-    for host in hosts:
+    found: Dict[str, List[str]] = {host: [] for host in hosts if host in first and REFUSED not in (looks[host] or {})}
+    for host in (host for host in hosts if REFUSED not in (looks[host] or {})):
         variables = hostvars[host]
         reasons = [*from_text(variables.get("reboot_reasons", [])), *reboot_reasons(looks[host] or {})]
         if reasons and boolean(variables.get("reboot_allowed", True)):

@@ -45,7 +45,7 @@ _value:
 from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 from ..module_utils._core.change import EFFECTIVE
-from ..plugin_utils.summary import registered
+from ..plugin_utils.summary import REFUSED, registered
 
 MIG_LAYOUT = "mig_layout"
 IDLE_GPU = "idle_gpu"
@@ -59,9 +59,10 @@ def divides_anew(look: Mapping[str, Any]) -> bool:
 
 
 def to_relayout(hosts: Sequence[str], hostvars: Any, register: str, drained: Sequence[str] = ()) -> List[str]:
-    looks = {host: look or {} for host, look in registered(hostvars, hosts, register).items()}
-    first = [host for host in hosts if host in drained and MIG_LAYOUT in looks[host].get("concerns", {})]
-    return first + [host for host in hosts if host not in first and divides_anew(looks[host])]
+    found = registered(hostvars, hosts, register)
+    looks = {host: look or {} for host, look in found.items() if REFUSED not in (look or {})}
+    first = [host for host in looks if host in drained and MIG_LAYOUT in looks[host].get("concerns", {})]
+    return first + [host for host in looks if host not in first and divides_anew(looks[host])]
 
 
 class FilterModule:

@@ -10,6 +10,7 @@ short_description: The hosts that a look found work on
 version_added: 0.1.0
 description:
   - Takes names of hosts and keeps those whose registered result of M(gpufleet.node.node_state) has something to run.
+  - Hosts whose declarations the look refused are left out.
 positional: _input, hostvars, register, drained
 options:
   drained:
@@ -39,15 +40,19 @@ _value:
   elements: str
 """
 
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Sequence
 
-from ..plugin_utils.summary import registered
+from ..plugin_utils.summary import REFUSED, registered
 
 
 def with_work(hosts: Sequence[str], hostvars: Any, register: str, drained: Sequence[str] = ()) -> List[str]:
     looks = registered(hostvars, hosts, register)
-    first = [host for host in hosts if host in drained]
-    return first + [host for host in hosts if host not in first and (looks[host] or {}).get("to_run")]
+    first = [host for host in hosts if host in drained and REFUSED not in (looks[host] or {})]
+    return first + [host for host in hosts if host not in first and _has_work(looks[host] or {})]
+
+
+def _has_work(look: Mapping[str, Any]) -> bool:
+    return bool(look.get("to_run")) and REFUSED not in look
 
 
 class FilterModule:

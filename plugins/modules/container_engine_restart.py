@@ -184,7 +184,7 @@ failure:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import host_of
+from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import as_asked, host_of
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._engine.restart import ARGUMENTS, run
 
@@ -192,7 +192,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._engine.restart impo
 def main() -> None:
     module = AnsibleModule(argument_spec=dict(ARGUMENTS), supports_check_mode=True)
     try:
-        result = run(module.params, host_of(module), check_mode=module.check_mode)
+        result = as_asked(module, run(module.params, host_of(module), check_mode=module.check_mode))
     except GpuFleetError as error:
         result = {"failed": True, "changed": False, "msg": str(error), "failure": error.failure()}
     if result.get("failed"):

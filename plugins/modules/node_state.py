@@ -376,7 +376,9 @@ def main() -> None:
         devices=module.params["detail"] == "devices",
         left_out=[*declared, *left_out],
     )
-    answer.update(changed=False, diff=node_diff(answer))
+    answer["changed"] = False
+    if module._diff:
+        answer["diff"] = node_diff(answer)
     unexpected = objections(answer, expect=module.params["expect"], check_mode=module.check_mode)
     if unexpected:
         module.fail_json(msg="\n".join(f"{name}: {text}" for name, text in unexpected.items()), **answer)

@@ -25,8 +25,12 @@ Option = Dict[str, Any]
 BATCHES = "gpufleet_batches"
 BATCH = re.compile(r"[1-9][0-9]*|([1-9][0-9]?|100)%")
 
-# What a run notes of a node that it took out of service: true, or perhaps.
+# What a run notes of a node that it took out of service: true, or perhaps; and why it could not finish one.
 DRAINED = "gpufleet_drained"
+LOST = "gpufleet_lost"
+
+# How much a look answers, and how much is printed of it.
+DETAILS = ("brief", "devices", "full")
 
 # Ansible reads these before a play has hosts, so what the inventory says of them would be passed over in silence.
 BEFORE_HOSTS = ("gpufleet_hosts", BATCHES)

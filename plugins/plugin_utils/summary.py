@@ -15,9 +15,12 @@ from ..module_utils._node.table import devices_of, rows_of
 from .answers import Look, answered, look_in, why_unreadable
 
 UNREACHABLE = "unreachable"
+# Why nothing is done to a host that was looked at, in what the action ``look`` returns.
+REFUSED = "refused"
 # Groups that the playbooks make while they run, and Ansible's own for hosts without any.
 NO_GROUPS = {
     *("ungrouped", "gpufleet_askers", "gpufleet_left", "gpufleet_left_drained", "gpufleet_only_looked_at"),
+    "gpufleet_refused",
     *("gpufleet_to_reboot", "gpufleet_to_relayout", "gpufleet_to_remove", "gpufleet_with_work"),
 }
 # From best to worst: a node is called by the worst thing found on it. Where a declaration is invalid, nothing is done.

@@ -120,4 +120,9 @@ def answer(module: AnsibleModule, concern: Concern[Any, Any]) -> Dict[str, Any]:
         outcome = converge(concern, module.params, host_of(module), check_mode=module.check_mode)
     except GpuFleetError as error:
         outcome = refused(error)
-    return outcome.as_dict()
+    return as_asked(module, outcome.as_dict())
+
+
+def as_asked(module: AnsibleModule, result: Dict[str, Any]) -> Dict[str, Any]:
+    """The result, with its difference only where the task shows one: Ansible prints what it is given, of every host."""
+    return result if module._diff else {key: result[key] for key in result if key != "diff"}

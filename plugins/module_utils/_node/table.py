@@ -2,33 +2,69 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a look found, as a table for people: of the whole fleet on the controller, of one node on the node."""
+"""What a look found, as a table for people: of the whole fleet on the controller, of one node on the node.
+
+What is equal on many nodes is one line, and so is what is equal on many objects of a kind. Every setting is counted in
+exactly one line.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+import re
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
-from .._core.change import DIFFERS, RIGHT
+from .._core.change import DIFFERS, INVALID, PENDING, RIGHT, UNKNOWN
+from .._core.wording import counted
 from .._topology import cpulist
 
+CONFLICT = "conflict"
 HEADER = ("NODE", "OBJECT", "SETTING", "WANTED", "IN EFFECT", "AT BOOT", "STATUS")
 DEVICE_HEADER = ("NODE", "DEVICE", "NUMA", "INTERRUPTS", "WANTED", "IN EFFECT", "ELSEWHERE", "UNMANAGED")
+VALUES = ("wanted", "effective", "boot")
 WIDEST = 60
-# What an object has many of, a word of its settings; of more than a few of a kind the CPUs are shown together.
+# What an object has many of, a word of its settings; of more than a few the CPUs are not shown one by one.
 MANY = ("interrupt", "rps", "xps")
 FEW = 3
+# Names of objects stand in a line up to so many characters; of more there is the count.
+NAMED = 24
+NOTHING = "-"
+VARIOUS = "various"
+LEGEND = f"{NOTHING}  is not set, or not there"
+# What objects are called that are more than one, by how their names begin; others are objects.
+KINDS = (("gpu", "GPU"), ("nvme", "drive"), ("sd", "drive"), ("md", "drive"), ("dm-", "drive"), ("node", "NUMA node"))
+# What is wanted of a file that only this collection writes.
+AS_DECLARED = "as declared"
+DEVICE, FILE, OBJECT = "device", "file of ours", "object"
+# From what must be seen first.
+ORDER = (INVALID, UNKNOWN, DIFFERS, CONFLICT, PENDING, RIGHT)
+
+Row = Mapping[str, Any]
+Where = Callable[[Sequence[str]], str]
+
+
+class Line(NamedTuple):
+    """A line of the table: the rows that it stands for by node, the text of its cells behind the node, and its note."""
+
+    rows: Mapping[str, Sequence[Row]]
+    cells: Tuple[str, ...]
+    note: str
+    bookkeeping: bool
+
+    @property
+    def settings(self) -> int:
+        return sum(map(len, self.rows.values()))
 
 
 def rows_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
-    """The lines of one node: every setting that is not right, and what could not be looked at."""
+    """The rows of one node: every setting that is not right, and what could not be looked at."""
     rows = []
     for concern, result in look["concerns"].items():
         if "failure" in result:
             message = str(result["msg"])
-            rows.append(_row(node, concern, "-", status=result["status"], note=message))
+            rows.append(_row(node, concern, NOTHING, status=result["status"], note=message))
         rows.extend({"node": node, "concern": concern, **row} for row in result["settings"] if row["status"] != RIGHT)
         rows.extend(
-            _row(node, concern, entry["setting"], status="conflict", note=_conflict(entry))
+            _row(node, concern, entry["setting"], status=CONFLICT, note=_conflict(entry))
             for entry in result["conflicts"]
             if entry["wins"] == "them"
         )
@@ -39,22 +75,43 @@ def rows_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
     return rows
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> List[str]:
-    """The rows as lines of text in columns; a note takes the place of the values."""
-    cells: List[Tuple[str, ...]] = [HEADER]
-    notes: Dict[int, str] = {}
-    for row in _folded(rows):
-        cells.append(
-            tuple(_text(row[key]) for key in ("node", "object", "setting", "wanted", "effective", "boot", "status"))
-        )
-        if row.get("note"):
-            notes[len(cells) - 1] = row["note"]
+def table(rows: Sequence[Row], *, where: Where = ",".join, most: int = 0, full: bool = False) -> List[str]:
+    """The rows as lines of text in columns; a note takes the place of the values.
+
+    ``where`` makes a text of the names of nodes. With ``most`` there are at most so many lines, and one that counts
+    what is not shown. ``full`` has a line for each row.
+    """
+    folded = [_line([row]) for row in rows] if full else fold(rows)
+    shown = _within(folded, most - 1) if most and sum(map(_height, folded)) > most else folded
+    cells = [HEADER, *((_nodes(line.rows, where), *line.cells) for line in shown)]
     lines = []
-    for number, line in enumerate(_columns(cells)):
-        lines.append(line)
-        if number in notes:
-            lines.append(f"    {notes[number]}")
+    for line, text in zip((None, *shown), _columns(cells)):
+        lines.append(text)
+        if line and line.note:
+            lines.extend(f"    {part}" for part in line.note.splitlines())
+    rest = folded[len(shown) :]
+    if rest:
+        nodes = {node for line in rest for node in line.rows}
+        settings = counted(sum(line.settings for line in rest), "setting")
+        lines.append(f"and {counted(len(rest), 'line')} more, {settings} on {counted(len(nodes), 'node')}")
+    if any(NOTHING in line.cells for line in shown):
+        lines.append(LEGEND)
     return lines
+
+
+def fold(rows: Iterable[Row]) -> List[Line]:
+    """The lines of the rows, what weighs most first and what is about our own files last."""
+    groups: Dict[Tuple[Any, ...], Dict[str, List[Row]]] = {}
+    for row in rows:
+        groups.setdefault(_key(row), {}).setdefault(row["node"], []).append(row)
+    lines = []
+    for by_node in groups.values():
+        together = [row for group in by_node.values() for row in group]
+        few = len(by_node) == 1 and len(together) <= FEW and _many(together[0])
+        lines += [_line([row]) for row in together] if few else [_line(together)]
+    return sorted(
+        lines, key=lambda line: (line.bookkeeping, ORDER.index(_status(line)), -len(line.rows), -line.settings)
+    )
 
 
 def devices_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
@@ -63,42 +120,148 @@ def devices_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
     return [{"node": node, **device} for result in results for device in result.get("devices", ())]
 
 
-def device_table(devices: Sequence[Mapping[str, Any]]) -> List[str]:
-    """A line for each device; the reasons why nobody can set something of it are numbered below."""
+def device_table(devices: Sequence[Row], *, where: Where = ",".join) -> List[str]:
+    """A line for each device that nodes have alike; why nobody can set something of it is numbered below."""
     reasons = list(dict.fromkeys(reason for device in devices for reason in device["unmanaged"]))
-    keys = ("node", "device", "numa_node", "interrupts", "wanted", "effective", "elsewhere")
-    cells: List[Tuple[str, ...]] = [DEVICE_HEADER]
+    nodes: Dict[Tuple[str, ...], List[str]] = {}
     for device in devices:
         unmanaged = (f"{count} [{reasons.index(reason) + 1}]" for reason, count in device["unmanaged"].items())
-        cells.append((*(_text(device[key]) for key in keys), ", ".join(unmanaged) or "0"))
+        keys = ("device", "numa_node", "interrupts", *VALUES[:2], "elsewhere")
+        key = (*(_text(device[name]) for name in keys), ", ".join(unmanaged) or "0")
+        nodes.setdefault(key, []).append(device["node"])
+    cells = [DEVICE_HEADER, *((_nodes(names, where), *key) for key, names in nodes.items())]
     return [*_columns(cells), *(f"[{number}] {reason}" for number, reason in enumerate(reasons, start=1))]
 
 
-def _folded(rows: Sequence[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
-    """The rows with one for all settings of a kind of an object, where these are many: its interrupts or its queues."""
-    groups: Dict[Tuple[str, ...], List[Mapping[str, Any]]] = {}
+def kind_of(row: Row) -> str:
+    """What the object of a row is, in one word or two."""
+    if _many(row):
+        return DEVICE
+    if _is_ours(row):
+        return FILE
+    name = str(row["object"])
+    return next((kind for start, kind in KINDS if re.match(rf"{start}[a-z]*[0-9]", name)), OBJECT)
+
+
+def _status(line: Line) -> str:
+    return line.cells[-1]
+
+
+def _key(row: Row) -> Tuple[Any, ...]:
+    """What rows of one line have alike."""
+    if row.get("note"):
+        return row.get("concern"), row["object"], row["setting"], row["status"], row["note"]
+    kind = kind_of(row)
+    if kind == DEVICE:
+        return row.get("concern"), kind, _word(row), row["status"]
+    # A kind that is not known says nothing of what its objects have in common.
+    alike = (row["object"],) if kind == OBJECT else ()
+    named = () if _is_ours(row) else (row.get("concern"), row["setting"])
+    return (kind, *alike, *named, *(row[name] for name in VALUES), row["status"])
+
+
+def _line(rows: Sequence[Row]) -> Line:
+    by_node: Dict[str, List[Row]] = {}
     for row in rows:
-        kind = row["setting"].partition(" ")[0]
-        name = kind if kind in MANY and not row.get("note") else row["setting"]
-        groups.setdefault((row["node"], row["object"], row["status"], name, row.get("note") or ""), []).append(row)
-    folded: List[Mapping[str, Any]] = []
-    for key, group in groups.items():
-        if len(group) <= FEW or key[3] not in MANY:
-            folded += group
-        else:
-            together = {name: _together([row[name] for row in group]) for name in ("wanted", "effective", "boot")}
-            folded.append({**group[0], "setting": f"{key[3]} ({len(group)})", **together})
-    return folded
+        by_node.setdefault(row["node"], []).append(row)
+    first = rows[0]
+    note = first.get("note") or ""
+    if note:
+        setting = "" if first["setting"] == NOTHING else first["setting"]
+        cells: Tuple[str, ...] = (first["object"], setting, *("" for _value in VALUES), first["status"])
+        return Line(by_node, cells, note, False)
+    alone = len({row["object"] for row in rows}) == 1
+    values = (_text(_together([row[name] for row in rows], alone=alone)) for name in VALUES)
+    cells = (_objects(by_node, kind_of(first)), _settings(by_node), *values, first["status"])
+    return Line(by_node, cells, "", _is_ours(first))
 
 
-def _together(values: Sequence[Any]) -> Any:
-    """The CPUs of all of them."""
+def _objects(by_node: Mapping[str, Sequence[Row]], kind: str) -> str:
+    of_node = [tuple(dict.fromkeys(str(row["object"]) for row in rows)) for rows in by_node.values()]
+    names = list(dict.fromkeys(name for objects in of_node for name in objects))
+    if len(names) == 1:
+        return names[0]
+    text = _ranged(names)
+    if len(set(of_node)) == 1:
+        return text if len(text) <= NAMED and kind not in (DEVICE, FILE) else counted(len(names), kind, _plural(kind))
+    counts = {len(objects) for objects in of_node}
+    if len(counts) == 1:
+        return counted(counts.pop(), kind, _plural(kind))
+    return f"{counted(sum(map(len, of_node)), kind, _plural(kind))} in all"
+
+
+def _settings(by_node: Mapping[str, Sequence[Row]]) -> str:
+    names = {row["setting"] for rows in by_node.values() for row in rows}
+    if len(names) == 1:
+        return str(names.pop())
+    first = next(iter(by_node.values()))[0]
+    word = _word(first) if _many(first) else "content"
+    counts = {len(rows) for rows in by_node.values()}
+    if word == "content":
+        return word
+    return f"{word} ({counts.pop()})" if len(counts) == 1 else f"{word} ({sum(map(len, by_node.values()))} in all)"
+
+
+def _together(values: Sequence[Any], *, alone: bool) -> Any:
+    """One value for all of them; of one object alone the CPUs of all its interrupts or queues."""
     if len(set(values)) == 1:
         return values[0]
     try:
-        return cpulist.render(cpu for value in values for cpu in cpulist.parse(str(value)))
+        return cpulist.render(cpu for value in values for cpu in cpulist.parse(str(value))) if alone else VARIOUS
     except ValueError:
-        return "various"
+        return VARIOUS
+
+
+def _ranged(names: Sequence[str]) -> str:
+    """Names of one node as ranges of their first number, such as ``gpu[0-7]``."""
+    found: Dict[Tuple[str, str], List[int]] = {}
+    for name in names:
+        parts = re.fullmatch(r"(\D*)(0|[1-9]\d*)(.*)", name)
+        if not parts:
+            return ",".join(names)
+        found.setdefault((parts[1], parts[3]), []).append(int(parts[2]))
+    return ",".join(
+        f"{before}{numbers[0]}{after}" if len(numbers) == 1 else f"{before}[{cpulist.render(numbers)}]{after}"
+        for (before, after), numbers in found.items()
+    )
+
+
+def _plural(kind: str) -> str:
+    return "files of ours" if kind == FILE else f"{kind}s"
+
+
+def _many(row: Row) -> bool:
+    return _word(row) in MANY and not row.get("note")
+
+
+def _word(row: Row) -> str:
+    return str(row["setting"]).partition(" ")[0]
+
+
+def _is_ours(row: Row) -> bool:
+    """Whether it is about a file that only this collection writes, and not about a setting."""
+    return str(row["object"]).startswith("/") and AS_DECLARED in [row[name] for name in VALUES]
+
+
+def _within(lines: Sequence[Line], most: int) -> List[Line]:
+    """The first lines, at least one, that take no more than so many with their notes."""
+    shown: List[Line] = []
+    height = 0
+    for line in lines:
+        height += _height(line)
+        if shown and height > most:
+            break
+        shown.append(line)
+    return shown
+
+
+def _height(line: Line) -> int:
+    return 1 + len(line.note.splitlines())
+
+
+def _nodes(nodes: Iterable[str], where: Where) -> str:
+    names = list(nodes)
+    return names[0] if len(names) == 1 else f"{where(names)} ({len(names)})"
 
 
 def _columns(cells: Sequence[Tuple[str, ...]]) -> List[str]:
@@ -107,7 +270,7 @@ def _columns(cells: Sequence[Tuple[str, ...]]) -> List[str]:
 
 
 def _text(value: Any) -> str:
-    text = "-" if value is None else str(value)
+    text = NOTHING if value is None else str(value)
     return text if len(text) <= WIDEST else text[: WIDEST - 3] + "..."
 
 

@@ -1,0 +1,194 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What an operator reads of a fleet, as lines: what differs, waits, or would be done. Equal nodes are one line."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from ..module_utils._core.change import DIFFERS, GPU_RESET, PENDING, REBOOT, RIGHT
+from ..module_utils._core.wording import agreeing, counted
+from ..module_utils._node.table import device_table, table
+from .answers import Look, answered
+from .host_ranges import folded
+from .summary import UNREACHABLE, Summary
+
+# How many characters of hosts stand in a line, how many lines the table has, and how many each kind of sentence.
+WIDEST = 40
+TABLE_LINES = 32
+SENTENCES = 6
+EVERYTHING = "Everything: -e gpufleet_detail=full"
+# How settings with a status are counted: 1 differs, 2 differ.
+VERBS = {DIFFERS: "differ"}
+# What is done about a need that is not the reset of a GPU, or a reboot; others are told to whom they name.
+DONE_BY_NAME = ("restart_", "reload_")
+IDLE_GPU = "idle_gpu"
+
+# What is said of a run, in this order.
+VERBS_OF_A_RUN = ("change", "restart", "reload", "tell", "reset", "drain", "reboot", "unknown", "fail")
+
+# One of these, and of what.
+Told = Tuple[str, str]
+
+
+def where(hosts: Sequence[str]) -> str:
+    return folded(hosts, widest=WIDEST)
+
+
+def drift(summary: Summary, gone: Mapping[str, bool], *, detail: str) -> Iterator[str]:
+    """What the looks found. ``gone`` are the hosts out of reach since then, and whether they were drained before.
+
+    ``detail`` is that of the look: with ``full`` nothing is folded or left out, with ``devices`` the devices with
+    interrupts have a table, as they have on one node alone.
+    """
+    full = detail == "full"
+    rows = list(chain(*summary.rows.values()))
+    lines = table(rows, where=where, most=0 if full else TABLE_LINES, full=full) if rows else []
+    yield from lines
+    if any(line.startswith("and ") for line in lines):
+        yield EVERYTHING
+    devices = list(chain(*summary.devices.values()))
+    if devices and (detail != "brief" or summary.total == 1):
+        yield from device_table(devices, where=where)
+    most = 0 if full else SENTENCES
+    yield from sentences(
+        ((host, reason) for host, reasons in summary.reboot_reasons.items() for reason in reasons),
+        lambda names, reason: f"{on(names)} {agreeing(len(names), 'needs', 'need')} a reboot: {reason}",
+        most=most,
+    )
+    yield from sentences(
+        ((host, text) for host, look in summary.looks.items() for text in _waits(look)),
+        lambda names, text: f"{on(names)} {agreeing(len(names), 'waits', 'wait')} for {text}",
+        most=most,
+    )
+    yield from sentences(
+        ((host, _silence(summary.looks[host])) for host in summary.nodes[UNREACHABLE]),
+        lambda names, text: f"{on(names)} gave no answer{text}",
+        most=most,
+    )
+    yield from sentences(
+        ((host, ", and was drained before" if drained else "") for host, drained in gone.items()),
+        lambda names, text: f"{on(names)} gave no answer any more{text}",
+        most=most,
+    )
+    yield total(summary)
+
+
+def total(summary: Summary) -> str:
+    """How many nodes and settings are right; every setting is in exactly one of the counts."""
+    right = len(summary.nodes[RIGHT])
+    settings = ", ".join(
+        f"{count} {status if count == 1 else VERBS.get(status, status)}"
+        for status, count in summary.counts.items()
+        if count or status == RIGHT
+    )
+    verb = agreeing(min(right or summary.total, summary.total), "is", "are")
+    nodes = f"{right} of {counted(summary.total, 'node')} {verb} right"
+    return f"{nodes}. Settings: {settings}."
+
+
+def forecast(
+    looks: Mapping[str, Look],
+    *,
+    drained: Container[str],
+    failing: Mapping[str, str],
+    reasons: Optional[Mapping[str, Sequence[str]]] = None,
+) -> List[str]:
+    """What a run would do to these hosts: change, restart, reset, drain, reboot, and where it would fail.
+
+    With ``reasons`` it reboots them for these, and does nothing else.
+    """
+    told: Dict[str, List[Tuple[str, str]]] = {verb: [] for verb in VERBS_OF_A_RUN}
+    for host, look in looks.items():
+        if host in failing:
+            told["fail"].append((host, failing[host]))
+            continue
+        done = _done(look) if reasons is None else (("reboot", reason) for reason in reasons.get(host, ()))
+        for verb, text in done:
+            told[verb].append((host, text))
+        if host in drained:
+            told["drain"].append((host, ""))
+    return [line for verb, entries in told.items() for line in _of_verb(verb, entries)]
+
+
+def _of_verb(verb: str, entries: Sequence[Tuple[str, str]]) -> Iterator[str]:
+    def line(hosts: Sequence[str], text: str) -> str:
+        return f"{verb:<7}  {on(hosts)}{': ' if text else ''}{text}"
+
+    return sentences(entries, line, most=SENTENCES)
+
+
+def sentences(
+    entries: Iterable[Tuple[str, str]], make: Callable[[Sequence[str], str], str], *, most: int
+) -> Iterator[str]:
+    """A line for each text with its hosts, those of the most hosts first. With ``most`` the others are counted."""
+    hosts: Dict[str, List[str]] = {}
+    for host, text in entries:
+        hosts.setdefault(text, []).append(host)
+    texts = sorted(hosts, key=lambda text: -len(hosts[text]))
+    shown = texts if not most or len(texts) <= most else texts[: most - 1]
+    for text in shown:
+        yield make(hosts[text], text)
+    rest = texts[len(shown) :]
+    if rest:
+        nodes = {host for text in rest for host in hosts[text]}
+        yield f"and {counted(len(rest), 'line')} more about {counted(len(nodes), 'node')}. {EVERYTHING}"
+
+
+def on(hosts: Sequence[str]) -> str:
+    """The hosts, and how many they are."""
+    return where(hosts) if len(hosts) == 1 else f"{where(hosts)} ({len(hosts)})"
+
+
+def _waits(look: Look) -> Iterator[str]:
+    if not answered(look):
+        return
+    concerns: Dict[str, List[str]] = {}
+    for name, result in look["concerns"].items():
+        for need in result["needs"] if result["status"] == PENDING else ():
+            if need != REBOOT:
+                concerns.setdefault(need, []).append(name)
+    for need, names in concerns.items():
+        yield f"{need} ({', '.join(names)})"
+
+
+def _silence(look: Look) -> str:
+    message = " ".join(str(look.get("msg") or "").split())
+    return f": {message}" if message else ""
+
+
+def _done(look: Look) -> Iterator[Told]:
+    """What a run would do to a node."""
+    results: Dict[str, Mapping[str, Any]] = {
+        name: result for name, result in look["concerns"].items() if name in (look.get("to_run") or ())
+    }
+    changes = {name: len(result["changes"]) for name, result in results.items() if result["changes"]}
+    if changes:
+        of = ", ".join(f"{name} {count}" for name, count in changes.items())
+        yield "change", f"{counted(sum(changes.values()), 'change')}: {of}"
+    for name, result in results.items():
+        for need in result["needs"]:
+            yield from _about(need, name)
+        if GPU_RESET not in result["needs"] and any(one["takes_effect"] == GPU_RESET for one in result["changes"]):
+            yield "reset", f"GPUs, for {name}"
+        for reason in result["reboot_reasons"]:
+            yield "reboot", reason
+    for name in look.get("waiting") or ():
+        yield "unknown", f"{name}, until what it needs is there"
+
+
+def _about(need: str, concern: str) -> Iterator[Told]:
+    if need == REBOOT:
+        return
+    if need == GPU_RESET:
+        yield "reset", f"GPUs, for {concern}"
+    elif need == IDLE_GPU:
+        yield "change", f"GPUs only once nobody uses them, for {concern}"
+    elif need.startswith(DONE_BY_NAME):
+        verb, _line, name = need.partition("_")
+        yield verb, f"{name}, for {concern}"
+    else:
+        yield "tell", f"{need}, for {concern}"

@@ -1,0 +1,258 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What an operator reads of a fleet: equal nodes are one line, nothing is dropped, and the counts add up."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.wording import counted
+from ansible_collections.gpufleet.node.plugins.module_utils._node.table import LEGEND, fold
+from ansible_collections.gpufleet.node.plugins.plugin_utils.fleet_text import EVERYTHING, drift, forecast
+from ansible_collections.gpufleet.node.plugins.plugin_utils.summary import summarise
+from playbook_runs import ansible_playbook, replaying
+from report_fleet import Kind, copied, fleet
+
+pytest_plugins = ("report_fleet",)
+
+MOST_LINES = 60
+STATUSES = ("differs", "pending", "unknown", "invalid", "conflict")
+REASON = "node0 1G pages is 0, wanted 64: only the boot loader makes pages of 1 GiB"
+# What Ansible itself prints of a run.
+OF_ANSIBLE = re.compile(
+    r"(ok|changed|skipping|included|fatal): |(PLAY|TASK|RUNNING HANDLER)\b|\S+ +: ok=|\[WARNING\]: Could not match|$"
+)
+
+Looks = Dict[str, Mapping[str, Any]]
+
+
+def hosts(count: int) -> List[str]:
+    return [f"h{number:03}" for number in range(1, count + 1)]
+
+
+def lines_of(looks: Looks, detail: str = "brief", gone: Mapping[str, bool] = {}) -> List[str]:
+    return list(drift(summarise(looks), gone, detail=detail))
+
+
+def row(object_: str, setting: str, **values: Any) -> Dict[str, Any]:
+    known = {"object": object_, "setting": setting, "wanted": 1, "effective": 2, "boot": 1, "status": "differs"}
+    return {**known, **values}
+
+
+def concern(status: str, *settings: Dict[str, Any], **values: Any) -> Dict[str, Any]:
+    lists: Dict[str, List[Any]] = {
+        name: [] for name in ("changes", "needs", "unmanaged", "conflicts", "reboot_reasons")
+    }
+    return {"status": status, "settings": list(settings), "settings_right": 0, "unmanaged_total": 0, **lists, **values}
+
+
+def looked(to_run: Sequence[str] = (), **concerns: Dict[str, Any]) -> Dict[str, Any]:
+    return {"concerns": concerns, "undeclared": [], "to_run": list(to_run)}
+
+
+def test_two_hundred_equal_nodes_take_as_many_lines_as_one(kinds: Tuple[Kind, ...]) -> None:
+    lines = lines_of(dict.fromkeys(hosts(200), kinds[0].found))
+    assert len(lines) <= 20
+    shown = [line for line in lines if line.startswith("h")]
+    assert all(line.startswith("h[001-200] (200)  ") for line in shown)
+    assert sum("interrupt" in line for line in shown) == 1
+    assert LEGEND in lines
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_setting_of_a_mixed_fleet_is_in_one_line_and_the_counts_add_up(
+    kinds: Tuple[Kind, ...], seed: int
+) -> None:
+    looks = {name: host.look for name, host in fleet(kinds, 200, seed=seed).items()}
+    rows = [row for rows in summarise(looks).rows.values() for row in rows]
+    folded = fold(rows)
+    assert sum(line.settings for line in folded) == len(rows)
+    lines = lines_of(looks)
+    assert len(lines) <= MOST_LINES
+    shown = sum(re.split(" {2,}", line)[-1] in STATUSES and " more," not in line for line in lines)
+    hidden = folded[shown:]
+    if hidden:
+        nodes = {node for line in hidden for node in line.rows}
+        settings = sum(line.settings for line in hidden)
+        told = (
+            f"and {counted(len(hidden), 'line')} more, {counted(settings, 'setting')} on {counted(len(nodes), 'node')}"
+        )
+        assert told in lines
+    # All of it is there for who asks.
+    everything = lines_of(looks, detail="full")
+    assert sum(re.split(" {2,}", line)[-1] in STATUSES for line in everything) == len(rows)
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    looks = {name: looked(hugepages=concern("differs", row("gpu0", "x", effective=name))) for name in hosts(90)}
+    lines = lines_of(looks)
+    assert lines[32:-1] == ["and 59 lines more, 59 settings on 59 nodes", EVERYTHING]
+    assert len(lines_of(looks, detail="full")) == 1 + 90 + 1
+
+
+def test_what_weighs_most_comes_first_and_files_of_ours_last() -> None:
+    declaration = row("/etc/gpufleet/declared.d/x.json", "declaration", wanted="as declared", effective=None, boot=None)
+    everywhere = looked(nvme_scheduler=concern("differs", row("nvme0n1", "scheduler"), declaration))
+    once = looked(nvme_scheduler=concern("differs", row("nvme0n1", "scheduler", effective=3), declaration))
+    broken = looked(nvml=concern("unknown", failure={}, msg="Cannot look at nvml: it is dark."))
+    lines = lines_of({"h1": once, "h2": everywhere, "h3": everywhere, "h4": broken})
+    assert [line.split("  ")[0] for line in lines[1:6]] == ["h4", "", "h[2-3] (2)", "h1", "h[1-3] (3)"]
+    assert lines[2].strip() == "Cannot look at nvml: it is dark."
+
+
+def test_what_is_equal_on_objects_of_a_kind_names_or_counts_them() -> None:
+    drives = [row(f"nvme{number}n1", "read_ahead_kb") for number in range(24)]
+    scattered = [row(f"nvme{number}n1", "scheduler") for number in (0, 3, 5, 8, 11, 13, 17, 19, 23)]
+    gpus = [row(f"gpu{number}", "power_limit_watts") for number in range(8)]
+    lines = lines_of(
+        {"h1": looked(hugepages=concern("differs", *drives, *scattered), gpu_settings=concern("differs", *gpus))}
+    )
+    assert [re.split(" {2,}", line)[1:3] for line in lines[1:4]] == [
+        ["nvme[0-23]n1", "read_ahead_kb"],
+        ["9 drives", "scheduler"],
+        ["gpu[0-7]", "power_limit_watts"],
+    ]
+
+
+def test_the_same_on_different_objects_of_two_nodes_is_counted() -> None:
+    one = looked(hugepages=concern("differs", row("gpu3", "ecc")))
+    other = looked(hugepages=concern("differs", row("gpu5", "ecc")))
+    both = looked(hugepages=concern("differs", row("gpu5", "ecc"), row("gpu6", "ecc")))
+    assert "1 GPU " in lines_of({"h1": one, "h2": other})[1]
+    assert "3 GPUs in all" in lines_of({"h1": one, "h2": both})[1]
+    # Of objects that say nothing of their kind each has its own line.
+    names = looked(hugepages=concern("differs", row("vm.swappiness", "value"), row("vm.dirty_ratio", "value")))
+    assert len(lines_of({"h1": names, "h2": names})) == 1 + 2 + 1
+
+
+def test_reasons_needs_and_silence_are_said_once_for_all_nodes() -> None:
+    waits = looked(hugepages=concern("pending", needs=["reboot"], reboot_reasons=[REASON]))
+    reset = looked(gpu_settings=concern("pending", needs=["gpu_reset"]))
+    silent = {"unreachable": True, "msg": "Failed to connect to the host via ssh:\ntimed out"}
+    looks: Looks = {**dict.fromkeys(hosts(200), waits), "n1": reset, **dict.fromkeys(["x1", "x2"], silent)}
+    assert lines_of(looks, gone={"h001": True, "h002": True}) == [
+        f"h[001-200] (200) need a reboot: {REASON}",
+        "n1 waits for gpu_reset (gpu_settings)",
+        "x[1-2] (2) gave no answer: Failed to connect to the host via ssh: timed out",
+        "h[001-002] (2) gave no answer any more, and was drained before",
+        "0 of 203 nodes are right. Settings: 0 right.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("looks", "said"),
+    [
+        ({"a": "right", "b": "differs"}, "1 of 2 nodes is right. Settings: 0 right, 1 differs."),
+        ({"a": "right"}, "1 of 1 node is right. Settings: 0 right."),
+        ({"a": "differs", "b": "differs"}, "0 of 2 nodes are right. Settings: 0 right, 2 differ."),
+    ],
+)
+def test_the_last_line_counts_as_people_write(looks: Dict[str, str], said: str) -> None:
+    found = {
+        name: looked(hugepages=concern(status, *([row("gpu0", "ecc")] if status == "differs" else [])))
+        for name, status in looks.items()
+    }
+    assert lines_of(found)[-1] == said
+    assert (counted(1, "node"), counted(2, "node"), counted(0, "copy", "copies")) == ("1 node", "2 nodes", "0 copies")
+
+
+def test_a_forecast_says_what_is_changed_restarted_reset_drained_and_rebooted() -> None:
+    change = {"object": "gpu0", "setting": "ecc", "before": 1, "after": 0, "scope": "boot", "takes_effect": "gpu_reset"}
+    gpus = concern("differs", changes=[change, change], needs=["gpu_reset"])
+    written = {**change, "takes_effect": "now"}
+    engines = concern("differs", changes=[written], needs=["restart_docker"])
+    pages = concern("differs", changes=[written], needs=["reboot"], reboot_reasons=[REASON])
+    names = ["gpu_settings", "container_runtime", "hugepages"]
+    look = looked(names, gpu_settings=gpus, container_runtime=engines, hugepages=pages)
+    looks: Looks = {**dict.fromkeys(hosts(200), look), "bad": looked()}
+    lines = forecast(looks, drained=set(hosts(100)), failing={"bad": "hugepages: Cannot read it."})
+    assert lines == [
+        "change   h[001-200] (200): 4 changes: gpu_settings 2, container_runtime 1, hugepages 1",
+        "restart  h[001-200] (200): docker, for container_runtime",
+        "reset    h[001-200] (200): GPUs, for gpu_settings",
+        "drain    h[001-100] (100)",
+        f"reboot   h[001-200] (200): {REASON}",
+        "fail     bad: hugepages: Cannot read it.",
+    ]
+    assert forecast({"h1": looked()}, drained=(), failing={}) == []
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def inventory_of(folder: Path, looks: Looks, **answers: Any) -> Dict[str, Any]:
+    found = {}
+    for number, look in enumerate({id(look): look for look in looks.values()}.values()):
+        variables = replaying(folder / f"answers{number}", {"node_state": {"changed": False, **look}, **answers})
+        found.update({name: variables for name, of in looks.items() if of is look})
+    return {"hosts": found, "vars": {"hugepages_transparent": {"enabled": "always"}}}
+
+
+def with_diff(look: Mapping[str, Any]) -> Dict[str, Any]:
+    found = copied(look)
+    found["diff"] = {"before": "a: 1\n" * 40, "after": "a: 2\n" * 40}
+    return found
+
+
+def ours(output: str) -> List[str]:
+    return [line for line in output.splitlines() if not OF_ANSIBLE.match(line)]
+
+
+def test_an_audit_of_twenty_equal_nodes_is_a_screen(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
+    looks = dict.fromkeys(hosts(20), with_diff(kinds[0].found))
+    output = ansible_playbook(tmp_path, inventory_of(tmp_path, looks), "gpufleet.node.audit", "--diff")
+    assert output.endswith("ends with 0"), output
+    assert len(ours(output)) <= 20, output
+    assert "h[001-020] (20)" in output
+
+
+def test_a_check_of_twenty_equal_nodes_shows_each_change_once(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
+    look = with_diff(kinds[0].found)
+    # Its obstacle would fail it.
+    look["concerns"].pop("nvidia_persistence")
+    look["to_run"].remove("nvidia_persistence")
+    done = {"changed": True, "changes": [], "needs": [], "diff": look["diff"], "reboot_reasons": []}
+    done.update(effective={"engines": [], "consumers": {}}, boot={}, reboot_required=False)
+    answers = {**dict.fromkeys(look["to_run"], done), "gpu_node_info": kinds[0].info}
+    inventory = inventory_of(tmp_path, dict.fromkeys(hosts(20), look), **answers)
+    arguments = ("gpufleet.node.site", "--check", "--diff", "-e", "gpufleet_batches=1")
+    output = ansible_playbook(tmp_path, inventory, *arguments)
+    assert output.endswith("ends with 0"), output
+    said = ours(output)
+    assert len(said) <= MOST_LINES, "\n".join(said)
+    assert output.count("What is not right") == 1
+    # All batches, and not the first one alone.
+    assert said[said.index("What would be done") + 1].startswith("  change   h[001-020] (20): ")
+    # One node alone has its differences.
+    alone = ansible_playbook(tmp_path, inventory, *arguments, "--limit", "h001")
+    assert alone.count("+a: 2") >= 40
+
+
+def test_a_look_that_objects_is_a_line_and_not_its_whole_answer(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
+    look = copied(kinds[0].found)
+    message = "Cannot read the declaration of hugepages: unsupported option sise."
+    look["concerns"]["hugepages"].update(status="invalid", settings=[], failure={"code": "declaration"}, msg=message)
+    look.update(failed=True, msg=f"hugepages: {message}", invalid=["hugepages"])
+    output = ansible_playbook(tmp_path, inventory_of(tmp_path, dict.fromkeys(hosts(3), look)), "gpufleet.node.site")
+    assert output.endswith("ends with 2"), output
+    fatal = [line for line in output.splitlines() if line.startswith("fatal: ")]
+    assert len(fatal) == 3
+    assert max(map(len, fatal)) < 300, max(fatal, key=len)
+    assert all(json.loads(line.split("=> ", 1)[1])["msg"] == f"hugepages: {message}" for line in fatal)
+    assert sum(message in line for line in ours(output) if not line.startswith("[ERROR]")) == 1
+    assert "TASK [Run the role" not in output
+
+
+def test_a_module_that_breaks_down_is_a_line(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
+    broken = {"failed": True, "msg": "MODULE FAILURE: No start of json char found\nSee stdout/stderr", "rc": 1}
+    broken.update(module_stdout="", module_stderr="Traceback\n" + "  File x\n" * 200 + "ImportError: no json\n")
+    output = ansible_playbook(tmp_path, inventory_of(tmp_path, {"h1": broken}), "gpufleet.node.audit")
+    (fatal,) = [line for line in output.splitlines() if line.startswith("fatal: ")]
+    assert len(fatal) < 300
+    assert "ImportError: no json" in fatal
