@@ -453,7 +453,7 @@ ELSEWHERE: Mapping[str, Start] = {
         "containerd", f"{RKE2}/config-v3.toml.tmpl",
         {
             f"{RKE2}/config.toml": GENERATED_3, f"{RKE2}/config.toml.tmpl": FULL_TEMPLATE,
-            f"{RKE2}/config-v3.toml.tmpl": '{{template "base" .}}\n[debug]\n  level = "{{ .Level }}"',
+            f"{RKE2}/config-v3.toml.tmpl": '{{template "base" .}}\n[debug]\n  level = "{{ .Program }}"',
         },
         "template",
     ),

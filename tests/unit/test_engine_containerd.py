@@ -208,6 +208,10 @@ class Machine:
         configuration = self.configuration
         return self._write(configuration, KIND.edit(configuration, wanted), KIND.wanted(wanted, configuration))
 
+    def converge_edits(self, wanted: WantedEngine = NVIDIA) -> Tuple[Edit, ...]:
+        """What converge would edit; nothing of it is done."""
+        return KIND.edit(self.configuration, wanted)
+
     def give_back(self, found: Settings) -> Tuple[Edit, ...]:
         configuration = self.configuration
         return self._write(configuration, KIND.give_back(configuration, found), {})

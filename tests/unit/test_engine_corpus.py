@@ -305,7 +305,17 @@ REFUSED: Mapping[str, Tuple[Start, str]] = {
     ),
     "a template": (
         Start("containerd", TEMPLATE, {f"{K3S}/config.toml": GENERATED_2, TEMPLATE: "x = {{ if }}\n[a\n"}, "template"),
-        f"{TEMPLATE}: line 2, column 3: the header of a table goes on with a dot or ends with ]",
+        f"{TEMPLATE}: line 1: the if has no end",
+    ),
+    "a template of which no TOML comes": (
+        Start(
+            "containerd",
+            TEMPLATE,
+            {f"{K3S}/config.toml": GENERATED_2, TEMPLATE: "x = {{ .SystemdCgroup }}\n[a\n"},
+            "template",
+        ),
+        f"{TEMPLATE}: containerd would not start with what k3s makes of it: the header of a table goes on with a dot "
+        "or ends with ] ([a)",
     ),
 }
 

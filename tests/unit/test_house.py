@@ -41,7 +41,7 @@ LINES_OF = {
 
 # The kinds of engines and what else has settings in files: each is imported when it is declared.
 KINDS = ("docker", "containerd", "crio", "podman", "apptainer", "toolkit", "cdi")
-LINES_WITH_A_KIND = 3330
+LINES_WITH_A_KIND = 3340
 
 WITH_ANSIBLE = tuple(
     f"plugins/{kind}/" for kind in ("modules", "action", "callback", "filter", "lookup", "plugin_utils")

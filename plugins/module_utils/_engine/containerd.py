@@ -47,6 +47,7 @@ from .toml_text import TomlError, parse
 if TYPE_CHECKING:
     from .._core.errors import Scalar
     from .._host.protocols import Files, Host
+    from .k3s_data import Facts
     from .model import Edit, WantedEngine
 
 NEWEST = 4
@@ -94,14 +95,15 @@ class Source:
 class Parsed:
     """``sources`` in the order in which they count, the main file first where it is there.
 
-    ``drop_in`` is our file, also where containerd does not read it. ``merges``: as 2.x does it. ``base`` are the
-    settings that k3s or RKE2 put into what they make of a template.
+    ``drop_in`` is our file, also where containerd does not read it. ``merges``: as 2.x does it. ``base`` is what
+    k3s or RKE2 fill a template with, and ``brought`` are the runtimes that they put there themselves.
     """
 
     sources: Tuple[Source, ...]
     merges: bool
     drop_in: Document
-    base: Settings = field(default_factory=dict)
+    base: Optional[Facts] = None
+    brought: Tuple[str, ...] = ()
 
 
 class Containerd:
@@ -111,6 +113,10 @@ class Containerd:
 
     def find(self, host: Host) -> Optional[Installation]:
         found = places.find(host)
+        if found is not None and places.is_template(found):
+            from . import containerd_template
+
+            return containerd_template.asking(host, found)
         if found is None or found.flavour or not found.program:
             return found
 
@@ -152,6 +158,12 @@ class Containerd:
         if wanted.systemd_cgroup is None:
             low_level = has.get(f"{CGROUP}{like or others or RUNC}", has.get(f"{CGROUP}{RUNC}", False))
             made[cgroup] = bool(low_level if like else has.get(cgroup, low_level))
+            if configuration.parsed.base and cgroup not in has and f"{CGROUP}{RUNC}" not in has:
+                # k3s and RKE2 decide it when they first start, for theirs as for ours.
+                from .containerd_template import refuse_undecided
+
+                made.pop(cgroup)
+                refuse_undecided(configuration, name)
         made.update(keys.wanted(name, wanted.options, has, like))
         if wanted.default is not None:
             made[DEFAULT] = name if wanted.default else others
@@ -283,13 +295,13 @@ def with_runc(cri: Table, version: int, installation: Installation) -> Table:
 
 
 def theirs(configuration: Configuration, name: str) -> Settings:
-    """The settings without what our file or block says about a runtime."""
+    """The settings without what our file or block, or k3s and RKE2 by themselves, say about a runtime."""
     parsed, drop_in = configuration.parsed, configuration.installation.drop_in
     others = [source for source in parsed.sources if source.name != drop_in]
     if len(others) < len(parsed.sources):
         return settings_of(merged(others, parsed.merges), 0)
     block = block_of(configuration.documents[0].text).get("containerd", {}).get("runtimes", {})
-    ours = f"{RUNTIME}{name}" if "runtime_type" in block.get(name, {}) else ""
+    ours = f"{RUNTIME}{name}" if "runtime_type" in block.get(name, {}) or name in parsed.brought else ""
     return {setting: value for setting, value in configuration.settings.items() if setting != ours}
 
 

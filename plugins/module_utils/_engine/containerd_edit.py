@@ -11,6 +11,7 @@ A block in a file of version 2 means the same to all of 1.x and 2.x, so that is 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, List, Optional, Tuple
 
 from .._core.errors import OwnedByAnother, Scalar
@@ -109,7 +110,7 @@ def _in_main(before: Optional[str], target: Settings) -> Optional[str]:
         # 1.x takes it for version 1, whose names of plugins are not those of today.
         text = set_value(text, ("version",), 2)
     version = int(parse(text).data.get("version", 1))
-    after = _with_block(text, target, version, {})
+    after = _with_block(text, target, version)
     if after == NEW_FILE:
         return None
     if MARKER not in after:
@@ -118,25 +119,25 @@ def _in_main(before: Optional[str], target: Settings) -> Optional[str]:
     return before if after == text and not parse(before or "").data else after
 
 
-def _with_block(text: str, target: Settings, version: int, base: Settings) -> str:
+def _with_block(text: str, target: Settings, version: int, brought: Optional[Brought] = None) -> str:
     prefix = ("plugins", PLUGINS[version])
     tree: Tree = get(parse(block_body(text, MARKER)).data, prefix) or {}
     text = remove_block(text, MARKER)
     _put_away_runc(tree)
     for setting, value in in_order(target):
-        text = _bring(text, prefix, setting, value, tree, base)
-    if version < MERGES and not base:
+        text = _bring(text, prefix, setting, value, tree, brought)
+    if version < MERGES and (brought is None or not (brought.closed or brought.settings)):
         text = _keep_default(text, prefix, tree, target)
     return set_block(text, MARKER, dump({prefix[0]: {prefix[1]: tree}})) if tree else text
 
 
-def _bring(text: str, prefix: Keys, setting: str, value: Scalar, tree: Tree, base: Settings) -> str:
+def _bring(text: str, prefix: Keys, setting: str, value: Scalar, tree: Tree, brought: Optional[Brought]) -> str:
     """The text with a setting in its place, or the tree of the block with it."""
     for keys, leaf in leaves(setting, value):
         put(tree, keys, None)
         if leaf is None:
             text = remove(text, (*prefix, *keys))
-        elif parse(text).get((*prefix, *keys)) is not None or not _in_base(setting, value, base):
+        elif parse(text).get((*prefix, *keys)) is not None or not _is_brought(setting, value, brought):
             text = _placed(text, prefix, keys, leaf, tree)
     return text
 
@@ -212,33 +213,73 @@ def _refuse_operator(configuration: Configuration, target: Settings) -> None:
 # --- Templates of k3s and RKE2
 
 
+@dataclass(frozen=True)
+class Brought:
+    """What actions of a template bring, and so nobody can add to: TOML lets nobody open a table a second time.
+
+    ``closed`` is whether the tables around runtimes are among that, ``has_loop`` whether a loop of the template itself
+    brings the runtimes. ``owner`` is who renders it.
+    """
+
+    settings: Settings
+    closed: bool
+    has_loop: bool
+    owner: str
+    path: str
+
+
 def _in_template(configuration: Configuration, target: Settings) -> Tuple[Edit, ...]:
     from . import containerd_template as template
 
     (document,) = configuration.documents
+    installation, facts = configuration.installation, configuration.parsed.base
     text = template.BASE if document.text is None else document.text
     masked, actions = template.mask(text)
-    version = template.version_of(configuration.installation)
-    after = template.unmask(_with_block(masked, target, version, configuration.parsed.base), actions)
+    has_base = template.IS_BASE.search(text) is not None
+    brought = Brought(
+        template.brings(document.path, text, facts, installation),
+        closed=has_base or template.is_one_action(masked),
+        has_loop=not has_base,
+        owner=installation.flavour,
+        path=document.path,
+    )
+    version = configuration.parsed.sources[0].version
+    after = template.unmask(_with_block(masked, target, version, brought), actions)
     if after == text:
         return ()
+    # In all states, before it is believed.
+    template.states(document.path, after, facts, installation)
+    if document.text is None:
+        template.refuse_without_base(installation, document.path)
     # The base alone is what they do without a template.
     return (Edit(document.path, document.text, None if after == template.BASE else after),)
 
 
-def _in_base(setting: str, value: Scalar, base: Settings) -> bool:
-    """Whether the base has it so already. Raises ``OwnedByAnother`` where it has a table for it, with another value."""
-    runtime = setting.startswith((RUNTIME, CGROUP))
-    if not base or (runtime and f"{RUNTIME}{setting.partition(' ')[2]}" not in base):
+def _is_brought(setting: str, value: Scalar, brought: Optional[Brought]) -> bool:
+    """Whether an action brings it so already. Raises ``OwnedByAnother`` where one brings the table for it, with another
+    value."""
+    if brought is None:
         return False
-    if containerd.same(setting, base.get(setting), value):
+    name = "" if setting in (DEFAULT, CDI) else setting.partition(" ")[2]
+    if not brought.closed if not name else f"{RUNTIME}{name}" not in brought.settings:
+        return False
+    found = brought.settings.get(setting)
+    if containerd.same(setting, found, value):
         return True
-    hint = "say default-runtime in config.yaml of k3s or RKE2" if setting == DEFAULT else "leave it out"
+    where = "the loop over .ExtraRuntimes"
+    if not name:
+        hint = f"say default-runtime in config.yaml of {brought.owner}" if setting == DEFAULT else "leave it out"
+    elif setting.startswith(CGROUP) and brought.has_loop:
+        hint = f"write SystemdCgroup = {{{{ $.SystemdCgroup }}}} into {where}, or declare systemd_cgroup as it is there"
+    elif brought.has_loop and not setting.startswith(RUNTIME):
+        hint = f"write it into {where}, or give the runtime another name"
+    else:
+        hint = "give the runtime another name"
     raise OwnedByAnother(
         f"set {setting}",
-        object='template "base"',
-        cause="k3s and RKE2 write the table that it is in themselves, and TOML lets nobody add to a table",
-        found=shown(base.get(setting)),
+        object=brought.path if brought.has_loop else 'template "base"',
+        cause=f"{brought.owner} writes the table that it is in itself, and TOML lets nobody add to a table",
+        found=shown(found),
         wanted=shown(value),
-        hint="give the runtime another name" if runtime else hint,
+        hint=hint,
     )

@@ -4,87 +4,262 @@
 
 """The templates of k3s and RKE2: TOML with actions of Go's text/template, of which ``config.toml`` is made at a start.
 
-The action ``template "base"`` stands for what they would write without a template. That has the NVIDIA runtimes that
-they find themselves (``findNvidiaContainerRuntimes`` of their pkg/agent/containerd), and the tables in which the
-default runtime and CDI are; TOML lets nobody open these tables a second time.
+A template is believed once it was rendered as they do it, in every state that their data can be in: with the NVIDIA
+runtimes, which they put into ``.ExtraRuntimes`` themselves where they find the programs
+(``findNvidiaContainerRuntimes`` of their pkg/agent/containerd), and without them. What cannot be rendered here is not
+believed. The action ``template "base"`` stands for what they would write without a template.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .._core.errors import CannotLook
+from .._core.errors import CannotLook, Refused
 from . import containerd
 from . import containerd_places as places
-from .containerd import CGROUP, DEFAULT, RUNC, Parsed
+from .containerd import CGROUP, DEFAULT, MARKER, RUNC, Parsed, Source
+from .go_template import TemplateError, render
+from .k3s_data import DETECTED, FOLDERS, FUNCTIONS, OTHERS, RUNC_TYPE, Facts, base, data
 from .model import CDI, RUNTIME, Configuration, Document, Installation
+from .toml_text import TomlError, parse
 
 if TYPE_CHECKING:
     from .._core.errors import Scalar
-    from .._host.protocols import Files
+    from .._host.protocols import Files, Host
+    from .model import Settings
 
 BASE = '{{ template "base" . }}\n'
 ACTION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+# A line with the actions in it, which may go over several, and its end. The header of a table, and what follows it.
+LINE = re.compile(r"((?:\{\{.*?\}\}|(?!\{\{)[^\r\n])+)(\r?\n|$)", re.DOTALL)
+HEADER = re.compile(r"""([ \t]*\[(?:"[^"]*"|'[^']*'|[^\]"'{=])*\]+)(.*)$""", re.DOTALL)
 IS_BASE = re.compile(r'\{\{-?\s*template\s+"base"')
 STAND_IN = "gpufleet-action-{}-"
-# The runtimes that they look for, and where: what the GPU Operator installs comes first.
-DETECTED = {
-    "nvidia": "nvidia-container-runtime",
-    "nvidia-cdi": "nvidia-container-runtime.cdi",
-    "nvidia-legacy": "nvidia-container-runtime.legacy",
-    "nvidia-experimental": "nvidia-container-runtime-experimental",
-}
-FOLDERS = ("/usr/local/nvidia/toolkit", "/usr/bin")
+WHOLE = "gpufleet-template-"
+BLOCK = re.compile(rf"(?:^[ \t]*\r?\n)?^# BEGIN {MARKER}[ \t]*\r?$.*?^# END {MARKER}[ \t]*\r?$\n?", re.M | re.S)
+# From these on a template may have the base in it (k3s-io/k3s#7991), by the release of Kubernetes.
+HAVE_BASE = {(1, 24): 17, (1, 25): 13, (1, 26): 8, (1, 27): 5}
+SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class AskingK3s(Installation):
+    """An installation that tells whether its templates may have the base in them, None where nobody knows."""
+
+    ask_base: Optional[Callable[[], Optional[bool]]] = None
+
+
+def asking(host: Host, found: Installation) -> Installation:
+    """The installation with the way to ask its program, which costs a start of it."""
+    return AskingK3s(**vars(found), ask_base=lambda: _has_base(host, found))
 
 
 def read(files: Files, installation: Installation) -> Configuration:
-    """What the next start makes of the template, as far as text and files tell it."""
+    """What the next start makes of the template, as far as text and files tell it.
+
+    Raises ``CannotLook`` for a template that cannot be rendered, or not to something that containerd would take.
+    """
     path = files.resolve(installation.main)
     document = Document(path, files.read_optional(path))
     text = BASE if document.text is None else document.text
-    masked, _actions = mask(text)
+    facts = facts_of(files, installation)
+    twice: List[str] = []
     try:
-        source = containerd.make_source(installation.main, Document(path, masked), silent=version_of(installation))
-    except CannotLook as error:
+        found = states(path, text, facts, installation)
+    except CannotLook:
+        # A block of ours beside a runtime that they bring by now: without it the rest may be good.
+        rest = without_block(text)
+        if rest == text:
+            raise
+        found = states(path, rest, facts, installation)
+        twice = list(containerd.block_of(text).get("containerd", {}).get("runtimes", {}))
+    settings = known(path, found)
+    for name in twice:
+        settings[f"{RUNTIME}{name}"] = f"{settings.get(f'{RUNTIME}{name}') or ''}, and a second time in our block"
+    # The last state is that without their runtimes.
+    alone = _settings(found[-1])
+    brought = tuple(name for name in {**facts.runtimes, **DETECTED} if f"{RUNTIME}{name}" not in alone)
+    parsed = Parsed((found[0],), merges=True, drop_in=document, base=facts, brought=brought)
+    return Configuration(installation, (document,), settings, parsed)
+
+
+def known(path: str, found: Sequence[Source]) -> Dict[str, Scalar]:
+    """The settings as of now: what is the same, whatever the data is that no file tells."""
+    empty, full = (_settings(source) for source in found[:2])
+    differ = [name for name in {**empty, **full} if empty.get(name) != full.get(name)]
+    strange = [name for name in sorted(differ) if not name.startswith(CGROUP)]
+    if strange:
         raise CannotLook(
             "understand the template",
             object=path,
-            cause=str(error.__cause__ or error),
-            hint="its text between the actions has to be TOML; nothing was written",
+            cause=f"{strange[0]} depends on what nobody can tell before it is rendered",
+            hint="write it outside of the condition, then run again; nothing was written",
+        )
+    return {name: value for name, value in empty.items() if name not in differ}
+
+
+def states(path: str, text: str, facts: Facts, installation: Installation) -> List[Source]:
+    """The template rendered in all states, the first two as of now. Raises ``CannotLook``."""
+    detected = {name: (RUNC_TYPE, f"/usr/bin/{program}") for name, program in DETECTED.items()}
+    there = {**detected, **facts.runtimes}
+    gone = {name: found for name, found in facts.runtimes.items() if name not in DETECTED}
+    made = []
+    for name, runtimes in (("", facts.runtimes), ("with", there), ("without", gone)):
+        if name and runtimes == facts.runtimes:
+            continue
+        for full in (False, True):
+            state = f" {name} {DETECTED['nvidia']} on the machine" if name else ""
+            made.append(_rendered(path, text, facts, installation, runtimes, state, full=full))
+    return made
+
+
+def _settings(source: Source) -> Dict[str, Scalar]:
+    return containerd.settings_of(source.cri, source.version)
+
+
+def _rendered(
+    path: str,
+    text: str,
+    facts: Facts,
+    installation: Installation,
+    runtimes: Mapping[str, Tuple[str, str]],
+    state: str,
+    *,
+    full: bool,
+) -> Source:
+    version = version_of(installation)
+    templates = {"base": base(facts, version)}
+    try:
+        made = render(text, data(facts, runtimes, full=full), templates=templates, functions=FUNCTIONS)
+    except TemplateError as error:
+        raise CannotLook(
+            "understand the template",
+            object=path,
+            cause=str(error),
+            hint="what is not known here is not believed: write it otherwise, then run again; nothing was written",
         ) from error
-    base = _base(files, installation) if IS_BASE.search(text) else {}
-    own = containerd.settings_of(source.cri, 0 if base else source.version)
-    parsed = Parsed((source,), merges=True, drop_in=document, base=base)
-    return Configuration(installation, (document,), {**base, **own}, parsed)
+    try:
+        return containerd.make_source(installation.main, Document(path, made))
+    except CannotLook as error:
+        wrong = error.__cause__
+        line = made.split("\n")[wrong.line - 1].strip() if isinstance(wrong, TomlError) else ""
+        what = f"{wrong.cause} ({line})" if isinstance(wrong, TomlError) else str(error)
+        raise CannotLook(
+            "understand the template",
+            object=path,
+            cause=f"containerd would not start with what {facts.flavour} makes of it{state}: {what}",
+            hint=f"{facts.flavour} puts the runtimes that it finds into .ExtraRuntimes by itself: a template that has "
+            "these, or the base, must not have one of them a second time; nothing was written",
+        ) from error
+
+
+def facts_of(files: Files, installation: Installation) -> Facts:
+    """What is known beside the template. What is not to be seen in files is as they generated it last."""
+    path = places.generated(installation)
+    text = files.read_optional(path)
+    brought: Settings = {}
+    snapshotter = ""
+    if text is not None:
+        source = containerd.make_source(path, Document(path, text))
+        brought = containerd.settings_of(source.cri, source.version)
+        plugins = source.data.get("plugins", {})
+        for plugin in (source.cri.get("containerd", {}), plugins.get("io.containerd.cri.v1.images", {})):
+            snapshotter = str(plugin.get("snapshotter") or snapshotter)
+    runtimes: Dict[str, Tuple[str, str]] = {}
+    for name in OTHERS:
+        kind, _blank, program = str(brought.get(f"{RUNTIME}{name}") or "").rpartition(" ")
+        if program:
+            runtimes[name] = (kind or RUNC_TYPE, program)
+    for name, program in DETECTED.items():
+        found = next((f"{folder}/{program}" for folder in FOLDERS if files.exists(f"{folder}/{program}")), "")
+        if found:
+            runtimes[name] = (RUNC_TYPE, found)
+    cgroup, cdi = brought.get(f"{CGROUP}{RUNC}"), brought.get(CDI)
+    cgroups = {name: bool(brought[f"{CGROUP}{name}"]) for name in runtimes if f"{CGROUP}{name}" in brought}
+    return Facts(
+        flavour=installation.flavour,
+        systemd_cgroup=None if cgroup is None else bool(cgroup),
+        default_runtime=str(brought.get(DEFAULT) or ""),
+        cdi=None if cdi is None else bool(cdi),
+        snapshotter=snapshotter or "overlayfs",
+        runtimes=runtimes,
+        cgroups=cgroups,
+    )
 
 
 def version_of(installation: Installation) -> int:
-    """The version of what becomes of the template, which goes by its name: its text may leave that to the base."""
+    """The version of the base, which goes by the name of the template."""
     return 3 if os.path.basename(installation.main) == f"config-v3.toml{places.TEMPLATE}" else 2
+
+
+def without_block(text: str) -> str:
+    return BLOCK.sub("", text)
 
 
 def mask(text: str) -> Tuple[str, List[Tuple[str, str]]]:
     """The template as TOML, with a stand-in for every action, and the actions, each with its stand-in.
 
-    One at the start of a line becomes a comment, one that is a value a text, and one in a text or comment a part of it.
+    A line that begins with one becomes a comment, a value that has one outside of a text becomes a text, and one in a
+    text or comment a part of it. Where that is no TOML, such as with two branches that say the same, all but our block
+    is one action.
     """
+    masked, actions = _masked(text)
+    try:
+        parse(masked)
+    except TomlError:
+        rest = without_block(text)
+        block = text[len(rest) :] if text.startswith(rest) else ""
+        stand_in = f"#{WHOLE}"
+        ending = "\n" if rest.endswith("\n") else ""
+        return f"{stand_in}{ending}{block}", [(stand_in, rest[: len(rest) - len(ending)])]
+    return masked, actions
+
+
+def is_one_action(masked: str) -> bool:
+    """Whether the text of a template could not be told from its actions."""
+    return masked.startswith(f"#{WHOLE}")
+
+
+def _masked(text: str) -> Tuple[str, List[Tuple[str, str]]]:
     actions: List[Tuple[str, str]] = []
-    made = ""
-    end = 0
-    for match in ACTION.finditer(text):
-        made += text[end : match.start()]
-        line = made.rpartition("\n")[2]
-        stand_in = STAND_IN.format(len(actions))
-        if not line.strip():
-            stand_in = f"#{stand_in}"
-        elif re.search(r"=\s*$", line):
-            stand_in = f'"{stand_in}"'
-        actions.append((stand_in, match[0]))
-        made += stand_in
-        end = match.end()
-    return made + text[end:], actions
+
+    def stand_in(form: str, written: str) -> str:
+        actions.append((form.format(STAND_IN.format(len(actions))), written))
+        return actions[-1][0]
+
+    def plain(written: str) -> str:
+        return ACTION.sub(lambda match: stand_in("{}", match[0]), written)
+
+    def line(match: re.Match[str]) -> str:
+        body = match[1]
+        before, opening, _rest = body.partition("{{")
+        if not opening:
+            return match[0]
+        key, equals, value = body.partition("=")
+        header = HEADER.match(body)
+        if not before.strip():
+            made = before + stand_in("#{}", body[len(before) :])
+        elif before.lstrip().startswith("#"):
+            made = plain(body)
+        elif header:
+            made = plain(header[1]) + (stand_in("#{}", header[2]) if "{{" in header[2] else header[2])
+        elif equals and "{{" not in key:
+            blank = value[: len(value) - len(value.lstrip())]
+            single = re.match(rf"({ACTION.pattern})(\s*(?:#.*)?)$", value.lstrip(), re.DOTALL)
+            if re.fullmatch(r"(\"[^\"]*\"|'[^']*')\s*(#.*)?", ACTION.sub("", value).strip()):
+                made = f"{key}={plain(value)}"
+            elif single and "}}" not in single[1][:-2]:
+                made = f"{key}={blank}" + stand_in('"{}"', single[1]) + plain(single[2])
+            else:
+                made = f"{key}={blank}" + stand_in('"{}"', value.strip()) + value[len(value.rstrip()) :]
+        else:
+            made = plain(body)
+        return made + match[2]
+
+    return LINE.sub(line, text), actions
 
 
 def unmask(text: str, actions: Sequence[Tuple[str, str]]) -> str:
@@ -94,18 +269,65 @@ def unmask(text: str, actions: Sequence[Tuple[str, str]]) -> str:
     return text
 
 
-def _base(files: Files, installation: Installation) -> Dict[str, Scalar]:
-    """What the base brings. What is not to be seen in files it brings as it did at the last start."""
-    path = places.generated(installation)
-    text = files.read_optional(path)
-    brought: Dict[str, Scalar] = {}
-    if text is not None:
-        source = containerd.make_source(path, Document(path, text))
-        brought = containerd.settings_of(source.cri, source.version)
-    base = {name: brought[name] for name in (DEFAULT, CDI, f"{RUNTIME}{RUNC}", f"{CGROUP}{RUNC}") if name in brought}
-    for name, program in DETECTED.items():
-        found = next((f"{folder}/{program}" for folder in FOLDERS if files.exists(f"{folder}/{program}")), "")
+def brings(path: str, text: str, facts: Facts, installation: Installation) -> Dict[str, Scalar]:
+    """The settings that actions bring, in any state, and for which nothing stands in the text itself."""
+    rest = without_block(text)
+    masked, _actions = mask(rest)
+    prefix = {name: table for name, table in parse(masked).data.get("plugins", {}).items() if isinstance(table, dict)}
+    written: Dict[str, Scalar] = {}
+    for plugin in containerd.PLUGINS.values():
+        written.update(containerd.settings_of(prefix.get(plugin, {}), 0))
+    made: Dict[str, Scalar] = {}
+    found = states(path, rest, facts, installation)
+    # Those of now count most.
+    for state in reversed(found):
+        made.update(_settings(state))
+    made.update(known(path, found))
+    return {name: value for name, value in made.items() if name not in written}
+
+
+def refuse_undecided(configuration: Configuration, name: str) -> None:
+    """Raises ``CannotLook`` for a runtime that they do not bring themselves, before they ever decided about it."""
+    if name not in configuration.parsed.brought:
+        product = configuration.installation.flavour
+        raise CannotLook(
+            "tell whether runtimes make their control groups by systemd",
+            object=places.generated(configuration.installation),
+            cause=f"{product} has not written it yet, and decides it then",
+            hint=f"start {product} once, or declare systemd_cgroup as the kubelet has it",
+        )
+
+
+def refuse_without_base(installation: Installation, path: str) -> None:
+    """Raises ``Refused`` where a template with the base in it would keep this k3s or RKE2 from starting."""
+    known = installation.ask_base() if isinstance(installation, AskingK3s) and installation.ask_base else None
+    if known is False:
+        product = installation.flavour
+        raise Refused(
+            "make a template",
+            object=path,
+            cause=f"this {product} is too old to have its base in a template, and would not start with one",
+            hint=f"take {product} to 1.24.17, 1.25.13, 1.26.8, 1.27.5 or newer, or copy the template of this version "
+            "of it there first",
+        )
+
+
+def _has_base(host: Host, installation: Installation) -> Optional[bool]:
+    """Whether the version of k3s or RKE2 knows the base in a template."""
+    from .._core.change import RunCommand
+    from .._core.steps import run
+    from .._host import unit_command
+
+    words = [word for word, _place in unit_command.read(host.files, installation.unit)] if installation.unit else []
+    folders = ("/usr/local/bin", "/usr/bin", "/opt/rke2/bin")
+    programs = [*words[:1], *(f"{folder}/{installation.flavour}" for folder in folders)]
+    program = next((path for path in programs if path.startswith("/") and host.files.exists(path)), "")
+    if program and host.commands.find(program) is not None:
+        asked = RunCommand((program, "--version"), f"ask {installation.flavour} for its version", timeout=SECONDS)
+        found = re.search(r"v(\d+)\.(\d+)\.(\d+)", run(asked, host))
         if found:
-            base[f"{RUNTIME}{name}"] = found
-            base[f"{CGROUP}{name}"] = bool(brought.get(f"{CGROUP}{name}", brought.get(f"{CGROUP}{RUNC}", False)))
-    return base
+            major, minor, patch = (int(part) for part in found.groups())
+            return (major, minor) >= (1, 28) or patch >= HAVE_BASE.get((major, minor), patch + 1)
+    text = host.files.read_optional(places.generated(installation))
+    # Older ones wrote no such line.
+    return None if text is None else "File generated by" in text.partition("\nversion")[0]

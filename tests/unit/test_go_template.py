@@ -1,0 +1,159 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Go's text/template as far as it is known here, after the documentation of the package and its exec_test.go."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._engine.go_template import Struct, TemplateError, render
+
+pytestmark = pytest.mark.once
+
+DATA = Struct(
+    On=True,
+    Off=False,
+    Name="k3s",
+    Empty="",
+    Seven=7,
+    Zero=0,
+    Nothing=None,
+    Names=["b", "a"],
+    None_=[],
+    Map={"z": "last", "a": "first"},
+    Inner=Struct(Deep=Struct(Text="x"), Off=False),
+    Runtimes={"nvidia": Struct(Type="t", Binary="/b")},
+)
+
+
+def made(text: str, data: Any = DATA, templates: Optional[Mapping[str, str]] = None) -> str:
+    return render(text, data, templates=templates or {}, functions={"loud": lambda text: text.upper()})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain } text { of }} TOML", "plain } text { of }} TOML"),
+        ("{{ .Name }}/{{.Name}}", "k3s/k3s"),
+        ("{{ .On }} {{ .Seven }} {{ .Inner.Deep.Text }}", "true 7 x"),
+        ("{{ $.Name }}", "k3s"),
+        ("a  {{- .Name -}}  b", "ak3sb"),
+        ("a\n{{- /* a {{ comment }} */ -}}\nb", "ab"),
+        ("a {{/* x */}} b", "a  b"),
+        ("{{- .Seven -}}{{ -3 }}", "7-3"),
+        ("{{ if .On }}yes{{ else }}no{{ end }}", "yes"),
+        ("{{if .Off}}yes{{else if .On}}other{{else}}no{{end}}!", "other!"),
+        ("{{if .Off}}1{{else if .Zero}}2{{else if .Empty}}3{{else}}4{{end}}!", "4!"),
+        (
+            "{{ if .Nothing }}a{{ end }}{{ if .None_ }}b{{ end }}{{ if .Names }}c{{ end }}{{ if .Inner }}d{{ end }}",
+            "cd",
+        ),
+        ("{{ with .Name }}<{{ . }}>{{ end }}{{ with .Empty }}x{{ else }}none{{ end }}", "<k3s>none"),
+        ("{{ with .Inner }}{{ .Deep.Text }}{{ $.Name }}{{ end }}", "xk3s"),
+        ("{{ with $x := .Name }}{{ $x }}{{ end }}", "k3s"),
+        ("{{ range .Names }}[{{ . }}]{{ end }}", "[b][a]"),
+        ('{{ range $i, $n := .Names }}{{ if $i }}, {{ end }}{{ printf "%q" $n }}{{ end }}', '"b", "a"'),
+        ("{{ range $k, $v := .Map }}{{ $k }}={{ $v }};{{ end }}", "a=first;z=last;"),
+        ("{{ range $v := .Map }}{{ $v }};{{ end }}", "first;last;"),
+        ("{{ range .None_ }}x{{ else }}none{{ end }}", "none"),
+        ('{{ range .Names }}{{ if eq . "b" }}{{ continue }}{{ end }}{{ . }}{{ end }}', "a"),
+        ("{{ range .Names }}{{ . }}{{ break }}{{ end }}", "b"),
+        ("{{ range $k, $v := .Runtimes }}{{$k}} {{ $v.Type }} {{ $.Name }}{{ end }}", "nvidia t k3s"),
+        ("{{ $x := 1 }}{{ if .On }}{{ $x = 2 }}{{ end }}{{ $x }}", "2"),
+        ("{{ $x := 1 }}{{ if .On }}{{ $x := 2 }}{{ end }}{{ $x }}", "1"),
+        ('{{ .Name | printf "%s-%s" "a" }}', "a-k3s"),
+        ('{{ loud .Name | printf "%q" }}', '"K3S"'),
+        ("{{ printf `%v%% %d %t` .Name 3 true }}", "k3s% 3 true"),
+        ('{{ eq .Name "k3s" }} {{ ne .Name "k3s" }} {{ eq .Seven 1 7 }}', "true false true"),
+        ("{{ and .On .Empty }}|{{ or .Empty .Name }}|{{ not .On }}", "|k3s|false"),
+        ("{{ and .Off .Nothing.There }}{{ or .On .Nothing.There }}", "falsetrue"),
+        ("{{ if and .On (or .Off (eq .Seven 7)) }}x{{ end }}", "x"),
+        ("{{ if and .On (not .Off) }}x{{ end }}", "x"),
+        ('{{ lt 1 2 }}{{ le 2 2 }}{{ gt 1 2 }}{{ ge "b" "a" }}', "truetruefalsetrue"),
+        ('{{ len .Names }}{{ len .Name }}{{ index .Map "a" }}{{ index .Names 1 }}', "23firsta"),
+        ('{{ (index .Runtimes "nvidia").Binary }}', "/b"),
+        ('{{ print 1 2 "a" 3 }}', "1 2a3"),
+        ("{{ println .Name }}", "k3s\n"),
+        ('{{ define "one" }}<{{ . }}>{{ end }}{{ template "one" .Name }}{{ template "one" "y" }}', "<k3s><y>"),
+        ('{{ block "one" .Inner }}{{ .Deep.Text }}{{ end }}', "x"),
+        ('{{ template "base" . }}', "of k3s"),
+        # Theirs is added last.
+        ('{{ define "base" }}mine{{ end }}{{ template "base" . }}', "of k3s"),
+        ("[a]\r\n{{ if .On }}\r\nb = 1\r\n{{ end }}", "[a]\r\n\r\nb = 1\r\n"),
+        ('{{ "a\\"b" }}{{ `c\\` }}', 'a"bc\\'),
+    ],
+)
+def test_a_template_is_rendered_as_go_does_it(text: str, expected: str) -> None:
+    assert made(text, templates={"base": "of {{ .Name }}"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\n{{ .Nope }}", "line 2: in {{ .Nope }} the field .Nope is not known here"),
+        ("{{ .Nothing.Name }}", "line 1: in {{ .Nothing.Name }} .Name is asked of nothing"),
+        ("{{ .Name.First }}", "line 1: in {{ .Name.First }} the field .First is not known here"),
+        ('{{ env "HOME" }}', 'line 1: in {{ env "HOME" }} the function env is not known here'),
+        ("{{ .Name | quote }}", "line 1: in {{ .Name | quote }} the function quote is not known here"),
+        ("{{ .Name 1 }}", "line 1: in {{ .Name 1 }} .Name is no function that is known here"),
+        ("{{ 1 | .Name }}", "line 1: in {{ 1 | .Name }} .Name is no function that is known here"),
+        ("{{ $x }}", "line 1: in {{ $x }} there is no variable $x"),
+        ("{{ if .On }}{{ $x := 1 }}{{ end }}{{ $x }}", "line 1: in {{ $x }} there is no variable $x"),
+        ("{{ if .On }}", "line 1: the if has no end"),
+        ("{{ end }}", "line 1: an end has nothing to end"),
+        ("{{ else }}", "line 1: an else has no if, with or range"),
+        ("{{ }}", "line 1: an action has nothing in it"),
+        ("{{ .Name", "line 1: an action does not end"),
+        ('{{ template "no" . }}', "line 1: there is no template no"),
+        ("{{ template .Name }}", "line 1: a template has no name"),
+        ("{{ .Names }}", "line 1: a list is printed, which is not known here"),
+        ("{{ .Inner }}", "line 1: a struct is printed, which is not known here"),
+        ("{{ .Nothing }}", "line 1: nothing is printed, which is not known here"),
+        ("{{ range .Seven }}{{ end }}", "line 1: range goes over a number, which is not known here"),
+        ("{{ range .Inner }}{{ end }}", "line 1: range goes over a struct, which is not known here"),
+        (
+            "{{ eq .Name 1 }}",
+            "line 1: in {{ eq .Name 1 }} eq does not take its arguments: a text and a number cannot be compared",
+        ),
+        (
+            "{{ lt .On .Off }}",
+            "line 1: in {{ lt .On .Off }} lt does not take its arguments: true or false and true or false have no "
+            "order",
+        ),
+        (
+            '{{ printf "%x" 1 }}',
+            'line 1: in {{ printf "%x" 1 }} printf does not take its arguments: %x of a number is not known here',
+        ),
+        (
+            '{{ printf "%s" 1 }}',
+            'line 1: in {{ printf "%s" 1 }} printf does not take its arguments: %s of a number is not known here',
+        ),
+        ("{{ not .On .Off }}", None),
+        ("{{ 1.5 }}", None),
+        ("{{ 'a' }}", "line 1: \"'a' \" is not known here"),
+        ("{{ 0x10 }}", None),
+        ("{{ (.Name }}", None),
+        ("{{ break }}", "line 1: a break or continue is outside of a range"),
+        (
+            '{{ define "a" }}{{ template "a" . }}{{ end }}{{ template "a" . }}',
+            "line 1: templates call each other more than 50 times",
+        ),
+        (
+            "{{ not len .Names }}",
+            "line 1: in {{ not len .Names }} len is an argument without parentheses, which is not known here",
+        ),
+        ('{{ index .Map "no" }}', None),
+        ("{{- .Name -}", None),
+        ("{{ if }}x{{ end }}", None),
+        ('{{ "\\x41" }}', None),
+    ],
+)
+def test_what_is_not_known_of_a_template_or_would_end_it_is_an_error(text: str, message: Any) -> None:
+    with pytest.raises(TemplateError) as caught:
+        made(text)
+    if message:
+        assert str(caught.value) == message
+    assert str(caught.value).startswith("line ")
