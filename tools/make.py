@@ -16,15 +16,15 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Callable, Dict, List, Sequence, Tuple
+from typing import Callable, Dict, List, Sequence
 
 import engine
 import machine
 import needs
+import tarball
 from needs import CACHE, COLLECTIONS, HOME, ROOT
 from runner import Job, Stage, StageFailed, complain, run_stages
 from scratch import remove, scratch
@@ -316,7 +316,7 @@ def build(job: Job) -> None:
         command = ["ansible-galaxy", "collection", "build", "--force", "--output-path", str(target), str(source)]
         job.run(command, environment=programs)
         tarballs.append(next(iter(target.glob("*.tar.gz"))))
-    used, clean = (_content(path) for path in tarballs)
+    used, clean = (tarball.content(path) for path in tarballs)
     if used != clean:
         different = sorted(name for name in {*used, *clean} if used.get(name) != clean.get(name))
         raise StageFailed(f"The tarballs of the used checkout and of a clean export differ in {', '.join(different)}")
@@ -329,22 +329,12 @@ def build(job: Job) -> None:
     shutil.rmtree(CACHE / "export")
 
 
-def _content(tarball: Path) -> Dict[str, Tuple[int, bytes]]:
-    """Mode and bytes of every file in a tarball."""
-    found = {}
-    with tarfile.open(tarball) as archive:
-        for member in archive.getmembers():
-            handle = archive.extractfile(member)
-            found[member.name] = (member.mode, handle.read() if handle else b"")
-    return found
-
-
-def _use_installed(job: Job, tarball: Path, folder: Path) -> None:
+def _use_installed(job: Job, built: Path, folder: Path) -> None:
     """Install the tarball alone, and let Ansible find the playbooks and modules in it by name."""
     place = CACHE / "export" / "installed"
     shutil.rmtree(place, ignore_errors=True)
     environment = {**with_programs(job, folder), "ANSIBLE_COLLECTIONS_PATH": str(place)}
-    command = ["ansible-galaxy", "collection", "install", "--offline", "--no-deps", "-p", str(place), str(tarball)]
+    command = ["ansible-galaxy", "collection", "install", "--offline", "--no-deps", "-p", str(place), str(built)]
     job.run(command, environment=environment)
     elsewhere = CACHE / "export"
     installed = place / "ansible_collections" / "gpufleet" / "node"

@@ -290,19 +290,6 @@ def test_the_collection_depends_on_no_other() -> None:
     assert load(ROOT / "galaxy.yml")["dependencies"] == {}
 
 
-def test_the_tarball_holds_every_file_of_the_plugins_and_profiles() -> None:
-    directives = [line.split() for line in load(ROOT / "galaxy.yml")["manifest"]["directives"]]
-    globs = [f"{words[1]}/**/{glob}" for words in directives if words[0] == "recursive-include" for glob in words[2:]]
-    held = {path for glob in globs for path in ROOT.glob(glob)}
-    files = [
-        path
-        for folder in ("plugins", "profiles")
-        for path in (ROOT / folder).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    ]
-    assert [name_of(path) for path in files if path not in held] == []
-
-
 def test_no_finding_of_ansible_test_is_ignored() -> None:
     entries = [
         f"{name_of(path)}: {line}"
