@@ -17,10 +17,12 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import SHARED_OPTIONS, Concern
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
+from ansible_collections.gpufleet.node.plugins.module_utils._host.exposure import exposed
 from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Files
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import Entry
 
 UPDATE = "run the role node_tools, which brings the program that fits the declarations"
+PROTECT = "run the role node_tools, which takes that right away, and look at what is declared there"
 WRITE_AGAIN = "run the role of the concern, which writes it again"
 
 
@@ -86,6 +88,9 @@ def complete_params(concern: Concern[Any, Any], options: Mapping[str, Any]) -> D
 def _load_one(files: Files, name: str, known: Sequence[str]) -> Declaration:
     path = declared.path_of(name)
     try:
+        fault = exposed(files, path)
+        if fault:
+            raise _broken(path, fault.replace("run it", "do what it says"), PROTECT)
         document = json.loads(files.read(path))
     except OSError as error:
         denied = error.errno in (errno.EACCES, errno.EPERM)

@@ -26,6 +26,8 @@ CONTEXT = "security.selinux"
 SELINUX = "/sys/fs/selinux/enforce"
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
 TIMED_OUT = 124
+# Of what the programs make that we run, whatever that of our caller is.
+UMASK = 0o022
 GRACE_SECONDS = 5.0
 
 
@@ -77,6 +79,7 @@ class StandardCommands:
             encoding="utf-8",
             errors="surrogateescape",
             start_new_session=True,
+            umask=UMASK,
         )
         try:
             output, errors = process.communicate(timeout=timeout)

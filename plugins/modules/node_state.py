@@ -285,6 +285,10 @@ def prefer_what_is_compiled(declared: Mapping[str, Any]) -> None:
     digest = str(tools.get("archive_sha256")) if isinstance(tools, dict) else ""
     if not digest.isalnum() or not os.path.isdir(COMPILED % digest):
         return
+    folder = (COMPILED % digest).partition(digest)[0].rstrip("/")
+    for place in map(os.stat, (f"{folder}/{digest}", folder, os.path.dirname(folder))):
+        if place.st_uid not in (0, os.geteuid()) or place.st_mode & 0o022:
+            return
     utils = import_module(UTILS)
     sent = list(utils.__path__)
     utils.__path__.insert(0, COMPILED % digest)

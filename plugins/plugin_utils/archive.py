@@ -26,7 +26,11 @@ import sys
 
 with open(sys.path[0], "rb") as archive:
     compiled = "{COMPILED}/" + hashlib.sha256(archive.read()).hexdigest()
-if os.path.isdir(compiled):
+# Only what root alone may write, for root will run it; without it all is as right, and slower.
+if os.path.isdir(compiled) and not any(
+    place.st_uid not in (0, os.geteuid()) or place.st_mode & 0o22
+    for place in map(os.stat, (compiled, os.path.dirname(compiled), os.path.dirname(os.path.dirname(compiled))))
+):
     sys.path.insert(0, compiled)
 from {PACKAGE.replace("/", ".")}.node.command import main
 

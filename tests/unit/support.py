@@ -117,7 +117,12 @@ class ScriptedCommands:
         program = self.programs.get(os.path.basename(argv[0]))
         if program is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
-        return program(argv)
+        # As on a node, where programs get the umask that we give them.
+        former = os.umask(0o022)
+        try:
+            return program(argv)
+        finally:
+            os.umask(former)
 
 
 class FakeHost:

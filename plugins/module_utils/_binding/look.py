@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from .._core.change import RIGHT, Plan, Setting, Step
+from .._host.exposure import exposed
 from .._host.nvml_driver import BINDING_FOLDER
 from . import recognise
 from .recognise import FILE, Found
@@ -123,7 +124,7 @@ def ours(files: Files) -> Optional[Found]:
     if text is None:
         return None
     linked = files.resolve(OURS) != f"{files.resolve(BINDING_FOLDER)}/{FILE}"
-    fault = "it is a link" if linked else recognise.exposed(files, OURS)
+    fault = "it is a link" if linked else exposed(files, OURS)
     return Found(OURS, recognise.digest(text), fault=fault)
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Optional, Sequence
 
-from .._host.files import LocalFiles
+from .._host.exposure import exposed
 
 if TYPE_CHECKING:
     from .._host.protocols import Files
@@ -87,20 +86,3 @@ def record_line(total: str) -> str:
 def guarded(files: Files, found: Optional[Found]) -> Optional[Found]:
     """The same, with the fault that others than root may change it."""
     return found if found is None or found.fault else replace(found, fault=exposed(files, found.path))
-
-
-def exposed(files: Files, path: str) -> str:
-    """Why not only root and its groups may change the file or a folder on the way to it; empty otherwise.
-
-    Root will run it. A group may: Debian's ``/usr/local/lib`` belongs to that of its staff.
-    """
-    place = files.resolve(path)
-    while place != "/" and isinstance(files, LocalFiles):
-        status = os.stat(files.locate(place))
-        if status.st_uid not in (0, os.geteuid()):
-            return f"{place} belongs to the user {status.st_uid}, and root would run it"
-        # In a folder with the sticky bit, others cannot replace what is not theirs.
-        if status.st_mode & stat.S_IWOTH and not (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
-            return f"everybody may write {place}, and root would run it"
-        place = os.path.dirname(place)
-    return ""

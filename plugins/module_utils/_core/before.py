@@ -53,8 +53,8 @@ def path_of(concern: str) -> str:
     return f"{FOLDER}/{concern}.json"
 
 
-def load(files: Files, concern: str) -> Before:
-    """Read what was found; nothing where there was no change yet. Raises ``CannotLook`` on a damaged file."""
+def load(files: Files, concern: str, *, believed: bool = True) -> Before:
+    """Read what was found; nothing where there was no change yet. Raises ``CannotLook`` as ``read_record`` does."""
     found = read_record(
         files,
         path_of(concern),
@@ -62,6 +62,7 @@ def load(files: Files, concern: str) -> Before:
         schema=SCHEMA,
         goal="read the values from before the first change",
         hint="restore it from a backup, or remove it to give up going back",
+        believed=believed,
     )
     return found or Before(found={})
 
@@ -92,7 +93,7 @@ def remember(files: Files, concern: str, settings: Iterable[Setting], steps: Ite
 
     What is already known is never overwritten.
     """
-    known = load(files, concern)
+    known = load(files, concern, believed=False)
     found: Dict[Key, Found] = dict(known.found)
     steps = tuple(steps)
     touched = {(change.object, change.setting) for step in steps for change in step.changes}
@@ -119,7 +120,7 @@ def settle(
     ``changed`` is what steps that succeeded changed, ``untried`` what no step came to, ``now`` what the machine says
     after them. What it does not speak of may have been changed by this run, or by one that was killed.
     """
-    known = load(files, concern)
+    known = load(files, concern, believed=False)
     if not known.begun:
         return
     values = {(setting.identity, setting.setting): Found(setting.effective, setting.boot) for setting in now}

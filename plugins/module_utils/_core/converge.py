@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # What timeout(1) answers: the program was asked to end, or had to be killed because it did not listen.
 TIMED_OUT = 124
+# Of what we make and of what the programs make that we run, whatever that of our caller is.
+UMASK = 0o022
 KILLED = (137, -9)
 GRACE_SECONDS = 5.0
 
@@ -37,6 +39,8 @@ class ModuleFiles(LocalFiles):
     def move(self, source: str, target: str) -> None:
         mode = os.stat(source).st_mode & 0o7777
         new = not os.path.exists(target)
+        # atomic_move gives a new file the mode that the umask says, and nobody may write it until it has its own.
+        umask = os.umask(0o777 & ~mode | UMASK)
         try:
             self._module.atomic_move(source, target)
         except OSError:
@@ -46,8 +50,9 @@ class ModuleFiles(LocalFiles):
             cause = error.__cause__
             number = cause.errno if isinstance(cause, OSError) else None
             raise OSError(number or errno.EIO, str(error), target) from error
+        finally:
+            os.umask(umask)
         if new:
-            # atomic_move gives a new file the mode that the umask says.
             os.chmod(target, mode)
 
 
@@ -71,6 +76,7 @@ class ModuleCommands:
             ["timeout", f"--kill-after={GRACE_SECONDS}", str(timeout), program, *argv[1:]],
             environ_update={"LANG": "C", "LC_ALL": "C"},
             check_rc=False,
+            umask=UMASK,
             # Else "$x" and "~" in an argument are replaced, as a shell would.
             expand_user_and_vars=False,
         )

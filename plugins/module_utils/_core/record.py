@@ -18,12 +18,28 @@ Made = TypeVar("Made")
 
 
 def read_record(
-    files: Files, path: str, make: Callable[[Any], Made], *, schema: int, goal: str, hint: str
+    files: Files,
+    path: str,
+    make: Callable[[Any], Made],
+    *,
+    schema: int,
+    goal: str,
+    hint: str,
+    believed: bool = True,
 ) -> Optional[Made]:
-    """What ``make`` makes of the document, None where there is none. Raises ``CannotLook`` on a damaged one."""
+    """What ``make`` makes of the document, None where there is none.
+
+    Raises ``CannotLook`` on a damaged one, and where it is ``believed`` on one that others than root may write.
+    """
     text = files.read_optional(path)
     if text is None:
         return None
+    from .._host.exposure import exposed
+
+    fault = exposed(files, path) if believed else ""
+    if fault:
+        cause = fault.replace("run it", "do what it says")
+        raise CannotLook(goal, object=path, cause=cause, hint="run the role node_tools, which takes that right away")
     try:
         document = json.loads(text)
         if document["schema"] != schema:

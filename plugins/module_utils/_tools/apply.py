@@ -16,7 +16,8 @@ from .._core.change import Step
 from .._core.errors import Refused
 from .._host import systemd_apply
 from .._host.boot_service import ARCHIVE, COMPILED, UNIT
-from .plan import EnableUnit, InstallArchive, RemoveArchive
+from .._host.files import LocalFiles
+from .plan import EnableUnit, InstallArchive, Protect, RemoveArchive
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
@@ -26,6 +27,8 @@ def perform(step: Step, host: Host) -> None:
     action = step.action
     if isinstance(action, InstallArchive):
         install_archive(action, host)
+    elif isinstance(action, Protect):
+        protect(action, host)
     elif isinstance(action, RemoveArchive):
         _compile(host, "--remove")
         if host.files.exists(COMPILED):
@@ -38,6 +41,23 @@ def perform(step: Step, host: Host) -> None:
         (systemd_apply.reenable if action.enable else systemd_apply.disable)(host, UNIT)
     else:
         systemd_apply.perform(step, host)
+
+
+def protect(action: Protect, host: Host) -> None:
+    """Folders first, so that nobody comes back to what is in them."""
+    assert isinstance(host.files, LocalFiles), "others have no owners that could be wrong"
+    for place in action.places:
+        if place.path == COMPILED:
+            continue
+        if place.foreign:
+            host.files.remove(place.path)
+        else:
+            target = host.files.locate(place.path)
+            os.chown(target, 0 if os.geteuid() == 0 else -1, 0 if os.geteuid() == 0 else -1)
+            os.chmod(target, place.mode)
+    if any(place.path.startswith(os.path.dirname(ARCHIVE)) for place in action.places):
+        # Nobody knows what was put there meanwhile; it can be made again from the archive.
+        _compile(host, "--remove")
 
 
 def install_archive(action: InstallArchive, host: Host) -> None:

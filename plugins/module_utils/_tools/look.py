@@ -15,6 +15,7 @@ from .._core.change import RIGHT, Conflict, Plan, Setting, Step
 from .._core.declared import WANTED
 from .._host import systemd
 from .._host.boot_service import ARCHIVE, PROGRAM, UNIT
+from .owners import Exposed, unsafe, wrong
 from .spec import NAME, OPTIONS, TARGET, check, interpreter_of, launcher_text, unit_text, wanted_links
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 UNIT_PATH = f"{systemd.ETC}/{UNIT}"
 OTHERS = "others"
 NOT_READ = "as before the change"
+MODE = "mode and owner"
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class State:
     ``interpreter`` is what the command on the node names, or what runs this where it names none that is there.
     ``links`` are the folders in /etc that hold a link to the unit. ``reload_due`` says that systemd has not read the
     unit since we changed it, ``obstacle`` why it must not now. ``early`` are those of ``boot_before`` that cannot wait.
+    ``exposed`` is what of ours has a wrong owner or mode, ``unsafe`` what on the way to the program has.
     """
 
     archive: Optional[str]
@@ -45,6 +48,8 @@ class State:
     obstacle: str = ""
     early: Tuple[str, ...] = ()
     drop_ins: Tuple[Conflict, ...] = ()
+    exposed: Tuple[Exposed, ...] = ()
+    unsafe: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,10 +99,12 @@ class NodeTools:
             obstacle=systemd.obstacle(host) if due else "",
             early=early,
             drop_ins=_drop_ins(files),
+            exposed=tuple(wrong(files)) if params["state"] == "present" else (),
+            unsafe=unsafe(files) if params["state"] == "present" else "",
         )
 
     def normalise(self, params: Mapping[str, Any], state: State) -> Desired:
-        if params["permanent"] and (state.masked or state.early):
+        if state.unsafe or (params["permanent"] and (state.masked or state.early)):
             from .plan import refuse_impossible
 
             refuse_impossible(state)
@@ -116,6 +123,7 @@ class NodeTools:
     def plan(self, state: State, desired: Desired) -> Plan:
         settings: Tuple[Setting, ...] = ()
         if desired.immediate or desired.permanent:
+            settings += tuple(_setting(place.path, MODE, place.wanted, place.found) for place in state.exposed)
             settings += (
                 _setting(ARCHIVE, "archive", _short(desired.archive), _short(state.archive)),
                 _setting(PROGRAM, "command", *_told(desired.launcher, state.launcher)),

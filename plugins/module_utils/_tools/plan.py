@@ -15,10 +15,11 @@ from .._core.planning import at_boot, effective, file_of
 from .._host import systemd
 from .._host.boot_service import PROGRAM, UNIT
 from .._host.systemd_apply import AnnounceUnit, ReloadUnits
-from .look import UNIT_PATH, Desired, State
+from .look import MODE, UNIT_PATH, Desired, State
 
 if TYPE_CHECKING:
     from .._host.protocols import Files
+    from .owners import Exposed
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,13 @@ class InstallArchive(RoomAction):
 
     content: Optional[bytes]
     digest: str
+
+
+@dataclass(frozen=True)
+class Protect(RoomAction):
+    """Give what is ours the owner and mode that it must have, and take away what somebody else put there."""
+
+    places: Tuple[Exposed, ...]
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,12 @@ def early_units(files: Files, units: Sequence[str]) -> Tuple[str, ...]:
 
 def refuse_impossible(state: State) -> None:
     """Raise what stands in the way of another unit than the one that is there."""
+    if state.unsafe:
+        raise OwnedByAnother(
+            "keep the program and the declarations of this node",
+            cause=state.unsafe.replace("and root would run it", "and what is below it"),
+            hint="take that right away with chmod or chown, and run again",
+        )
     if state.masked:
         raise OwnedByAnother(
             "install the boot service",
@@ -74,6 +88,9 @@ def steps_of(state: State, desired: Desired, settings: Sequence[Setting], *, sen
     """The archive and the command first: a unit that has nothing to start is not left behind by a failure."""
     wrong = {setting.setting: setting for setting in settings if setting.status != RIGHT}
     files: List[Step] = []
+    if state.exposed and desired.archive is not None and MODE in wrong:
+        changes = tuple(effective(setting) for setting in settings if setting.setting == MODE)
+        files.append(Step(Protect(state.exposed), changes))
     if "archive" in wrong:
         install = RemoveArchive() if desired.archive is None else InstallArchive(sent, desired.archive)
         files.append(Step(install, (effective(wrong["archive"]),)))

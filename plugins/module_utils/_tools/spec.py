@@ -140,10 +140,17 @@ def launcher_text(interpreter: str) -> str:
     return (
         f"#!/bin/sh\n{HEADER}\npython={shlex.quote(interpreter)}\n"
         '[ -x "$python" ] || python=python3\n'
-        'exec "$python" -I -c \'import runpy, sys\n'
+        'exec "$python" -I -c \'import os, runpy, sys\n'
         'error = "it is empty"\n'
         "try:\n"
-        f'    runpy.run_path("{ARCHIVE}", run_name="__main__")\n'
+        f'    archive = "{ARCHIVE}"\n'
+        "    for place in archive, os.path.dirname(archive):\n"
+        "        found = os.stat(place)\n"
+        "        if found.st_uid not in (0, os.geteuid()):\n"
+        '            raise PermissionError("%s belongs to the user %s" % (place, found.st_uid))\n'
+        "        if found.st_mode & 2 or found.st_mode & 16 and found.st_gid not in (0, os.getegid()):\n"
+        '            raise PermissionError("others than root may write %s" % place)\n'
+        '    runpy.run_path(archive, run_name="__main__")\n'
         "except Exception as caught:\n"
         "    error = caught\n"
         f'sys.stderr.write("Cannot run {ARCHIVE}: %s. Run the role node_tools.\\n" % error)\n'

@@ -1,0 +1,46 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who may write what root runs, or does what it says: a file or a folder, and the way to it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from .files import LocalFiles
+
+if TYPE_CHECKING:
+    from .protocols import Files
+
+OURS = ("/etc/gpufleet", "/usr/local/lib/gpufleet", "/var/lib/gpufleet")
+
+
+def exposed(files: Files, path: str) -> str:
+    """Why others than root may change a file or a folder on the way to it; empty where nobody may.
+
+    Root will run it, or do what it says. On the way to what is ours a group may: Debian's ``/usr/local/lib`` belongs
+    to that of its staff. In a folder with the sticky bit, others cannot replace what is not theirs.
+    """
+    place = files.resolve(path)
+    while place != "/" and isinstance(files, LocalFiles):
+        status = os.stat(files.locate(place))
+        fault = fault_of(status, ours=place.startswith(OURS))
+        if fault:
+            return fault.format(place)
+        place = os.path.dirname(place)
+    return ""
+
+
+def fault_of(status: os.stat_result, *, ours: bool) -> str:
+    """What is wrong with an owner and a mode, with ``{}`` for the path; empty where nothing is."""
+    if status.st_uid not in (0, os.geteuid()):
+        return f"{{}} belongs to the user {status.st_uid}, and root would run it"
+    shared = not ours and stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+    if status.st_mode & stat.S_IWOTH and not shared:
+        return "everybody may write {}, and root would run it"
+    if ours and status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.getegid()):
+        return f"the group {status.st_gid} may write {{}}, and root would run it"
+    return ""

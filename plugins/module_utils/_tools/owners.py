@@ -1,0 +1,64 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The owners and modes of our own files and folders on the node."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Iterator, NamedTuple
+
+from .._host.boot_service import ARCHIVE, COMPILED, PROGRAM, UNIT
+from .._host.exposure import OURS, exposed, fault_of
+from .._host.files import LocalFiles
+
+if TYPE_CHECKING:
+    from .._host.protocols import Files
+
+FOLDERS = (
+    "/etc/gpufleet",
+    "/etc/gpufleet/declared.d",
+    "/usr/local/lib/gpufleet",
+    "/usr/local/lib/gpufleet/python",
+    "/var/lib/gpufleet",
+    "/var/lib/gpufleet/before",
+)
+# What each of them holds that counts for something, and the least that everybody may do with it.
+HELD = (("/etc/gpufleet/declared.d", 0o644), ("/var/lib/gpufleet", 0o600), ("/var/lib/gpufleet/before", 0o600))
+PROGRAMS = ((ARCHIVE, 0o644), (PROGRAM, 0o755), (f"/etc/systemd/system/{UNIT}", 0o644))
+
+
+class Exposed(NamedTuple):
+    """A file or folder of ours with another owner or mode than it must have; ``mode`` is the one that it gets."""
+
+    path: str
+    found: str
+    wanted: str
+    mode: int
+    foreign: bool
+
+
+def wrong(files: Files) -> Iterator[Exposed]:
+    """What of ours is there with another owner or mode than it must have, folders first."""
+    places = [(folder, 0o755) for folder in (*FOLDERS, COMPILED)]
+    places += [(f"{folder}/{name}", mode) for folder, mode in HELD for name in files.names(folder)]
+    for path, mode in (*places, *PROGRAMS):
+        if not isinstance(files, LocalFiles) or not files.exists(path) or files.resolve(path) != path:
+            continue
+        status = os.stat(files.locate(path))
+        found = stat.S_IMODE(status.st_mode)
+        folder = stat.S_ISDIR(status.st_mode)
+        if folder and path not in (*FOLDERS, COMPILED):
+            continue
+        fault = fault_of(status, ours=True)
+        if fault or found & mode != mode or (folder and found & 0o022):
+            foreign = status.st_uid not in (0, os.geteuid())
+            told = f"{found:04o} {status.st_uid}:{status.st_gid}"
+            yield Exposed(path, told, f"{mode:04o} 0:0", mode, foreign and not folder)
+
+
+def unsafe(files: Files) -> str:
+    """Why nothing on the way to our folders keeps others than root from them; empty where it does."""
+    return next(filter(None, (exposed(files, os.path.dirname(folder)) for folder in OURS)), "")

@@ -1,0 +1,160 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who may write what root believes: owners and modes, whatever the umask of a run was."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+from ansible_collections.gpufleet.node.node.declarations import load
+from ansible_collections.gpufleet.node.node.standard_host import StandardHost
+from ansible_collections.gpufleet.node.plugins.module_utils._core import before
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, OwnedByAnother
+from ansible_collections.gpufleet.node.plugins.module_utils._host.boot_service import ARCHIVE
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
+from ansible_collections.gpufleet.node.plugins.module_utils._tools import spec
+from concern_machines import CONCERNS, Node, Nodes, difference, failure_of
+
+pytest_plugins = ("concern_machines", "gpu_machine", "persistence_machine", "nvml_simulator_fixtures")
+
+DECLARED = "/etc/gpufleet/declared.d"
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+@pytest.fixture(params=[0o000, 0o027, 0o077], ids=lambda umask: f"{umask:03o}")
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    return request.param
+
+
+def modes(node: Node) -> Any:
+    """The modes of all that lies in the tree, but what is cleared at boot."""
+    root = Path(node.host.files.root)
+    paths = [
+        path for path in root.rglob("*") if not path.is_symlink() and "run" not in path.relative_to(root).parts[:1]
+    ]
+    return {str(path.relative_to(root)): oct(stat.S_IMODE(path.stat().st_mode)) for path in paths}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("concern", CONCERNS)
+def test_a_run_leaves_the_same_modes_whatever_its_umask_is(nodes: Nodes, concern: str, umask: int) -> None:
+    node = nodes(concern)
+    node.present()
+    usual = modes(node)
+    if node.lasting:
+        node.absent()
+    other = nodes(concern)
+    former = os.umask(umask)
+    try:
+        other.present()
+    finally:
+        os.umask(former)
+    assert difference(modes(other), usual) == []
+    other.absent()
+
+
+def test_programs_that_we_run_do_not_get_the_umask_of_our_caller(tmp_path: Path, umask: int) -> None:
+    former = os.umask(umask)
+    try:
+        StandardHost().commands.run(["mkdir", str(tmp_path / "made")])
+    finally:
+        os.umask(former)
+    assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "wanted"),
+    [
+        ("/etc/gpufleet", 0o777, "0755 0:0"),
+        ("/etc/gpufleet/declared.d", 0o700, "0755 0:0"),
+        ("/usr/local/lib/gpufleet", 0o700, "0755 0:0"),
+        ("/var/lib/gpufleet", 0o1777, "0755 0:0"),
+        (f"{DECLARED}/node_tools.json", 0o666, "0644 0:0"),
+        (ARCHIVE, 0o600, "0644 0:0"),
+        ("/usr/local/sbin/gpufleet", 0o777, "0755 0:0"),
+        ("/var/lib/gpufleet/before/node_tools.json", 0o646, "0600 0:0"),
+    ],
+)
+def test_a_wrong_mode_is_named_with_what_was_found_and_is_mended(
+    nodes: Nodes, path: str, mode: int, wanted: str
+) -> None:
+    node = nodes("node_tools")
+    node.present()
+    real = node.host.files.locate(path)
+    os.chmod(real, mode)
+    if path.startswith("/var/lib"):
+        with pytest.raises(CannotLook, match="everybody may write"):
+            before.load(node.host.files, "node_tools")
+    outcome = node.present()
+    rows = [(c.object, c.setting, c.before, c.after) for c in outcome.changes]
+    assert rows == [(path, "mode and owner", f"{mode:04o} {os.geteuid()}:{os.getegid()}", wanted)]
+    assert f"{stat.S_IMODE(os.stat(real).st_mode):04o}" == wanted.split()[0]
+    assert node.present().changes == ()
+
+
+@as_root
+def test_a_declaration_of_nobody_is_refused_at_boot_and_taken_away_by_the_next_run(nodes: Nodes) -> None:
+    node = nodes("node_tools")
+    node.present()
+    stranger = f"{DECLARED}/gpu_settings.json"
+    node.host.files.replace(stranger, '{"schema": 1}')
+    os.chown(node.host.files.locate(stranger), NOBODY, NOBODY)
+    broken = load(node.host.files, REGISTRY).broken
+    assert list(broken) == ["gpu_settings"]
+    assert f"{stranger} belongs to the user {NOBODY}, and root would do what it says" in str(broken["gpu_settings"])
+    assert [change.object for change in node.present().changes] == [stranger]
+    assert not node.host.files.exists(stranger)
+    assert load(node.host.files, REGISTRY).broken == {}
+
+
+@as_root
+def test_what_a_group_may_write_is_refused_unless_it_is_that_of_root(nodes: Nodes) -> None:
+    node = nodes("node_tools")
+    node.present()
+    folder = node.host.files.locate("/etc/gpufleet")
+    os.chmod(folder, 0o775)
+    os.chown(folder, 0, NOBODY)
+    (error,) = load(node.host.files, REGISTRY).broken.values()
+    assert f"the group {NOBODY} may write /etc/gpufleet, and root would do what it says" in str(error)
+    node.present()
+    assert load(node.host.files, REGISTRY).broken == {}
+    # Debian's own way to /usr/local/lib belongs to a group of its own.
+    above = node.host.files.locate("/usr/local/lib")
+    os.chmod(above, 0o2775)
+    os.chown(above, 0, 50)
+    assert node.present().changes == ()
+
+
+def test_a_way_to_our_folders_that_everybody_may_write_is_refused_before_any_change(nodes: Nodes) -> None:
+    node = nodes("node_tools")
+    os.chmod(node.host.files.locate("/usr/local/lib"), 0o777)
+    untouched = node.found()
+    failure = failure_of(node.present)
+    assert isinstance(failure, OwnedByAnother)
+    assert "everybody may write /usr/local/lib, and what is below it" in str(failure)
+    assert node.differs_from(untouched) == []
+
+
+@pytest.mark.parametrize("loose", ["archive", "folder"])
+def test_the_command_runs_no_archive_that_others_than_root_may_write(tmp_path: Path, loose: str) -> None:
+    folder = tmp_path / "lib"
+    folder.mkdir()
+    program = folder / "gpufleet.pyz"
+    program.write_text("raise SystemExit(print('mine'))\n")
+    text = spec.launcher_text(sys.executable).replace(ARCHIVE, str(program))
+    command = ["/bin/sh", "-c", text, "gpufleet", "boot"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "mine\n"
+    place = program if loose == "archive" else folder
+    place.chmod(0o777)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert f"Cannot run {program}: others than root may write {place}. Run the role node_tools." in done.stderr
