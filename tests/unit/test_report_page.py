@@ -477,6 +477,15 @@ class TestInABrowser:
         told = [word for word in chips if re.search(rf"\b{word}\b", sentence)]
         assert told == sorted(told, key=sentence.index)
 
+    @pytest.mark.parametrize("width", [390, 1400])
+    def test_a_row_is_as_high_as_those_are_counted_that_are_not_there(
+        self, width: int, browser: Browser, folder: Path
+    ) -> None:
+        browser.resize(width, 900)
+        browser.open(folder / "usual.html")
+        heights = browser.value(f"{ROWS}.map((row) => row.getBoundingClientRect().height)")
+        assert set(heights) == {28}
+
     def test_scrolling_brings_the_rows_of_the_place(self, browser: Browser, folder: Path) -> None:
         browser.open(folder / "large.html", "#/fleet?sort=name.up")
         browser.value("scrollTo(0, document.documentElement.scrollHeight)")

@@ -201,7 +201,7 @@ class Grid {
     this.more.addEventListener("click", () => this.rows.scrollBy({ left: this.rows.clientWidth / 2, behavior: still() ? "auto" : "smooth" }));
     this.rows.addEventListener("scroll", () => this.edges(), { passive: true });
     // Who goes through the heads with the keyboard takes the rows along.
-    this.bar.addEventListener("scroll", () => (this.rows.scrollLeft = this.bar.scrollLeft), { passive: true });
+    this.bar.addEventListener("scroll", () => this.bar.scrollLeft === this.along || (this.rows.scrollLeft = this.bar.scrollLeft), { passive: true });
     this.body.addEventListener("keydown", (event) => this.key(event));
     this.body.addEventListener("focusin", (event) => this.entered(event));
     this.body.addEventListener("click", (event) => this.clicked(event));
@@ -216,6 +216,8 @@ class Grid {
   edges() {
     const { scrollLeft, scrollWidth, clientWidth } = this.rows;
     this.bar.scrollLeft = scrollLeft;
+    // What the head does because the rows did it does not move the rows again.
+    this.along = this.bar.scrollLeft;
     const end = this.bar.getBoundingClientRect().right;
     const beyond = this.heads.filter((head) => head.getBoundingClientRect().right > end + 1).length;
     this.element.classList.toggle("left", scrollLeft > 0);
@@ -385,7 +387,16 @@ class Grid {
     const cell = this.cellAt(...this.active);
     cell.tabIndex = 0;
     cell.focus({ preventScroll: true });
-    cell.scrollIntoView({ block: "nearest", inline: "nearest" });
+    this.sideways(cell, column);
+  }
+
+  // Only as far as it takes, and never below the names, which are always there.
+  sideways(cell, column) {
+    const [box, view] = [cell.getBoundingClientRect(), this.rows.getBoundingClientRect()];
+    const names = view.left + this.heads[0].getBoundingClientRect().width;
+    if (!column) this.rows.scrollLeft = 0;
+    else if (box.left < names) this.rows.scrollLeft -= Math.ceil(names - box.left);
+    else if (box.right > view.right) this.rows.scrollLeft += Math.ceil(box.right - view.right);
   }
 }
 
