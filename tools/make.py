@@ -117,6 +117,10 @@ def docs(job: Job) -> None:
 # --- unit -------------------------------------------------------------------------------------------------------------
 
 
+# Of the tests that run on one Python alone (tests/unit/conftest.py).
+ONCE = "3.13"
+
+
 def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[str] = ()) -> None:
     """The unit tests on every Python that a node may have."""
     needs.require_programs(job, COMPILER)
@@ -136,10 +140,15 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
         )
         if below:
             _keep_module_utils(folder / "lib" / f"python{version}" / "site-packages" / "ansible")
+        tools = {}
+        if version == ONCE:
+            names = needs.requirements("gpu-tools")
+            tools["GPUFLEET_GPU_TOOLS"] = str(needs.venv(job, "gpu-tools", interpreter=interpreter, requirements=names))
         job.say(f"Python {version}")
         command = [str(folder / "bin" / "python"), "-m", "pytest", "-o", f"cache_dir={CACHE / 'pytest' / version}"]
+        command += ["--basetemp", str(job.scratch / version), *arguments]
         try:
-            lines = job.run([*command, "--basetemp", str(job.scratch / version), *arguments], show=PYTEST_END)
+            lines = job.run(command, environment=tools, show=PYTEST_END)
             job.note(f"Python {version}: {lines[-1] if lines else 'no output'}")
         except StageFailed as failure:
             tests = [line for line in failure.lines if line.startswith(("FAILED ", "ERROR "))]

@@ -11,6 +11,7 @@ It is made beside OUTDIR and then takes its place, so that a build which fails l
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -22,8 +23,15 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parent
 LIBRARY = "libnvidia-ml.so.1"
 FLAGS = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden")
+# Calls among our own functions are none of the dynamic linker's, which does not find those that a release lacks; and
+# exports.c needs the table with the number of symbols, in pages that are not code.
+LINK = (
+    "-shared",
+    *(f"-Wl,{option}" for option in (f"-soname,{LIBRARY}", "-z,defs", "-Bsymbolic-functions")),
+    *(f"-Wl,{option}" for option in ("--hash-style=both", "-z,separate-code")),
+)
 PROGRAMS = ("nvml_sim.py", "persistenced.py", "fabricmanager.py", "nvidia_smi.py", "container_toolkit.py")
-DATA = (*PROGRAMS, "mig_profiles.json", "gpus.json", "drivers.json")
+DATA = (*PROGRAMS, "mig_profiles.json", "gpus.json", "drivers.json", "symbols.json")
 LAUNCHERS = {
     "nvml-sim": "nvml_sim.py",
     "nvidia-persistenced": "persistenced.py",
@@ -39,16 +47,27 @@ def compile_library(folder: Path) -> None:
     """The shared library in ``folder``. Raises :class:`subprocess.CalledProcessError` when the compiler refuses."""
     compiler = os.environ.get("CC", "cc")
     with tempfile.TemporaryDirectory(prefix="nvml-simulator-") as scratch:
+        write_releases(Path(scratch, "releases.def"))
 
         def compile_one(source: Path) -> str:
             built = str(Path(scratch, source.stem + ".o"))
-            subprocess.run([compiler, *FLAGS, "-c", str(source), "-o", built], check=True)
+            subprocess.run([compiler, *FLAGS, f"-I{scratch}", "-c", str(source), "-o", built], check=True)
             return built
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = list(pool.map(compile_one, sorted((HOME / "src").glob("*.c"))))
-        link = [compiler, "-shared", f"-Wl,-soname,{LIBRARY}", "-Wl,-z,defs", "-o", str(folder / LIBRARY)]
-        subprocess.run([*link, *objects], check=True)
+        subprocess.run([compiler, *LINK, "-o", str(folder / LIBRARY), *objects], check=True)
+
+
+def write_releases(path: Path) -> None:
+    """symbols.json as ``FUNCTION("name", since, gone)``, for exports.c."""
+    known = json.loads((HOME / "symbols.json").read_text(encoding="utf-8"))
+    lines = [
+        f'FUNCTION("{name}", {since}, {known["gone"].get(name, 0)})\n'
+        for since, names in known["since"].items()
+        for name in names
+    ]
+    path.write_text("".join(lines), encoding="utf-8")
 
 
 def build(target: Path) -> None:

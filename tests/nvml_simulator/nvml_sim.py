@@ -29,7 +29,7 @@ MOST_GPUS = 16
 LARGEST = 2**32 - 2  # the library keeps numbers of 32 bits; the next one means "none"
 KINDS = ("monitor", "compute", "graphics", "mps")
 SWITCH = 2  # what a GPU's NVLinks lead to, as NVML says it
-FAULTS = ("fail", "hang", "hide", "old", "kill")
+FAULTS = ("fail", "hang", "hide", "kill")
 # Faults of no single function: they meet every call of one that changes something.
 ANY_CHANGE = "any-change"
 KILL_AT_CHANGE = "kill-at-change"
@@ -137,7 +137,7 @@ class Simulator:
     def describe(self) -> Tree:
         """The whole state: ``system``, ``gpus`` (each with ``profiles`` and ``instances``), ``clients``, ``faults``.
 
-        ``missing_functions`` are those which the library of this driver version does not have.
+        ``missing_functions`` are those which the library of this driver version does not export.
         """
         tree = _tree(self.control("dump", room=4 << 20))
         gpus = [_gpu(gpu, tree) for gpu in _elements(tree, "gpu")]
@@ -147,8 +147,8 @@ class Simulator:
             "system": tree["system"],
             "gpus": gpus,
             "clients": clients,
-            "faults": [fault for fault in faults if fault["kind"] != "old"],
-            "missing_functions": [fault["symbol"] for fault in faults if fault["kind"] == "old"],
+            "faults": faults,
+            "missing_functions": missing_functions(str(tree["system"]["driver_version"])),
         }
 
     def gpu(self, wanted: str) -> int:
@@ -231,7 +231,7 @@ class Simulator:
         self.control("fault", "kill", KILL_AT_CHANGE, 0, number - 1, 1, 0, int(after_it), int(group))
 
     def heal(self, symbol: Optional[str] = None) -> None:
-        """Remove the fault of ``symbol``, or every one (what the driver's version lacks stays missing)."""
+        """Remove the fault of ``symbol``, or every one."""
         self.control("heal", *([symbol if symbol in NAMES else known_symbol(symbol)] if symbol else []))
 
     def log(self, *, changes: bool = False) -> List[Tree]:
@@ -252,9 +252,17 @@ def _plain(text: str) -> str:
 
 def known_symbol(symbol: str) -> str:
     """The name under which the library meets calls of ``symbol``."""
-    if not symbol.startswith("nvml") or symbol.startswith("nvml_sim") or not hasattr(_library(), symbol):
+    if not _library().nvml_sim_has(symbol.encode()):
         raise SimulatorError(f"the library has no function {symbol}")
     return ALIASES.get(symbol, symbol)
+
+
+def missing_functions(version: str) -> List[str]:
+    """The functions of the simulator that a driver of this version does not export."""
+    branch, known = int(version.split(".")[0]), _data("symbols.json")
+    lacking = [name for since, names in known["since"].items() if branch < int(since) for name in names]
+    lacking += [name for name, gone in known["gone"].items() if branch >= gone]
+    return sorted(name for name in lacking if _library().nvml_sim_has(name.encode()))
 
 
 def error_code(word: str) -> int:
@@ -340,10 +348,6 @@ def machine_lines(machine: Tree, driver: Optional[str] = None) -> Iterator[str]:
     yield from _lines("system", _system(machine, version, branch, drivers))
     for index, entry in enumerate(_compute_profiles(tables)):
         yield from _lines(f"compute_profile.{index}", entry)
-    hidden = sorted(symbol for symbol, since in drivers["symbols"].items() if branch < since)
-    for index, symbol in enumerate(hidden):
-        fault = {"symbol": symbol, "kind": FAULTS.index("old")}
-        yield from _lines(f"fault.{index}", {**fault, "code": ERRORS.index("FUNCTION_NOT_FOUND")})
     for index, place in enumerate(machine["gpus"]):
         model = models[place["model"]]
         table: Tree = next((table for table in tables["gpus"] if table["key"] == model["mig"]), {})

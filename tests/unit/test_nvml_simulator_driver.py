@@ -324,20 +324,6 @@ def test_a_symbol_can_be_missing_as_in_an_older_driver(machine: Machine) -> None
     nvml.nvmlDeviceGetGpuFabricInfoV(gpu(), nvml.byref(nvml.c_nvmlGpuFabricInfo_v2_t()))
 
 
-@kind("hgx-h100-80gb-8", "--driver", "535.183.01")
-def test_an_older_driver_lacks_functions_until_the_end(machine: Machine) -> None:
-    missing = machine.describe()["missing_functions"]
-    assert "nvmlDeviceGetGpuFabricInfoV" in missing
-    machine.tool("heal")
-
-    def work() -> None:
-        library = load(machine)
-        nvml.nvmlInit()
-        assert {getattr(library, name)(*[None] * 5) for name in missing} == {nvml.NVML_ERROR_FUNCTION_NOT_FOUND}
-
-    in_another_process(work)
-
-
 def test_a_hanging_call_stops_its_caller_and_nobody_else(machine: Machine) -> None:
     machine.tool("hang", "nvmlDeviceGetName")
     script = (

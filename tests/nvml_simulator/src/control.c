@@ -319,7 +319,7 @@ static int add_fault(struct request *request, struct state *state)
     return refuse(request, "there are %u faults already", MAX_FAULTS);
 }
 
-/* heal [SYMBOL]: without one, what the driver's version lacks stays missing. */
+/* heal [SYMBOL] */
 static int heal(struct request *request, struct state *state)
 {
     struct fault *faults = state->machine.fault;
@@ -332,7 +332,7 @@ static int heal(struct request *request, struct state *state)
         return refuse(request, "%s has no fault", named);
     change_all(state);
     for (uint32_t i = 0; i < count; i++)
-        if (named ? strcmp(faults[i].symbol, named) != 0 : faults[i].kind == OLD)
+        if (named && strcmp(faults[i].symbol, named) != 0)
             faults[kept++] = faults[i];
     memset(&faults[kept], 0, (count - kept) * sizeof faults[0]);
     return 0;

@@ -81,7 +81,7 @@ struct state {
 };
 
 enum client_kind { MONITOR, COMPUTE, GRAPHICS, MPS };
-enum fault_kind { FAIL, HANG, HIDDEN, OLD, KILL }; /* OLD: the driver's version lacks the function */
+enum fault_kind { FAIL, HANG, HIDDEN, KILL };
 enum { ARCH_AMPERE = 7, ARCH_HOPPER = 9 };
 enum nvlink_remote { REMOTE_GPU = 0, REMOTE_SWITCH = 2 };
 
@@ -162,6 +162,8 @@ uint32_t compute_id(const struct target *target);
     begun = resolve_device(&call, device, &target);                      \
     REQUIRE(begun == NVML_SUCCESS, begun);                               \
     struct gpu *gpu = target.gpu
+
+nvmlReturn_t nvmlInit_v2(void);
 
 nvmlReturn_t put_text(char *out, unsigned int length, const char *text);
 nvmlReturn_t put_u32(unsigned int *out, uint32_t value);
