@@ -29,6 +29,9 @@ description:
   - An engine that is not installed is listed in RV(unmanaged).
   - With O(state=absent), every file that nobody else edited since is given back byte for byte, and otherwise the values
     from before the first change, also where somebody else has changed them since. All else that others wrote stays.
+    What a file of theirs still says of these settings, such as C(99-nvidia.toml) of C(nvidia-ctk), is in RV(conflicts)
+    and RV(unmanaged). What was found comes back even where the engine's own program would not take it; the change says
+    so.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -56,6 +59,8 @@ options:
         description:
           - With V(absent) the runtime of this name is not there, whoever brought it, and is not the default one. Beside
             that an entry can have no other setting, but for O(engines[].bind_paths), which go too.
+          - A drop-in of containerd that is not ours is left to its owner. The run takes out what is ours, names the
+            file and the line in RV(conflicts), and fails; where nothing is ours it changes nothing.
         type: str
         choices: [present, absent]
         default: present

@@ -373,3 +373,53 @@ def test_files_that_others_broke_are_no_reason_to_keep_ours(tmp_path: Path) -> N
     assert "failed" not in result, result["msg"]
     assert host.files.read(MAIN) == f'# theirs\nimports = ["{FOLDER}/*.toml"]\n{WITH_KATA}'
     assert not host.files.exists(OUR_FILE)
+
+
+def broken(argv: Sequence[str]) -> Completed:
+    """Any engine's program, to which somebody else has given something that it does not take."""
+    if "--version" in argv:
+        return Completed(0, "Docker version 28.5.2, build ecc6942\n", "")
+    return Completed(1, "", "it is wrong\n")
+
+
+def strict_dockerd(host: FakeHost, argv: Sequence[str]) -> Completed:
+    """``dockerd --validate``, which takes no key that it does not know."""
+    found = next((word.partition("=")[2] for word in argv if word.startswith("--config-file=")), "")
+    return broken(argv) if not found or "bogus" in host.files.read(found) else Completed(0, "configuration OK\n", "")
+
+
+def test_docker_loses_ours_also_where_others_wrote_what_dockerd_does_not_take(tmp_path: Path) -> None:
+    host = machine(tmp_path, Start("docker", DAEMON_JSON, {DAEMON_JSON: '{"mtu": 9000}\n'}, "docker"))
+    host.commands.programs["dockerd"] = lambda argv: strict_dockerd(host, argv)
+    run(host, {"engines": [{"engine": "docker"}]})
+    values = {**json.loads(host.files.read(DAEMON_JSON)), "bogus": 1}
+    write(host, DAEMON_JSON, json.dumps(values))
+    result = outcome_of(host, AWAY)
+    assert "failed" not in result, result["msg"]
+    assert json.loads(host.files.read(DAEMON_JSON)) == {"mtu": 9000, "bogus": 1}
+    (said,) = [change["after"] for change in result["changes"] if change["object"] == DAEMON_JSON]
+    assert said == "without what is ours, although dockerd --validate says: it is wrong"
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_cri_o_loses_ours_also_where_it_does_not_take_its_files(tmp_path: Path, edited: bool) -> None:
+    main_file, text = nvidia_ctk.MAINS["crio"], "[crio.runtime]\nselinux = true\n"
+    host = machine(tmp_path, Start("crio", main_file, {main_file: text}, "crio"))
+    run(host, {"engines": [{"engine": "crio"}]})
+    host.commands.programs["crio"] = broken
+    if edited:
+        (path,) = (f"/etc/crio/crio.conf.d/{name}" for name in host.files.names("/etc/crio/crio.conf.d"))
+        write(host, path, f"{host.files.read(path)}# theirs\n")
+    result = outcome_of(host, AWAY)
+    assert "failed" not in result, result["msg"]
+    assert (host.files.read(main_file), host.files.names("/etc/crio/crio.conf.d")) == (text, ())
+    (said,) = [change["after"] for change in result["changes"] if change["object"] == main_file]
+    assert said == "as it was found, although exit status 1: it is wrong"
+
+
+def test_a_declaration_is_refused_where_the_engine_does_not_take_its_files(tmp_path: Path) -> None:
+    host = machine(tmp_path, Start("docker", DAEMON_JSON, {DAEMON_JSON: '{"bogus": 1}\n'}, "docker"))
+    host.commands.programs["dockerd"] = lambda argv: strict_dockerd(host, argv)
+    with pytest.raises(Refused, match="dockerd --validate says: it is wrong"):
+        run(host, {"engines": [{"engine": "docker"}]})
+    assert host.files.read(DAEMON_JSON) == '{"bogus": 1}\n'

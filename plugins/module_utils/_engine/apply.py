@@ -13,13 +13,12 @@ from .._core.change import BOOT, Change, Step
 from .._core.errors import Refused
 from . import found, previous
 from .candidate import CandidateFiles
-from .model import shown
+from .model import Edit, shown
 from .plan import FOUND, LEFT, TEXT, WITHOUT, CheckEdits, KeepFiles, RequireRuntime
 
 if TYPE_CHECKING:
     from .._host.protocols import Host
     from .look import Seen
-    from .model import Edit
 
 
 def perform(step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
@@ -86,7 +85,8 @@ def check(action: CheckEdits, host: Host) -> Optional[Tuple[Change, ...]]:
     except Refused as error:
         as_found = set(edits) <= set(action.found)
         goes = seen.entry is None or not seen.entry.present
-        if not goes or not (as_found or _refuses(seen, (), host) or _refuses(seen, action.found, host)):
+        now = tuple(Edit(edit.path, edit.before, edit.before) for edit in edits)
+        if not goes or not (as_found or _refuses(seen, now, host) or _refuses(seen, action.found, host)):
             raise
         left = FOUND if as_found else WITHOUT
         return (Change(seen.configuration.documents[0].path, TEXT, LEFT, f"{left}, although {error.cause}", BOOT),)
