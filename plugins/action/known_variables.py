@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from difflib import SequenceMatcher, get_close_matches
+from typing import Any, Container, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
-from ..plugin_utils.narrowing import CONCERNS, mistyped_tags
+from ..module_utils._core.road import SHARED_OPTIONS
+from ..plugin_utils.fleet_text import WIDEST
+from ..plugin_utils.host_ranges import folded
+from ..plugin_utils.narrowing import CONCERNS, mistyped_tags, names_of, unknown_concerns
 from ..plugin_utils.playbooks import (
     BEFORE_HOSTS,
     COLLECTION,
@@ -37,6 +40,10 @@ OF_THE_PLAYBOOKS = {
     *("gpufleet_variables", "gpufleet_rollout", "gpufleet_drift", DRAINED, LOST, "gpufleet_no_report"),
 }
 
+# What the variables of Ansible itself, and those that a role keeps to itself, begin with.
+OF_ANSIBLE = ("ansible_", "_")
+PREFIXES = (*CONCERNS, "gpufleet")
+
 # Who gives nodes their work: a playbook asks these schedulers, and only where there are any.
 BACKEND = "drain_backend"
 
@@ -45,8 +52,17 @@ NOT_IN_THE_INVENTORY = "it is read before there are hosts, so the inventory cann
 # What narrows a run, beside tags that are concerns.
 NARROWING = ("gpufleet_concerns", "gpufleet_skip")
 
-# A variable with a word for a prefix, such as audit_, may be somebody else's; one this near to ours is not.
+# A variable with a word for a prefix, such as audit_, may be somebody else's; one this near to ours is not. Nor is one
+# with any prefix that is this near, or with the name of a concern as near as that before an option of it.
 NEARLY_OURS = 0.85
+CERTAINLY_OURS = 0.92
+NEARLY_A_CONCERN = 0.85
+
+# Options that others may well have behind the first word of a concern, such as container_engines or nvidia_enabled.
+OF_ANYBODY = {
+    *SHARED_OPTIONS,
+    *("block", "cdi", "enabled", "engines", "file", "folder", "force", "gpus", "load", "package", "source", "toolkit"),
+}
 
 
 def known_names() -> Set[str]:
@@ -57,21 +73,40 @@ def known_names() -> Set[str]:
 
 
 def unknown_variables(names: Iterable[str], known: Set[str]) -> Dict[str, Optional[str]]:
-    """The names with a prefix of ours that are not known, with the nearest one that is.
+    """The names with a prefix of ours, or nearly one, that are not known, with the nearest one that is.
 
-    The names of concerns are prefixes that nobody else has. Others may well have an audit_log or a reboot_window.
+    The names of concerns are prefixes that nobody else has. Others may well have an audit_log, a reboot_window or a
+    nvme_cli_version; nobody else has hugepage_pools or nvme_queues.
     """
     everything = sorted(known)
-    ours = tuple(f"{prefix}_" for prefix in (*CONCERNS, "gpufleet", "mig_relayout"))
+    ours = tuple(f"{prefix}_" for prefix in (*PREFIXES, "mig_relayout"))
     shared = tuple({f"{name.partition('_')[0]}_" for name in known})
     found: Dict[str, Optional[str]] = {}
     for name in names:
-        if name in known or not name.startswith(shared):
+        if name in known or name.startswith(OF_ANSIBLE):
             continue
-        near = get_close_matches(name, everything, n=1, cutoff=0.5)
-        if name.startswith(ours) or get_close_matches(name, everything, n=1, cutoff=NEARLY_OURS):
+        if name.startswith(ours):
+            near = get_close_matches(name, everything, n=1, cutoff=0.5)
             found[name] = near[0] if near else None
+            continue
+        cutoff = NEARLY_OURS if name.startswith(shared) else CERTAINLY_OURS
+        near = [*_with_the_option_of(name, everything), *get_close_matches(name, everything, n=1, cutoff=cutoff)]
+        if near:
+            found[name] = near[0]
     return found
+
+
+def _with_the_option_of(name: str, known: Sequence[str]) -> Iterator[str]:
+    """The known variables that have the same option behind nearly the same prefix, or behind the whole of it."""
+    for prefix in PREFIXES:
+        options = [variable[len(prefix) + 1 :] for variable in known if variable.startswith(f"{prefix}_")]
+        for option in options:
+            head = name[: -len(option) - 1]
+            if name != f"{head}_{option}" or not head:
+                continue
+            nearly = SequenceMatcher(None, head, prefix).ratio() >= NEARLY_A_CONCERN
+            if nearly or (option not in OF_ANYBODY and prefix.startswith(f"{head}_")):
+                yield f"{prefix}_{option}"
 
 
 class ActionModule(ActionBase):
@@ -96,6 +131,7 @@ class ActionModule(ActionBase):
             for role in PROCEDURES.get(arguments["playbook"], ()):
                 options.update(options_of(role))
             sentences.extend(self._wrong_values(options, hosts, variables))
+            sentences.extend(self._unknown_concerns(options, hosts, variables))
             if not options.keys() & set(NARROWING):
                 sentences.extend(self._not_narrowed(arguments["playbook"], variables))
         result.update(
@@ -132,6 +168,13 @@ class ActionModule(ActionBase):
             for cause, names in hosts_of.items():
                 yield f"Cannot use the variable {name} ({_where(names)}): {cause}"
 
+    def _unknown_concerns(self, options: Container[str], hosts: Hosts, variables: Mapping[str, Any]) -> Iterator[str]:
+        """A sentence for each name in what narrows the run that is no concern, once for all hosts."""
+        for variable in NARROWING:
+            values = self._values(variable, hosts, variables) if variable in options else ()
+            names = [name for _host, value in values for name in names_of(value or [])]
+            yield from unknown_concerns(variable, list(dict.fromkeys(names)))
+
     def _not_narrowed(self, playbook: str, variables: Mapping[str, Any]) -> Iterator[str]:
         """A sentence for each thing that narrows other playbooks, where this one does all or nothing.
 
@@ -160,13 +203,12 @@ class ActionModule(ActionBase):
 def unknown_on(hosts: Hosts) -> List[Dict[str, Any]]:
     """The variables that nobody knows, by name, with the nearest known one and the hosts that have them."""
     known = known_names()
-    hosts_of: Dict[str, List[str]] = {}
-    nearest: Dict[str, Optional[str]] = {}
-    for host, names in hosts.items():
-        for name, near in unknown_variables(names, known).items():
-            hosts_of.setdefault(name, []).append(host)
-            nearest[name] = near
-    return [{"name": name, "nearest": nearest[name], "hosts": hosts_of[name]} for name in sorted(nearest)]
+    # Most hosts have the same variables, and to hold a name against all that are known takes a millisecond.
+    nearest = unknown_variables({name for names in hosts.values() for name in names}, known)
+    return [
+        {"name": name, "nearest": nearest[name], "hosts": [host for host, names in hosts.items() if name in names]}
+        for name in sorted(nearest)
+    ]
 
 
 def _unknown_sentence(entry: Mapping[str, Any]) -> str:
@@ -175,6 +217,4 @@ def _unknown_sentence(entry: Mapping[str, Any]) -> str:
 
 
 def _where(hosts: Sequence[str]) -> str:
-    if not any(hosts):
-        return "given to the run"
-    return "on " + ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
+    return f"on {folded(hosts, widest=WIDEST)}" if any(hosts) else "given to the run"

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import pytest
 import yaml
@@ -36,6 +36,7 @@ from ansible_collections.gpufleet.node.plugins.plugin_utils.declarations import 
 from ansible_collections.gpufleet.node.plugins.plugin_utils.narrowing import left_out
 from ansible_collections.gpufleet.node.plugins.plugin_utils.playbooks import options_of
 from ansible_collections.gpufleet.node.plugins.plugin_utils.profiles import ProfileError
+from playbook_runs import ansible_playbook
 from support import HostVars
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -243,6 +244,57 @@ def test_typos_in_the_variables_of_the_playbooks_are_named_and_those_of_others_l
         "audit_fail_on_drfit": "audit_fail_on_drift",
         "drain_backnd": "drain_backend",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("hugepage_pools", "hugepages_pools"),
+        ("hugepage_pool", "hugepages_pools"),
+        ("huge_pages_transparent", "hugepages_transparent"),
+        ("nvme_queues", "nvme_scheduler_queues"),
+        ("nvme_schedulers_queues", "nvme_scheduler_queues"),
+        ("kernel_module_load", "kernel_modules_load"),
+        ("numa_interrupts", "numa_irq_affinity_interrupts"),
+        ("irq_affinity_reserved_cpus", None),
+        ("gpu_setting_gpus", "gpu_settings_gpus"),
+        ("mig_layouts_gpus", "mig_layout_gpus"),
+        ("gpu_fleet_hosts", "gpufleet_hosts"),
+        ("kubelet_max_pods", None),
+        ("swap_file_path", None),
+        ("network_connections", None),
+        ("nvme_cli_version", None),
+        ("kernel_settings_sysctl", None),
+        ("nvidia_enabled", None),
+        ("nvidia_driver_version", None),
+        ("container_engines", None),
+        ("node_state", None),
+        ("gpus", None),
+        ("hugepages", None),
+        ("timesync_ntp_servers", None),
+    ],
+)
+def test_a_variable_that_is_nearly_ours_is_a_typo_and_that_of_others_is_not(name: str, meant: Optional[str]) -> None:
+    assert unknown_variables([name], known_names()) == ({} if meant is None else {name: meant})
+
+
+def test_all_typos_of_a_run_come_at_once(tmp_path: Path) -> None:
+    hosts = {name: {"ansible_connection": "local", "nvme_queues": []} for name in ("h1", "h2", "h3")}
+    inventory = {"hosts": hosts, "vars": {"hugepage_pools": [], "hugepages_pol": []}}
+    arguments = ("--tags", "hugepage", "--skip-tags", "nvmll", "-e", "gpufleet_concerns=hugepges,nvme_sheduler")
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.audit", *arguments, "-e", "gpufleet_detail=breif")
+    (line,) = [line for line in output.splitlines() if line.startswith("fatal: ")]
+    for said in (
+        "variable nvme_queues (on h[1-3]): no role knows it. Did you mean nvme_scheduler_queues?",
+        "variable hugepage_pools (on h[1-3]): no role knows it. Did you mean hugepages_pools?",
+        "variable hugepages_pol (on h[1-3]): no role knows it. Did you mean hugepages_pools?",
+        "by tags: there is no concern hugepage; did you mean hugepages?",
+        "by skip-tags: there is no concern nvmll; did you mean nvml?",
+        "by gpufleet_concerns: there is no concern hugepges; did you mean hugepages?",
+        "by gpufleet_concerns: there is no concern nvme_sheduler; did you mean nvme_scheduler?",
+        "must be one of brief, devices, full",
+    ):
+        assert said in line
 
 
 def setting(status: str, **values: Any) -> Dict[str, Any]:
