@@ -10,9 +10,11 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..module_utils._core.errors import GpuFleetError
+from ..module_utils._core.wording import counted
 from ..plugin_utils.deliver import deliver, place_of
 from ..plugin_utils.destination import check
 from ..plugin_utils.fleet_facts import NAME, document, missing
+from ..plugin_utils.fleet_text import where
 from ..plugin_utils.report.as_json import by_lines
 from ..plugin_utils.summary import groups_of, now, registered
 
@@ -41,7 +43,8 @@ class ActionModule(ActionBase):
         infos = registered(variables["hostvars"], variables["ansible_play_hosts_all"], arguments["info"])
         found = document(infos, groups_of(variables, infos), generated=now())
         without = missing(found["nodes"])
-        result.update(changed=False, missing=without, nodes_total=len(infos))
+        sentence = f"{counted(len(without), 'node')} without facts: {where(list(without))}"
+        result.update(changed=False, missing=without, sentence=sentence, nodes_total=len(infos))
         try:
             check(arguments["dest"], goal=GOAL)
             place = place_of(arguments["dest"], NAME)
@@ -51,7 +54,7 @@ class ActionModule(ActionBase):
             result.update(failed=True, msg=str(error), failure=error.failure())
             return result
         verb = "Would write" if self._task.check_mode else "Wrote"
-        count = f"{len(infos) - len(without)} of {len(infos)} nodes"
+        count = f"{len(infos) - len(without)} of {counted(len(infos), 'node')}"
         result.update(file=place, msg=f"{verb} the facts of {count} to {place}.")
         Display().display(f"\n{result['msg']}")
         return result

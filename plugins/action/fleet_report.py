@@ -11,6 +11,7 @@ from ansible.plugins.action import ActionBase
 from ..module_utils._core.errors import GpuFleetError
 from ..plugin_utils.deliver import deliver
 from ..plugin_utils.destination import check
+from ..plugin_utils.fleet_text import about
 from ..plugin_utils.report import as_html, as_json, as_junit, as_prometheus
 from ..plugin_utils.report.model import Host, Report, build
 from ..plugin_utils.summary import groups_of, now, registered, went_away
@@ -61,6 +62,9 @@ class ActionModule(ActionBase):
                 generated=now(),
             )
             result["summary"] = report.summary
+            result["sentences"] = {
+                status: about(status, names) for status, names in report.found.nodes.items() if names
+            }
             dest, headers = arguments["dest"], arguments["headers"]
             for name, write in WRITERS.items():
                 if name in arguments["formats"]:

@@ -8,9 +8,13 @@ from difflib import SequenceMatcher, get_close_matches
 from typing import Any, Container, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
+from ..module_utils._binding.spec import CONTROLLER, not_on_the_controller
 from ..module_utils._core.road import SHARED_OPTIONS
+from ..module_utils._node.registry import GPU_CONCERNS
+from ..plugin_utils.declarations import BROUGHT
 from ..plugin_utils.fleet_text import WIDEST
 from ..plugin_utils.host_ranges import folded
 from ..plugin_utils.narrowing import CONCERNS, mistyped_tags, names_of, unknown_concerns
@@ -48,6 +52,9 @@ PREFIXES = (*CONCERNS, "gpufleet")
 BACKEND = "drain_backend"
 
 NOT_IN_THE_INVENTORY = "it is read before there are hosts, so the inventory cannot say it. Give it with -e."
+
+# The playbooks that look at what is declared for GPUs.
+LOOKING = ("site", "audit", "mig_relayout", "reboot", "verify")
 
 # What narrows a run, beside tags that are concerns.
 NARROWING = ("gpufleet_concerns", "gpufleet_skip")
@@ -134,6 +141,9 @@ class ActionModule(ActionBase):
             sentences.extend(self._unknown_concerns(options, hosts, variables))
             if not options.keys() & set(NARROWING):
                 sentences.extend(self._not_narrowed(arguments["playbook"], variables))
+        lacking = lacking_binding(hosts, BROUGHT["lacking"]) if arguments["playbook"] in LOOKING else None
+        if lacking:
+            Display().warning(lacking)
         result.update(
             changed=False,
             checked=len(hosts),
@@ -198,6 +208,24 @@ class ActionModule(ActionBase):
             if name in raw:
                 templated = self._templar.is_template(raw[name])
                 yield host, variables["hostvars"][host][name] if templated else raw[name]
+
+
+def lacking_binding(hosts: Hosts, cause: str) -> Optional[str]:
+    """What is known before the first look where the controller has no binding of the driver: of whose GPUs it is.
+
+    ``cause`` is empty where it has one. By the names of variables alone, for to template them takes as long as a look.
+    """
+    about_gpus = tuple(f"{concern}_" for concern in GPU_CONCERNS)
+    lacking = [
+        host
+        for host, values in hosts.items()
+        if values.get("nvml_source", CONTROLLER) == CONTROLLER
+        and not values.get("nvml_file")
+        and (values.get(PROFILE) or any(name.startswith(about_gpus) and values[name] for name in values))
+    ]
+    if not cause or not lacking:
+        return None
+    return f"{not_on_the_controller(cause)} Until then no GPU can be looked at {_where(lacking)}."
 
 
 def unknown_on(hosts: Hosts) -> List[Dict[str, Any]]:

@@ -108,6 +108,11 @@ files:
   type: list
   elements: str
   sample: [/srv/reports/gpufleet-report.json]
+sentences:
+  description: What to say of the nodes of each worst status that any has.
+  returned: when the options are right
+  type: dict
+  sample: {"differs": "2 nodes differ: h[1-2]"}
 summary:
   description: The whole in a few numbers and names.
   returned: when the options are right

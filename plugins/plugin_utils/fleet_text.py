@@ -27,6 +27,9 @@ VERBS = {DIFFERS: "differ"}
 DONE_BY_NAME = ("restart_", "reload_")
 IDLE_GPU = "idle_gpu"
 
+# What is said of one node with a status, and of several.
+SAID = {DIFFERS: ("differs", "differ")}
+
 # What is said of a run, in this order.
 VERBS_OF_A_RUN = ("change", "restart", "reload", "tell", "reset", "drain", "reboot", "unknown", "fail")
 
@@ -88,6 +91,12 @@ def total(summary: Summary) -> str:
     verb = agreeing(min(right or summary.total, summary.total), "is", "are")
     nodes = f"{right} of {counted(summary.total, 'node')} {verb} right"
     return f"{nodes}. Settings: {settings}."
+
+
+def about(status: str, hosts: Sequence[str]) -> str:
+    """A sentence of the hosts that have the status as their worst."""
+    verb = agreeing(len(hosts), *SAID.get(status, (f"is {status}", f"are {status}")))
+    return f"{counted(len(hosts), 'node')} {verb}: {where(hosts)}"
 
 
 def forecast(

@@ -206,7 +206,7 @@ def _declare_wrongly(look: Dict[str, Any], chance: random.Random) -> None:
 def _sicken(facts: Dict[str, Any], chance: random.Random) -> None:
     if facts["health"]["gpus"]:
         sick = chance.choice(facts["health"]["gpus"])
-        sick.update(healthy=False, problems=["Xid 79 since boot, 1 times", "NVLinks 4, 7 are inactive"])
+        sick.update(healthy=False, problems=["Xid 79 since boot, 1 time", "NVLinks 4, 7 are inactive"])
         sick.update(ecc_volatile_uncorrected=3, pcie_replays=12)
         facts["health"]["xids"] = [
             {"pci_address": sick["pci_address"], "xid": 79, "count": 1, "last": "GPU has fallen off the bus."}

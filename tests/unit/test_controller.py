@@ -20,7 +20,11 @@ pytest.importorskip("ansible.plugins.action", reason="the controller's side need
 from ansible.errors import AnsibleError, AnsibleUndefinedVariable
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
-from ansible_collections.gpufleet.node.plugins.action.known_variables import known_names, unknown_variables
+from ansible_collections.gpufleet.node.plugins.action.known_variables import (
+    known_names,
+    lacking_binding,
+    unknown_variables,
+)
 from ansible_collections.gpufleet.node.plugins.filter.to_relayout import to_relayout
 from ansible_collections.gpufleet.node.plugins.filter.to_remove import to_remove
 from ansible_collections.gpufleet.node.plugins.filter.with_work import with_work
@@ -295,6 +299,18 @@ def test_all_typos_of_a_run_come_at_once(tmp_path: Path) -> None:
         "must be one of brief, devices, full",
     ):
         assert said in line
+
+
+def test_that_the_controller_has_no_binding_is_said_once_and_before_the_first_look() -> None:
+    hosts: Dict[str, Dict[str, Any]] = {f"h{number}": {"gpu_settings_gpus": [{"ecc": "enabled"}]} for number in (1, 2)}
+    hosts.update(h3={"hugepages_pools": []}, h4={"gpufleet_profile": "training", "nvml_source": "package"})
+    hosts.update(h5={"gpufleet_profile": "training"}, h6={"mig_layout_gpus": []})
+    assert lacking_binding(hosts, "there is no pynvml") == (
+        "Cannot find nvidia-ml-py on the controller: there is no pynvml. Run pip install nvidia-ml-py there, or set "
+        "nvml_file, or nvml_source: package. Until then no GPU can be looked at on h[1-2,5]."
+    )
+    assert lacking_binding(hosts, "") is None
+    assert lacking_binding({"h3": hosts["h3"]}, "there is no pynvml") is None
 
 
 def setting(status: str, **values: Any) -> Dict[str, Any]:

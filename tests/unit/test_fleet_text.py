@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
@@ -256,3 +257,31 @@ def test_a_module_that_breaks_down_is_a_line(kinds: Tuple[Kind, ...], tmp_path: 
     (fatal,) = [line for line in output.splitlines() if line.startswith("fatal: ")]
     assert len(fatal) < 300
     assert "ImportError: no json" in fatal
+
+
+def test_an_audit_with_a_report_ends_as_it_was_told_to(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
+    inventory = inventory_of(tmp_path, {"h001": with_diff(kinds[0].found)}, gpu_node_info=kinds[0].info)
+    arguments = ("gpufleet.node.audit", "-e", f"gpufleet_report_dest={tmp_path / 'report'}")
+    output = ansible_playbook(tmp_path, inventory, *arguments)
+    assert output.endswith("ends with 0"), output
+    output = ansible_playbook(tmp_path, inventory, *arguments, "-e", "audit_fail_on_drift=true")
+    assert output.endswith("ends with 2"), output
+    assert '"msg": "1 node differs: h001"' in output
+
+
+def test_a_node_without_systemd_can_be_verified(tmp_path: Path) -> None:
+    inventory = {"hosts": {"h1": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}}}
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.verify")
+    assert "TASK [Refuse a node that is not ready for jobs]" in output, output
+    assert "systemctl" not in output, output
+
+
+def test_removing_from_a_bare_node_says_that_there_is_nothing(tmp_path: Path) -> None:
+    bare = {
+        name: [] for name in ("differs", "pending", "unknown", "invalid", "right", "waiting", "to_run", "undeclared")
+    }
+    look = {**bare, "concerns": {}, "kept": [], "reboot_noted": {}, "facts": {}}
+    inventory = inventory_of(tmp_path, dict.fromkeys(hosts(3), look))
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.remove", "--check")
+    assert output.endswith("ends with 0"), output
+    assert "Nothing: these nodes have nothing of this collection." in output

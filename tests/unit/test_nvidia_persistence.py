@@ -181,9 +181,7 @@ def test_the_daemon_is_not_restarted_for_a_gpu_that_does_not_go_off(
     machine = persistence_machine(unit=UPSTREAM, enabled=True)
     machine.machine.sim("fail", SET, "NVML_ERROR_UNKNOWN", 1)
     outcome = machine.try_to_run(enabled=False, permanent=False)
-    assert str(outcome.error) == (
-        "Cannot switch persistence_mode off on gpu0: the driver answered unknown error (999)."
-    )
+    assert str(outcome.error) == ("Cannot disable persistence_mode on gpu0: the driver answered unknown error (999).")
     assert (systemctl(machine), machine.modes()) == ([], ["on"] + ["off"] * 7)
 
 
@@ -530,7 +528,7 @@ def test_a_gpu_that_refuses_does_not_keep_the_others_from_their_mode(
     machine.machine.sim("fail", SET, "NVML_ERROR_UNKNOWN", 2)
     outcome = machine.try_to_run(enabled=True)
     assert str(outcome.error) == (
-        "Cannot switch persistence_mode on on gpu0: the driver answered unknown error (999). The same happened to gpu1."
+        "Cannot enable persistence_mode on gpu0: the driver answered unknown error (999). The same happened to gpu1."
     )
     assert machine.modes() == ["off", "off"] + ["on"] * 6
     effective = {change.object for change in outcome.changes if change.scope == "effective"}

@@ -186,7 +186,7 @@ def case(
         ),
         case(
             "memory of the machine that would go offline",
-            "Cannot switch persistence_mode off on gpu0: its memory is a NUMA node of this machine (addressing mode "
+            "Cannot disable persistence_mode on gpu0: its memory is a NUMA node of this machine (addressing mode "
             "ATS), which goes offline with it. Say force: true once nothing uses it.",
             {"enabled": False},
             kind="gb200-4",
@@ -196,7 +196,7 @@ def case(
         ),
         case(
             "memory of the machine that would go offline at the next boot",
-            "Cannot switch persistence_mode off on gpu0: its memory is a NUMA node of this machine (addressing mode "
+            "Cannot disable persistence_mode on gpu0: its memory is a NUMA node of this machine (addressing mode "
             "ATS), which goes offline with it. Say force: true once nothing uses it.",
             {"enabled": False, "immediate": False},
             kind="gb200-4",

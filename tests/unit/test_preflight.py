@@ -45,7 +45,7 @@ def no_driver(node: Facts) -> None:
 
 def sick(node: Facts) -> None:
     gpu = node["health"]["gpus"][2]
-    gpu.update(healthy=False, problems=["Xid 79 since boot, 1 times", "a row of its memory could not be remapped"])
+    gpu.update(healthy=False, problems=["Xid 79 since boot, 1 time", "a row of its memory could not be remapped"])
 
 
 def unknown_to_the_driver(node: Facts) -> None:
@@ -70,8 +70,8 @@ def passed_through(node: Facts) -> None:
         (no_driver, {"cuda": "13.0"}, [], ["CUDA 13.0 needs a driver from R580, and no driver says its version yet"]),
         (no_driver, {"gpus": 8}, [], ["there should be 8 GPUs, and the driver does not answer"]),
         (nothing, {"gpus": 7}, ["there should be 7 GPUs, and the driver knows 8"], []),
-        (sick, {"cuda": "12"}, ["Xid 79 since boot, 1 times", "a row of its memory could not be remapped"], []),
-        (sick, {"allow_sick": True}, [], ["Xid 79 since boot, 1 times", "a row of its memory could not be remapped"]),
+        (sick, {"cuda": "12"}, ["Xid 79 since boot, 1 time", "a row of its memory could not be remapped"], []),
+        (sick, {"allow_sick": True}, [], ["Xid 79 since boot, 1 time", "a row of its memory could not be remapped"]),
         (unknown_to_the_driver, {}, ["it is on the bus, and the driver does not know it"], []),
         (passed_through, {}, [], []),
         (nothing, {"held": ["nvidia-driver-*"]}, [], ["package nvidia-driver-* is not held in its version"]),

@@ -389,7 +389,7 @@ def test_a_sick_gpu_and_other_versions_are_failures(kinds: Tuple[Kind, ...]) -> 
     failed = {name: case[0].text for name, case in cases.items() if len(case)}
     assert failed == {
         ("n1", "health"): "GPU 0 (0000:1b:00.0): a problem",
-        ("versions of 8 x NVIDIA H100 80GB HBM3", "driver"): "550.54.15: 2 nodes\n1: 1 nodes",
+        ("versions of 8 x NVIDIA H100 80GB HBM3", "driver"): "550.54.15: 2 nodes\n1: 1 node",
     }
 
 

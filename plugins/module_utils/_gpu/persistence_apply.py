@@ -68,7 +68,8 @@ def switch(driver: Driver, modes: Sequence[Tuple[str, str]]) -> None:
         try:
             gpu = driver.gpu(uuid)
             if mode(gpu.persistence_mode().value) != wanted:
-                gpu.change(f"switch {SETTING} {wanted}", "nvmlDeviceSetPersistenceMode", int(wanted == ON))
+                goal = f"{'enable' if wanted == ON else 'disable'} {SETTING}"
+                gpu.change(goal, "nvmlDeviceSetPersistenceMode", int(wanted == ON))
         except GpuFleetError as error:
             errors.append(error)
     if not errors:

@@ -55,7 +55,7 @@ def refuse_impossible(state: State, desired: Desired, *, force: bool) -> Tuple[C
         taken_away = (desired.immediate and gpu.mode == ON) or (desired.permanent and state.boot(want) == ON)
         if want == OFF and gpu.coherent and taken_away and not force:
             raise InUse(
-                f"switch {SETTING} {OFF}", object=gpu.name, cause=COHERENT, hint="say force: true once nothing uses it"
+                f"disable {SETTING}", object=gpu.name, cause=COHERENT, hint="say force: true once nothing uses it"
             )
     mode, daemon = state.alike, state.daemon
     if mode is None or (mode == OFF and not daemon.started_by):

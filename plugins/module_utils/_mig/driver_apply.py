@@ -42,7 +42,7 @@ def set_mode(driver: Driver, uuid: str, mig: bool) -> Activation:
     The driver keeps a mode that it cannot activate pending, without an error: look again, with new handles.
     """
     gpu = driver.gpu(uuid)
-    goal = f"switch MIG mode {'on' if mig else 'off'}"
+    goal = f"{'enable' if mig else 'disable'} MIG mode"
     status = _call(gpu, goal, "nvmlDeviceSetMigMode", gpu.handle, int(mig))
     passed_through = gpu.read("nvmlDeviceGetVirtualizationMode").value == PASSTHROUGH
     return Activation(
@@ -60,7 +60,7 @@ def set_persistence(driver: Driver, uuid: str, wanted: bool) -> str:
     gpu = driver.gpu(uuid)
     if gpu.persistence_mode().value == wanted:
         return ""
-    gpu.change(f"switch persistence mode {'on' if wanted else 'off'}", "nvmlDeviceSetPersistenceMode", int(wanted))
+    gpu.change(f"{'enable' if wanted else 'disable'} persistence mode", "nvmlDeviceSetPersistenceMode", int(wanted))
     return gpu.identity.name
 
 

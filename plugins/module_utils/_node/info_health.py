@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.errors import Scalar
+from .._core.wording import counted
 from .._host.nvml import XID
 from .info_fields import UNAVAILABLE, Facts, Fields
 from .info_pci import GPU, Device
@@ -65,7 +66,7 @@ def _gpu(address: str, answer: Facts, xids: Sequence[Facts], trouble: str) -> Fa
         fields.add(name, health.get(name), health.get(UNAVAILABLE, {}).get(name, reason))
     problems = [answer["lost"]] if answer.get("lost") else _problems(health)
     problems += [
-        f"Xid {xid['xid']} since boot, {xid['count']} times"
+        f"Xid {xid['xid']} since boot, {counted(xid['count'], 'time')}"
         for xid in xids
         if xid["pci_address"] == address and xid["xid"] not in HARMLESS_XIDS
     ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Iterator, List, Optional, Tuple
 from xml.sax.saxutils import escape, quoteattr
 
 from ...module_utils._core.change import DIFFERS, INVALID, PENDING, UNKNOWN
+from ...module_utils._core.wording import counted
 from ...module_utils._node.table import table
 from .model import FACTS
 
@@ -53,7 +54,7 @@ def _cases_of(node: Node) -> List[Case]:
         cases.append(Case("facts", ERROR, node.facts_missing or ""))
     if node.facts and node.facts.gpus:
         problems = [f"GPU {gpu.index} ({gpu.pci_address}): {', '.join(gpu.problems)}" for gpu in node.sick]
-        message = f"{len(problems)} sick GPUs"
+        message = counted(len(problems), "sick GPU")
         cases.append(Case("health", FAILURE, message, "\n".join(problems)) if problems else Case("health"))
     return cases
 
@@ -61,7 +62,7 @@ def _cases_of(node: Node) -> List[Case]:
 def _concern(node: Node, concern: Concern) -> Case:
     rows = [{"node": node.name, **row} for row in concern.settings if row["status"] != "right"]
     waits = f"waits for {', '.join(concern.needs)}" if concern.status == PENDING and concern.needs else ""
-    message = concern.message or waits or f"{len(rows)} settings are not right"
+    message = concern.message or waits or f"{counted(len(rows), 'setting')} not right"
     verdict = VERDICTS.get(concern.status)
     return (
         Case(concern.name, verdict, message, "\n".join(table(rows)) if rows else "") if verdict else Case(concern.name)
@@ -72,8 +73,8 @@ def _component(part: Component) -> Case:
     name = f"{part.component} {part.of}".strip()
     if not part.skewed:
         return Case(name)
-    lines = [f"{version.version}: {len(version.nodes)} nodes" for version in part.versions]
-    return Case(name, FAILURE, f"{len(part.versions)} versions", "\n".join(lines))
+    lines = [f"{version.version}: {counted(len(version.nodes), 'node')}" for version in part.versions]
+    return Case(name, FAILURE, counted(len(part.versions), "version"), "\n".join(lines))
 
 
 def _suite(name: str, cases: List[Case], generated: str) -> Iterator[str]:
