@@ -94,6 +94,23 @@ VERSION = r"\d+(\.\d+)+"
 BOOLEAN = OneOf((0, 1))
 DONE = OneOf((None, 0))
 
+# What a GPU for data centres refuses whatever it is asked with.
+REFUSED = (
+    *(f"nvmlDeviceGet{clock}Clk{what}VfOffset" for clock in ("Gpc", "Mem") for what in ("", "MinMax")),
+    *("nvmlDeviceGetClockOffsets", "nvmlDeviceGetClkMonStatus", "nvmlDeviceGetPowerMizerMode_v1"),
+    *("nvmlDeviceGetCoolerInfo", "nvmlDeviceGetFanSpeedRPM", "nvmlDeviceGetLastBBXFlushTime"),
+    *(f"nvmlDevice{verb}NvLinkUtilizationControl" for verb in ("Get", "Set")),
+    *(f"nvmlDevice{verb}NvLinkUtilizationCounter" for verb in ("Get", "Freeze", "Reset")),
+    *("nvmlDeviceGetNvLinkInfo", "nvmlDeviceGetNvlinkBwMode", "nvmlDeviceGetNvlinkSupportedBwModes"),
+    *("nvmlDeviceGetDramEncryptionMode", "nvmlDeviceGetConfComputeProtectedMemoryUsage"),
+    *("nvmlDeviceGetConfComputeGpuCertificate", "nvmlDeviceGetConfComputeGpuAttestationReport"),
+    *(f"nvmlDeviceGet{what}Vgpus" for what in ("Supported", "Creatable", "Active")),
+    *(f"nvmlDeviceGetVgpu{what}" for what in ("Utilization", "ProcessUtilization", "Metadata")),
+    "nvmlDeviceGetPgpuMetadataString",
+    *(f"nvmlDeviceGetGridLicensableFeatures{version}" for version in ("", "_v2", "_v3")),
+    *(f"nvmlDeviceWorkloadPowerProfileGet{what}Profiles{more}" for what, more in (("", "Info"), ("Current", ""))),
+)
+
 # Symbol -> how to call it, and the type, the pattern of the text, the value, the struct or the error that comes back.
 # A list is a list of them.
 ROWS: Dict[str, List[Tuple[Call, Any]]] = {
@@ -757,4 +774,79 @@ ROWS: Dict[str, List[Tuple[Call, Any]]] = {
         (lambda on: nvml.nvmlDeviceGetAttributes_v2(on.device).computeInstanceSliceCount, 2),
         (lambda on: nvml.nvmlDeviceGetAttributes_v2(on.gpu), OneOf((NOT_SUPPORTED, INVALID_ARGUMENT))),
     ],
+    # What monitors walk over
+    "nvmlDeviceGetSamples": [
+        (
+            lambda on: nvml.nvmlDeviceGetSamples(on.gpu, nvml.NVML_TOTAL_POWER_SAMPLES, 0)[1][0].sampleValue.uiVal,
+            71_000,
+        ),
+        (lambda on: nvml.nvmlDeviceGetSamples(on.mig, nvml.NVML_GPU_UTILIZATION_SAMPLES, 0), Error(NOT_SUPPORTED)),
+        (lambda on: nvml.nvmlDeviceGetSamples(on.gpu, 99, 0), Error(INVALID_ARGUMENT)),
+        (
+            lambda on: nvml.nvmlDeviceGetSamples(on.gpu, nvml.NVML_MEMORY_CLK_SAMPLES, 2**63),
+            Error(nvml.NVML_ERROR_NOT_FOUND),
+        ),
+    ],
+    "nvmlDeviceGetProcessesUtilizationInfo": [
+        (lambda on: nvml.nvmlDeviceGetProcessesUtilizationInfo(on.gpu, 0), Error(nvml.NVML_ERROR_NOT_FOUND)),
+    ],
+    "nvmlDeviceGetAccountingStats": [
+        (lambda on: nvml.nvmlDeviceGetAccountingStats(on.gpu, 1), OneOf((nvml.NVML_ERROR_NOT_FOUND, NOT_SUPPORTED))),
+    ],
+    "nvmlDeviceGetEncoderCapacity": [
+        (lambda on: nvml.nvmlDeviceGetEncoderCapacity(on.gpu, 0), Error(NOT_SUPPORTED)),
+        (lambda on: nvml.nvmlDeviceGetEncoderCapacity(on.gpu, 9), Error(INVALID_ARGUMENT)),
+    ],
+    "nvmlDeviceGetEncoderStats": [(lambda on: nvml.nvmlDeviceGetEncoderStats(on.gpu), (0, 0, 0))],
+    "nvmlDeviceGetEncoderSessions": [(lambda on: nvml.nvmlDeviceGetEncoderSessions(on.gpu), [])],
+    "nvmlDeviceGetFBCStats": [(lambda on: nvml.nvmlDeviceGetFBCStats(on.gpu), nvml.c_nvmlFBCStats_t)],
+    "nvmlDeviceGetFBCSessions": [(lambda on: nvml.nvmlDeviceGetFBCSessions(on.gpu), [])],
+    "nvmlDeviceGetSupportedPerformanceStates": [
+        (lambda on: nvml.nvmlDeviceGetSupportedPerformanceStates(on.gpu), [nvml.NVML_PSTATE_0]),
+    ],
+    "nvmlDeviceGetMinMaxClockOfPState": [
+        (lambda on: nvml.nvmlDeviceGetMinMaxClockOfPState(on.gpu, nvml.NVML_CLOCK_GRAPHICS, 0), (345, 1980)),
+        (lambda on: nvml.nvmlDeviceGetMinMaxClockOfPState(on.gpu, nvml.NVML_CLOCK_MEM, 0), (1593, 2619)),
+        (lambda on: nvml.nvmlDeviceGetMinMaxClockOfPState(on.gpu, nvml.NVML_CLOCK_MEM, 5), Error(INVALID_ARGUMENT)),
+    ],
+    "nvmlDeviceGetDynamicPstatesInfo": [
+        (lambda on: nvml.nvmlDeviceGetDynamicPstatesInfo(on.gpu), nvml.c_nvmlGpuDynamicPstatesInfo_t),
+        (lambda on: nvml.nvmlDeviceGetDynamicPstatesInfo(on.mig), Error(NOT_SUPPORTED)),
+    ],
+    "nvmlDeviceGetCurrentClockFreqs": [
+        (lambda on: nvml.nvmlDeviceGetCurrentClockFreqs(on.gpu), r"perf=0, nvclock=1980, memclock=2619"),
+    ],
+    "nvmlDeviceGetPerformanceModes": [(lambda on: nvml.nvmlDeviceGetPerformanceModes(on.gpu), r"perf=0, .*")],
+    "nvmlDeviceGetThermalSettings": [
+        (lambda on: nvml.nvmlDeviceGetThermalSettings(on.gpu, 0)[0].currentTemp, 28),
+        (lambda on: nvml.nvmlDeviceGetThermalSettings(on.gpu, 4), Error(INVALID_ARGUMENT)),
+    ],
+    "nvmlDeviceGetPowerSource": [(lambda on: nvml.nvmlDeviceGetPowerSource(on.gpu), nvml.NVML_POWER_SOURCE_AC)],
+    "nvmlDeviceGetAdaptiveClockInfoStatus": [
+        (
+            lambda on: nvml.nvmlDeviceGetAdaptiveClockInfoStatus(on.gpu),
+            nvml.NVML_ADAPTIVE_CLOCKING_INFO_STATUS_ENABLED,
+        ),
+    ],
+    "nvmlDeviceGetAPIRestriction": [
+        (lambda on: nvml.nvmlDeviceGetAPIRestriction(on.gpu, 0), nvml.NVML_FEATURE_DISABLED),
+        (lambda on: nvml.nvmlDeviceGetAPIRestriction(on.gpu, 1), Error(NOT_SUPPORTED)),
+    ],
+    "nvmlDeviceGetMinMaxFanSpeed": [(lambda on: nvml.nvmlDeviceGetMinMaxFanSpeed(on.gpu), Error(NOT_SUPPORTED))],
+    "nvmlDeviceGetTargetFanSpeed": [(lambda on: nvml.nvmlDeviceGetTargetFanSpeed(on.gpu, 0), Error(NOT_SUPPORTED))],
+    "nvmlDeviceGetFanControlPolicy_v2": [
+        (lambda on: nvml.nvmlDeviceGetFanControlPolicy_v2(on.gpu, 0), Error(NOT_SUPPORTED)),
+    ],
+    "nvmlDeviceGetRepairStatus": [(lambda on: nvml.nvmlDeviceGetRepairStatus(on.gpu), [0, 0])],
+    "nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts": [
+        (lambda on: raw("nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts", on.gpu, None), Error(INVALID_ARGUMENT)),
+    ],
+    "nvmlDeviceGetUnrepairableMemoryFlag_v1": [
+        (lambda on: number("nvmlDeviceGetUnrepairableMemoryFlag_v1", on.gpu), 0),
+    ],
+    "nvmlDeviceGetPdi": [(lambda on: nvml.nvmlDeviceGetPdi(on.gpu) != nvml.nvmlDeviceGetPdi(on.peer), True)],
+    **{
+        symbol: [(lambda on, symbol=symbol: raw(symbol, on.gpu, None, None, None, None), Error(NOT_SUPPORTED))]
+        for symbol in REFUSED
+    },
 }

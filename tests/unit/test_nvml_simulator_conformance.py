@@ -92,6 +92,9 @@ def test_every_export_is_a_function_of_nvml(machine: Machine) -> None:
         "nvmlDeviceGetGpuInstancePossiblePlacements",
         "nvmlComputeInstanceGetInfo",
         "nvmlDeviceGetAttributes",
+        "nvmlDeviceGetGridLicensableFeatures",
+        "nvmlDeviceGetGridLicensableFeatures_v2",
+        "nvmlDeviceGetGridLicensableFeatures_v3",
         "nvmlDeviceGetPciInfo",
         "nvmlDeviceGetPciInfo_v2",
         "nvmlEventSetWait",
@@ -230,6 +233,24 @@ def test_a_gpu_without_mig_refuses_what_needs_it(machine: Machine) -> None:
         with refused(nvml.NVML_ERROR_NOT_SUPPORTED):
             call()
     assert nvml.nvmlDeviceGetMaxMigDeviceCount(gpu()) == 0
+
+
+@kind("l40s-1", "--driver", "580.65.06")
+@as_client
+def test_a_gpu_with_video_encoders_has_their_capacity_and_a_state_for_being_idle(machine: Machine) -> None:
+    assert nvml.nvmlDeviceGetEncoderCapacity(gpu(), nvml.NVML_ENCODER_QUERY_H264) == 100
+    assert nvml.nvmlDeviceGetSupportedPerformanceStates(gpu()) == [nvml.NVML_PSTATE_0, nvml.NVML_PSTATE_8]
+    assert nvml.nvmlDeviceGetMinMaxClockOfPState(gpu(), nvml.NVML_CLOCK_MEM, 0) == (405, 9001)
+
+
+@as_client
+def test_samples_and_sensors_follow_what_the_machine_is_set_to(machine: Machine) -> None:
+    machine.tool("set", 0, "temperature=77", "power_usage=612000", "utilization_gpu=93")
+    assert nvml.nvmlDeviceGetThermalSettings(gpu(), 0)[0].currentTemp == nvml.nvmlDeviceGetTemperature(gpu(), 0) == 77
+    for what, expected in ((nvml.NVML_TOTAL_POWER_SAMPLES, 612_000), (nvml.NVML_GPU_UTILIZATION_SAMPLES, 93)):
+        kind_of, samples = nvml.nvmlDeviceGetSamples(gpu(), what, 0)
+        assert (kind_of, [one.sampleValue.uiVal for one in samples]) == (nvml.NVML_VALUE_TYPE_UNSIGNED_INT, [expected])
+    assert nvml.nvmlDeviceGetDynamicPstatesInfo(gpu()).utilization[0].percentage == 93
 
 
 @kind("gb200-4")

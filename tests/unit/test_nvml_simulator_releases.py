@@ -124,10 +124,10 @@ def seen_by(machine: Machine, *command: str) -> str:
 FLEETS = [
     (model, "--driver", release)
     for model, releases in (
-        ("hgx-a100-80gb-8", RELEASES[1:]),
+        ("hgx-a100-80gb-8", ("550.54.15",)),
         ("hgx-h100-80gb-8", RELEASES[1:]),
-        ("hgx-b200-8", RELEASES[3:]),
-        ("l40s-1", RELEASES[1:]),
+        ("hgx-b200-8", ("580.65.06",)),
+        ("l40s-1", ("535.183.06",)),
     )
     for release in releases
 ]

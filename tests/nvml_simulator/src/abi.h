@@ -301,4 +301,51 @@ _Static_assert(VERSION(nvmlGpuFabricInfo_v3_t, 3) == 0x03000028, "nvmlGpuFabricI
 _Static_assert(VERSION(nvmlEccSramErrorStatus_t, 1) == 0x01000068, "nvmlEccSramErrorStatus_t");
 _Static_assert(VERSION(nvmlUUID_t, 1) == 0x01000034, "nvmlUUID_t");
 
+typedef struct {
+    unsigned long long timestamp;
+    union {
+        unsigned int as_uint;
+        unsigned long long as_ullong;
+    } value;
+} nvmlSample_t;
+
+typedef struct {
+    unsigned int version, count;
+    unsigned long long since;
+    void *processes;
+} nvmlProcessesUtilizationInfo_t;
+
+typedef struct {
+    unsigned int flags;
+    struct {
+        unsigned int present, percent, increase_threshold, decrease_threshold;
+    } utilization[8];
+} nvmlGpuDynamicPstatesInfo_t;
+
+typedef struct {
+    unsigned int count;
+    struct {
+        int controller, lowest, highest, current, target;
+    } sensor[3];
+} nvmlGpuThermalSettings_t;
+
+typedef struct {
+    unsigned int version;
+    char text[2048];
+} nvmlText_t; /* of performance modes, and of clocks */
+
+typedef struct {
+    unsigned int version, channel_pending, tpc_pending;
+} nvmlRepairStatus_t;
+
+typedef struct {
+    unsigned int version, count;
+    void *entries;
+} nvmlEccSramUniqueErrors_t;
+
+typedef struct {
+    unsigned int version;
+    unsigned long long value;
+} nvmlPdi_t;
+
 #endif
