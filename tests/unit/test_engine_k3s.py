@@ -25,6 +25,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._host.command import
 from test_engine_containerd import (
     BEGIN,
     END,
+    FULL_TEMPLATE,
     GENERATED_2,
     GENERATED_3,
     NEW,
@@ -159,6 +160,8 @@ LOOP_3 = """
 {{ end }}
 {{ end }}
 """
+# What somebody made of such a copy, with nothing that is harder to read than it has to be.
+SHORT_2 = FULL_TEMPLATE.partition("{{range")[0]
 BASE = '{{ template "base" . }}\n'
 FORMS = {2: (TEMPLATE_2, GENERATED_2, COPY_2, LOOP_2, V2, OLD), 3: (TEMPLATE_3, GENERATED_3, COPY_3, LOOP_3, V3, NEW)}
 
@@ -246,6 +249,18 @@ def test_a_block_from_before_beside_a_loop_is_seen_and_taken_out(tmp_path: Path,
     assert machine.text(path) == before
     assert machine.converge(NVIDIA) == ()
     assert starts(machine, version, found=True)["containerd"]["runtimes"]["nvidia"]["options"]["BinaryName"] == PROGRAM
+
+
+def test_a_short_copy_that_loops_does_not_get_a_runtime_twice(tmp_path: Path) -> None:
+    machine = node(tmp_path, 2, SHORT_2 + LOOP_2, found=True, generated=cgroup(GENERATED_2, "false"))
+    machine.converge(NVIDIA)
+    runtimes = starts(machine, 2, found=True, systemd=False)["containerd"]["runtimes"]
+    assert runtimes["nvidia"]["options"] == {"BinaryName": PROGRAM, "SystemdCgroup": False}
+
+
+def test_a_short_copy_has_the_control_groups_that_k3s_generated(tmp_path: Path) -> None:
+    machine = node(tmp_path, 2, SHORT_2, found=True, generated=cgroup(GENERATED_2, "false"))
+    assert machine.configuration.settings["systemd_cgroup runc"] is False
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
