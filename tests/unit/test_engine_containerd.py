@@ -315,6 +315,36 @@ LONG = KUBEADM + "".join(
     for number in range(2500)
 )
 
+# As nodeadm of EKS writes it, but for the registry.
+EKS = """\
+version = {version}
+root = "/var/lib/containerd"
+state = "/run/containerd"
+
+[grpc]
+address = "/run/containerd/containerd.sock"
+
+[plugins."{plugin}".containerd]
+default_runtime_name = "runc"
+
+[plugins."{plugin}".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+base_runtime_spec = "/etc/containerd/base-runtime-spec.json"
+
+[plugins."{plugin}".containerd.runtimes.runc.options]
+SystemdCgroup = true
+
+[plugins."{plugin}".cni]
+bin_dir = "/opt/cni/bin"
+conf_dir = "/etc/cni/net.d"
+"""
+SHORT = f"version = 3\n[plugins.'{V3}'.containerd.runtimes.runc.options]\n  SystemdCgroup = true\n"
+KEYS_TEXT = V3_TEXT.replace(
+    "      runtime_type = 'io.containerd.runc.v2'\n",
+    "      runtime_type = 'io.containerd.runc.v2'\n      base_runtime_spec = '/etc/containerd/base-runtime-spec.json'\n"
+    "      container_annotations = ['cdi.k8s.io/*', 'a']\n      cni_max_conf_num = 2\n",
+).replace("SystemdCgroup = true\n", "SystemdCgroup = true\n        Root = '/run/runc'\n        NoNewKeyring = true\n")
+
 # Each: the version of containerd (None where no program is there), and the files.
 CORPUS: Mapping[str, Tuple[Optional[Tuple[int, ...]], Mapping[str, str]]] = {
     "missing": (OLD, {}),
@@ -339,6 +369,11 @@ CORPUS: Mapping[str, Tuple[Optional[Tuple[int, ...]], Mapping[str, str]]] = {
     "version 1 on 2.x": (NEW, {MAIN: V1}),
     "version 3": (NEW, {MAIN: V3_TEXT}),
     "version 3, no program": (None, {MAIN: V3_TEXT}),
+    "short form": (NEW, {MAIN: SHORT}),
+    "short form, no program": (None, {MAIN: SHORT}),
+    "EKS": (OLD, {MAIN: EKS.format(version=2, plugin=V2)}),
+    "EKS 2.x": (NEW, {MAIN: EKS.format(version=3, plugin=V3)}),
+    "keys of the default runtime": (NEW, {MAIN: KEYS_TEXT}),
     "other runtimes": (OLD, {MAIN: KUBEADM + OTHER}),
     "other runtimes alone": (OLD, {MAIN: "version = 2\n" + OTHER + RUNC_BLOCK}),
     "other runtimes 2.x": (NEW, {MAIN: KUBEADM + OTHER}),

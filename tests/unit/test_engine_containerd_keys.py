@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.node.plugins.modules.node_state import validat
 from support import FakeHost
 from test_engine_containerd import (
     DROP_IN,
+    EKS,
     MAIN,
     NEW,
     NVIDIA,
@@ -39,29 +40,6 @@ OLDEST = (1, 6, 20)
 VERSIONS = {"1.6": (OLDEST, V2, 2), "1.7": (OLD, V2, 2), "2.1": (NEW, V3, 3), "2.1, version 2": (NEW, V2, 2)}
 SPEC = "/etc/containerd/base-runtime-spec.json"
 
-# As nodeadm of EKS writes it, but for the registry.
-EKS = """\
-version = {version}
-root = "/var/lib/containerd"
-state = "/run/containerd"
-
-[grpc]
-address = "/run/containerd/containerd.sock"
-
-[plugins."{plugin}".containerd]
-default_runtime_name = "runc"
-
-[plugins."{plugin}".containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
-base_runtime_spec = "/etc/containerd/base-runtime-spec.json"
-
-[plugins."{plugin}".containerd.runtimes.runc.options]
-SystemdCgroup = true
-
-[plugins."{plugin}".cni]
-bin_dir = "/opt/cni/bin"
-conf_dir = "/etc/cni/net.d"
-"""
 # Every key with a value that is not what containerd has anyway.
 VALUES: Mapping[str, Any] = {
     "base_runtime_spec": SPEC,

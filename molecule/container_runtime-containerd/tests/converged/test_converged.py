@@ -35,6 +35,13 @@ def test_a_pod_that_asks_for_none_is_started_by_it_too(host: Any) -> None:
     assert traces(host) == before + 2
 
 
+@pytest.mark.parametrize("runtime", ["runc", "nvidia"])
+def test_a_pod_has_the_limits_of_the_base_specification_with_either_runtime(host: Any, runtime: str) -> None:
+    if host.backend.get_hostname() == "bookworm":
+        pytest.skip("the runc that is built in has no base specification")
+    assert host.check_output(f"cri --runtime {runtime} limits-{runtime} sh -c 'ulimit -n; ulimit -Hn'") == "4321\n8642"
+
+
 def test_a_pod_gets_a_device_by_cdi(host: Any) -> None:
     if host.backend.get_hostname() == "bookworm":
         pytest.skip("containerd 1.6 has no CDI")
