@@ -20,8 +20,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core import before
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, OwnedByAnother
 from ansible_collections.gpufleet.node.plugins.module_utils._host.boot_service import ARCHIVE
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
-from ansible_collections.gpufleet.node.plugins.module_utils._tools import spec
+from ansible_collections.gpufleet.node.plugins.module_utils._tools import owners, spec
 from concern_machines import CONCERNS, Node, Nodes, difference, failure_of
+from recorded import RecordedHost
 
 pytest_plugins = ("concern_machines", "gpu_machine", "persistence_machine", "nvml_simulator_fixtures")
 
@@ -42,6 +43,13 @@ def modes(node: Node) -> Any:
         path for path in root.rglob("*") if not path.is_symlink() and "run" not in path.relative_to(root).parts[:1]
     ]
     return {str(path.relative_to(root)): oct(stat.S_IMODE(path.stat().st_mode)) for path in paths}
+
+
+def test_what_is_not_there_yet_is_open_to_nobody(tmp_path: Path) -> None:
+    (tmp_path / "usr").mkdir()
+    assert owners.unsafe(RecordedHost(str(tmp_path)).files) == ""
+    (tmp_path / "usr").chmod(0o777)
+    assert owners.unsafe(RecordedHost(str(tmp_path)).files).startswith("everybody may write /usr,")
 
 
 @pytest.mark.once

@@ -26,8 +26,8 @@ def exposed(files: Files, path: str) -> str:
     """
     place = files.resolve(path)
     while place != "/" and isinstance(files, LocalFiles):
-        status = os.stat(files.locate(place))
-        fault = fault_of(status, ours=place.startswith(OURS))
+        # What is not there yet is made by root.
+        fault = files.exists(place) and fault_of(os.stat(files.locate(place)), ours=place.startswith(OURS))
         if fault:
             return fault.format(place)
         place = os.path.dirname(place)
