@@ -193,7 +193,9 @@ def _candidates(version: str) -> Iterator[Path]:
     for folder in [*os.environ.get("PATH", os.defpath).split(":"), *SYSTEM_PATH]:
         yield Path(folder) / f"python{version}"
     pyenv = Path(os.environ.get("PYENV_ROOT", str(USER_HOME / ".pyenv")))
-    yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}"), reverse=True)
+    # Who became another user may still have the variable of the first one.
+    if os.access(pyenv, os.R_OK | os.X_OK):
+        yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}"), reverse=True)
     yield from sorted((CACHE / "pythons").glob(f"cpython-{version}.*/bin/python{version}"), reverse=True)
 
 

@@ -60,7 +60,7 @@ class Fleet:
         self.library = library
         with ThreadPoolExecutor() as pool:
             hosts = dict(zip(names, pool.map(self._make, names)))
-        groups = {"with_gpus": {"hosts": {name: {} for name in names if library}}}
+        groups: Dict[str, object] = {"with_gpus": {"hosts": {name: {} for name in names if library}}}
         (folder / "hosts.yml").write_text(json.dumps({"all": {"hosts": hosts, "children": groups}}), encoding="utf-8")
 
     def _make(self, name: str) -> Dict[str, str]:
@@ -79,15 +79,19 @@ class Fleet:
             place / "interpreter",
             root=place / "tree",
             library=str(self.library or ""),
-            variables={"NVML_SIM_STATE": str(place / "gpus")},
+            variables=self._driver(name),
         )
         return {"ansible_connection": "local", "ansible_python_interpreter": str(interpreter)}
 
     def simulator(self, node: str, *words: str) -> None:
         """What only the driver of a node does."""
         assert self.library is not None
-        environment = {**os.environ, "NVML_SIM_STATE": str(self.folder / node / "gpus")}
+        environment = {**os.environ, **self._driver(node)}
         subprocess.run([str(self.library.parent / "nvml-sim"), *words], env=environment, check=True)
+
+    def _driver(self, node: str) -> Dict[str, str]:
+        """Where the driver of a node has its GPUs, and whom it takes for the caller: a node is looked at as root."""
+        return {"NVML_SIM_STATE": str(self.folder / node / "gpus"), "NVML_SIM_EUID": "0"}
 
     def playbook(self, name: str, *arguments: str) -> Tuple[int, str]:
         inventories = ["-i", str(INVENTORY), "-i", str(self.folder / "hosts.yml"), "--limit", ",".join(self.names)]
@@ -159,10 +163,10 @@ def simulated_driver(folder: Path) -> Optional[Path]:
     return folder / "simulator" / "libnvidia-ml.so.1"
 
 
-def files(folder: Path, names: List[str]) -> Dict[str, bytes]:
-    """What all nodes have on their disks and in their kernels."""
-    found = (path for name in names for path in sorted((folder / name / "tree").rglob("*")))
-    return {str(path): path.read_bytes() for path in found if path.is_file() and not path.is_symlink()}
+def files(folder: Path, names: List[str]) -> Dict[str, Tuple[int, int]]:
+    """Size and time of everything on the disks and in the kernels of all nodes. Some knobs can only be written."""
+    found = {str(path): path.lstat() for name in names for path in (folder / name / "tree").rglob("*")}
+    return {path: (status.st_size, status.st_mtime_ns) for path, status in found.items()}
 
 
 if __name__ == "__main__":

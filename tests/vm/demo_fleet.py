@@ -64,7 +64,10 @@ def begin(bed: Bed, lifetime: Sequence[str]) -> None:
         make(place.name, lifetime)
     chapter(f"{' and '.join(bed.nodes)} boot as the first converge left them")
     bed.call("load", place.name, "--nodes", ",".join(bed.nodes), "--replace", *lifetime)
-    bed.on_all(f"timeout 120 sh -c 'until {STATE_IN_SLURM} | grep -qx idle; do sleep 1; done'")
+    # On a busy machine the controller gives up before the network is there.
+    bed.on_all(
+        f"systemctl start slurmctld; timeout 300 sh -c 'until {STATE_IN_SLURM} | grep -qx idle; do sleep 1; done'"
+    )
 
 
 def found_first() -> Dict[str, List[str]]:
