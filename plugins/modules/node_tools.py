@@ -241,7 +241,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of, host_of
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, NotSent
 from ansible_collections.gpufleet.node.plugins.module_utils._tools.look import CONCERN, NodeTools, lacks_archive
 
 
@@ -267,6 +267,9 @@ def main() -> None:
         module.fail_json(msg=f"Cannot read the archive that was sent on {path}: {error.strerror}.")
     result = answer(module, NodeTools(sent))
     if result.get("failed"):
+        if result["failure"]["code"] == NotSent.code and not result["changed"]:
+            # Another run has taken away since what was there.
+            module.exit_json(changed=False, wants_file=True)
         module.fail_json(**result)
     module.exit_json(**result)
 

@@ -222,7 +222,7 @@ failure:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.node.plugins.module_utils._binding.look import CONCERN, Nvml, lacks_file
 from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of, host_of
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, NotSent
 
 
 def wants_file(module: AnsibleModule) -> bool:
@@ -244,6 +244,9 @@ def main() -> None:
         module.exit_json(changed=False, wants_file=True)
     result = answer(module, Nvml(staged))
     if result.get("failed"):
+        if result["failure"]["code"] == NotSent.code and not result["changed"]:
+            # Another run has taken away since what was there.
+            module.exit_json(changed=False, wants_file=True)
         module.fail_json(**result)
     module.exit_json(**result)
 

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._host.command import
 from recorded import NoNvml, RecordedFiles, recorded_answer
 
 if TYPE_CHECKING:
-    from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Nvml
+    from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Lock, Nvml
 
 # How many times what a node may take a test may take: its machine may be slower, and others are at work on it.
 PATIENCE = 4
@@ -46,7 +46,8 @@ class KernelFiles(RecordedFiles):
 
     ``rules`` map a pattern of a path to what the kernel does with a write there, by ``store``, which is not logged.
     ``read_only`` are folders that refuse every write with EROFS. ``kill_at`` ends the run before the n-th side effect
-    (counted from 1), and ``fail_at`` lets that one fail as a full disk does. ``reads`` and ``log`` count and list what
+    (counted from 1), and ``fail_at`` lets that one fail as a full disk does. ``before_lock`` and ``before_effect`` are
+    called before the lock is taken, and before each side effect. ``reads`` and ``log`` count and list what
     happened.
     """
 
@@ -58,10 +59,16 @@ class KernelFiles(RecordedFiles):
         self.reads: List[str] = []
         self.kill_at: Optional[int] = None
         self.fail_at: Optional[int] = None
+        self.before_lock: Callable[[], None] = lambda: None
+        self.before_effect: Callable[[], None] = lambda: None
 
     def read(self, path: str) -> str:
         self.reads.append(path)
         return super().read(path)
+
+    def lock(self, path: str, timeout: float) -> Lock:
+        self.before_lock()
+        return super().lock(path, timeout)
 
     def writable(self, path: str) -> bool:
         return not self._refuses(path) and super().writable(path)
@@ -95,6 +102,7 @@ class KernelFiles(RecordedFiles):
     def _side_effect(self, kind: str, path: str, value: str) -> None:
         if self._refuses(path):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        self.before_effect()
         self.log.append((kind, path, value))
         if self.kill_at is not None and len(self.log) >= self.kill_at:
             raise Killed

@@ -626,3 +626,13 @@ def test_the_lookup_says_which_archive_the_controller_installs() -> None:
     assert LookupModule().run([]) == [DIGEST]
     with pytest.raises(Exception, match="it takes none"):
         LookupModule().run(["x"])
+
+
+def test_a_file_that_another_run_took_away_since_is_asked_for_and_nothing_changed(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    run(host)
+    os.chmod(host.files.locate("/etc/gpufleet"), 0o777)
+    host.files.before_lock = lambda: host.files.remove(ARCHIVE)
+    outcome = converge(NodeTools(None), params(), host, check_mode=False)
+    assert outcome.error is not None
+    assert (outcome.error.code, outcome.changes) == ("not_sent", ())

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -349,6 +350,46 @@ def test_a_lock_that_cannot_be_made_is_no_lock_that_is_held(host: FakeHost, tmp_
 
 
 # Boot and the declaration
+
+
+@pytest.mark.parametrize("seen", ["unreadable", "not in effect"])
+def test_what_another_run_was_in_the_middle_of_is_looked_at_again_when_that_has_ended(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, seen: str
+) -> None:
+    run(host)
+    if seen == "unreadable":
+        host.files.store(KNOBS[0], "1")
+        os.rename(host.files.locate(KNOBS[0]), host.files.locate(f"{KNOBS[0]}.away"))
+    else:
+        # The plan has no step for it.
+        plan = Knobs.plan
+
+        def without_steps(self: Knobs, state: State, desired: Desired) -> Plan:
+            return replace(plan(self, state, desired), steps=())
+
+        monkeypatch.setattr(Knobs, "plan", without_steps)
+        host.files.store(KNOBS[0], "1")
+
+    def other_run_ends() -> None:
+        host.files.before_lock = lambda: None
+        if seen == "unreadable":
+            os.rename(host.files.locate(f"{KNOBS[0]}.away"), host.files.locate(KNOBS[0]))
+        host.files.store(KNOBS[0], "7")
+
+    host.files.before_lock = other_run_ends
+    outcome = run(host)
+    assert (outcome.error, outcome.status, outcome.changes) == (None, "right", ())
+
+
+def test_what_is_wrong_is_said_as_it_is_where_the_lock_cannot_be_had(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only() -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "/run/gpufleet")
+
+    host.files.before_lock = read_only
+    with pytest.raises(DeclarationError, match="the value is not a number"):
+        run(host, {**PRESENT, "value": "x"})
 
 
 def test_a_setting_that_waits_for_a_reboot_is_pending_until_then(host: FakeHost) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .._core import steps
 from .._core.change import RunCommand, Step
-from .._core.errors import CannotLook, Refused
+from .._core.errors import CannotLook, NotSent, Refused
 from .._host.nvml_driver import BINDING_FOLDER
 from .look import OURS
 from .plan import FindPackage, Install, RemoveOurs
@@ -56,12 +56,14 @@ def _install(action: Install, host: Host) -> None:
 
 def _sent(action: Install) -> str:
     """The file that came with the module; it lies outside of any recorded tree."""
+    if action.source is None:
+        raise NotSent("install nvidia-ml-py", cause="the file was not sent along")
     try:
-        with open(action.source or "", "rb") as stream:
+        with open(action.source, "rb") as stream:
             text = stream.read().decode("utf-8", "surrogateescape")
     except OSError as error:
-        cause = "the file was not sent along" if action.source is None else error.strerror or str(error)
-        raise CannotLook("install nvidia-ml-py", object=action.source or "", cause=cause) from error
+        cause = error.strerror or str(error)
+        raise CannotLook("install nvidia-ml-py", object=action.source, cause=cause) from error
     if digest(text) != action.sha256:
         raise Refused(
             "install nvidia-ml-py",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from . import before
 from .change import DIFFERS, EFFECTIVE, Change, Plan, RemoveFile, ReplaceFile, RoomAction, Setting, Step
@@ -33,6 +33,22 @@ LOCK = "/run/gpufleet/lock"
 LOCK_TIMEOUT_SECONDS = 60.0
 # How often a run that waits looks again.
 POLL_SECONDS = 5.0
+
+
+def look_alone(
+    concern: Concern[State, Desired], params: Params, host: Host, seen: Optional[GpuFleetError]
+) -> Tuple[State, Plan]:
+    """Look again while no other run changes anything. Where that cannot be had, what was ``seen`` first counts.
+
+    Raises ``GpuFleetError`` as ``look`` does.
+    """
+    try:
+        with host.files.lock(LOCK, LOCK_TIMEOUT_SECONDS):
+            return look(concern, params, host)
+    except (TimeoutError, OSError):
+        if seen is not None:
+            raise seen from None
+        return look(concern, params, host)
 
 
 def carry_out(concern: Concern[State, Desired], params: Params, host: Host, *, may_wait: bool) -> Outcome:

@@ -90,6 +90,12 @@ class Refused(GpuFleetError):
     code = "refused"
 
 
+class NotSent(GpuFleetError):
+    """A file of the controller is needed that did not come: the module asks for it, and runs again."""
+
+    code = "not_sent"
+
+
 class NotInEffect(GpuFleetError):
     """The value was written and accepted, and is not what the machine now says."""
 

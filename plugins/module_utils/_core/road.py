@@ -158,7 +158,19 @@ def converge(
 
     Raises ``GpuFleetError`` before anything changed; a failure after that is in ``Outcome.error``.
     """
-    state, plan = look(concern, params, host)
+    try:
+        state, plan = look(concern, params, host)
+        unfinished = not plan.steps and plan.status == DIFFERS
+        seen: Optional[GpuFleetError] = None
+    except GpuFleetError as caught:
+        unfinished, seen = True, caught
+    if unfinished and not check_mode and host.may_change:
+        # What looks wrong may be another run in the middle of its work: it is wrong when it still is under the lock.
+        from .apply import look_alone
+
+        state, plan = look_alone(concern, params, host, seen)
+    elif seen is not None:
+        raise seen
     if check_mode:
         error = plan.obstacle.error if plan.obstacle is not None and plan.obstacle.final else None
         return outcome(concern, plan=plan, changes=plan.changes, state=state, remaining=plan, error=error)

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from .._core.change import Step
-from .._core.errors import Refused
+from .._core.errors import NotSent, Refused
 from .._host import systemd_apply
 from .._host.boot_service import ARCHIVE, COMPILED, UNIT
 from .._host.files import LocalFiles
@@ -62,14 +62,22 @@ def protect(action: Protect, host: Host) -> None:
 
 def install_archive(action: InstallArchive, host: Host) -> None:
     """Raises ``Refused`` for a file that is not the declared one: what arrived may not be what was sent."""
-    content = action.content or b""
+    if action.content is None:
+        raise NotSent(
+            "install the archive",
+            object=ARCHIVE,
+            cause="no file came with the task",
+            wanted=action.digest[:12],
+            hint="run again",
+        )
+    content = action.content
     digest = sha256(content).hexdigest()
     if digest != action.digest:
         raise Refused(
             "install the archive",
             object=ARCHIVE,
-            cause="the file that came has another SHA-256 sum" if content else "no file came with the task",
-            found=digest[:12] if content else None,
+            cause="the file that came has another SHA-256 sum",
+            found=digest[:12],
             wanted=action.digest[:12],
             hint="run again",
         )

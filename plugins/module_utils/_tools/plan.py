@@ -88,6 +88,9 @@ def steps_of(state: State, desired: Desired, settings: Sequence[Setting], *, sen
     """The archive and the command first: a unit that has nothing to start is not left behind by a failure."""
     wrong = {setting.setting: setting for setting in settings if setting.status != RIGHT}
     files: List[Step] = []
+    if "archive" in wrong and desired.archive is not None and sent is None:
+        # Another run may have taken it away since the module said that it needs none: before anything is changed.
+        files.append(Step(InstallArchive(None, desired.archive)))
     if state.exposed and desired.archive is not None and MODE in wrong:
         changes = tuple(effective(setting) for setting in settings if setting.setting == MODE)
         files.append(Step(Protect(state.exposed), changes))
