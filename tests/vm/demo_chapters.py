@@ -55,9 +55,8 @@ TWO_BATCHES = {"gpufleet_batches": [1, 1], "nvme_scheduler_queues": QUEUES}
 READ_AHEAD = "cat /sys/block/nvme0n1/queue/read_ahead_kb"
 RULES = "/etc/udev/rules.d"
 STEPS = """echo begun > /root/steps; sleep 45; echo done >> /root/steps"""
-FREE_PAGES = (
-    "for node in 0 1; do echo 0 > /sys/devices/system/node/node$node/hugepages/hugepages-1048576kB/nr_hugepages; done"
-)
+# A page of 1 GiB more than this boot was told of. A node of the bed has so many at every boot.
+MORE_PAGES = [{"size": "2M", "per_node": {0: 64, 1: 64}}, {"size": "1G", "per_node": {0: 1, 1: 2}}]
 
 
 def run_chapters(name: str, lifetime: Sequence[str], *, keep: bool) -> None:
@@ -169,8 +168,8 @@ def reboot(bed: Bed) -> None:
         set(second.executions.values()) == {2}, "two remote executions a node: the look, and the question to its Slurm"
     )
 
-    chapter("Somebody takes the 1 GiB pages away, and ECC: both come back only with a boot, or a reset of the GPU")
-    bed.on(TRAINING, FREE_PAGES)
+    chapter("The inventory has another 1 GiB page, and somebody took ECC: that takes a boot, or a reset of the GPU")
+    bed.declare(TRAINING, hugepages_pools=MORE_PAGES)
     bed.on(INFERENCE, "nvml-sim set 3 ecc=0 ecc_pending=0")
     healed = bed.playbook("site")
     expect(healed.status == 0, "what can be now is done")
@@ -193,7 +192,7 @@ def reboot(bed: Bed) -> None:
     bed.call("reboot", INFERENCE)
     audit = bed.playbook("audit", "-e", "audit_fail_on_drift=true")
     expect(audit.status == 0 and audit.row("2", "of", "nodes") != "", "both nodes are right")
-    expect(bed.on(TRAINING, HUGE_PAGES).split() == ["1", "1"], "the kernel has one 1 GiB page on each NUMA node")
+    expect(bed.on(TRAINING, HUGE_PAGES).split() == ["1", "2"], "the kernel has the 1 GiB pages of both NUMA nodes")
     expect(driver(bed, INFERENCE)["gpus"][3]["ecc"] == 1, "ECC is on")
 
     chapter("verify: nothing waits, no daemon has failed, every GPU answers and is well")

@@ -102,6 +102,13 @@ class Bed:
         self.name = name
         self.nodes = tuple(nodes)
         self.folder = CACHE / "vm" / "run" / name
+        self._inventories = [ROOT / "inventories" / "demo", self.folder / "hosts.yml"]
+
+    def declare(self, node: str, **variables: object) -> None:
+        """What a node should be from now on, whatever the inventory says."""
+        path = self.folder / f"{node}.yml"
+        path.write_text(json.dumps({"all": {"hosts": {node: variables}}}))
+        self._inventories.append(path)
 
     def call(self, command: str, *arguments: str) -> None:
         """A command of tests/vm/bed.py that must succeed."""
@@ -137,7 +144,7 @@ class Bed:
             "ANSIBLE_SSH_EXECUTABLE": str(ssh),
             "GPUFLEET_SSH_LOG": str(calls),
         }
-        inventories = ("-i", str(ROOT / "inventories" / "demo"), "-i", str(self.folder / "hosts.yml"))
+        inventories = [word for path in self._inventories for word in ("-i", str(path))]
         print(f"$ ansible-playbook -i inventories/demo ... gpufleet.node.{name} {' '.join(arguments)}", flush=True)
         words = [*inventories, "--limit", ",".join(self.nodes), f"gpufleet.node.{name}", *arguments]
         status, text = play(words, environment=environment, log=self.folder / "playbooks.log")
