@@ -133,11 +133,11 @@ summary:
     nodes:
       description: The names of the nodes by the worst status found there; V(unreachable) are those without an answer.
       type: dict
-      sample: {"right": ["n1"], "pending": [], "differs": ["n2"], "unknown": [], "invalid": [], "unreachable": ["n3"]}
+      sample: {"right": ["n1"], "not_installed": [], "differs": ["n2"], "unknown": [], "unreachable": ["n3"]}
     settings:
       description: The number of settings of each status; V(unknown) and V(invalid) count concerns.
       type: dict
-      sample: {"right": 193, "differs": 3, "pending": 0, "unknown": 0, "invalid": 0}
+      sample: {"right": 193, "not_installed": 0, "differs": 3, "pending": 0, "unknown": 0, "invalid": 0}
     needs_reboot:
       description: The nodes on which something waits for a reboot.
       type: list

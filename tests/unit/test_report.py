@@ -272,7 +272,65 @@ def test_the_table_and_the_report_count_the_same(kinds: Tuple[Kind, ...]) -> Non
     hosts = fleet(kinds, 60)
     summary = summarise({name: host.look for name, host in hosts.items()})
     found = report(**hosts).summary
-    assert (found["nodes"], found["settings"]) == (summary.nodes, summary.counts)
+    # The report tells apart what was never converged, which for the table differs.
+    for names in (found["nodes"], found["settings"]):
+        absent = names.pop("not_installed")
+        names["differs"] += absent
+    assert {status: sorted(names) for status, names in found["nodes"].items()} == {
+        status: sorted(names) for status, names in summary.nodes.items()
+    }
+    assert found["settings"] == summary.counts
+
+
+# --- weight, and what was never converged -----------------------------------------------------------------------------
+
+NEVER = row("declaration", object="/etc/gpufleet/declared.d/x.json", wanted="as declared", effective=None, boot=None)
+OUTDATED = {**NEVER, "effective": "another declaration", "boot": "another declaration"}
+
+
+def test_findings_that_endanger_jobs_come_before_bookkeeping_and_what_was_never_converged() -> None:
+    hosts = {
+        f"h{number:03}": looked(
+            hugepages=concern("differs", OUTDATED),
+            nvme_scheduler=concern("differs", NEVER, row("scheduler"), row("read_ahead_kb")),
+        )
+        for number in range(1, 21)
+    }
+    hosts["h007"] = looked(gpu_settings=concern("differs", row("power_limit_watts", object="gpu0")))
+    found = report(**hosts).findings
+    assert [(one.kind, one.concern, one.setting, one.status, len(one.nodes)) for one in found] == [
+        ("drift", "gpu_settings", "power_limit_watts", "differs", 1),
+        ("bookkeeping", "hugepages", "own files", "differs", 19),
+        ("not_installed", "nvme_scheduler", "-", "not_installed", 19),
+    ]
+    assert [one.ranges for one in found] == [("h007",), ("h[001-006,008-020]",), ("h[001-006,008-020]",)]
+
+
+def test_what_is_wrong_now_comes_before_what_is_wrong_at_the_next_boot() -> None:
+    later = row("a", wanted=1, effective=1, boot=None)
+    hosts = {f"n{number}": looked(hugepages=concern("differs", later)) for number in range(3)}
+    hosts["n3"] = looked(hugepages=concern("differs", row("b")))
+    assert [one.setting for one in report(**hosts).findings] == ["b", "a"]
+
+
+def test_what_was_never_converged_has_a_word_and_a_count_of_its_own_in_every_form() -> None:
+    new = looked(hugepages=concern("differs", NEVER, row("pages")), nvml=concern("right"))
+    both = looked(hugepages=concern("differs", NEVER, row("pages")), nvml=concern("differs", row("binding")))
+    found = report(new=new, both=both, drifted=looked(hugepages=concern("differs", row("pages"))))
+    nodes = found.summary["nodes"]
+    assert (nodes["not_installed"], nodes["differs"]) == (["new"], ["both", "drifted"])
+    assert (found.summary["settings"]["not_installed"], found.summary["settings"]["differs"]) == (4, 2)
+    document = json.loads(as_json.render(found))
+    statuses = {node["name"]: [one["status"] for one in node["concerns"]] for node in document["nodes"]}
+    assert statuses == {"both": ["not_installed", "differs"], "drifted": ["differs"], "new": ["not_installed", "right"]}
+    samples = samples_of(as_prometheus.render(found))
+    assert samples["gpufleet_nodes", 'status="not_installed"'] == 1
+    assert samples["gpufleet_settings", 'status="not_installed"'] == 4
+    assert samples["gpufleet_concern_status", 'node="new",concern="hugepages",status="not_installed"'] == 1
+    failed = cases_of(as_junit.render(found))["new", "hugepages"][0]
+    assert failed.get("message") == "not installed: declared, and never converged (2 settings)"
+    other = cases_of(as_junit.render(found))["drifted", "hugepages"][0]
+    assert other.get("message") == "1 setting not right"
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------

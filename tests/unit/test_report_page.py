@@ -121,11 +121,11 @@ def test_of_what_is_wrong_with_a_node_the_table_has_the_worst_in_a_line(kinds: T
         return str(json.loads(as_html.data(report).split("\n", maxsplit=1)[0])["nodes"][0]["first"])
 
     row: Dict[str, Any] = {"object": "a", "wanted": 1, "effective": 2, "boot": 1, "status": "differs"}
-    declaration = {**row, "setting": "declaration"}
+    declaration = {**row, "object": "/etc/x", "setting": "declaration", "wanted": "as declared"}
     waiting = {**row, "setting": "x", "status": "pending"}
     assert first() == ""
     assert first(waiting, declaration, {**row, "setting": "y"}) == "a y is 2, wanted 1"
-    assert first(waiting, declaration) == "a declaration is 2, wanted 1"
+    assert first(waiting, declaration) == "/etc/x declaration is 2, wanted as declared"
     assert first({**row, "setting": "z", "effective": 1, "boot": None}) == "a z at boot is not there, wanted 1"
 
 
@@ -321,6 +321,24 @@ class TestInABrowser:
         browser.click("tbody tr:nth-child(2) .number a")
         browser.until(f"{ROWS}.length")
         assert sorted(browser.value(NAMES)) == sorted(usual.findings[1].nodes)
+
+    def test_findings_stand_by_weight_and_fold_what_they_are_about(
+        self, browser: Browser, kinds: Tuple[Kind, ...], tmp_path: Path
+    ) -> None:
+        hosts = {f"h{number:03}": Host(kinds[0].found, kinds[0].info) for number in range(1, 201)}
+        path = tmp_path / "new.html"
+        path.write_text(page(hosts), encoding="utf-8")
+        browser.open(path, "#/findings")
+        shown_kinds = browser.value("[...document.querySelectorAll('.kind')].map((one) => one.dataset.kind)")
+        assert shown_kinds[-1] == "not_installed"
+        assert shown_kinds == [kind for kind in ("drift", "bookkeeping", "not_installed") if kind in shown_kinds]
+        wheres = browser.value("[...document.querySelectorAll('.kind .names')].map((one) => one.textContent)")
+        assert set(wheres) == {"h[001-200]"}
+        sign = "[...document.querySelectorAll('.kind[data-kind=not_installed] .sign')].map((one) => one.className)"
+        assert set(browser.value(sign)) == {"sign s-not_installed"}
+        browser.open(path, "#/fleet")
+        cells = browser.value("document.querySelectorAll('.grid .c-not_installed').length")
+        assert cells > 0
 
     def test_a_version_leads_to_its_nodes(self, browser: Browser, folder: Path, usual: Report) -> None:
         part_ = next(part_ for part_ in usual.skew[0].components if part_.skewed)
@@ -586,7 +604,7 @@ class TestInABrowser:
         browser.prefer(scheme)
         browser.open(folder / "large.html")
         signs = browser.value("[...document.querySelectorAll('.chip .sign')].map((sign) => sign.textContent)")
-        assert len(set(signs)) == 6
+        assert len(set(signs)) == 7
         colours = browser.value(
             "[...document.querySelectorAll('.chip .sign')].map((sign) => getComputedStyle(sign))"
             ".map((style) => [style.color, style.backgroundColor])"

@@ -137,7 +137,7 @@ def kind_of(row: Row) -> str:
     """What the object of a row is, in one word or two."""
     if _many(row):
         return DEVICE
-    if _is_ours(row):
+    if is_ours(row):
         return FILE
     name = str(row["object"])
     return next((kind for start, kind in KINDS if re.match(rf"{start}[a-z]*[0-9]", name)), OBJECT)
@@ -156,7 +156,7 @@ def _key(row: Row) -> Tuple[Any, ...]:
         return row.get("concern"), kind, _word(row), row["status"]
     # A kind that is not known says nothing of what its objects have in common.
     alike = (row["object"],) if kind == OBJECT else ()
-    named = () if _is_ours(row) else (row.get("concern"), row["setting"])
+    named = () if is_ours(row) else (row.get("concern"), row["setting"])
     return (kind, *alike, *named, *(row[name] for name in VALUES), row["status"])
 
 
@@ -173,7 +173,7 @@ def _line(rows: Sequence[Row]) -> Line:
     alone = len({row["object"] for row in rows}) == 1
     values = (_text(_together([row[name] for row in rows], alone=alone)) for name in VALUES)
     cells = (_objects(by_node, kind_of(first)), _settings(by_node), *values, first["status"])
-    return Line(by_node, cells, "", _is_ours(first))
+    return Line(by_node, cells, "", is_ours(first))
 
 
 def _objects(by_node: Mapping[str, Sequence[Row]], kind: str) -> str:
@@ -238,7 +238,7 @@ def _word(row: Row) -> str:
     return str(row["setting"]).partition(" ")[0]
 
 
-def _is_ours(row: Row) -> bool:
+def is_ours(row: Row) -> bool:
     """Whether it is about a file that only this collection writes, and not about a setting."""
     return str(row["object"]).startswith("/") and AS_DECLARED in [row[name] for name in VALUES]
 

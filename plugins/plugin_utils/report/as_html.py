@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
 
 from ...module_utils._core.change import RIGHT
 from ...module_utils._core.version import VERSION
-from ..summary import SEVERITY
+from ...module_utils._node.table import is_ours
 from .as_json import compact
+from .installed import STATUSES
 from .model import SCHEMA
 
 if TYPE_CHECKING:
@@ -143,11 +144,11 @@ def _first(node: Node) -> str:
     """The worst that there is to say of a node, in a line."""
     if node.message is not None:
         return node.message
-    rows = [row for concern in node.concerns for row in concern.settings if row["status"] in SEVERITY[1:]]
+    rows = [row for concern in node.concerns for row in concern.settings if row["status"] in STATUSES[1:]]
     if not rows:
         return ""
-    # That a declaration is not on the node yet says less than what it declares.
-    row = max(rows, key=lambda row: (SEVERITY.index(row["status"]), row["setting"] != "declaration"))
+    # That a file of ours is not on the node yet says less than what it is for.
+    row = max(rows, key=lambda row: (STATUSES.index(row["status"]), not is_ours(row)))
     name = f"{row['object']} {row['setting']}" if row["setting"] != "-" else row["object"]
     if row.get("note"):
         return f"{name}: {row['note']}"

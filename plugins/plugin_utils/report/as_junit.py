@@ -13,6 +13,7 @@ from xml.sax.saxutils import escape, quoteattr
 from ...module_utils._core.change import DIFFERS, INVALID, PENDING, UNKNOWN
 from ...module_utils._core.wording import counted
 from ...module_utils._node.table import table
+from .installed import NOT_INSTALLED
 from .model import FACTS
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 FAILURE, ERROR, SKIPPED = "failure", "error", "skipped"
 # What only waits is no failure, as in the exit status of the audit.
-VERDICTS = {DIFFERS: FAILURE, UNKNOWN: ERROR, INVALID: ERROR, PENDING: SKIPPED}
+VERDICTS = {NOT_INSTALLED: FAILURE, DIFFERS: FAILURE, UNKNOWN: ERROR, INVALID: ERROR, PENDING: SKIPPED}
 
 
 class Case:
@@ -60,9 +61,16 @@ def _cases_of(node: Node) -> List[Case]:
 
 
 def _concern(node: Node, concern: Concern) -> Case:
-    rows = [{"node": node.name, **row} for row in concern.settings if row["status"] != "right"]
+    rows = [
+        # That it was never converged is said for all of them.
+        {"node": node.name, **row, "status": DIFFERS if row["status"] == NOT_INSTALLED else row["status"]}
+        for row in concern.settings
+        if row["status"] != "right"
+    ]
     waits = f"waits for {', '.join(concern.needs)}" if concern.status == PENDING and concern.needs else ""
-    message = concern.message or waits or f"{counted(len(rows), 'setting')} not right"
+    settings = counted(len(rows), "setting")
+    absent = f"not installed: declared, and never converged ({settings})" if concern.status == NOT_INSTALLED else ""
+    message = concern.message or waits or absent or f"{settings} not right"
     verdict = VERDICTS.get(concern.status)
     return (
         Case(concern.name, verdict, message, "\n".join(table(rows)) if rows else "") if verdict else Case(concern.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Tuple, Union
 
-from ..summary import SEVERITY
+from .installed import STATUSES
 
 if TYPE_CHECKING:
     from .model import Report
@@ -43,7 +43,7 @@ def metrics(report: Report) -> List[Metric]:
         Metric(
             "gpufleet_nodes",
             "Nodes by the worst status found on them.",
-            [({"status": status}, len(report.found.nodes[status])) for status in SEVERITY],
+            [({"status": status}, len(report.found.nodes[status])) for status in STATUSES],
         ),
         Metric(
             "gpufleet_settings",
@@ -56,7 +56,7 @@ def metrics(report: Report) -> List[Metric]:
             [
                 ({"node": node.name, "status": status}, int(node.status == status))
                 for node in report.nodes
-                for status in SEVERITY
+                for status in STATUSES
             ],
         ),
         Metric(

@@ -7,22 +7,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ...module_utils._core.errors import Scalar
-from ...module_utils._node.table import MANY
-from ..summary import SEVERITY, Row
+from ...module_utils._node.table import CONFLICT, MANY, is_ours
+from ..host_ranges import fold, natural
+from ..summary import Row
+from .installed import NOT_INSTALLED, STATUSES
 
-CONFLICT = "conflict"
 # From what must be seen first.
-ORDER = (*reversed(SEVERITY), CONFLICT)
+ORDER = (*reversed(STATUSES), CONFLICT)
+
+# The kinds of findings, those that endanger jobs first.
+DRIFT, BOOKKEEPING = "drift", "bookkeeping"
+KINDS = (DRIFT, BOOKKEEPING, NOT_INSTALLED)
+# The concern that is our own program on the node.
+OWN_PROGRAM = "node_tools"
+OWN_FILES = "own files"
+OUTDATED = "What the collection keeps on the node for itself is not as it would write it today."
+NEVER = "Declared, and never converged on these nodes."
+
+Key = Tuple[str, str, str, Scalar, Scalar, Scalar, str, str]
 
 
 @dataclass(frozen=True)
 class Finding:
     """The same setting with the same values, or the same note, on these objects of these nodes.
 
-    The interrupts or queues of devices are one finding whatever their values, which then are None.
+    The interrupts or queues of devices are one finding whatever their values, which then are None; so are the files of
+    ours that a concern has (``bookkeeping``), and all settings of a concern that was never converged
+    (``not_installed``). ``ranges`` are the nodes as ``h[001-020]``.
     """
 
     concern: str
@@ -32,24 +46,50 @@ class Finding:
     effective: Scalar
     boot: Scalar
     note: str
+    kind: str
     objects: Tuple[str, ...]
     nodes: Tuple[str, ...]
+    ranges: Tuple[str, ...]
 
 
-def findings_of(rows: Mapping[str, Sequence[Row]]) -> Tuple[Finding, ...]:
-    """``rows`` by node. The worst come first, and among them those of the most nodes."""
-    found: Dict[Tuple[str, str, str, Scalar, Scalar, Scalar, str], Tuple[Dict[str, None], Dict[str, None]]] = {}
+def findings_of(rows: Mapping[str, Sequence[Row]], concerns: Sequence[str]) -> Tuple[Finding, ...]:
+    """``rows`` by node; ``concerns`` in their order. What endangers jobs comes first and bookkeeping last, among those
+    the worst, what is wrong now before what is wrong at the next boot, and what many nodes have before what few have.
+    """
+    found: Dict[Key, Tuple[Dict[str, None], Dict[str, None]]] = {}
     for node, those in rows.items():
         for row in those:
             objects, nodes = found.setdefault(_key(row), ({}, {}))
             objects[row["object"]] = nodes[node] = None
-    findings = [Finding(*key, tuple(objects), tuple(nodes)) for key, (objects, nodes) in found.items()]
-    return tuple(sorted(findings, key=lambda one: (ORDER.index(one.status), -len(one.nodes), one.concern, one.setting)))
+    findings = [
+        Finding(*key, tuple(sorted(objects, key=natural)), tuple(sorted(nodes, key=natural)), tuple(fold(nodes)))
+        for key, (objects, nodes) in found.items()
+    ]
+    places = {name: place for place, name in enumerate(concerns)}
+
+    def weight(one: Finding) -> Tuple[Any, ...]:
+        later = one.effective == one.wanted and one.boot != one.wanted
+        place = places.get(one.concern, len(places))
+        return (KINDS.index(one.kind), ORDER.index(one.status), later, -len(one.nodes), place, one.setting)
+
+    return tuple(sorted(findings, key=weight))
 
 
-def _key(row: Row) -> Tuple[str, str, str, Scalar, Scalar, Scalar, str]:
-    kind = row["setting"].partition(" ")[0]
-    many = kind in MANY and not row.get("note")
+def kind_of(row: Row) -> str:
+    """Whether a row is about what jobs run on, or about what the collection itself has on the node."""
+    if row["status"] == NOT_INSTALLED:
+        return NOT_INSTALLED
+    return BOOKKEEPING if is_ours(row) or row["concern"] == OWN_PROGRAM else DRIFT
+
+
+def _key(row: Row) -> Key:
+    kind, note = kind_of(row), row.get("note") or ""
+    if kind == NOT_INSTALLED:
+        return row["concern"], "-", row["status"], None, None, None, NEVER, kind
+    if kind == BOOKKEEPING and not note:
+        return row["concern"], OWN_FILES, row["status"], None, None, None, OUTDATED, kind
+    word = row["setting"].partition(" ")[0]
+    many = word in MANY and not note
     values: List[Scalar] = [None if many else row[name] for name in ("wanted", "effective", "boot")]
-    setting = f"{kind} (many)" if many else row["setting"]
-    return row["concern"], setting, row["status"], values[0], values[1], values[2], row.get("note") or ""
+    setting = f"{word} (many)" if many else row["setting"]
+    return row["concern"], setting, row["status"], values[0], values[1], values[2], note, kind

@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ...module_utils._core.change import RIGHT
+from ...module_utils._core.change import DIFFERS, RIGHT
 from ...module_utils._core.version import VERSION
 from ...module_utils._node.registry import in_order
 from ..answers import Look, answered, why_unreadable
 from ..host_ranges import natural
-from ..summary import ANSWER, SEVERITY, UNREACHABLE, Row, Summary, reboot_reasons, status_of, summarise, unreadable
+from ..summary import ANSWER, UNREACHABLE, Row, Summary, reboot_reasons, status_of, summarise, unreadable
 from .facts import Device, Facts, Gpu, NodeFacts, Texts, facts_in
 from .findings import Finding, findings_of
+from .installed import NOT_INSTALLED, STATUSES, told_apart
 from .skew import Group, groups_of
 
 # It grows with a field that is taken away or means something else, and not with one that is added.
@@ -136,7 +137,7 @@ class Report:
 def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
     """The report on these hosts, in the natural order of their names, which is the order of nodes everywhere in it."""
     hosts = {name: hosts[name] for name in sorted(hosts, key=natural)}
-    found = summarise({name: host.look for name, host in hosts.items()})
+    found = told_apart(summarise({name: host.look for name, host in hosts.items()}))
     facts = {name: facts_in(host.info) for name, host in hosts.items()}
     nodes = tuple(
         _node(name, host.groups, found.looks[name], found.rows.get(name, []), facts[name])
@@ -147,12 +148,13 @@ def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
         for name, known in facts.items()
     }
     declared = {concern.name for node in nodes for concern in node.concerns}
+    concerns = tuple(sorted(declared, key=place_of_concern))
     return Report(
         title=title,
         generated=generated,
-        concerns=tuple(sorted(declared, key=place_of_concern)),
+        concerns=concerns,
         nodes=nodes,
-        findings=findings_of(rows),
+        findings=findings_of(rows, concerns),
         skew=groups_of({node.name: node.facts for node in nodes if node.facts}),
         found=found,
     )
@@ -187,11 +189,12 @@ def _node(name: str, groups: Sequence[str], look: Look, rows: List[Row], facts: 
     if not answered(look):
         message = look.get("msg") or NO_ANSWER
         return Node(status=UNREACHABLE, message=message, reboot_reasons=(), concerns=(), interrupts=(), **known)
+    concerns = _concerns(look, rows)
     return Node(
-        status=status_of(look, rows),
+        status=max((concern.status for concern in concerns), key=STATUSES.index, default=status_of(look, rows)),
         message=why_unreadable(look),
         reboot_reasons=tuple(reboot_reasons(look)),
-        concerns=_concerns(look, rows),
+        concerns=concerns,
         interrupts=tuple(device for entry in look["concerns"].values() for device in entry.get("devices", ())),
         **known,
     )
@@ -199,6 +202,7 @@ def _node(name: str, groups: Sequence[str], look: Look, rows: List[Row], facts: 
 
 def _concerns(look: Look, rows: Sequence[Row]) -> Tuple[Concern, ...]:
     """Those that are declared, and those that the inventory no longer declares."""
+    absent = {row["concern"] for row in rows if row["status"] == NOT_INSTALLED}
     by_concern: Dict[str, List[Row]] = {}
     for row in rows:
         by_concern.setdefault(row["concern"], []).append(
@@ -207,7 +211,7 @@ def _concerns(look: Look, rows: Sequence[Row]) -> Tuple[Concern, ...]:
     declared = [
         Concern(
             name=name,
-            status=entry["status"],
+            status=NOT_INSTALLED if entry["status"] == DIFFERS and name in absent else entry["status"],
             settings_right=entry["settings_right"],
             settings=(*by_concern.get(name, ()), *(row for row in entry["settings"] if row["status"] == RIGHT)),
             needs=entry["needs"],
@@ -225,4 +229,4 @@ def _concerns(look: Look, rows: Sequence[Row]) -> Tuple[Concern, ...]:
 
 
 def _worst(rows: Sequence[Row]) -> str:
-    return max((row["status"] for row in rows if row["status"] in SEVERITY), key=SEVERITY.index, default=RIGHT)
+    return max((row["status"] for row in rows if row["status"] in STATUSES), key=STATUSES.index, default=RIGHT)

@@ -116,6 +116,7 @@ function ordered(data, nodes, filter) {
 const MARKS = {
   right: (x, y) => `M${x + 2} ${y + 2}h6v6h-6z`,
   pending: (x, y) => `M${x + 5} ${y}l5 9h-10z`,
+  not_installed: (x, y) => `M${x} ${y}h10v10h-10zM${x + 2.5} ${y + 2.5}v5h5v-5z`,
   differs: (x, y) => `M${x} ${y}h10v10h-10z`,
   unknown: (x, y) => `M${x + 5} ${y - 0.5}l5.5 5.5l-5.5 5.5l-5.5 -5.5z`,
   invalid: (x, y) => `M${x + 5} ${y}a5 5 0 1 0 0.01 0zM${x + 2} ${y + 4}v2h6v-2z`,
@@ -425,7 +426,7 @@ class Fleet {
     const sentence = [el("strong", {}, whole.format(right)), ` of ${many(total, "node")} ${right === 1 ? "is" : "are"} right`];
     const settings = STATUS.map(({ name }) => [name, this.data.settings[name]])
       .filter(([name, count]) => count || name === "right")
-      .map(([name, count]) => (name === "unknown" || name === "invalid" ? `${many(count, "concern")} ${name}` : `${whole.format(count)} ${name}`));
+      .map(([name, count]) => (name === "unknown" || name === "invalid" ? `${many(count, "concern")} ${name}` : `${whole.format(count)} ${STATUS_OF[name].word.toLowerCase()}`));
     return el(
       "section",
       { class: "glance" },

@@ -14,31 +14,55 @@ function valueCells(row) {
   ];
 }
 
+// Those that endanger jobs come first.
+const KINDS = [
+  { name: "drift", word: "What jobs run on", means: "The same setting with the same values is one finding, on however many nodes. The worst come first, then those of the most nodes." },
+  { name: "bookkeeping", word: "Bookkeeping", means: "What the collection keeps on the nodes for itself. Jobs do not notice; the next converge writes it." },
+  { name: "not_installed", word: "Not installed", means: "Declared, and never converged on these nodes: nothing has drifted there." },
+];
+const OBJECTS_SHOWN = 3;
+const RANGES_SHOWN = 4;
+
+// The first few, how many more there are, and behind that all others.
+function cut(names, most) {
+  if (names.length <= most) return names.join(", ");
+  const more = el("span", { class: "plus", title: "Show the others" }, `+${whole.format(names.length - most)}`);
+  return el("details", {}, el("summary", {}, names.slice(0, most).join(", "), " ", more), names.slice(most).join(", "));
+}
+
+function findingRow(data, finding, place) {
+  const note = finding.note || (finding.setting.endsWith(" (many)") ? "These differ from one to the next; the page of a node has them." : "");
+  const values = note ? [el("td", { colspan: "3", class: "note" }, note)] : valueCells(finding);
+  const [first] = finding.nodes;
+  const where = finding.nodes.length === 1 ? el("a", { href: addressOf(data.nodes[first]) }, data.nodes[first].name) : cut(finding.ranges, RANGES_SHOWN);
+  return el(
+    "tr",
+    {},
+    el("td", {}, badge(finding.status)),
+    el("td", { class: "number" }, el("a", { href: address("fleet", { only: `finding.${place}` }), "aria-label": `${many(finding.nodes.length, "node")}: show in the table` }, whole.format(finding.nodes.length))),
+    el("td", {}, finding.concern),
+    el("td", {}, finding.setting === "-" ? "" : el("span", { class: "value" }, finding.setting), el("div", { class: "muted small" }, cut(finding.objects.filter((name) => name !== finding.concern), OBJECTS_SHOWN))),
+    values,
+    el("td", { class: "names" }, where),
+  );
+}
+
 function findingsView(data) {
-  const rows = data.findings.slice(0, FINDINGS_SHOWN).map((finding, place) => {
-    const names = finding.objects.filter((name) => name !== finding.concern);
-    const objects = names.length > 3 ? `${names.slice(0, 3).join(", ")} and ${whole.format(names.length - 3)} more` : names.join(", ");
-    const note = finding.note || (finding.setting.endsWith(" (many)") ? "These differ from one to the next; the page of a node has them." : "");
-    const values = note ? [el("td", { colspan: "3", class: "note" }, note)] : valueCells(finding);
-    return el(
-      "tr",
-      {},
-      el("td", {}, badge(finding.status)),
-      el("td", { class: "number" }, el("a", { href: address("fleet", { only: `finding.${place}` }), "aria-label": `${many(finding.nodes.length, "node")}: show in the table` }, whole.format(finding.nodes.length))),
-      el("td", {}, finding.concern),
-      el("td", {}, finding.setting === "-" ? "" : el("span", { class: "value" }, finding.setting), el("div", { class: "muted small" }, objects)),
-      values,
-      el("td", { class: "names" }, nodeList(data, finding.nodes, `finding.${place}`)),
-    );
-  });
   const heads = ["Status", "Nodes", "Concern", "Setting", "Wanted", "In effect", "At boot", "Where"];
+  const shownFindings = data.findings.slice(0, FINDINGS_SHOWN).map((finding, place) => ({ finding, place }));
+  const parts = KINDS.map((kind) => {
+    const total = data.findings.filter((finding) => finding.kind === kind.name).length;
+    const rows = shownFindings.filter(({ finding }) => finding.kind === kind.name).map(({ finding, place }) => findingRow(data, finding, place));
+    if (!rows.length) return null;
+    const title = el("h2", {}, `${kind.word}: ${many(total, "finding")}`);
+    return el("section", { class: "kind", "data-kind": kind.name }, title, el("p", { class: "muted lead" }, kind.means), scrolled(table(kind.word, heads, rows), kind.word));
+  });
   const rest = data.findings.length - FINDINGS_SHOWN;
   return el(
     "section",
     {},
     el("h1", {}, data.findings.length ? many(data.findings.length, "finding") : "Nothing is wrong"),
-    el("p", { class: "muted lead" }, "The same setting with the same values is one finding, on however many nodes. The worst come first, then those of the most nodes."),
-    data.findings.length ? scrolled(table("Findings", heads, rows), "Findings") : null,
+    parts,
     rest > 0 ? el("p", { class: "muted" }, `${many(rest, "more finding")} in gpufleet-report.json.`) : null,
   );
 }

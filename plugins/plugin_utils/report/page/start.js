@@ -21,6 +21,7 @@ const draw = (tag, attributes = {}, ...children) =>
 const STATUS = [
   { name: "right", sign: "\u2713", word: "Right", means: "as declared, now and at boot" },
   { name: "pending", sign: "\u21bb", word: "Pending", means: "written, and waits for a reboot, a reset or a reload" },
+  { name: "not_installed", sign: "\u2205", word: "Not installed", means: "declared, and never converged on the node" },
   { name: "differs", sign: "\u2260", word: "Differs", means: "not as declared" },
   { name: "unknown", sign: "?", word: "Unknown", means: "could not be looked at" },
   { name: "invalid", sign: "\u2298", word: "Invalid", means: "the declaration cannot be had on the node" },
@@ -29,7 +30,7 @@ const STATUS = [
 STATUS.forEach((status, rank) => Object.assign(status, { rank }));
 const STATUS_OF = Object.fromEntries(STATUS.map((status) => [status.name, status]));
 // What the cells of a node have for a concern.
-const LETTER = { r: STATUS_OF.right, p: STATUS_OF.pending, d: STATUS_OF.differs, u: STATUS_OF.unknown, i: STATUS_OF.invalid };
+const LETTER = { r: STATUS_OF.right, n: STATUS_OF.not_installed, p: STATUS_OF.pending, d: STATUS_OF.differs, u: STATUS_OF.unknown, i: STATUS_OF.invalid };
 STATUS_OF.conflict = { name: "conflict", sign: "\u2694", word: "Conflict", means: "somebody else sets it too" };
 
 function badge(name, text) {
