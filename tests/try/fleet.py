@@ -81,7 +81,9 @@ class Fleet:
             library=str(self.library or ""),
             variables=self._driver(name),
         )
-        return {"ansible_connection": "local", "ansible_python_interpreter": str(interpreter)}
+        # Ansible's own place for files would be in the home folder of whoever tries this.
+        own = {"ansible_remote_tmp": str(place / "tmp"), "ansible_python_interpreter": str(interpreter)}
+        return {"ansible_connection": "local", **own}
 
     def simulator(self, node: str, *words: str) -> None:
         """What only the driver of a node does."""
