@@ -36,7 +36,9 @@ LINES_OF = {
     "numa_irq_affinity": 3600,
     # It is called only where a daemon lacks something, and looks as container_runtime does.
     "container_engine_restart": 2470,
-    "node_state": 11250,
+    # How much of a list a rule of udev has room for must be known before it can be said that the rules are these.
+    "nvme_scheduler": 2080,
+    "node_state": 11325,
 }
 
 # The kinds of engines and what else has settings in files: each is imported when it is declared.

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
+from itertools import chain, product
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
+from .._core.errors import Scalar
 from .._core.match import names_explicitly
 from .._host.dropins import walk_files
-from .spec import KNOBS, QueueEntry
+from .spec import KNOBS, QueueEntry, in_lines
 
 if TYPE_CHECKING:
     from .._host.protocols import Files
@@ -67,11 +69,14 @@ def render(entries: Sequence[QueueEntry]) -> Optional[str]:
         )
     lines.append("")
     sections = []
+    # Entries that say the same share what they write: udev looks for the end of each jump when it reads the file.
+    labels: Dict[Tuple[Tuple[str, Scalar], ...], str] = {(): end}
     for index, entry in enumerate(entries):
-        label = f"{_LABEL}_{index}" if entry.settings else end
-        lines.extend(f'{test}, GOTO="{label}"' for test in _tests(entry))
-        if entry.settings:
-            sections.append(_section(label, end, entry))
+        says = tuple(entry.settings.items())
+        if says not in labels:
+            labels[says] = f"{_LABEL}_{index}"
+            sections.append(_section(labels[says], end, entry))
+        lines.extend(f'{test}, GOTO="{labels[says]}"' for test in _tests(entry))
     return "\n".join([_HEADER + lines[0], *lines[1:], f'GOTO="{end}"', "", *sections, f'LABEL="{end}"', ""])
 
 
@@ -79,25 +84,30 @@ def _tests(entry: QueueEntry) -> List[str]:
     """The conditions of an entry: a line for NVMe disks and, where it names them, lines for md and dm."""
     match = entry.entry.match
     names = match.get("name", ())
+    # A line for each way to take a part of every list: udev reads no longer ones.
     disk = ['KERNEL=="nvme*"'] if not all(text.startswith("nvme") for text in names or ("",)) else []
-    disk += [f'KERNEL=="{"|".join(names)}"'] if names else []
+    lists = [[disk], _conditions("KERNEL", names)]
     # All ATTRS of a rule must agree at one parent: these three are attributes of the controller.
-    parent = [f'ATTRS{{{key}}}=="{"|".join(match[key])}"' for key in ("serial", "model") if key in match]
-    tests = []
-    if "pci_address" in match:
-        inside = "|".join(f"*{text}*" for text in match["pci_address"])
-        tests.append(", ".join([*disk, *parent, f'ATTRS{{address}}=="{"|".join(match["pci_address"])}"']))
-        tests.append(", ".join([*disk, *parent, f'ENV{{{PCI_PROPERTY}}}=="{inside}"']))
-    else:
-        tests.append(", ".join([*disk, *parent]))
+    lists += [_conditions(f"ATTRS{{{key}}}", match.get(key, ())) for key in ("serial", "model")]
+    addresses = match.get("pci_address", ())
+    inside = [f"*{text}*" for text in addresses]
+    lists.append(
+        _conditions("ATTRS{address}", addresses) + (_conditions(f"ENV{{{PCI_PROPERTY}}}", inside) if inside else [])
+    )
+    tests = [", ".join(chain.from_iterable(line)) for line in product(*lists)]
     explicit = [text for text in names if names_explicitly(text)]
     if explicit and set(match) == {"name"}:
         # A device of dm goes by either name. Kernel names begin in one of two ways: the others need no line.
         kernel = [text for text in explicit if _may_begin(text, ("md", "dm-"))]
         if kernel:
-            tests.append(f'KERNEL=="md*|dm-*", KERNEL=="{"|".join(kernel)}"')
-        tests.append(f'KERNEL=="dm-*", ATTR{{dm/name}}=="{"|".join(explicit)}"')
+            tests += [f'KERNEL=="md*|dm-*", {condition}' for [condition] in _conditions("KERNEL", kernel)]
+        tests += [f'KERNEL=="dm-*", {condition}' for [condition] in _conditions("ATTR{dm/name}", explicit)]
     return tests
+
+
+def _conditions(key: str, alternatives: Sequence[str]) -> List[List[str]]:
+    """The condition that ``key`` is one of these, in as many lines as it takes; none at all takes one, without it."""
+    return [[f'{key}=="{"|".join(part)}"'] for part in in_lines(alternatives)] or [[]]
 
 
 def _may_begin(pattern: str, beginnings: Sequence[str]) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from .._core import match
 from .._core.errors import DeclarationError, Scalar
@@ -22,6 +22,12 @@ MATCH_KEYS = ("name", "serial", "model", "pci_address")
 SCHEDULER = "scheduler"
 NR_REQUESTS = "nr_requests"
 WBT = "wbt_lat_usec"
+# A line of more bytes, without its end, is not read by every udev (src/udev/udev-rules.c: UDEV_LINE_SIZE is 16384, and
+# UTIL_LINE_SIZE before 240 the same with the end of the line and a NUL).
+LINE_BYTES = 16381
+# What one list takes in a line of ours, of which no rule has more than four; and lines of one entry.
+LIST_BYTES = 2000
+ENTRY_LINES = 1000
 # The upper bound of nr_requests with a scheduler: MAX_SCHED_RQ of block/blk-mq.h. Without one it is the hardware's.
 MAX_SCHED_RQ = 2048
 
@@ -91,6 +97,7 @@ def parse(queues: Sequence[Mapping[str, Any]]) -> Tuple[QueueEntry, ...]:
     for item, entry in zip(queues, match.parse("queues", queues, MATCH_KEYS)):
         for key, texts in entry.match.items():
             _check_texts(entry.where, key, texts)
+        _check_lines(entry)
         alternatives = dict(entry.match)
         if "name" in alternatives:
             alternatives["name"] = tuple(_disk_name(text) for text in alternatives["name"])
@@ -109,9 +116,55 @@ def _disk_name(text: str) -> str:
     return re.sub(r"^(nvme[^c]*)c[^n]*n", r"\1n", text)
 
 
+def too_long(line: str) -> bool:
+    return len(line) > LINE_BYTES // 4 and _bytes(line) > LINE_BYTES
+
+
+def in_lines(texts: Sequence[str]) -> List[Tuple[str, ...]]:
+    """The alternatives of a key in parts, each short enough for one line of a rule."""
+    parts: List[List[str]] = []
+    left = 0
+    for text in texts:
+        # As they stand in a rule at the longest: |*text*
+        size = _bytes(text) + 3
+        if size > left or not parts:
+            parts.append([])
+            left = LIST_BYTES
+        parts[-1].append(text)
+        left -= size
+    return [tuple(part) for part in parts]
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogateescape"))
+
+
+def _check_lines(entry: match.Entry) -> None:
+    counts = {key: len(in_lines(texts)) for key, texts in entry.match.items()}
+    lines = 1
+    for count in counts.values():
+        lines *= count
+    if lines > ENTRY_LINES:
+        keys = " and ".join(key for key, count in counts.items() if count > 1)
+        together = " together" if sum(count > 1 for count in counts.values()) > 1 else ""
+        raise DeclarationError(
+            "read a match",
+            object=entry.where,
+            cause=f"{keys}{together} would take {lines} rules of udev, and an entry may have {ENTRY_LINES}",
+            hint="write wildcards in the place of long lists, or several entries",
+        )
+
+
 def _check_texts(where: str, key: str, texts: Sequence[str]) -> None:
     # udev(7) knows no way to write these: | parts alternatives, and a backslash quotes in fnmatch(3) only.
     for text in texts:
+        if _bytes(text) + 3 > LIST_BYTES:
+            raise DeclarationError(
+                "read a match",
+                object=where,
+                cause=f"{key} has a text of {_bytes(text)} bytes, and a rule of udev has room for {LIST_BYTES - 3}",
+                hint="write a * for a part of it",
+            )
         found = re.search(r'["|\\\x00-\x1f\x7f]|\[\^', text)
         if found:
             raise DeclarationError(

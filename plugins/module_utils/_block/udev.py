@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Pattern, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.change import Conflict
 from .._core.errors import OwnedByAnother, Scalar
-from .._core.match import glob
+from .._core.match import Glob
 from .devices import CONTROLLER, Disk, Level, Subject
 from .rules import OUR_RULES, PCI_PROPERTY
-from .spec import KNOBS, SCHEDULER
+from .spec import KNOBS, SCHEDULER, too_long
 
 if TYPE_CHECKING:
     from .._host.protocols import Files
@@ -33,7 +33,7 @@ class Condition:
     key: str
     attribute: str
     negated: bool
-    pattern: Pattern[str]
+    pattern: Glob
     text: str
 
 
@@ -83,18 +83,22 @@ def with_ours(texts: Sequence[Tuple[str, str]], text: Optional[str]) -> Tuple[Ru
 
 
 def parse_rules(path: str, text: str) -> RuleFile:
-    """The rules of a file that jump, are jumped to, or write into a queue."""
+    """The rules of a file that jump, are jumped to, or write into a queue.
+
+    Where a line is too long, udev reads nothing behind it, and the jumps before it go nowhere; releases before 240
+    leave out the line alone. So the other rules of such a file are in doubt.
+    """
     rules: List[Rule] = []
-    for number, line in _logical_lines(text):
+    lines = text.split("\n")
+    in_doubt = any(map(too_long, lines))
+    for number, line in _logical_lines(lines):
         conditions = []
         assignments = []
         goto = label = ""
         for key, attribute, operator, prefix, value in _TOKEN.findall(line):
             value = value.replace('\\"', '"') if prefix != "e" else value
             if operator in ("==", "!="):
-                pattern = (
-                    glob(value.split("|")) if prefix != "i" else re.compile(f"(?i:{glob(value.split('|')).pattern})")
-                )
+                pattern = Glob(value.split("|"), ignore_case=prefix == "i")
                 conditions.append(Condition(key, attribute, operator == "!=", pattern, value))
             elif key == "GOTO":
                 goto = value
@@ -107,7 +111,10 @@ def parse_rules(path: str, text: str) -> RuleFile:
             elif key == "RUN":
                 assignments.extend(_run_assignments(path, number, value))
             elif key == "PROGRAM":
-                conditions.append(Condition(key, attribute, False, glob(()), value))
+                conditions.append(Condition(key, attribute, False, Glob(()), value))
+        if in_doubt:
+            assignments = [replace(assignment, in_doubt=True) for assignment in assignments]
+            goto = ""
         if assignments or goto or label:
             rules.append(Rule(tuple(conditions), tuple(assignments), goto, label))
     return RuleFile(path, tuple(rules), {rule.label: index for index, rule in enumerate(rules) if rule.label})
@@ -254,7 +261,7 @@ def _compare(condition: Condition, value: Optional[str]) -> Optional[bool]:
         return None if condition.negated else False
     if not condition.text[-1:].isspace():
         value = value.rstrip()
-    return (condition.pattern.match(value) is not None) is not condition.negated
+    return condition.pattern.match(value) is not condition.negated
 
 
 def _run_assignments(path: str, line: int, value: str) -> List[Assignment]:
@@ -267,19 +274,23 @@ def _run_assignments(path: str, line: int, value: str) -> List[Assignment]:
     return [Assignment(setting, value, path, line, in_doubt=True, by_program=True) for setting in sorted(settings)]
 
 
-def _logical_lines(text: str) -> List[Tuple[int, str]]:
-    """Lines without comments, those that end in a backslash joined, each with the number of its first."""
+def _logical_lines(texts: Sequence[str]) -> List[Tuple[int, str]]:
+    """Lines without comments, those that end in a backslash joined, each with the number of its first.
+
+    Without those that are too long, which udev leaves out.
+    """
     lines: List[Tuple[int, str]] = []
     start, pending = 0, ""
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(texts, 1):
         if line.lstrip().startswith("#"):
             continue
         start = start or number
         if line.endswith("\\"):
             pending += line[:-1]
             continue
-        if (pending + line).strip():
-            lines.append((start, pending + line))
+        whole = pending + line
+        if whole.strip() and not too_long(whole):
+            lines.append((start, whole))
         start, pending = 0, ""
     return lines
 

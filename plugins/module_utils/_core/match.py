@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fnmatch import translate
-from typing import Any, List, Mapping, Optional, Pattern, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Pattern, Sequence, Tuple
 
 from .errors import DeclarationError
 
-WILDCARDS = "*?["
+WILDCARDS = frozenset("*?[")
 
 
 @dataclass(frozen=True)
@@ -100,32 +100,55 @@ def select(entries: Sequence[Entry], candidates: Sequence[Candidate]) -> Tuple[O
     return winners
 
 
+class Glob:
+    """Alternatives as shell globs, all at once; none at all agree with nothing.
+
+    Most are plain text, and there may be thousands: these are looked up, and only the others are compiled, when asked.
+    """
+
+    __slots__ = ("_ignore_case", "_pattern", "_plain", "_wild")
+
+    def __init__(self, alternatives: Sequence[str], *, ignore_case: bool = False) -> None:
+        self._ignore_case = ignore_case
+        self._wild = tuple(text for text in alternatives if ignore_case or not WILDCARDS.isdisjoint(text))
+        self._plain = alternatives if len(alternatives) < 2 else frozenset(alternatives)
+        self._pattern: Optional[Pattern[str]] = None
+
+    def match(self, value: str) -> bool:
+        if not self._wild:
+            return value in self._plain
+        if self._pattern is None:
+            texts = "|".join(translate(text) for text in self._wild)
+            self._pattern = re.compile(texts, re.IGNORECASE if self._ignore_case else 0)
+        return self._pattern.match(value) is not None or (not self._ignore_case and self._is_plain(value))
+
+    def _is_plain(self, value: str) -> bool:
+        return value in self._plain and WILDCARDS.isdisjoint(value)
+
+
 class _Test:
-    """An entry with its patterns compiled."""
+    """An entry with its globs."""
 
     def __init__(self, entry: Entry) -> None:
-        self._patterns: List[Tuple[str, Pattern[str]]] = [
-            (key, glob(alternatives)) for key, alternatives in entry.match.items()
-        ]
-        self._explicit = {
-            key: glob([text for text in texts if names_explicitly(text)]) for key, texts in entry.match.items()
-        }
+        self._entry = entry
+        self._globs = [(key, Glob(alternatives)) for key, alternatives in entry.match.items()]
+        self._explicit: Dict[str, Glob] = {}
 
     def agrees(self, candidate: Candidate) -> bool:
-        if candidate.named_by is not None:
-            pattern = self._explicit.get(candidate.named_by)
-            if pattern is None or not _any(pattern, candidate.values.get(candidate.named_by, ())):
+        for key, glob in self._globs:
+            if not _any(glob, candidate.values.get(key, ())):
                 return False
-        return all(_any(pattern, candidate.values.get(key, ())) for key, pattern in self._patterns)
+        named_by = candidate.named_by
+        return named_by is None or _any(self._naming(named_by), candidate.values.get(named_by, ()))
+
+    def _naming(self, key: str) -> Glob:
+        if key not in self._explicit:
+            self._explicit[key] = Glob([text for text in self._entry.match.get(key, ()) if names_explicitly(text)])
+        return self._explicit[key]
 
 
-def glob(alternatives: Sequence[str]) -> Pattern[str]:
-    """One expression for all alternatives; none at all agree with nothing."""
-    return re.compile("|".join(translate(text) for text in alternatives) if alternatives else r"(?!)")
-
-
-def _any(pattern: Pattern[str], values: Sequence[str]) -> bool:
-    return any(pattern.match(value) for value in values)
+def _any(glob: Glob, values: Sequence[str]) -> bool:
+    return any(map(glob.match, values))
 
 
 def _alternatives(where: str, key: str, value: Any, keys: Sequence[str]) -> Tuple[str, ...]:

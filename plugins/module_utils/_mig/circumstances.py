@@ -73,7 +73,7 @@ def explain_unbound(entries: Sequence[match.Entry], files: Files, *, there: Sequ
 
     ``there`` are the addresses of those that it has itself: an entry that may be about one of them is not explained.
     """
-    named = [(entry, match.glob(entry.match.get("pci_address", ()))) for entry in entries if not entry.optional]
+    named = [(entry, match.Glob(entry.match.get("pci_address", ()))) for entry in entries if not entry.optional]
     unbound = [(entry, pattern) for entry, pattern in named if not any(map(pattern.match, there))]
     for address in on_the_bus(files):
         if not handed_on(files, address):
