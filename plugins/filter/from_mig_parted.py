@@ -10,9 +10,9 @@ short_description: A configuration of a mig-parted file as entries of mig_layout
 version_added: 0.1.0
 description:
   - Takes the file that C(nvidia-mig-parted) and the MIG manager of the GPU operator read, and gives what one of its
-    configurations means, for the variable C(mig_layout_gpus) or the option O(gpufleet.node.mig_layout#module:gpus).
+    configurations means, for the variable C(mig_layout_gpus) or the option C(gpus) of M(gpufleet.node.mig_layout).
   - It keeps the rules of mig-parted. Of several entries for a GPU the last counts. C(device-filter) names products by
-    their PCI ids. V("1c.3g.40gb": 3) is three compute instances in one GPU instance C(3g.40gb).
+    their PCI ids. Three times V(1c.3g.40gb) is three compute instances in one GPU instance C(3g.40gb).
   - A GPU for which the configuration has nothing is an error in the run, which names the configuration and the GPU.
     C(nvidia-mig-parted assert) has it so, too. An entry of your own before these leaves it alone, or declares it.
 options:
