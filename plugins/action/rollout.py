@@ -10,10 +10,8 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.helpers import pct_to_int
 
+from ..plugin_utils.fleet_text import where
 from ..plugin_utils.playbooks import DRAINED, from_text
-
-# How many of the nodes that are not begun are named.
-NAMED = 20
 
 
 def in_batches(hosts: Sequence[str], batches: Sequence[Any]) -> List[List[str]]:
@@ -69,11 +67,10 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _print(last: int, total: int, lost: Sequence[str], drained: Sequence[str], not_begun: Sequence[str]) -> None:
-        rest = len(not_begun) - NAMED
         display = Display()
         display.display("")
-        display.display(f"Batch {last} of {total} lost {', '.join(lost)}. No further one is begun.")
+        display.display(f"Batch {last} of {total} lost {where(lost)}. No further one is begun.")
         if drained:
-            display.display(f"  Still out of service: {', '.join(drained)}")
-        display.display(f"  Not begun: {', '.join(not_begun[:NAMED])}" + (f" and {rest} more" if rest > 0 else ""))
+            display.display(f"  Still out of service: {where(drained)}")
+        display.display(f"  Not begun: {where(not_begun)}")
         display.display("  When the cause is gone, run it again: it goes on where it ended.")

@@ -51,6 +51,8 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 from ansible.errors import AnsibleFilterError
 
+from ..plugin_utils.fleet_text import where
+
 
 def drain_marked(
     hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Mapping[str, str]]
@@ -61,7 +63,7 @@ def drain_marked(
     waiting = [host for host, entry in asked.items() if entry["asker"] not in (*answers, host)]
     if waiting:
         raise AnsibleFilterError(
-            f"Cannot tell which nodes are drained with our mark on {waiting[0]} and {len(waiting) - 1} more: "
+            f"Cannot tell which nodes are drained with our mark on {where(waiting)}: "
             f"{asked[waiting[0]]['asker']} asked for them and got no answer. What it got instead is above."
         )
     return [host for host, entry in asked.items() if entry["node"] in answers.get(entry["asker"], ())]

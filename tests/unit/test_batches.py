@@ -80,6 +80,7 @@ class ActionModule(ActionBase):
         setting = {"object": "hugepages-2048kB", "setting": "node0", "wanted": 8, "effective": 0, "boot": 0}
         hugepages = {
             **{"status": status, "settings": [] if right else [{**setting, "status": "differs"}], "settings_right": 1},
+            **{"unmanaged": [], "unmanaged_total": 0},
             **{"changes": [], "needs": ["idle_gpu"] if node.get("jobs") else [], "conflicts": [], "reboot_reasons": []},
         }
         failed = expect == "right" and not right
@@ -194,7 +195,7 @@ def test_a_batch_that_loses_nodes_is_finished_and_the_next_run_goes_on_with_thos
     run = fleet.site("-e", "drain_backend=slurm", "-e", '{"gpufleet_batches": [1, 3]}')
     assert run.log[:3] == ["drained n1", "present n1", "in_service n1"]
     assert sorted(run.log[3:]) == ["drained n4", "present n2", "present n3", "present n4"]
-    said = "Batch 2 of 3 lost n3, n4. No further one is begun.\n  Still out of service: n4\n  Not begun: n5, n6\n"
+    said = "Batch 2 of 3 lost n[3-4]. No further one is begun.\n  Still out of service: n4\n  Not begun: n[5-6]\n"
     assert said in run.text
     assert "n4 is not through, and stays drained: hugepages is not as declared" in run.text
     assert run.status != 0
