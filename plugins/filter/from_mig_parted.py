@@ -6,18 +6,18 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: from_mig_parted
-short_description: A configuration of a mig-parted file as entries of mig_layout_gpus
+short_description: Convert a mig-parted configuration to entries of mig_layout_gpus
 version_added: 0.1.0
 description:
-  - Takes the file that C(nvidia-mig-parted) and the MIG manager of the GPU operator read, and gives what one of its
-    configurations means, for the variable C(mig_layout_gpus) or the option C(gpus) of M(gpufleet.node.mig_layout).
-  - It keeps the rules of mig-parted. Of several entries for a GPU the last counts. C(device-filter) names products by
-    their PCI ids. Three times V(1c.3g.40gb) is three compute instances in one GPU instance C(3g.40gb).
-  - A GPU for which the configuration has nothing is an error in the run, which names the configuration and the GPU.
-    C(nvidia-mig-parted assert) has it so, too. An entry of your own before these leaves it alone, or declares it.
+  - Takes the file that C(nvidia-mig-parted) and the MIG manager of the GPU Operator read, and converts one of its
+    configurations for the variable C(mig_layout_gpus) or the option C(gpus) of M(gpufleet.node.mig_layout).
+  - It follows the rules of mig-parted. Of several entries for a GPU the last one counts. C(device-filter) selects
+    products by their PCI ids. Three times V(1c.3g.40gb) is three compute instances in one GPU instance C(3g.40gb).
+  - A GPU that the configuration does not cover fails the run, which names the configuration and the GPU, as
+    C(nvidia-mig-parted assert) does. To avoid that, put an entry of your own for this GPU before these.
 options:
   _input:
-    description: The content of the file, as text or as YAML that was read.
+    description: The content of the file, as text or as parsed YAML.
     type: raw
     required: true
   _config:
@@ -28,7 +28,7 @@ positional: _config
 seealso:
   - plugin: gpufleet.node.profile
     plugin_type: filter
-    description: Where defaults of all roles come from.
+    description: Where the defaults of all roles come from.
   - name: mig-parted
     description: The file's format.
     link: https://github.com/NVIDIA/mig-parted
@@ -37,7 +37,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Divide GPUs as the file says that mig-parted has used until now
+- name: Partition GPUs by the file that mig-parted has used so far
   hosts: gpu
   become: true
   roles:
@@ -46,7 +46,7 @@ EXAMPLES = r"""
         file: "{{ lookup('ansible.builtin.file', 'mig-parted.yaml') }}"
         mig_layout_gpus: "{{ file | gpufleet.node.from_mig_parted('all-balanced') }}"
 
-- name: The same, but for a GPU that only drives a display
+- name: The same, except for a GPU that only drives a display
   hosts: workstations
   become: true
   roles:
@@ -59,7 +59,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The entries, the first that matches a GPU counts.
+  description: The entries. The first one that matches a GPU counts.
   type: list
   elements: dict
 """

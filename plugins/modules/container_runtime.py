@@ -28,10 +28,10 @@ description:
     P(gpufleet.node.container_runtime#role) calls it.
   - An engine that is not installed is listed in RV(unmanaged).
   - With O(state=absent), every file that nobody else edited since is given back byte for byte, and otherwise the values
-    from before the first change, also where somebody else has changed them since. All else that others wrote stays.
-    What a file of theirs still says of these settings, such as C(99-nvidia.toml) of C(nvidia-ctk), is in RV(conflicts)
-    and RV(unmanaged). What was found comes back even where the engine's own program would not take it; the change says
-    so.
+    from before the first change are restored, even where somebody else has changed them since. Everything else that
+    others wrote stays. What their files, such as C(99-nvidia.toml) of C(nvidia-ctk), still set is listed in
+    RV(conflicts) and RV(unmanaged). The original is restored even where the engine's own program rejects it; the change
+    says so.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -59,8 +59,8 @@ options:
         description:
           - With V(absent) the runtime of this name is not there, whoever brought it, and is not the default one. Beside
             that an entry can have no other setting, but for O(engines[].bind_paths), which go too.
-          - A drop-in of containerd that is not ours is left to its owner. The run takes out what is ours, names the
-            file and the line in RV(conflicts), and fails; where nothing is ours it changes nothing.
+          - A containerd drop-in that is not ours is left to its owner. The run removes what is ours, names the file and
+            the line in RV(conflicts), and fails; where nothing is ours, it changes nothing.
         type: str
         choices: [present, absent]
         default: present
@@ -92,91 +92,91 @@ options:
         type: bool
       base_runtime_spec:
         description:
-          - For containerd, the JSON file with the OCI specification that all its containers start from, such as
-            that with their limits. This key and the following ones, where they are not given, are as in the runtime
-            that pods have otherwise, unless somebody else wrote this runtime. Empty, V(0) and V(false) are a key
-            that is not there.
+          - For containerd, the JSON file with the base OCI specification of this runtime's containers, which is where
+            EKS sets their resource limits. This key and those below default to the values of the default runtime,
+            unless somebody else wrote this runtime. An empty value, V(0) and V(false) mean that the key is not set.
         type: path
       privileged_without_host_devices:
         description:
-          - For containerd, whether privileged containers get no devices of the host.
+          - For containerd, whether privileged containers get none of the host's devices.
         type: bool
       privileged_without_host_devices_all_devices_allowed:
         description:
-          - For containerd, whether they may use all devices all the same. It takes
+          - For containerd, whether privileged containers may still access all devices. Requires
             O(engines[].privileged_without_host_devices).
         type: bool
       cgroup_writable:
         description:
-          - For containerd, whether containers may write their control groups, from 2.1 on.
+          - For containerd 2.1 and newer, whether containers may write to their cgroups.
         type: bool
       pod_annotations:
         description:
-          - For containerd, the annotations of pods, as patterns, that are passed to it.
+          - For containerd, the pod annotations that are passed to the runtime, as patterns.
         type: list
         elements: str
       container_annotations:
         description:
-          - For containerd, the annotations of containers, as patterns, that are passed to it.
+          - For containerd, the container annotations that are passed to the runtime, as patterns.
         type: list
         elements: str
       cni_conf_dir:
         description:
-          - For containerd, the folder of the CNI configuration of its pods.
+          - For containerd, the folder with the CNI configuration of this runtime's pods.
         type: path
       cni_max_conf_num:
         description:
-          - For containerd, how many files of that folder count.
+          - For containerd, the maximum number of CNI configuration files to load from that folder.
         type: int
       snapshotter:
         description:
-          - For containerd, the snapshotter of its containers, from 1.7 on.
+          - For containerd 1.7 and newer, the snapshotter of this runtime's containers.
         type: str
       sandboxer:
         description:
-          - For containerd, who makes its sandboxes, from 2.0 on.
+          - For containerd 2.0 and newer, the sandbox controller of this runtime.
         type: str
       io_type:
         description:
-          - For containerd, how the output of its containers is carried, from 2.0 on.
+          - For containerd 2.0 and newer, how the output of containers is transported.
         type: str
         choices: [fifo, streaming]
       runc_root:
         description:
-          - For containerd, the folder of its state (C(Root)).
+          - For containerd, the folder where runc keeps its state (C(Root)).
         type: path
       no_pivot_root:
         description:
-          - For containerd, whether it changes the root folder without C(pivot_root) (C(NoPivotRoot)), as in a RAM
-            disk.
+          - For containerd, whether runc enters the root filesystem without C(pivot_root) (C(NoPivotRoot)), as on a
+            RAM disk.
         type: bool
       no_new_keyring:
         description:
-          - For containerd, whether containers get no keyring of their own (C(NoNewKeyring)).
+          - For containerd, whether containers inherit the session keyring instead of getting one of their
+            own (C(NoNewKeyring)).
         type: bool
       shim_cgroup:
         description:
-          - For containerd, the control group of its shims (C(ShimCgroup)).
+          - For containerd, the cgroup of the shim processes (C(ShimCgroup)).
         type: str
       io_uid:
         description:
-          - For containerd, the user of its pipes (C(IoUid)).
+          - For containerd, the user ID that owns the I/O pipes (C(IoUid)).
         type: int
       io_gid:
         description:
-          - For containerd, the group of its pipes (C(IoGid)).
+          - For containerd, the group ID that owns the I/O pipes (C(IoGid)).
         type: int
       criu_path:
         description:
-          - For containerd, the program C(criu) (C(CriuPath)), which only 1.x heeds.
+          - For containerd 1.x, the path of the C(criu) program (C(CriuPath)). Newer versions ignore it.
         type: path
       criu_image_path:
         description:
-          - For containerd, the folder of images of CRIU (C(CriuImagePath)).
+          - For containerd, the folder for CRIU images (C(CriuImagePath)).
         type: path
       criu_work_path:
         description:
-          - For containerd, the folder in which CRIU works (C(CriuWorkPath)).
+          - For containerd, CRIU's working folder (C(CriuWorkPath)).
         type: path
       default_ulimits:
         description:

@@ -11,8 +11,8 @@ short_description: Show what a look at the fleet found, as a table
 version_added: 0.1.0
 description:
   - Collects the registered results of M(gpufleet.node.node_state) of all hosts of the play and prints one table, with
-    node, object, setting, wanted, in effect, at boot and status. What is equal on many hosts is one line with these
-    hosts as ranges, such as C(h[001-200]). Interrupts, drives and files of this collection are counted.
+    node, object, setting, wanted, in effect, at boot and status. Hosts with the same finding share one line, where they
+    are folded into ranges such as C(h[001-200]). Interrupts, drives and files of this collection are counted.
   - A second table has a line for each device with interrupts that are declared, of hosts where
     M(gpufleet.node.numa_irq_affinity) is not right. It has those of all hosts when they were looked at
     with O(gpufleet.node.node_state#module:detail=devices).
@@ -34,17 +34,17 @@ options:
     default: Drift
   detail:
     description:
-      - V(brief) has one line for what is equal on many hosts, or on many objects of a kind, and counts what does not
-        fit into a screen.
-      - V(devices) adds the table of devices, which one host alone always has.
-      - V(full) has a line for each setting of each host.
+      - V(brief) has one line for a finding that many hosts, or many objects of a kind, have in common, and counts the
+        lines that do not fit on a screen.
+      - V(devices) adds the table of devices, which is always there for a single host.
+      - V(full) has one line per setting and host.
     type: str
     choices: [brief, devices, full]
     default: brief
   forecast:
     description:
-      - Instead of the table, say what this playbook would do to the hosts, for check mode; what is to be
-        changed, restarted, reset, drained and rebooted, and where it would fail.
+      - Instead of the table, print what this playbook would do to the hosts, for check mode; what would be changed,
+        restarted, reset, drained and rebooted, and where the run would fail.
     type: str
     choices: [site, mig_relayout, reboot, remove]
 extends_documentation_fragment:
@@ -142,7 +142,7 @@ nodes:
   returned: always
   type: dict
 refused:
-  description: The names of the hosts to which M(gpufleet.node.look) objects, such as for a wrong declaration.
+  description: The hosts that M(gpufleet.node.look) refused, such as those with a wrong declaration.
   returned: always
   type: list
   elements: str

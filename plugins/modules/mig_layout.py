@@ -24,9 +24,10 @@ description:
     O(when_busy) says what then happens.
   - The layouts that were found are recorded before the first step. When a step fails, the old layout and mode come
     back, and the error says so.
-  - A run that was interrupted, by SIGKILL or a power cut, leaves that record. Every look then names the GPUs that are
-    neither old nor new, and changes nothing. The next run of the module and the boot service finish what is declared,
-    and give a GPU that nobody declares what it had before; what is in use waits, and stays on record.
+  - A run that was interrupted by SIGKILL or a power cut leaves that record behind. Every look then names the GPUs that
+    have neither the old nor the new layout, and changes nothing. The next run of the module, or the boot service,
+    finishes what is declared and restores the previous layout of a GPU that is not declared. A GPU in use waits, and
+    stays on record.
   - On GPUs before Hopper (A100, A30) a change of the mode takes the GPU from everybody who has it open. The module
     switches off persistence mode of that GPU meanwhile, and resets it by C(nvidia-smi) when the driver keeps the mode
     pending; persistence mode comes back whatever happens. GPUs that are joined by NVLink without a fabric manager are
@@ -90,8 +91,9 @@ options:
           - A name is looked up on each GPU, first as the driver spells it, then as slices alone (V(3g), V(1g+me)), then
             as another version of the driver spells it on the same board. A name of another board is an error.
           - V(1c.3g.40gb) is a GPU instance C(3g.40gb) with one compute instance C(1c) in it, and nothing else. With a
-            count for which the GPU has not as many C(3g.40gb), they are compute instances that share one while it has
-            room, as mig-parted has it; with a lower one it is an error that says how to write what is meant.
+            count that is higher than the number of C(3g.40gb) that fit on the GPU, these are compute instances that
+            share GPU instances, as in mig-parted. With a lower count that could mean either, it is an error that says
+            how to write both.
           - A dictionary has the keys C(profile) (a name or a number, required), C(count) (how many, 1 when it is
             missing), C(placement) (the memory slice at which the instance begins, only with a count of 1) and
             C(compute_instances).
@@ -135,7 +137,7 @@ requirements:
   - nvidia-ml-py on the node, which the role P(gpufleet.node.nvml#role) brings
   - nvidia-smi on the node, where GPUs before Hopper change their mode
 notes:
-  - The filter P(gpufleet.node.from_mig_parted#filter) makes O(gpus) of a file of NVIDIA's mig-parted.
+  - The filter P(gpufleet.node.from_mig_parted#filter) converts a configuration file of NVIDIA's mig-parted to O(gpus).
   - The playbook C(gpufleet.node.mig_relayout) does this node after node, with hooks that drain and resume each.
 seealso:
   - module: gpufleet.node.gpu_node_info
@@ -214,7 +216,7 @@ changes:
     setting:
       description:
         - C(mig), C(instances), C(declaration) for the file, C(run) for what a run that was killed has left to do.
-        - C(interrupted_change), in looks, for a GPU that such a run left on its way from one layout to another.
+        - C(interrupted_change), in looks, for a GPU that such a run left halfway between two layouts.
         - C(reset) for a GPU that is reset, on its own account or because another one is.
       type: str
       sample: instances
