@@ -216,6 +216,16 @@ def case(
             entry(exec_opts=["native.cgroupdriver=systemd", "native.cgroupdriver=cgroupfs"]),
         ),
         case(
+            "a folder in the kernel's own tree",
+            f"{READ} (docker): data_root is '/proc/x', where nothing can be kept. Name a folder or file on a disk.",
+            entry(data_root="/proc/x"),
+        ),
+        case(
+            "a folder that leads back",
+            f"{READ} (docker): data_root is /srv/../etc, and must not lead back by ... Name the folder itself.",
+            entry(data_root="/srv/../etc"),
+        ),
+        case(
             "a folder that is not absolute",
             f"{READ} (docker): data_root is data, and must be an absolute path.",
             entry(data_root="data"),

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import engine_machine
@@ -106,3 +107,53 @@ def test_a_run_that_is_killed_anywhere_can_be_given_back(nodes: Nodes, concern: 
             break
     else:
         pytest.fail("it never ended")
+
+
+@pytest.mark.parametrize(
+    ("concern", "path"),
+    [
+        ("numa_irq_affinity", "/sys/devices/system/cpu/nohz_full"),
+        ("numa_irq_affinity", "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list"),
+        ("hugepages", "/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages"),
+    ],
+)
+def test_what_the_kernel_never_says_is_an_error_that_names_the_file(nodes: Nodes, concern: str, path: str) -> None:
+    node = nodes(concern)
+    node.host.files.replace(path, "no-such,thing\n")
+    failure = failure_of(node.present)
+    assert failure is not None
+    assert (failure.code, failure.object) == ("cannot_look", path)
+    assert "'no-such,thing' is no" in str(failure)
+
+
+HOSTILE = {
+    "a list": "[]",
+    "a number": "1",
+    "cut": '{"schema": 1, "found": [',
+    "no text": '{"schema": 1, "found": "\x00", "folders": 7}',
+    "not UTF-8": '{"schema": 1, "found": "\udcff"}',
+    "deep": "[" * 100_000,
+    "wrong types": '{"schema": 1, "found": [[]], "folders": {"a": 1}, "begun": 3}',
+}
+
+
+@pytest.mark.parametrize("kind", [*HOSTILE, "a folder", "a pipe"])
+@pytest.mark.parametrize("concern", ["hugepages", "container_runtime", "numa_irq_affinity", "nvme_scheduler"])
+def test_a_record_of_any_other_making_is_an_error_with_words_and_nothing_changes(
+    nodes: Nodes, concern: str, kind: str
+) -> None:
+    node = nodes(concern)
+    node.present()
+    real = node.host.files.locate(f"/var/lib/gpufleet/before/{concern}.json")
+    Path(real).unlink()
+    if kind == "a folder":
+        Path(real).mkdir()
+    elif kind == "a pipe":
+        os.mkfifo(real)
+    else:
+        Path(real).write_bytes(HOSTILE[kind].encode("utf-8", "surrogateescape"))
+    failure = failure_of(node.absent)
+    assert failure is not None
+    assert failure.code == "cannot_look"
+    assert f"/var/lib/gpufleet/before/{concern}.json" in str(failure)
+    assert node.run(node.declaration).changes == ()

@@ -173,6 +173,10 @@ def _own(where: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
 def refuse_relative(where: str, option: str, path: str) -> None:
     if not path.startswith("/"):
         raise wrong(where, f"{option} is {path}, and must be an absolute path")
+    if ".." in path.split("/"):
+        raise wrong(where, f"{option} is {path}, and must not lead back by ..", "name the folder itself")
+    if path.split("/")[1] in ("proc", "sys", "dev"):
+        raise wrong(where, f"{option} is {path!r}, where nothing can be kept", "name a folder or file on a disk")
 
 
 def wrong(where: str, cause: str, hint: str = "") -> DeclarationError:

@@ -35,9 +35,10 @@ class LocalFiles:
 
     def read(self, path: str) -> str:
         try:
-            with FileIO(self.locate(path)) as stream:
+            # A pipe in the place of a file has nothing in it, and nobody waits for who writes into it.
+            with FileIO(self.locate(path), opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
                 # To the end, past short reads: files of /proc that list things hand out about a page at a time.
-                return stream.readall().decode("utf-8", "surrogateescape")
+                return (stream.readall() or b"").decode("utf-8", "surrogateescape")
         except OSError as error:
             # read(2) knows no name, and open(2) of a recorded tree another one.
             error.filename = path

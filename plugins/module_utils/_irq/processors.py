@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Set, Tuple
 
+from .._core.errors import CannotLook
 from .._host.numa import FOLDER as NODES
 from .._topology import cpulist
 from .model import Cpus, Processors
@@ -58,4 +59,7 @@ def _numbers(files: Files) -> Tuple[int, ...]:
 def _list(files: Files, path: str) -> Cpus:
     """A list of the kernel. Without ``nohz_full=`` on its command line it writes ``(null)`` for those CPUs."""
     text = (files.read_optional(path) or "").strip()
-    return cpulist.parse("" if text == "(null)" else text)
+    try:
+        return cpulist.parse("" if text == "(null)" else text)
+    except ValueError as error:
+        raise CannotLook("read the CPUs", object=path, cause=f"{text[:80]!r} is no list of CPUs") from error

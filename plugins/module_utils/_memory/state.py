@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from .._core.errors import Scalar
+from .._core.errors import CannotLook, Scalar
 from .._core.road import reboot_note
 from .._host import bootloader, numa
 from .._host.bootloader import BootLoader
@@ -270,4 +270,8 @@ def _sizes(names: Sequence[str]) -> Tuple[int, ...]:
 
 
 def _number(files: Files, path: str) -> int:
-    return int(files.read_optional(path) or 0)
+    text = files.read_optional(path) or "0"
+    try:
+        return int(text)
+    except ValueError as error:
+        raise CannotLook("read the huge pages", object=path, cause=f"{text[:80].strip()!r} is no number") from error
