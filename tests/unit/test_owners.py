@@ -19,8 +19,10 @@ from ansible_collections.gpufleet.node.node.standard_host import StandardHost
 from ansible_collections.gpufleet.node.plugins.module_utils._core import before
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, OwnedByAnother
 from ansible_collections.gpufleet.node.plugins.module_utils._host.boot_service import ARCHIVE
+from ansible_collections.gpufleet.node.plugins.module_utils._host.files import LocalFiles
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
-from ansible_collections.gpufleet.node.plugins.module_utils._tools import owners, spec
+from ansible_collections.gpufleet.node.plugins.module_utils._tools import apply, owners, spec
+from ansible_collections.gpufleet.node.plugins.module_utils._tools.plan import Protect
 from concern_machines import CONCERNS, Node, Nodes, difference, failure_of
 from recorded import RecordedHost
 
@@ -107,6 +109,31 @@ def test_a_wrong_mode_is_named_with_what_was_found_and_is_mended(
     assert rows == [(path, "mode and owner", f"{mode:04o} {os.geteuid()}:{os.getegid()}", wanted)]
     assert f"{stat.S_IMODE(os.stat(real).st_mode):04o}" == wanted.split()[0]
     assert node.present().changes == ()
+
+
+class FilesBelow(LocalFiles):
+    """The real files below a folder, whose links lead where the kernel says."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def locate(self, path: str) -> str:
+        return f"{self.root}{path}"
+
+
+def test_a_link_put_in_the_place_of_what_was_seen_changes_nothing_else(tmp_path: Path) -> None:
+    secret = tmp_path / "shadow"
+    secret.write_text("root:*:", encoding="utf-8")
+    secret.chmod(0o600)
+    place = tmp_path / f"{DECLARED}/hugepages.json".lstrip("/")
+    place.parent.mkdir(parents=True)
+    place.symlink_to(secret)
+    host = RecordedHost(str(tmp_path))
+    host.files = FilesBelow(tmp_path)  # type: ignore[assignment]
+    seen = owners.Exposed(f"{DECLARED}/hugepages.json", "0666 0:0", "0644 0:0", 0o644, False)
+    with pytest.raises(OSError, match="symbolic link"):
+        apply.protect(Protect((seen,)), host)
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
 
 @as_root

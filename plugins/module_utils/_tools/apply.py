@@ -52,12 +52,21 @@ def protect(action: Protect, host: Host) -> None:
         if place.foreign:
             host.files.remove(place.path)
         else:
-            target = host.files.locate(place.path)
-            os.chown(target, 0 if os.geteuid() == 0 else -1, 0 if os.geteuid() == 0 else -1)
-            os.chmod(target, place.mode)
+            _protect(host.files.locate(place.path), place.mode)
     if any(place.path.startswith(os.path.dirname(ARCHIVE)) for place in action.places):
         # Nobody knows what was put there meanwhile; it can be made again from the archive.
         _compile(host, "--remove")
+
+
+def _protect(target: str, mode: int) -> None:
+    """Raises ``OSError`` for a link: whoever could write here may have put one to a file of root in its place."""
+    descriptor = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if os.geteuid() == 0:
+            os.fchown(descriptor, 0, 0)
+        os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
 
 
 def install_archive(action: InstallArchive, host: Host) -> None:
