@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from ansible_collections.gpufleet.node.plugins.module_utils._host import journal
-from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._host.command import UMASK, Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._host.files import LocalFiles
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ CONTEXT = "security.selinux"
 SELINUX = "/sys/fs/selinux/enforce"
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
 TIMED_OUT = 124
-# Of what the programs make that we run, whatever that of our caller is.
-UMASK = 0o022
 GRACE_SECONDS = 5.0
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
 
-from .._host.command import Completed
+from .._host.command import UMASK, Completed
 from .._host.files import LocalFiles
 from .errors import GpuFleetError
 from .road import SHARED_OPTIONS, Concern, converge, refused
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 # What timeout(1) answers: the program was asked to end, or had to be killed because it did not listen.
 TIMED_OUT = 124
-# Of what we make and of what the programs make that we run, whatever that of our caller is.
-UMASK = 0o022
 KILLED = (137, -9)
 GRACE_SECONDS = 5.0
 
