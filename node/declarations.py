@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import SHARED_OPTIONS, Concern
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
-from ansible_collections.gpufleet.node.plugins.module_utils._host.exposure import exposed
+from ansible_collections.gpufleet.node.plugins.module_utils._host.exposure import BELIEVED, exposed
 from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Files
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import Entry
 
@@ -88,9 +88,9 @@ def complete_params(concern: Concern[Any, Any], options: Mapping[str, Any]) -> D
 def _load_one(files: Files, name: str, known: Sequence[str]) -> Declaration:
     path = declared.path_of(name)
     try:
-        fault = exposed(files, path)
+        fault = exposed(files, path, matter=BELIEVED)
         if fault:
-            raise _broken(path, fault.replace("run it", "do what it says"), PROTECT)
+            raise _broken(path, fault, PROTECT)
         document = json.loads(files.read(path))
     except OSError as error:
         denied = error.errno in (errno.EACCES, errno.EPERM)

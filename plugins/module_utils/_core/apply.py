@@ -45,7 +45,7 @@ def look_alone(
     try:
         with host.files.lock(LOCK, LOCK_TIMEOUT_SECONDS):
             return look(concern, params, host)
-    except (TimeoutError, OSError):
+    except OSError:
         if seen is not None:
             raise seen from None
         return look(concern, params, host)

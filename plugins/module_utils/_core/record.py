@@ -34,12 +34,11 @@ def read_record(
     text = files.read_optional(path)
     if text is None:
         return None
-    from .._host.exposure import exposed
+    from .._host.exposure import BELIEVED, exposed
 
-    fault = exposed(files, path) if believed else ""
+    fault = exposed(files, path, matter=BELIEVED) if believed else ""
     if fault:
-        cause = fault.replace("run it", "do what it says")
-        raise CannotLook(goal, object=path, cause=cause, hint="run the role node_tools, which takes that right away")
+        raise CannotLook(goal, object=path, cause=fault, hint="run the role node_tools, which takes that right away")
     try:
         document = json.loads(text)
         if document["schema"] != schema:

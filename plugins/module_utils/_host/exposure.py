@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from .protocols import Files
 
 OURS = ("/etc/gpufleet", "/usr/local/lib/gpufleet", "/var/lib/gpufleet")
+RUN = "root would run it"
+BELIEVED = "root would do what it says"
 
 
-def exposed(files: Files, path: str) -> str:
+def exposed(files: Files, path: str, *, matter: str = RUN) -> str:
     """Why others than root may change a file or a folder on the way to it; empty where nobody may.
 
-    Root will run it, or do what it says. On the way to what is ours a group may: Debian's ``/usr/local/lib`` belongs
+    ``matter`` ends the sentence: why that matters. On the way to what is ours a group may: Debian's ``/usr/local/lib`` belongs
     to that of its staff. In a folder with the sticky bit, others cannot replace what is not theirs.
     """
     place = files.resolve(path)
@@ -29,7 +31,7 @@ def exposed(files: Files, path: str) -> str:
         # What is not there yet is made by root.
         fault = files.exists(place) and fault_of(os.stat(files.locate(place)), ours=place.startswith(OURS))
         if fault:
-            return fault.format(place)
+            return f"{fault.format(place)}, and {matter}"
         place = os.path.dirname(place)
     return ""
 
@@ -37,10 +39,10 @@ def exposed(files: Files, path: str) -> str:
 def fault_of(status: os.stat_result, *, ours: bool) -> str:
     """What is wrong with an owner and a mode, with ``{}`` for the path; empty where nothing is."""
     if status.st_uid not in (0, os.geteuid()):
-        return f"{{}} belongs to the user {status.st_uid}, and root would run it"
+        return f"{{}} belongs to the user {status.st_uid}"
     shared = not ours and stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
     if status.st_mode & stat.S_IWOTH and not shared:
-        return "everybody may write {}, and root would run it"
+        return "everybody may write {}"
     if ours and status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.getegid()):
-        return f"the group {status.st_gid} may write {{}}, and root would run it"
+        return f"the group {status.st_gid} may write {{}}"
     return ""

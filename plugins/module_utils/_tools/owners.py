@@ -25,7 +25,7 @@ FOLDERS = (
     "/var/lib/gpufleet",
     "/var/lib/gpufleet/before",
 )
-# What each of them holds that counts for something, and the least that everybody may do with it.
+# The folders whose files count for something, and the mode that these have at the least.
 HELD = (("/etc/gpufleet/declared.d", 0o644), ("/var/lib/gpufleet", 0o600), ("/var/lib/gpufleet/before", 0o600))
 PROGRAMS = ((ARCHIVE, 0o644), (PROGRAM, 0o755), (f"/etc/systemd/system/{UNIT}", 0o644))
 
@@ -61,4 +61,5 @@ def wrong(files: Files) -> Iterator[Exposed]:
 
 def unsafe(files: Files) -> str:
     """Why nothing on the way to our folders keeps others than root from them; empty where it does."""
-    return next(filter(None, (exposed(files, os.path.dirname(folder)) for folder in OURS)), "")
+    ways = (exposed(files, os.path.dirname(folder), matter="what is below it") for folder in OURS)
+    return next(filter(None, ways), "")

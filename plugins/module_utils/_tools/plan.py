@@ -64,7 +64,7 @@ def refuse_impossible(state: State) -> None:
     if state.unsafe:
         raise OwnedByAnother(
             "keep the program and the declarations of this node",
-            cause=state.unsafe.replace("and root would run it", "and what is below it"),
+            cause=state.unsafe,
             hint="take that right away with chmod or chown, and run again",
         )
     if state.masked:
