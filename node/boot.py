@@ -20,7 +20,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.look import UN
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, Entry, in_order
 
 TIMEOUT_SECONDS = 300.0
-# What the steps of one concern may take, besides the four looks of a run: the first, the same alone, under the lock, and after.
+# What the steps of one concern may take, besides the four looks of a run: the first, the same again while no other run
+# changes anything, that before the steps and that after them.
 STEPS_SECONDS = 60.0
 LOOKS = 4
 SETTLE_SECONDS = 30.0

@@ -23,8 +23,9 @@ BELIEVED = "root would do what it says"
 def exposed(files: Files, path: str, *, matter: str = RUN) -> str:
     """Why others than root may change a file or a folder on the way to it; empty where nobody may.
 
-    ``matter`` ends the sentence: why that matters. On the way to what is ours a group may: Debian's ``/usr/local/lib`` belongs
-    to that of its staff. In a folder with the sticky bit, others cannot replace what is not theirs.
+    ``matter`` ends the sentence: why that matters. On the way to what is ours a group may: Debian's
+    ``/usr/local/lib`` belongs to that of its staff. In a folder with the sticky bit, others cannot replace what is not
+    theirs.
     """
     place = files.resolve(path)
     while place != "/" and isinstance(files, LocalFiles):
