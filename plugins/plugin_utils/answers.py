@@ -58,6 +58,7 @@ _result = mapping(
     status=needed(one_of(STATUSES)),
     settings=needed(listed(needed(_setting))),
     settings_right=needed(whole),
+    changes=needed(listed(needed(mapping(scope=needed(text), takes_effect=needed(text))))),
     needs=_texts,
     unmanaged=needed(listed(needed(mapping(object=needed(text), setting=needed(text), reason=needed(text))))),
     unmanaged_total=needed(whole),

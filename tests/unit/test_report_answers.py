@@ -173,6 +173,8 @@ MALFORMED_LOOKS: List[Tuple[Tuple[Step, ...], Any, str]] = [
     ((*FIRST, "settings_right"), 10**30, "concerns.hugepages.settings_right is a number with more than 64 bits"),
     ((*FIRST, "settings_right"), True, "concerns.hugepages.settings_right is a boolean, and not a whole number"),
     ((*FIRST, "reboot_reasons"), deep(), "concerns.hugepages.reboot_reasons[0] is a list, and not a string"),
+    ((*FIRST, "changes"), 3, "concerns.hugepages.changes is a number, and not a list"),
+    ((*FIRST, "changes"), [{"scope": "effective"}], "concerns.hugepages.changes[0].takes_effect is missing"),
     (FIRST, {"status": "unknown"}, "concerns.hugepages.settings is missing"),
     (("undeclared",), ["x" * 10**6], "undeclared[0] has 1000000 characters, more than 65536"),
 ]
