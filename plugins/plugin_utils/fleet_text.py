@@ -21,13 +21,11 @@ WIDEST = 40
 TABLE_LINES = 32
 SENTENCES = 6
 EVERYTHING = "Everything: -e gpufleet_detail=full"
-# How settings with a status are counted: 1 differs, 2 differ.
-VERBS = {DIFFERS: "differ"}
 # What is done about a need that is not the reset of a GPU, or a reboot; others are told to whom they name.
 DONE_BY_NAME = ("restart_", "reload_")
 IDLE_GPU = "idle_gpu"
 
-# What is said of one node with a status, and of several.
+# What is said of one node or setting with a status, and of several.
 SAID = {DIFFERS: ("differs", "differ")}
 
 # What is said of a run, in this order.
@@ -84,7 +82,7 @@ def total(summary: Summary) -> str:
     """How many nodes and settings are right; every setting is in exactly one of the counts."""
     right = len(summary.nodes[RIGHT])
     settings = ", ".join(
-        f"{count} {status if count == 1 else VERBS.get(status, status)}"
+        f"{count} {agreeing(count, *SAID.get(status, (status, status)))}"
         for status, count in summary.counts.items()
         if count or status == RIGHT
     )
