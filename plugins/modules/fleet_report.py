@@ -133,7 +133,14 @@ summary:
     nodes:
       description: The names of the nodes by the worst status found there; V(unreachable) are those without an answer.
       type: dict
-      sample: {"right": ["n1"], "not_installed": [], "differs": ["n2"], "unknown": [], "unreachable": ["n3"]}
+      sample:
+        right: [n1]
+        pending: []
+        not_installed: []
+        differs: [n2]
+        unknown: []
+        invalid: []
+        unreachable: [n3]
     settings:
       description: The number of settings of each status; V(unknown) and V(invalid) count concerns.
       type: dict
