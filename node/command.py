@@ -161,5 +161,5 @@ def _part(text: str) -> str:
 def _seconds(text: str) -> int:
     seconds = int(text) if text.isdigit() else 0
     if not 1 <= seconds <= 86400:
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds from 1 to 86400")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 1 to 86400")
     return seconds

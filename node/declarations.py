@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import Entry
 
 UPDATE = "run the role node_tools, which brings the program that fits the declarations"
-PROTECT = "run the role node_tools, which takes that right away, and look at what is declared there"
+PROTECT = "run the role node_tools, which corrects owner and mode, and check what the declaration says"
 WRITE_AGAIN = "run the role of the concern, which writes it again"
 
 

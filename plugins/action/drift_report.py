@@ -23,10 +23,10 @@ from ..plugin_utils.summary import REFUSED, UNREACHABLE, registered, summarise, 
 NO_BACKEND = "none"
 # What a playbook says in check mode where it would do nothing.
 NOTHING = {
-    "site": "Nothing: every node is as declared, or waits for what no run brings.",
-    "mig_relayout": "Nothing: no GPU is to be divided anew.",
+    "site": "Nothing: every node is as declared, or waits for something that a run cannot do.",
+    "mig_relayout": "Nothing: no GPU needs repartitioning.",
     "reboot": "Nothing: no node waits for a reboot.",
-    "remove": "Nothing: these nodes have nothing of this collection.",
+    "remove": "Nothing: this collection has left nothing on these nodes.",
 }
 
 

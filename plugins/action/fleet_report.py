@@ -17,7 +17,7 @@ from ..plugin_utils.report.model import Host, Report, build
 from ..plugin_utils.summary import groups_of, now, registered, went_away
 
 GOAL = "write the report"
-GONE = "it gave no answer any more after the last look at it"
+GONE = "it stopped responding after the last look at it"
 NAMES = {
     "json": "gpufleet-report.json",
     "html": "gpufleet-report.html",

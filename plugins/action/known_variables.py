@@ -51,7 +51,7 @@ PREFIXES = (*CONCERNS, "gpufleet")
 # Who gives nodes their work: a playbook asks these schedulers, and only where there are any.
 BACKEND = "drain_backend"
 
-NOT_IN_THE_INVENTORY = "it is read before there are hosts, so the inventory cannot say it. Give it with -e."
+NOT_IN_THE_INVENTORY = "it is read before any host's variables are, so the inventory cannot set it. Set it with -e."
 
 # The playbooks that look at what is declared for GPUs.
 LOOKING = ("site", "audit", "mig_relayout", "reboot", "verify")
@@ -195,7 +195,7 @@ class ActionModule(ActionBase):
         for option, tags in (("--tags", "ansible_run_tags"), ("--skip-tags", "ansible_skip_tags")):
             named.extend(f"{option} {tag}" for tag in variables.get(tags, ()) if tag in CONCERNS)
         for name in named:
-            cause = f"{playbook} is about all that is on the nodes, and has no parts."
+            cause = f"{playbook} always covers everything on the nodes and cannot be limited to some concerns."
             yield f"Cannot use {name} (given to the run): {cause}"
 
     def _values(self, name: str, hosts: Hosts, variables: Mapping[str, Any]) -> Iterator[Tuple[str, Any]]:
@@ -225,7 +225,7 @@ def lacking_binding(hosts: Hosts, cause: str) -> Optional[str]:
     ]
     if not cause or not lacking:
         return None
-    return f"{not_on_the_controller(cause)} Until then no GPU can be looked at {_where(lacking)}."
+    return f"{not_on_the_controller(cause)} Until then no GPU can be checked {_where(lacking)}."
 
 
 def unknown_on(hosts: Hosts) -> List[Dict[str, Any]]:
@@ -241,7 +241,7 @@ def unknown_on(hosts: Hosts) -> List[Dict[str, Any]]:
 
 def _unknown_sentence(entry: Mapping[str, Any]) -> str:
     hint = f" Did you mean {entry['nearest']}?" if entry["nearest"] else ""
-    return f"Cannot use the variable {entry['name']} ({_where(entry['hosts'])}): no role knows it.{hint}"
+    return f"Cannot use the variable {entry['name']} ({_where(entry['hosts'])}): no role has such a variable.{hint}"
 
 
 def _where(hosts: Sequence[str]) -> str:

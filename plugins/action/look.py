@@ -68,7 +68,7 @@ class ActionModule(ActionBase):
             cannot = CannotLook(
                 "read the answer of the node",
                 cause=malformed,
-                hint="look for what else answers in the place of its Python",
+                hint="check what else on the node could be answering instead of its Python",
             )
             return {"failed": True, "msg": str(cannot), "failure": cannot.failure(), UNREADABLE: malformed}
         # Ansible prints all that a task failed with. What is wrong is in the table, and the playbook fails in a line.

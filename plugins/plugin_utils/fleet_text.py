@@ -20,8 +20,8 @@ from .summary import UNREACHABLE, Summary
 WIDEST = 40
 TABLE_LINES = 32
 SENTENCES = 6
-EVERYTHING = "Everything: -e gpufleet_detail=full"
-# What is done about a need that is not the reset of a GPU, or a reboot; others are told to whom they name.
+EVERYTHING = "For everything: -e gpufleet_detail=full"
+# What is done about a need that is not the reset of a GPU, or a reboot; for any other, whoever it names is notified.
 DONE_BY_NAME = ("restart_", "reload_")
 IDLE_GPU = "idle_gpu"
 
@@ -29,7 +29,7 @@ IDLE_GPU = "idle_gpu"
 SAID = {DIFFERS: ("differs", "differ")}
 
 # What is said of a run, in this order.
-VERBS_OF_A_RUN = ("change", "restart", "reload", "tell", "reset", "drain", "reboot", "unknown", "fail")
+VERBS_OF_A_RUN = ("change", "restart", "reload", "notify", "reset", "drain", "reboot", "unknown", "fail")
 
 # One of these, and of what.
 Told = Tuple[str, str]
@@ -72,7 +72,7 @@ def drift(summary: Summary, gone: Mapping[str, bool], *, detail: str) -> Iterato
     )
     yield from sentences(
         ((host, ", and was drained before" if drained else "") for host, drained in gone.items()),
-        lambda names, text: f"{on(names)} gave no answer any more{text}",
+        lambda names, text: f"{on(names)} stopped responding{text}",
         most=most,
     )
     yield total(summary)
@@ -142,7 +142,7 @@ def sentences(
     rest = texts[len(shown) :]
     if rest:
         nodes = {host for text in rest for host in hosts[text]}
-        yield f"and {counted(len(rest), 'line')} more about {counted(len(nodes), 'node')}. {EVERYTHING}"
+        yield f"and {counted(len(rest), 'more line')} about {counted(len(nodes), 'node')}. {EVERYTHING}"
 
 
 def on(hosts: Sequence[str]) -> str:
@@ -184,7 +184,7 @@ def _done(look: Look) -> Iterator[Told]:
         for reason in result["reboot_reasons"]:
             yield "reboot", reason
     for name in look.get("waiting") or ():
-        yield "unknown", f"{name}, until what it needs is there"
+        yield "unknown", f"{name}, until what it depends on is installed"
 
 
 def _about(need: str, concern: str) -> Iterator[Told]:
@@ -193,9 +193,9 @@ def _about(need: str, concern: str) -> Iterator[Told]:
     if need == GPU_RESET:
         yield "reset", f"GPUs, for {concern}"
     elif need == IDLE_GPU:
-        yield "change", f"GPUs only once nobody uses them, for {concern}"
+        yield "change", f"GPUs only once they are idle, for {concern}"
     elif need.startswith(DONE_BY_NAME):
         verb, _line, name = need.partition("_")
         yield verb, f"{name}, for {concern}"
     else:
-        yield "tell", f"{need}, for {concern}"
+        yield "notify", f"{need}, for {concern}"

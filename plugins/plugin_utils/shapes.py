@@ -189,7 +189,7 @@ def plain(value: Any, levels: int = DEEPEST) -> Any:
 
 def _sane(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
-        raise Malformed("is no number")
+        raise Malformed("is not a number")
     if value is not None and abs(value) >= LARGEST:
         raise Malformed("is a number with more than 64 bits")
     return value

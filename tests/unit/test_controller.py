@@ -289,9 +289,9 @@ def test_all_typos_of_a_run_come_at_once(tmp_path: Path) -> None:
     output = ansible_playbook(tmp_path, inventory, "gpufleet.node.audit", *arguments, "-e", "gpufleet_detail=breif")
     (line,) = [line for line in output.splitlines() if line.startswith("fatal: ")]
     for said in (
-        "variable nvme_queues (on h[1-3]): no role knows it. Did you mean nvme_scheduler_queues?",
-        "variable hugepage_pools (on h[1-3]): no role knows it. Did you mean hugepages_pools?",
-        "variable hugepages_pol (on h[1-3]): no role knows it. Did you mean hugepages_pools?",
+        "variable nvme_queues (on h[1-3]): no role has such a variable. Did you mean nvme_scheduler_queues?",
+        "variable hugepage_pools (on h[1-3]): no role has such a variable. Did you mean hugepages_pools?",
+        "variable hugepages_pol (on h[1-3]): no role has such a variable. Did you mean hugepages_pools?",
         "by tags: there is no concern hugepage; did you mean hugepages?",
         "by skip-tags: there is no concern nvmll; did you mean nvml?",
         "by gpufleet_concerns: there is no concern hugepges; did you mean hugepages?",
@@ -307,7 +307,7 @@ def test_that_the_controller_has_no_binding_is_said_once_and_before_the_first_lo
     hosts.update(h5={"gpufleet_profile": "training"}, h6={"mig_layout_gpus": []})
     assert lacking_binding(hosts, "there is no pynvml") == (
         "Cannot find nvidia-ml-py on the controller: there is no pynvml. Run pip install nvidia-ml-py there, or set "
-        "nvml_file, or nvml_source: package. Until then no GPU can be looked at on h[1-2,5]."
+        "nvml_file, or nvml_source: package. Until then no GPU can be checked on h[1-2,5]."
     )
     assert lacking_binding(hosts, "") is None
     assert lacking_binding({"h3": hosts["h3"]}, "there is no pynvml") is None

@@ -286,8 +286,9 @@ def test_control_groups_that_k3s_has_not_decided_yet_have_to_be_declared(
     with pytest.raises(CannotLook) as caught:
         KIND.wanted(FAST, machine.configuration)
     assert str(caught.value) == (
-        f"Cannot tell whether runtimes make their control groups by systemd on {GENERATED}: k3s has not written it "
-        "yet, and decides it then. Start k3s once, or declare systemd_cgroup as the kubelet has it."
+        f"Cannot tell whether runtimes use the systemd cgroup driver on {GENERATED}: k3s decides this when it "
+        "generates its configuration, and has not done so yet. Start k3s once, or declare systemd_cgroup to match the "
+        "kubelet."
     )
     machine.converge(replace(FAST, systemd_cgroup=True))
     assert starts(machine, 2, found=True)["containerd"]["runtimes"]["fast"]["options"]["SystemdCgroup"] is True
@@ -297,7 +298,7 @@ def test_what_k3s_brings_before_it_ever_started_is_not_written_a_second_time(tmp
     machine = node(tmp_path, 3, BASE, found=True)
     machine.host.files.remove(GENERATED)
     assert machine.converge_edits(NVIDIA) == ()
-    with pytest.raises(OwnedByAnother, match="Say default-runtime"):
+    with pytest.raises(OwnedByAnother, match="Set default-runtime"):
         machine.converge(replace(FAST, default=True, systemd_cgroup=True))
     assert machine.text(TEMPLATE_3) == BASE
 
@@ -310,39 +311,39 @@ def test_what_k3s_brings_before_it_ever_started_is_not_written_a_second_time(tmp
             2,
             COPY_2 + LOOP_2,
             replace(NVIDIA, runtime_path="/opt/nvidia"),
-            f"Cannot set runtime nvidia on {TEMPLATE_2}: k3s writes the table that it is in itself, and TOML lets "
-            f"nobody add to a table (found {PROGRAM}, wanted /opt/nvidia). Give the runtime another name.",
+            f"Cannot set runtime nvidia on {TEMPLATE_2}: k3s generates this table itself, and TOML does not "
+            f"allow it to be defined twice (found {PROGRAM}, wanted /opt/nvidia). Give the runtime another name.",
         ),
         (
             3,
             BASE,
             replace(NVIDIA, runtime_path="/opt/nvidia"),
-            'Cannot set runtime nvidia on template "base": k3s writes the table that it is in itself, and TOML lets '
-            f"nobody add to a table (found {PROGRAM}, wanted /opt/nvidia). Give the runtime another name.",
+            'Cannot set runtime nvidia on template "base": k3s generates this table itself, and TOML does not '
+            f"allow it to be defined twice (found {PROGRAM}, wanted /opt/nvidia). Give the runtime another name.",
         ),
         (
             2,
             COPY_2 + LOOP_2,
             replace(NVIDIA, systemd_cgroup=True),
-            f"Cannot set systemd_cgroup nvidia on {TEMPLATE_2}: k3s writes the table that it is in itself, and TOML "
-            "lets nobody add to a table (found false, wanted true). Write SystemdCgroup = {{ $.SystemdCgroup }} into "
-            "the loop over .ExtraRuntimes, or declare systemd_cgroup as it is there.",
+            f"Cannot set systemd_cgroup nvidia on {TEMPLATE_2}: k3s generates this table itself, and TOML "
+            "does not allow it to be defined twice (found false, wanted true). Write SystemdCgroup = "
+            "{{ $.SystemdCgroup }} into the loop over .ExtraRuntimes, or declare systemd_cgroup as it is there.",
         ),
         (
             2,
             COPY_2 + LOOP_2,
             NVIDIA,
-            f"Cannot set systemd_cgroup nvidia on {TEMPLATE_2}: k3s writes the table that it is in itself, and TOML "
-            "lets nobody add to a table (found false, wanted true). Write SystemdCgroup = {{ $.SystemdCgroup }} into "
-            "the loop over .ExtraRuntimes, or declare systemd_cgroup as it is there.",
+            f"Cannot set systemd_cgroup nvidia on {TEMPLATE_2}: k3s generates this table itself, and TOML "
+            "does not allow it to be defined twice (found false, wanted true). Write SystemdCgroup = "
+            "{{ $.SystemdCgroup }} into the loop over .ExtraRuntimes, or declare systemd_cgroup as it is there.",
         ),
         (
             3,
             COPY_3 + LOOP_3,
             replace(NVIDIA, options={"base_runtime_spec": "/spec.json"}),
-            f"Cannot set base_runtime_spec nvidia on {TEMPLATE_3}: k3s writes the table that it is in itself, and TOML "
-            "lets nobody add to a table (wanted /spec.json). Write it into the loop over .ExtraRuntimes, or give the "
-            "runtime another name.",
+            f"Cannot set base_runtime_spec nvidia on {TEMPLATE_3}: k3s generates this table itself, and TOML "
+            "does not allow it to be defined twice (wanted /spec.json). Write it into the loop over .ExtraRuntimes, "
+            "or give the runtime another name.",
         ),
     ],
 )
@@ -359,36 +360,35 @@ def test_what_k3s_has_otherwise_is_refused_with_the_way_out_whether_it_found_it_
 BAD: Mapping[str, Any] = {
     "a function that is not known": (
         COPY_2 + '{{ env "HOME" }}\n',
-        'line 56: in {{ env "HOME" }} the function env is not known here. What is not known here is not believed: '
-        "write it otherwise, then run again; nothing was written.",
+        'line 56: in {{ env "HOME" }} the function env is not supported. Correct or simplify the template, '
+        "then run again; nothing was written.",
     ),
     "a field that is not known": (
         COPY_2 + "{{ if .NodeConfig.Future }}x{{ end }}\n",
-        "line 56: in {{ .NodeConfig.Future }} the field .Future is not known here. What is not known here is not "
-        "believed: write it otherwise, then run again; nothing was written.",
+        "line 56: in {{ .NodeConfig.Future }} the field .Future is not supported. Correct or simplify "
+        "the template, then run again; nothing was written.",
     ),
     "a block without an end": (
         COPY_2 + "{{ if .SystemdCgroup }}\n",
-        "line 56: the if has no end. What is not known here is not believed: write it otherwise, then run again; "
-        "nothing was written.",
+        "line 56: the if has no end. Correct or simplify the template, then run again; nothing was written.",
     ),
     "a runtime of its own beside the base": (
         BASE + runtime_text(),
         "containerd would not start with what k3s makes of it: plugins.io.containerd.grpc.v1.cri.containerd.runtimes."
-        f'nvidia is there already ([plugins."{V2}".containerd.runtimes.nvidia]). K3s puts the runtimes that it finds '
-        "into .ExtraRuntimes by itself: a template that has these, or the base, must not have one of them a second "
-        "time; nothing was written.",
+        f'nvidia is there already ([plugins."{V2}".containerd.runtimes.nvidia]). K3s adds the runtimes that it '
+        "detects through .ExtraRuntimes: a template that includes these, or the base, must not define one of them "
+        "again; nothing was written.",
     ),
     "a runtime that depends on what nobody can tell": (
         COPY_2 + "{{ if .NodeConfig.NoFlannel }}\n" + runtime_text(name="odd") + "{{ end }}\n",
-        "runtime odd depends on what nobody can tell before it is rendered. Write it outside of the condition, then "
-        "run again; nothing was written.",
+        "runtime odd depends on a condition that is known only when the template is rendered. Move it out of the "
+        "condition, then run again; nothing was written.",
     ),
     "no TOML": (
         COPY_2 + "what is this\n",
-        "containerd would not start with what k3s makes of it: an = must follow the key (what is this). K3s puts the "
-        "runtimes that it finds into .ExtraRuntimes by itself: a template that has these, or the base, must not have "
-        "one of them a second time; nothing was written.",
+        "containerd would not start with what k3s makes of it: an = must follow the key (what is this). K3s adds the "
+        "runtimes that it detects through .ExtraRuntimes: a template that includes these, or the base, must not "
+        "define one of them again; nothing was written.",
     ),
 }
 
@@ -458,8 +458,8 @@ def test_a_k3s_that_knows_no_base_gets_no_template_that_has_it(
     with pytest.raises(Refused) as caught:
         machine.converge(FAST)
     assert str(caught.value) == (
-        f"Cannot make a template on {TEMPLATE_2}: this k3s is too old to have its base in a template, and would not "
-        "start with one. Take k3s to 1.24.17, 1.25.13, 1.26.8, 1.27.5 or newer, or copy the template of this version "
-        "of it there first."
+        f"Cannot make a template on {TEMPLATE_2}: this k3s is too old to include its base in a template, and would not "
+        "start with one. Upgrade k3s to 1.24.17, 1.25.13, 1.26.8, 1.27.5 or newer, or copy the template of "
+        "this version there first."
     )
     assert machine.text(TEMPLATE_2) is None

@@ -179,9 +179,9 @@ def test_a_file_of_version_1_is_refused_because_2_x_ignores_its_plugins(tmp_path
     with pytest.raises(Refused) as caught:
         run(host, NVIDIA)
     assert str(caught.value) == (
-        "Cannot let containerd read the new configuration on /etc/containerd/config.toml: this file is of version 1, "
-        "whose tables of plugins this containerd ignores, so that its default_runtime, runtime kata would not be in "
-        "effect. Write the file as version 2 or newer, or take these tables out, then run again."
+        "Cannot let containerd read the new configuration on /etc/containerd/config.toml: the file has version 1, "
+        "and this containerd ignores the plugin tables of version 1, so that default_runtime, runtime kata would "
+        "not be in effect. Write the file as version 2 or newer, or remove these tables, then run again."
     )
     assert host.files.read(MAIN) == text
 
@@ -234,7 +234,7 @@ def test_ours_goes_and_what_nvidia_ctk_wrote_after_us_stays_and_is_named(
     assert found["runtime nvidia"] == ("nvidia-ctk", CTK_FILE, line, RUNTIME_PATH, "them")
     assert ("default_runtime" in found) is default
     (named,) = [entry["reason"] for entry in result["unmanaged"] if entry["setting"] == "runtime nvidia"]
-    assert named == f"{CTK_FILE} has it in line {line}, and is not ours but of nvidia-ctk: take it out there"
+    assert named == f"{CTK_FILE} sets it in line {line}, and that file belongs to nvidia-ctk: remove it there"
     again = outcome_of(host, AWAY)
     assert (again["changed"], again["status"], "failed" in again) == (False, "right", False)
     assert not host.files.exists("/var/lib/gpufleet")
@@ -273,8 +273,8 @@ def test_an_absent_runtime_that_only_nvidia_ctk_has_is_named_and_nothing_changes
     line = line_of(host, CTK_FILE, "containerd.runtimes.nvidia]")
     assert result["failed"] is True
     assert result["msg"] == (
-        f"Cannot take out runtime nvidia on containerd: {CTK_FILE} has it in line {line}, and is not ours but of "
-        f"nvidia-ctk (found {RUNTIME_PATH}). Take it out there, then run again."
+        f"Cannot remove runtime nvidia on containerd: {CTK_FILE} sets it in line {line}, and that file belongs to "
+        f"nvidia-ctk (found {RUNTIME_PATH}). Remove it there, then run again."
     )
     assert conflicts_of(result)["runtime nvidia"] == ("nvidia-ctk", CTK_FILE, line, RUNTIME_PATH, "them")
     assert snapshot(tmp_path) == found

@@ -93,7 +93,7 @@ def test_every_setting_of_a_mixed_fleet_is_in_one_line_and_the_counts_add_up(
 def test_what_does_not_fit_is_counted() -> None:
     looks = {name: looked(hugepages=concern("differs", row("gpu0", "x", effective=name))) for name in hosts(90)}
     lines = lines_of(looks)
-    assert lines[32:-1] == ["and 59 lines more, 59 settings on 59 nodes", EVERYTHING]
+    assert lines[32:-1] == ["and 59 more lines, 59 settings on 59 nodes", EVERYTHING]
     assert len(lines_of(looks, detail="full")) == 1 + 90 + 1
 
 
@@ -141,7 +141,7 @@ def test_reasons_needs_and_silence_are_said_once_for_all_nodes() -> None:
         f"h[001-200] (200) need a reboot: {REASON}",
         "n1 waits for gpu_reset (gpu_settings)",
         "x[1-2] (2) gave no answer: Failed to connect to the host via ssh: timed out",
-        "h[001-002] (2) gave no answer any more, and was drained before",
+        "h[001-002] (2) stopped responding, and was drained before",
         "0 of 203 nodes are right. Settings: 0 right.",
     ]
 
@@ -284,4 +284,4 @@ def test_removing_from_a_bare_node_says_that_there_is_nothing(tmp_path: Path) ->
     inventory = inventory_of(tmp_path, dict.fromkeys(hosts(3), look))
     output = ansible_playbook(tmp_path, inventory, "gpufleet.node.remove", "--check")
     assert output.endswith("ends with 0"), output
-    assert "Nothing: these nodes have nothing of this collection." in output
+    assert "Nothing: this collection has left nothing on these nodes." in output

@@ -169,11 +169,11 @@ def test_what_somebody_uses_is_not_taken_away_and_nothing_else_either(gpu_machin
         bring(machine, MIXED)
     assert str(caught.value) == (
         "Cannot destroy the compute instance 1c@0 of 1g.10gb@4 on gpu0: the driver says that somebody uses it. "
-        "End what uses it, and run again. train (pid 4711) uses 1g.10gb@4 of gpu0. gpu0 has its layout of before "
+        "End what uses it, and run again. train (pid 4711) uses 1g.10gb@4 of gpu0. gpu0 has its previous layout "
         "again: 1g.10gb@0-6."
     )
     assert caught.value.hint == (
-        "end what uses it, and run again; train (pid 4711) uses 1g.10gb@4 of gpu0; gpu0 has its layout of before "
+        "end what uses it, and run again; train (pid 4711) uses 1g.10gb@4 of gpu0; gpu0 has its previous layout "
         "again: 1g.10gb@0-6"
     )
     assert layout_of(machine) == ALL_SMALL
@@ -209,7 +209,7 @@ def test_a_driver_too_old_to_tell_placements_is_refused(gpu_machine: MakeMachine
 def test_groups_after_the_one_that_failed_are_not_touched(gpu_machine: MakeMachine) -> None:
     machine = divided(gpu_machine, layouts={0: ALL_SMALL, 1: ALL_SMALL, 2: ALL_SMALL})
     machine.sim("add-client", 1, "--gi", numbers_of(machine, 1)[4, ONE], "--ci", 0)
-    with pytest.raises(InUse, match=r"gpu1 has its layout of before again: 1g\.10gb@0-6\."):
+    with pytest.raises(InUse, match=r"gpu1 has its previous layout again: 1g\.10gb@0-6\."):
         bring(machine, MIXED, 0, 1, 2)
     assert [layout_of(machine, index) for index in range(3)] == [MIXED, ALL_SMALL, ALL_SMALL]
 
@@ -227,7 +227,7 @@ def test_a_call_that_fails_leaves_the_old_layout_whichever_it_is(gpu_machine: Ma
     group = Group((work(machine, target=target),))
     for number in range(1, calls + 1):
         machine.sim("fail", "--nth-change", number, UNKNOWN)
-        with pytest.raises(Refused, match=r"gpu0 has its layout of before again: 1g\.10gb@0-6"):
+        with pytest.raises(Refused, match=r"gpu0 has its previous layout again: 1g\.10gb@0-6"):
             relayout(machine, group)
         assert layout_of(machine) == ALL_SMALL, number
         assert not left_over(machine)
@@ -257,7 +257,7 @@ def test_a_gpu_that_is_not_what_the_driver_said_is_restored(
     monkeypatch.setattr(driver_apply, "_call", swallow)
     with pytest.raises(NotInEffect, match=r"found 3g\.40gb@0, wanted 3g\.40gb@0 3g\.40gb@4\[\]") as caught:
         bring(machine, (whole(0, THREE), whole(4, THREE)))
-    assert "gpu0 has its layout of before again: 3g.40gb@0." in str(caught.value)
+    assert "gpu0 has its previous layout again: 3g.40gb@0." in str(caught.value)
 
 
 def test_a_driver_that_hangs_is_not_asked_again(gpu_machine: MakeMachine) -> None:
@@ -297,7 +297,7 @@ def test_a_deadline_in_the_middle_restores_and_goes_on(gpu_machine: MakeMachine)
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
     assert layout_of(machine) == ALL_SMALL
-    assert machine.host.journal_lines == ["mig_layout: gpu0 has its layout of before again: 1g.10gb@0-6"]
+    assert machine.host.journal_lines == ["mig_layout: gpu0 has its previous layout again: 1g.10gb@0-6"]
     assert not left_over(machine)
 
 
@@ -388,7 +388,7 @@ def test_a_hopper_that_computes_keeps_its_mode(gpu_machine: MakeMachine) -> None
     assert str(caught.value) == (
         "Cannot switch MIG mode on gpu0: the driver keeps it pending, because somebody uses the GPU. End what uses it, "
         "and run again. train (pid 4711) uses gpu0, train (pid 4712) uses gpu0, train (pid 4713) uses gpu0, train (pid "
-        "4714) uses gpu0, and 2 more. gpu0 has its layout of before again: MIG mode disabled."
+        "4714) uses gpu0, and 2 more. gpu0 has its previous layout again: MIG mode disabled."
     )
     assert mode_of(machine) == (False, False)
 
@@ -407,7 +407,7 @@ def test_who_cannot_be_found_changes_nothing_about_the_error(
         bring(machine, MIXED)
     assert str(caught.value) == (
         "Cannot switch MIG mode on gpu0: the driver keeps it pending, because somebody uses the GPU. End what uses it, "
-        "and run again. gpu0 has its layout of before again: MIG mode disabled."
+        "and run again. gpu0 has its previous layout again: MIG mode disabled."
     )
 
 
@@ -417,7 +417,7 @@ def test_a_mode_that_only_a_reset_would_bring_is_not_laid_at_somebodys_door(gpu_
         bring(machine, MIXED)
     assert str(caught.value) == (
         "Cannot switch MIG mode on gpu0: the driver answered gpu requires restart (16), and keeps it pending. Reset "
-        "the GPU while nobody uses it, or reboot the node. gpu0 has its layout of before again: MIG mode disabled."
+        "the GPU while nobody uses it, or reboot the node. gpu0 has its previous layout again: MIG mode disabled."
     )
     assert mode_of(machine) == (False, False)
 
@@ -495,7 +495,7 @@ def test_a_reset_that_is_refused_leaves_mode_layout_and_persistence(gpu_machine:
     with pytest.raises(Refused, match="Cannot reset a GPU on gpu0: nvidia-smi ended with status 255: ") as caught:
         bring(machine, MIXED if mig else (), mig=mig, reset=True)
     what = "MIG mode disabled" if mig else "1g.10gb@0-1 2g.20gb@2 3g.40gb@4"
-    assert str(caught.value).endswith(f"gpu0 has its layout of before again: {what}.")
+    assert str(caught.value).endswith(f"gpu0 has its previous layout again: {what}.")
     assert "End what has these GPUs open, or name its service in stop_services." in str(caught.value)
     assert mode_of(machine) == (not mig, not mig)
     assert layout_of(machine) == (() if mig else MIXED)
@@ -511,7 +511,7 @@ def test_without_nvidia_smi_there_is_no_reset(gpu_machine: MakeMachine) -> None:
         bring(machine, MIXED, reset=True)
     assert str(caught.value) == (
         "Cannot reset a GPU on gpu0: there is no nvidia-smi on this node, and nothing else resets GPUs. Install the "
-        "package of the driver that brings it, or reboot the node. gpu0 has its layout of before again: MIG mode "
+        "package of the driver that brings it, or reboot the node. gpu0 has its previous layout again: MIG mode "
         "disabled."
     )
     assert mode_of(machine) == (False, False)
@@ -523,7 +523,7 @@ def test_who_has_a_gpu_open_that_is_not_reset_for_it_is_named(gpu_machine: MakeM
     monitor(machine, 4711)
     with pytest.raises(Refused) as caught:
         bring(machine, MIXED, reset=True)
-    assert " nvtop (pid 4711) uses gpu0. gpu0 has its layout of before again" in str(caught.value)
+    assert " nvtop (pid 4711) uses gpu0. gpu0 has its previous layout again" in str(caught.value)
 
 
 def test_a_reset_that_does_not_end_is_told_so(gpu_machine: MakeMachine) -> None:
@@ -534,7 +534,7 @@ def test_a_reset_that_does_not_end_is_told_so(gpu_machine: MakeMachine) -> None:
         bring(machine, MIXED, reset=True)
     assert str(caught.value) == (
         "Cannot reset a GPU on gpu0: nvidia-smi did not end within 120 s. Look at the kernel log for NVRM; the node "
-        "may need a reboot. gpu0 has its layout of before again: MIG mode disabled."
+        "may need a reboot. gpu0 has its previous layout again: MIG mode disabled."
     )
 
 
@@ -598,7 +598,7 @@ def test_a_change_of_mode_that_fails_anywhere_leaves_the_old_state(
     go(not mig)
     for number in range(1, calls + 1):
         machine.sim("fail", "--nth-change", number, UNKNOWN)
-        with pytest.raises(Refused, match="gpu0 has its layout of before again"):
+        with pytest.raises(Refused, match="gpu0 has its previous layout again"):
             go(mig)
         assert layout_of(machine) == (() if mig else MIXED), number
         assert mode_of(machine) == (not mig, not mig), number
@@ -628,7 +628,7 @@ def test_services_stand_still_around_a_reset_alone(gpu_machine: MakeMachine) -> 
 def test_services_are_started_again_when_the_change_fails(gpu_machine: MakeMachine) -> None:
     machine = divided(gpu_machine, A100, units=["dcgm.service"], files=FABRIC_MANAGER)
     machine.sim("add-client", 0, "--kind", "compute")
-    with pytest.raises(Refused, match="gpu0 has its layout of before again"):
+    with pytest.raises(Refused, match="gpu0 has its previous layout again"):
         relayout(machine, Group((work(machine, target=MIXED),), reset=True), stop_services=["dcgm.service"])
     assert systemctl_of(machine).active == {"dcgm.service"}
 
@@ -693,7 +693,7 @@ def test_when_that_run_fails_as_well_the_layout_of_before_both_comes_back(gpu_ma
     killed(machine, Group((work(machine, target=MIXED),)))
     assert layout_of(machine) not in (ALL_SMALL, MIXED)
     machine.sim("fail", "nvmlDeviceCreateGpuInstanceWithPlacement", UNKNOWN)
-    with pytest.raises(Refused, match=r"gpu0 has its layout of before again: 1g\.10gb@0-6"):
+    with pytest.raises(Refused, match=r"gpu0 has its previous layout again: 1g\.10gb@0-6"):
         bring(machine, MIXED)
     assert layout_of(machine) == ALL_SMALL
 

@@ -212,7 +212,7 @@ WITHOUT_MANAGER = (
     "NVSwitches connect gpu0, gpu1, gpu2, gpu3, gpu4, gpu5, gpu6, gpu7, and no fabric manager runs, so they are all"
     " reset together"
 )
-START_IT = "start nvidia-fabricmanager, with which each is reset alone"
+START_IT = "start nvidia-fabricmanager, so that each GPU is reset alone"
 
 
 def test_who_holds_one_gpu_behind_switches_blocks_all_only_without_a_fabric_manager_and_the_reason_is_said_once(
@@ -401,7 +401,7 @@ def test_nothing_is_written_for_the_boot_when_the_layout_cannot_be_made(gpu_mach
     machine.sim("fail", "nvmlDeviceCreateGpuInstanceWithPlacement", "NVML_ERROR_INSUFFICIENT_RESOURCES", 1)
     outcome = run(machine, DIVIDED)
     assert outcome.error is not None
-    assert "gpu0 has its layout of before again: 1g.10gb@0-6" in str(outcome.error)
+    assert "gpu0 has its previous layout again: 1g.10gb@0-6" in str(outcome.error)
     assert layout_of(machine) == ALL_SMALL
     assert (declared(machine), record_of(machine)) == (before, known)
     assert run(machine, SMALL).status == "right"
@@ -585,7 +585,7 @@ def test_what_a_killed_run_left_is_finished_also_where_nothing_is_declared_any_m
     record = {"schema": 1, "boot": "", "gpus": {}, "stopped": ["nvidia-dcgm.service"]}
     machine.host.files.replace(LEFT_OVER, json.dumps(record))
     predicted = run(machine, check_mode=True)
-    assert (LEFT_OVER, "run", "killed before its end", "finished", "effective") in changes_of(predicted)
+    assert (LEFT_OVER, "run", "interrupted", "finished", "effective") in changes_of(predicted)
     assert run(machine).error is None
     systemctl: Any = machine.host.commands.programs["systemctl"]
     assert systemctl.active == {"nvidia-dcgm.service"}

@@ -275,7 +275,7 @@ def test_a_fault_at_any_call_leaves_the_old_layout_and_says_so(
         machine.sim("fail", "--nth-change", nth, f"NVML_ERROR_{code}")
         outcome = run(machine, entry_of(1, wanted))
         assert layout_of(machine, 1) == case.present, (nth, code)
-        assert f"gpu1 has its layout of before again: {old}." in str(outcome.error)
+        assert f"gpu1 has its previous layout again: {old}." in str(outcome.error)
         assert [change for change in outcome.changes if change.scope == "effective"] == []
         assert (declared(machine), machine.host.files.exists(LEFT_OVER)) == (None, False)
     machine.forget()
@@ -456,7 +456,7 @@ def test_a_fault_while_modes_change_leaves_every_group_old_or_new(
         if outcome.error is None:
             assert found == new, nth
         else:
-            assert "has its layout of before again: " in str(outcome.error), nth
+            assert "has its previous layout again: " in str(outcome.error), nth
 
 
 def test_a_kill_while_modes_change_is_made_good_by_the_next_run(gpu_machine: MakeMachine) -> None:
@@ -500,7 +500,7 @@ def test_gpus_that_the_daemon_holds_are_held_again_whatever_happens(
     for nth in (1, 2, 3, 5):
         machine.sim("fail", "--nth-change", nth, "NVML_ERROR_UNKNOWN")
         outcome = run(machine, entry, permanent=False)
-        assert "gpu0 has its layout of before again: MIG mode disabled." in str(outcome.error)
+        assert "gpu0 has its previous layout again: MIG mode disabled." in str(outcome.error)
         assert (mode_of(machine), daemons()) == ((False, False), held_by)
     assert run(machine, entry, permanent=False).error is None
     assert (layout_of(machine) != (), daemons()) == (True, held_by)
@@ -514,7 +514,7 @@ def test_a_reset_that_is_refused_leaves_modes_layouts_and_persistence(gpu_machin
     outcome = run(machine, {"match": {"index": 0}, "layout": "all-1g"}, stop_services=[SERVICE])
     text = str(outcome.error)
     assert text.startswith("Cannot reset a GPU on gpu0, gpu1, gpu2, gpu3: ")
-    for line in ("gpu0 has its layout of before again: MIG mode disabled", "gpu1 has its layout of before again: 1g"):
+    for line in ("gpu0 has its previous layout again: MIG mode disabled", "gpu1 has its previous layout again: 1g"):
         assert line in text
     assert [mode_of(machine, index) for index in range(4)] == [(False, False), (True, True), *[(False, False)] * 2]
     assert (layout_of(machine, 1), declared(machine)) == (MIXED, None)

@@ -579,7 +579,7 @@ def test_a_gpu_that_is_lost_in_the_middle_is_named_and_others_are_not_touched(gp
     machine.sim("fail", "nvmlGpuInstanceDestroy", "NVML_ERROR_GPU_IS_LOST", 1)
     outcome = run(machine, {"match": {"index": [0, 1]}, "instances": ["7g"]})
     assert "gpu0" in str(outcome.error)
-    assert "gpu0 has its layout of before again: 1g.10gb@0-6" in str(outcome.error)
+    assert "gpu0 has its previous layout again: 1g.10gb@0-6" in str(outcome.error)
     assert (layout_of(machine), layout_of(machine, 1)) == (ALL_SMALL, ALL_SMALL)
     assert declared(machine) is None
 

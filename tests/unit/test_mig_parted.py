@@ -281,6 +281,6 @@ def test_what_could_mean_either_says_how_to_write_both() -> None:
         parts_of({"profile": "1c.3g.40gb", "count": 2})
     assert str(caught.value) == (
         "Cannot make gpus[0].instances[0] on gpu0: 2 x 1c.3g.40gb can be 2 GPU instances with one 1c each, or compute"
-        " instances that share a 3g.40gb, as mig-parted has it. Write an element 1c.3g.40gb for each of the former, or"
+        " instances that share a 3g.40gb, as in mig-parted. List 1c.3g.40gb once for each of the former, or"
         " {profile: 3g.40gb, compute_instances: [1c, 1c]}."
     )

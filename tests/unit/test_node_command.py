@@ -370,9 +370,9 @@ class Pending(Knob):
         ([], "required: COMMAND"),
         (["stats"], "invalid choice: 'stats'"),
         (["status", "--concern"], "expected one argument"),
-        (["boot", "--timeout", "0"], "0 is no number of seconds from 1 to 86400"),
-        (["boot", "--timeout", "soon"], "soon is no number of seconds from 1 to 86400"),
-        (["boot", "--again", "0"], "0 is no number of seconds from 1 to 86400"),
+        (["boot", "--timeout", "0"], "0 is not a number of seconds from 1 to 86400"),
+        (["boot", "--timeout", "soon"], "soon is not a number of seconds from 1 to 86400"),
+        (["boot", "--again", "0"], "0 is not a number of seconds from 1 to 86400"),
         (["boot", "--concern"], "expected one argument"),
     ],
 )

@@ -176,11 +176,12 @@ def test_the_archive_is_asked_for_only_where_it_must_be_written(tmp_path: Path) 
     [
         (
             None,
-            f"Cannot install the archive on {ARCHIVE}: no file came with the task (wanted {DIGEST[:12]}). Run again.",
+            f"Cannot install the archive on {ARCHIVE}: the task did not send the file (wanted {DIGEST[:12]}). Run "
+            "again.",
         ),
         (
             b"cut",
-            f"Cannot install the archive on {ARCHIVE}: the file that came has another SHA-256 sum "
+            f"Cannot install the archive on {ARCHIVE}: the received file has a different SHA-256 checksum "
             f"(found {sha256(b'cut').hexdigest()[:12]}, wanted {DIGEST[:12]}). Run again.",
         ),
     ],

@@ -114,7 +114,7 @@ def test_a_file_that_everybody_may_write_is_replaced_though_its_content_is_right
     os.chmod(host.files.locate(OURS), 0o666)
     outcome = run(host)
     assert outcome.changes[0].before == (
-        f"sha256 {total(CURRENT)[:12]}: everybody may write {OURS}, and root would run it"
+        f"sha256 {total(CURRENT)[:12]}: {OURS} is world-writable, and root would run it"
     )
     assert os.stat(host.files.locate(OURS)).st_mode & 0o777 == 0o644
 
@@ -123,7 +123,7 @@ def test_a_file_that_everybody_may_write_is_replaced_though_its_content_is_right
 def test_a_file_of_another_user_is_replaced_though_its_content_is_right(tmp_path: Path) -> None:
     host = machine(tmp_path, {OURS: CURRENT})
     os.chown(host.files.locate(OURS), 4711, 0)
-    assert str(run(host).changes[0].before).endswith(f"{OURS} belongs to the user 4711, and root would run it")
+    assert str(run(host).changes[0].before).endswith(f"{OURS} is owned by the user 4711, and root would run it")
     assert os.stat(host.files.locate(OURS)).st_uid == 0
 
 

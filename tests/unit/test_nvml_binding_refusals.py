@@ -123,7 +123,7 @@ def case(
         ),
         case(
             "a folder that others may change",
-            f"Cannot use nvidia-ml-py on {VENV}/pynvml.py: everybody may write /opt/venv, and root would run it. Mend "
+            f"Cannot use nvidia-ml-py on {VENV}/pynvml.py: /opt/venv is world-writable, and root would run it. Mend "
             "or remove it, or say source: controller.",
             {f"{VENV}/pynvml.py": CURRENT},
             prepare=open_to_all("/opt/venv"),
@@ -220,10 +220,10 @@ def test_a_package_of_ones_own_is_believed_in_on_any_distribution(tmp_path: Path
     [
         (
             OLD,
-            "Cannot install nvidia-ml-py on {path}: the file that came is not the one that was sent "
+            "Cannot install nvidia-ml-py on {path}: the received file is not the one that was sent "
             f"(found {total(OLD)}, wanted {total(CURRENT)}).",
         ),
-        (None, "Cannot install nvidia-ml-py: the file was not sent along."),
+        (None, "Cannot install nvidia-ml-py: the task did not send the file."),
     ],
 )
 def test_a_file_that_did_not_arrive_is_not_installed(tmp_path: Path, sent: Optional[str], message: str) -> None:
@@ -251,7 +251,7 @@ def test_a_folder_of_ours_that_others_may_write_is_named_and_not_called_right(tm
     before = snapshot(tmp_path / "node")
     with pytest.raises(GpuFleetError) as raised:
         run(host)
-    assert "everybody may write /usr/local/lib, and root would run it" in str(raised.value)
+    assert "/usr/local/lib is world-writable, and root would run it" in str(raised.value)
     run(host, None, state="absent")
     assert snapshot(tmp_path / "node") == before
 

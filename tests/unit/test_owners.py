@@ -51,7 +51,7 @@ def test_what_is_not_there_yet_is_open_to_nobody(tmp_path: Path) -> None:
     (tmp_path / "usr").mkdir()
     assert owners.unsafe(RecordedHost(str(tmp_path)).files) == ""
     (tmp_path / "usr").chmod(0o777)
-    assert owners.unsafe(RecordedHost(str(tmp_path)).files).startswith("everybody may write /usr,")
+    assert owners.unsafe(RecordedHost(str(tmp_path)).files).startswith("/usr is world-writable,")
 
 
 @pytest.mark.once
@@ -102,7 +102,7 @@ def test_a_wrong_mode_is_named_with_what_was_found_and_is_mended(
     real = node.host.files.locate(path)
     os.chmod(real, mode)
     if path.startswith("/var/lib"):
-        with pytest.raises(CannotLook, match="everybody may write"):
+        with pytest.raises(CannotLook, match="is world-writable"):
             before.load(node.host.files, "node_tools")
     outcome = node.present()
     rows = [(c.object, c.setting, c.before, c.after) for c in outcome.changes]
@@ -145,7 +145,7 @@ def test_a_declaration_of_nobody_is_refused_at_boot_and_taken_away_by_the_next_r
     os.chown(node.host.files.locate(stranger), NOBODY, NOBODY)
     broken = load(node.host.files, REGISTRY).broken
     assert list(broken) == ["gpu_settings"]
-    assert f"{stranger} belongs to the user {NOBODY}, and root would do what it says" in str(broken["gpu_settings"])
+    assert f"{stranger} is owned by the user {NOBODY}, and root would act on it" in str(broken["gpu_settings"])
     assert [change.object for change in node.present().changes] == [stranger]
     assert not node.host.files.exists(stranger)
     assert load(node.host.files, REGISTRY).broken == {}
@@ -159,7 +159,7 @@ def test_what_a_group_may_write_is_refused_unless_it_is_that_of_root(nodes: Node
     os.chmod(folder, 0o775)
     os.chown(folder, 0, NOBODY)
     (error,) = load(node.host.files, REGISTRY).broken.values()
-    assert f"the group {NOBODY} may write /etc/gpufleet, and root would do what it says" in str(error)
+    assert f"/etc/gpufleet is writable by the group {NOBODY}, and root would act on it" in str(error)
     node.present()
     assert load(node.host.files, REGISTRY).broken == {}
     # Debian's own way to /usr/local/lib belongs to a group of its own.
@@ -175,7 +175,7 @@ def test_a_way_to_our_folders_that_everybody_may_write_is_refused_before_any_cha
     untouched = node.found()
     failure = failure_of(node.present)
     assert isinstance(failure, OwnedByAnother)
-    assert "everybody may write /usr/local/lib, and what is below it" in str(failure)
+    assert "/usr/local/lib is world-writable, and others could replace what is below it" in str(failure)
     assert node.differs_from(untouched) == []
 
 
@@ -192,4 +192,6 @@ def test_the_command_runs_no_archive_that_others_than_root_may_write(tmp_path: P
     place.chmod(0o777)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (64, "")
-    assert f"Cannot run {program}: others than root may write {place}. Run the role node_tools." in done.stderr
+    assert (
+        f"Cannot run {program}: {place} is writable by users other than root. Run the role node_tools." in done.stderr
+    )

@@ -184,7 +184,7 @@ MALFORMED_FACTS: List[Tuple[Tuple[Step, ...], Any, str]] = [
     (("gpus",), {"a": 1}, "gpus is a mapping, and not a list"),
     (("gpus", 0, "model"), ["x"], "gpus[0].model is a list, and not a string"),
     (("gpus", 0, "temperature_celsius"), "28", "gpus[0].temperature_celsius is a string, and not a whole number"),
-    (("gpus", 0, "power", "draw_watts"), float("nan"), "gpus[0].power.draw_watts is no number"),
+    (("gpus", 0, "power", "draw_watts"), float("nan"), "gpus[0].power.draw_watts is not a number"),
     (
         ("topology", "nodes", 1, "cpus"),
         "0-4294967295",
@@ -244,7 +244,7 @@ def test_malformed_facts_are_a_finding_of_their_node(
     ("new", "where"),
     [
         (deep(), f"driver.services{'[0]' * 30} is nested more than 32 levels deep"),
-        (float("inf"), "driver.services is no number"),
+        (float("inf"), "driver.services is not a number"),
         (10**30, "driver.services is a number with more than 64 bits"),
     ],
 )

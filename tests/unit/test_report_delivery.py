@@ -296,7 +296,7 @@ def test_a_node_that_is_out_of_reach_since_it_was_looked_at_is_not_called_what_i
         None,
         None,
         "it gave no answer",
-        "it gave no answer any more after the last look at it",
+        "it stopped responding after the last look at it",
     ]
 
 

@@ -57,7 +57,7 @@ def _install(action: Install, host: Host) -> None:
 def _sent(action: Install) -> str:
     """The file that came with the module; it lies outside of any recorded tree."""
     if action.source is None:
-        raise NotSent("install nvidia-ml-py", cause="the file was not sent along")
+        raise NotSent("install nvidia-ml-py", cause="the task did not send the file")
     try:
         with open(action.source, "rb") as stream:
             text = stream.read().decode("utf-8", "surrogateescape")
@@ -68,7 +68,7 @@ def _sent(action: Install) -> str:
         raise Refused(
             "install nvidia-ml-py",
             object=action.source or "",
-            cause="the file that came is not the one that was sent",
+            cause="the received file is not the one that was sent",
             found=digest(text),
             wanted=action.sha256,
         )

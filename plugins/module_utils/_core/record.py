@@ -38,7 +38,7 @@ def read_record(
 
     fault = exposed(files, path, matter=BELIEVED) if believed else ""
     if fault:
-        raise CannotLook(goal, object=path, cause=fault, hint="run the role node_tools, which takes that right away")
+        raise CannotLook(goal, object=path, cause=fault, hint="run the role node_tools, which corrects owner and mode")
     try:
         document = json.loads(text)
         if document["schema"] != schema:

@@ -86,9 +86,9 @@ def _refuse_ignored(candidate: Configuration, reported: Settings) -> None:
             raise Refused(
                 GOAL,
                 object=source.document.path,
-                cause="this file is of version 1, whose tables of plugins this containerd ignores, so that its "
+                cause="the file has version 1, and this containerd ignores the plugin tables of version 1, so that "
                 f"{', '.join(ignored)} would not be in effect",
-                hint="write the file as version 2 or newer, or take these tables out, then run again",
+                hint="write the file as version 2 or newer, or remove these tables, then run again",
             )
 
 

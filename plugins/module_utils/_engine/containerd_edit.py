@@ -268,7 +268,7 @@ def _is_brought(setting: str, value: Scalar, brought: Optional[Brought]) -> bool
         return True
     where = "the loop over .ExtraRuntimes"
     if not name:
-        hint = f"say default-runtime in config.yaml of {brought.owner}" if setting == DEFAULT else "leave it out"
+        hint = f"set default-runtime in config.yaml of {brought.owner}" if setting == DEFAULT else "leave it out"
     elif setting.startswith(CGROUP) and brought.has_loop:
         hint = f"write SystemdCgroup = {{{{ $.SystemdCgroup }}}} into {where}, or declare systemd_cgroup as it is there"
     elif brought.has_loop and not setting.startswith(RUNTIME):
@@ -278,7 +278,7 @@ def _is_brought(setting: str, value: Scalar, brought: Optional[Brought]) -> bool
     raise OwnedByAnother(
         f"set {setting}",
         object=brought.path if brought.has_loop else 'template "base"',
-        cause=f"{brought.owner} writes the table that it is in itself, and TOML lets nobody add to a table",
+        cause=f"{brought.owner} generates this table itself, and TOML does not allow it to be defined twice",
         found=shown(found),
         wanted=shown(value),
         hint=hint,

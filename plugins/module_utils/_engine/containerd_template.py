@@ -95,8 +95,8 @@ def known(path: str, found: Sequence[Source]) -> Dict[str, Scalar]:
         raise CannotLook(
             "understand the template",
             object=path,
-            cause=f"{strange[0]} depends on what nobody can tell before it is rendered",
-            hint="write it outside of the condition, then run again; nothing was written",
+            cause=f"{strange[0]} depends on a condition that is known only when the template is rendered",
+            hint="move it out of the condition, then run again; nothing was written",
         )
     return {name: value for name, value in empty.items() if name not in differ}
 
@@ -139,7 +139,7 @@ def _rendered(
             "understand the template",
             object=path,
             cause=str(error),
-            hint="what is not known here is not believed: write it otherwise, then run again; nothing was written",
+            hint="correct or simplify the template, then run again; nothing was written",
         ) from error
     try:
         return containerd.make_source(installation.main, Document(path, made))
@@ -151,8 +151,8 @@ def _rendered(
             "understand the template",
             object=path,
             cause=f"containerd would not start with what {facts.flavour} makes of it{state}: {what}",
-            hint=f"{facts.flavour} puts the runtimes that it finds into .ExtraRuntimes by itself: a template that has "
-            "these, or the base, must not have one of them a second time; nothing was written",
+            hint=f"{facts.flavour} adds the runtimes that it detects through .ExtraRuntimes: a template that includes "
+            "these, or the base, must not define one of them again; nothing was written",
         ) from error
 
 
@@ -291,10 +291,10 @@ def refuse_undecided(configuration: Configuration, name: str) -> None:
     if name not in configuration.parsed.brought:
         product = configuration.installation.flavour
         raise CannotLook(
-            "tell whether runtimes make their control groups by systemd",
+            "tell whether runtimes use the systemd cgroup driver",
             object=places.generated(configuration.installation),
-            cause=f"{product} has not written it yet, and decides it then",
-            hint=f"start {product} once, or declare systemd_cgroup as the kubelet has it",
+            cause=f"{product} decides this when it generates its configuration, and has not done so yet",
+            hint=f"start {product} once, or declare systemd_cgroup to match the kubelet",
         )
 
 
@@ -306,9 +306,9 @@ def refuse_without_base(installation: Installation, path: str) -> None:
         raise Refused(
             "make a template",
             object=path,
-            cause=f"this {product} is too old to have its base in a template, and would not start with one",
-            hint=f"take {product} to 1.24.17, 1.25.13, 1.26.8, 1.27.5 or newer, or copy the template of this version "
-            "of it there first",
+            cause=f"this {product} is too old to include its base in a template, and would not start with one",
+            hint=f"upgrade {product} to 1.24.17, 1.25.13, 1.26.8, 1.27.5 or newer, or copy the template of "
+            "this version there first",
         )
 
 

@@ -113,19 +113,19 @@ def _parse(text: str, defined: Dict[str, List[Node]]) -> List[Node]:
         elif word == "else":
             node = around[-1][0] if around else Node("", 0)
             if node.kind not in ("if", "with", "range") or nodes is not node.body:
-                raise TemplateError(part.line, "an else has no if, with or range")
+                raise TemplateError(part.line, "else without if, with or range")
             nodes = node.otherwise
             if rest:
                 # An ``else if`` is a block in the else, which ends with it.
                 if rest[0].text != node.kind or node.kind == "range":
-                    raise TemplateError(part.line, f"{_shown(part)} is not known here")
+                    raise TemplateError(part.line, f"{_shown(part)} is not supported")
                 inner = Node(node.kind, part.line, text="else", tokens=rest[1:])
                 nodes.append(inner)
                 around.append((inner, nodes))
                 nodes = inner.body
         elif word == "end":
             if rest or not around:
-                raise TemplateError(part.line, "an end has nothing to end")
+                raise TemplateError(part.line, "end without a block to end")
             node, nodes = around.pop()
             while node.text == "else":
                 node, nodes = around.pop()
@@ -170,12 +170,12 @@ def _tokens(text: str, position: int, line: int) -> Tuple[Tuple[Token, ...], int
             if tokens and tokens[-1].kind == "space":
                 tokens.pop()
             if not tokens:
-                raise TemplateError(line, "an action has nothing in it")
+                raise TemplateError(line, "an action is empty")
             return tuple(tokens), end.end(), end[0].startswith("-")
         found = _TOKEN.match(text, position)
         if found is None:
             shown = text[position : position + 20].partition("}}")[0].partition("\n")[0]
-            raise TemplateError(line, f"{shown!r} is not known here" if shown else "an action does not end")
+            raise TemplateError(line, f"{shown!r} is not supported" if shown else "an action is not closed")
         tokens.append(Token(str(found.lastgroup), found[0]))
         position = found.end()
         if found.lastgroup == "space" and len(tokens) == 1:
@@ -199,7 +199,7 @@ def _unquoted(text: str, line: int) -> str:
     try:
         return str(json.loads(text))
     except ValueError:
-        raise TemplateError(line, f"{text} has an escape that is not known here") from None
+        raise TemplateError(line, f"{text} has an unsupported escape sequence") from None
 
 
 # --- Nodes to text
@@ -220,7 +220,7 @@ class _Rendering:
         try:
             self.walk(nodes, data, [{"$": data}], made)
         except _Break:
-            raise TemplateError(1, "a break or continue is outside of a range") from None
+            raise TemplateError(1, "break or continue outside of a range") from None
         self.depth -= 1
         return "".join(made)
 
@@ -271,7 +271,7 @@ class _Rendering:
         elif isinstance(value, dict) and not isinstance(value, Struct):
             pairs = sorted(value.items())
         elif value is not None:
-            raise TemplateError(node.line, f"range goes over {_kind(value)}, which is not known here")
+            raise TemplateError(node.line, f"range over {_kind(value)} is not supported")
         if not pairs:
             self.walk(node.otherwise, dot, [*variables, {}], made)
         for key, item in pairs:
@@ -291,7 +291,7 @@ def _loop_variables(node: Node) -> Tuple[List[str], Tuple[Token, ...]]:
         return [], node.tokens
     before = [token for token in node.tokens[: signs[0]] if token.kind != "space" and token.text != ","]
     if len(before) > 2 or any(token.kind != "variable" for token in before):
-        raise TemplateError(node.line, "the variables of a range are not known here")
+        raise TemplateError(node.line, "these variables of a range are not supported")
     return [token.text for token in before], node.tokens[signs[0] + 1 :]
 
 
@@ -322,7 +322,7 @@ class _Pipeline:
             self.position = start
             value = self.commands()
         if self.position < len(self.tokens):
-            raise self.error(f"{self.tokens[self.position].text} is not known here")
+            raise self.error(f"{self.tokens[self.position].text} is not supported")
         return value
 
     def assign(self, name: str, value: Any, *, declares: bool) -> None:
@@ -353,13 +353,13 @@ class _Pipeline:
             return self.call(token.text, last)
         value = self.operand()
         if last is not _NOT_HERE or not self.ended():
-            raise self.error(f"{token.text} is no function that is known here")
+            raise self.error(f"{token.text} is not a supported function")
         return value
 
     def call(self, name: str, last: Any) -> Any:
         function = self.rendering.functions.get(name)
         if function is None:
-            raise self.error(f"the function {name} is not known here")
+            raise self.error(f"the function {name} is not supported")
         arguments: List[Any] = []
         while not self.ended():
             if name in ("and", "or") and arguments and truth(arguments[-1]) is (name == "or"):
@@ -369,14 +369,14 @@ class _Pipeline:
                 break
             token = self.tokens[self.position]
             if token.kind == "word" and token.text not in _WORDS:
-                raise self.error(f"{token.text} is an argument without parentheses, which is not known here")
+                raise self.error(f"{token.text} is a call without parentheses as an argument, which is not supported")
             arguments.append(self.operand())
         if last is not _NOT_HERE:
             arguments.append(last)
         try:
             return function(*arguments)
         except (TypeError, LookupError, ValueError) as error:
-            raise self.error(f"{name} does not take its arguments: {error}") from error
+            raise self.error(f"{name} does not accept its arguments: {error}") from error
 
     def leave_out(self) -> None:
         """Up to the end of the command, whatever is there."""
@@ -409,10 +409,10 @@ class _Pipeline:
             value = self.commands()
             self.skip()
             if self.peek() != ")":
-                raise self.error("a ) is missing")
+                raise self.error("a closing parenthesis is missing")
             self.position += 1
             return self.fields(value)
-        raise self.error(f"{token.text} is not known here")
+        raise self.error(f"{token.text} is not supported")
 
     def variable(self, name: str) -> Any:
         for scope in reversed(self.variables):
@@ -428,9 +428,9 @@ class _Pipeline:
             if isinstance(value, dict) and name in value:
                 value = value[name]
             elif value is None:
-                raise self.error(f".{name} is asked of nothing")
+                raise self.error(f".{name} is read from a nil value")
             else:
-                raise self.error(f"the field .{name} is not known here")
+                raise self.error(f"the field .{name} is not supported")
         return value
 
     def next(self) -> Optional[Token]:
@@ -468,13 +468,13 @@ def printed(value: Any, line: int) -> str:
         return "true" if value else "false"
     if isinstance(value, (str, int)):
         return str(value)
-    raise TemplateError(line, f"{_kind(value)} is printed, which is not known here")
+    raise TemplateError(line, f"printing {_kind(value)} is not supported")
 
 
 def _kind(value: Any) -> str:
     if value is None:
-        return "nothing"
-    kinds = {str: "a text", bool: "true or false", int: "a number", list: "a list", dict: "a map"}
+        return "nil"
+    kinds = {str: "a string", bool: "a boolean", int: "a number", list: "a list", dict: "a map"}
     return kinds.get(type(value), "a struct")
 
 
@@ -492,7 +492,7 @@ def _equal(first: Any, *others: Any) -> bool:
 
 def _less(one: Any, other: Any) -> bool:
     if type(one) is not type(other) or not isinstance(one, (str, int)) or isinstance(one, bool):
-        raise TypeError(f"{_kind(one)} and {_kind(other)} have no order")
+        raise TypeError(f"{_kind(one)} and {_kind(other)} cannot be ordered")
     return bool(one < other)
 
 
@@ -512,7 +512,7 @@ def _index(value: Any, *keys: Any) -> Any:
             raise TypeError(f"{_kind(value)} has no items")
         if isinstance(value, list) and not (isinstance(key, int) and 0 <= key < len(value)):
             raise LookupError("there is no such item")
-        # Of a map Go would give an empty value, of a kind that is not known here.
+        # Of a map Go would give an empty value, of a kind that is not supported.
         value = value[key]
     return value
 
@@ -544,22 +544,22 @@ def _printf(form: str, *values: Any) -> str:
         if match[0] == "%%":
             return "%"
         if match[1] or not left:
-            raise ValueError(f"{match[0]} is not known here")
+            raise ValueError(f"{match[0]} is not supported")
         value, verb = left.pop(0), match[2]
         kinds: Mapping[str, Any] = {"s": str, "q": str, "d": int, "t": bool, "v": (str, int)}
         if verb not in kinds or not isinstance(value, kinds[verb]) or (verb == "d" and isinstance(value, bool)):
-            raise ValueError(f"{match[0]} of {_kind(value)} is not known here")
+            raise ValueError(f"{match[0]} of {_kind(value)} is not supported")
         if verb == "q":
             if not value.isprintable() or "\ufffd" in value:
-                raise ValueError("%q of a text that is not printable is not known here")
+                raise ValueError("%q of a string that is not printable is not supported")
             return json.dumps(value, ensure_ascii=False)
         return printed(value, 0)
 
     if not isinstance(form, str) or "%" in _VERB.sub("", form):
-        raise ValueError("its first argument is not known here")
+        raise ValueError("its first argument is not a supported format string")
     made = _VERB.sub(replaced, form)
     if left:
-        raise ValueError("it has more arguments than it takes")
+        raise ValueError("it has more arguments than verbs")
     return made
 
 

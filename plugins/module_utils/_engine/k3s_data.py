@@ -80,7 +80,7 @@ class Facts:
 def deschemify(address: str) -> str:
     scheme = "unix://"
     if not isinstance(address, str):
-        raise TypeError("it is no text")
+        raise TypeError("it is not a string")
     return address[len(scheme) :] if address.startswith(scheme) else address
 
 

@@ -42,7 +42,7 @@ class Leftover:
 
     def unmanaged(self, engine: str) -> List[Unmanaged]:
         """What stays of them, in words."""
-        named = [Unmanaged(engine, one.setting, f"{_said(one)}: take it out there") for one in self.conflicts]
+        named = [Unmanaged(engine, one.setting, f"{_said(one)}: remove it there") for one in self.conflicts]
         silent = self.left.keys() - {one.setting for one in self.conflicts}
         return [*named, *(Unmanaged(engine, name, "the file that had it is gone") for name in sorted(silent))]
 
@@ -50,11 +50,11 @@ class Leftover:
         """Why what shall go is not gone when all of ours is."""
         for one in self.conflicts:
             return OwnedByAnother(
-                f"take out {one.setting}",
+                f"remove {one.setting}",
                 object=engine,
                 cause=_said(one),
                 found=one.value,
-                hint="take it out there, then run again",
+                hint="remove it there, then run again",
             )
         return None
 
@@ -73,8 +73,8 @@ def find(host: Host, seen: Seen, edits: Tuple[Edit, ...]) -> Leftover:
 
 def _said(conflict: Conflict) -> str:
     place = "" if conflict.line is None else f" in line {conflict.line}"
-    owner = "" if conflict.owner == NOBODY else f" but of {conflict.owner}"
-    return f"{conflict.path} has it{place}, and is not ours{owner}"
+    owner = "is not ours" if conflict.owner == NOBODY else f"belongs to {conflict.owner}"
+    return f"{conflict.path} sets it{place}, and that file {owner}"
 
 
 def _places(after: Configuration, setting: str, value: str) -> Iterator[Tuple[str, str, Optional[int]]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 OURS = ("/etc/gpufleet", "/usr/local/lib/gpufleet", "/var/lib/gpufleet")
 RUN = "root would run it"
-BELIEVED = "root would do what it says"
+BELIEVED = "root would act on it"
 
 
 def exposed(files: Files, path: str, *, matter: str = RUN) -> str:
@@ -40,10 +40,10 @@ def exposed(files: Files, path: str, *, matter: str = RUN) -> str:
 def fault_of(status: os.stat_result, *, ours: bool) -> str:
     """What is wrong with an owner and a mode, with ``{}`` for the path; empty where nothing is."""
     if status.st_uid not in (0, os.geteuid()):
-        return f"{{}} belongs to the user {status.st_uid}"
+        return f"{{}} is owned by the user {status.st_uid}"
     shared = not ours and stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
     if status.st_mode & stat.S_IWOTH and not shared:
-        return "everybody may write {}"
+        return "{} is world-writable"
     if ours and status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.getegid()):
-        return f"the group {status.st_gid} may write {{}}"
+        return f"{{}} is writable by the group {status.st_gid}"
     return ""

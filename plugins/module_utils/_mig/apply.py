@@ -276,7 +276,7 @@ def _restored(host: Host, group: Group, before: Mapping[str, Before]) -> List[Tu
 
 def _note(work: GpuWork, reading: Optional[Reading], before: Before, causes: Sequence[str]) -> Tuple[str, bool]:
     if reading is not None and not reading.gpu.lost and has(reading, before):
-        return f"{work.name} has its layout of before again: {_text(reading)}", True
+        return f"{work.name} has its previous layout again: {_text(reading)}", True
     why = f": {_sentence(causes)}" if causes else ""
     now = f"; it now has {_text(reading)}" if reading is not None and not reading.gpu.lost else ""
     return f"{work.name} could not be restored{why}{now}", False

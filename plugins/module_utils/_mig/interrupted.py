@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SETTING = "interrupted_change"
 WANTED = "finished by the next converge or gpufleet-boot.service"
 AT_BOOT = "immediate is false, so it is left to gpufleet-boot.service at the next boot"
-RUN, KILLED, FINISHED = "run", "killed before its end", "finished"
+RUN, KILLED, FINISHED = "run", "interrupted", "finished"
 
 
 @dataclass(frozen=True)

@@ -68,10 +68,10 @@ def several_parts(item: Item, part: WantedCompute, profile: Profile, gpu: Target
         shared = ", ".join([name] * min(item.count, room))
         cause = (
             f"{item.count} x {name}.{profile.name} can be {item.count} GPU instances with one {name} each, or compute "
-            f"instances that share a {profile.name}, as mig-parted has it"
+            f"instances that share a {profile.name}, as in mig-parted"
         )
         hint = (
-            f"write an element {name}.{profile.name} for each of the former, or {{profile: {profile.name}, "
+            f"list {name}.{profile.name} once for each of the former, or {{profile: {profile.name}, "
             f"compute_instances: [{shared}]}}"
         )
         raise refused(item.where, gpu.name, cause, hint=hint)

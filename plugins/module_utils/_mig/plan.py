@@ -335,7 +335,7 @@ def _obstacle(
     reasons = list(dict.fromkeys(reason for _gpu, of_gpu in found for reason in of_gpu))
     shown = reasons[:SHOWN] + ([f"and {len(reasons) - SHOWN} more"] if len(reasons) > SHOWN else [])
     why = _without_manager([gpu for gpu, _of_gpu in found], state)
-    ways = ["start nvidia-fabricmanager, with which each is reset alone"] if why else []
+    ways = ["start nvidia-fabricmanager, so that each GPU is reset alone"] if why else []
     ways.append("drain the node or end these")
     ways += ["say when_busy: wait or skip"] if params["when_busy"] == FAIL else []
     together = state.circumstances.together if state.circumstances else {}

@@ -54,7 +54,7 @@ def _gpu(reading: Reading, mode: Optional[Found], instances: Optional[Found]) ->
     layout = layout_of(str(instances.effective), geometry, device_id=reading.device_id)
     if layout is None:
         raise CannotLook(
-            "give back the layout of before",
+            "restore the previous layout",
             object=reading.gpu.name,
             cause=f"this driver has no such layout: {instances.effective}",
             hint=f"divide the GPU as you want it, and remove {before.path_of(NAME)} to give up going back",

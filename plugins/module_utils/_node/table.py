@@ -29,12 +29,12 @@ FEW = 3
 NAMED = 24
 NOTHING = "-"
 VARIOUS = "various"
-LEGEND = f"{NOTHING}  is not set, or not there"
+LEGEND = f"{NOTHING}  is not set, or absent"
 # What objects are called that are more than one, by how their names begin; others are objects.
 KINDS = (("gpu", "GPU"), ("nvme", "drive"), ("sd", "drive"), ("md", "drive"), ("dm-", "drive"), ("node", "NUMA node"))
 # What is wanted of a file that only this collection writes.
 AS_DECLARED = "as declared"
-DEVICE, FILE, OBJECT = "device", "file of ours", "object"
+DEVICE, FILE, OBJECT = "device", "gpufleet file", "object"
 # From what must be seen first.
 ORDER = (INVALID, UNKNOWN, DIFFERS, CONFLICT, PENDING, RIGHT)
 
@@ -93,7 +93,7 @@ def table(rows: Sequence[Row], *, where: Where = ",".join, most: int = 0, full: 
     if rest:
         nodes = {node for line in rest for node in line.rows}
         settings = counted(sum(line.settings for line in rest), "setting")
-        lines.append(f"and {counted(len(rest), 'line')} more, {settings} on {counted(len(nodes), 'node')}")
+        lines.append(f"and {counted(len(rest), 'more line')}, {settings} on {counted(len(nodes), 'node')}")
     if any(NOTHING in line.cells for line in shown):
         lines.append(LEGEND)
     return lines
@@ -183,11 +183,11 @@ def _objects(by_node: Mapping[str, Sequence[Row]], kind: str) -> str:
         return names[0]
     text = _ranged(names)
     if len(set(of_node)) == 1:
-        return text if len(text) <= NAMED and kind not in (DEVICE, FILE) else counted(len(names), kind, _plural(kind))
+        return text if len(text) <= NAMED and kind not in (DEVICE, FILE) else counted(len(names), kind)
     counts = {len(objects) for objects in of_node}
     if len(counts) == 1:
-        return counted(counts.pop(), kind, _plural(kind))
-    return f"{counted(sum(map(len, of_node)), kind, _plural(kind))} in all"
+        return counted(counts.pop(), kind)
+    return f"{counted(sum(map(len, of_node)), kind)} in all"
 
 
 def _settings(by_node: Mapping[str, Sequence[Row]]) -> str:
@@ -224,10 +224,6 @@ def _ranged(names: Sequence[str]) -> str:
         f"{before}{numbers[0]}{after}" if len(numbers) == 1 else f"{before}[{cpulist.render(numbers)}]{after}"
         for (before, after), numbers in found.items()
     )
-
-
-def _plural(kind: str) -> str:
-    return "files of ours" if kind == FILE else f"{kind}s"
 
 
 def _many(row: Row) -> bool:

@@ -75,7 +75,7 @@ def install_archive(action: InstallArchive, host: Host) -> None:
         raise NotSent(
             "install the archive",
             object=ARCHIVE,
-            cause="no file came with the task",
+            cause="the task did not send the file",
             wanted=action.digest[:12],
             hint="run again",
         )
@@ -85,7 +85,7 @@ def install_archive(action: InstallArchive, host: Host) -> None:
         raise Refused(
             "install the archive",
             object=ARCHIVE,
-            cause="the file that came has another SHA-256 sum",
+            cause="the received file has a different SHA-256 checksum",
             found=digest[:12],
             wanted=action.digest[:12],
             hint="run again",

@@ -61,5 +61,5 @@ def wrong(files: Files) -> Iterator[Exposed]:
 
 def unsafe(files: Files) -> str:
     """Why nothing on the way to our folders keeps others than root from them; empty where it does."""
-    ways = (exposed(files, os.path.dirname(folder), matter="what is below it") for folder in OURS)
+    ways = (exposed(files, os.path.dirname(folder), matter="others could replace what is below it") for folder in OURS)
     return next(filter(None, ways), "")

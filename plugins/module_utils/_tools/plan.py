@@ -65,7 +65,7 @@ def refuse_impossible(state: State) -> None:
         raise OwnedByAnother(
             "keep the program and the declarations of this node",
             cause=state.unsafe,
-            hint="take that right away with chmod or chown, and run again",
+            hint="correct its owner or mode with chown or chmod, and run again",
         )
     if state.masked:
         raise OwnedByAnother(

@@ -147,9 +147,9 @@ def launcher_text(interpreter: str) -> str:
         "    for place in archive, os.path.dirname(archive):\n"
         "        found = os.stat(place)\n"
         "        if found.st_uid not in (0, os.geteuid()):\n"
-        '            raise PermissionError("%s belongs to the user %s" % (place, found.st_uid))\n'
+        '            raise PermissionError("%s is owned by the user %s" % (place, found.st_uid))\n'
         "        if found.st_mode & 2 or found.st_mode & 16 and found.st_gid not in (0, os.getegid()):\n"
-        '            raise PermissionError("others than root may write %s" % place)\n'
+        '            raise PermissionError("%s is writable by users other than root" % place)\n'
         '    runpy.run_path(archive, run_name="__main__")\n'
         "except Exception as caught:\n"
         "    error = caught\n"
