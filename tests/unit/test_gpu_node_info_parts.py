@@ -189,6 +189,25 @@ def test_the_node_of_a_device_is_told_by_the_first_source_that_knows(
         assert found["unavailable"]["numa_node"] == "neither the driver nor the firmware tells its node"
 
 
+def test_what_is_no_list_of_cpus_and_no_distance_is_null_with_its_reason(tmp_path: Path) -> None:
+    folder = "/sys/devices/system/node/node0"
+    garbage = {
+        f"{folder}/cpulist": "no-such\n",
+        f"{folder}/distance": "x\n",
+        f"{DEVICE}/local_cpulist": "0-9999999999\n",
+    }
+    host = build(tmp_path, {**TWO_NODES, **garbage})
+    facts = info_topology.gather(host.files, [device("gpu")], LINKS, {})
+    first = facts["nodes"][0]
+    assert (first["cpus"], first["distances"]) == (None, None)
+    assert first["unavailable"] == {
+        "cpus": f"{folder}/cpulist says 'no-such'",
+        "distances": f"{folder}/distance says 'x'",
+    }
+    assert facts["nodes"][1]["cpus"] == "4-7"
+    assert facts["devices"][0]["numa_node"] is None
+
+
 def test_devices_below_different_host_bridges_of_an_unknown_node_have_no_distance(tmp_path: Path) -> None:
     other = "/sys/devices/pci0000:97/0000:97:01.0/0000:98:00.0"
     pair = [device("gpu"), device("nic", other)]

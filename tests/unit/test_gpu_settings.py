@@ -240,6 +240,11 @@ READING = Reading(
 )
 
 
+@pytest.mark.parametrize("value", ["x", "", None, [], {"a": 1}, "1-2-3", "9" * 5000])
+def test_a_lock_of_a_value_that_nobody_keeps_is_not_believed(value: Any) -> None:
+    assert believed(READING, value=value) == settings_locks.UNKNOWN
+
+
 def believed(now: Reading, holder: str = "12:34", value: str = "1200-1500") -> Any:
     """What a lock that was recorded during ``READING`` counts for."""
     record = {"GPU-0": {GRAPHICS_CLOCKS: dict(settings_locks.entry_of(READING, value, "12:34"))}}

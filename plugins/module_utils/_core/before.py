@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, AbstractSet, Any, Dict, FrozenSet, Iterable, L
 
 from .change import ReplaceFile, Setting, Step
 from .declared import FOUND_FOLDER as FOLDER
-from .errors import Scalar
+from .errors import CannotLook, Scalar
 from .record import read_record
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # Shared by the concerns: whoever is given back last removes them.
 OUR_FOLDERS = ("/etc/gpufleet/declared.d", "/etc/gpufleet", FOLDER, "/var/lib/gpufleet")
 SCHEMA = 1
+GOAL = "read the values from before the first change"
+HINT = "restore it from a backup, or remove it to give up going back"
 Key = Tuple[str, str]
 
 
@@ -60,11 +62,16 @@ def load(files: Files, concern: str, *, believed: bool = True) -> Before:
         path_of(concern),
         _before,
         schema=SCHEMA,
-        goal="read the values from before the first change",
-        hint="restore it from a backup, or remove it to give up going back",
+        goal=GOAL,
+        hint=HINT,
         believed=believed,
     )
     return found or Before(found={})
+
+
+def damaged(concern: str, cause: str) -> CannotLook:
+    """What only the concern can see: a value that it never had."""
+    return CannotLook(GOAL, object=path_of(concern), cause=f"the file is damaged: {cause}", hint=HINT)
 
 
 def _before(document: Any) -> Before:
@@ -73,13 +80,20 @@ def _before(document: Any) -> Before:
         for entry in document["found"]
     }
     begun = frozenset((_text(identity), _text(setting)) for identity, setting in document.get("begun", ()))
-    return Before(found=found, folders=tuple(map(_text, document["folders"])), begun=begun & found.keys())
+    return Before(found=found, folders=_folders(document["folders"]), begun=begun & found.keys())
 
 
 def _scalar(value: object) -> Scalar:
     if value is None or (isinstance(value, (str, int)) and not isinstance(value, bool)):
         return value
     raise TypeError(f"{value!r} is no value of a setting")
+
+
+def _folders(value: object) -> Tuple[str, ...]:
+    folders = tuple(map(_text, value)) if isinstance(value, list) else ("",)
+    if all(os.path.isabs(folder) and "\0" not in folder for folder in folders):
+        return folders
+    raise TypeError(f"{value!r} are no folders")
 
 
 def _text(value: object) -> str:

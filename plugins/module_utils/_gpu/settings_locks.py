@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, AbstractSet, Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
@@ -42,6 +43,9 @@ CLOCK_TYPES = {GRAPHICS_CLOCKS: 0, MEMORY_CLOCKS: 2}
 # nvmlClocksEventReasonApplicationsClocksSetting: what somebody asked for is no excuse.
 AS_ASKED = 2
 
+# What a lock is kept as, beside ``DEFAULT``: MHz, or the lowest and the highest.
+RANGE = re.compile(r"[0-9]{1,6}(-[0-9]{1,6})?")
+
 # By UUID and lock: the value and what it was made during.
 Record = Dict[str, Dict[str, Any]]
 
@@ -62,6 +66,8 @@ def in_effect(record: Record, reading: Reading, lock: str, holder: str, released
     if not isinstance(entry, dict):
         return None if entry is None else UNKNOWN
     value = entry.get("value")
+    if not RANGE.fullmatch(str(value)) and value != DEFAULT:
+        return UNKNOWN
     if value == DEFAULT:
         # Whatever the driver went through since, this is what it came back with.
         return DEFAULT

@@ -22,7 +22,7 @@ def read(files: Files) -> Dict[str, int]:
     """The counts by UUID. A damaged record is none, which differs from what was noted before."""
     try:
         return {str(uuid): int(count) for uuid, count in json.loads(files.read_optional(RECORD) or "{}").items()}
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return {}
 
 

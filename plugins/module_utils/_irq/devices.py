@@ -20,10 +20,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .._host.gpus import DISPLAY_CLASSES, NVIDIA, PCI
-from .._topology import cpulist
 from .._topology.near import majority, nearest_with_cpus
 from .model import Cpus, Device, Interrupt, Processors
-from .processors import read_distances
+from .processors import parse_cpus, read_cpus, read_distances
 
 if TYPE_CHECKING:
     from .._host.protocols import Files
@@ -173,7 +172,7 @@ def _place(files: Files, folder: str, processors: Processors) -> Tuple[Optional[
     text = (files.read_optional(f"{folder}/numa_node") or "").strip()
     node: Optional[int] = int(text) if text.isdigit() else None
     if node not in nodes:
-        node = majority(cpulist.parse(files.read_optional(f"{folder}/local_cpulist") or ""), nodes)
+        node = majority(read_cpus(files, f"{folder}/local_cpulist"), nodes)
     if node is None:
         return None, processors.online
     near = node if nodes[node] else nearest_with_cpus(node, nodes, read_distances(files, node))
@@ -218,7 +217,7 @@ def _interrupts(
             continue
         if text not in sets:
             # Many have the same, and of hundreds of CPUs.
-            sets[text] = cpulist.parse(text)
+            sets[text] = parse_cpus(text, path)
         name = told_apart(", ".join(handlers), seen)
         managed = why_managed(
             handlers,

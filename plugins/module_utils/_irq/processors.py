@@ -21,20 +21,24 @@ FOLDER = "/sys/devices/system/cpu"
 
 def read_processors(files: Files) -> Processors:
     """All of them; a kernel without NUMA has no nodes."""
-    online = cpulist.parse(files.read(f"{FOLDER}/online"))
+    online = parse_cpus(files.read(f"{FOLDER}/online"), f"{FOLDER}/online")
     return Processors(
         online=online,
-        possible=_list(files, f"{FOLDER}/possible") | online,
-        isolated=_list(files, f"{FOLDER}/isolated") | _list(files, f"{FOLDER}/nohz_full"),
+        possible=read_cpus(files, f"{FOLDER}/possible") | online,
+        isolated=read_cpus(files, f"{FOLDER}/isolated") | read_cpus(files, f"{FOLDER}/nohz_full"),
         siblings=_siblings(files, online),
-        nodes=tuple((number, _list(files, f"{NODES}/node{number}/cpulist") & online) for number in _numbers(files)),
+        nodes=tuple((number, read_cpus(files, f"{NODES}/node{number}/cpulist") & online) for number in _numbers(files)),
     )
 
 
 def read_distances(files: Files, node: int) -> Dict[int, int]:
     """The distances from a node by the number of the other one, none where the kernel does not tell."""
-    distances = (files.read_optional(f"{NODES}/node{node}/distance") or "").split()
-    return dict(zip(_numbers(files), map(int, distances)))
+    path = f"{NODES}/node{node}/distance"
+    text = files.read_optional(path) or ""
+    try:
+        return dict(zip(_numbers(files), map(int, text.split())))
+    except ValueError as error:
+        raise CannotLook("read the distances", object=path, cause=f"{text[:80].strip()!r} are no numbers") from error
 
 
 def _siblings(files: Files, online: Cpus) -> Tuple[Cpus, ...]:
@@ -45,7 +49,7 @@ def _siblings(files: Files, online: Cpus) -> Tuple[Cpus, ...]:
     seen: Set[int] = set()
     for cpu in sorted(online):
         if cpu not in seen:
-            threads = _list(files, f"{FOLDER}/cpu{cpu}/topology/thread_siblings_list") & online | {cpu}
+            threads = read_cpus(files, f"{FOLDER}/cpu{cpu}/topology/thread_siblings_list") & online | {cpu}
             cores.append(threads)
             seen |= threads
     return tuple(cores)
@@ -56,10 +60,15 @@ def _numbers(files: Files) -> Tuple[int, ...]:
     return tuple(sorted(int(name[4:]) for name in names if name[:4] == "node" and name[4:].isdigit()))
 
 
-def _list(files: Files, path: str) -> Cpus:
+def read_cpus(files: Files, path: str) -> Cpus:
     """A list of the kernel. Without ``nohz_full=`` on its command line it writes ``(null)`` for those CPUs."""
     text = (files.read_optional(path) or "").strip()
+    return parse_cpus("" if text == "(null)" else text, path)
+
+
+def parse_cpus(text: str, path: str) -> Cpus:
+    """What was read of ``path``. Raises ``CannotLook`` where it is no list of CPUs."""
     try:
-        return cpulist.parse("" if text == "(null)" else text)
+        return cpulist.parse(text)
     except ValueError as error:
-        raise CannotLook("read the CPUs", object=path, cause=f"{text[:80]!r} is no list of CPUs") from error
+        raise CannotLook("read the CPUs", object=path, cause=f"{text[:80].strip()!r} is no list of CPUs") from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 
 from .._core.change import RIGHT, Conflict, Plan, Setting, Step, Unmanaged
 from .._core.declared import WANTED
-from .._core.errors import DeclarationError
+from .._core.errors import CannotLook, DeclarationError
 from .._host import bootloader
 from .._host.modules import Installed, read_installed
 from .sources import (
@@ -241,7 +241,10 @@ def parse_modules(text: str) -> Dict[str, Module]:
     """/proc/modules: name, size, references, users, state and address of each module."""
     found = {}
     for line in text.splitlines():
-        name, _size, references, users = line.split()[:4]
+        fields = line.split()
+        if len(fields) < 4:
+            raise CannotLook("read the modules", object="/proc/modules", cause=f"{line[:80]!r} is no module")
+        name, _size, references, users = fields[:4]
         known = tuple(user for user in users.split(",") if user not in ("", "-"))
         found[name] = Module(int(references) if references.isdigit() and "[permanent]" not in known else None, known)
     return found

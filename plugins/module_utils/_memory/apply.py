@@ -20,7 +20,7 @@ from .._host.numa import FOLDER
 from .._topology.numa import parse_meminfo
 from .plan import Grow
 from .spec import REBOOT
-from .state import NAME, SHORT, Pool
+from .state import NAME, SHORT, Pool, read_number
 
 if TYPE_CHECKING:
     from .._host.protocols import Files, Host
@@ -128,7 +128,7 @@ def _ask(files: Files, pool: Pool, wanted: int) -> int:
             wanted=wanted,
         ) from error
     folder = pool.knob.rpartition("/")[0]
-    return int(files.read(pool.knob)) - int(files.read_optional(f"{folder}/surplus_hugepages") or 0)
+    return read_number(files, pool.knob) - read_number(files, f"{folder}/surplus_hugepages")
 
 
 def _compact(files: Files, pool: Pool) -> None:

@@ -79,6 +79,11 @@ class Hugepages:
 
     def restore(self, params: Mapping[str, Any], found: Before, state: State) -> Desired:
         known = {*state.pools, *state.knobs}
+        for (path, _setting), values in found.found.items():
+            if path in state.pools and not (isinstance(values.effective, int) and values.effective >= 0):
+                from .._core.before import damaged
+
+                raise damaged(NAME, f"{path} has {values.effective!r}, which is no number of pages")
         wants = (Want(path, values.effective) for (path, _setting), values in found.found.items() if path in known)
         return Desired(tuple(wants), immediate=params["immediate"], permanent=params["permanent"], giving_back=True)
 

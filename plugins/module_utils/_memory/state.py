@@ -175,11 +175,11 @@ def read_state(host: Host, *, every_knob: bool) -> State:
     return State(
         nodes=nodes,
         pools=pools,
-        reserved={size_kb: _number(files, f"{pool_folder(None, size_kb)}/resv_hugepages") for size_kb in sizes},
+        reserved={size_kb: read_number(files, f"{pool_folder(None, size_kb)}/resv_hugepages") for size_kb in sizes},
         default_kb=default_kb,
         knobs=knobs,
         thp_sizes=thp_sizes,
-        thp_kb=_number(files, f"{THP}/hpage_pmd_size") // 1024,
+        thp_kb=read_number(files, f"{THP}/hpage_pmd_size") // 1024,
         kernel=(int(release[1]), int(release[2])) if release else (0, 0),
         running=running,
         loader=loader,
@@ -240,11 +240,10 @@ def assign(values: Values, path: str, line: Assignment, state: State) -> None:
 
 def _pools(files: Files, size_kb: int, node: Node) -> Tuple[Pool, ...]:
     folder = pool_folder(node.number, size_kb)
-    pages = files.read_optional(f"{folder}/nr_hugepages")
-    if pages is None:
+    if not files.exists(f"{folder}/nr_hugepages"):
         return ()
-    free, surplus = (_number(files, f"{folder}/{name}_hugepages") for name in ("free", "surplus"))
-    return (Pool(size_kb, node, f"{folder}/nr_hugepages", int(pages), free, surplus),)
+    total, free, surplus = (read_number(files, f"{folder}/{name}_hugepages") for name in ("nr", "free", "surplus"))
+    return (Pool(size_kb, node, f"{folder}/nr_hugepages", total, free, surplus),)
 
 
 def _read_knobs(files: Files, thp_sizes: Sequence[int]) -> Dict[str, Knob]:
@@ -269,7 +268,7 @@ def _sizes(names: Sequence[str]) -> Tuple[int, ...]:
     return tuple(sorted(int(match[1]) for match in matches if match))
 
 
-def _number(files: Files, path: str) -> int:
+def read_number(files: Files, path: str) -> int:
     text = files.read_optional(path) or "0"
     try:
         return int(text)

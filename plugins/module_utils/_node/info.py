@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, Tuple
 from .._core.errors import GpuFleetError
 from .._host import os_release
 from .._topology import cpulist
-from .info_fields import Facts, Fields, read, why
+from .info_fields import Facts, Fields, read, read_as, why
 from .traces import reboot_noted
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def _system(node: Node) -> Facts:
     fields.add("command_line", *read(files, "/proc/cmdline"))
     fields.add("boot_id", *read(files, BOOT_ID))
     fields.add("reboot_reasons", [reason for reasons in reboot_noted(files).values() for reason in reasons])
-    online, reason = read(files, "/sys/devices/system/cpu/online")
-    fields.add("cpus", None if online is None else len(cpulist.parse(online)), reason)
+    online, reason = read_as(files, "/sys/devices/system/cpu/online", cpulist.parse)
+    fields.add("cpus", None if online is None else len(online), reason)
     fields.add("container", any(files.exists(path) for path in CONTAINER_MARKS))
     return fields.facts
 

@@ -15,7 +15,7 @@ from .._host.numa import FOLDER
 from .._topology import cpulist, pci
 from .._topology.near import majority, nearest_with_cpus
 from .._topology.numa import parse_meminfo
-from .info_fields import Facts, Fields, read, read_as
+from .info_fields import Facts, Fields, read_as
 from .info_pci import GPU, NIC, NOT_ON_BUS, Device
 
 if TYPE_CHECKING:
@@ -27,12 +27,16 @@ NOT_TOLD = "neither the driver nor the firmware tells its node"
 
 @dataclass(frozen=True)
 class Node:
-    """A NUMA node; ``distances`` are those to all nodes, in the order of their numbers."""
+    """A NUMA node; ``distances`` are those to all nodes, in the order of their numbers.
+
+    Where the kernel's words are no numbers there are none, and ``trouble`` says why, by field.
+    """
 
     number: int
     cpus: FrozenSet[int]
     memory_mib: int
     distances: Tuple[int, ...]
+    trouble: Facts
 
 
 def gather(files: Files, devices: Sequence[Device], links: Mapping[str, Facts], gpus: Mapping[str, Facts]) -> Facts:
@@ -74,14 +78,18 @@ def _read_nodes(files: Files) -> Dict[int, Node]:
 def _read_node(files: Files, number: int) -> Node:
     folder = f"{FOLDER}/node{number}"
     memory = parse_meminfo(files.read_optional(f"{folder}/meminfo") or "")
-    distances = (files.read_optional(f"{folder}/distance") or "").split()
-    cpus = cpulist.parse(files.read_optional(f"{folder}/cpulist") or "")
-    return Node(number, cpus, memory.get("MemTotal", 0) // 1024, tuple(map(int, distances)))
+    distances, far = read_as(files, f"{folder}/distance", lambda text: tuple(map(int, text.split())))
+    cpus, wrong = read_as(files, f"{folder}/cpulist", cpulist.parse)
+    trouble = {"cpus": wrong, "distances": far}
+    return Node(number, cpus or frozenset(), memory.get("MemTotal", 0) // 1024, distances or (), trouble)
 
 
 def _node_facts(node: Node) -> Facts:
-    fields = Fields(node=node.number, cpus=cpulist.render(node.cpus), memory_mib=node.memory_mib)
-    fields.add("distances", list(node.distances) or None, "the kernel does not tell")
+    wrong = node.trouble["cpus"]
+    fields = Fields(node=node.number)
+    fields.add("cpus", None if wrong else cpulist.render(node.cpus), wrong)
+    fields.add("memory_mib", node.memory_mib)
+    fields.add("distances", list(node.distances) or None, node.trouble["distances"] or "the kernel does not tell")
     return fields.facts
 
 
@@ -97,7 +105,7 @@ def _place(files: Files, device: Device, nodes: Mapping[int, Node], answer: Fact
         fields.lack(NOT_ON_BUS, "names", "kernel_driver", "link")
     node_cpus = {number: node.cpus for number, node in nodes.items()}
     affinity = cpulist.parse(driver.get("cpus") or "")
-    local = cpulist.parse(read(files, f"{device.path}/local_cpulist")[0] or "")
+    local = read_as(files, f"{device.path}/local_cpulist", cpulist.parse)[0] or frozenset()
     numa_node, reason = read_as(files, f"{device.path}/numa_node", int)
     sources: Tuple[Tuple[str, Optional[int]], ...] = (
         ("nvml_numa_id", driver.get("numa_node")),

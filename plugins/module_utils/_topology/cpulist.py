@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import FrozenSet, Iterable, Set
 
+# No kernel has so many (NR_CPUS goes to 8192); what is damaged shall not fill the memory.
+HIGHEST = 65535
+
 
 def parse(text: str) -> FrozenSet[int]:
     """The numbers of a list; an empty text is the empty set. Raises ``ValueError`` on anything else."""
@@ -19,6 +22,8 @@ def parse(text: str) -> FrozenSet[int]:
         low, high = int(first), int(last if dash else first)
         if high < low:
             raise ValueError(f"{part!r} is a range that goes backwards")
+        if high > HIGHEST:
+            raise ValueError(f"{part!r} goes beyond {HIGHEST}")
         numbers.update(range(low, high + 1))
     return frozenset(numbers)
 
