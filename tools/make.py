@@ -534,9 +534,9 @@ def say_what_is_not_new(found: machine.Machine) -> None:
     programs = [*needs.PACKAGES, *needs.BROWSERS]
     lines = machine.not_new(found, programs=programs, cache=CACHE)
     if not lines:
-        print("This machine is as a new one: nothing that the tests depend on was there before.", flush=True)
+        print("This machine is like a new one: nothing that the tests depend on was there before.", flush=True)
     for line in lines:
-        print(f"Not as on a new machine: {line}", flush=True)
+        print(f"Unlike on a new machine: {line}", flush=True)
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def main() -> int:
     folder.mkdir(parents=True)
     story(folder, arguments.nodes.split(","))
     print(f"\nWhere the time went:\n{TOLD.profile()}")
-    print(f"\nAll of it held, in {elapsed():.0f} seconds. The nodes are in {folder}")
+    print(f"\nEverything held, in {elapsed():.0f} seconds. The nodes are in {folder}")
     print(f"The page of the audit: {folder / 'report' / 'gpufleet-report.html'}")
     return 0
 
@@ -159,7 +159,7 @@ def story(folder: Path, names: List[str]) -> None:
 def simulated_driver(folder: Path) -> Optional[Path]:
     """The library of the simulated driver, or None where nothing can compile it."""
     if shutil.which(os.environ.get("CC", "cc")) is None or not HEADER.exists():
-        print("   There is no C compiler (gcc, libc6-dev) for the simulated GPUs: it goes on without GPUs.")
+        print("   There is no C compiler (gcc, libc6-dev) to build the simulated GPUs: continuing without GPUs.")
         return None
     subprocess.run([sys.executable, str(SIMULATOR / "build.py"), str(folder / "simulator")], check=True)
     return folder / "simulator" / "libnvidia-ml.so.1"

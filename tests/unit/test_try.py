@@ -44,7 +44,7 @@ def test_without_a_compiler_the_fleet_to_try_has_no_gpus_and_says_so(
 ) -> None:
     monkeypatch.setenv("CC", str(tmp_path / "no-compiler"))
     made = fleet.Fleet(tmp_path, ["l40s-01"], library=fleet.simulated_driver(tmp_path))
-    said = "There is no C compiler (gcc, libc6-dev) for the simulated GPUs: it goes on without GPUs."
+    said = "There is no C compiler (gcc, libc6-dev) to build the simulated GPUs: continuing without GPUs."
     assert said in capsys.readouterr().out
     assert '"with_gpus": {"hosts": {}}' in (made.folder / "hosts.yml").read_text(encoding="utf-8")
 

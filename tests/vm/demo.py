@@ -56,7 +56,7 @@ def main() -> int:
     if arguments.chapter:
         run_chapters(arguments.chapter, lifetime, keep=arguments.keep)
     print(f"\nWhere the time went:\n{TOLD.profile()}")
-    print(f"\nAll of it held, in {elapsed() / 60:.1f} minutes.")
+    print(f"\nEverything held, in {elapsed() / 60:.1f} minutes.")
     if arguments.chapter in (None, ALL):
         print(f"The page of the audit that found the drift: {page()}")
     if arguments.keep:
@@ -89,7 +89,7 @@ def converge(bed: Bed) -> None:
     """Once to change, and once more to change nothing."""
     chapter("site --check: what would change, and nothing does")
     predicted = bed.playbook("site", "--check")
-    expect(predicted.status == 0, "the check ends well on a bare node")
+    expect(predicted.status == 0, "the check succeeds on a bare node")
     expect(files_of_ours(bed, FIRST) == "", "no file of ours is on the node")
 
     chapter("site: the first run")
@@ -138,7 +138,7 @@ def meddle(bed: Bed) -> None:
 
 def restart(bed: Bed) -> None:
     """What waits for the next boot, and what that brings back."""
-    expect(bed.on(FIRST, HUGE_PAGES).split() == ["0", "0"], "the 1 GiB pages wait for a reboot that somebody orders")
+    expect(bed.on(FIRST, HUGE_PAGES).split() == ["0", "0"], "the 1 GiB pages wait until somebody runs reboot")
     chapter("reboot: the node waits for one, gets it, and is right")
     boots = counted_boots(bed)
     expect(bed.playbook("reboot").status == 0, "rebooted, and seen to be right")

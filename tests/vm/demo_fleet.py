@@ -108,7 +108,7 @@ def make(label: str, lifetime: Sequence[str]) -> None:
 
     chapter("site --check, and the first run: two models, two kinds of declaration")
     predicted = bed.playbook("site", "--check", *AT_ONCE)
-    expect(predicted.status == 0, "the check ends well on bare nodes")
+    expect(predicted.status == 0, "the check succeeds on bare nodes")
     expect(files_of_ours(bed, TRAINING) == "", "no file of ours is on the node")
     first = bed.playbook("site", *AT_ONCE)
     expect(first.status == 0 and first.total("changed") > 0, f"converged, with {first.total('changed')} changed tasks")

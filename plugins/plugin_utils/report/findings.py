@@ -24,7 +24,7 @@ KINDS = (DRIFT, BOOKKEEPING, NOT_INSTALLED)
 # The concern that is our own program on the node.
 OWN_PROGRAM = "node_tools"
 OWN_FILES = "own files"
-OUTDATED = "What the collection keeps on the node for itself is not as it would write it today."
+OUTDATED = "The collection's own files on the node are not what it would write today."
 NEVER = "Declared, and never converged on these nodes."
 
 Key = Tuple[str, str, str, Scalar, Scalar, Scalar, str, str]

@@ -198,7 +198,7 @@ class Grid {
     );
     this.element.style.setProperty("--cells", data.concerns.length);
     this.element.style.setProperty("--letters", Math.max(0, ...data.nodes.map((node) => node.name.length)));
-    this.more = el("button", { type: "button", class: "more", title: "The table goes on to the right: scroll it sideways, or take the arrow keys in it" });
+    this.more = el("button", { type: "button", class: "more", title: "There are more columns to the right: scroll sideways, or use the arrow keys in the table" });
     this.more.addEventListener("click", () => this.rows.scrollBy({ left: this.rows.clientWidth / 2, behavior: still() ? "auto" : "smooth" }));
     this.rows.addEventListener("scroll", () => this.edges(), { passive: true });
     // Who goes through the heads with the keyboard takes the rows along.

@@ -24,7 +24,7 @@ const STATUS = [
   { name: "not_installed", sign: "\u2205", word: "Not installed", means: "declared, and never converged on the node" },
   { name: "differs", sign: "\u2260", word: "Differs", means: "not as declared" },
   { name: "unknown", sign: "?", word: "Unknown", means: "could not be looked at" },
-  { name: "invalid", sign: "\u2298", word: "Invalid", means: "the declaration cannot be had on the node" },
+  { name: "invalid", sign: "\u2298", word: "Invalid", means: "the declaration is wrong, or impossible on the node" },
   { name: "unreachable", sign: "\u00d7", word: "Unreachable", means: "gave no answer" },
 ];
 STATUS.forEach((status, rank) => Object.assign(status, { rank }));
