@@ -35,15 +35,15 @@ LINES_OF = {
     # the boot service each have a say in whether it stays.
     "numa_irq_affinity": 3600,
     # It is called only where a daemon lacks something, and looks as container_runtime does.
-    "container_engine_restart": 2470,
+    "container_engine_restart": 2490,
     # How much of a list a rule of udev has room for must be known before it can be said that the rules are these.
     "nvme_scheduler": 2100,
-    "node_state": 11360,
+    "node_state": 11385,
 }
 
 # The kinds of engines and what else has settings in files: each is imported when it is declared.
 KINDS = ("docker", "containerd", "crio", "podman", "apptainer", "toolkit", "cdi")
-LINES_WITH_A_KIND = 3360
+LINES_WITH_A_KIND = 3365
 
 WITH_ANSIBLE = tuple(
     f"plugins/{kind}/" for kind in ("modules", "action", "callback", "filter", "lookup", "plugin_utils")

@@ -83,14 +83,39 @@ def case(
         ),
         case(
             "a folder without a name",
-            "Cannot use nvidia-ml-py on folder: '' is no absolute path. Name the folder.",
+            "Cannot use nvidia-ml-py on folder: it is empty, and must be an absolute path.",
             source="folder",
         ),
         case(
             "a relative folder",
-            "Cannot use nvidia-ml-py on folder: 'venv/lib' is no absolute path. Name the folder.",
+            "Cannot use nvidia-ml-py on folder: it is venv/lib, and must be an absolute path.",
             source="folder",
             folder="venv/lib",
+        ),
+        *(
+            case(
+                f"a folder of the kernel, {folder!r}",
+                f"Cannot use nvidia-ml-py on folder: it is {folder!r}, where nothing can be kept. Name a folder "
+                "or file on a disk.",
+                {f"/{folder.lstrip('/')}/pynvml.py": CURRENT},
+                source="folder",
+                folder=folder,
+            )
+            for folder in ("/proc/1/root/opt", "/sys", "//dev/shm", "/./dev/shm")
+        ),
+        case(
+            "a folder that leads back",
+            "Cannot use nvidia-ml-py on folder: it is /opt/../tmp, and must not lead back by ... Name the folder "
+            "itself.",
+            {"/tmp/pynvml.py": CURRENT},
+            source="folder",
+            folder="/opt/../tmp",
+        ),
+        case(
+            "a folder with a NUL",
+            "Cannot use nvidia-ml-py on folder: it is '/opt/\\x00', and no path has a NUL. Leave it out.",
+            source="folder",
+            folder="/opt/\0",
         ),
         case(
             "a folder for another source",

@@ -10,6 +10,7 @@ import re
 from typing import Any, Mapping
 
 from .._core.errors import DeclarationError
+from .._core.places import fault_of
 
 NAME = "nvml"
 CONTROLLER = "controller"
@@ -47,10 +48,9 @@ def check(params: Mapping[str, Any]) -> None:
             cause=f"{params['package']!r} is no name of a package",
             hint=f"leave package out for {DEBIAN_PACKAGE}",
         )
-    if source == FOLDER and not folder.startswith("/"):
-        raise DeclarationError(
-            "use nvidia-ml-py", object="folder", cause=f"{folder!r} is no absolute path", hint="name the folder"
-        )
+    fault, hint = fault_of(folder) if source == FOLDER else ("", "")
+    if fault:
+        raise DeclarationError("use nvidia-ml-py", object="folder", cause=f"it {fault}", hint=hint)
     if source != FOLDER and folder:
         raise DeclarationError(
             "use nvidia-ml-py",

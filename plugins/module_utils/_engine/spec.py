@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Tuple
 
 from .._core.errors import DeclarationError
+from .._core.places import fault_of
 from .model import APPTAINER, CONTAINERD, DOCKER, ENGINES, WantedEngine
 
 NAME = "container_runtime"
@@ -171,12 +172,9 @@ def _own(where: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def refuse_relative(where: str, option: str, path: str) -> None:
-    if not path.startswith("/"):
-        raise wrong(where, f"{option} is {path}, and must be an absolute path")
-    if ".." in path.split("/"):
-        raise wrong(where, f"{option} is {path}, and must not lead back by ..", "name the folder itself")
-    if path.split("/")[1] in ("proc", "sys", "dev"):
-        raise wrong(where, f"{option} is {path!r}, where nothing can be kept", "name a folder or file on a disk")
+    fault, hint = fault_of(path)
+    if fault:
+        raise wrong(where, f"{option} {fault}", hint)
 
 
 def wrong(where: str, cause: str, hint: str = "") -> DeclarationError:
