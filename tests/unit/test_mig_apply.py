@@ -183,7 +183,7 @@ def test_what_somebody_uses_is_not_taken_away_and_nothing_else_either(gpu_machin
 
 
 def test_an_older_driver_that_places_no_compute_instances_gets_the_same_layout(gpu_machine: MakeMachine) -> None:
-    machine = divided(gpu_machine, A100, "--driver", "525.60.13", files=FABRIC_MANAGER)
+    machine = divided(gpu_machine, A100, "--driver", "520.61.05", files=FABRIC_MANAGER)
     machine.sim("set", 0, "mig=1", "mig_pending=1")
     bring(machine, (Instance(0, THREE, (Compute(0, 2), Compute(2, 1))), whole(4, THREE)))
     assert layout_of(machine) == (Instance(0, THREE, (Compute(0, 2), Compute(2, 1))), whole(4, THREE))

@@ -131,7 +131,7 @@ def test_a_link_is_replaced_and_what_it_pointed_to_stays(tmp_path: Path) -> None
     theirs = "/opt/venv/pynvml.py"
     host = machine(tmp_path, {theirs: OLD, f"{os.path.dirname(OURS)}/README": ""})
     os.symlink(theirs, f"{host.files.root}{OURS}")
-    assert str(run(host).changes[0].before).endswith(": it is a link")
+    assert str(run(host).changes[0].before).endswith(" is a link, and root would run it")
     assert (host.files.read(theirs), host.files.read(OURS)) == (OLD, CURRENT)
 
 

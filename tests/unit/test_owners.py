@@ -136,6 +136,48 @@ def test_a_link_put_in_the_place_of_what_was_seen_changes_nothing_else(tmp_path:
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
 
+def test_a_second_name_of_a_file_of_roots_keeps_its_mode(tmp_path: Path) -> None:
+    secret = tmp_path / "shadow"
+    secret.write_text("root:*:", encoding="utf-8")
+    secret.chmod(0o600)
+    place = tmp_path / f"{DECLARED}/hugepages.json".lstrip("/")
+    place.parent.mkdir(parents=True)
+    os.link(secret, place)
+    host = RecordedHost(str(tmp_path))
+    host.files = FilesBelow(tmp_path)  # type: ignore[assignment]
+    seen = owners.Exposed(f"{DECLARED}/hugepages.json", "0666 0:0", "0644 0:0", 0o644, False)
+    with pytest.raises(OSError, match="Too many links"):
+        apply.protect(Protect((seen,)), host)
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_link_in_our_folders_is_taken_away_and_what_it_points_to_is_not_touched(nodes: Nodes, link: Any) -> None:
+    node = nodes("node_tools")
+    node.present()
+    files = node.host.files
+    files.replace("/root/secret.json", '{"schema": 1}')
+    secret, stranger = files.locate("/root/secret.json"), f"{DECLARED}/gpu_settings.json"
+    os.chmod(secret, 0o600)
+    link(secret, files.locate(DECLARED) + "/gpu_settings.json")
+    if link is os.symlink:
+        broken = load(files, REGISTRY).broken
+        assert f"{stranger} is a link, and root would act on it" in str(broken["gpu_settings"])
+    assert [change.object for change in node.present().changes] == [stranger]
+    assert not files.exists(stranger)
+    assert (stat.S_IMODE(os.stat(secret).st_mode), files.read("/root/secret.json")) == (0o600, '{"schema": 1}')
+
+
+def test_a_folder_of_ours_that_an_administrator_moved_is_no_link_of_a_stranger(nodes: Nodes) -> None:
+    node = nodes("hugepages")
+    moved = node.host.files.locate("/srv/gpufleet")
+    os.makedirs(moved)
+    os.makedirs(node.host.files.locate("/etc"), exist_ok=True)
+    os.symlink("/srv/gpufleet", node.host.files.locate("/etc") + "/gpufleet")
+    node.present()
+    assert load(node.host.files, REGISTRY).broken == {}
+
+
 @as_root
 def test_a_declaration_of_nobody_is_refused_at_boot_and_taken_away_by_the_next_run(nodes: Nodes) -> None:
     node = nodes("node_tools")

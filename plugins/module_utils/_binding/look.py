@@ -123,9 +123,7 @@ def ours(files: Files) -> Optional[Found]:
     text = files.read_optional(OURS)
     if text is None:
         return None
-    linked = files.resolve(OURS) != f"{files.resolve(BINDING_FOLDER)}/{FILE}"
-    fault = "it is a link" if linked else exposed(files, OURS)
-    return Found(OURS, recognise.digest(text), fault=fault)
+    return Found(OURS, recognise.digest(text), fault=exposed(files, OURS))
 
 
 def lacks_file(files: Files, params: Mapping[str, Any]) -> bool:

@@ -27,13 +27,33 @@ def exposed(files: Files, path: str, *, matter: str = RUN) -> str:
     ``/usr/local/lib`` belongs to that of its staff. In a folder with the sticky bit, others cannot replace what is not
     theirs.
     """
+    link = link_of_ours(files, path)
+    if link:
+        return f"{link} is a link, and {matter}"
     place = files.resolve(path)
     while place != "/" and isinstance(files, LocalFiles):
         # What is not there yet is made by root.
-        fault = files.exists(place) and fault_of(os.stat(files.locate(place)), ours=place.startswith(OURS))
+        fault = files.exists(place) and fault_of(os.stat(files.locate(place)), ours=_is_ours(place))
         if fault:
             return f"{fault.format(place)}, and {matter}"
         place = os.path.dirname(place)
+    return ""
+
+
+def _is_ours(path: str) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in OURS)
+
+
+def link_of_ours(files: Files, path: str) -> str:
+    """What on this path is a link below a folder of ours; empty where nothing is.
+
+    We make none there, so whoever did could write there. The folder itself may be one: an administrator moved it.
+    """
+    while _is_ours(path) and path not in OURS:
+        folder, name = os.path.split(path)
+        if files.resolve(path) != f"{files.resolve(folder).rstrip('/')}/{name}":
+            return path
+        path = folder
     return ""
 
 

@@ -144,7 +144,7 @@ class _Divided:
         except self._nvml.NVMLError as error:
             if error.value != FUNCTION_NOT_FOUND:
                 raise _explained(self._gpu, goal, error) from error
-            # Drivers before R530 choose themselves, and the look tells whether that is the place.
+            # Drivers before R525 choose themselves, and the look tells whether that is the place.
             self._call(goal, "nvmlGpuInstanceCreateComputeInstance", listed.handle, number)
         instance = numbered(listed).instance
         self._check(goal, start, replace(instance, compute=tuple(sorted((*instance.compute, part)))))

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import sys
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -59,9 +61,12 @@ def protect(action: Protect, host: Host) -> None:
 
 
 def _protect(target: str, mode: int) -> None:
-    """Raises ``OSError`` for a link: whoever could write here may have put one to a file of root in its place."""
+    """Raises ``OSError`` for a link of either kind: whoever could write here may have put a file of root there."""
     descriptor = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+            raise OSError(errno.EMLINK, os.strerror(errno.EMLINK), target)
         if os.geteuid() == 0:
             os.fchown(descriptor, 0, 0)
         os.fchmod(descriptor, mode)

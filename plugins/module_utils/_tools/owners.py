@@ -11,7 +11,7 @@ import stat
 from typing import TYPE_CHECKING, Iterator, NamedTuple
 
 from .._host.boot_service import ARCHIVE, COMPILED, PROGRAM, UNIT
-from .._host.exposure import OURS, exposed, fault_of
+from .._host.exposure import OURS, exposed, fault_of, link_of_ours
 from .._host.files import LocalFiles
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ def wrong(files: Files) -> Iterator[Exposed]:
     places = [(folder, 0o755) for folder in (*FOLDERS, COMPILED)]
     places += [(f"{folder}/{name}", mode) for folder, mode in HELD for name in files.names(folder)]
     for path, mode in (*places, *PROGRAMS):
+        if isinstance(files, LocalFiles) and link_of_ours(files, path) == path:
+            yield Exposed(path, "a link", f"{mode:04o} 0:0", mode, True)
+            continue
         if not isinstance(files, LocalFiles) or not files.exists(path) or files.resolve(path) != path:
             continue
         status = os.stat(files.locate(path))
@@ -54,7 +57,8 @@ def wrong(files: Files) -> Iterator[Exposed]:
             continue
         fault = fault_of(status, ours=True)
         if fault or found & mode != mode or (folder and found & 0o022):
-            foreign = status.st_uid not in (0, os.geteuid())
+            # A second name of a file of root's would give it away with the mode of ours.
+            foreign = status.st_uid not in (0, os.geteuid()) or status.st_nlink > 1
             told = f"{found:04o} {status.st_uid}:{status.st_gid}"
             yield Exposed(path, told, f"{mode:04o} 0:0", mode, foreign and not folder)
 
