@@ -160,6 +160,20 @@ def test_a_damaged_record_is_named_and_kept(gpu_machine: MakeMachine) -> None:
 # --- what finishes it -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("declare", [False, True])
+def test_a_run_that_only_finishes_keeps_nothing_to_give_back(gpu_machine: MakeMachine, declare: bool) -> None:
+    machine = stopped_in_the_middle(gpu_machine, declare=declare)
+    path = "/var/lib/gpufleet/before/mig_layout.json"
+    kept = machine.host.files.read_optional(path)
+    if kept is not None and not declare:
+        # That of the run that was killed: a crash of the disk may have taken it.
+        machine.host.files.remove(path)
+        kept = None
+    assert run(machine, permanent=False).error is None
+    assert machine.host.files.read_optional(LEFT_OVER) is None
+    assert machine.host.files.read_optional(path) == kept
+
+
 def test_the_boot_service_undoes_what_nobody_declares(gpu_machine: MakeMachine) -> None:
     machine = stopped_in_the_middle(gpu_machine)
     assert declared(machine) is None

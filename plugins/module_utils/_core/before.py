@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from .._host.protocols import Files
 
 # Shared by the concerns: whoever is given back last removes them.
-OUR_FOLDERS = ("/etc/gpufleet/declared.d", "/etc/gpufleet", FOLDER, "/var/lib/gpufleet")
+KEPT = "/var/lib/gpufleet"
+OUR_FOLDERS = ("/etc/gpufleet/declared.d", "/etc/gpufleet", FOLDER, KEPT)
 SCHEMA = 1
 GOAL = "read the values from before the first change"
 HINT = "restore it from a backup, or remove it to give up going back"
@@ -113,8 +114,12 @@ def remember(files: Files, concern: str, settings: Iterable[Setting], steps: Ite
     touched = {(change.object, change.setting) for step in steps for change in step.changes}
     for setting in settings:
         key = (setting.identity, setting.setting)
-        if (setting.object, setting.setting) in touched and key not in found:
+        # What an interrupted run left in a file of ours is nothing that anybody had before us.
+        ours = setting.identity.startswith(f"{KEPT}/")
+        if (setting.object, setting.setting) in touched and key not in found and not ours:
             found[key] = Found(effective=setting.effective, boot=setting.boot)
+    if not found:
+        return frozenset()
     targets = [path_of(concern)] + [step.action.path for step in steps if isinstance(step.action, ReplaceFile)]
     folders: List[str] = list(known.folders)
     for target in targets:

@@ -93,7 +93,7 @@ def settings_of(leftover: Leftover, waiting: Mapping[str, Tuple[str, str]], *, i
                 wanted=WANTED,
                 effective=gpu.between,
                 boot=WANTED,
-                identity=gpu.uuid,
+                identity=f"{LEFT_OVER} {gpu.uuid}",
                 boot_matters=False,
                 pending=pending,
                 needs=needs,
