@@ -34,7 +34,8 @@ description:
   - A GPU that is lost does not keep the others from what is declared; the run then fails and names it.
   - With O(state=absent), power limit, compute mode and ECC are what they were before the first change, and locks that
     this module set are given back. What was changed on a GPU that is not there now is listed in RV(unmanaged); while
-    one is lost, nobody knows whether it is that one, so the run fails and what was found is kept.
+    one is lost, nobody knows whether it is that one, so the run fails and what was found is kept. Without the driver
+    everything else is given back, and what only the driver could give back is listed there.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes

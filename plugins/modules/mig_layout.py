@@ -42,7 +42,8 @@ description:
     C(/var/lib/gpufleet/mig_layout.json).
   - Who must hear of new instances, and has not, is in RV(needs) until it did. Nothing is restarted by the module; the
     handlers of the role P(gpufleet.node.mig_layout#role) do that.
-  - With O(state=absent) the GPUs get back the mode and the layout from before the first change.
+  - With O(state=absent) the GPUs get back the mode and the layout from before the first change. Without the driver
+    everything else is given back, and what only the driver could give back is listed in RV(unmanaged).
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes

@@ -32,14 +32,17 @@ description:
   - Systemd reads its units again only while no running container would lose its GPUs by that. Otherwise the modes come
     right all the same, and C(daemon-reload) stays in RV(needs).
   - With O(state=absent), a GPU that is not there now is listed in RV(unmanaged), for its mode went with it. One whose
-    memory would go offline keeps persistence mode until the next boot, which is then in RV(needs).
+    memory would go offline keeps persistence mode until the next boot, which is then in RV(needs). Without the driver
+    everything else is given back, and the modes are listed there.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
 options:
   enabled:
     description:
-      - Whether persistence mode is on, of all GPUs. A machine without a GPU and without the driver is as declared.
+      - Whether persistence mode is on, of all GPUs. A machine without a GPU and without the driver is as declared,
+        and has its GPUs in RV(unmanaged). So is one whose GPUs are all bound to C(vfio-pci). Any other GPU without the
+        driver is not as declared.
       - Exactly one of O(enabled) and O(gpus) must be given.
     type: bool
   gpus:

@@ -35,15 +35,15 @@ LINES_OF = {
     # the boot service each have a say in whether it stays.
     "numa_irq_affinity": 3600,
     # It is called only where a daemon lacks something, and looks as container_runtime does.
-    "container_engine_restart": 2490,
+    "container_engine_restart": 2500,
     # How much of a list a rule of udev has room for must be known before it can be said that the rules are these.
     "nvme_scheduler": 2100,
-    "node_state": 11550,
+    "node_state": 11600,
 }
 
 # The kinds of engines and what else has settings in files: each is imported when it is declared.
 KINDS = ("docker", "containerd", "crio", "podman", "apptainer", "toolkit", "cdi")
-LINES_WITH_A_KIND = 3365
+LINES_WITH_A_KIND = 3375
 
 WITH_ANSIBLE = tuple(
     f"plugins/{kind}/" for kind in ("modules", "action", "callback", "filter", "lookup", "plugin_utils")

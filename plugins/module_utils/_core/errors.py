@@ -9,7 +9,10 @@ A message reads "Cannot <goal> on <object>: <cause>", then what was found, what 
 
 from __future__ import annotations
 
-from typing import Dict, Union
+from typing import TYPE_CHECKING, Dict, Tuple, Union
+
+if TYPE_CHECKING:
+    from .change import Setting
 
 Scalar = Union[str, int, None]
 
@@ -18,9 +21,11 @@ class GpuFleetError(Exception):
     """Something we expected could go wrong.
 
     ``goal`` completes the sentence "Cannot ...", ``object`` is the thing it was about, ``hint`` is the next step.
+    ``settings`` are those that are known to differ all the same, for the table.
     """
 
     code = "failed"
+    settings: Tuple[Setting, ...] = ()
 
     def __init__(
         self,

@@ -101,12 +101,12 @@ def status_of(error: GpuFleetError) -> str:
     """What is declared wrong is invalid, what could not be read unknown; a refused node is not as declared."""
     if isinstance(error, DeclarationError):
         return INVALID
-    return UNKNOWN if isinstance(error, CannotLook) else DIFFERS
+    return UNKNOWN if isinstance(error, CannotLook) and not error.settings else DIFFERS
 
 
 def refused(error: GpuFleetError) -> Outcome:
     """The outcome of a run that failed before its first change."""
-    return Outcome(status_of(error), (), {}, {}, Plan(), error)
+    return Outcome(status_of(error), (), {}, {}, Plan(error.settings), error)
 
 
 def diff(changes: Tuple[Change, ...]) -> Dict[str, str]:

@@ -14,6 +14,7 @@ from .._core.change import REBOOT, RIGHT, Conflict, Plan, Setting, Step, Unmanag
 from .._core.errors import CannotLook, DeclarationError, Scalar
 from .._core.road import SHARED_OPTIONS
 from .._host import gpus, systemd
+from .._host.gpus import NOT_THERE
 from . import persistence_daemon
 from .persistence_daemon import DROP_IN, UNIT, Daemon
 from .persistence_driver import Gpu, read
@@ -37,7 +38,8 @@ class State:
     """What was seen. ``wants`` are the declared modes, one a GPU; None where nothing is declared of it.
 
     ``carried`` says that the boot service brings what is declared, ``reload_due`` that systemd has not read our drop-in
-    since we changed it, and ``obstacle`` why it must not now.
+    since we changed it, and ``obstacle`` why it must not now. ``unserved`` is what nobody can set because there is no
+    driver, and ``missing`` why a GPU is not seen.
     """
 
     gpus: Tuple[Gpu, ...]
@@ -46,6 +48,8 @@ class State:
     carried: bool = False
     reload_due: bool = False
     obstacle: str = ""
+    unserved: Tuple[Unmanaged, ...] = ()
+    missing: str = NOT_THERE
 
     @property
     def alike(self) -> Optional[str]:
@@ -93,13 +97,27 @@ class NvidiaPersistence:
         host.nvml.begin()
         daemon = persistence_daemon.observe(files)
         due = systemd.reload_due(host, UNIT)
-        found = _gpus(host, wanted, absent=params["state"] == "absent")
+        unserved: Tuple[Unmanaged, ...] = ()
+        missing = NOT_THERE
+        try:
+            found = host.nvml.ask(read)
+        except CannotLook as error:
+            from .._host import driverless, nvml
+
+            found = ()
+            if params["state"] == "absent" and isinstance(error, nvml.NoDriver):
+                # What is given back went with the driver.
+                missing = gpus.UNSERVED
+            else:
+                unserved = driverless.unserved(error, wanted.entries, host.files)
         state = State(
             gpus=found,
             wants=_wants(wanted, found),
             daemon=daemon,
             reload_due=due,
             obstacle=systemd.obstacle(host) if due else "",
+            unserved=unserved,
+            missing=missing,
         )
         if state.alike is None and any(want not in (None, daemon.boot) for want in state.wants):
             from .._host.boot_service import carries
@@ -124,7 +142,7 @@ class NvidiaPersistence:
             start=state.daemon.started_by or systemd.ENABLED if state.alike == ON else None,
             service=RUNNING if state.alike == ON and not state.daemon.masked else None,
             lost=tuple(gpu.name for gpu in state.gpus if gpu.identity.lost),
-            unmanaged=lacking,
+            unmanaged=(*state.unserved, *lacking),
             immediate=params["immediate"],
             permanent=params["permanent"],
         )
@@ -174,18 +192,6 @@ class NvidiaPersistence:
 
 
 CONCERN = NvidiaPersistence()
-
-
-def _gpus(host: Host, wanted: Declared, *, absent: bool) -> Tuple[Gpu, ...]:
-    """All GPUs; none where there is no driver and nobody misses it: what is given back went with the driver."""
-    try:
-        return host.nvml.ask(read)
-    except CannotLook as error:
-        from .._host.nvml import NoDriver
-
-        if isinstance(error, NoDriver) and (absent or gpus.none_is_fine(wanted.entries, host.files)):
-            return ()
-        raise
 
 
 def _wants(wanted: Declared, found: Tuple[Gpu, ...]) -> Tuple[Optional[str], ...]:

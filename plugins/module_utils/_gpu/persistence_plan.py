@@ -103,7 +103,7 @@ def restore(params: Mapping[str, Any], found: Before, state: State) -> Desired:
         start=str(start.boot) if start and state.daemon.exists and not state.daemon.masked else None,
         service=STOPPED if service and service.effective == STOPPED else None,
         lost=missed,
-        unmanaged=() if missed else tuple(Unmanaged(uuid, SETTING, "the GPU is not there") for uuid in sorted(gone)),
+        unmanaged=() if missed else tuple(Unmanaged(uuid, SETTING, state.missing) for uuid in sorted(gone)),
         later=f"{COHERENT}; the next boot does it" if later else "",
         immediate=params["immediate"],
         permanent=params["permanent"],

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Optional,
 
 from .._core import declared
 from .._core.change import GPU_RESET, RIGHT, Plan, Setting, Step, Unmanaged
-from .._core.errors import DeclarationError, Scalar
+from .._core.errors import CannotLook, DeclarationError, Scalar
 from .._core.road import SHARED_OPTIONS
 from .._host import gpus
-from .._host.nvml import NoDriver
+from .._host.gpus import NOT_THERE
 from .settings_driver import Reading, read
 from .settings_spec import DEFAULT, ECC, LOCKS, NAME, OPTIONS, SETTINGS, GpuEntry, parse
 
@@ -44,10 +44,15 @@ class Gpu:
 
 @dataclass(frozen=True)
 class State:
-    """What was seen. ``uncarried`` says why the next boot does not apply the declaration, and is empty otherwise."""
+    """What was seen. ``uncarried`` says why the next boot does not apply the declaration, and is empty otherwise.
+
+    ``unserved`` is what nobody can set because there is no driver, and ``missing`` why a GPU is not seen.
+    """
 
     gpus: Tuple[Gpu, ...] = ()
     uncarried: str = ""
+    unserved: Tuple[Unmanaged, ...] = ()
+    missing: str = NOT_THERE
 
 
 @dataclass(frozen=True)
@@ -94,11 +99,15 @@ class GpuSettings:
         host.nvml.begin()
         uncarried = _uncarried(files) if _takes_the_boot_service(entries) else ""
         readings: Tuple[Reading, ...] = ()
+        unserved: Tuple[Unmanaged, ...] = ()
         try:
             readings = host.nvml.ask(read, settings)
-        except NoDriver:
-            if not gpus.none_is_fine([entry.entry for entry in entries], files):
-                raise
+        except CannotLook as error:
+            from .._host import driverless, nvml
+
+            if absent and isinstance(error, nvml.NoDriver):
+                return State(missing=gpus.UNSERVED)
+            unserved = driverless.unserved(error, [entry.entry for entry in entries], files)
         winners = gpus.select([entry.entry for entry in entries], [reading.gpu for reading in readings])
         declaration = self._declaration(files, params)
         locks = _locks(files, readings, settings)
@@ -113,7 +122,7 @@ class GpuSettings:
                 for setting in effective
             }
             found.append(Gpu(reading, wanted, effective, boot))
-        return State(tuple(found), uncarried)
+        return State(tuple(found), uncarried, unserved)
 
     def normalise(self, params: Mapping[str, Any], state: State) -> Desired:
         wants: List[Want] = []
@@ -144,7 +153,7 @@ class GpuSettings:
                 hint="leave it out, or say strict: false",
             )
         lost = tuple(gpu.name for gpu in state.gpus if gpu.reading.gpu.lost)
-        return Desired(tuple(wants), tuple(unmanaged), lost, params["immediate"], params["permanent"])
+        return Desired(tuple(wants), (*state.unserved, *unmanaged), lost, params["immediate"], params["permanent"])
 
     def restore(self, params: Mapping[str, Any], found: Before, state: State) -> Desired:
         from . import settings_plan

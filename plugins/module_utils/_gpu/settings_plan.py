@@ -72,7 +72,7 @@ def restore(params: Mapping[str, Any], found: Before, state: State) -> Desired:
             wants.append(Want(gpu, values))
     there = {gpu.reading.gpu.uuid for gpu in state.gpus if not gpu.reading.gpu.lost}
     gone = tuple(
-        Unmanaged(uuid, setting, "the GPU is not there")
+        Unmanaged(uuid, setting, state.missing)
         for uuid, setting in sorted(found.found)
         if setting in SETTINGS and uuid not in there
     )

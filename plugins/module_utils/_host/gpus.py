@@ -20,6 +20,9 @@ MATCH_KEYS = ("index", "uuid", "pci_address", "pci_id", "model")
 PCI = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"
 VFIO = "vfio-pci"
+# Why something stays that was changed on a GPU, when it is given back.
+NOT_THERE = "the GPU is not there"
+UNSERVED = "no driver is loaded that could give it back"
 # 0x0300 is a VGA controller, 0x0302 a 3D controller: what a data centre GPU calls itself.
 DISPLAY_CLASSES = ("0x0300", "0x0302")
 
@@ -52,11 +55,6 @@ def on_the_bus(files: Files) -> Tuple[str, ...]:
         if (files.read_optional(f"{PCI}/{name}/vendor") or "").strip() == NVIDIA
         and (files.read_optional(f"{PCI}/{name}/class") or "").startswith(DISPLAY_CLASSES)
     )
-
-
-def none_is_fine(entries: Sequence[match.Entry], files: Files) -> bool:
-    """Whether a machine without the driver is as declared: no entry insists on a GPU, and the bus has none for it."""
-    return all(entry.optional for entry in entries) and all(handed_on(files, address) for address in on_the_bus(files))
 
 
 def handed_on(files: Files, address: str) -> bool:

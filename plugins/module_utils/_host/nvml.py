@@ -32,15 +32,26 @@ INTERRUPTED = ("it was still busy with another question", "look at the kernel lo
 
 
 class NoDriver(CannotLook):
-    """There is no NVIDIA driver here: its library is not installed, or its kernel module is not loaded."""
+    """There is no NVIDIA driver here: its library is not installed, or its kernel module is not loaded.
+
+    ``state`` says which of the two, in the words of the table.
+    """
 
     code = "no_driver"
+
+    def __init__(self, goal: str, *, cause: str, object: str = "", hint: str = "", state: str = "not loaded") -> None:
+        super().__init__(goal, object=object, cause=cause, hint=hint)
+        self.state = state
 
 
 class NoBinding(CannotLook):
     """The Python that runs this has no nvidia-ml-py."""
 
     code = "no_binding"
+
+
+class DriverMismatch(CannotLook):
+    """The driver's library does not fit the kernel module that is loaded."""
 
 
 class DriverHangs(CannotLook):

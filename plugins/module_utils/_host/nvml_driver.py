@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, List, Optional, Tuple, TypeVar
 
 from .._core.errors import CannotLook, GpuFleetError, NotPermitted, Refused
-from .nvml import GOAL, LIBRARY, NoBinding, NoDriver
+from .nvml import GOAL, LIBRARY, DriverMismatch, NoBinding, NoDriver
 
 T = TypeVar("T")
 
@@ -174,6 +174,7 @@ def open_driver(library: str) -> Driver:
             GOAL,
             cause=f"there is no {LIBRARY} ({error})",
             hint="install the NVIDIA driver, or declare nothing of GPUs for this node",
+            state=f"no {LIBRARY}",
         ) from error
     if BINDING_FOLDER not in sys.path:
         sys.path.insert(0, BINDING_FOLDER)
@@ -205,7 +206,7 @@ def explained(error: Exception, goal: str = GOAL, object_name: str = "") -> GpuF
             hint="load it by modprobe nvidia, or declare it in kernel_modules_load, and look at the kernel log",
         )
     if code == LIB_RM_VERSION_MISMATCH:
-        return CannotLook(
+        return DriverMismatch(
             goal,
             object=object_name,
             cause="the driver's library and the loaded kernel module have different versions: the driver was "

@@ -14,7 +14,7 @@ from .._core.change import RIGHT, Conflict, Plan, Setting, Step, Unmanaged
 from .._core.errors import CannotLook, DeclarationError, Scalar
 from .._core.road import SHARED_OPTIONS
 from .._host import gpus
-from .._host.nvml import NoDriver
+from .._host.gpus import NOT_THERE
 from .driver import TOO_OLD, Reading, read
 from .model import Geometry, Layout, Wanted
 from .records import HEARD, LEFT_OVER, read_record
@@ -69,7 +69,7 @@ class State:
     ``carried`` is whether the next boot applies a declaration, ``uncarried`` why it would not, ``same`` whether that is
     this one. ``record`` are the recorded layouts as text by UUID. ``circumstances`` are those of a change, None where
     there is none to make. ``left_over`` is what an interrupted run left. ``lost`` are the names of GPUs that do not
-    answer.
+    answer. ``unserved`` is what nobody can set because there is no driver, and ``missing`` why a GPU is not seen.
     """
 
     gpus: Tuple[Gpu, ...] = ()
@@ -84,6 +84,8 @@ class State:
     lost: Tuple[str, ...] = ()
     left_over: Optional[Leftover] = None
     circumstances: Optional[Circumstances] = None
+    unserved: Tuple[Unmanaged, ...] = ()
+    missing: str = NOT_THERE
 
 
 @dataclass(frozen=True)
@@ -113,12 +115,21 @@ class MigLayout:
         uncarried = _uncarried(files)
         declaration = None if absent else declared.plan_present(files, self, params, SHARED_OPTIONS)[0].boot
         readings: Tuple[Reading, ...] = ()
+        unserved: Tuple[Unmanaged, ...] = ()
+        missing = NOT_THERE
         try:
             readings = host.nvml.ask(read)
-        except NoDriver:
-            if left_over or not gpus.none_is_fine([entry.entry for entry in entries], files):
+        except CannotLook as error:
+            from .._host import driverless, nvml
+
+            if isinstance(error, nvml.NoDriver):
                 _explain_unbound(entries, (), files)
-                raise
+            if absent and not left_over and isinstance(error, nvml.NoDriver):
+                missing = gpus.UNSERVED
+            else:
+                unserved = driverless.unserved(error, [entry.entry for entry in entries], files)
+                if left_over:
+                    raise
         record = read_record(files)
         found, without = _declared(entries, readings, record or {}, files)
         state = State(
@@ -132,6 +143,8 @@ class MigLayout:
             consumers=_consumers(host) if heard else (),
             conflicts=_conflicts(files),
             lost=tuple(reading.gpu.name for reading in readings if reading.gpu.lost),
+            unserved=unserved,
+            missing=missing,
         )
         if absent:
             from .restore import as_before
@@ -175,7 +188,8 @@ class MigLayout:
             settings.extend(_told(consumer) for consumer in state.consumers)
         unfinished = state.left_over is not None or (desired.giving_back and state.record is not None) or state.lost
         if not unfinished and all(setting.status == RIGHT for setting in settings):
-            return Plan(tuple(settings), unmanaged=state.unmanaged, conflicts=state.conflicts)
+            unmanaged = (*state.unserved, *state.unmanaged)
+            return Plan(tuple(settings), unmanaged=unmanaged, conflicts=state.conflicts)
         from . import plan
 
         return plan.complete(state, desired, settings, targets, waiting)

@@ -123,7 +123,7 @@ def complete(
     return Plan(
         settings=tuple(settings),
         steps=tuple(steps),
-        unmanaged=state.unmanaged,
+        unmanaged=(*state.unserved, *state.unmanaged),
         conflicts=state.conflicts,
         obstacle=_with_first(finish, _no_tool(changing, state) or _obstacle(changing, state, params, targets)),
     )

@@ -39,7 +39,7 @@ def as_before(files: Files, state: State) -> State:
         state,
         gpus=tuple(chosen),
         lost=state.lost if gone else (),
-        unmanaged=() if state.lost else tuple(Unmanaged(uuid, INSTANCES, "the GPU is not there") for uuid in gone),
+        unmanaged=() if state.lost else tuple(Unmanaged(uuid, INSTANCES, state.missing) for uuid in gone),
     )
 
 

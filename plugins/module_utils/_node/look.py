@@ -97,7 +97,7 @@ def waiting(results: Mapping[str, Mapping[str, Any]], registry: Sequence[Entry] 
     return [
         name
         for name, result in results.items()
-        if result["status"] == UNKNOWN and result.get("failure", {}).get("code") in coming
+        if result["status"] in (DIFFERS, UNKNOWN) and result.get("failure", {}).get("code") in coming
     ]
 
 
@@ -154,7 +154,7 @@ def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
 def failed(error: GpuFleetError) -> Dict[str, Any]:
     """The result of a concern that could not be looked at, or that was refused."""
     return {
-        **_describe(Plan(), full=False),
+        **_describe(Plan(error.settings), full=False),
         "status": status_of(error),
         "msg": str(error),
         "failure": error.failure(),
