@@ -282,7 +282,9 @@ def test_a_playbook_gets_the_files_and_the_summary(run: Run) -> None:
     assert sorted(os.listdir(run.folder / "reports")) == sorted((JSON_FILE, METRICS_FILE))
     assert found["changed"] is False
     nodes = found["summary"]["nodes"]
-    none: Dict[str, List[str]] = {status: [] for status in ("pending", "differs", "unknown", "invalid")}
+    none: Dict[str, List[str]] = {
+        status: [] for status in ("pending", "not_installed", "differs", "unknown", "invalid")
+    }
     assert nodes == {"right": ["n1", "n2"], **none, "unreachable": ["n3", "n4"]}
     document = json.loads((run.folder / "reports" / JSON_FILE).read_text())
     assert document["summary"] == found["summary"]
