@@ -93,6 +93,9 @@ class ActionModule(ActionBase):
         return forecast(
             {host: looks[host] for host in looks if host in chosen or host in failing},
             drained={host for host in drained if _backend(hostvars[host]) != NO_BACKEND},
+            undrained={
+                host for host in drained if _backend(hostvars[host]) == NO_BACKEND and _ends(playbook, looks[host])
+            },
             failing=failing,
             reasons=reasons,
         ) or [NOTHING[playbook]]
@@ -111,6 +114,11 @@ def _begun(
         return {host for host in hosts if (looks[host] or {}).get("kept") or host in left}, None
     choose = to_relayout if playbook == "mig_relayout" else with_work
     return set(choose(hosts, hostvars, register, drained=drained)), None
+
+
+def _ends(playbook: str, look: Look) -> bool:
+    """Whether jobs would end, or what is to be done waits for their end. To give back may be anything."""
+    return playbook == "reboot" or (playbook != "remove" and ends_jobs(look))
 
 
 def _backend(variables: Mapping[str, Any]) -> str:

@@ -11,9 +11,9 @@ from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, Map
 
 from ..module_utils._core.change import DIFFERS, GPU_RESET, PENDING, REBOOT, RIGHT
 from ..module_utils._core.wording import agreeing, counted
-from ..module_utils._node.table import device_table, table
+from ..module_utils._node.table import device_table, ranged, table
 from .answers import Look, answered
-from .host_ranges import folded
+from .host_ranges import folded, natural
 from .summary import UNREACHABLE, Summary
 
 # How many characters of hosts stand in a line, how many lines the table has, and how many each kind of sentence.
@@ -24,6 +24,7 @@ EVERYTHING = "For everything: -e gpufleet_detail=full"
 # What is done about a need that is not the reset of a GPU, or a reboot; for any other, whoever it names is notified.
 DONE_BY_NAME = ("restart_", "reload_")
 IDLE_GPU = "idle_gpu"
+NOT_DRAINED = "not done, for no drain_backend is set; jobs that run there would end, or be in the way"
 
 # What is said of one node or setting with a status, and of several.
 SAID = {DIFFERS: ("differs", "differ")}
@@ -101,11 +102,13 @@ def forecast(
     looks: Mapping[str, Look],
     *,
     drained: Container[str],
+    undrained: Container[str] = (),
     failing: Mapping[str, str],
     reasons: Optional[Mapping[str, Sequence[str]]] = None,
 ) -> List[str]:
     """What a run would do to these hosts: change, restart, reset, drain, reboot, and where it would fail.
 
+    ``undrained`` are those that no drain_backend takes out of service although jobs there would end.
     With ``reasons`` it reboots them for these, and does nothing else.
     """
     told: Dict[str, List[Tuple[str, str]]] = {verb: [] for verb in VERBS_OF_A_RUN}
@@ -118,6 +121,8 @@ def forecast(
             told[verb].append((host, text))
         if host in drained:
             told["drain"].append((host, ""))
+        elif host in undrained:
+            told["drain"].append((host, NOT_DRAINED))
     return [line for verb, entries in told.items() for line in _of_verb(verb, entries)]
 
 
@@ -179,20 +184,28 @@ def _done(look: Look) -> Iterator[Told]:
     for name, result in results.items():
         for need in result["needs"]:
             yield from _about(need, name)
-        if GPU_RESET not in result["needs"] and any(one["takes_effect"] == GPU_RESET for one in result["changes"]):
-            yield "reset", f"GPUs, for {name}"
+        reset = _reset(result)
+        if reset:
+            yield "reset", f"{reset}, for {name}"
         for reason in result["reboot_reasons"]:
             yield "reboot", reason
     for name in look.get("waiting") or ():
         yield "unknown", f"{name}, until what it depends on is installed"
 
 
+def _reset(result: Mapping[str, Any]) -> str:
+    """The objects of which something takes effect with the reset of a GPU, or waits for it; empty without any."""
+    names = [one["object"] for one in result["changes"] if one["takes_effect"] == GPU_RESET]
+    if GPU_RESET in result["needs"]:
+        names += [one["object"] for one in result["settings"] if one["status"] == PENDING]
+    text = ranged(sorted(set(names), key=natural)) if names else ""
+    return text or ("GPUs" if GPU_RESET in result["needs"] else "")
+
+
 def _about(need: str, concern: str) -> Iterator[Told]:
-    if need == REBOOT:
+    if need in (REBOOT, GPU_RESET):
         return
-    if need == GPU_RESET:
-        yield "reset", f"GPUs, for {concern}"
-    elif need == IDLE_GPU:
+    if need == IDLE_GPU:
         yield "change", f"GPUs only once they are idle, for {concern}"
     elif need.startswith(DONE_BY_NAME):
         verb, _line, name = need.partition("_")

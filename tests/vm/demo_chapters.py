@@ -197,7 +197,7 @@ def reboot(bed: Bed) -> None:
 
     chapter("verify: nothing waits, no daemon has failed, every GPU answers and is well")
     verified = bed.playbook("verify")
-    expect(verified.status == 0 and "is ready for jobs" in verified.text, "both nodes are ready for jobs")
+    expect(verified.status == 0 and "Ready for jobs" in verified.text, "both nodes are ready for jobs")
 
     chapter("gpufleet status on the nodes says the same, without a controller")
     for status in bed.on_all("gpufleet status").values():

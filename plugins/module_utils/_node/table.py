@@ -181,7 +181,7 @@ def _objects(by_node: Mapping[str, Sequence[Row]], kind: str) -> str:
     names = list(dict.fromkeys(name for objects in of_node for name in objects))
     if len(names) == 1:
         return names[0]
-    text = _ranged(names)
+    text = ranged(names)
     if len(set(of_node)) == 1:
         return text if len(text) <= NAMED and kind not in (DEVICE, FILE) else counted(len(names), kind)
     counts = {len(objects) for objects in of_node}
@@ -212,7 +212,7 @@ def _together(values: Sequence[Any], *, alone: bool) -> Any:
         return VARIOUS
 
 
-def _ranged(names: Sequence[str]) -> str:
+def ranged(names: Sequence[str]) -> str:
     """Names of one node as ranges of their first number, such as ``gpu[0-7]``."""
     found: Dict[Tuple[str, str], List[int]] = {}
     for name in names:

@@ -1,0 +1,61 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fold_messages
+short_description: Say once what many hosts have to say
+version_added: 0.1.0
+description:
+  - Prints the texts that hosts have in variables, each once, with the hosts that have it as ranges such as
+    C(h[001-200]). It is a part of the playbooks of this collection.
+  - Runs once, for the hosts of the play, or of its batch, that did not fail. Contacts no host.
+author:
+  - gpufleet contributors (@gpufleet)
+options:
+  variables:
+    description:
+      - The names of facts or of registered results that hold a text or a list of texts, also of parts of them, such as
+        V(look.refused). What a host does not have is left out.
+      - They are taken as they are, and are no templates.
+    type: list
+    elements: str
+    required: true
+  title:
+    description: The line above the texts.
+    type: str
+    required: true
+  least:
+    description: How many hosts must have a text alike for it to be printed here.
+    type: int
+    default: 1
+extends_documentation_fragment:
+  - gpufleet.node.controller
+  - gpufleet.node.contract.attributes
+"""
+
+EXAMPLES = r"""
+- name: Say why, once for all nodes
+  gpufleet.node.fold_messages:
+    variables: [why]
+    title: Why nodes failed
+    least: 2
+  register: folded
+  run_once: true
+
+- name: Fail
+  ansible.builtin.fail:
+    msg: "{{ 'The reason is above.' if why in folded.told else why }}"
+  when: why is defined
+"""
+
+RETURN = r"""
+told:
+  description: The texts that were printed, with single spaces between their words, those of the most hosts first.
+  returned: always
+  type: list
+  elements: str
+"""
