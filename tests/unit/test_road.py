@@ -333,7 +333,7 @@ def test_another_run_that_holds_the_lock_is_waited_for_and_then_named(
 ) -> None:
     monkeypatch.setattr(apply, "LOCK_TIMEOUT_SECONDS", 0.2)
     with (
-        host.files.lock(apply.LOCK, 0.0),
+        host.files.lock(road.LOCK, 0.0),
         pytest.raises(NotPermitted, match=r"held by another run.* Wait until the other run has ended"),
     ):
         run(host)
@@ -556,7 +556,7 @@ def test_a_run_that_waits_leaves_the_lock_to_others_meanwhile(host: FakeHost, mo
     free: List[bool] = []
 
     def sleep(seconds: float) -> None:
-        with host.files.lock(apply.LOCK, 0.1):
+        with host.files.lock(road.LOCK, 0.1):
             free.append(True)
 
     monkeypatch.setattr(apply.time, "sleep", sleep)

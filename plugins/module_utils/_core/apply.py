@@ -15,6 +15,7 @@ from . import before
 from .change import DIFFERS, EFFECTIVE, Change, Plan, RemoveFile, ReplaceFile, RoomAction, Setting, Step
 from .errors import GpuFleetError, NotInEffect, NotPermitted
 from .road import (
+    LOCK,
     Concern,
     Desired,
     Outcome,
@@ -29,7 +30,6 @@ from .road import (
 if TYPE_CHECKING:
     from .._host.protocols import Host
 
-LOCK = "/run/gpufleet/lock"
 LOCK_TIMEOUT_SECONDS = 60.0
 # How often a run that waits looks again.
 POLL_SECONDS = 5.0

@@ -22,6 +22,7 @@ State = TypeVar("State")
 Desired = TypeVar("Desired")
 Params = Mapping[str, Any]
 
+LOCK = "/run/gpufleet/lock"
 REBOOT_FOLDER = "/run/gpufleet/reboot-required.d"
 
 SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -164,8 +165,9 @@ def converge(
         seen: Optional[GpuFleetError] = None
     except GpuFleetError as caught:
         unfinished, seen = True, caught
-    if unfinished and not check_mode and host.may_change:
+    if unfinished and not check_mode and host.may_change and host.files.exists(LOCK):
         # What looks wrong may be another run in the middle of its work: it is wrong when it still is under the lock.
+        # Where there is no lock there was no other run since the boot, and a refusal leaves none behind.
         from .apply import look_alone
 
         state, plan = look_alone(concern, params, host, seen)

@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Optional, Tuple
 
 from .._core import before
-from .._core.apply import LOCK, LOCK_TIMEOUT_SECONDS, forget_given_back
+from .._core.apply import LOCK_TIMEOUT_SECONDS, forget_given_back
 from .._core.defaults import complete
 from .._core.errors import CannotLook, GpuFleetError, NotInEffect, NotPermitted, Refused
-from .._core.road import SHARED_OPTIONS
+from .._core.road import LOCK, SHARED_OPTIONS
 from .._host import systemd_apply
 from . import found as record
 from . import previous

@@ -66,7 +66,7 @@ def _refuse_virtual(files: Files, entries: Sequence[InterruptEntry], found: Sequ
     physical = {name for device in found for name in device.interfaces}
     for entry in entries:
         for name in entry.entry.match.get(INTERFACE, ()):
-            if any(special in name for special in f"{match.WILDCARDS}/") or name in physical:
+            if any(special in name for special in (*match.WILDCARDS, "/")) or name in physical:
                 continue
             if files.exists(f"/sys/class/net/{name}"):
                 from . import refusals

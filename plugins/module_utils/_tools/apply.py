@@ -47,7 +47,8 @@ def perform(step: Step, host: Host) -> None:
 
 def protect(action: Protect, host: Host) -> None:
     """Folders first, so that nobody comes back to what is in them."""
-    assert isinstance(host.files, LocalFiles), "others have no owners that could be wrong"
+    if not isinstance(host.files, LocalFiles):
+        raise TypeError("others have no owners that could be wrong")
     for place in action.places:
         if place.path == COMPILED:
             continue
