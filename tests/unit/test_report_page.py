@@ -239,6 +239,12 @@ class TestInABrowser:
             # Where a reader of screens begins to read.
             assert browser.value(IN_FOCUS) == names[row]
 
+    def test_settings_are_counted_as_people_write(self, browser: Browser, folder: Path, usual: Report) -> None:
+        browser.open(folder / "usual.html")
+        differing = usual.found.counts["differs"]
+        assert differing > 1
+        assert f" {differing} differ," in browser.value("document.querySelector('.glance p').textContent")
+
     def test_what_hosts_say_is_text(self, browser: Browser, folder: Path) -> None:
         browser.open(folder / "hostile.html")
         assert sorted(browser.value(NAMES)) == sorted([NASTY, CLOSING])

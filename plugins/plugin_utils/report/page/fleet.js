@@ -426,7 +426,7 @@ class Fleet {
     const sentence = [el("strong", {}, whole.format(right)), ` of ${many(total, "node")} ${right === 1 ? "is" : "are"} right`];
     const settings = STATUS.map(({ name }) => [name, this.data.settings[name]])
       .filter(([name, count]) => count || name === "right")
-      .map(([name, count]) => (name === "unknown" || name === "invalid" ? `${many(count, "concern")} ${name}` : `${whole.format(count)} ${STATUS_OF[name].word.toLowerCase()}`));
+      .map(([name, count]) => (name === "unknown" || name === "invalid" ? `${many(count, "concern")} ${name}` : `${whole.format(count)} ${name === "differs" && count !== 1 ? "differ" : STATUS_OF[name].word.toLowerCase()}`));
     return el(
       "section",
       { class: "glance" },
