@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
+import kernel_modules_machine
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._block import rules, udev
 from ansible_collections.gpufleet.node.plugins.module_utils._block.look import CONCERN
@@ -17,6 +18,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._block.spec import p
 from ansible_collections.gpufleet.node.plugins.module_utils._core import match
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import Concern, converge
+from ansible_collections.gpufleet.node.plugins.module_utils._kernel import sources
+from ansible_collections.gpufleet.node.plugins.module_utils._kernel.look import CONCERN as KERNEL_MODULES
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from nvme_machine import RULES, Drive, machine, run, value
@@ -203,3 +206,91 @@ def test_a_declaration_of_thousands_is_looked_at_in_a_second(tmp_path: Path, nam
         concern.plan(state, concern.normalise(params, state))
 
     assert timed(look) < SECONDS * PATIENCE
+
+
+def test_of_patterns_and_names_the_line_that_is_read_first_counts() -> None:
+    text = """\
+blacklist nv*
+install nv[a-m]? /bin/first
+install nvme /bin/second
+install nv* /bin/third
+install nvidia-uvm /bin/fourth
+softdep *_uvm pre: nvidia
+install nvidia_drm /bin/fifth
+"""
+    lines = sources.Lines(sources.parse_modprobe("/etc/modprobe.d/a.conf", text))
+
+    def number(line: Optional[sources.Line]) -> Optional[int]:
+        return line and line.number
+
+    names = ("nvme", "nvidia_uvm", "nvidia_drm", "nvm", "ext4")
+    assert [number(sources.install_of(name, lines)) for name in names] == [2, 4, 4, 4, None]
+    assert [number(sources.softdep_of(name, lines)) for name in names] == [None, 6, None, None, None]
+    assert [line.number for line in lines.of("nvidia_uvm")] == [4, 5, 6]
+    # A blacklist knows no patterns.
+    assert sources.lines_of(sources.BLACKLIST, "nvme", lines) == ()
+
+
+MODULES = [f"driver_{number:05d}" for number in range(MANY)]
+# As modprobe.d has it: a name may have dashes, and a pattern stands for many.
+OTHERS_OF = {
+    "load": "install gone_* /bin/false\n"
+    + "".join(f"softdep other-{number} pre: driver-{number:05d}\n" for number in range(MANY)),
+    "block": "install gone_* /bin/false\n"
+    + "".join(f"install {name.replace('_', '-')} /sbin/modprobe -i {name}\n" for name in MODULES),
+}
+
+
+@pytest.mark.parametrize("there", ["nothing", "all", "others"])
+@pytest.mark.parametrize("option", OTHERS_OF)
+def test_modules_by_the_thousand_are_looked_at_in_a_second(tmp_path: Path, option: str, there: str) -> None:
+    files = {
+        f"/lib/modules/{kernel_modules_machine.RELEASE}/modules.dep": "".join(
+            f"kernel/drivers/{name.replace('_', '-')}.ko.zst: kernel/lib/lib.ko.zst\n" for name in MODULES
+        ),
+    }
+    loaded = "".join(f"{name} 16384 0 - Live 0x0\n" for name in MODULES)
+    if there == "others":
+        # Read after our own file, so that ours wins.
+        files["/etc/modprobe.d/zz-others.conf"] = OTHERS_OF[option]
+    if there == "all":
+        lists = {
+            "load": (kernel_modules_machine.LOAD_FILE, MODULES),
+            "block": (
+                kernel_modules_machine.BLOCK_FILE,
+                [line for name in MODULES for line in (f"blacklist {name}", f"install {name} /bin/false")],
+            ),
+        }
+        path, lines = lists[option]
+        header = "# Written by the module gpufleet.node.kernel_modules; changes are lost.\n"
+        files[path] = header + "".join(f"{line}\n" for line in lines)
+    # What a machine has to load, or to unload, is not loaded yet, or still is.
+    host, _kernel = kernel_modules_machine.machine(
+        tmp_path, files, loaded=loaded if (option == "load") == (there == "all") else ""
+    )
+    params = validated(KERNEL_MODULES, {option: MODULES})
+
+    def look() -> None:
+        state = KERNEL_MODULES.observe(host, params)
+        plan = KERNEL_MODULES.plan(state, KERNEL_MODULES.normalise(params, state))
+        assert {setting.status for setting in plan.settings} == ({"right"} if there == "all" else {"differs"})
+        assert len(plan.conflicts) == (MANY if (option, there) == ("block", "others") else 0)
+        _effective, boot = KERNEL_MODULES.report(state)
+        assert len(boot["modules"]) == MANY
+
+    assert timed(look) < SECONDS * PATIENCE
+
+
+def test_two_lists_of_thousands_of_modules_are_looked_at_in_a_second(tmp_path: Path) -> None:
+    depends = "".join(f"kernel/drivers/{name}.ko: kernel/lib/lib.ko\n" for name in MODULES)
+    path = f"/lib/modules/{kernel_modules_machine.RELEASE}/modules.dep"
+    host, _kernel = kernel_modules_machine.machine(tmp_path, {path: depends})
+    params = validated(KERNEL_MODULES, {"load": MODULES, "block": [f"other_{number}" for number in range(MANY)]})
+
+    def look() -> None:
+        state = KERNEL_MODULES.observe(host, params)
+        plan = KERNEL_MODULES.plan(state, KERNEL_MODULES.normalise(params, state))
+        # Each list has a file, and the modules need one more.
+        assert len(plan.settings) == 3 * MANY + 3
+
+    assert timed(look) < 2 * SECONDS * PATIENCE

@@ -9,10 +9,9 @@ In a name ``-`` and ``_`` are equal (modprobe(8)); ``normal`` is the way the ker
 
 from __future__ import annotations
 
-import os
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional, Tuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Dict, FrozenSet, Optional, Tuple
 
 if TYPE_CHECKING:
     from .protocols import Files
@@ -28,13 +27,21 @@ class Installed:
 
     def dependencies(self, name: str) -> Optional[Tuple[str, ...]]:
         """The modules that a module on disk needs, also those that it needs by others; None where it is not on disk."""
-        line = re.search(rf"/{_spelled(name)}\.ko(?:\.\w+)?:(.*)", self.depends)
-        if line is None:
-            return None
-        return tuple(normal(os.path.basename(path).partition(".ko")[0]) for path in line[1].split())
+        paths = self._on_disk.get(normal(name))
+        return None if paths is None else tuple(map(_name_of, paths.split()))
 
     def has_built_in(self, name: str) -> bool:
-        return re.search(rf"/{_spelled(name)}\.ko$", self.built_in, re.MULTILINE) is not None
+        return normal(name) in self._built_in
+
+    @cached_property
+    def _on_disk(self) -> Dict[str, str]:
+        """The paths of what each module needs. Of several modules of one name the first counts."""
+        lines = [line.partition(":") for line in reversed(normal(self.depends).splitlines())]
+        return {_name_of(path): needs for path, _colon, needs in lines}
+
+    @cached_property
+    def _built_in(self) -> FrozenSet[str]:
+        return frozenset(map(_name_of, normal(self.built_in).splitlines()))
 
 
 def read_installed(files: Files) -> Installed:
@@ -49,5 +56,5 @@ def normal(name: str) -> str:
     return name.replace("-", "_")
 
 
-def _spelled(name: str) -> str:
-    return re.escape(normal(name)).replace("_", "[-_]")
+def _name_of(path: str) -> str:
+    return path.rpartition("/")[2].partition(".ko")[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.change import RIGHT, Conflict, Plan, Setting, Step, Unmanaged
@@ -21,6 +22,7 @@ from .sources import (
     LOAD,
     SOFTDEP,
     Line,
+    Lines,
     install_of,
     lines_of,
     parse_command_line,
@@ -83,11 +85,15 @@ class State:
     def effective(self, name: str) -> str:
         return LOADED if name in self.loaded or self.installed.has_built_in(name) else NOT_LOADED
 
-    def boot(self, name: str, lines: Optional[Sequence[Line]] = None) -> str:
-        """What the next boot brings, by these lines of files in the place of those that are there."""
+    @cached_property
+    def at_boot(self) -> Lines:
+        return Lines((*self.lines, *self.coming))
+
+    def boot(self, name: str, after: Optional[Lines] = None) -> str:
+        """What the next boot brings, by these lines in the place of those that are there."""
         if self.installed.has_built_in(name):
             return LOADED
-        every = (*(self.lines if lines is None else lines), *self.coming)
+        every = after or self.at_boot
         if stop_of(name, every):
             return BLOCKED
         if lines_of(BLACKLIST, name, every):
@@ -102,7 +108,7 @@ class State:
         """Whether this kernel can have it. Debian's NVIDIA driver has other names, which its install commands say."""
         if self.effective(name) == LOADED or self.installed.dependencies(name) is not None:
             return True
-        command = install_of(name, self.lines)
+        command = install_of(name, self.at_boot)
         real = re.findall(r"(?:-i|--ignore-install)\s+([\w-]+)", command.text) if command else []
         return any(self.installed.dependencies(other) is not None for other in real)
 
@@ -175,8 +181,9 @@ class KernelModules:
                     cause=f"it is built into this kernel ({state.installed.release}), and no module",
                     hint="leave it out, or boot a kernel that has it as a module",
                 )
+        blocked = frozenset(declared.block)
         for name in declared.load:
-            needed = [other for other in state.needs(name) if other in declared.block]
+            needed = [other for other in state.needs(name) if other in blocked]
             if needed:
                 cause = f"it needs {needed[0]}, which is in block"
                 raise refusal(DeclarationError, "load", name, cause=cause, hint="leave one of the two out")
@@ -342,20 +349,15 @@ def _file_rows(state: State, desired: Desired) -> List[Setting]:
 def _conflicts(state: State, desired: Desired) -> Tuple[Conflict, ...]:
     """The lines of others that want the contrary of what is declared."""
     found = []
-    for name in (*desired.load, *desired.block):
-        blocked = name in desired.block
-        for line in (*state.lines, *state.coming):
-            if line.path in (LOAD_FILE, BLOCK_FILE) or not _speaks_of(name, line):
-                continue
-            loads = line.word == LOAD or (line.word == INSTALL and not line.stops)
-            if loads == blocked and line.word != SOFTDEP:
-                found.append((name, line))
+    for names, wanted in ((desired.load, LOADED), (desired.block, BLOCKED)):
+        for name in names:
+            for line in state.at_boot.of(name):
+                loads = line.word == LOAD or (line.word == INSTALL and not line.stops)
+                contrary = loads == (wanted == BLOCKED) and line.word != SOFTDEP
+                if contrary and line.path not in (LOAD_FILE, BLOCK_FILE):
+                    found.append((name, wanted, line))
     if not found:
         return ()
-    from .plan import conflict_of
+    from .plan import conflicts_of
 
-    return tuple(conflict_of(name, line, state, desired) for name, line in found)
-
-
-def _speaks_of(name: str, line: Line) -> bool:
-    return line.name == name if line.word != INSTALL else install_of(name, (line,)) is not None
+    return conflicts_of(found, state, desired)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Container, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Container, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .._core.change import (
     BOOT,
@@ -46,6 +46,7 @@ from .sources import (
     LOAD,
     REFUSE,
     Line,
+    Lines,
     install_of,
     lines_of,
     parse_load,
@@ -69,12 +70,13 @@ def plan_steps(state: State, desired: Desired, rows: Sequence[Setting]) -> Tuple
     here: no boot then meets a module that this machine refuses. Last is the initramfs, which takes longest.
     """
     after = _lines_after(state, desired)
+    at_boot, now = Lines((*after, *state.coming)), Lines((*after, *state.running))
     if desired.permanent and not desired.giving_back:
-        _refuse_owned(state, desired, after)
+        _refuse_owned(state, desired, at_boot)
     order, stuck = unload_order(desired.block, state.loaded)
-    settled = [_wait(row, stuck, state, desired, after) for row in rows]
+    settled = [_wait(row, stuck, state, desired, now) for row in rows]
     waiting = {row.identity for row in settled if row.pending}
-    block, load = _file_steps(state, desired, settled, after, waiting)
+    block, load = _file_steps(state, desired, settled, after, at_boot, waiting)
     due = bool(block) and _concerns_initramfs(state, after)
     note = (Step(ReplaceFile(OUTDATED, NOTE), notes=(OUTDATED,)),) if due and not state.outdated else ()
     rebuild = _rebuild(state) if desired.permanent and (due or state.outdated) else ()
@@ -87,23 +89,35 @@ def plan_steps(state: State, desired: Desired, rows: Sequence[Setting]) -> Tuple
 def unload_order(names: Sequence[str], loaded: Mapping[str, Module]) -> Tuple[List[str], Dict[str, str]]:
     """Those of the modules that can be unloaded, each after the ones that use it, and why the others cannot."""
     order: List[str] = []
+    gone: Set[str] = set()
     left = [name for name in names if name in loaded]
     while True:
         free = [
             name
             for name in left
-            if loaded[name].references == len(loaded[name].users) and set(loaded[name].users) <= set(order)
+            if loaded[name].references == len(loaded[name].users) and gone.issuperset(loaded[name].users)
         ]
         if not free:
-            return order, {name: _why_stuck(loaded[name], order) for name in left}
+            return order, {name: _why_stuck(loaded[name], gone) for name in left}
         order += free
-        left = [name for name in left if name not in free]
+        gone.update(free)
+        left = [name for name in left if name not in gone]
 
 
-def conflict_of(name: str, line: Line, state: State, desired: Desired) -> Conflict:
-    wanted = BLOCKED if name in desired.block else LOADED
-    wins = "us" if state.boot(name, _lines_after(state, desired)) == wanted else "them"
-    return Conflict(line.owner, line.path, line.number, f"{name} {STATE}", line.text, wins)
+def conflicts_of(found: Iterable[Tuple[str, str, Line]], state: State, desired: Desired) -> Tuple[Conflict, ...]:
+    """``found`` are a module, what is wanted of it at boot, and a line that wants the contrary."""
+    after = Lines((*_lines_after(state, desired), *state.coming))
+    return tuple(
+        Conflict(
+            line.owner,
+            line.path,
+            line.number,
+            f"{name} {STATE}",
+            line.text,
+            "us" if state.boot(name, after) == wanted else "them",
+        )
+        for name, wanted, line in found
+    )
 
 
 def leave_impossible(state: State, desired: Desired) -> Desired:
@@ -112,11 +126,12 @@ def leave_impossible(state: State, desired: Desired) -> Desired:
         return desired
     left: List[Unmanaged] = []
     order, stuck = unload_order(desired.block, state.loaded)
+    unloaded = frozenset(order)
     for name in desired.block:
-        if state.effective(name) == LOADED and name not in order:
+        if state.effective(name) == LOADED and name not in unloaded:
             reason = stuck.get(name, "it is built into this kernel")
             left.append(Unmanaged(name, STATE, f"it stays loaded: {reason}"))
-    lines = (*_lines_after(state, desired), *state.running)
+    lines = Lines((*_lines_after(state, desired), *state.running))
     for name in desired.load:
         if state.effective(name) == NOT_LOADED:
             stop = stop_of(name, lines, state.needs(name))
@@ -132,8 +147,8 @@ def leave_impossible(state: State, desired: Desired) -> Desired:
     )
 
 
-def _why_stuck(module: Module, order: Sequence[str]) -> str:
-    users = [user for user in module.users if user not in order]
+def _why_stuck(module: Module, gone: Container[str]) -> str:
+    users = [user for user in module.users if user not in gone]
     if module.references is None:
         return "it cannot be unloaded"
     if users:
@@ -153,14 +168,13 @@ def _lines_after(state: State, desired: Desired) -> Tuple[Line, ...]:
     return tuple(sorted((*others, *ours), key=lambda line: os.path.basename(line.path)))
 
 
-def _refuse_owned(state: State, desired: Desired, after: Sequence[Line]) -> None:
+def _refuse_owned(state: State, desired: Desired, after: Lines) -> None:
     """Raise ``OwnedByAnother`` where the next boot would bring another state than the declared one."""
-    every = (*after, *state.coming)
     hint = "remove that line, or say permanent: false"
     for name in desired.load:
         found = state.boot(name, after)
         if found != LOADED:
-            stop = stop_of(name, every, state.needs(name)) or lines_of(BLACKLIST, name, every)[0]
+            stop = stop_of(name, after, state.needs(name)) or lines_of(BLACKLIST, name, after)[0]
             cause = f"{stop.where} says {stop.text}"
             raise refusal(OwnedByAnother, "load", name, cause=cause, found=found, wanted=LOADED, hint=hint)
     for name in desired.block:
@@ -174,7 +188,7 @@ def _refuse_owned(state: State, desired: Desired, after: Sequence[Line]) -> None
             raise refusal(OwnedByAnother, "block", name, cause=cause, found=found, wanted=BLOCKED, hint=hint)
 
 
-def _wait(row: Setting, stuck: Mapping[str, str], state: State, desired: Desired, after: Sequence[Line]) -> Setting:
+def _wait(row: Setting, stuck: Mapping[str, str], state: State, desired: Desired, lines: Lines) -> Setting:
     """The row, with the reason where it must wait for a reboot. Raises where no reboot would help."""
     if row.setting != STATE or not row.effective_matters or row.effective == row.wanted:
         return row
@@ -188,7 +202,7 @@ def _wait(row: Setting, stuck: Mapping[str, str], state: State, desired: Desired
     if holder and name in NVIDIA and "nvidia" not in state.loaded:
         # It would find no device that is free, and refuse to be loaded.
         return replace(row, pending=f"{holder} has the GPUs until then, {stuck[holder]}")
-    stop = stop_of(name, (*after, *state.running), state.needs(name))
+    stop = stop_of(name, lines, state.needs(name))
     if stop is None:
         return row
     if stop.word == REFUSE and desired.permanent:
@@ -199,7 +213,12 @@ def _wait(row: Setting, stuck: Mapping[str, str], state: State, desired: Desired
 
 
 def _file_steps(
-    state: State, desired: Desired, rows: Sequence[Setting], after: Sequence[Line], waiting: Container[str]
+    state: State,
+    desired: Desired,
+    rows: Sequence[Setting],
+    after: Sequence[Line],
+    at_boot: Lines,
+    waiting: Container[str],
 ) -> Tuple[List[Step], List[Step]]:
     """The steps for the block list and for the load list, each with what it changes at boot."""
     texts = {BLOCK_FILE: desired.block_text, LOAD_FILE: desired.load_text}
@@ -217,7 +236,7 @@ def _file_steps(
         for name in dict.fromkeys(names):
             # A name that goes from one list to the other is done with the second.
             mine = LOAD_FILE if name in in_load_list and LOAD_FILE in files else BLOCK_FILE
-            before, then = state.boot(name), state.boot(name, after)
+            before, then = state.boot(name), state.boot(name, at_boot)
             if mine == path and before != then:
                 changes.append(Change(name, STATE, before, then, BOOT, REBOOT if name in waiting else NOW))
         made[path].append(Step(file_of(path, text), tuple(changes)))

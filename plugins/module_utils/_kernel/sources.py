@@ -12,9 +12,10 @@ the place of the load, also where another module needs it; of several the first 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Tuple
+from fnmatch import translate
+from typing import TYPE_CHECKING, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from .._host.dropins import walk_files
 from .._host.modules import normal
@@ -69,6 +70,27 @@ class Line:
         return program == ":" or program.rpartition("/")[2] in ("false", "true")
 
 
+class Lines:
+    """Lines in the order in which they are read, and what they say of one module without a walk over all of them."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self._named: Dict[str, List[Tuple[int, Line]]] = {}
+        self._patterns: List[Tuple[int, Line, re.Pattern[str]]] = []
+        self._said: Dict[str, Sequence[Line]] = {}
+        for number, line in enumerate(lines):
+            if line.word in (INSTALL, SOFTDEP) and any(sign in line.name for sign in "*?["):
+                self._patterns.append((number, line, re.compile(translate(line.name))))
+            else:
+                self._named.setdefault(line.name, []).append((number, line))
+
+    def of(self, name: str) -> Sequence[Line]:
+        said = self._said.get(name)
+        if said is None:
+            fitting = [(number, line) for number, line, pattern in self._patterns if pattern.match(name)]
+            said = self._said[name] = [line for _number, line in sorted([*self._named.get(name, ()), *fitting])]
+        return said
+
+
 def read_files(files: Files) -> Tuple[Line, ...]:
     """What they all say. A link that leads nowhere says nothing."""
     lines: List[Line] = []
@@ -117,20 +139,20 @@ def parse_command_line(path: str, text: str) -> Tuple[Line, ...]:
     return tuple(lines)
 
 
-def install_of(name: str, lines: Sequence[Line]) -> Optional[Line]:
+def install_of(name: str, lines: Lines) -> Optional[Line]:
     """The install command that counts for a module."""
-    return next((line for line in lines if line.word == INSTALL and fnmatchcase(name, line.name)), None)
+    return next((line for line in lines.of(name) if line.word == INSTALL), None)
 
 
-def softdep_of(name: str, lines: Sequence[Line]) -> Optional[Line]:
-    return next((line for line in lines if line.word == SOFTDEP and fnmatchcase(name, line.name)), None)
+def softdep_of(name: str, lines: Lines) -> Optional[Line]:
+    return next((line for line in lines.of(name) if line.word == SOFTDEP), None)
 
 
-def stop_of(name: str, lines: Sequence[Line], needs: Sequence[str] = ()) -> Optional[Line]:
+def stop_of(name: str, lines: Lines, needs: Sequence[str] = ()) -> Optional[Line]:
     """What stops every load of a module, be it by a module that it needs."""
     for module in (name, *needs):
-        for line in lines:
-            if line.word == REFUSE and line.name == module:
+        for line in lines.of(module):
+            if line.word == REFUSE:
                 return line
         command = install_of(module, lines)
         if command is not None and command.stops and softdep_of(module, lines) is None:
@@ -138,5 +160,5 @@ def stop_of(name: str, lines: Sequence[Line], needs: Sequence[str] = ()) -> Opti
     return None
 
 
-def lines_of(word: str, name: str, lines: Sequence[Line]) -> Tuple[Line, ...]:
-    return tuple(line for line in lines if line.word == word and line.name == name)
+def lines_of(word: str, name: str, lines: Lines) -> Tuple[Line, ...]:
+    return tuple(line for line in lines.of(name) if line.word == word)

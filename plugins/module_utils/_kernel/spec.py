@@ -32,8 +32,9 @@ class Declared:
 def parse(params: Mapping[str, Any]) -> Declared:
     """Raises ``DeclarationError`` on what is no name of a module, and on one that is in both lists."""
     load, block = _names("load", params["load"]), _names("block", params["block"])
+    blocked = frozenset(block)
     for name in load:
-        if name in block:
+        if name in blocked:
             raise refusal(
                 DeclarationError, "load", name, cause="it is in load and in block", hint="leave it in one of the two"
             )
