@@ -821,7 +821,7 @@ def test_what_k3s_finds_itself_is_right_without_a_template_and_is_not_written_tw
     assert machine.converge(replace(NVIDIA, systemd_cgroup=True)) == ()
     with pytest.raises(OwnedByAnother, match="Give the runtime another name"):
         machine.converge(replace(NVIDIA, runtime_path="/opt/other"))
-    with pytest.raises(OwnedByAnother, match="Say default-runtime"):
+    with pytest.raises(OwnedByAnother, match="Set default-runtime"):
         machine.converge(replace(NVIDIA, default=True))
     assert machine.text(f"{folder}/config-v3.toml.tmpl") is None
 

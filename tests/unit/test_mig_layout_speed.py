@@ -53,7 +53,9 @@ def machine_of(key: str, seed: int) -> Tuple[State, Desired]:
             for first in firsts
         )
     readings = tuple(gpu.reading for gpu in gpus)
-    around = Circumstances(together={}, holdings=holdings, modules=(), passed_through=frozenset(), has_tool=True)
+    around = Circumstances(
+        together={}, holdings=holdings, modules=(), passed_through=frozenset(), has_tool=True, unmanaged=frozenset()
+    )
     state = State(gpus=tuple(gpus), readings=readings, carried=True, same=True, record={}, circumstances=around)
     return state, Desired(params({}, when_busy="skip"))
 
