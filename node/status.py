@@ -17,7 +17,15 @@ from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._host.systemd import DAEMON_RELOAD
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import failed, look_at_node
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, Entry
-from ansible_collections.gpufleet.node.plugins.module_utils._node.table import device_table, devices_of, rows_of, table
+from ansible_collections.gpufleet.node.plugins.module_utils._node.table import (
+    UNMANAGED,
+    counts_of,
+    device_table,
+    devices_of,
+    rows_of,
+    table,
+    told_counts,
+)
 
 # Nobody should do by hand what was left undone for a reason.
 WHY_NOT_NOW = {DAEMON_RELOAD: ", which now would take their GPUs from running containers"}
@@ -83,5 +91,8 @@ def told(answer: Mapping[str, Any]) -> List[str]:
         lines.append("Nothing is declared on this node.")
     else:
         counts = [f"{len(answer[word])} {word}" for word in ("right", "differs", "pending", "unknown", "invalid")]
-        lines.append(f"Concerns: {', '.join(count for count in counts if count[0] != '0')}.")
+        settings = counts_of(answer, rows)
+        # Without this a node that lacks what is declared reads as one that has it.
+        beside = f" Settings: {told_counts(settings)}." if settings[UNMANAGED] else ""
+        lines.append(f"Concerns: {', '.join(count for count in counts if count[0] != '0')}.{beside}")
     return lines

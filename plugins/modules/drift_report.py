@@ -37,7 +37,7 @@ options:
       - V(brief) has one line for a finding that many hosts, or many objects of a kind, have in common, and counts the
         lines that do not fit on a screen.
       - V(devices) adds the table of devices, which is always there for a single host.
-      - V(full) has one line per setting and host.
+      - V(full) has one line per setting and host, and one for each reason why nobody can set something.
     type: str
     choices: [brief, devices, full]
     default: brief
@@ -61,7 +61,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rows:
-  description: One entry a line of the table.
+  description: One entry for each setting that is not right. What nobody can set is only in RV(counts).
   returned: always
   type: list
   elements: dict
@@ -134,7 +134,7 @@ devices:
       sample: {"the kernel places the interrupts of NVMe queues itself": 16}
 counts:
   description: The number of settings of each status; V(unknown) and V(invalid) count concerns, since the settings
-    could not be seen.
+    could not be seen, and V(unmanaged) what nobody can set, such as the GPUs of a host without any.
   returned: always
   type: dict
 nodes:

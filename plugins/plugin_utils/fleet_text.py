@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from ..module_utils._core.change import DIFFERS, GPU_RESET, PENDING, REBOOT, RIGHT
+from ..module_utils._core.change import GPU_RESET, PENDING, REBOOT, RIGHT
 from ..module_utils._core.wording import agreeing, counted
-from ..module_utils._node.table import device_table, ranged, table
+from ..module_utils._node.table import SAID, device_table, ranged, table, told_counts, unmanaged_of
 from .answers import Look, answered
 from .host_ranges import folded, natural
 from .summary import UNREACHABLE, Summary
@@ -25,9 +25,6 @@ EVERYTHING = "For everything: -e gpufleet_detail=full"
 DONE_BY_NAME = ("restart_", "reload_")
 IDLE_GPU = "idle_gpu"
 NOT_DRAINED = "not done, for no drain_backend is set; jobs that run there would end, or be in the way"
-
-# What is said of one node or setting with a status, and of several.
-SAID = {DIFFERS: ("differs", "differ")}
 
 # What is said of a run, in this order.
 VERBS_OF_A_RUN = ("change", "restart", "reload", "notify", "reset", "drain", "reboot", "unknown", "fail")
@@ -43,11 +40,13 @@ def where(hosts: Sequence[str]) -> str:
 def drift(summary: Summary, gone: Mapping[str, bool], *, detail: str) -> Iterator[str]:
     """What the looks found. ``gone`` are the hosts out of reach since then, and whether they were drained before.
 
-    ``detail`` is that of the look: with ``full`` nothing is folded or left out, with ``devices`` the devices with
-    interrupts have a table, as they have on one node alone.
+    ``detail`` is that of the look: with ``full`` nothing is left out, and only what nobody can set is folded, by the
+    reason; with ``devices`` the devices with interrupts have a table, as they have on one node alone.
     """
     full = detail == "full"
     rows = list(chain(*summary.rows.values()))
+    if full:
+        rows += [row for node in summary.rows for row in unmanaged_of(node, summary.looks[node])]
     lines = table(rows, where=where, most=0 if full else TABLE_LINES, full=full) if rows else []
     yield from lines
     if any(line.startswith("and ") for line in lines):
@@ -82,14 +81,9 @@ def drift(summary: Summary, gone: Mapping[str, bool], *, detail: str) -> Iterato
 def total(summary: Summary) -> str:
     """How many nodes and settings are right; every setting is in exactly one of the counts."""
     right = len(summary.nodes[RIGHT])
-    settings = ", ".join(
-        f"{count} {agreeing(count, *SAID.get(status, (status, status)))}"
-        for status, count in summary.counts.items()
-        if count or status == RIGHT
-    )
     verb = agreeing(min(right or summary.total, summary.total), "is", "are")
     nodes = f"{right} of {counted(summary.total, 'node')} {verb} right"
-    return f"{nodes}. Settings: {settings}."
+    return f"{nodes}. Settings: {told_counts(summary.counts)}."
 
 
 def about(status: str, hosts: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from ..module_utils._core.change import DIFFERS, INVALID, PENDING, RIGHT, UNKNOWN
-from ..module_utils._node.table import devices_of, rows_of
+from ..module_utils._node.table import COUNTED, counts_of, devices_of, rows_of
 from .answers import Look, answered, look_in, why_unreadable
 
 UNREACHABLE = "unreachable"
@@ -35,15 +35,14 @@ ANSWER = "answer"
 class Summary:
     """``looks`` are the answers as ``answers.py`` reads them; ``rows`` and ``devices`` those of ``_node/table.py``, by
     node; ``counts`` the settings of each status, where ``unknown`` counts concerns and answers that could not be read,
-    and ``invalid`` concerns; ``nodes`` the names by worst status; ``reboot_reasons`` those that have any.
+    ``invalid`` concerns, and ``unmanaged`` what nobody can set, which has no row; ``nodes`` the names by worst status;
+    ``reboot_reasons`` those that have any.
     """
 
     looks: Dict[str, Look] = field(default_factory=dict)
     rows: Dict[str, List[Row]] = field(default_factory=dict)
     devices: Dict[str, List[Row]] = field(default_factory=dict)
-    counts: Dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys((RIGHT, DIFFERS, PENDING, UNKNOWN, INVALID), 0)
-    )
+    counts: Dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
     nodes: Dict[str, List[str]] = field(default_factory=lambda: {status: [] for status in SEVERITY})
     reboot_reasons: Dict[str, List[str]] = field(default_factory=dict)
 
@@ -87,10 +86,8 @@ def summarise(looks: Mapping[str, Look]) -> Summary:
             rows.append(unreadable(node, ANSWER, why))
         summary.devices[node] = devices_of(node, look)
         summary.nodes[status_of(look, rows)].append(node)
-        summary.counts[RIGHT] += sum(entry["settings_right"] for entry in look["concerns"].values())
-        for row in rows:
-            if row["status"] in summary.counts:
-                summary.counts[row["status"]] += 1
+        for status, count in counts_of(look, rows).items():
+            summary.counts[status] += count
         reasons = reboot_reasons(look)
         if reasons:
             summary.reboot_reasons[node] = reasons

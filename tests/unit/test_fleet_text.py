@@ -163,6 +163,29 @@ def test_the_last_line_counts_as_people_write(looks: Dict[str, str], said: str) 
     assert (counted(1, "node"), counted(2, "node"), counted(0, "copy", "copies")) == ("1 node", "2 nodes", "0 copies")
 
 
+def test_what_nobody_can_set_is_counted_and_has_a_line_for_each_reason_in_full() -> None:
+    none = {"object": "NVIDIA GPUs", "setting": "driver", "reason": "there is none on the PCI bus"}
+    bare = concern("right", unmanaged=[none], unmanaged_total=1)
+    queues = [
+        {"object": f"nvme{drive}", "setting": f"interrupt {number}", "reason": "the kernel places it"}
+        for drive in range(3)
+        for number in range(4)
+    ]
+    drives = concern("right", settings_right=2, unmanaged=queues, unmanaged_total=len(queues))
+    head = looked(gpu_settings=bare, mig_layout=bare)
+    looks: Looks = {"h1": head, "h2": head, "h3": looked(numa_irq_affinity=drives)}
+    total = "3 of 3 nodes are right. Settings: 2 right, 16 unmanaged."
+    assert lines_of(looks) == [total]
+    lines = lines_of(looks, detail="full")
+    assert [re.split(" {2,}", line) for line in lines[1:]] == [
+        ["h[1-2] (2)", "NVIDIA GPUs", "driver", "unmanaged"],
+        ["", "there is none on the PCI bus"],
+        ["h3", "3 devices", "interrupt (12)", "unmanaged"],
+        ["", "the kernel places it"],
+        [total],
+    ]
+
+
 def test_a_forecast_says_what_is_changed_restarted_reset_drained_and_rebooted() -> None:
     change = {"object": "gpu0", "setting": "ecc", "before": 1, "after": 0, "scope": "boot", "takes_effect": "gpu_reset"}
     waits = row("gpu3", "ecc", status="pending")

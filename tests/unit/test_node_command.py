@@ -23,6 +23,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.node.node import command
 from ansible_collections.gpufleet.node.node.declarations import load
 from ansible_collections.gpufleet.node.node.status import status
+from ansible_collections.gpufleet.node.plugins.module_utils._core.change import Unmanaged
 from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.road import SHARED_OPTIONS
@@ -313,6 +314,23 @@ def test_the_exit_status_is_that_of_the_worst(
     assert status(host, registry=ENTRIES) == expected
     assert capsys.readouterr().out.splitlines()[-1] == last
     assert host.files.log == []
+
+
+def test_what_nobody_can_set_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = (Entry(Lacking("one")), Entry(Knob("two")))
+    assert status(node(tmp_path, one=RIGHT, two=RIGHT), registry=entries) == 0
+    said = "Concerns: 2 right. Settings: 2 right, 1 unmanaged."
+    assert capsys.readouterr().out.splitlines() == [said]
+    assert status(node(tmp_path, one=RIGHT, two=WRONG), registry=entries) == 1
+    said = "Concerns: 1 right, 1 differs. Settings: 1 right, 1 differs, 1 unmanaged."
+    assert capsys.readouterr().out.splitlines()[-1] == said
+
+
+class Lacking(Knob):
+    """A part of it is not there, and nobody can set that."""
+
+    def plan(self, state: Any, desired: str) -> Any:
+        return replace(super().plan(state, desired), unmanaged=(Unmanaged("one", "other", "there is none"),))
 
 
 def test_one_concern_can_be_asked_for_and_a_wrong_name_is_refused(

@@ -333,6 +333,19 @@ def test_what_was_never_converged_has_a_word_and_a_count_of_its_own_in_every_for
     assert other.get("message") == "1 setting not right"
 
 
+def test_what_nobody_can_set_is_counted_in_every_form_and_is_no_fault() -> None:
+    none = {"object": "NVIDIA GPUs", "setting": "driver", "reason": "there is none on the PCI bus"}
+    bare = concern("right", unmanaged=[none], unmanaged_total=1)
+    found = report(n1=looked(gpu_settings=bare, mig_layout=bare), n2=looked(hugepages=concern("right")))
+    assert (found.summary["nodes"]["right"], found.summary["settings"]["unmanaged"]) == (["n1", "n2"], 2)
+    assert json.loads(as_json.render(found))["summary"]["settings"]["unmanaged"] == 2
+    assert samples_of(as_prometheus.render(found))["gpufleet_settings", 'status="unmanaged"'] == 2
+    one, other = ElementTree.fromstring(as_junit.render(found))
+    assert [(entry.get("name"), entry.get("value")) for entry in one[0]] == [("unmanaged", "2")]
+    assert (one[0].tag, other.find("properties")) == ("properties", None)
+    assert (one.get("tests"), one.get("failures"), one.get("errors")) == ("3", "0", "0")
+
+
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 

@@ -14,10 +14,16 @@ import re
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from .._core.change import DIFFERS, INVALID, PENDING, RIGHT, UNKNOWN
-from .._core.wording import counted
+from .._core.wording import agreeing, counted
 from .._topology import cpulist
 
 CONFLICT = "conflict"
+# What matched a declaration, and what nobody can set. It makes no node differ.
+UNMANAGED = "unmanaged"
+# What is counted of settings, in this order; of ``unknown`` and ``invalid`` it is concerns.
+COUNTED = (RIGHT, DIFFERS, PENDING, UNKNOWN, INVALID, UNMANAGED)
+# What is said of one node or setting with a status, and of several.
+SAID = {DIFFERS: ("differs", "differ")}
 HEADER = ("NODE", "OBJECT", "SETTING", "WANTED", "IN EFFECT", "AT BOOT", "STATUS")
 DEVICE_HEADER = ("NODE", "DEVICE", "NUMA", "INTERRUPTS", "WANTED", "IN EFFECT", "ELSEWHERE", "UNMANAGED")
 VALUES = ("wanted", "effective", "boot")
@@ -36,7 +42,7 @@ KINDS = (("gpu", "GPU"), ("nvme", "drive"), ("sd", "drive"), ("md", "drive"), ("
 AS_DECLARED = "as declared"
 DEVICE, FILE, OBJECT = "device", "gpufleet file", "object"
 # From what must be seen first.
-ORDER = (INVALID, UNKNOWN, DIFFERS, CONFLICT, PENDING, RIGHT)
+ORDER = (INVALID, UNKNOWN, DIFFERS, CONFLICT, PENDING, RIGHT, UNMANAGED)
 
 Row = Mapping[str, Any]
 Where = Callable[[Sequence[str]], str]
@@ -75,13 +81,46 @@ def rows_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
     return rows
 
 
+def unmanaged_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    """The rows of what nobody can set on one node, as far as the look lists it; a full look lists all."""
+    return [
+        {**_row(node, concern, entry["setting"], status=UNMANAGED, note=entry["reason"]), "object": entry["object"]}
+        for concern, result in look["concerns"].items()
+        for entry in result["unmanaged"]
+    ]
+
+
+def counts_of(look: Mapping[str, Any], rows: Iterable[Row]) -> Dict[str, int]:
+    """The settings of one node by status; ``rows`` are its ``rows_of``."""
+    counts = dict.fromkeys(COUNTED, 0)
+    counts[RIGHT] = sum(result["settings_right"] for result in look["concerns"].values())
+    counts[UNMANAGED] = sum(result["unmanaged_total"] for result in look["concerns"].values())
+    for row in rows:
+        if row["status"] in counts:
+            counts[row["status"]] += 1
+    return counts
+
+
+def told_counts(counts: Mapping[str, int]) -> str:
+    """The counts as part of a sentence, such as ``431 right, 3 differ``."""
+    return ", ".join(
+        f"{count} {agreeing(count, *SAID.get(status, (status, status)))}"
+        for status, count in counts.items()
+        if count or status == RIGHT
+    )
+
+
 def table(rows: Sequence[Row], *, where: Where = ",".join, most: int = 0, full: bool = False) -> List[str]:
     """The rows as lines of text in columns; a note takes the place of the values.
 
     ``where`` makes a text of the names of nodes. With ``most`` there are at most so many lines, and one that counts
-    what is not shown. ``full`` has a line for each row.
+    what is not shown. ``full`` has a line for each row, and for each reason why nobody can set something.
     """
-    folded = [_line([row]) for row in rows] if full else fold(rows)
+    if full:
+        folded = [_line([row]) for row in rows if row["status"] != UNMANAGED]
+        folded += fold(row for row in rows if row["status"] == UNMANAGED)
+    else:
+        folded = fold(rows)
     shown = _within(folded, most - 1) if most and sum(map(_height, folded)) > most else folded
     cells = [HEADER, *((_nodes(line.rows, where), *line.cells) for line in shown)]
     lines = []
@@ -149,6 +188,9 @@ def _status(line: Line) -> str:
 
 def _key(row: Row) -> Tuple[Any, ...]:
     """What rows of one line have alike."""
+    if row["status"] == UNMANAGED:
+        # What one reason keeps several concerns from is said once.
+        return row["status"], _word(row) if _word(row) in MANY else row["setting"], row["note"]
     if row.get("note"):
         return row.get("concern"), row["object"], row["setting"], row["status"], row["note"]
     kind = kind_of(row)
@@ -167,8 +209,9 @@ def _line(rows: Sequence[Row]) -> Line:
     first = rows[0]
     note = first.get("note") or ""
     if note:
-        setting = "" if first["setting"] == NOTHING else first["setting"]
-        cells: Tuple[str, ...] = (first["object"], setting, *("" for _value in VALUES), first["status"])
+        kind = DEVICE if _word(first) in MANY else kind_of(first)
+        setting = "" if first["setting"] == NOTHING else _settings(by_node)
+        cells: Tuple[str, ...] = (_objects(by_node, kind), setting, *("" for _value in VALUES), first["status"])
         return Line(by_node, cells, note, False)
     alone = len({row["object"] for row in rows}) == 1
     values = (_text(_together([row[name] for row in rows], alone=alone)) for name in VALUES)
@@ -195,7 +238,7 @@ def _settings(by_node: Mapping[str, Sequence[Row]]) -> str:
     if len(names) == 1:
         return str(names.pop())
     first = next(iter(by_node.values()))[0]
-    word = _word(first) if _many(first) else "content"
+    word = _word(first) if _word(first) in MANY else "content"
     counts = {len(rows) for rows in by_node.values()}
     if word == "content":
         return word

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from ...module_utils._core.change import DIFFERS, INVALID, PENDING, UNKNOWN
 from ...module_utils._core.wording import counted
-from ...module_utils._node.table import table
+from ...module_utils._node.table import UNMANAGED, table
 from .installed import NOT_INSTALLED
 from .model import FACTS
 
@@ -38,13 +38,13 @@ class Case:
 
 
 def render(report: Report) -> str:
-    suites = [(node.name, _cases_of(node)) for node in report.nodes]
+    suites = [(node.name, _cases_of(node), _unmanaged(node)) for node in report.nodes]
     for group in report.skew:
-        suites.append((f"versions of {group.name}", [_component(part) for part in group.components]))
-    cases = [case for _name, those in suites for case in those]
+        suites.append((f"versions of {group.name}", [_component(part) for part in group.components], 0))
+    cases = [case for _name, those, _count in suites for case in those]
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites name={_attribute(report.title)} {_counts(cases)}>"]
-    for name, those in suites:
-        lines += _suite(name, those, report.generated)
+    for name, those, unmanaged in suites:
+        lines += _suite(name, those, report.generated, unmanaged=unmanaged)
     return "\n".join([*lines, "</testsuites>", ""])
 
 
@@ -58,6 +58,11 @@ def _cases_of(node: Node) -> List[Case]:
         message = counted(len(problems), "sick GPU")
         cases.append(Case("health", FAILURE, message, "\n".join(problems)) if problems else Case("health"))
     return cases
+
+
+def _unmanaged(node: Node) -> int:
+    """How many settings nobody can set there, which is no fault and so no case."""
+    return sum(concern.unmanaged_total for concern in node.concerns)
 
 
 def _concern(node: Node, concern: Concern) -> Case:
@@ -85,9 +90,11 @@ def _component(part: Component) -> Case:
     return Case(name, FAILURE, counted(len(part.versions), "version"), "\n".join(lines))
 
 
-def _suite(name: str, cases: List[Case], generated: str) -> Iterator[str]:
+def _suite(name: str, cases: List[Case], generated: str, *, unmanaged: int) -> Iterator[str]:
     moment = generated.rstrip("Z")
     yield f'  <testsuite name={_attribute(name)} timestamp="{moment}" {_counts(cases)}>'
+    if unmanaged:
+        yield f'    <properties><property name="{UNMANAGED}" value="{unmanaged}"/></properties>'
     for case in cases:
         head = f'    <testcase classname={_attribute(name)} name={_attribute(case.name)} time="0"'
         if case.verdict is None:

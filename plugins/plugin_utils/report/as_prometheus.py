@@ -47,7 +47,7 @@ def metrics(report: Report) -> List[Metric]:
         ),
         Metric(
             "gpufleet_settings",
-            "Settings by status; unknown and invalid count concerns.",
+            "Settings by status; unknown and invalid count concerns, unmanaged is what nobody can set.",
             [({"status": status}, count) for status, count in report.found.counts.items()],
         ),
         Metric(

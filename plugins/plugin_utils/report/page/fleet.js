@@ -427,6 +427,7 @@ class Fleet {
     const settings = STATUS.map(({ name }) => [name, this.data.settings[name]])
       .filter(([name, count]) => count || name === "right")
       .map(([name, count]) => (name === "unknown" || name === "invalid" ? `${many(count, "concern")} ${name}` : `${whole.format(count)} ${name === "differs" && count !== 1 ? "differ" : STATUS_OF[name].word.toLowerCase()}`));
+    if (this.data.settings.unmanaged) settings.push(`${whole.format(this.data.settings.unmanaged)} unmanaged`);
     return el(
       "section",
       { class: "glance" },
