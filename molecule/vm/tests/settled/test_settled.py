@@ -23,6 +23,6 @@ def test_the_gpus_have_their_settings(host: Any) -> None:
 
 
 def test_no_change_is_left_unfinished(host: Any) -> None:
-    assert not host.file("/run/gpufleet/mig_layout.transaction").exists
+    assert not host.file("/var/lib/gpufleet/mig_layout.transaction").exists
     status = host.run("gpufleet status")
     assert status.rc == 0, status.stdout + status.stderr
