@@ -221,7 +221,7 @@ install nvidia_drm /bin/fifth
     lines = sources.Lines(sources.parse_modprobe("/etc/modprobe.d/a.conf", text))
 
     def number(line: Optional[sources.Line]) -> Optional[int]:
-        return line and line.number
+        return None if line is None else line.number
 
     names = ("nvme", "nvidia_uvm", "nvidia_drm", "nvm", "ext4")
     assert [number(sources.install_of(name, lines)) for name in names] == [2, 4, 4, 4, None]
