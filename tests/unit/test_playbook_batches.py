@@ -114,11 +114,20 @@ def test_what_is_taken_back_comes_before_what_it_needs() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--tags", "hugepages"], "Cannot use --tags hugepages (given to the run): remove is about all"),
-        (["--skip-tags", "hugepages"], "Cannot use --skip-tags hugepages (given to the run): remove is about all"),
+        (["--tags", "hugepages"], "Cannot use --tags hugepages (given to the run): remove always covers"),
+        (
+            ["--skip-tags", "hugepages"],
+            "Cannot use --skip-tags hugepages (given to the run): remove always covers",
+        ),
         (["--tags", "hugepage"], "Cannot narrow the run by tags: there is no concern hugepage; did you mean hugepages"),
-        (["-e", "gpufleet_concerns=hugepages"], "Cannot use gpufleet_concerns (given to the run): remove is about all"),
-        (["-e", "gpufleet_skip=hugepages"], "Cannot use gpufleet_skip (given to the run): remove is about all"),
+        (
+            ["-e", "gpufleet_concerns=hugepages"],
+            "Cannot use gpufleet_concerns (given to the run): remove always covers",
+        ),
+        (
+            ["-e", "gpufleet_skip=hugepages"],
+            "Cannot use gpufleet_skip (given to the run): remove always covers",
+        ),
     ],
 )
 def test_what_has_no_parts_is_not_narrowed(arguments: List[str], said: str, tmp_path: Path) -> None:

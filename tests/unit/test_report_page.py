@@ -562,7 +562,7 @@ class TestInABrowser:
             "[...document.querySelectorAll('.settings tbody tr:not(.concern)')]"
             ".map((row) => [...row.cells].map((cell) => cell.textContent))"
         )
-        assert ["gpu0", "power_limit_watts", "600", "700", "700", "\u2260 Differs"] in rows
+        assert ["gpu0", "power_limit_watts", "600", "700", "700", "\u2205 Not installed"] in rows
         assert len(rows) == sum(
             len(entry["settings"]) + ("failure" in entry) for entry in kinds[0].found["concerns"].values()
         )
