@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.wording import counted
@@ -37,8 +37,8 @@ def hosts(count: int) -> List[str]:
     return [f"h{number:03}" for number in range(1, count + 1)]
 
 
-def lines_of(looks: Looks, detail: str = "brief", gone: Mapping[str, bool] = {}) -> List[str]:
-    return list(drift(summarise(looks), gone, detail=detail))
+def lines_of(looks: Looks, detail: str = "brief", gone: Optional[Mapping[str, bool]] = None) -> List[str]:
+    return list(drift(summarise(looks), gone or {}, detail=detail))
 
 
 def row(object_: str, setting: str, **values: Any) -> Dict[str, Any]:
