@@ -121,32 +121,18 @@ class FilesBelow(LocalFiles):
         return f"{self.root}{path}"
 
 
-def test_a_link_put_in_the_place_of_what_was_seen_changes_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("link", "refusal"), [(os.symlink, "symbolic link"), (os.link, "Too many links")])
+def test_a_link_put_in_the_place_of_what_was_seen_changes_nothing_else(tmp_path: Path, link: Any, refusal: str) -> None:
     secret = tmp_path / "shadow"
     secret.write_text("root:*:", encoding="utf-8")
     secret.chmod(0o600)
     place = tmp_path / f"{DECLARED}/hugepages.json".lstrip("/")
     place.parent.mkdir(parents=True)
-    place.symlink_to(secret)
+    link(secret, place)
     host = RecordedHost(str(tmp_path))
     host.files = FilesBelow(tmp_path)  # type: ignore[assignment]
     seen = owners.Exposed(f"{DECLARED}/hugepages.json", "0666 0:0", "0644 0:0", 0o644, False)
-    with pytest.raises(OSError, match="symbolic link"):
-        apply.protect(Protect((seen,)), host)
-    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
-
-
-def test_a_second_name_of_a_file_of_roots_keeps_its_mode(tmp_path: Path) -> None:
-    secret = tmp_path / "shadow"
-    secret.write_text("root:*:", encoding="utf-8")
-    secret.chmod(0o600)
-    place = tmp_path / f"{DECLARED}/hugepages.json".lstrip("/")
-    place.parent.mkdir(parents=True)
-    os.link(secret, place)
-    host = RecordedHost(str(tmp_path))
-    host.files = FilesBelow(tmp_path)  # type: ignore[assignment]
-    seen = owners.Exposed(f"{DECLARED}/hugepages.json", "0666 0:0", "0644 0:0", 0o644, False)
-    with pytest.raises(OSError, match="Too many links"):
+    with pytest.raises(OSError, match=refusal):
         apply.protect(Protect((seen,)), host)
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
