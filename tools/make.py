@@ -511,8 +511,8 @@ def main() -> int:
     if options.target == "clean":
         clean()
         return 0
-    found = machine.look(home=needs.USER_HOME)
-    if options.target == "test":
+    found = machine.look(home=needs.USER_HOME) if options.target == "test" else None
+    if found is not None:
         say_what_is_not_new(found)
     needs.prepare_places()
     with scratch() as folder:
@@ -523,7 +523,7 @@ def main() -> int:
             root=ROOT,
             logs=LOGS,
         )
-    left = machine.changed(found, machine.look(home=needs.USER_HOME)) if options.target == "test" else []
+    left = machine.changed(found, machine.look(home=needs.USER_HOME)) if found is not None else []
     for line in left:
         complain(f"This run changed the machine: {line}")
     return status or (1 if left else 0)
