@@ -81,6 +81,8 @@ def environment() -> Dict[str, str]:
         RUFF_CACHE_DIR=str(CACHE / "ruff"),
         HYPOTHESIS_STORAGE_DIRECTORY=str(CACHE / "hypothesis"),
         ANSIBLE_HOME=str(HOME / ".ansible"),
+        # As by default on a node. Here `~` would be the home that passwd has for the user, and not the one above.
+        ANSIBLE_REMOTE_TMP="$HOME/.ansible/tmp",
         ANSIBLE_COLLECTIONS_PATH=str(COLLECTIONS),
         ANSIBLE_DEPRECATION_WARNINGS="true",
         LC_ALL="C.UTF-8",
