@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import time
 import traceback
-from dataclasses import dataclass
 from typing import Any, Mapping, Optional, Sequence
 
 from ansible_collections.gpufleet.node.node.declarations import Declarations, complete_params, load, require
+from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from ansible_collections.gpufleet.node.plugins.module_utils._core.road import converge
-from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
+from ansible_collections.gpufleet.node.plugins.module_utils._core.value import frozen
+from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import ORPHANED
 from ansible_collections.gpufleet.node.plugins.module_utils._node.deadline import DeadlineExceeded, deadline
-from ansible_collections.gpufleet.node.plugins.module_utils._node.look import UNDECLARED
-from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, Entry, in_order
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, RegisteredConcern, in_order
 
 TIMEOUT_SECONDS = 300.0
 # What the steps of one concern may take, besides the four looks of a run: the first, the same again while no other run
@@ -30,8 +30,8 @@ OK, FAILED = "ok", "failed"
 NOTICE, ERROR = "5", "3"
 
 
-@dataclass(frozen=True)
-class Result:
+@frozen
+class BootResult:
     """What became of one concern, and how many changes that took."""
 
     result: str
@@ -45,7 +45,7 @@ def boot(
     timeout: float = TIMEOUT_SECONDS,
     concerns: Sequence[str] = (),
     again: float = 0.0,
-    registry: Sequence[Entry] = REGISTRY,
+    registry: Sequence[RegisteredConcern] = REGISTRY,
 ) -> int:
     """Apply them in order, all within ``timeout`` seconds, and return 1 when any of them failed.
 
@@ -60,7 +60,7 @@ def boot(
     broken = 0
     for name, error in declarations.broken.items():
         if not concerns or name in concerns:
-            broken += _tell(host, name, Result(FAILED, str(error)))
+            broken += _tell(host, name, BootResult(FAILED, str(error)))
     chosen = [
         (entry, options)
         for entry in in_order(registry)
@@ -82,44 +82,44 @@ def boot(
     return 1 if broken + failures else 0
 
 
-def limit_of(entry: Entry) -> float:
+def limit_of(entry: RegisteredConcern) -> float:
     """How many seconds one concern may take at boot."""
     return LOOKS * entry.deadline + STEPS_SECONDS
 
 
-def _options_of(entry: Entry, declarations: Declarations, host: Host) -> Sequence[Mapping[str, Any]]:
+def _options_of(entry: RegisteredConcern, declarations: Declarations, host: Host) -> Sequence[Mapping[str, Any]]:
     """What of a concern is applied: one declaration at the most."""
     declaration = declarations.usable.get(entry.name)
     if declaration is not None and declaration.apply_at_boot:
         return [declaration.options]
-    return [UNDECLARED] if entry.interrupted and host.files.exists(entry.interrupted) else []
+    return [ORPHANED] if entry.interrupted and host.files.exists(entry.interrupted) else []
 
 
-def _apply(entry: Entry, options: Mapping[str, Any], host: Host, left: float) -> Result:
+def _apply(entry: RegisteredConcern, options: Mapping[str, Any], host: Host, left: float) -> BootResult:
     seconds = min(limit_of(entry), left)
     if seconds <= 0:
-        return Result(FAILED, "no time was left for it")
+        return BootResult(FAILED, "the time of the boot service was used up")
     try:
         with deadline(seconds):
-            # The next boot is what we are in: its files are right, or it is not for us to change them.
+            # This is the boot that the files are for: they are in place, or not for this service to change.
             params = {**complete_params(entry.concern, options), "immediate": True, "permanent": False}
-            # Who waits keeps the others from their time, and what comes after the service from its start.
+            # Waiting would take the time of the others, and delay what starts after the service.
             outcome = converge(entry.concern, params, host, check_mode=False, may_wait=False)
     except DeadlineExceeded:
-        return Result(FAILED, f"it took longer than {seconds:.3g} s")
+        return BootResult(FAILED, f"it took longer than {seconds:.3g} s")
     except GpuFleetError as error:
-        return Result(FAILED, str(error))
+        return BootResult(FAILED, str(error))
     except Exception as error:
         # A defect of ours in one concern is no reason to leave the others out.
-        return Result(FAILED, f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
+        return BootResult(FAILED, f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
     if outcome.error is not None:
-        return Result(FAILED, str(outcome.error), len(outcome.changes))
+        return BootResult(FAILED, str(outcome.error), len(outcome.changes))
     needs = f", needs {', '.join(outcome.remaining.needs)}" if outcome.remaining.needs else ""
-    return Result(OK, f"{outcome.status} before, {len(outcome.changes)} changed{needs}", len(outcome.changes))
+    return BootResult(OK, f"{outcome.status} before, {len(outcome.changes)} changed{needs}", len(outcome.changes))
 
 
-def _tell(host: Host, concern: str, result: Result) -> int:
-    """One line in the journal and one for who calls it by hand; 1 for a failure."""
+def _tell(host: Host, concern: str, result: BootResult) -> int:
+    """One line in the journal and one for a caller on the command line; 1 for a failure."""
     failed = result.result == FAILED
     line = f"boot: {concern}: {'failed: ' if failed else ''}{result.message}"
     priority = ERROR if failed else NOTICE

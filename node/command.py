@@ -16,8 +16,9 @@ from typing import Any, NoReturn, Optional, Sequence
 
 from ansible_collections.gpufleet.node.node.standard_host import StandardHost
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
+from ansible_collections.gpufleet.node.plugins.module_utils._core.importing import importing
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
-from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
 
 # Apart from those of `status`.
 USAGE_EXIT = 64
@@ -46,7 +47,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         print(error, file=sys.stderr)
         return USAGE_EXIT
     except BrokenPipeError:
-        # The reader of our output has gone; Python must not try to flush it once more.
+        # The reader of the output has gone; Python must not try to flush it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return USAGE_EXIT
     except Exception:
@@ -63,9 +64,9 @@ def this_host() -> Host:
 def add_status(commands: Any) -> None:
     parser = commands.add_parser(
         "status",
-        help="compare what is declared, in effect and of the next boot",
-        description="Exit status: 0 all is right, 1 something differs, 2 something is pending, 3 something is unknown, "
-        "4 a declaration is wrong.",
+        help="compare what is declared, in effect and due at the next boot",
+        description="Exit status: 0 everything is in sync, 1 something has drifted, 2 something is pending, 3 "
+        "something is unknown, 4 a declaration is wrong.",
     )
     parser.add_argument("--json", action="store_true", help="the whole answer, for programs")
     parser.add_argument("--concern", metavar="NAME", help="only this one, such as hugepages")
@@ -73,7 +74,8 @@ def add_status(commands: Any) -> None:
 
 
 def run_status(parsed: argparse.Namespace) -> int:
-    from ansible_collections.gpufleet.node.node.status import status
+    with importing():
+        from ansible_collections.gpufleet.node.node.status import status
 
     return status(this_host(), concern=parsed.concern, as_json=parsed.json)
 
@@ -82,21 +84,26 @@ def add_boot(commands: Any) -> None:
     parser = commands.add_parser(
         "boot",
         help="apply the declared settings that a boot loses",
-        description="Exit status: 0 all were applied, 1 at least one failed. The boot service runs this, and what "
-        "follows devices that come later.",
+        description="Exit status: 0 all were applied, 1 at least one failed. The boot service runs this, and "
+        "so does the unit for devices that appear later.",
     )
     parser.add_argument("--timeout", metavar="SECONDS", type=_seconds, default=300, help="for all of them together")
     parser.add_argument(
         "--concern", metavar="NAME", action="append", default=[], help="only this one; may be given more than once"
     )
     parser.add_argument(
-        "--again", metavar="SECONDS", type=_seconds, default=0, help="once more after so long, until nothing changes"
+        "--again",
+        metavar="SECONDS",
+        type=_seconds,
+        default=0,
+        help="repeat after this many seconds until nothing changes",
     )
     parser.set_defaults(run=run_boot)
 
 
 def run_boot(parsed: argparse.Namespace) -> int:
-    from ansible_collections.gpufleet.node.node.boot import boot
+    with importing():
+        from ansible_collections.gpufleet.node.node.boot import boot
 
     # A run that was killed may have left it to us.
     run_compile(argparse.Namespace(remove=False))
@@ -107,16 +114,21 @@ def add_facts(commands: Any) -> None:
     parser = commands.add_parser(
         "facts",
         help="what this machine is, as JSON",
-        description="What the module gpu_node_info answers. A field that cannot be read is null, with the reason.",
+        description="What the module gpu_node_info returns. A field that cannot be read is null, with the reason.",
     )
     parser.add_argument(
-        "part", nargs="*", type=_part, metavar="PART", help="only these, or all; without, all but holders"
+        "part", nargs="*", type=_part, metavar="PART", help="these parts only, or all (default: all except holders)"
     )
     parser.set_defaults(run=run_facts)
 
 
 def run_facts(parsed: argparse.Namespace) -> int:
-    from ansible_collections.gpufleet.node.plugins.module_utils._node.info import DEFAULT_PARTS, PARTS, gather
+    with importing():
+        from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect import (
+            DEFAULT_PARTS,
+            PARTS,
+            gather,
+        )
 
     wanted = PARTS if "all" in parsed.part else parsed.part or DEFAULT_PARTS
     print(json.dumps(gather(this_host(), wanted), indent=2))
@@ -151,7 +163,7 @@ def run_version(parsed: argparse.Namespace) -> int:
 
 
 def _part(text: str) -> str:
-    from ansible_collections.gpufleet.node.plugins.module_utils._node.info import PARTS
+    from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect import PARTS
 
     if text not in ("all", *PARTS):
         raise argparse.ArgumentTypeError(f"there is no part {text}; these are all, {', '.join(sorted(PARTS))}")

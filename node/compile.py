@@ -16,7 +16,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
-from ansible_collections.gpufleet.node.plugins.module_utils._host.boot_service import ARCHIVE, COMPILED
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service import ARCHIVE, COMPILED
 
 
 def compile_program(archive: Path = Path(ARCHIVE), folder: Path = Path(COMPILED)) -> None:

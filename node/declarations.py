@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import errno
 import json
-from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core import declared
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import SHARED_OPTIONS, Concern
 from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, DeclarationError
-from ansible_collections.gpufleet.node.plugins.module_utils._core.road import SHARED_OPTIONS, Concern
+from ansible_collections.gpufleet.node.plugins.module_utils._core.exposure import BELIEVED, exposed
+from ansible_collections.gpufleet.node.plugins.module_utils._core.nearest import did_you_mean
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Files
+from ansible_collections.gpufleet.node.plugins.module_utils._core.value import frozen
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
-from ansible_collections.gpufleet.node.plugins.module_utils._host.exposure import BELIEVED, exposed
-from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Files
-from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import Entry
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import RegisteredConcern
 
-UPDATE = "run the role node_tools, which brings the program that fits the declarations"
+UPDATE = "run the role node_tools, which installs the matching program"
 PROTECT = "run the role node_tools, which corrects owner and mode, and check what the declaration says"
 WRITE_AGAIN = "run the role of the concern, which writes it again"
 
 
-@dataclass(frozen=True)
-class Declaration:
+@frozen
+class StoredDeclaration:
     """What one concern left: its options that are no default, and the release that wrote them."""
 
     concern: str
@@ -36,11 +36,11 @@ class Declaration:
     options: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@frozen
 class Declarations:
     """All of a node, by concern; those that cannot be used with the error that says why."""
 
-    usable: Mapping[str, Declaration]
+    usable: Mapping[str, StoredDeclaration]
     broken: Mapping[str, CannotLook]
 
     @property
@@ -56,10 +56,10 @@ class Declarations:
         return found
 
 
-def load(files: Files, registry: Sequence[Entry]) -> Declarations:
+def load(files: Files, registry: Sequence[RegisteredConcern]) -> Declarations:
     """Read them. One that is damaged, or unknown to this release, does not keep the others from being read."""
     known = [entry.name for entry in registry]
-    usable: Dict[str, Declaration] = {}
+    usable: Dict[str, StoredDeclaration] = {}
     broken: Dict[str, CannotLook] = {}
     for name in declared.names(files):
         try:
@@ -74,8 +74,7 @@ def require(declarations: Declarations, concerns: Sequence[str], *, goal: str) -
     names = declarations.names
     for concern in concerns:
         if concern not in names:
-            near = get_close_matches(concern, names, n=1)
-            hint = f"did you mean {near[0]}" if near else f"declared are {', '.join(sorted(names)) or 'none'}"
+            hint = did_you_mean(concern, names, otherwise=f"declared are {', '.join(sorted(names)) or 'none'}")
             cause = "nothing of this name is declared on this node"
             raise DeclarationError(goal, object=concern, cause=cause, hint=hint)
 
@@ -85,7 +84,7 @@ def complete_params(concern: Concern[Any, Any], options: Mapping[str, Any]) -> D
     return complete({**SHARED_OPTIONS, **concern.options}, options)
 
 
-def _load_one(files: Files, name: str, known: Sequence[str]) -> Declaration:
+def _load_one(files: Files, name: str, known: Sequence[str]) -> StoredDeclaration:
     path = declared.path_of(name)
     try:
         fault = exposed(files, path, matter=BELIEVED)
@@ -98,17 +97,17 @@ def _load_one(files: Files, name: str, known: Sequence[str]) -> Declaration:
     except (ValueError, RecursionError) as error:
         raise _broken(path, f"the file is damaged: {error}") from error
     if not isinstance(document, dict):
-        raise _broken(path, "the file is damaged: it holds no dictionary")
+        raise _broken(path, "the file is damaged: it does not hold a mapping")
     if document.get("schema") != declared.SCHEMA:
         raise _broken(path, f"it has schema {document.get('schema')!r}, and this release {declared.SCHEMA}", UPDATE)
     if document.get("concern") != name:
         raise _broken(path, f"it is about {document.get('concern')!r}")
     if name not in known:
-        raise _broken(path, f"release {VERSION} knows no concern of this name", UPDATE)
+        raise _broken(path, f"release {VERSION} has no concern of this name", UPDATE)
     options, at_boot = document.get("declaration"), document.get("apply_at_boot")
     if not isinstance(options, dict) or not isinstance(at_boot, bool):
         raise _broken(path, "the file is damaged: declaration or apply_at_boot is missing")
-    return Declaration(name, str(document.get("collection_version")), at_boot, options)
+    return StoredDeclaration(name, str(document.get("collection_version")), at_boot, options)
 
 
 def _broken(path: str, cause: str, hint: str = WRITE_AGAIN) -> CannotLook:

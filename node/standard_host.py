@@ -15,12 +15,12 @@ import subprocess
 from functools import cached_property
 from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
-from ansible_collections.gpufleet.node.plugins.module_utils._host import journal
-from ansible_collections.gpufleet.node.plugins.module_utils._host.command import UMASK, Completed
-from ansible_collections.gpufleet.node.plugins.module_utils._host.files import LocalFiles
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._machine import journal
+from ansible_collections.gpufleet.node.plugins.module_utils._machine.files import UMASK, LocalFiles
 
 if TYPE_CHECKING:
-    from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Nvml
+    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Nvml
 
 CONTEXT = "security.selinux"
 SELINUX = "/sys/fs/selinux/enforce"
@@ -110,12 +110,12 @@ class StandardHost:
 
     @cached_property
     def nvml(self) -> Nvml:
-        from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import LocalNvml
+        from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.nvml import LocalNvml
 
         return LocalNvml(self.commands)
 
     def http_get(self, socket: str, target: str) -> str:
-        from ansible_collections.gpufleet.node.plugins.module_utils._host import unix_http
+        from ansible_collections.gpufleet.node.plugins.module_utils._machine import unix_http
 
         return unix_http.get(socket, target)
 

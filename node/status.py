@@ -11,56 +11,61 @@ import os
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ansible_collections.gpufleet.node.node.declarations import UPDATE, complete_params, load, require
-from ansible_collections.gpufleet.node.plugins.module_utils._core.change import INVALID, REBOOT
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
+from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import INVALID, REBOOT
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
-from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Host
-from ansible_collections.gpufleet.node.plugins.module_utils._host.systemd import DAEMON_RELOAD
-from ansible_collections.gpufleet.node.plugins.module_utils._node.look import failed, look_at_node
-from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, Entry
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.systemd import DAEMON_RELOAD
+from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node, failed
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import (
     UNMANAGED,
     counts_of,
+    describe_counts,
     device_table,
     devices_of,
     rows_of,
+    spelled,
     table,
-    told_counts,
 )
 
-# Nobody should do by hand what was left undone for a reason.
+# What was left undone for a reason should not be done by hand.
 WHY_NOT_NOW = {DAEMON_RELOAD: ", which now would take their GPUs from running containers"}
-RIGHT_EXIT, DIFFERS_EXIT, PENDING_EXIT, UNKNOWN_EXIT, INVALID_EXIT = 0, 1, 2, 3, 4
+IN_SYNC_EXIT, DRIFTED_EXIT, PENDING_EXIT, UNKNOWN_EXIT, INVALID_EXIT = 0, 1, 2, 3, 4
 
 
 def status(
-    host: Host, *, concern: Optional[str] = None, as_json: bool = False, registry: Sequence[Entry] = REGISTRY
+    host: Host,
+    *,
+    concern: Optional[str] = None,
+    as_json: bool = False,
+    registry: Sequence[RegisteredConcern] = REGISTRY,
 ) -> int:
     """Print it and return the exit status, by the worst thing found. Raises ``DeclarationError`` for a wrong name."""
-    answer = look(host, concern=concern, registry=registry)
+    answer = assess(host, concern=concern, registry=registry)
     if as_json:
         print(json.dumps(answer, indent=1, sort_keys=True))
     else:
-        print("\n".join(told(answer)))
+        print("\n".join(describe(answer)))
     if answer["invalid"]:
         return INVALID_EXIT
     if answer["unknown"]:
         return UNKNOWN_EXIT
-    if answer["differs"]:
-        return DIFFERS_EXIT
-    return PENDING_EXIT if answer["pending"] else RIGHT_EXIT
+    if answer["drifted"]:
+        return DRIFTED_EXIT
+    return PENDING_EXIT if answer["pending"] else IN_SYNC_EXIT
 
 
-def look(host: Host, *, concern: Optional[str], registry: Sequence[Entry]) -> Dict[str, Any]:
+def assess(host: Host, *, concern: Optional[str], registry: Sequence[RegisteredConcern]) -> Dict[str, Any]:
     """The answer of the look at this node, with ``node``, ``collection_version`` and ``other_releases`` added."""
     declarations = load(host.files, registry)
     require(declarations, () if concern is None else (concern,), goal="look")
-    answer = look_at_node(
+    answer = assess_node(
         {name: entry.options for name, entry in declarations.usable.items() if concern in (None, name)},
         host,
         validate=complete_params,
         full=False,
         devices=True,
-        left_out=(*declarations.names, *(entry.name for entry in registry if concern not in (None, entry.name))),
+        excluded=(*declarations.names, *(entry.name for entry in registry if concern not in (None, entry.name))),
         registry=registry,
     )
     for name, error in declarations.broken.items():
@@ -71,7 +76,7 @@ def look(host: Host, *, concern: Optional[str], registry: Sequence[Entry]) -> Di
     return answer
 
 
-def told(answer: Mapping[str, Any]) -> List[str]:
+def describe(answer: Mapping[str, Any]) -> List[str]:
     """The answer as lines for a person."""
     node = answer["node"]
     concerns: Mapping[str, Mapping[str, Any]] = answer["concerns"]
@@ -90,9 +95,11 @@ def told(answer: Mapping[str, Any]) -> List[str]:
     if not concerns:
         lines.append("Nothing is declared on this node.")
     else:
-        counts = [f"{len(answer[word])} {word}" for word in ("right", "differs", "pending", "unknown", "invalid")]
+        counts = [
+            f"{len(answer[word])} {spelled(word)}" for word in ("in_sync", "drifted", "pending", "unknown", "invalid")
+        ]
         settings = counts_of(answer, rows)
         # Without this a node that lacks what is declared reads as one that has it.
-        beside = f" Settings: {told_counts(settings)}." if settings[UNMANAGED] else ""
+        beside = f" Settings: {describe_counts(settings)}." if settings[UNMANAGED] else ""
         lines.append(f"Concerns: {', '.join(count for count in counts if count[0] != '0')}.{beside}")
     return lines

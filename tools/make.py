@@ -43,7 +43,8 @@ CONTROLLERS = {"floor": ("3.11", "3.12", "3.13"), "newest": ("3.13", "3.12", "3.
 BELOW_CONTROLLER = ("3.9", "3.10")
 COLLECTION = "gpufleet.node"
 SIZE_LIMIT = 2_000_000
-VM_SCENARIO = "vm"
+# Those on virtual machines: a stage each, for they do not meet.
+VM_SCENARIOS = ("vm-trixie", "vm-bookworm")
 # Those that `make molecule` runs only by name: what `make test` has on another release.
 BY_NAME = ("drain-bookworm",)
 COMPILER = ("cc", needs.C_HEADERS)
@@ -212,7 +213,7 @@ def sanity(which: str) -> Callable[[Job], None]:
 
 def container_scenarios() -> List[str]:
     found = sorted(path.parent.name for path in (ROOT / "molecule").glob("*/molecule.yml"))
-    return [name for name in found if name not in (VM_SCENARIO, *BY_NAME)]
+    return [name for name in found if name not in (*VM_SCENARIOS, *BY_NAME)]
 
 
 def molecule(job: Job, scenarios: Sequence[str] = ()) -> None:
@@ -241,15 +242,19 @@ def _images_of(scenario: str) -> Dict[str, str]:
     return {variable: engine.name_of(variable) for variable in re.findall(r"GPUFLEET_IMAGE_\w+", text)}
 
 
-def vm_test(job: Job) -> None:
-    """The scenario on a real kernel, with a reboot."""
-    require_machines(job)
-    try:
-        run_scenario(job, VM_SCENARIO, controller(job, "newest"), {})
-    except StageFailed as failure:
-        if not job.stopping:
-            job.report(f"{VM_SCENARIO}: {line_that_matters(failure.lines) or failure}")
-        raise
+def vm_test(scenario: str) -> Callable[[Job], None]:
+    """A scenario on a real kernel, with a boot by its own boot loader."""
+
+    def work(job: Job) -> None:
+        require_machines(job)
+        try:
+            run_scenario(job, scenario, controller(job, "newest"), {})
+        except StageFailed as failure:
+            if not job.stopping:
+                job.report(f"{scenario}: {line_that_matters(failure.lines) or failure}")
+            raise
+
+    return work
 
 
 def require_machines(job: Job) -> None:
@@ -288,21 +293,21 @@ def run_scenario(job: Job, scenario: str, folder: Path, variables: Dict[str, str
 
 
 def kubernetes(job: Job) -> None:
-    """What drains nodes of Kubernetes, with kubernetes.core and the client that it takes, on a recorded API server."""
-    _beside(job, "kubernetes", "kubernetes.core", collections=[COLLECTIONS])
+    """What drains nodes of Kubernetes, with its Python client, on a recorded API server."""
+    _beside(job, "kubernetes", needs.python(job, *CONTROLLERS["floor"]), ANSIBLE_COLLECTIONS_PATH=str(COLLECTIONS))
 
 
 def awx(job: Job) -> None:
     """What brings the playbooks into AWX, with the modules of awx.awx, ansible-builder and ansible-runner."""
-    _beside(job, "awx", "awx.awx", PYTHONPATH=str(ROOT / "tests" / "nodes"))
-
-
-def _beside(job: Job, name: str, other: str, *, collections: Sequence[Path] = (), **variables: str) -> None:
-    """Run the tests of a folder in an environment of its own, which has a collection of others in it."""
     interpreter = needs.python(job, *CONTROLLERS["floor"])
+    others = needs.collection_of_others(job, "awx.awx", interpreter=interpreter)
+    paths = {"ANSIBLE_COLLECTIONS_PATH": str(others), "PYTHONPATH": str(ROOT / "tests" / "nodes")}
+    _beside(job, "awx", interpreter, **paths)
+
+
+def _beside(job: Job, name: str, interpreter: Path, **variables: str) -> None:
+    """Run the tests of a folder in an environment of its own, which has in it what others have made."""
     folder = needs.venv(job, name, interpreter=interpreter, requirements=needs.requirements("core-floor", name))
-    found = [*collections, needs.collection_of_others(job, other, interpreter=interpreter)]
-    variables["ANSIBLE_COLLECTIONS_PATH"] = ":".join(map(str, found))
     command = [str(folder / "bin" / "python"), "-m", "pytest", "-o", f"cache_dir={CACHE / 'pytest' / name}"]
     environment = {**with_programs(job, folder), **variables}
     lines = job.run([*command, str(ROOT / "tests" / name)], environment=environment, show=PYTEST_END)
@@ -443,7 +448,7 @@ def schedule(target: str, options: argparse.Namespace) -> List[Stage]:
         Stage("molecule", molecule_with_options),
         Stage("kubernetes", kubernetes),
         Stage("awx", awx),
-        Stage("vm-test", vm_test),
+        *(Stage(scenario, vm_test(scenario)) for scenario in VM_SCENARIOS),
         Stage("docs", docs),
         Stage("build", build),
         Stage("nvml-simulator", nvml_simulator),
@@ -453,28 +458,32 @@ def schedule(target: str, options: argparse.Namespace) -> List[Stage]:
         Stage("bench-scale", bench_scale),
     )
     by_name = {stage.name: stage for stage in stages}
-    return [by_name[name] for name in STAGES_OF.get(target, (target,))]
+    chosen = options.scenario if target == "vm-test" else ()
+    return [by_name[name] for name in chosen or STAGES_OF.get(target, (target,))]
 
 
 # What takes long comes first, so that both cores have work to the end.
 STAGES_OF = {
     "test": (
-        "vm-test",
+        *VM_SCENARIOS,
         "molecule",
-        *(f"unit-{version}" for version in TESTED_PYTHONS),
+        # The newest one also runs what runs once, and takes four times as long.
+        *(f"unit-{version}" for version in reversed(TESTED_PYTHONS)),
         "sanity-floor",
         "sanity-newest",
         "awx",
+        "kubernetes",
         "lint",
         "build",
     ),
     "sanity": ("sanity-floor", "sanity-newest"),
+    "vm-test": VM_SCENARIOS,
 }
-# The emulated machine waits for much, and takes about one core of the two.
-SIDE_BY_SIDE = 2
+# Both emulated machines, which wait for much, and one of the others beside them.
+SIDE_BY_SIDE = 3
 
 TARGETS = {
-    "test": "every check there is but kubernetes, which takes long",
+    "test": "every check there is",
     "try": "the playbooks on recorded machines with simulated GPUs, without root: three minutes",
     "demo": "the main job on a virtual GPU node: check, converge, meddle, heal, reboot (CHAPTER=all for more)",
     "bench": "the measurements behind docs/performance.md",
@@ -485,7 +494,7 @@ TARGETS = {
     "molecule": "scenarios in containers (SCENARIO=default for one)",
     "kubernetes": "the drain of nodes of Kubernetes, on a recorded API server",
     "awx": "what brings the playbooks into AWX, and jobs as it runs them",
-    "vm-test": "the scenario on a real kernel with NUMA and NVMe, with a reboot",
+    "vm-test": "the scenarios on two real kernels with NUMA and NVMe, through a boot (SCENARIO=vm-trixie for one)",
     "docs": "write the generated documentation",
     "build": "the collection's tarball in build/",
     "nvml-simulator": "a libnvidia-ml.so.1 without a GPU, and the tool nvml-sim, in build/nvml_simulator/",

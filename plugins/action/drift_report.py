@@ -9,24 +9,24 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ..filter.ends_jobs import ends_jobs
-from ..filter.to_reboot import to_reboot
-from ..filter.to_relayout import to_relayout
-from ..filter.with_work import with_work
-from ..module_utils._core.change import DIFFERS, INVALID, UNKNOWN
+from ..filter.is_disruptive import is_disruptive
+from ..filter.needs_convergence import needs_convergence
+from ..filter.needs_reboot import needs_reboot
+from ..filter.needs_repartition import needs_repartition
+from ..module_utils._core.setting import DRIFTED, INVALID, UNKNOWN
 from ..module_utils._core.wording import agreeing, counted
 from ..plugin_utils.answers import Look, answered
 from ..plugin_utils.fleet_text import drift, forecast
-from ..plugin_utils.playbooks import DETAILS, DRAINED, LOST
+from ..plugin_utils.playbooks import DETAILS, DRAINED, FAILURE
 from ..plugin_utils.summary import REFUSED, UNREACHABLE, registered, summarise, went_away
 
 NO_BACKEND = "none"
 # What a playbook says in check mode where it would do nothing.
 NOTHING = {
-    "site": "Nothing: every node is as declared, or waits for something that a run cannot do.",
-    "mig_relayout": "Nothing: no GPU needs repartitioning.",
+    "site": "Nothing: every node is in sync, or waits for something that a run cannot do.",
+    "mig_repartition": "Nothing: no GPU needs repartitioning.",
     "reboot": "Nothing: no node waits for a reboot.",
-    "remove": "Nothing: this collection has left nothing on these nodes.",
+    "remove": "Nothing: these nodes have nothing of this collection.",
 }
 
 
@@ -74,10 +74,10 @@ class ActionModule(ActionBase):
             reboot_reasons=summary.reboot_reasons,
             refused=[host for host, look in looks.items() if look.get(REFUSED)],
         )
-        bad = [name for status in (DIFFERS, UNKNOWN, INVALID, UNREACHABLE) for name in summary.nodes[status]]
+        bad = [name for status in (DRIFTED, UNKNOWN, INVALID, UNREACHABLE) for name in summary.nodes[status]]
         if arguments["fail_on_drift"] and bad:
             are = agreeing(len(bad), "is", "are")
-            result.update(failed=True, msg=f"{len(bad)} of {counted(summary.total, 'node')} {are} not right")
+            result.update(failed=True, msg=f"{len(bad)} of {counted(summary.total, 'node')} {are} not in sync")
         return result
 
     @staticmethod
@@ -85,11 +85,11 @@ class ActionModule(ActionBase):
         hostvars = variables["hostvars"]
         left = set(variables.get("groups", {}).get("gpufleet_left_drained", ()))
         chosen, reasons = _begun(playbook, [host for host in looks if answered(looks[host])], hostvars, register, left)
-        drained = {host for host in chosen if host in left or playbook != "site" or ends_jobs(looks[host])}
+        drained = {host for host in chosen if host in left or playbook != "site" or is_disruptive(looks[host])}
         failing = {host: str(look[REFUSED]) for host, look in looks.items() if look.get(REFUSED)}
         for host in looks:
-            if host not in failing and LOST in hostvars.raw_get(host):
-                failing[host] = str(hostvars[host][LOST])
+            if host not in failing and FAILURE in hostvars.raw_get(host):
+                failing[host] = str(hostvars[host][FAILURE])
         return forecast(
             {host: looks[host] for host in looks if host in chosen or host in failing},
             drained={host for host in drained if _backend(hostvars[host]) != NO_BACKEND},
@@ -107,18 +107,18 @@ def _begun(
     """The hosts that a playbook would begin with, and why it would reboot them where that is what it is for."""
     drained = sorted(left)
     if playbook == "reboot":
-        reasons = to_reboot(hosts, hostvars, register, drained=drained)
+        reasons = needs_reboot(hosts, hostvars, register, drained=drained)
         return set(reasons), reasons
     if playbook == "remove":
         looks = registered(hostvars, hosts, register)
-        return {host for host in hosts if (looks[host] or {}).get("kept") or host in left}, None
-    choose = to_relayout if playbook == "mig_relayout" else with_work
+        return {host for host in hosts if (looks[host] or {}).get("managed") or host in left}, None
+    choose = needs_repartition if playbook == "mig_repartition" else needs_convergence
     return set(choose(hosts, hostvars, register, drained=drained)), None
 
 
 def _ends(playbook: str, look: Look) -> bool:
-    """Whether jobs would end, or what is to be done waits for their end. To give back may be anything."""
-    return playbook == "reboot" or (playbook != "remove" and ends_jobs(look))
+    """Whether jobs would end, or what is to be done waits for their end. A restore may be anything."""
+    return playbook == "reboot" or (playbook != "remove" and is_disruptive(look))
 
 
 def _backend(variables: Mapping[str, Any]) -> str:

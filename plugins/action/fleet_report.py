@@ -63,7 +63,7 @@ class ActionModule(ActionBase):
             )
             result["summary"] = report.summary
             result["sentences"] = {
-                status: about(status.replace("_", " "), names) for status, names in report.found.nodes.items() if names
+                status: about(status.replace("_", " "), names) for status, names in report.totals.nodes.items() if names
             }
             dest, headers = arguments["dest"], arguments["headers"]
             for name, write in WRITERS.items():

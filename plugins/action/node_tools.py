@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Any, Dict, Optional
 
 from ..plugin_utils.archive import build
-from ..plugin_utils.staged import StagedFileAction
+from ..plugin_utils.file_transfer import FileTransferAction
 
 
-class ActionModule(StagedFileAction):
+class ActionModule(FileTransferAction):
     """Sends the archive of this release where the node has another one."""
 
     OPTION = "archive"

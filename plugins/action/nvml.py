@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional
 
-from ..module_utils._binding.spec import CONTROLLER, not_on_the_controller
+from ..module_utils.concerns.nvml.spec import CONTROLLER, not_on_the_controller
 from ..plugin_utils.binding import NoBinding, binding_of
-from ..plugin_utils.staged import StagedFileAction
+from ..plugin_utils.file_transfer import FileTransferAction
 
 
-class ActionModule(StagedFileAction):
+class ActionModule(FileTransferAction):
     """Sends the controller's binding where the node has another one, or none."""
 
     OPTION = "pynvml"

@@ -12,9 +12,9 @@ class ModuleDocFragment:
 options:
   state:
     description:
-      - With V(present) the machine gets what is declared.
-      - With V(absent) it gets back what was found before the first change, in effect and for the next boot, and the
-        files of this module go. The other options that describe the setting are not looked at.
+      - With V(present), the machine is converged to the declaration.
+      - With V(absent), what was found before the first change is restored, in effect and for the next boot, and the
+        files of this module are removed. The options that describe the settings are ignored.
     type: str
     choices: [present, absent]
     default: present
@@ -38,9 +38,10 @@ options:
 requirements:
   - Python 3.9 or newer on the node
 notes:
-  - Every value is read back from the kernel after it was written. One that did not take is a failure that names both.
-  - RV(status) is what was found before the run. Let handlers hang on RV(ignore:needs), which stays until
-    it was done, and not on C(changed).
+  - Every value is read back from the kernel after it was written. A value that did not take effect is a failure that
+    names both values.
+  - RV(status) is what was found before the run. Trigger handlers by RV(ignore:needs), which stays until they have run,
+    and not by C(changed).
 """
 
     ATTRIBUTES = r"""
@@ -50,7 +51,7 @@ attributes:
     description: Predicts the changes of a real run, and makes none.
   diff_mode:
     support: full
-    description: Shows each setting that changes, one a line, before and after.
+    description: Shows each setting that changes, one per line, before and after.
   idempotent:
     support: full
     description: A second run with the same declaration changes nothing.

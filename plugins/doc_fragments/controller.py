@@ -23,6 +23,6 @@ attributes:
     support: full
     details: All of it runs on the controller.
   bypass_host_loop:
-    description: Runs once for all hosts, not once a host.
+    description: Runs once for all hosts, not once per host.
     support: full
 """

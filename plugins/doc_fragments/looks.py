@@ -20,7 +20,7 @@ options:
     type: dict
     required: true
   register:
-    description: The name under which the look was registered.
+    description: The name under which the assessment was registered.
     type: str
     required: true
 """

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: drain_marked
-short_description: The hosts whose nodes are drained with our mark
+short_description: The hosts whose nodes this collection has drained
 version_added: 0.1.0
 description:
-  - Takes the names of the hosts that are still in the play, and names those whose node is in what the scheduler
-    answered to the host that asked for it.
-  - A host for which another one should have asked, and got no answer, is an error.
+  - Takes the names of the hosts that are still in the play, and returns those whose node is in the answer that their
+    delegate got from the scheduler.
+  - A host whose delegate got no answer is an error.
 positional: _input, hostvars, asked
 options:
   _input:
@@ -26,7 +26,7 @@ options:
     type: dict
     required: true
   asked:
-    description: Who asks for each host, and for which node, from M(gpufleet.node.drain_askers).
+    description: The delegate of each host, and the node to ask for, from M(gpufleet.node.drain_delegates).
     type: dict
     required: true
 author:
@@ -58,15 +58,15 @@ def drain_marked(
     hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Mapping[str, str]]
 ) -> List[str]:
     answers: Dict[str, Sequence[str]] = {}
-    for asker in {entry["asker"] for entry in asked.values()}.intersection(hosts):
+    for asker in {entry["delegate"] for entry in asked.values()}.intersection(hosts):
         answers[asker] = hostvars[asker]["__drain_answer"]
-    waiting = [host for host, entry in asked.items() if entry["asker"] not in (*answers, host)]
+    waiting = [host for host, entry in asked.items() if entry["delegate"] not in (*answers, host)]
     if waiting:
         raise AnsibleFilterError(
-            f"Cannot tell which nodes are drained with our mark on {where(waiting)}: "
-            f"{asked[waiting[0]]['asker']} asked for them and got no answer. What it got instead is above."
+            f"Cannot find out which nodes are drained with our mark on {where(waiting)}: "
+            f"{asked[waiting[0]]['delegate']} asked for them and failed. Its own error is above."
         )
-    return [host for host, entry in asked.items() if entry["node"] in answers.get(entry["asker"], ())]
+    return [host for host, entry in asked.items() if entry["node"] in answers.get(entry["delegate"], ())]
 
 
 class FilterModule:

@@ -14,7 +14,7 @@ description:
 positional: _input
 options:
   _input:
-    description: The GPUs of a node; null where they could not be listed, which is nobody.
+    description: The GPUs of a node; null if they could not be listed, which counts as no users.
     type: list
     elements: dict
     required: true
@@ -23,7 +23,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Say who works on the GPUs
+- name: Show which programs use the GPUs
   ansible.builtin.debug:
     msg: "{{ info.node.gpus | gpufleet.node.gpu_users }}"
 """

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: preflight
-short_description: What certainly fails on a node, before anything changes there
+short_description: What would certainly fail on a node, before anything changes there
 version_added: 0.1.0
 description:
-  - Holds what M(gpufleet.node.gpu_node_info) and M(gpufleet.node.node_state) said of a node against what a fleet asks
-    of its nodes, and answers all reasons at once.
+  - Compares the results of M(gpufleet.node.gpu_node_info) and M(gpufleet.node.node_state) of a node with what a fleet
+    requires of its nodes, and returns all reasons at once.
   - What cannot be known, as with a driver that is not loaded yet, is a warning.
 positional: _input
 options:
@@ -23,7 +23,7 @@ options:
     type: dict
     default: {}
   cuda:
-    description: The CUDA that programs on the node are built with, such as V(12.4). Nothing is asked when it is empty.
+    description: The CUDA that programs on the node are built with, such as V(12.4). If empty, any driver is accepted.
     type: str
     default: ""
   gpus:
@@ -35,7 +35,7 @@ options:
     type: bool
     default: false
   conflicts:
-    description: What other owners of declared settings are, whose values win.
+    description: How to treat other owners of declared settings whose values win.
     type: str
     choices: [refuse, warn, ignore]
     default: warn
@@ -45,7 +45,7 @@ options:
     elements: str
     default: []
   not_held:
-    description: What one that is not held is.
+    description: How to treat a package that is not held.
     type: str
     choices: [refuse, warn]
     default: warn
@@ -136,11 +136,11 @@ def _driver(driver: Mapping[str, Any], cuda: str) -> Iterator[Finding]:
     if needed is None:
         raise AnsibleFilterError(f"Cannot use preflight_cuda: it is {cuda}, and must be {versions.RIGHT}.")
     if branch is None:
-        yield WARN, f"CUDA {cuda} needs a driver from R{needed}, and no driver says its version yet"
+        yield WARN, f"CUDA {cuda} needs a driver from R{needed}, and no driver reports its version yet"
     elif branch < needed:
         yield (
             REFUSE,
-            f"CUDA {cuda} needs a driver from R{needed}, and this one is {driver.get('version') or f'R{branch}'}",
+            f"CUDA {cuda} needs a driver from R{needed}, but this one is {driver.get('version') or f'R{branch}'}",
         )
 
 

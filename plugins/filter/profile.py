@@ -9,8 +9,8 @@ name: profile
 short_description: The value that a profile gives to a variable
 version_added: 0.1.0
 description:
-  - Looks up a variable in a profile. The defaults of all roles of concerns ask it, so that what the inventory says of a
-    variable always wins.
+  - Looks up a variable in a profile. The defaults of all roles of concerns use it, so that the value in the inventory
+    always wins.
 positional: _input, variable, default
 options:
   _input:

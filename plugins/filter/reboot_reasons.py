@@ -6,12 +6,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: reboot_reasons
-short_description: What on a node waits for a reboot, and comes with one
+short_description: What waits for a reboot on a node
 version_added: 0.1.0
 description:
-  - Takes a result of M(gpufleet.node.node_state), and keeps the reasons that a reboot ends. What still has to be
-    written for the next boot is none of them.
-  - Of concerns that the look is not about, or that could not be looked at, it believes what was noted on the node.
+  - Takes a result of M(gpufleet.node.node_state), and keeps the reasons that a reboot resolves. What still has to be
+    written for the next boot is not among them.
+  - For concerns that were left out, or could not be read, it uses the reasons that are noted on the node.
 positional: _input
 options:
   _input:
@@ -37,7 +37,7 @@ _value:
 
 from typing import Any, Callable, Dict, List, Mapping
 
-from ..module_utils._core.change import INVALID, PENDING, UNKNOWN
+from ..module_utils._core.setting import INVALID, PENDING, UNKNOWN
 
 
 def reboot_reasons(look: Mapping[str, Any]) -> List[str]:

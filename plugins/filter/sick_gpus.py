@@ -9,8 +9,8 @@ name: sick_gpus
 short_description: What is wrong with the GPUs of a node
 version_added: 0.1.0
 description:
-  - Takes what M(gpufleet.node.gpu_node_info) read with V(gpus) and V(health), and says for each GPU what keeps it from
-    work. A GPU that nobody can ask is not called sick.
+  - Takes what M(gpufleet.node.gpu_node_info) read with V(gpus) and V(health), and names for each GPU what keeps it from
+    work. A GPU that cannot be queried is not called sick.
 positional: _input, gpus
 options:
   _input:
@@ -47,9 +47,9 @@ def sick_gpus(node: Mapping[str, Any], gpus: int = 0) -> List[str]:
     healths = (node.get("health") or {}).get("gpus") or ()
     found = [f"GPU {gpu['pci_address']}: {problem}" for gpu in healths for problem in gpu["problems"]]
     if node.get("nvml_gpus") is not None:
-        # Concerns go by what the driver lists, and would say that all is right without this one.
+        # Concerns go by what the driver lists, and would be in sync without this one.
         found += [
-            f"GPU {gpu['pci_address']}: it is on the bus, and the driver does not know it"
+            f"GPU {gpu['pci_address']}: it is on the bus, but unknown to the driver"
             for gpu in node.get("gpus") or ()
             if gpu["index"] is None and gpu["kernel_driver"] == DRIVER and not gpu.get("lost")
         ]
@@ -62,8 +62,8 @@ def other_number(node: Mapping[str, Any], wanted: int) -> Optional[str]:
     known = node.get("nvml_gpus")
     if not wanted or known == wanted:
         return None
-    return f"there should be {wanted} GPUs, and the driver " + (
-        "does not answer" if known is None else f"knows {known}"
+    return f"there should be {wanted} GPUs, but the driver " + (
+        "does not respond" if known is None else f"knows {known}"
     )
 
 

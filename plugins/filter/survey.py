@@ -6,14 +6,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: survey
-short_description: What AWX asks whoever runs a playbook
+short_description: The AWX survey of a playbook
 version_added: 0.1.0
 description:
   - Makes a survey of AWX from the specification of one of the playbooks of this collection.
-  - A truth value is a choice of V(true) and V(false), a list or a mapping is a text of YAML; the playbook takes them.
-  - There is no question for a secret. AWX hands it to the playbook from a credential.
-  - A variable that a role has too gets no default. An answer counts for all hosts, and more than the inventory, where a
-    single host may say otherwise.
+  - A boolean is a choice of V(true) and V(false), a list or a mapping is YAML text; the playbook accepts them.
+  - There is no question for a secret. AWX passes it to the playbook from a credential.
+  - A variable that a role has too gets no default. An answer applies to all hosts and overrides the inventory, which
+    may have another value for a single host.
 positional: _input
 options:
   _input:
@@ -21,7 +21,7 @@ options:
     type: str
     required: true
   only:
-    description: The only variables to ask for. All when it is empty.
+    description: The only variables to ask for. All if it is empty.
     type: list
     elements: str
     default: []
@@ -57,7 +57,7 @@ SPECIFICATIONS_OF_ROLES = "roles/*/meta/argument_specs.yml"
 # The question for a type. What has choices is another one.
 QUESTIONS = {"int": "integer", "float": "float", "list": "textarea", "dict": "textarea"}
 
-# How an answer is written that is no text of its own.
+# How an answer is written that is not a string of its own.
 WRITTEN = {"list": " A list, as YAML or with commas.", "dict": " A mapping, as YAML."}
 
 

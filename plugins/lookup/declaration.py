@@ -9,9 +9,9 @@ name: declaration
 short_description: What the variables of a role declare
 version_added: 0.1.0
 description:
-  - Makes the declaration of a concern from the public variables of its role, in one step. It is the one that a look at
-    the whole node takes.
-  - A default that asks the profile of the host is what P(gpufleet.node.profile#filter) says.
+  - Makes the declaration of a concern from the public variables of its role, in one step. It is the one that
+    M(gpufleet.node.node_state) gets.
+  - A default that depends on the profile of the host comes from P(gpufleet.node.profile#filter).
 options:
   _terms:
     description: The name of the role, which is that of the concern.

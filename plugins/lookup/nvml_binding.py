@@ -6,13 +6,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: nvml_binding
-short_description: The Python binding of NVML that this controller can bring to nodes
+short_description: The Python binding of NVML that this controller can install on nodes
 version_added: 0.1.0
 description:
   - Finds nvidia-ml-py on the controller and returns its release and its sum. The file itself is neither imported nor
     returned.
-  - Where there is none it says why, and fails nothing, for not every node needs it. M(gpufleet.node.nvml) refuses a
-    declaration with this reason.
+  - If there is none, it returns the reason and does not fail, because not every node needs the binding.
+    M(gpufleet.node.nvml) refuses a declaration with this reason.
 options:
   _terms:
     description:

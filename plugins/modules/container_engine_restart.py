@@ -7,26 +7,26 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: container_engine_restart
-short_description: Let the daemon of a container engine take up its configuration, and go back if it fails
+short_description: Reload or restart a container engine so that it loads its configuration, and roll back if it fails
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Reloads or restarts Docker, containerd or CRI-O where the daemon says that it does not have what its files say of
-    the settings of M(gpufleet.node.container_runtime), and does nothing where it has. Settings that are not declared
-    there count only where nothing is declared for the engine.
-  - First the engine's own program judges the files that are there, so that a daemon that runs is not stopped for files
-    with which it would not start. With Docker, live restore that is new is brought by a reload before the restart, so
-    that the containers outlive it.
-  - Then the daemon must be well. Its unit is active; dockerd answers, and says of a reload that it was done; containerd
-    listens and has loaded the plugin for Kubernetes; CRI-O answers. What was pending must be in effect.
-  - When it is not well within O(health_timeout), the files get the texts that the daemon was last well with, the daemon
-    is started on them, and the module fails with the last errors in the daemon's log. Files that somebody else has
-    edited since are left as they are, and the failure says so.
-  - A restart that was cut off, because the run was killed or the daemon was well with neither configuration, is
-    finished by the next call. Until then RV(gpufleet.node.container_runtime#module:needs) has it.
-  - Where it brings the last daemon back to what O(gpufleet.node.container_runtime#module:state=absent) gave back, it
-    also drops what was kept for that.
+  - Reloads or restarts Docker, containerd or CRI-O if the daemon reports other values than its files have for the
+    settings of M(gpufleet.node.container_runtime), and does nothing otherwise. Settings that are not declared there
+    count only where nothing is declared for the engine.
+  - First the engine's own program validates the files, so that a running daemon is not stopped for files with which it
+    would not start. With Docker, live restore that was just enabled is loaded by a reload before the restart, so that
+    the containers survive it.
+  - Then the daemon must be healthy. Its unit is active; dockerd answers, and confirms a reload; containerd listens and
+    has loaded the plugin for Kubernetes; CRI-O answers. What was pending must be in effect.
+  - If it is not healthy within O(health_timeout), the files with which the daemon was last healthy are restored, the
+    daemon is started with them, and the module fails with the last errors in the daemon's log. Files that someone else
+    has edited since are left as they are, and the failure says so.
+  - A restart that was interrupted, because the run was killed or the daemon was healthy with neither configuration, is
+    finished by the next call. Until then it is listed in RV(gpufleet.node.container_runtime#module:needs).
+  - When the last daemon has loaded what O(gpufleet.node.container_runtime#module:state=absent) restored, the records
+    that were kept for that are removed.
   - The role P(gpufleet.node.container_runtime#role) calls it by its handlers.
 options:
   engine:
@@ -38,22 +38,22 @@ options:
     required: true
   action:
     description:
-      - What may be done. V(reload) is enough for some settings of Docker, and refused where it is not.
+      - What may be done. V(reload) is enough for some settings of Docker, and is refused if it is not enough.
     type: str
     choices: [reload, restart]
     default: restart
   health_timeout:
     description:
-      - How many seconds the daemon has to be well again, and as many with the previous configuration.
+      - How many seconds the daemon has to become healthy, and as many again with the previous configuration.
     type: int
     default: 60
   when_containers_run:
     description:
-      - What happens when containers would end with a restart. Those of containerd and CRI-O never do, and those of
-        Docker not with live restore in its file. With containerd those of Docker end where its unit is bound to that
-        of containerd, by C(Requires=), C(BindsTo=) or C(PartOf=).
-      - With V(fail) the module fails before anything is done, and says how many they are.
-      - With V(skip) nothing is done, and RV(needs) has the restart.
+      - What happens if a restart would end containers. Containers of containerd and CRI-O survive it, and so do those
+        of Docker with live restore in its file. A restart of containerd ends Docker's containers if Docker's unit is
+        bound to that of containerd by C(Requires=), C(BindsTo=) or C(PartOf=).
+      - With V(fail) the module fails before anything is done, and says how many there are.
+      - With V(skip) nothing is done, and the restart is listed in RV(needs).
       - With V(restart) they end.
     type: str
     choices: [fail, skip, restart]
@@ -63,7 +63,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: partial
-    details: Predicts from the files that are there. What the same run would write first is not in them yet.
+    details: Predicts from the current files, without what the same run would write to them first.
   diff_mode:
     support: full
   idempotent:
@@ -74,7 +74,7 @@ requirements:
 seealso:
   - module: gpufleet.node.container_runtime
   - name: Live restore
-    description: How the containers of Docker outlive its daemon.
+    description: How Docker's containers survive a restart of the daemon.
     link: https://docs.docker.com/engine/daemon/live-restore/
 """
 
@@ -84,7 +84,7 @@ EXAMPLES = r"""
     engine: docker
     action: reload
 
-- name: Restart Docker in a maintenance window, whatever runs in it
+- name: Restart Docker in a maintenance window, whatever containers run
   gpufleet.node.container_engine_restart:
     engine: docker
     when_containers_run: restart
@@ -98,27 +98,27 @@ EXAMPLES = r"""
 RETURN = r"""
 engine:
   description: The engine.
-  returned: always, unless nothing could be looked at
+  returned: always, unless the state could not be read
   type: str
   sample: docker
 unit:
   description: The unit of systemd that runs the daemon.
-  returned: always, unless nothing could be looked at
+  returned: always, unless the state could not be read
   type: str
   sample: docker.service
 done:
   description: What was done, or in check mode would be, C(reload), C(restart), or null for nothing.
-  returned: always, unless nothing could be looked at
+  returned: always, unless the state could not be read
   type: str
   sample: restart
 why:
   description: Why it is needed; null where nothing is.
-  returned: always, unless nothing could be looked at
+  returned: always, unless the state could not be read
   type: str
   sample: dockerd turns CDI on or off only when it starts
 settings:
-  description: What the daemon did not have as its files say.
-  returned: always, unless nothing could be looked at
+  description: The settings whose value in the daemon differed from the one in its files.
+  returned: always, unless the state could not be read
   type: list
   elements: dict
   contains:
@@ -136,24 +136,24 @@ settings:
       sample: "true"
 needs:
   description: What is needed and was not done, as C(reload_ENGINE) or C(restart_ENGINE).
-  returned: always, unless nothing could be looked at
+  returned: always, unless the state could not be read
   type: list
   elements: str
   sample: []
 stopped_containers:
   description: How many containers ended, or in check mode would end.
-  returned: always, unless nothing could be looked at
+  returned: always, unless the state could not be read
   type: int
   sample: 0
 restored:
-  description: The files that have their previous text again, because the daemon was not well with the new one.
-  returned: always, unless nothing could be looked at
+  description: The files that were restored because the daemon was not healthy with the new ones.
+  returned: always, unless the state could not be read
   type: list
   elements: str
   sample: []
 log:
-  description: The last lines that the daemon wrote to its output, where it was not well.
-  returned: always, unless nothing could be looked at
+  description: The last lines of the daemon's log, if it was not healthy.
+  returned: always, unless the state could not be read
   type: list
   elements: str
   sample: []
@@ -184,15 +184,15 @@ failure:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import as_asked, host_of
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from ansible_collections.gpufleet.node.plugins.module_utils._engine.restart import ARGUMENTS, run
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import as_requested, host_of
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart.restart import ARGUMENTS, run
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=dict(ARGUMENTS), supports_check_mode=True)
     try:
-        result = as_asked(module, run(module.params, host_of(module), check_mode=module.check_mode))
+        result = as_requested(module, run(module.params, host_of(module), check_mode=module.check_mode))
     except GpuFleetError as error:
         result = {"failed": True, "changed": False, "msg": str(error), "failure": error.failure()}
     if result.get("failed"):

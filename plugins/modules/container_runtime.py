@@ -12,23 +12,24 @@ version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Brings the NVIDIA runtime into the configuration of Docker, containerd, CRI-O, Podman and Apptainer, with CDI, the
-    configuration of the NVIDIA Container Toolkit and the CDI specification beside it, in one call for the machine, and
-    compares with what the daemons say that they have.
-  - Only what is declared is compared and changed. Keys, comments, order, indentation and line ends of others stay.
-    Where an engine reads drop-in files, ours is one of those, with at most one line in the main file that imports it.
-  - Before any file is written, all files as they will be are read once more, as the engines read them, and the
-    engine's own program judges them where it is there (C(dockerd --validate), C(containerd config dump),
-    C(crio config), C(podman info)). What would mean something else than what is declared is refused, for all engines
-    of the call.
-  - Files are replaced atomically, and in such an order that a run that is killed leaves ones that the engine accepts.
-    What was found is in C(/var/lib/gpufleet/), and what the daemon was last well with in C(/run/gpufleet/).
-  - This module never restarts an engine. RV(needs) says what a daemon takes to have what its files say, on every run
-    until the daemon says that it has it; P(gpufleet.node.container_engine_restart#module) does that, and the role
-    P(gpufleet.node.container_runtime#role) calls it.
+  - Configures the NVIDIA runtime and CDI in Docker, containerd, CRI-O, Podman and Apptainer, along with the NVIDIA
+    Container Toolkit and the CDI specification, in one call for the machine, and compares them with what the daemons
+    report.
+  - Only what is declared is compared and changed. Keys, comments, order, indentation and line ends of others stay. If
+    an engine reads drop-in files, the module writes one of its own, with at most one line in the main file that imports
+    it.
+  - Before any file is written, the new texts of all files are parsed as the engines parse them, and validated by the
+    engine's own program if it is installed (C(dockerd --validate), C(containerd config dump), C(crio config), C(podman
+    info)). Texts that do not amount to the declaration are refused, for all engines of the call.
+  - Files are replaced atomically, and in such an order that a run that is killed leaves files that the engine accepts.
+    The files that were found are kept in C(/var/lib/gpufleet/), and those with which the daemon was last healthy in
+    C(/run/gpufleet/).
+  - This module never restarts an engine. RV(needs) says whether a daemon must be reloaded or restarted to load its
+    files, on every run until the daemon reports their values; P(gpufleet.node.container_engine_restart#module) does
+    that, and the role P(gpufleet.node.container_runtime#role) calls it.
   - An engine that is not installed is listed in RV(unmanaged).
-  - With O(state=absent), every file that nobody else edited since is given back byte for byte, and otherwise the values
-    from before the first change are restored, even where somebody else has changed them since. Everything else that
+  - With O(state=absent), every file that was not edited since is restored byte for byte, and otherwise the values
+    from before the first change are restored, even where someone else has changed them since. Everything else that
     others wrote stays. What their files, such as C(99-nvidia.toml) of C(nvidia-ctk), still set is listed in
     RV(conflicts) and RV(unmanaged). The original is restored even where the engine's own program rejects it; the change
     says so.
@@ -38,8 +39,9 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: partial
-    details: Nothing is written for an engine's own program to judge, so what only that refuses fails a real run alone,
-      as does a runtime that nobody has installed by then.
+    details: >-
+      Nothing is written that an engine's own program could validate, so what only that program refuses fails only in a
+      real run, as does a runtime that is not installed by then.
 options:
   engines:
     description:
@@ -50,15 +52,15 @@ options:
     suboptions:
       engine:
         description:
-          - The engine. With V(containerd) the one that runs pods is meant, also that of k3s, RKE2, k0s and MicroK8s, by
-            the templates and folders that these read.
+          - The engine. V(containerd) is the one that runs pods, including that of k3s, RKE2, k0s and MicroK8s, by the
+            templates and folders that these read.
         type: str
         choices: [docker, containerd, crio, podman, apptainer]
         required: true
       state:
         description:
-          - With V(absent) the runtime of this name is not there, whoever brought it, and is not the default one. Beside
-            that an entry can have no other setting, but for O(engines[].bind_paths), which go too.
+          - With V(absent) the runtime of this name is removed, whoever added it, and is not the default one. Such an
+            entry can have no other setting except O(engines[].bind_paths), which are removed too.
           - A containerd drop-in that is not ours is left to its owner. The run removes what is ours, names the file and
             the line in RV(conflicts), and fails; where nothing is ours, it changes nothing.
         type: str
@@ -77,24 +79,24 @@ options:
         default: /usr/bin/nvidia-container-runtime
       default:
         description:
-          - Whether containers that ask for no runtime get this one. With V(false) it is not this one, and another one
-            stays. Not given, it is left alone.
+          - Whether containers that ask for no runtime get this one. With V(false) it is not this one; another default
+            stays. If not given, it is left alone.
         type: bool
       cdi:
         description:
-          - Whether the engine looks up CDI devices, such as C(nvidia.com/gpu=0). Not given, it is left alone.
+          - Whether the engine looks up CDI devices, such as C(nvidia.com/gpu=0). If not given, it is left alone.
         type: bool
       systemd_cgroup:
         description:
-          - For containerd, whether the runtime makes its control groups by systemd (C(SystemdCgroup)). It must be as
-            the kubelet does it. Not given, it is as the runtime has it that pods use otherwise. It is written in any
-            case.
+          - For containerd, whether the runtime manages cgroups through systemd (C(SystemdCgroup)). It must match the
+            kubelet's cgroup driver. If not given, it is the value of the runtime that pods use by default. It is always
+            written.
         type: bool
       base_runtime_spec:
         description:
           - For containerd, the JSON file with the base OCI specification of this runtime's containers, which is where
             EKS sets their resource limits. This key and those below default to the values of the default runtime,
-            unless somebody else wrote this runtime. An empty value, V(0) and V(false) mean that the key is not set.
+            unless someone else wrote this runtime. An empty value, V(0) and V(false) mean that the key is not set.
         type: path
       privileged_without_host_devices:
         description:
@@ -189,34 +191,34 @@ options:
         type: str
       live_restore:
         description:
-          - For Docker, whether containers go on while the daemon is not there.
+          - For Docker, whether containers keep running while the daemon is down.
         type: bool
       data_root:
         description:
-          - For Docker, the folder of images and containers. What is in the one of before is not moved.
+          - For Docker, the folder of images and containers. The contents of the previous folder are not moved.
         type: path
       exec_opts:
         description:
-          - For Docker, options such as V(native.cgroupdriver=systemd). The whole list.
+          - For Docker, the complete list of options such as V(native.cgroupdriver=systemd).
         type: list
         elements: str
       use_nvidia_container_cli:
         description:
-          - For Apptainer, whether C(--nv) works by C(nvidia-container-cli). Its O(engines[].default) is whether every
-            container gets the GPUs as with C(--nv).
+          - For Apptainer, whether C(--nv) uses C(nvidia-container-cli). With O(engines[].default), every container gets
+            the GPUs as with C(--nv).
         type: bool
       bind_paths:
         description:
-          - For Apptainer, folders that every container gets, as C(SOURCE), C(SOURCE:TARGET) or
-            C(SOURCE:TARGET:OPTIONS). Others stay.
+          - For Apptainer, paths that are mounted into every container, as C(SOURCE), C(SOURCE:TARGET) or
+            C(SOURCE:TARGET:OPTIONS). Other paths stay.
         type: list
         elements: str
   toolkit:
     description:
       - Keys of C(/etc/nvidia-container-runtime/config.toml), nested or dotted, such as
-        C(nvidia-container-runtime.mode). Null is a key that is not there, and counts as its default. Other keys stay as
+        C(nvidia-container-runtime.mode). Null means that the key is absent, and equals its default. Other keys stay as
         they are.
-      - A key that this release does not know is written as it is, unless it looks like a known one.
+      - An unknown key is written as it is, unless it is close to a known one.
     type: dict
     default: {}
   cdi:
@@ -226,18 +228,20 @@ options:
     suboptions:
       refresh:
         description:
-          - Whether the specification of the GPUs is made anew where it is missing, of another driver, or names GPUs or
-            MIG instances that are not there. By C(nvidia-cdi-refresh.service) where it is there, else by C(nvidia-ctk).
+          - Whether the specification of the GPUs is regenerated if it is missing, was generated for another driver, or
+            names GPUs or MIG instances that do not exist. This is done by C(nvidia-cdi-refresh.service) if it is
+            installed, and by C(nvidia-ctk) otherwise.
         type: bool
         default: false
       remove_duplicates:
         description:
-          - Whether files of NVIDIA in C(/etc/cdi) go whose devices a generated one in C(/var/run/cdi) has as well.
+          - Whether NVIDIA's files in C(/etc/cdi) are removed if a generated specification in C(/var/run/cdi) defines
+            the same devices.
         type: bool
         default: false
       remove_oci_hooks:
         description:
-          - Whether the OCI hooks of older releases go, which put the GPUs into a container a second time.
+          - Whether OCI hooks of older releases are removed, because they inject the GPUs a second time.
         type: bool
         default: false
 seealso:
@@ -247,7 +251,7 @@ seealso:
     description: What the runtime does, and the keys of its configuration.
     link: https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/index.html
   - name: dockerd
-    description: The keys of daemon.json, and which of them a reload takes up.
+    description: The keys of daemon.json, and which of them a reload applies.
     link: https://docs.docker.com/reference/cli/dockerd/
   - name: containerd-config.toml(5)
     description: The configuration of containerd and its versions.
@@ -270,7 +274,7 @@ EXAMPLES = r"""
           memlock: -1
           nofile: {soft: 65536, hard: 1048576}
 
-- name: A node of Kubernetes, and no GPUs for containers that do not ask for them properly
+- name: A Kubernetes node on which unprivileged containers cannot get GPUs by an environment variable
   gpufleet.node.container_runtime:
     engines:
       - engine: containerd
@@ -291,17 +295,17 @@ EXAMPLES = r"""
       remove_duplicates: true
       remove_oci_hooks: true
 
-- name: Give back what was there before
+- name: Restore what was there before
   gpufleet.node.container_runtime:
     state: absent
 """
 
 RETURN = r"""
 status:
-  description: What was found before the run, one of C(right), C(differs) and C(pending).
+  description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
   returned: success
   type: str
-  sample: differs
+  sample: drifted
 changes:
   description: The plan, which check mode and real mode share.
   returned: always, unless the declaration was refused
@@ -326,8 +330,8 @@ changes:
       sample: /usr/bin/nvidia-container-runtime
     scope:
       description:
-        - C(boot) for what the files say, which the next start of a daemon brings, C(effective) for what is in effect.
-          The files of an engine without a daemon are both.
+        - C(boot) for the values of the files, which take effect at the next start of a daemon, C(effective) for those
+          in effect. The files of an engine without a daemon are both.
       type: str
       sample: boot
     takes_effect:
@@ -342,7 +346,7 @@ needs:
   elements: str
   sample: [reload_docker]
 unmanaged:
-  description: What was declared and is not installed here, or cannot be given back, with the reason.
+  description: What was declared and is not installed here, or cannot be restored, with the reason.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
@@ -352,7 +356,7 @@ unmanaged:
       type: str
       sample: crio
     setting:
-      description: What it does not get.
+      description: The setting that is not applied.
       type: str
       sample: runtime nvidia
     reason:
@@ -377,7 +381,7 @@ reboot_reasons:
   elements: str
   sample: []
 effective:
-  description: What the daemons have, by what they say themselves.
+  description: The settings in effect, as the daemons report them.
   returned: always, unless the declaration was refused
   type: dict
   contains:
@@ -386,11 +390,12 @@ effective:
       type: dict
       contains:
         flavour:
-          description: The product that brings the engine, such as C(k3s) or C(snap); null for the distribution's.
+          description: >-
+            The product that ships the engine, such as C(k3s) or C(snap); null for the distribution's package.
           type: str
           sample: null
         version:
-          description: As the daemon says it; null where none does.
+          description: As the daemon reports it; null if none does.
           type: str
           sample: 28.5.2
         running:
@@ -398,7 +403,7 @@ effective:
           type: bool
           sample: true
         containers:
-          description: How many containers run in it; null where no daemon says it.
+          description: How many containers run in it; null if no daemon reports it.
           type: int
           sample: 3
         settings:
@@ -406,7 +411,7 @@ effective:
           type: dict
           sample: {"runtime nvidia": /usr/bin/nvidia-container-runtime, "default_runtime": "nvidia"}
         takes:
-          description: What the daemon takes to have what is declared, C(reload), C(restart), or null for nothing.
+          description: What the daemon needs to load the declaration, C(reload), C(restart), or null for nothing.
           type: str
           sample: restart
         why:
@@ -426,7 +431,7 @@ effective:
       description: The CDI specifications, where they are declared, as in RV(boot.cdi).
       type: dict
 boot:
-  description: What the files say, which the next start of an engine brings.
+  description: The values of the files, which take effect at the next start of an engine.
   returned: always, unless the declaration was refused
   type: dict
   contains:
@@ -478,8 +483,8 @@ failure:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of
-from ansible_collections.gpufleet.node.plugins.module_utils._engine.look import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ description:
     node, object, setting, wanted, in effect, at boot and status. Hosts with the same finding share one line, where they
     are folded into ranges such as C(h[001-200]). Interrupts, drives and files of this collection are counted.
   - A second table has a line for each device with interrupts that are declared, of hosts where
-    M(gpufleet.node.numa_irq_affinity) is not right. It has those of all hosts when they were looked at
-    with O(gpufleet.node.node_state#module:detail=devices).
+    M(gpufleet.node.numa_irq_affinity) is not in sync. It has those of all hosts if they were assessed with
+    O(gpufleet.node.node_state#module:detail=devices).
   - Runs once on the controller and contacts no host.
 author:
   - gpufleet contributors (@gpufleet)
@@ -25,7 +25,7 @@ options:
     type: str
     required: true
   fail_on_drift:
-    description: Fail when a setting is neither right nor only waiting for a reboot, or when a host gave no answer.
+    description: Fail if a setting is neither in sync nor only waiting for a reboot, or if a host did not respond.
     type: bool
     default: false
   title:
@@ -37,7 +37,7 @@ options:
       - V(brief) has one line for a finding that many hosts, or many objects of a kind, have in common, and counts the
         lines that do not fit on a screen.
       - V(devices) adds the table of devices, which is always there for a single host.
-      - V(full) has one line per setting and host, and one for each reason why nobody can set something.
+      - V(full) has one line per setting and host, and one for each reason why something cannot be set.
     type: str
     choices: [brief, devices, full]
     default: brief
@@ -46,14 +46,14 @@ options:
       - Instead of the table, print what this playbook would do to the hosts, for check mode; what would be changed,
         restarted, reset, drained and rebooted, and where the run would fail.
     type: str
-    choices: [site, mig_relayout, reboot, remove]
+    choices: [site, mig_repartition, reboot, remove]
 extends_documentation_fragment:
   - gpufleet.node.controller
   - gpufleet.node.contract.attributes
 """
 
 EXAMPLES = r"""
-- name: Show what is not right
+- name: Show what is not in sync
   gpufleet.node.drift_report:
     register: look
     fail_on_drift: true
@@ -61,7 +61,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rows:
-  description: One entry for each setting that is not right. What nobody can set is only in RV(counts).
+  description: One entry for each setting that is not in sync. What cannot be set is only in RV(counts).
   returned: always
   type: list
   elements: dict
@@ -89,7 +89,7 @@ rows:
       description: What the next boot will bring.
       type: raw
     status:
-      description: V(right), V(differs), V(pending), V(unknown) or V(invalid).
+      description: V(in_sync), V(drifted), V(pending), V(unknown) or V(invalid).
       type: str
 devices:
   description: One entry a line of the second table, the devices of RV(rows) that have many settings.
@@ -109,7 +109,7 @@ devices:
       type: str
       sample: "0000:17:00.0"
     numa_node:
-      description: Its NUMA node, null where nobody tells.
+      description: Its NUMA node, null where it is not known.
       type: int
       sample: 0
     interrupts:
@@ -129,12 +129,12 @@ devices:
       type: int
       sample: 1
     unmanaged:
-      description: How many nobody can move, by the reason.
+      description: How many cannot be moved, by the reason.
       type: dict
       sample: {"the kernel places the interrupts of NVMe queues itself": 16}
 counts:
   description: The number of settings of each status; V(unknown) and V(invalid) count concerns, since the settings
-    could not be seen, and V(unmanaged) what nobody can set, such as the GPUs of a host without any.
+    could not be seen, and V(unmanaged) what cannot be set, such as the GPUs of a host without any.
   returned: always
   type: dict
 nodes:
@@ -142,7 +142,7 @@ nodes:
   returned: always
   type: dict
 refused:
-  description: The hosts that M(gpufleet.node.look) refused, such as those with a wrong declaration.
+  description: The hosts that M(gpufleet.node.assess_node) refused, such as those with a wrong declaration.
   returned: always
   type: list
   elements: str

@@ -22,9 +22,9 @@ options:
     required: true
   dest:
     description:
-      - A folder on the controller, which is made where it is not there, or an C(http) or C(https) address that ends in
-        V(/). To that the file is sent by C(PUT), for controllers that leave nothing behind.
-      - The file is replaced as a whole, so that nobody reads half of one. Its mode is C(0640).
+      - A folder on the controller, which is created if it does not exist, or an C(http) or C(https) address that ends
+        in V(/). To that the file is sent by C(PUT), for controllers that leave nothing behind.
+      - The file is replaced as a whole, so that no half of one is ever read. Its mode is C(0640).
     type: str
     required: true
   headers:
@@ -37,13 +37,13 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: Writes nothing in check mode, and says what it would write.
+    details: Writes nothing in check mode, and reports what it would write.
   diff_mode:
     support: none
     details: Each document is a new one.
   idempotent:
     support: full
-    details: Never says that it changed something; the document tells of the moment in which it was written.
+    details: Never reports a change; the document shows the moment in which it was written.
 notes:
   - The document has the serial numbers, UUIDs and kernel command lines of the fleet in it, and with the part
     V(holders) of O(gpufleet.node.gpu_node_info#module:gather) also command lines of programs.

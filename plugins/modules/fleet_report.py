@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Collects the registered results of M(gpufleet.node.node_state), and of M(gpufleet.node.gpu_node_info) where they
     are there, of all hosts of the play, and writes them down in up to four files.
-  - C(gpufleet-report.html) is a page for people in one file, which asks the network for nothing. It has the nodes by
+  - C(gpufleet-report.html) is a page for people in one file, which loads nothing from the network. It has the nodes by
     concerns, what is wrong in how many places, versions that differ among nodes with the same GPUs, sick GPUs and slow
     links, and a page for each node with a drawing of it.
   - C(gpufleet-report.json) has the same for programs, C(gpufleet-report.junit.xml) for whoever shows runs of tests, and
@@ -31,9 +31,9 @@ options:
     type: str
   dest:
     description:
-      - A folder on the controller, which is made where it is not there, or an C(http) or C(https) address that ends in
-        V(/). To that each file is sent by C(PUT), for controllers that leave nothing behind.
-      - Files are replaced as a whole, so that nobody reads half of one.
+      - A folder on the controller, which is created if it does not exist, or an C(http) or C(https) address that ends
+        in V(/). To that each file is sent by C(PUT), for controllers that leave nothing behind.
+      - Files are replaced as a whole, so that no half of one is ever read.
     type: str
     required: true
   formats:
@@ -62,7 +62,7 @@ attributes:
     details: Each report is a new one.
   idempotent:
     support: full
-    details: Never says that it changed something; the files tell of the moment in which they were written.
+    details: Never reports a change; the files show the moment in which they were written.
 notes:
   - The files have the names, serial numbers and UUIDs of the fleet in them. They are readable for all users of the
     controller.
@@ -109,13 +109,13 @@ files:
   elements: str
   sample: [/srv/reports/gpufleet-report.json]
 sentences:
-  description: What to say of the nodes of each worst status that any has.
-  returned: when the options are right
+  description: How to describe the nodes of each worst status that any node has.
+  returned: when the options are valid
   type: dict
-  sample: {"differs": "2 nodes differ: h[1-2]"}
+  sample: {"drifted": "2 nodes have drifted: h[1-2]"}
 summary:
   description: The whole in a few numbers and names.
-  returned: when the options are right
+  returned: when the options are valid
   type: dict
   contains:
     title:
@@ -137,14 +137,14 @@ summary:
         right: [n1]
         pending: []
         not_installed: []
-        differs: [n2]
+        drifted: [n2]
         unknown: []
         invalid: []
         unreachable: [n3]
     settings:
       description: The number of settings of each status; V(unknown) and V(invalid) count concerns.
       type: dict
-      sample: {"right": 193, "not_installed": 0, "differs": 3, "pending": 0, "unknown": 0, "invalid": 0}
+      sample: {"in_sync": 193, "not_installed": 0, "drifted": 3, "pending": 0, "unknown": 0, "invalid": 0}
     needs_reboot:
       description: The nodes on which something waits for a reboot.
       type: list

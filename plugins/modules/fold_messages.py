@@ -7,19 +7,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fold_messages
-short_description: Say once what many hosts have to say
+short_description: (internal) Print a message once for all hosts that have it
 version_added: 0.1.0
 description:
+  - Internal to the playbooks of this collection; its options and results may change with any release.
   - Prints the texts that hosts have in variables, each once, with the hosts that have it as ranges such as
-    C(h[001-200]). It is a part of the playbooks of this collection.
+    C(h[001-200]).
   - Runs once, for the hosts of the play, or of its batch, that did not fail. Contacts no host.
 author:
   - gpufleet contributors (@gpufleet)
 options:
   variables:
     description:
-      - The names of facts or of registered results that hold a text or a list of texts, also of parts of them, such as
-        V(look.refused). What a host does not have is left out.
+      - The names of facts or of registered results that hold a text or a list of strings, also of parts of them,
+        such as V(look.refused). What a host does not have is left out.
       - They are taken as they are, and are no templates.
     type: list
     elements: str

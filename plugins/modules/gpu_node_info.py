@@ -61,7 +61,7 @@ options:
     description:
       - Whether to return the facts as one text, RV(compressed), and no RV(node).
       - Ansible keeps what is registered for all hosts until the end of a run. The facts of a thousand nodes take it
-        gigabytes, and these texts megabytes. The filter P(gpufleet.node.decompressed#filter) reads them.
+        gigabytes, and these texts megabytes. The filter P(gpufleet.node.decompress#filter) reads them.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -82,10 +82,10 @@ notes:
   - An idle GPU lowers the speed of its link; that does not count as degraded.
 requirements:
   - Python 3.9 or newer on the node
-  - nvidia-ml-py on the node, for what the driver says
+  - nvidia-ml-py on the node, for what the driver reports
 seealso:
   - name: NVML
-    description: The meaning of what the driver says.
+    description: The meaning of what the driver reports.
     link: https://docs.nvidia.com/deploy/nvml-api/
   - name: Xid errors
     description: The numbers in the log of the kernel.
@@ -109,9 +109,9 @@ EXAMPLES = r"""
 
 - name: Show their GPUs
   ansible.builtin.debug:
-    msg: "{{ (info | gpufleet.node.decompressed).gpus | map(attribute='model') }}"
+    msg: "{{ (info | gpufleet.node.decompress).gpus | map(attribute='model') }}"
 
-- name: See who is in the way of a reset
+- name: See what blocks a reset
   gpufleet.node.gpu_node_info:
     gather: [holders]
   register: holders
@@ -125,7 +125,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 node:
-  description: The facts. A part that was not asked for is not there; one that could not be read is null.
+  description: The facts. A part that was not requested is missing; one that could not be read is null.
   returned: success, without O(compress)
   type: dict
   contains:
@@ -176,7 +176,7 @@ node:
           sample: {}
     nvml_gpus:
       description:
-        - How many GPUs the NVIDIA driver knows; null with the reason when it did not answer. There when a part that
+        - How many GPUs the NVIDIA driver knows; null with the reason when it did not respond. There when a part that
           asks the driver is gathered.
       type: int
       sample: 8
@@ -383,7 +383,7 @@ node:
               type: dict
               sample: {}
         persistence:
-          description: Whether the driver stays initialised while nobody uses the GPU.
+          description: Whether the driver stays initialised while the GPU is idle.
           type: bool
           sample: true
         clocks:
@@ -737,7 +737,7 @@ node:
               type: str
               sample: "0000:17:00.0"
             numa_node:
-              description: Its NUMA node, null where nobody tells.
+              description: Its NUMA node, null where it is not known.
               type: int
               sample: 0
             interrupts:
@@ -757,7 +757,7 @@ node:
               type: int
               sample: 1
             unmanaged:
-              description: How many nobody can move, by the reason.
+              description: How many cannot be moved, by the reason.
               type: dict
               sample: {"the kernel places the interrupts of NVMe queues itself": 16}
         devices:
@@ -798,7 +798,7 @@ node:
                   type: str
                   sample: "0"
                 managed:
-                  description: Why nobody can move it, such as that the kernel places it; empty where somebody can.
+                  description: Why it cannot be moved, such as that the kernel places it; empty where it can.
                   type: str
                   sample: ""
                 unavailable:
@@ -926,7 +926,7 @@ node:
               type: int
               sample: 512
             free:
-              description: How many nobody uses.
+              description: How many are idle.
               type: int
               sample: 512
             surplus:
@@ -970,7 +970,7 @@ node:
           type: str
           sample: "12.550.54.15"
         cuda_version:
-          description: The version of CUDA that it brings.
+          description: The version of CUDA that it supports.
           type: str
           sample: "12.4"
         kernel_module_version:
@@ -1180,7 +1180,7 @@ node:
           elements: str
           sample: [/etc/docker/daemon.json]
         runtimes:
-          description: The runtimes as its daemon says them, or as its files do where no daemon runs.
+          description: The runtimes as its daemon reports them, or as its files define them if no daemon runs.
           type: list
           elements: dict
           contains:
@@ -1193,7 +1193,7 @@ node:
               type: str
               sample: /usr/bin/nvidia-container-runtime
         default_runtime:
-          description: The runtime of containers that ask for none; null where it is the engine's own.
+          description: The runtime of containers that request none; null if it is the engine's own.
           type: str
           sample: nvidia
         cdi:
@@ -1207,7 +1207,7 @@ node:
           type: str
           sample: 28.1.1
         containers:
-          description: How many containers run in it; null where its daemon does not say it, as that of CRI-O.
+          description: How many containers run in it; null where its daemon does not report it, as that of CRI-O.
           type: int
           sample: 3
         not_taken_up:
@@ -1225,7 +1225,7 @@ node:
       contains:
         state:
           description:
-            - V(current) or V(missing), or what is wrong with the specification of the GPUs. Null where nobody can tell.
+            - V(current) or V(missing), or what is wrong with the specification of the GPUs. Null where it is not known.
           type: str
           sample: current
         devices:
@@ -1300,7 +1300,7 @@ node:
           type: dict
           sample: {}
     owners:
-      description: Who else sets what this collection sets.
+      description: What else sets what this collection sets.
       type: list
       elements: dict
       contains:
@@ -1365,7 +1365,7 @@ node:
               type: str
               sample: "0000:1b:00.0"
             healthy:
-              description: Whether there is no problem; null where the driver does not answer.
+              description: Whether there is no problem; null where the driver does not respond.
               type: bool
               sample: true
             problems:
@@ -1484,7 +1484,7 @@ node:
           type: dict
           sample: {}
     holders:
-      description: Who has the device files of the GPUs open.
+      description: The processes that have the device files of the GPUs open.
       type: dict
       contains:
         processes:
@@ -1538,10 +1538,10 @@ compressed:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import host_of
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._node.compressed import compress
-from ansible_collections.gpufleet.node.plugins.module_utils._node.info import DEFAULT_PARTS, PARTS, gather
+from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect import DEFAULT_PARTS, PARTS, gather
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import host_of
 
 ALL = "all"
 

@@ -12,30 +12,30 @@ version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Brings the settings of all NVIDIA GPUs of a machine to what is declared, in one call, through NVML, and reads them
+  - Converges the settings of all NVIDIA GPUs of a machine to the declaration, in one call, through NVML, and reads them
     back through a new connection to the driver.
-  - Every value is checked against what its GPU allows before any GPU is changed. When the driver refuses a value all
-    the same, all others are set, and one error at the end names every value that was refused. The declaration for the
-    next boot then stays as it was.
+  - Every value is checked against what its GPU allows before any GPU is changed. If the driver refuses a value anyway,
+    all others are set, and one error at the end names every value that was refused. The declaration for the next boot
+    then stays as it was.
   - The driver forgets clocks, power limit and compute mode when its kernel module is loaded again, when the GPU is
-    reset, and, without persistence mode, when its last client goes. So a value other than V(default) takes persistence
-    mode, which M(gpufleet.node.nvidia_persistence) switches on, and, unless O(permanent=false), the boot service of the
-    role P(gpufleet.node.node_tools#role), which applies the declaration at every boot. Without one of them nothing is
-    changed and the error names the role.
+    reset, and, without persistence mode, when its last client exits. So a value other than V(default) requires
+    persistence mode, which M(gpufleet.node.nvidia_persistence) enables, and, unless O(permanent=false), the boot
+    service of the role P(gpufleet.node.node_tools#role), which applies the declaration at every boot. If one of them is
+    missing, nothing is changed and the error names the role.
   - ECC is kept in the GPU. A new mode is pending until the GPU is reset or the machine reboots; until then
     RV(needs) has C(gpu_reset), on every run.
   - NVML locks clocks and has no function that reads the lock back. What this module set is therefore recorded in
-    C(/run/gpufleet/gpu_settings.json), and believed as long as persistence mode is on, the kernel module was not loaded
-    again, the same C(nvidia-persistenced) runs, the energy count of the GPU did not begin anew, and the clock of this
-    moment is one that the lock allows. A clock below the lock counts as allowed while the driver names a reason for
-    it, such as idleness, heat or the power limit. A lock that is not believed is C(unknown), and set again. A lock
-    that was never set by this module is null, whatever it is; V(default) then takes one call that gives it back.
-    Nobody can tell from NVML when somebody else changes a lock to another one that the clock happens to meet.
-  - A GPU that is lost does not keep the others from what is declared; the run then fails and names it.
+    C(/run/gpufleet/gpu_settings.json), and trusted as long as persistence mode is on, the kernel module was not loaded
+    again, the same C(nvidia-persistenced) runs, the energy counter of the GPU was not reset, and the current clock is
+    one that the lock allows. A clock below the lock counts as allowed while the driver names a reason for it, such as
+    idleness, heat or the power limit. A lock that is not trusted is C(unknown), and set again. A lock that was never
+    set by this module is null, whatever it is; V(default) then resets it with one call. NVML does not show when someone
+    else changes a lock to another one that the clock happens to meet.
+  - A lost GPU does not stop the others from being converged; the run then fails and names it.
   - With O(state=absent), power limit, compute mode and ECC are what they were before the first change, and locks that
-    this module set are given back. What was changed on a GPU that is not there now is listed in RV(unmanaged); while
-    one is lost, nobody knows whether it is that one, so the run fails and what was found is kept. Without the driver
-    everything else is given back, and what only the driver could give back is listed there.
+    this module set are reset. What was changed on a GPU that is not present is listed in RV(unmanaged); while one is
+    lost, it is not known whether it is that one, so the run fails and what was found is kept. Without the driver
+    everything else is restored, and what only the driver could restore is listed there.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -44,7 +44,7 @@ options:
     description:
       - The entries, tried in order for each GPU. The first that matches wins the GPU, and no later one adds to it. An
         entry without settings leaves its GPUs alone.
-      - A setting that is not given is left alone. One that is V(default) is given back to the driver.
+      - A setting that is not given is left alone. V(default) resets a setting to the driver's own value.
     type: list
     elements: dict
     default: []
@@ -56,7 +56,7 @@ options:
           - The keys are C(index) (the driver's order), C(uuid) (such as C(GPU-4f0c...)), C(pci_address) (such as
             C(0000:17:00.0)), C(pci_id) (vendor and device, such as C(10de:2330), also with those of the board) and
             C(model) (such as C(NVIDIA H100*)).
-          - A MIG device is no GPU, and its UUID an error; the settings of its GPU apply to all its instances.
+          - A MIG device is not a GPU, and its UUID is an error; the settings of its GPU apply to all its instances.
         type: dict
         default: {}
       locked_graphics_clocks:
@@ -93,11 +93,11 @@ options:
         type: bool
         default: false
 requirements:
-  - nvidia-ml-py on the node, which the role P(gpufleet.node.nvml#role) brings
+  - nvidia-ml-py on the node, which the role P(gpufleet.node.nvml#role) installs
 seealso:
   - module: gpufleet.node.nvidia_persistence
   - name: NVML API reference
-    description: What the driver lets one set and read.
+    description: What can be set and read through the driver.
     link: https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceCommands.html
   - name: nvidia-smi
     description: The same settings on the command line (-lgc, -lmc, -pl, -e, -c).
@@ -135,17 +135,17 @@ EXAMPLES = r"""
         power_limit_watts: default
         compute_mode: default
 
-- name: Give back what was there before
+- name: Restore what was there before
   gpufleet.node.gpu_settings:
     state: absent
 """
 
 RETURN = r"""
 status:
-  description: What was found before the run, one of C(right), C(differs), C(pending), C(unknown) and C(invalid).
+  description: What was found before the run, one of C(in_sync), C(drifted), C(pending), C(unknown) and C(invalid).
   returned: success
   type: str
-  sample: differs
+  sample: drifted
 changes:
   description: The plan, which check mode and real mode share.
   returned: always, unless the declaration was refused
@@ -185,17 +185,17 @@ needs:
 unmanaged:
   description:
     - What was declared and the GPU does not have, with the reason.
-    - With O(state=absent) what was changed on GPUs that are not there now.
+    - With O(state=absent) what was changed on GPUs that are not present.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
   contains:
     object:
-      description: The GPU, or the UUID of one that is not there.
+      description: The GPU, or the UUID of one that is not present.
       type: str
       sample: gpu0
     setting:
-      description: The setting that it does not have, or that is not given back.
+      description: The setting that it does not have, or that is not restored.
       type: str
       sample: power_limit_watts
     reason:
@@ -220,7 +220,7 @@ reboot_reasons:
   elements: str
   sample: []
 effective:
-  description: The settings in effect, as the driver says them, and locks as described above.
+  description: The settings in effect, as the driver reports them, and locks as described above.
   returned: always, unless the declaration was refused
   type: dict
   contains:
@@ -268,8 +268,8 @@ failure:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of
-from ansible_collections.gpufleet.node.plugins.module_utils._gpu.settings_look import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.concern import CONCERN
 
 
 def main() -> None:

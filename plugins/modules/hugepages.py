@@ -12,19 +12,20 @@ version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Brings pools of huge pages and the policy of transparent huge pages to what is declared, in the running kernel and
-    for the next boot, and reads back what the kernel made of it.
-  - Pools are set node by node. The number for the whole machine, which would spread pages anew, is written only where
-    the kernel has no NUMA nodes.
-  - Pages that are in use are never taken away. Shrinking below them is an error before anything changes, which names
-    the processes that hold pages.
-  - Pages of 1 GiB and more go to the kernel command line, through the boot loader that is there, and are pending until
-    the reboot. Everything else goes to C(/etc/tmpfiles.d/00-gpufleet-hugepages.conf), in lines that count at boot only.
+  - Converges pools of huge pages and the policy of transparent huge pages to the declaration, in the running kernel and
+    for the next boot, and reads the result back from the kernel.
+  - Pools are set node by node. The number for the whole machine, which would redistribute pages, is written only if the
+    kernel has no NUMA nodes.
+  - Pages that are in use are never removed. Shrinking below them is an error before anything changes, which names the
+    processes that hold pages.
+  - Pages of 1 GiB and more go to the kernel command line, through the boot loader that is installed, and are pending
+    until the reboot. Everything else goes to C(/etc/tmpfiles.d/00-gpufleet-hugepages.conf), in lines that apply only at
+    boot.
   - On the kernel command line only the exact arguments that this module set are its own. They are in a file or a line
-    of its own where the boot loader has such, and also noted in C(/var/lib/gpufleet/hugepages.arguments). What
-    only looks alike is somebody else's and stays, also with O(state=absent).
-  - Somebody else who sets the same (C(sysctl.d), C(tmpfiles.d), the kernel command line, tuned) is listed in
-    RV(conflicts). Where the two would undo each other the module refuses and names file and line.
+    of its own if the boot loader has such, and also noted in C(/var/lib/gpufleet/hugepages.arguments). Similar
+    arguments belong to others and stay, also with O(state=absent).
+  - Someone else who sets the same (C(sysctl.d), C(tmpfiles.d), the kernel command line, tuned) is listed in
+    RV(conflicts). If the two would undo each other, the module refuses the change and names file and line.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -43,7 +44,7 @@ options:
       pages:
         description:
           - The number of pages on the whole machine. They are spread evenly over the NUMA nodes that have both CPUs and
-            memory; what does not divide goes to the first of them, and other nodes get none.
+            memory; the remainder goes to the first of them, and other nodes get none.
           - Exactly one of O(pools[].pages) and O(pools[].per_node) must be given.
         type: int
       per_node:
@@ -73,7 +74,7 @@ options:
         choices: [always, within_size, advise, never, deny, force]
       khugepaged:
         description:
-          - The thread that joins small pages later.
+          - The thread that later collapses small pages into huge ones.
         type: dict
         suboptions:
           defrag:
@@ -82,15 +83,15 @@ options:
             type: bool
           pages_to_scan:
             description:
-              - How many pages it looks at in a round, at least V(1).
+              - How many pages it scans in a pass, at least V(1).
             type: int
           scan_sleep_millisecs:
             description:
-              - How many milliseconds it waits between rounds.
+              - How many milliseconds it waits between passes.
             type: int
           alloc_sleep_millisecs:
             description:
-              - How many milliseconds it waits when it found no memory.
+              - How many milliseconds it waits after a failed allocation.
             type: int
           max_ptes_none:
             description:
@@ -117,7 +118,7 @@ options:
             required: true
           enabled:
             description:
-              - Who gets pages of this size. V(inherit) means as O(transparent.enabled) says.
+              - Who gets pages of this size. V(inherit) is the value of O(transparent.enabled).
             type: str
             choices: [always, inherit, madvise, never]
           shmem_enabled:
@@ -127,17 +128,17 @@ options:
             choices: [always, inherit, within_size, advise, never]
   on_shortage:
     description:
-      - What to do when the kernel gave fewer pages than declared, also after compaction of the memory. In both cases
-        the numbers for the next boot are written before that.
+      - What to do if the kernel allocated fewer pages than declared, even after compacting memory. In both cases the
+        numbers for the next boot are written before that.
       - With V(fail) the module fails and says how many pages there are, on which node, and how much memory was free.
-      - With V(reboot) the rest is pending, RV(needs) has a reboot, and the module does not try again before that.
+      - With V(reboot) the rest is pending, RV(needs) has a reboot, and the module does not try again until then.
     type: str
     choices: [fail, reboot]
     default: fail
   drop_caches:
     description:
-      - Whether the page cache may be dropped when compaction was not enough. It makes the next reads of everything on
-        the node slow.
+      - Whether the page cache may be dropped if compaction was not enough. All reads on the node are slow until the
+        cache is warm again.
     type: bool
     default: false
 seealso:
@@ -148,7 +149,7 @@ seealso:
     description: The policies in the documentation of the kernel.
     link: https://docs.kernel.org/admin-guide/mm/transhuge.html
   - name: tmpfiles.d(5)
-    description: How the values come back at boot.
+    description: How the values are applied at boot.
     link: https://www.freedesktop.org/software/systemd/man/latest/tmpfiles.d.html
 """
 
@@ -189,17 +190,17 @@ EXAMPLES = r"""
         - size: 64K
           enabled: inherit
 
-- name: Give back what was there before
+- name: Restore what was there before
   gpufleet.node.hugepages:
     state: absent
 """
 
 RETURN = r"""
 status:
-  description: What was found before the run, one of C(right), C(differs) and C(pending).
+  description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
   returned: success
   type: str
-  sample: differs
+  sample: drifted
 changes:
   description: The plan, which check mode and real mode share.
   returned: always, unless the declaration was refused
@@ -295,7 +296,7 @@ effective:
       type: dict
       sample: {"transparent_hugepages": {"enabled": "madvise"}}
 boot:
-  description: What the next boot brings, from all who have a say; null where it stays with the kernel's own default.
+  description: The values at the next boot, from all sources; null if the kernel's own default applies.
   returned: always, unless the declaration was refused
   type: dict
   contains:
@@ -340,8 +341,8 @@ failure:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of
-from ansible_collections.gpufleet.node.plugins.module_utils._memory.look import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.hugepages.concern import CONCERN
 
 
 def main() -> None:

@@ -17,16 +17,16 @@ description:
   - The next boot is two files, C(/etc/modules-load.d/gpufleet-kernel_modules.conf) and
     C(/etc/modprobe.d/gpufleet-kernel_modules.conf). RV(boot) is computed from all files of modules-load.d and
     modprobe.d, and from the kernel command line of the next boot.
-  - Modules that a loaded one needs come along and are listed in RV(changes) too. A module that is declared no longer
-    stays loaded until the next boot.
+  - Dependencies are loaded too and are listed in RV(changes). A module that is no longer declared stays loaded until
+    the next boot.
   - A blocked module that is loaded is unloaded with C(rmmod) when nothing uses it. Otherwise it stays until the next
     boot, and RV(reboot_reasons) says what uses it.
   - When the list of blocked modules changes for a module that is on disk, the initramfs of all installed kernels is
-    built anew with C(update-initramfs) or C(dracut), where one of them is there, for it may hold the module. On a
+    rebuilt with C(update-initramfs) or C(dracut), if one of them is installed, because it may contain the module. On a
     system of rpm-ostree it is left alone.
-  - A module that is to be loaded and that a file of somebody else, or the kernel command line, stops at boot is an
-    error, which names file and line. Lines of others that ask for a blocked module are listed in RV(conflicts).
-  - The modules that count as installed are those of the running kernel. After a new kernel was booted, run again.
+  - A module that is to be loaded and that a file of someone else, or the kernel command line, stops at boot is an
+    error, which names file and line. Lines of others that load a blocked module are listed in RV(conflicts).
+  - Only the modules of the running kernel count as installed. Run again after a new kernel was booted.
   - With O(state=absent), a module that was loaded here and is in use by then stays loaded, and is listed in
     RV(unmanaged).
 extends_documentation_fragment:
@@ -46,9 +46,9 @@ options:
       - Names of modules that are never loaded, neither for a device, nor by their name, nor because another module
         needs them. This kernel need not have them.
       - One that is built into the kernel cannot be blocked.
-      - One that the running machine stands on is refused before any change. That is what reads or carries the file
-        systems of C(/), C(/usr), C(/var), C(/boot) and the EFI partition, or drives the interface of a default route,
-        and what such a module needs.
+      - One that the running machine depends on is refused before any change. These are the modules behind the file
+        systems of C(/), C(/usr), C(/var), C(/boot) and the EFI partition and their devices, those that drive the
+        interface of a default route, and their dependencies.
     type: list
     elements: str
     default: []
@@ -81,17 +81,17 @@ EXAMPLES = r"""
     block: [nouveau]
     immediate: false
 
-- name: Give back what was there before
+- name: Restore what was there before
   gpufleet.node.kernel_modules:
     state: absent
 """
 
 RETURN = r"""
 status:
-  description: What was found before the run, one of C(right), C(differs) and C(pending).
+  description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
   returned: success
   type: str
-  sample: differs
+  sample: drifted
 changes:
   description: The plan, which check mode and real mode share.
   returned: always, unless the declaration was refused
@@ -131,7 +131,7 @@ needs:
 unmanaged:
   description:
     - Modules that were to be loaded and that the running kernel does not have, with the reason.
-    - With O(state=absent) modules that could not be given back.
+    - With O(state=absent) modules that could not be restored.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
@@ -149,7 +149,7 @@ unmanaged:
       type: str
       sample: the NVIDIA driver is not installed for this kernel (6.8.0-45-generic)
 conflicts:
-  description: Who else says the contrary of what is declared.
+  description: What else contradicts the declaration.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
@@ -171,7 +171,7 @@ conflicts:
       type: str
       sample: nouveau state
     value:
-      description: What the line says.
+      description: The content of the line.
       type: str
       sample: nouveau
     wins:
@@ -238,8 +238,8 @@ failure:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of
-from ansible_collections.gpufleet.node.plugins.module_utils._kernel.look import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_modules.concern import CONCERN
 
 
 def main() -> None:

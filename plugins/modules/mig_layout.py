@@ -14,36 +14,37 @@ author:
 description:
   - Brings the MIG mode of the GPUs of a machine, their GPU instances and their compute instances to what is declared,
     in one call, through NVML, and reads them back through a new connection to the driver.
-  - Only GPUs that differ are touched, and of them only the instances that differ. An instance that satisfies the
+  - Only GPUs that have drifted are touched, and of them only the instances that differ. An instance that satisfies the
     declaration stays, with its UUID and what runs on it. Of all ways to get there the module takes the one that
     destroys the fewest instances, those in use last of all.
-  - The declaration of a GPU is exact. An instance that is not declared goes, also one that has lost its compute
-    instances. Instances are told apart by profile, placement and compute instances, never by their number.
+  - The declaration of a GPU is exact. An instance that is not declared is destroyed, and so is one that has lost its
+    compute instances. Instances are told apart by profile, placement and compute instances, never by their number.
   - A layout that the GPU cannot have is an error before any change, which names the nearest one that it can.
-  - What is in use is never taken away. The process, container, unit or kernel module in the way is named, and
-    O(when_busy) says what then happens.
-  - The layouts that were found are recorded before the first step. When a step fails, the old layout and mode come
-    back, and the error says so.
+  - What is in use is never destroyed. The process, container, unit or kernel module that blocks the change is named,
+    and O(when_busy) says what then happens.
+  - The layouts that were found are recorded before the first step. If a step fails, the old layout and mode are
+    restored, and the error says so.
   - A run that was interrupted by SIGKILL or a power cut leaves that record behind. Every look then names the GPUs that
     have neither the old nor the new layout, and changes nothing. The next run of the module, or the boot service,
     finishes what is declared and restores the previous layout of a GPU that is not declared. A GPU in use waits, and
     stays on record.
-  - On GPUs before Hopper (A100, A30) a change of the mode takes the GPU from everybody who has it open. The module
-    switches off persistence mode of that GPU meanwhile, and resets it by C(nvidia-smi) when the driver keeps the mode
-    pending; persistence mode comes back whatever happens. GPUs that are joined by NVLink without a fabric manager are
-    reset together, and no others. On Hopper and later the mode changes at once.
-  - A reset takes clocks, power limit and compute mode along. M(gpufleet.node.gpu_settings) brings them back, in the
-    same run of the playbook C(gpufleet.node.site).
-  - Where the GPU is passed through to this virtual machine, a new mode may wait until that is started anew. C(reboot)
-    is then in RV(needs) on every run, and the instances come with that start or the first run after it.
+  - On GPUs before Hopper (A100, A30) a change of the mode ends every client of the GPU. The module disables persistence
+    mode of that GPU meanwhile, and resets it with C(nvidia-smi) if the driver keeps the mode pending; persistence mode
+    is restored whatever happens. GPUs that are joined by NVLink without a fabric manager are reset together, and no
+    others. On Hopper and later the mode changes at once.
+  - A reset loses clocks, power limit and compute mode. M(gpufleet.node.gpu_settings) sets them again, in the same run
+    of the playbook C(gpufleet.node.site).
+  - If the GPU is passed through to this virtual machine, a new mode may stay pending until the machine is restarted.
+    C(reboot) is then in RV(needs) on every run, and the instances are created at that start or in the first run after
+    it.
   - Instances never survive a reboot, and from Hopper on neither does the mode. So, unless O(permanent=false), the
-    declaration takes the boot service of the role P(gpufleet.node.node_tools#role), which applies it before container
-    engines, kubelet and slurmd start. It prefers the placements that were verified last, which are in
+    declaration requires the boot service of the role P(gpufleet.node.node_tools#role), which applies it before
+    container engines, kubelet and slurmd start. It prefers the placements that were verified last, which are in
     C(/var/lib/gpufleet/mig_layout.json).
-  - Who must hear of new instances, and has not, is in RV(needs) until it did. Nothing is restarted by the module; the
-    handlers of the role P(gpufleet.node.mig_layout#role) do that.
-  - With O(state=absent) the GPUs get back the mode and the layout from before the first change. Without the driver
-    everything else is given back, and what only the driver could give back is listed in RV(unmanaged).
+  - Consumers that do not know the new instances yet are in RV(needs) until they have been notified. The module restarts
+    nothing; the handlers of the role P(gpufleet.node.mig_layout#role) do that.
+  - With O(state=absent), the mode and the layout of the GPUs from before the first change are restored. Without the
+    driver everything else is restored, and what only the driver could restore is listed in RV(unmanaged).
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -101,7 +102,7 @@ options:
           - C(compute_instances) is a list of names (V(1c) or V(1c.3g.40gb)) or of dictionaries with the keys C(profile)
             and C(placement) (the first compute slice inside the GPU instance). Without it the instance has one compute
             instance of all its slices.
-          - Without a placement any is right, the one that is there first of all.
+          - Without it, any placement satisfies the entry, preferably the current one.
         type: list
         elements: raw
       optional:
@@ -112,10 +113,10 @@ options:
         default: false
   when_busy:
     description:
-      - What happens when something is in use that the change would take away.
-      - V(fail) ends the run before anything changed and names who is in the way.
-      - V(wait) waits for up to O(busy_timeout) until all GPUs that change are free at the same time, looks again all
-        the while, and takes a new plan then. After that it is as V(fail). The boot service does not wait.
+      - What happens if something is in use that the change would destroy.
+      - V(fail) ends the run before anything is changed and names what blocks the change.
+      - V(wait) polls for up to O(busy_timeout) until all GPUs that change are free at the same time, and then plans
+        again. After that it is like V(fail). The boot service does not wait.
       - V(skip) leaves these GPUs as they are and changes the others. C(idle_gpu) is then in RV(needs).
     type: str
     choices: [fail, wait, skip]
@@ -127,19 +128,19 @@ options:
     default: 600
   stop_services:
     description:
-      - Units of systemd that may be stopped around the reset of a GPU because they hold it open, such as
-        V(nvidia-dcgm.service). Their processes are not in the way then. Those that ran are started again, whatever
-        happens. Units that are not there are passed over.
+      - Systemd units that may be stopped during the reset of a GPU because they hold it open, such as
+        V(nvidia-dcgm.service). Their processes do not block the reset then. Units that ran are started again, whatever
+        happens. Units that do not exist are ignored.
       - Nothing is stopped where no GPU has to be reset.
     type: list
     elements: str
     default: []
 requirements:
-  - nvidia-ml-py on the node, which the role P(gpufleet.node.nvml#role) brings
+  - nvidia-ml-py on the node, which the role P(gpufleet.node.nvml#role) installs
   - nvidia-smi on the node, where GPUs before Hopper change their mode
 notes:
   - The filter P(gpufleet.node.from_mig_parted#filter) converts a configuration file of NVIDIA's mig-parted to O(gpus).
-  - The playbook C(gpufleet.node.mig_relayout) does this node after node, with hooks that drain and resume each.
+  - The playbook C(gpufleet.node.mig_repartition) does this node after node, with hooks that drain and resume each.
 seealso:
   - module: gpufleet.node.gpu_node_info
   - module: gpufleet.node.gpu_settings
@@ -193,17 +194,17 @@ EXAMPLES = r"""
     busy_timeout: 3600
     stop_services: [nvidia-dcgm.service, dcgm-exporter.service]
 
-- name: Give back what was there before
+- name: Restore what was there before
   gpufleet.node.mig_layout:
     state: absent
 """
 
 RETURN = r"""
 status:
-  description: What was found before the run, one of C(right), C(differs), C(pending), C(unknown) and C(invalid).
+  description: What was found before the run, one of C(in_sync), C(drifted), C(pending), C(unknown) and C(invalid).
   returned: success
   type: str
-  sample: differs
+  sample: drifted
 changes:
   description: The plan, which check mode and real mode share.
   returned: always, unless the declaration was refused
@@ -216,8 +217,8 @@ changes:
       sample: gpu0
     setting:
       description:
-        - C(mig), C(instances), C(declaration) for the file, C(run) for what a run that was killed has left to do.
-        - C(interrupted_change), in looks, for a GPU that such a run left halfway between two layouts.
+        - C(mig), C(instances), C(declaration) for the file, C(run) for what a killed run left unfinished.
+        - C(interrupted_change), in assessments, for a GPU that such a run left halfway between two layouts.
         - C(reset) for a GPU that is reset, on its own account or because another one is.
       type: str
       sample: instances
@@ -243,7 +244,7 @@ needs:
     - C(reboot) where a new mode waits for one, C(idle_gpu) where O(when_busy=skip) left a GPU as it is.
     - C(cdi), C(device_plugin), C(gpu_feature_discovery), C(dra_driver), C(dcgm), C(dcgm_exporter) and C(slurm) where
       these have not heard of the instances that are there now; each only where it is on the machine.
-      RV(effective.consumers) says how they are told.
+      RV(effective.consumers) says how they are notified.
   returned: always, unless the declaration was refused
   type: list
   elements: str
@@ -251,17 +252,17 @@ needs:
 unmanaged:
   description:
     - GPUs without MIG that are declared with C(mig=disabled), with the reason; an error with O(strict=true).
-    - With O(state=absent) what was changed on GPUs that are not there now.
+    - With O(state=absent) what was changed on GPUs that are not present.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
   contains:
     object:
-      description: The GPU, or the UUID of one that is not there.
+      description: The GPU, or the UUID of one that is not present.
       type: str
       sample: gpu0
     setting:
-      description: The setting that it does not have, or that is not given back.
+      description: The setting that it does not have, or that is not restored.
       type: str
       sample: mig
     reason:
@@ -294,7 +295,7 @@ conflicts:
       type: str
       sample: the layout of its own configuration
     wins:
-      description: Who has the last word at boot.
+      description: Whose value wins at boot.
       type: str
       sample: them
 reboot_required:
@@ -309,7 +310,7 @@ reboot_reasons:
   elements: str
   sample: []
 effective:
-  description: What is in effect, as the driver says it.
+  description: What is in effect, as the driver reports it.
   returned: always, unless the declaration was refused
   type: dict
   contains:
@@ -322,7 +323,7 @@ effective:
       sample: {"gpu0": {"mig": "enabled", "instances": "1g.10gb@0-1 2g.20gb@2 3g.40gb@4[1c@0 2c@1]"}}
     consumers:
       description:
-        - Who has not heard of the instances that are there now, by its name in RV(needs).
+        - The consumers that do not know the current instances, by their names in RV(needs).
         - Each has the C(units) to restart, the C(pids) to end where no unit of this machine runs them (their container
           engine or kubelet starts them again), and the C(files) to write where no unit does it.
       type: dict
@@ -356,7 +357,7 @@ failure:
       type: str
       sample: gpu0
     found:
-      description: The value that was found. Who is in the way is in C(msg).
+      description: The value that was found. What blocks the change is in C(msg).
       type: raw
       sample: 1g.10gb@0-6
     wanted:
@@ -369,8 +370,8 @@ failure:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of
-from ansible_collections.gpufleet.node.plugins.module_utils._mig.look import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.concern import CONCERN
 
 
 def main() -> None:

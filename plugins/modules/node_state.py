@@ -10,10 +10,10 @@ module: node_state
 short_description: Look at everything that is declared for a node, in one call
 version_added: 0.1.0
 description:
-  - Takes the declarations of all concerns, reads what the kernel, the driver and the daemons say, and answers what
-    differs.
+  - Takes the declarations of all concerns, reads the state from the kernel, the driver and the daemons, and returns
+    what has drifted.
   - It changes nothing. The playbooks C(gpufleet.node.site) and C(gpufleet.node.audit) are built on it.
-  - A concern that cannot be looked at is C(unknown), one whose declaration is wrong is C(invalid), and neither stops
+  - A concern whose state cannot be read is C(unknown), one whose declaration is wrong is C(invalid), and neither stops
     the others.
 author:
   - gpufleet contributors (@gpufleet)
@@ -22,20 +22,19 @@ options:
     description:
       - What is declared, by concern. The keys are names of modules of this collection, such as V(hugepages), and the
         values are the options of that module.
-      - The answer follows the order of the registry, whatever the order here.
+      - The result follows the order of the registry, whatever the order here.
     type: dict
     required: true
-  left_out:
+  excluded:
     description:
-      - Concerns that this look is not about, whatever O(declared) says of them. Their declarations on the node are not
-        RV(undeclared).
+      - Concerns to leave out, whatever O(declared) says of them. Their declarations on the node are not RV(orphaned).
     type: list
     elements: str
     default: []
   detail:
     description:
-      - V(brief) answers only what is not right, in a few KiB for a converged node.
-      - V(devices) adds RV(concerns.devices) of concerns that are right.
+      - V(brief) returns only what is not in sync, in a few KiB for a converged node.
+      - V(devices) adds RV(concerns.devices) of concerns that are in sync.
       - V(full) adds every setting, and the state of each concern in effect and at boot.
     type: str
     choices: [brief, devices, full]
@@ -45,11 +44,11 @@ options:
       - V(nothing) reports and never fails because of what it found.
       - V(valid) fails when a declaration is wrong for this node, with all the reasons, so that nothing is changed on a
         node whose inventory is wrong.
-      - V(right) fails as well when a setting differs or cannot be looked at. What only waits (for a reboot, the reset
-        of a GPU or a reload of systemd) does not fail. In check mode differences are expected; what a converge would
-        fail on fails then as well.
+      - V(in_sync) also fails when a setting has drifted or cannot be read. What only waits (for a reboot, the reset of
+        a GPU or a reload of systemd) does not fail. In check mode drift is expected, and only what would make a
+        converge fail is a failure.
     type: str
-    choices: [nothing, valid, right]
+    choices: [nothing, valid, in_sync]
     default: nothing
 extends_documentation_fragment:
   - gpufleet.node.contract.attributes
@@ -84,7 +83,7 @@ EXAMPLES = r"""
 - name: Fail when the node is not as declared
   gpufleet.node.node_state:
     declared: "{{ declarations }}"
-    expect: right
+    expect: in_sync
 """
 
 RETURN = r"""
@@ -92,21 +91,21 @@ concerns:
   description:
     - The result of each declared concern, in the order of the registry.
     - The keys are those that the concern's own module returns. RV(concerns.effective) and RV(concerns.boot) are there
-      only with O(detail=full), RV(concerns.settings) lists only what is not right without it.
+      only with O(detail=full), without it, RV(concerns.settings) lists only what is not in sync.
   returned: always
   type: dict
   contains:
     status:
       description:
-        - V(right), V(differs), V(pending) (written, and waits for what RV(concerns.needs) names), V(unknown) (could
-          not be looked at) or V(invalid) (what is declared is wrong, or cannot be on this node).
+        - V(in_sync), V(drifted), V(pending) (written, and waits for what RV(concerns.needs) names), V(unknown) (could
+          not be read) or V(invalid) (the declaration is wrong, or impossible on this node).
       type: str
     settings:
-      description: One entry a setting, with what is wanted, what is in effect and what the next boot will bring.
+      description: One entry per setting, with what is wanted, what is in effect and what the next boot will bring.
       type: list
       elements: dict
-    settings_right:
-      description: The number of settings that are right.
+    settings_in_sync:
+      description: The number of settings that are in sync.
       type: int
     changes:
       description: What a converge would change.
@@ -129,9 +128,9 @@ concerns:
       elements: dict
     devices:
       description:
-        - Of M(gpufleet.node.numa_irq_affinity) the interrupts of each device that is declared, in a few words. Each
-          interrupt is in RV(concerns.effective).
-        - Only where the concern is not right, or with O(detail=devices) or O(detail=full).
+        - For M(gpufleet.node.numa_irq_affinity), a summary of the interrupts of each declared device. Each interrupt is
+          in RV(concerns.effective).
+        - Only if the concern is not in sync, or with O(detail=devices) or O(detail=full).
       type: list
       elements: dict
       contains:
@@ -144,7 +143,7 @@ concerns:
           type: str
           sample: "0000:17:00.0"
         numa_node:
-          description: Its NUMA node, null where nobody tells.
+          description: Its NUMA node, null where it is not known.
           type: int
           sample: 0
         interrupts:
@@ -164,7 +163,7 @@ concerns:
           type: int
           sample: 1
         unmanaged:
-          description: How many nobody can move, by the reason.
+          description: How many cannot be moved, by the reason.
           type: dict
           sample: {"the kernel places the interrupts of NVMe queues itself": 16}
     reboot_required:
@@ -181,17 +180,17 @@ concerns:
       description: The state that the next boot will bring.
       type: dict
     msg:
-      description: Why the concern could not be looked at or planned.
+      description: Why the concern could not be read or planned.
       type: str
     failure:
       description: The same in parts.
       type: dict
-right:
+in_sync:
   description: The concerns that are as declared.
   returned: always
   type: list
   elements: str
-differs:
+drifted:
   description: The concerns that are not as declared.
   returned: always
   type: list
@@ -202,14 +201,14 @@ pending:
   type: list
   elements: str
 unknown:
-  description: The concerns that could not be looked at.
+  description: The concerns whose state could not be read.
   returned: always
   type: list
   elements: str
 waiting:
   description:
-    - The concerns that cannot be looked at until another one is there, such as those of GPUs until V(nvml) brought the
-      binding; they are in RV(unknown) too. In check mode nothing more can be said about them, and they do not fail.
+    - The concerns that cannot be read until another one is in place, such as those of GPUs until V(nvml) has installed
+      the binding; they are in RV(unknown) too. In check mode nothing more can be said about them, and they do not fail.
   returned: always
   type: list
   elements: str
@@ -218,7 +217,7 @@ invalid:
   returned: always
   type: list
   elements: str
-to_run:
+to_converge:
   description: The concerns whose role must run, in order, with those that a planned change would disturb.
   returned: always
   type: list
@@ -226,24 +225,25 @@ to_run:
 interrupted:
   description:
     - The concerns that are not declared, and of which a run was interrupted in the middle of a change. They are in
-      RV(concerns) and RV(to_run) too. A look names such a change and leaves it as it is.
+      RV(concerns) and RV(to_converge) too. A look names such a change and leaves it as it is.
   returned: always
   type: list
   elements: str
-undeclared:
+orphaned:
   description: The concerns that have a declaration on the node and none in O(declared).
   returned: always
   type: list
   elements: str
-kept:
-  description: The concerns that have something of ours on the node, a declaration or the record of what was found.
+managed:
+  description: >-
+    The concerns that have files of this collection on the node, a declaration or the record of what was found.
   returned: always
   type: list
   elements: str
 reboot_noted:
   description:
     - The reasons for a reboot in C(/run/gpufleet/reboot-required.d/), by concern.
-    - Also of concerns that are not in O(declared), such as one that was given back.
+    - Also of concerns that are not in O(declared), such as one that was restored.
   returned: always
   type: dict
   sample: {"hugepages": ["node0 1G pages is 0, wanted 16: the boot reserves them"]}
@@ -267,7 +267,6 @@ facts:
 """
 
 import os
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Dict, Mapping, Sequence
 
@@ -293,13 +292,13 @@ def prefer_what_is_compiled(declared: Mapping[str, Any]) -> None:
     sent = list(utils.__path__)
     utils.__path__.insert(0, COMPILED % digest)
     # What stands on Ansible is only among what was sent.
-    import_module(f"{UTILS}._core").__path__.extend(f"{path}/_core" for path in sent)
+    import_module(f"{UTILS}._node").__path__.extend(f"{path}/_node" for path in sent)
 
 
 def validated(concern: Any, declaration: Any) -> Dict[str, Any]:
     """A declaration made complete and checked as the concern's own module would. Raises ``DeclarationError``."""
+    from ..module_utils._core.contract import SHARED_OPTIONS
     from ..module_utils._core.errors import DeclarationError
-    from ..module_utils._core.road import SHARED_OPTIONS
 
     goal = f"read the declaration of {concern.name}"
     if not isinstance(declaration, Mapping):
@@ -317,10 +316,11 @@ def validated(concern: Any, declaration: Any) -> Dict[str, Any]:
 
 def unknown_concern(declared: Mapping[str, Any], names: Sequence[str]) -> Dict[str, str]:
     """The first name that is no concern, and the next step; empty where all are."""
+    from ..module_utils._core.nearest import did_you_mean
+
     for name in declared:
         if name not in names:
-            near = get_close_matches(name, names, n=1)
-            hint = f"did you mean {near[0]}" if near else f"the concerns are {', '.join(names)}"
+            hint = did_you_mean(name, names, otherwise=f"the concerns are {', '.join(names)}")
             return {"object": name, "hint": hint}
     return {}
 
@@ -330,8 +330,8 @@ def objections(answer: Mapping[str, Any], *, expect: str, check_mode: bool) -> D
     if expect == "nothing":
         return {}
     names = list(answer["invalid"])
-    if expect == "right":
-        wrong = [*answer["differs"], *answer["unknown"], *answer["invalid"]]
+    if expect == "in_sync":
+        wrong = [*answer["drifted"], *answer["unknown"], *answer["invalid"]]
         if check_mode:
             # Nothing was changed, so a difference is as expected, and what waits for it too; what will fail fails now.
             failing = [name for name in wrong if "failure" in answer["concerns"][name]]
@@ -352,18 +352,21 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "declared": {"type": "dict", "required": True},
-            "left_out": {"type": "list", "elements": "str", "default": []},
+            "excluded": {"type": "list", "elements": "str", "default": []},
             "detail": {"type": "str", "choices": ["brief", "devices", "full"], "default": "brief"},
-            "expect": {"type": "str", "choices": ["nothing", "valid", "right"], "default": "nothing"},
+            "expect": {"type": "str", "choices": ["nothing", "valid", "in_sync"], "default": "nothing"},
         },
         supports_check_mode=True,
     )
-    declared, left_out = module.params["declared"], module.params["left_out"]
+    declared, excluded = module.params["declared"], module.params["excluded"]
     prefer_what_is_compiled(declared)
-    from ..module_utils._core.converge import host_of
-    from ..module_utils._core.errors import DeclarationError, GpuFleetError
-    from ..module_utils._node.look import look_at_node, node_diff
-    from ..module_utils._node.registry import REGISTRY
+    from ..module_utils._core.importing import importing
+
+    with importing():
+        from ..module_utils._core.errors import DeclarationError, GpuFleetError
+        from ..module_utils._node.assessment import assess_node, node_diff
+        from ..module_utils._node.module import host_of
+        from ..module_utils._node.registry import REGISTRY
 
     try:
         unknown = unknown_concern(declared, [entry.name for entry in REGISTRY])
@@ -372,13 +375,13 @@ def main() -> None:
         host = host_of(module)
     except GpuFleetError as error:
         module.fail_json(msg=str(error), failure=error.failure())
-    answer = look_at_node(
-        {name: declaration for name, declaration in declared.items() if name not in left_out},
+    answer = assess_node(
+        {name: declaration for name, declaration in declared.items() if name not in excluded},
         host,
         validate=validated,
         full=module.params["detail"] == "full",
         devices=module.params["detail"] == "devices",
-        left_out=[*declared, *left_out],
+        excluded=[*declared, *excluded],
     )
     answer["changed"] = False
     if module._diff:

@@ -14,15 +14,15 @@ author:
 description:
   - Installs the command C(gpufleet), a single file of Python that needs no Ansible, as
     C(/usr/local/lib/gpufleet/gpufleet.pyz) and C(/usr/local/sbin/gpufleet). C(gpufleet status) compares what is
-    declared, in effect and of the next boot, as an audit does, for whoever is logged in.
+    declared, in effect and due at the next boot, like an audit, for whoever is logged in.
   - Installs and enables C(gpufleet-boot.service), which applies at boot what no mechanism of the operating system
     carries across a reboot, such as clocks and power limits of GPUs. It starts after the driver and before the services
     that hand GPUs out. Each concern has its own time, and a failure of one does not stop the others.
-  - The file goes to the node only where the node has another one. It is built from the installed collection, and the
-    same release gives the same file on every controller.
-  - systemd reads its units again only where it has the old text of the boot service in memory, and never while
-    containers would lose their GPUs by it. The setting then is V(pending), and RV(needs) has C(daemon-reload) until
-    somebody did it, or the next boot.
+  - The file is sent only if the node has a different one. It is built from the installed collection, and the same
+    release gives the same file on every controller.
+  - systemd is reloaded only if it has the old text of the boot service in memory, and never while containers would lose
+    their GPUs by it. The setting is then V(pending), and RV(needs) has C(daemon-reload) until a reload or the next
+    boot.
   - The service is never started, stopped or restarted by this module. With O(boot_failure=hold) stopping it by hand
     stops the services that wait for it as well. C(gpufleet boot) does the same work without systemd.
 extends_documentation_fragment:
@@ -32,12 +32,12 @@ attributes:
   action:
     description: Has an action plugin, so that part of it runs on the controller.
     support: full
-    details: It builds the archive, and sends it where it is needed.
+    details: It builds the archive, and sends it to the nodes that need it.
 options:
   archive_sha256:
     description:
-      - The SHA-256 sum of the archive that the node shall have. The action plugin fills it in. It is for the look at
-        the whole node, which gets it from the lookup P(gpufleet.node.node_archive#lookup).
+      - The SHA-256 sum of the archive that the node must have. The action plugin fills it in. It is for
+        M(gpufleet.node.node_state), which gets it from the lookup P(gpufleet.node.node_archive#lookup).
     type: str
   archive:
     description:
@@ -45,15 +45,15 @@ options:
     type: path
   boot_failure:
     description:
-      - What becomes of the services in O(boot_before) when a declaration could not be applied at boot. With V(continue)
-        they start all the same. With V(hold) they do not.
+      - What happens to the services in O(boot_before) if a declaration could not be applied at boot. With V(continue)
+        they start anyway. With V(hold) they do not.
     type: str
     choices: [continue, hold]
     default: continue
   boot_before:
     description:
-      - The services that wait at boot until the declarations are applied. Those that a node does not have do no harm.
-        Sockets and targets cannot wait, for they come before all services.
+      - The services that wait at boot until the declarations are applied. Services that a node does not have are
+        ignored. Sockets and targets cannot wait, because they start before all services.
     type: list
     elements: str
     default:
@@ -105,10 +105,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 status:
-  description: What was found before the run, one of C(right), C(differs) and C(pending).
+  description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
   returned: success
   type: str
-  sample: differs
+  sample: drifted
 changes:
   description: The plan, which check mode and real mode share.
   returned: always, unless the declaration was refused
@@ -200,7 +200,7 @@ effective:
       description: The sum of the archive, null where there is none.
       type: str
     interpreter:
-      description: The Python that runs it, null where the command is not there or not ours.
+      description: The Python that runs it; null if the command does not exist or is not that of this collection.
       type: str
       sample: /usr/bin/python3
 boot:
@@ -240,9 +240,13 @@ failure:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of, host_of
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, NotSent
-from ansible_collections.gpufleet.node.plugins.module_utils._tools.look import CONCERN, NodeTools, lacks_archive
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of, host_of
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.concern import (
+    CONCERN,
+    NodeTools,
+    lacks_archive,
+)
 
 
 def wants_archive(module: AnsibleModule) -> bool:
@@ -264,7 +268,7 @@ def main() -> None:
     try:
         sent = Path(path).read_bytes() if path else None
     except OSError as error:
-        module.fail_json(msg=f"Cannot read the archive that was sent on {path}: {error.strerror}.")
+        module.fail_json(msg=f"Cannot read the archive that was sent in {path}: {error.strerror}.")
     result = answer(module, NodeTools(sent))
     if result.get("failed"):
         if result["failure"]["code"] == NotSent.code and not result["changed"]:

@@ -12,25 +12,26 @@ version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Brings the interrupts of network cards, NVMe drives and GPUs to the CPUs that are declared, by default those of the
+  - Places the interrupts of network cards, NVMe drives and GPUs on the CPUs that are declared, by default those of the
     NUMA node of the device, in one call for the machine, and reads back where the kernel delivers them.
   - The physical cores of a node come first, then their second threads, evenly over all interrupts that share the
     CPUs. A placement that is as good already stays, so a new device moves as little as possible.
   - Isolated CPUs (C(isolcpus), C(nohz_full)) get no interrupts unless an entry names them, and O(reserved_cpus) never
     do. A declaration that leaves a device without CPUs is an error, before any change.
-  - An interrupt that the kernel itself places, such as those of the I/O queues of NVMe drives, cannot be moved by
-    anybody. It is listed in RV(unmanaged) with the reason. Where only the write tells, what the kernel refused is
-    noted in C(/run/gpufleet/numa_irq_affinity.json) and not tried again during this boot.
-  - irqbalance would move the interrupts again. O(irqbalance) says how both get along.
-  - The numbers of interrupts change with every boot, every load of a driver and every change of the queues of a
-    network card, so no file has one. The boot service of the role P(gpufleet.node.node_tools#role) applies the
-    declaration at boot, and udev starts the same code when a network interface, an InfiniBand device, an NVMe drive, or
-    the driver of GPUs or of network cards appears, and when a queue comes or goes. Unless O(permanent=false), the
+  - An interrupt that the kernel itself places, such as those of the I/O queues of NVMe drives, cannot be moved. It is
+    listed in RV(unmanaged) with the reason. If only the refused write shows this, the interrupt is noted in
+    C(/run/gpufleet/numa_irq_affinity.json) and not tried again during this boot.
+  - irqbalance would move the interrupts again. O(irqbalance) says how the two coexist.
+  - The numbers of interrupts change with every boot, every load of a driver and every change of the queues of a network
+    card, so they are in no file. The boot service of the role P(gpufleet.node.node_tools#role) applies the declaration
+    at boot, and udev starts the same code when a network interface, an InfiniBand device, an NVMe drive, or the driver
+    of GPUs or of network cards appears, and when a queue is added or removed. Unless O(permanent=false), the
     declaration is refused without that role.
-  - What is right is decided by the CPUs that an interrupt may go to (C(smp_affinity_list)), as a set. The one that it
-    went to last is no measure, for an idle interrupt moves with its next event.
-  - With O(state=absent), interrupts and queues get back the CPUs from before the first change, as far as the same
-    device still has an interrupt of the same name; the others are listed in RV(unmanaged). irqbalance is as it was.
+  - An interrupt is in sync by the set of CPUs that it may be delivered to (C(smp_affinity_list)). The CPU that it was
+    last delivered to does not count, because an idle interrupt moves with its next event.
+  - With O(state=absent), interrupts and queues are restored to the CPUs from before the first change, as far as the
+    same device still has an interrupt of the same name; the others are listed in RV(unmanaged). irqbalance is restored
+    too.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -39,9 +40,9 @@ options:
     description:
       - The entries, tried in order for each device. The first that matches wins the device with all its interrupts,
         and no later one adds to it. A device that no entry wins is left alone. One that has no interrupts at the
-        moment, because it is down or nobody uses it, can be won as well.
-      - At most one of O(interrupts[].cpus), O(interrupts[].numa_node) and O(interrupts[].near) says where to. Without
-        one it is C(cpus=local).
+        moment, because it is down or unused, can be won as well.
+      - At most one of O(interrupts[].cpus), O(interrupts[].numa_node) and O(interrupts[].near) says where its
+        interrupts go. The default is C(cpus=local).
     type: list
     elements: dict
     default: []
@@ -65,7 +66,7 @@ options:
       cpus:
         description:
           - V(local) for the CPUs of the NUMA node of the device, or a list such as V(0-7,16). The node is that of the
-            PCI function; where the firmware does not say it, all online CPUs are local, and for a node without CPUs
+            PCI function; if the firmware does not report it, all online CPUs are local, and for a node without CPUs
             those of the nearest node that has some.
           - All CPUs of a list must be online. It may have isolated ones.
         type: str
@@ -87,13 +88,14 @@ options:
         default: one_per_irq
       rps:
         description:
-          - Whether the receive queues hand their packets to the CPUs of the entry (receive packet steering). V(false)
-            takes it off; not given, it is left alone. For cards that have fewer queues than the node has CPUs.
+          - Whether the packets of the receive queues are spread over the CPUs of the entry (receive packet steering).
+            V(false) disables it; if not given, it is left alone. For cards that have fewer queues than the node has
+            CPUs.
         type: bool
       xps:
         description:
-          - Whether the CPUs of the entry are dealt to the transmit queues (transmit packet steering), each to one.
-            V(false) takes it off; not given, it is left alone.
+          - Whether the CPUs of the entry are distributed over the transmit queues (transmit packet steering), each to
+            one queue. V(false) disables it; if not given, it is left alone.
         type: bool
       optional:
         description:
@@ -102,29 +104,30 @@ options:
         default: false
   reserved_cpus:
     description:
-      - A list of CPUs that never get an interrupt of ours, such as V(0,64), also where an entry names them.
-      - Reserve whole cores, with all their threads. Where only threads of reserved cores would be left next to a
-        device, and an entry does not name them in O(interrupts[].cpus), that is an error.
+      - A list of CPUs on which this module never places an interrupt, such as V(0,64), even if an entry names them.
+      - Reserve whole cores, with all their threads. If only threads of reserved cores would be left next to a device,
+        and an entry does not name them in O(interrupts[].cpus), that is an error.
     type: str
     default: ""
   irqbalance:
     description:
-      - What becomes of irqbalance. Where it is not installed nothing is done, whatever is declared.
-      - With V(cooperate) it goes on balancing the interrupts of all other devices. A policy script of ours tells it to
-        keep its hands off those that this module places. It goes by device, and so stays right when numbers change. A
-        running one is started anew when the devices change. Its arguments stay, and a folder of scripts that they name
-        gets ours beside the others. A single script that they name is an error, for irqbalance takes only one.
+      - What is done about irqbalance. If it is not installed, nothing is done, whatever is declared.
+      - With V(cooperate) it keeps balancing the interrupts of all other devices. A policy script of this module
+        excludes those that the module places. The script goes by device, and so stays correct when interrupt numbers
+        change. A running irqbalance is restarted when the devices change. Its arguments stay, and a folder of scripts
+        that they name gets this script beside the others. A single script that they name is an error, because
+        irqbalance takes only one.
       - With V(disable) it is stopped, and does not start at boot.
-      - With V(ignore) nothing is done to it, and what an earlier declaration did to it is taken back.
-      - One that runs and is not told, because of V(ignore) or because it is not that of C(irqbalance.service), is
-        listed in RV(conflicts), for it undoes what is declared.
+      - With V(ignore) nothing is done to it, and what an earlier declaration changed is restored.
+      - An irqbalance that runs without the policy script, because of V(ignore) or because C(irqbalance.service) does
+        not run it, is listed in RV(conflicts), because it undoes what is declared.
     type: str
     choices: [cooperate, disable, ignore]
     default: cooperate
 seealso:
   - module: gpufleet.node.gpu_node_info
   - module: gpufleet.node.nvidia_persistence
-    description: Without it the driver gives the interrupts of an idle GPU back, and their placement with them.
+    description: Without it the driver frees the interrupts of an idle GPU, and their placement is lost.
   - name: SMP IRQ affinity
     description: The files below /proc/irq in the documentation of the kernel.
     link: https://docs.kernel.org/core-api/irq/irq-affinity.html
@@ -132,12 +135,12 @@ seealso:
     description: RPS and XPS in the documentation of the kernel.
     link: https://docs.kernel.org/networking/scaling.html
   - name: irqbalance(1)
-    description: How it asks a policy script.
+    description: How it runs a policy script.
     link: https://manpages.debian.org/irqbalance/irqbalance.1.en.html
 """
 
 EXAMPLES = r"""
-- name: Every network card and NVMe drive at home, without the first core of each socket
+- name: Every network card and NVMe drive on its own NUMA node, without the first core of each socket
   gpufleet.node.numa_irq_affinity:
     reserved_cpus: "0,32"
     interrupts:
@@ -166,17 +169,17 @@ EXAMPLES = r"""
         rps: true
         xps: true
 
-- name: Give back what was there before
+- name: Restore what was there before
   gpufleet.node.numa_irq_affinity:
     state: absent
 """
 
 RETURN = r"""
 status:
-  description: What was found before the run, one of C(right), C(differs) and C(pending).
+  description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
   returned: success
   type: str
-  sample: differs
+  sample: drifted
 changes:
   description: The plan, which check mode and real mode share.
   returned: always, unless the declaration was refused
@@ -209,16 +212,17 @@ changes:
       sample: now
 needs:
   description:
-    - What must still happen. That is C(daemon-reload) after a unit changed, where it would take their GPUs from running
-      containers now.
+    - What must still happen. C(daemon-reload) after a unit has changed, if running containers would lose their GPUs by
+      it now.
   returned: always, unless the declaration was refused
   type: list
   elements: str
   sample: []
 unmanaged:
   description:
-    - What was declared and nobody can set, with the reason.
-    - With O(state=absent) what was changed on interrupts that are not there now, or had only CPUs that are offline now.
+    - What was declared and cannot be set, with the reason.
+    - With O(state=absent) what was changed on interrupts that do not exist now, or that only had CPUs that are offline
+      now.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
@@ -299,19 +303,20 @@ effective:
           type: bool
           sample: true
         start_at_boot:
-          description: What systemd says of its unit, such as C(enabled), C(disabled), C(masked) and C(not-found).
+          description: The state of its unit in systemd, such as C(enabled), C(disabled), C(masked) and C(not-found).
           type: str
           sample: enabled
         policy:
-          description: The policy script, or the folder of them, that the running one asks; null where it asks none.
+          description: >-
+            The policy script, or the folder of scripts, that the running irqbalance uses; null if it uses none.
           type: str
           sample: /etc/gpufleet/irqbalance.d
         banned_cpus:
-          description: The CPUs that its environment keeps it from; null where it says nothing.
+          description: The CPUs that its environment bans; null if it bans none.
           type: str
           sample: 0-3
         devices_left_alone:
-          description: The PCI addresses of the devices that our script answers for.
+          description: The PCI addresses of the devices that the policy script excludes.
           type: list
           elements: str
           sample: ["0000:17:00.0", "0000:41:00.0"]
@@ -358,8 +363,8 @@ failure:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of
-from ansible_collections.gpufleet.node.plugins.module_utils._irq.look import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.concern import CONCERN
 
 
 def main() -> None:

@@ -12,37 +12,37 @@ version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Brings persistence mode of all GPUs of a machine to what is declared, now and for the next boot, and reads back what
-    the driver says. With it the driver keeps a GPU initialised while nobody uses it. Without it, the last program to
-    leave takes clock locks, the power limit and the compute mode along, and the next one waits until the
-    driver has started the GPU anew.
-  - Where the machine has C(nvidia-persistenced.service), the daemon does it. The module enables its unit, and takes
-    C(--no-persistence-mode) off its command line by the drop-in
-    C(/etc/systemd/system/nvidia-persistenced.service.d/gpufleet.conf), which keeps every other argument, C(--user)
-    above all. A unit without an C([Install]) section that no udev rule starts gets a link in
-    C(multi-user.target.wants). C(StopWhenUnneeded=true), as on Ubuntu, is taken back.
-  - A daemon that runs is not restarted; it is told by the driver's library to hold each GPU. It is restarted only for a
-    GPU that it does not know, because the GPU came after it.
-  - Where there is no such unit, the driver's own flag is set (the legacy way, which the driver logs as deprecated), and
+  - Converges persistence mode of all GPUs of a machine to the declaration, now and for the next boot, and reads it back
+    from the driver. With it the driver keeps a GPU initialised while it is idle. Without it, a GPU loses clock locks,
+    the power limit and the compute mode when its last client exits, and the next client waits until the driver has
+    initialised the GPU again.
+  - If the machine has C(nvidia-persistenced.service), the daemon is used. The module enables its unit, and removes
+    C(--no-persistence-mode) from its command line by the drop-in
+    C(/etc/systemd/system/nvidia-persistenced.service.d/gpufleet.conf), which keeps every other argument, in particular
+    C(--user). A unit without an C([Install]) section that no udev rule starts gets a link in
+    C(multi-user.target.wants). C(StopWhenUnneeded=true), as on Ubuntu, is overridden.
+  - A running daemon is not restarted; it is told through the driver's library to hold each GPU. It is restarted only
+    for a GPU that it does not know, because the GPU appeared after the daemon had started.
+  - If there is no such unit, the driver's own flag is set (the legacy way, which the driver logs as deprecated), and
     the boot service of the role C(node_tools) sets it again at every boot.
-  - A daemon starts with one mode for all GPUs. Where they are not wanted alike, or where entries leave some of them
-    alone, its default stays as it is, and the boot service brings the modes that differ from it.
-  - With O(enabled=false) the daemon keeps running, and holds no GPU, now and at boot, because our drop-in then adds
+  - A daemon starts with one mode for all GPUs. If the GPUs are declared with different modes, or if entries leave some
+    of them alone, its default stays as it is, and the boot service sets the modes that differ from it.
+  - With O(enabled=false) the daemon keeps running, and holds no GPU, now and at boot, because the drop-in then adds
     C(--no-persistence-mode).
-  - Systemd reads its units again only while no running container would lose its GPUs by that. Otherwise the modes come
-    right all the same, and C(daemon-reload) stays in RV(needs).
-  - With O(state=absent), a GPU that is not there now is listed in RV(unmanaged), for its mode went with it. One whose
-    memory would go offline keeps persistence mode until the next boot, which is then in RV(needs). Without the driver
-    everything else is given back, and the modes are listed there.
+  - Systemd is reloaded only if no running container would lose its GPUs by that. Otherwise the modes are set anyway,
+    and C(daemon-reload) stays in RV(needs).
+  - With O(state=absent), a GPU that is not present is listed in RV(unmanaged), because its mode was lost with it. A GPU
+    whose memory would go offline keeps persistence mode until the next boot, and RV(needs) then has C(reboot). Without
+    the driver everything else is restored, and the modes are listed there.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
 options:
   enabled:
     description:
-      - Whether persistence mode is on, of all GPUs. A machine without a GPU and without the driver is as declared,
-        and has its GPUs in RV(unmanaged). So is one whose GPUs are all bound to C(vfio-pci). Any other GPU without the
-        driver is not as declared.
+      - Whether persistence mode of all GPUs is on. A machine without a GPU and without the driver is in sync, and has
+        its GPUs in RV(unmanaged). So is one whose GPUs are all bound to C(vfio-pci). Any other GPU without the driver
+        is not in sync.
       - Exactly one of O(enabled) and O(gpus) must be given.
     type: bool
   gpus:
@@ -72,13 +72,13 @@ options:
         default: false
   force:
     description:
-      - Whether persistence mode may be switched off where that takes memory of the machine offline. On coherent
-        platforms (such as GH200 and GB200, addressing mode ATS) the memory of a GPU is a NUMA node, which comes and
-        goes with persistence mode. What uses it is ended or fails.
+      - Whether persistence mode may be disabled if that takes memory of the machine offline. On coherent platforms
+        (such as GH200 and GB200, addressing mode ATS) the memory of a GPU is a NUMA node, which goes online and offline
+        with persistence mode. Programs that use it end or fail.
     type: bool
     default: false
 requirements:
-  - nvidia-ml-py, which the role C(gpufleet.node.nvml) brings
+  - nvidia-ml-py, which the role C(gpufleet.node.nvml) installs
 seealso:
   - module: gpufleet.node.gpu_settings
   - name: Driver persistence
@@ -93,7 +93,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Keep the driver's state of every GPU
+- name: Keep every GPU initialised
   gpufleet.node.nvidia_persistence:
     enabled: true
 
@@ -112,17 +112,17 @@ EXAMPLES = r"""
     enabled: false
     force: true
 
-- name: Give back what was there before
+- name: Restore what was there before
   gpufleet.node.nvidia_persistence:
     state: absent
 """
 
 RETURN = r"""
 status:
-  description: What was found before the run, one of C(right), C(differs) and C(pending).
+  description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
   returned: success
   type: str
-  sample: differs
+  sample: drifted
 changes:
   description: The plan, which check mode and real mode share.
   returned: always, unless the declaration was refused
@@ -164,13 +164,13 @@ needs:
 unmanaged:
   description:
     - The GPUs that have no persistence mode, with the reason, as in a virtual machine with a vGPU.
-    - With O(state=absent) the GPUs that are not there now.
+    - With O(state=absent) the GPUs that are not present.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
   contains:
     object:
-      description: The GPU, or the UUID of one that is not there.
+      description: The GPU, or the UUID of one that is not present.
       type: str
       sample: gpu0
     setting:
@@ -182,7 +182,7 @@ unmanaged:
       type: str
       sample: not supported by this GPU
 conflicts:
-  description: The drop-ins of somebody else that set the command line of the daemon.
+  description: The drop-ins of someone else that set the command line of the daemon.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
@@ -208,7 +208,7 @@ conflicts:
       sample: /usr/bin/nvidia-persistenced --no-persistence-mode
     wins:
       description:
-        - C(us) where what is declared comes at boot all the same, else C(them), which is an error unless
+        - C(us) if the declaration takes effect at boot anyway, else C(them), which is an error unless
           O(permanent=false).
       type: str
       sample: us
@@ -228,7 +228,7 @@ effective:
   type: dict
   contains:
     through:
-      description: Who holds the GPUs, C(daemon) where nvidia-persistenced is listening, else C(legacy).
+      description: What holds the GPUs, C(daemon) if nvidia-persistenced is listening, else C(legacy).
       type: str
       sample: daemon
     gpus:
@@ -241,7 +241,7 @@ boot:
   type: dict
   contains:
     through:
-      description: Who holds the GPUs then, C(daemon) where something starts nvidia-persistenced, else C(legacy).
+      description: What holds the GPUs then, C(daemon) if something starts nvidia-persistenced, else C(legacy).
       type: str
       sample: daemon
     gpus:
@@ -276,8 +276,8 @@ failure:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of
-from ansible_collections.gpufleet.node.plugins.module_utils._gpu.persistence import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvidia_persistence.concern import CONCERN
 
 
 def main() -> None:

@@ -12,22 +12,22 @@ version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Brings the block queues of all disks of a machine to what is declared, in one call, in the running kernel, for the
-    next boot and for disks that are plugged in later, and reads back what the kernel made of it.
-  - The next boot is one file, C(/etc/udev/rules.d/99-gpufleet-nvme_scheduler.rules), which knows the disks by the keys
-    of the declaration. C(udevadm verify) must accept it before anything changes, where there is one (systemd 254). A
-    scheduler that is a kernel module goes to C(/etc/modules-load.d/gpufleet-nvme_scheduler.conf) as well.
+  - Converges the block queues of all disks of a machine to the declaration, in one call, in the running kernel, for the
+    next boot and for disks that are plugged in later, and reads the result back from the kernel.
+  - The next boot is one file, C(/etc/udev/rules.d/99-gpufleet-nvme_scheduler.rules), which matches the disks by the
+    keys of the declaration. C(udevadm verify) must accept it before anything changes, if it is available (systemd 254).
+    A scheduler that is a kernel module goes to C(/etc/modules-load.d/gpufleet-nvme_scheduler.conf) as well.
   - With native multipath the disk (C(nvme0n1)) has the read-ahead, and each hidden path below it (C(nvme0c0n1)) the
     request queue. An entry that wins the disk is for both. A path that appears while the disk is already there gets the
     settings with the next event of the disk, or the next run.
-  - When the kernel refuses a value, what was written to that disk in this run is put back, all other disks get their
+  - If the kernel refuses a value, what was written to that disk in this run is restored, all other disks get their
     values, and one error at the end names every disk that refused. The files for the next boot then stay as they were,
     for all disks, so that no boot repeats what was refused. They are written by the next run that nothing refuses.
   - Other udev rules for the same settings, tuned and C(elevator=) on the kernel command line are listed in
     RV(conflicts). A rule that udev reads after ours and that sets another value is an error, which names file and line.
   - An enabled tuned sets the values of its active profile (C([disk]) and C([sysfs])) after all rules at boot. They are
     part of RV(boot). One that differs from what is declared is an error too, unless O(permanent=false).
-  - With O(state=absent), a disk that is not there now is listed in RV(unmanaged), for its values went with it.
+  - With O(state=absent), a disk that is not present is listed in RV(unmanaged), because its values were lost with it.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -71,8 +71,8 @@ options:
         type: int
       rq_affinity:
         description:
-          - Where a request completes. V(0) is where the interrupt came, V(1) the group of CPUs that issued it, V(2) the
-            very CPU.
+          - Where a request completes. V(0) is the CPU that got the interrupt, V(1) the group of CPUs that issued it,
+            V(2) exactly the CPU that issued it.
         type: int
         choices: [0, 1, 2]
       nomerges:
@@ -82,7 +82,7 @@ options:
         choices: [0, 1, 2]
       wbt_lat_usec:
         description:
-          - The read latency that throttles write-back, in microseconds. V(0) switches the throttling off.
+          - The read latency that throttles write-back, in microseconds. V(0) disables the throttling.
         type: int
       io_timeout_ms:
         description:
@@ -108,7 +108,7 @@ seealso:
     description: Heads and paths in the documentation of the kernel.
     link: https://docs.kernel.org/admin-guide/nvme-multipath.html
   - name: udev(7)
-    description: How the values come back at boot and at hot-plug.
+    description: How the values are applied at boot and at hot-plug.
     link: https://www.freedesktop.org/software/systemd/man/latest/udev.html
 """
 
@@ -147,17 +147,17 @@ EXAMPLES = r"""
         read_ahead_kb: 16384
         optional: true
 
-- name: Give back what was there before
+- name: Restore what was there before
   gpufleet.node.nvme_scheduler:
     state: absent
 """
 
 RETURN = r"""
 status:
-  description: What was found before the run, one of C(right), C(differs) and C(pending).
+  description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
   returned: success
   type: str
-  sample: differs
+  sample: drifted
 changes:
   description: The plan, which check mode and real mode share.
   returned: always, unless the declaration was refused
@@ -197,7 +197,7 @@ needs:
 unmanaged:
   description:
     - What was declared and the device or this kernel does not have, with the reason.
-    - With O(state=absent) what was changed on disks that are not there now.
+    - With O(state=absent) what was changed on disks that are not present.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
@@ -207,7 +207,7 @@ unmanaged:
       type: str
       sample: md0
     setting:
-      description: The setting that it does not have, or that is not given back.
+      description: The setting that it does not have, or that is not restored.
       type: str
       sample: scheduler
     reason:
@@ -299,8 +299,8 @@ failure:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._block.look import CONCERN
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_scheduler.concern import CONCERN
 
 
 def main() -> None:

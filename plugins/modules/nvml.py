@@ -12,19 +12,19 @@ version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Sees to it that the modules of this collection that are about GPUs, and the boot service, find nvidia-ml-py on the
-    node. That is one file of Python, C(pynvml.py), by which they ask the NVIDIA driver.
-  - The file of the controller goes to C(/usr/local/lib/gpufleet/python/), where nothing but this collection looks, and
-    before all other places. So a node needs neither internet nor pip, and what others installed stays as it is.
-  - What is compared is the SHA-256 sum. The file goes to the node only where the node has another one, and is compiled
+  - Provides nvidia-ml-py to the GPU modules of this collection and to the boot service. It is one Python file,
+    C(pynvml.py), through which they query the NVIDIA driver.
+  - The controller's file is copied to C(/usr/local/lib/gpufleet/python/), which only this collection searches, and
+    searches first. So a node needs neither internet nor pip, and what others installed stays as it is.
+  - Files are compared by their SHA-256 sum. The file is sent only if the node has a different one, and is compiled
     there once. A file that others than root may change, or that is a link, is replaced.
-  - This file is in effect as soon as it is there, and stays across a reboot. It is written when O(immediate) or
-    O(permanent) is true. O(permanent) also keeps the declaration. O(strict) has no meaning here.
-  - nvidia-ml-py is a work of NVIDIA under a BSD licence and no part of this collection.
+  - The file is in effect at once, and persists across a reboot. It is written when O(immediate) or O(permanent) is
+    true. O(permanent) also keeps the declaration. O(strict) has no meaning here.
+  - nvidia-ml-py is published by NVIDIA under a BSD licence and is not part of this collection.
   - It must be 11.515 or newer. Older ones lack calls that MIG needs; so does the package of Ubuntu 22.04 (7.352). The
-    package C(pynvml) of PyPI up to 11.5 is another one, and is not taken.
-  - A node without an NVIDIA driver needs no binding, and is not harmed by one.
-  - With O(state=absent) what this module brought goes. A package of the distribution stays.
+    package C(pynvml) of PyPI up to 11.5 is a different one, and is not accepted.
+  - A node without an NVIDIA driver does not need the binding, which does no harm there.
+  - With O(state=absent) what this module installed is removed. A package of the distribution stays.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -32,16 +32,16 @@ attributes:
   action:
     description: Has an action plugin, so that part of it runs on the controller.
     support: full
-    details: It finds the binding of the controller, and sends it where it is needed.
+    details: It finds the binding on the controller, and sends it to the nodes that need it.
 options:
   source:
     description:
       - Where the binding comes from.
-      - With V(controller) the node gets the one of the controller.
+      - With V(controller) it is that of the controller.
       - With V(package) it is that of the distribution. The package must be installed already, as the role C(nvml) does;
-        this module checks that the Python that runs it finds a binding that will do, and takes its own out of the way.
-      - With V(folder) it is one that is on the node already, such as in a virtual environment. What is then put in our
-        folder are a few lines that load it.
+        this module checks that the Python that runs it finds a suitable binding, and removes its own.
+      - With V(folder) it is one that is on the node already, such as in a virtual environment. The folder of this
+        collection then has a few lines that load it.
     type: str
     choices: [controller, package, folder]
     default: controller
@@ -58,25 +58,25 @@ options:
     default: python3-pynvml
   folder:
     description:
-      - The folder that holds C(pynvml.py), for O(source=folder), such as
-        C(/opt/venv/lib/python3.11/site-packages). Nobody but root may be able to change the file, for root runs it.
+      - The folder that holds C(pynvml.py), for O(source=folder), such as C(/opt/venv/lib/python3.11/site-packages).
+        Only root may be able to change the file, because root runs it.
     type: str
     default: ""
   pynvml_sha256:
     description:
-      - The SHA-256 sum of the file that the node shall have, for O(source=controller). The action plugin fills it in.
-        It is for the look at the whole node, which gets it from the lookup P(gpufleet.node.nvml_binding#lookup), as
+      - The SHA-256 sum of the file that the node must have, for O(source=controller). The action plugin fills it in. It
+        is for M(gpufleet.node.node_state), which gets it from the lookup P(gpufleet.node.nvml_binding#lookup), like
         O(version) and O(lacking).
     type: str
     default: ""
   version:
     description:
-      - The release of that file, as it is shown. Empty where it is not known.
+      - The release of that file, for messages. Empty if it is not known.
     type: str
     default: ""
   lacking:
     description:
-      - Why the controller has no binding, for the message; empty when it has one.
+      - Why the controller has no binding, for the message; empty if it has one.
     type: str
     default: ""
   pynvml:
@@ -87,18 +87,18 @@ seealso:
   - plugin: gpufleet.node.nvml_binding
     plugin_type: lookup
   - name: nvidia-ml-py
-    description: The binding at the Python Package Index.
+    description: The binding on the Python Package Index.
     link: https://pypi.org/project/nvidia-ml-py/
   - name: NVML API Reference
-    description: What the binding is a binding of.
+    description: The API that the binding calls.
     link: https://docs.nvidia.com/deploy/nvml-api/
 """
 
 EXAMPLES = r"""
-- name: Bring the binding of the controller
+- name: Install the controller's binding
   gpufleet.node.nvml:
 
-- name: Bring the one in a wheel that lies on the controller
+- name: Install the one in a wheel on the controller
   gpufleet.node.nvml:
     file: /srv/wheels/nvidia_ml_py-13.615.71-py3-none-any.whl
 
@@ -107,17 +107,17 @@ EXAMPLES = r"""
     source: folder
     folder: /opt/monitoring/lib/python3.11/site-packages
 
-- name: Take away what was brought
+- name: Remove what was installed
   gpufleet.node.nvml:
     state: absent
 """
 
 RETURN = r"""
 status:
-  description: What was found before the run, C(right) or C(differs).
+  description: What was found before the run, C(in_sync) or C(drifted).
   returned: success
   type: str
-  sample: differs
+  sample: drifted
 changes:
   description: The plan, which check mode and real mode share.
   returned: always, unless the declaration was refused
@@ -175,7 +175,7 @@ reboot_reasons:
   type: list
   elements: str
 effective:
-  description: The binding that this collection would use; empty when there is none.
+  description: The binding that this collection uses; empty if there is none.
   returned: always, unless the declaration was refused
   type: dict
   contains:
@@ -187,11 +187,11 @@ effective:
       description: Its sum.
       type: str
     version:
-      description: Its release; null where nothing on the node tells it.
+      description: Its release; null if nothing on the node tells it.
       type: str
       sample: 12.535.133
 boot:
-  description: The same, for a file stays across a reboot.
+  description: The same, because a file persists across a reboot.
   returned: always, unless the declaration was refused
   type: dict
 failure:
@@ -220,9 +220,13 @@ failure:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._binding.look import CONCERN, Nvml, lacks_file
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import answer, arguments_of, host_of
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, NotSent
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of, host_of
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.concern import (
+    CONCERN,
+    NvmlBinding,
+    lacks_file,
+)
 
 
 def wants_file(module: AnsibleModule) -> bool:
@@ -238,11 +242,11 @@ def main() -> None:
     arguments["argument_spec"].update(file={"type": "path"}, pynvml={"type": "path"})
     module = AnsibleModule(**arguments)
     # Where the file lies, here and there, is no part of what is declared.
-    staged = module.params.pop("pynvml")
+    sent = module.params.pop("pynvml")
     del module.params["file"]
-    if staged is None and wants_file(module):
+    if sent is None and wants_file(module):
         module.exit_json(changed=False, wants_file=True)
-    result = answer(module, Nvml(staged))
+    result = answer(module, NvmlBinding(sent))
     if result.get("failed"):
         if result["failure"]["code"] == NotSent.code and not result["changed"]:
             # Another run has taken away since what was there.

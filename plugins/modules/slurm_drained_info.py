@@ -7,22 +7,22 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_drained_info
-short_description: The nodes of Slurm that this collection has drained
+short_description: The Slurm nodes that this collection has drained
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Tells which nodes of the cluster M(gpufleet.node.slurm_node) has drained and not yet resumed, by one question to
-    slurmctld. It runs wherever C(scontrol) works.
-  - A node that somebody else has drained is not among them, nor is one that somebody has taken over by a reason of
-    his own.
+  - Lists the nodes of the cluster that M(gpufleet.node.slurm_node) has drained and not yet resumed, with one query to
+    slurmctld. It runs on any host where C(scontrol) works.
+  - A node that someone else has drained is not among them, nor is one that someone has taken over by setting another
+    reason.
 options: {}
 extends_documentation_fragment:
   - gpufleet.node.contract.attributes
 attributes:
   check_mode:
     support: full
-    description: It only asks.
+    description: It only reads.
   diff_mode:
     support: N/A
     description: It changes nothing.
@@ -96,13 +96,13 @@ failure:
     hint:
       description: The next step.
       type: str
-      sample: 'look at slurmctld: scontrol ping'
+      sample: 'check slurmctld: scontrol ping'
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import host_of
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from ansible_collections.gpufleet.node.plugins.module_utils._slurm.marked import run
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import host_of
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.marked import run
 
 
 def main() -> None:

@@ -7,49 +7,51 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_node
-short_description: Take a node of Slurm out of service until its jobs have ended, and put it back
+short_description: Drain a Slurm node, or return it to service
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Drains a node and waits until no job is on it, or resumes it. It runs wherever C(scontrol) and C(squeue) work.
+  - Drains a node and waits until no job is on it, or resumes it. It runs on any host where C(scontrol) and C(squeue)
+    work.
   - What this module drains has a reason that begins with C(gpufleet:) and a space. A node that has been drained with
-    any other reason is somebody else's. It is never drained anew, so his reason stays, and never resumed. Who takes
-    over a node that this module has drained gives it a reason of his own.
+    any other reason is someone else's. It is never drained again, so their reason stays, and never resumed. To take
+    over a node that this module has drained, set another reason.
   - Every change is read back from slurmctld.
-  - A run that was cut off leaves the node drained. The next one waits on, or resumes it.
+  - A run that was interrupted leaves the node drained. The next one keeps waiting, or resumes the node.
 options:
   name:
     description:
-      - The name that the node has in C(slurm.conf), of one node.
+      - The name of the node in C(slurm.conf). Exactly one node.
     type: str
     required: true
   state:
     description:
-      - With V(drained) the node gets no new jobs, and the module waits until those that are there have gone. Suspended
-        jobs and those that are being completed count. A node that is down or failed, or that Slurm is about to reboot,
-        is an error, and is left as it is; one that is drained as well as down is drained.
-      - With V(in_service) the node is resumed if this module has drained it. Before that its C(slurmd) must answer, and
-        register with what C(slurm.conf) says of the node.
+      - With V(drained) the node gets no new jobs, and the module waits until its jobs have ended. Suspended and
+        completing jobs count. A node that is down or failed, or that Slurm is about to reboot, is an error, and is left
+        as it is; one that is drained as well as down is drained.
+      - With V(in_service) the node is resumed if this module has drained it. Before that its C(slurmd) must respond,
+        and register with the resources that C(slurm.conf) has for the node.
     type: str
     choices: [drained, in_service]
     required: true
   reason:
     description:
-      - What it is drained for, one line. The mark goes before it. A node that is drained already keeps its reason.
+      - Why the node is drained, one line, which follows the C(gpufleet:) mark. A node that is already drained keeps its
+        reason.
     type: str
     default: maintenance
   timeout:
     description:
-      - How many seconds to wait, with V(drained) for jobs to end, with V(in_service) for C(slurmd) to answer. When they
-        are over the module fails and names the jobs, and the node stays drained. With V(in_service) they count twice,
-        for slurmctld wants another answer from a node that it resumes.
-      - With V(0) it does not wait. What is still there is in RV(jobs).
+      - How many seconds to wait, with V(drained) for jobs to end, with V(in_service) for C(slurmd) to respond. After
+        that the module fails and names the jobs, and the node stays drained. With V(in_service) the timeout applies
+        twice, because slurmctld requires another response from a node that it resumes.
+      - With V(0) it does not wait. The jobs that remain are in RV(jobs).
     type: int
     default: 3600
   poll:
     description:
-      - How many seconds at most lie between two looks. The first ones are closer to each other.
+      - The maximum number of seconds between two polls. The first ones are closer together.
     type: int
     default: 15
 extends_documentation_fragment:
@@ -66,8 +68,8 @@ requirements:
   - Python 3.9 or newer on the host
   - scontrol and squeue of Slurm, as root, as the user of slurmctld or as an operator
 notes:
-  - Slurm has no way to drain a node only if it is not drained. Somebody who drains it between the look and the order,
-    a fraction of a second, loses his reason to ours.
+  - Slurm cannot drain a node on the condition that it is not drained yet. If someone drains it between the check and
+    the command, a fraction of a second, their reason is overwritten.
   - With power saving, Slurm may power down a node that is drained and idle, unless C(slurm.conf) says
     C(SuspendExcStates=DRAIN).
 seealso:
@@ -85,7 +87,7 @@ EXAMPLES = r"""
     timeout: 7200
   delegate_to: slurm-controller
 
-- name: Put it back, if it was drained by us
+- name: Resume it, if it was drained by this module
   gpufleet.node.slurm_node:
     name: "{{ inventory_hostname_short }}"
     state: in_service
@@ -96,42 +98,42 @@ EXAMPLES = r"""
 RETURN = r"""
 name:
   description: The node.
-  returned: always, unless nothing could be looked at
+  returned: always, unless the state could not be read
   type: str
   sample: h100-007
 owner:
-  description: Whose the drain is after the run, C(ours), C(theirs), or C(nobody) where there is none.
-  returned: always, unless nothing could be looked at
+  description: Whose the drain is after the run, C(ours), C(theirs), or C(nobody) if the node is not drained.
+  returned: always, unless the state could not be read
   type: str
   sample: ours
 node_state:
   description: The state as slurmctld has it.
-  returned: always, unless nothing could be looked at
+  returned: always, unless the state could not be read
   type: str
   sample: MIXED+DRAIN
 reason:
-  description: The whole reason of the drain; empty where there is none.
-  returned: always, unless nothing could be looked at
+  description: The whole reason of the drain; empty if there is none.
+  returned: always, unless the state could not be read
   type: str
   sample: 'gpufleet: new MIG layout'
 drained_by:
-  description: The user who has drained it; empty where nobody has.
-  returned: always, unless nothing could be looked at
+  description: The user who drained it; empty if it is not drained.
+  returned: always, unless the state could not be read
   type: str
   sample: root
 since:
-  description: When it was drained, as slurmctld writes it; empty where nobody has.
-  returned: always, unless nothing could be looked at
+  description: When it was drained, as slurmctld writes it; empty if it is not drained.
+  returned: always, unless the state could not be read
   type: str
   sample: '2026-11-22T04:33:41'
 idle:
   description: Whether no job is on the node.
-  returned: always, unless nothing could be looked at
+  returned: always, unless the state could not be read
   type: bool
   sample: true
 jobs:
   description: The jobs that are still on the node.
-  returned: always, unless nothing could be looked at
+  returned: always, unless the state could not be read
   type: list
   elements: dict
   contains:
@@ -144,7 +146,7 @@ jobs:
       type: str
       sample: RUNNING
     user:
-      description: Whose it is.
+      description: The user of the job.
       type: str
       sample: ada
     partition:
@@ -156,13 +158,13 @@ jobs:
       type: str
       sample: '1-02:30:00'
 left:
-  description: What is as somebody else has left it, in words; empty where nothing is.
-  returned: always, unless nothing could be looked at
+  description: What was left alone because someone else set it, in words; empty if nothing was.
+  returned: always, unless the state could not be read
   type: str
   sample: 'it is drained by ada since 2026-11-22T04:33:41: bad DIMM'
 changes:
   description: What changed, or in check mode would.
-  returned: always, unless nothing could be looked at
+  returned: always, unless the state could not be read
   type: list
   elements: dict
   contains:
@@ -213,19 +215,19 @@ failure:
     hint:
       description: The next step.
       type: str
-      sample: 'it stays drained: wait on with another run, or end them'
+      sample: 'it stays drained: run again to keep waiting, or end them'
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.converge import as_asked, host_of
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from ansible_collections.gpufleet.node.plugins.module_utils._slurm.drain import ARGUMENTS, run
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import as_requested, host_of
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.drain import ARGUMENTS, run
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=dict(ARGUMENTS), supports_check_mode=True)
     try:
-        result = as_asked(module, run(module.params, host_of(module), check_mode=module.check_mode))
+        result = as_requested(module, run(module.params, host_of(module), check_mode=module.check_mode))
     except GpuFleetError as error:
         result = {"failed": True, "changed": False, "msg": str(error), "failure": error.failure()}
     if result.get("failed"):

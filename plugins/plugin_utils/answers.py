@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping, Optional
 
-from ..module_utils._core.change import DIFFERS, INVALID, PENDING, RIGHT, UNKNOWN
+from ..module_utils._core.setting import DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
 from ..module_utils._node.registry import REGISTRY
 from .shapes import (
     LONGEST,
@@ -32,7 +32,7 @@ Look = Mapping[str, Any]
 
 # In the result of a look whose answer could not be read: the place in it, and what is wrong there.
 UNREADABLE = "unreadable"
-STATUSES = (RIGHT, PENDING, DIFFERS, UNKNOWN, INVALID)
+STATUSES = (IN_SYNC, PENDING, DRIFTED, UNKNOWN, INVALID)
 NAMES = frozenset(entry.name for entry in REGISTRY)
 
 _texts = needed(listed(needed(text)))
@@ -57,7 +57,7 @@ _setting = mapping(
 _result = mapping(
     status=needed(one_of(STATUSES)),
     settings=needed(listed(needed(_setting))),
-    settings_right=needed(whole),
+    settings_in_sync=needed(whole),
     changes=needed(listed(needed(mapping(scope=needed(text), takes_effect=needed(text))))),
     needs=_texts,
     unmanaged=needed(listed(needed(mapping(object=needed(text), setting=needed(text), reason=needed(text))))),
@@ -91,10 +91,10 @@ def _concern(value: Any) -> Dict[str, Any]:
     return {name: entry for name, entry in found.items() if entry is not None}
 
 
-_lists = ("differs", "pending", "unknown", "right", "waiting", "invalid", "to_run", "kept")
+_lists = ("drifted", "pending", "unknown", "in_sync", "waiting", "invalid", "to_converge", "managed")
 _look = mapping(
     concerns=needed(by_name(needed(_concern), names=NAMES)),
-    undeclared=_texts,
+    orphaned=_texts,
     # Only a run that changes something asks for these.
     reboot_noted=optional(by_name(listed(needed(text)))),
     facts=mapping(distribution=text, distribution_version=text, package_manager=text, kernel=text),
@@ -127,8 +127,8 @@ def look_in(result: Look) -> Dict[str, Any]:
 
 def why_unreadable(look: Look) -> Optional[str]:
     """The sentence about an answer that ``look_in`` could not read; None for others."""
-    return f"its answer could not be read: {look[UNREADABLE]}" if UNREADABLE in look else None
+    return f"its answer is malformed: {look[UNREADABLE]}" if UNREADABLE in look else None
 
 
 def _unreadable(why: str) -> Dict[str, Any]:
-    return {"concerns": {}, "undeclared": (), UNREADABLE: why}
+    return {"concerns": {}, "orphaned": (), UNREADABLE: why}

@@ -12,13 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import Dict, Iterator
 
-from ..module_utils._host.boot_service import COMPILED
+from ..module_utils._linux.boot_service import COMPILED
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "ansible_collections/gpufleet/node"
 UTILS = "plugins/module_utils"
 # What stands on Ansible, which a node need not have, and what is done around the work on a node.
-LEFT_OUT = (f"{UTILS}/_core/converge.py", f"{UTILS}/_slurm/")
+LEFT_OUT = (f"{UTILS}/_node/module.py", f"{UTILS}/procedures/")
 # The first entry of the path is the archive itself.
 MAIN = f"""import hashlib
 import os
@@ -60,12 +60,12 @@ def build(root: Path = ROOT) -> bytes:
 
 
 def sources(root: Path) -> Iterator[str]:
-    """What goes in, relative to ``root``: ``node/`` and all packages of the module utilities."""
-    packages = sorted(path for path in (root / UTILS).iterdir() if path.name.startswith("_") and path.is_dir())
-    for folder in (root / "node", *packages):
-        for path in sorted(folder.glob("*.py")):
+    """What goes in, relative to ``root``: ``node/`` and the module utilities, with all that is below them."""
+    for folder in (root / "node", root / UTILS):
+        for path in sorted(folder.rglob("*.py")):
             name = path.relative_to(root).as_posix()
-            if not name.startswith(LEFT_OUT):
+            # What an interpreter leaves beside the sources may have any name.
+            if path.parent.name != "__pycache__" and not name.startswith(LEFT_OUT):
                 yield name
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 
-from ..module_utils._binding.recognise import FILE, fault_of, inspect, search
-from ..module_utils._host.files import LocalFiles
+from ..module_utils._machine.files import LocalFiles
+from ..module_utils.concerns.nvml.recognise import FILE, binding_fault, inspect, search
 
 
 class NoBinding(ValueError):
-    """There is none here that will do; the text says why."""
+    """There is no suitable one here; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def binding_of(file: str = "") -> Binding:
     if found is None:
         raise NoBinding(f"there is no {file}" if file else f"its Python {sys.executable} does not find it")
     if found.fault:
-        raise NoBinding(f"{found.path} will not do: {found.fault}")
+        raise NoBinding(f"{found.path} cannot be used: {found.fault}")
     with open(found.path, "rb") as stream:
         return Binding(stream.read(), found.version)
 
@@ -62,7 +62,7 @@ def _from_wheel(file: str) -> Binding:
         raise NoBinding(f"{file} holds no {FILE}") from None
     except (OSError, zipfile.BadZipFile) as error:
         raise NoBinding(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    fault = fault_of(content.decode("utf-8", "surrogateescape"))
+    fault = binding_fault(content.decode("utf-8", "surrogateescape"))
     if fault:
-        raise NoBinding(f"{file} will not do: {fault}")
+        raise NoBinding(f"{file} cannot be used: {fault}")
     return Binding(content, next((release[1] for release in releases if release), ""))

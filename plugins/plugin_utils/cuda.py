@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from ..module_utils._node.info_driver import CUDA_BRANCHES
+from ..module_utils._node.facts.driver import CUDA_BRANCHES
 
 BRANCHES = {major: branch for branch, major in CUDA_BRANCHES}
 RIGHT = f"a version of CUDA {', '.join(str(major) for major in sorted(BRANCHES))}"

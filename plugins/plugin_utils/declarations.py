@@ -15,9 +15,9 @@ from typing import Any, Callable, Dict, Mapping
 
 from ansible.parsing.dataloader import DataLoader
 
-from ..module_utils._binding.spec import CONTROLLER
-from ..module_utils._core.road import SHARED_OPTIONS
+from ..module_utils._core.contract import SHARED_OPTIONS
 from ..module_utils._node.registry import REGISTRY
+from ..module_utils.concerns.nvml.spec import CONTROLLER
 from .archive import build
 from .binding import NoBinding, binding_of
 from .playbooks import COLLECTION

@@ -38,7 +38,7 @@ def place_of(dest: str, name: str) -> str:
 
 def deliver(dest: str, name: str, text: str, headers: Mapping[str, Any], *, goal: str, mode: int = FOR_ALL) -> str:
     """Write one file, and return where it is. ``mode`` is that of a new one in a folder. Raises ``GpuFleetError``."""
-    # A name that is no text in a variable of a host must not cost the whole file.
+    # A name that is not a string in a variable of a host must not cost the whole file.
     content = text.encode("utf-8", "replace")
     if is_address(dest):
         _put(dest, name, content, headers, goal=goal)
@@ -52,7 +52,7 @@ def _folder(dest: str) -> str:
 
 
 def _write(folder: str, name: str, content: bytes, *, goal: str, mode: int) -> None:
-    """Who reads the file meanwhile reads the old one or the new one, whole."""
+    """A reader of the file meanwhile gets the old one or the new one, whole."""
     path = os.path.join(folder, name)
     temporary = ""
     try:
@@ -87,15 +87,15 @@ def _put(dest: str, name: str, content: bytes, headers: Mapping[str, Any], *, go
 
 
 def _refused(error: Exception) -> Optional[Dict[str, str]]:
-    """Why the server did not take it, and what to do; None where it did not answer."""
+    """Why the server did not take it, and what to do; None where it did not respond."""
     if not isinstance(error, HTTPError):
         return None
     hint = "the address must be a folder that takes PUT"
     if error.code in (401, 403):
-        hint = "the headers must be those of somebody who may write there"
+        hint = "check that the credentials in the headers may write there"
     elif error.code >= 500:
-        hint = "its log says what is wrong with it"
-    return {"cause": f"the server answered {error.code} {error.reason}", "hint": hint}
+        hint = "see its log"
+    return {"cause": f"the server returned {error.code} {error.reason}", "hint": hint}
 
 
 def _unsafe(error: Exception) -> Optional[Dict[str, str]]:
@@ -104,12 +104,12 @@ def _unsafe(error: Exception) -> Optional[Dict[str, str]]:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return {
             "cause": f"the certificate of the server is not trusted: {reason.verify_message}",
-            "hint": "let SSL_CERT_FILE name the certificates that the controller trusts",
+            "hint": "set SSL_CERT_FILE to the certificates that the controller trusts",
         }
     if isinstance(reason, ssl.SSLError):
         return {
-            "cause": f"the server does not speak TLS as it must: {reason.reason or reason}",
-            "hint": "the address may be one of http, or have the wrong port",
+            "cause": f"the TLS handshake failed: {reason.reason or reason}",
+            "hint": "the address may be an http one, or have the wrong port",
         }
     return None
 
@@ -117,4 +117,4 @@ def _unsafe(error: Exception) -> Optional[Dict[str, str]]:
 def _out_of_reach(error: Exception) -> Dict[str, str]:
     reason = getattr(error, "reason", error)
     text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-    return {"cause": f"the server gave no answer: {text}", "hint": "its name and its port must be right"}
+    return {"cause": f"the server did not respond: {text}", "hint": "check its name and port"}

@@ -29,7 +29,7 @@ def check(dest: str, *, goal: str) -> None:
         try:
             parts = urlsplit(dest)
         except ValueError as error:
-            raise DeclarationError(goal, cause=f"the address is none: {error}".lower()) from None
+            raise DeclarationError(goal, cause=f"the address is invalid: {error}".lower()) from None
         if not parts.hostname or not parts.path.endswith("/") or parts.query or parts.fragment:
             raise DeclarationError(
                 goal,
@@ -46,7 +46,7 @@ def check_headers(headers: Mapping[str, Any], *, goal: str) -> None:
         if not TOKEN.fullmatch(str(name)):
             raise DeclarationError(goal, cause=f"a header cannot be called {name!r}")
         if not VALUE.fullmatch(str(value)):
-            cause = f"the header {name} has a line break, or another character that no header has"
+            cause = f"the header {name} has a line break, or another character that is not allowed"
             raise DeclarationError(
                 goal, cause=cause, hint="of a file with a token, take the text without its end of line"
             )

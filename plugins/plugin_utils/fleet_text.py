@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from ..module_utils._core.change import GPU_RESET, PENDING, REBOOT, RIGHT
+from ..module_utils._core.setting import DRIFTED, GPU_RESET, IN_SYNC, PENDING, REBOOT
 from ..module_utils._core.wording import agreeing, counted
-from ..module_utils._node.table import SAID, device_table, ranged, table, told_counts, unmanaged_of
+from ..module_utils._node.table import describe_counts, device_table, ranged, spelled, table, unmanaged_of
 from .answers import Look, answered
 from .host_ranges import folded, natural
 from .summary import UNREACHABLE, Summary
@@ -24,7 +24,7 @@ EVERYTHING = "For everything: -e gpufleet_detail=full"
 # What is done about a need that is not the reset of a GPU, or a reboot; for any other, whoever it names is notified.
 DONE_BY_NAME = ("restart_", "reload_")
 IDLE_GPU = "idle_gpu"
-NOT_DRAINED = "not done, for no drain_backend is set; jobs that run there would end, or be in the way"
+NOT_DRAINED = "not drained, because drain_backend is not set; running jobs would be killed, or block the change"
 
 # What is said of a run, in this order.
 VERBS_OF_A_RUN = ("change", "restart", "reload", "notify", "reset", "drain", "reboot", "unknown", "fail")
@@ -40,7 +40,7 @@ def where(hosts: Sequence[str]) -> str:
 def drift(summary: Summary, gone: Mapping[str, bool], *, detail: str) -> Iterator[str]:
     """What the looks found. ``gone`` are the hosts out of reach since then, and whether they were drained before.
 
-    ``detail`` is that of the look: with ``full`` nothing is left out, and only what nobody can set is folded, by the
+    ``detail`` is that of the look: with ``full`` nothing is left out, and only what cannot be set is folded, by the
     reason; with ``devices`` the devices with interrupts have a table, as they have on one node alone.
     """
     full = detail == "full"
@@ -67,7 +67,7 @@ def drift(summary: Summary, gone: Mapping[str, bool], *, detail: str) -> Iterato
     )
     yield from sentences(
         ((host, _silence(summary.looks[host])) for host in summary.nodes[UNREACHABLE]),
-        lambda names, text: f"{on(names)} gave no answer{text}",
+        lambda names, text: f"{on(names)} did not respond{text}",
         most=most,
     )
     yield from sentences(
@@ -79,17 +79,17 @@ def drift(summary: Summary, gone: Mapping[str, bool], *, detail: str) -> Iterato
 
 
 def total(summary: Summary) -> str:
-    """How many nodes and settings are right; every setting is in exactly one of the counts."""
-    right = len(summary.nodes[RIGHT])
+    """How many nodes and settings are in sync; every setting is in exactly one of the counts."""
+    right = len(summary.nodes[IN_SYNC])
     verb = agreeing(min(right or summary.total, summary.total), "is", "are")
-    nodes = f"{right} of {counted(summary.total, 'node')} {verb} right"
-    return f"{nodes}. Settings: {told_counts(summary.counts)}."
+    nodes = f"{right} of {counted(summary.total, 'node')} {verb} in sync"
+    return f"{nodes}. Settings: {describe_counts(summary.counts)}."
 
 
 def about(status: str, hosts: Sequence[str]) -> str:
     """A sentence of the hosts that have the status as their worst."""
-    verb = agreeing(len(hosts), *SAID.get(status, (f"is {status}", f"are {status}")))
-    return f"{counted(len(hosts), 'node')} {verb}: {where(hosts)}"
+    verb = agreeing(len(hosts), "has", "have") if status == DRIFTED else agreeing(len(hosts), "is", "are")
+    return f"{counted(len(hosts), 'node')} {verb} {spelled(status)}: {where(hosts)}"
 
 
 def forecast(
@@ -105,19 +105,19 @@ def forecast(
     ``undrained`` are those that no drain_backend takes out of service although jobs there would end.
     With ``reasons`` it reboots them for these, and does nothing else.
     """
-    told: Dict[str, List[Tuple[str, str]]] = {verb: [] for verb in VERBS_OF_A_RUN}
+    entries_of: Dict[str, List[Tuple[str, str]]] = {verb: [] for verb in VERBS_OF_A_RUN}
     for host, look in looks.items():
         if host in failing:
-            told["fail"].append((host, failing[host]))
+            entries_of["fail"].append((host, failing[host]))
             continue
         done = _done(look) if reasons is None else (("reboot", reason) for reason in reasons.get(host, ()))
         for verb, text in done:
-            told[verb].append((host, text))
+            entries_of[verb].append((host, text))
         if host in drained:
-            told["drain"].append((host, ""))
+            entries_of["drain"].append((host, ""))
         elif host in undrained:
-            told["drain"].append((host, NOT_DRAINED))
-    return [line for verb, entries in told.items() for line in _of_verb(verb, entries)]
+            entries_of["drain"].append((host, NOT_DRAINED))
+    return [line for verb, entries in entries_of.items() for line in _of_verb(verb, entries)]
 
 
 def _of_verb(verb: str, entries: Sequence[Tuple[str, str]]) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _silence(look: Look) -> str:
 def _done(look: Look) -> Iterator[Told]:
     """What a run would do to a node."""
     results: Dict[str, Mapping[str, Any]] = {
-        name: result for name, result in look["concerns"].items() if name in (look.get("to_run") or ())
+        name: result for name, result in look["concerns"].items() if name in (look.get("to_converge") or ())
     }
     changes = {name: len(result["changes"]) for name, result in results.items() if result["changes"]}
     if changes:

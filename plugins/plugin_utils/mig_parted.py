@@ -11,10 +11,11 @@ compute instances that are a part of a GPU instance share one while it has room.
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, NoReturn, Sequence, Tuple
 
 import yaml
+
+from ..module_utils._core.nearest import did_you_mean, nearest
 
 VERSION = "v1"
 CONFIGS = "mig-configs"
@@ -31,7 +32,7 @@ class WrongFile(Exception):
     """Why a file, or a configuration in it, cannot be taken; one sentence with the next step."""
 
 
-class Device(NamedTuple):
+class MigDevice(NamedTuple):
     """One of ``mig-devices``: ``many`` with ``slices`` of compute in a GPU instance ``profile``, which has ``of``."""
 
     profile: str
@@ -68,8 +69,8 @@ def _config(file: Any, name: str) -> Sequence[Any]:
         raise WrongFile(f"its version is {file.get('version')!r}, and must be {VERSION}.")
     configs = file[CONFIGS]
     if name not in configs:
-        near = get_close_matches(str(name), [str(known) for known in configs], n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"It has {', '.join(map(str, configs))}."
+        near = nearest(name, map(str, configs))
+        hint = f"Did you mean {near}?" if near else f"It has {', '.join(map(str, configs))}."
         raise WrongFile(f"it has no configuration {name}. {hint}")
     config = configs[name]
     if not isinstance(config, (list, tuple)) or not config:
@@ -82,8 +83,7 @@ def _entry(where: str, given: Any) -> Entry:
         _wrong(where, "it is not a mapping")
     for key in given:
         if key not in FIELDS:
-            near = get_close_matches(str(key), FIELDS, n=1)
-            _wrong(where, f"there is no field {key}", f"did you mean {near[0]}" if near else "")
+            _wrong(where, f"there is no field {key}", did_you_mean(key, FIELDS))
     for key in ("devices", "mig-enabled"):
         if key not in given:
             _wrong(where, f"it has no {key}")
@@ -147,7 +147,7 @@ def _instances(where: str, devices: Mapping[str, Any]) -> List[Entry]:
     return found
 
 
-def _device(where: str, name: str, count: Any) -> Device:
+def _device(where: str, name: str, count: Any) -> MigDevice:
     parts = PROFILE.fullmatch(name.strip().lower())
     if parts is None:
         _wrong(where, f"{name!r} is not a MIG profile", "write it as 3g.40gb, 1g.10gb+me or 1c.3g.40gb")
@@ -157,10 +157,10 @@ def _device(where: str, name: str, count: Any) -> Device:
     slices = int(parts[1] or of)
     if not 0 < slices <= of:
         _wrong(where, f"a {parts[2]} has {of} compute slices, and {name} takes {slices}")
-    return Device(parts[2], of, slices, count)
+    return MigDevice(parts[2], of, slices, count)
 
 
-def _shared(profile: str, of: int, devices: Iterable[Device]) -> Iterable[Entry]:
+def _shared(profile: str, of: int, devices: Iterable[MigDevice]) -> Iterable[Entry]:
     """The GPU instances of one profile that compute instances share: the largest first, while there is room."""
     room: Tuple[str, ...] = ()
     used = 0

@@ -27,17 +27,17 @@ BATCH = re.compile(r"[1-9][0-9]*|([1-9][0-9]?|100)%")
 
 # What a run notes of a node that it took out of service: true, or perhaps; and why it could not finish one.
 DRAINED = "gpufleet_drained"
-LOST = "gpufleet_lost"
+FAILURE = "gpufleet_failure"
 
 # How much a look answers, and how much is printed of it.
 DETAILS = ("brief", "devices", "full")
 
-# Ansible reads these before a play has hosts, so what the inventory says of them would be passed over in silence.
+# Ansible reads these before a play has hosts, so their values in the inventory would be silently ignored.
 BEFORE_HOSTS = ("gpufleet_hosts", BATCHES)
 
 # The least and the greatest value of a whole number: specifications of Ansible have no word for them.
 LIMITS: Mapping[str, Tuple[int, int]] = {
-    "gpufleet_max_lost": (0, 100_000),
+    "gpufleet_max_failed": (0, 100_000),
     "drain_poll": (1, 86_400),
     "drain_timeout": (0, 10_000_000),
     "drain_resume_timeout": (0, 10_000_000),
@@ -56,7 +56,7 @@ HEADERS = ("gpufleet_report_headers", "collect_headers")
 # The roles without a concern that a playbook takes nodes through. Their variables too are right before it begins.
 PROCEDURES: Mapping[str, Tuple[str, ...]] = {
     "site": ("drain", "preflight"),
-    "mig_relayout": ("drain", "preflight"),
+    "mig_repartition": ("drain", "preflight"),
     "reboot": ("drain", "reboot", "preflight"),
     "remove": ("drain", "reboot", "container_toolkit"),
 }
@@ -69,7 +69,7 @@ SHOWN = 100
 
 # What a value is called that has the type.
 CALLED = {
-    "str": "a text",
+    "str": "a string",
     "int": "a whole number",
     "float": "a number",
     "bool": "true or false",
@@ -92,7 +92,7 @@ def options_of(role: str) -> Dict[str, Option]:
     return found
 
 
-def from_text(value: Any) -> Any:
+def parse_list(value: Any) -> Any:
     """A list or a mapping that came as a text, from a survey or the command line; anything else as it is.
 
     The text is YAML, or a list with commas, such as ``1, 10%``.
@@ -111,7 +111,7 @@ def from_text(value: Any) -> Any:
 def cause_against(name: str, option: Option, value: Any) -> Optional[str]:
     """Why a variable cannot have a value, with what is right; None when it can."""
     if option["type"] in ("list", "dict"):
-        value = from_text(value)
+        value = parse_list(value)
     checked = ArgumentSpecValidator({name: option}).validate({name: value})
     if not checked.error_messages and _within(name, checked.validated_parameters[name]):
         return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from ast import literal_eval
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
@@ -17,6 +16,7 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.yaml import yaml_load
 
+from ..module_utils._core.nearest import nearest
 from .playbooks import COLLECTION, Option, cause_against, options_of
 
 PROFILES = COLLECTION / "profiles"
@@ -51,7 +51,7 @@ def names() -> List[str]:
 def read(profile: str) -> Profile:
     """The values of a profile by variable: one of the collection by its name, any other by its absolute path.
 
-    Raises ``ProfileError`` when there is none, or when it is no mapping.
+    Raises ``ProfileError`` when there is none, or when it is not a mapping.
     """
     path = _path_of(profile)
     try:
@@ -59,9 +59,9 @@ def read(profile: str) -> Profile:
     except OSError as error:
         raise ProfileError(profile, f"{error.strerror}. Name a file on the controller.") from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ProfileError(profile, f"it is no YAML: {' '.join(str(error).split())}.") from error
+        raise ProfileError(profile, f"it is not valid YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(found, dict):
-        raise ProfileError(profile, f"it is no mapping. Write a line for each variable, such as {EXAMPLE}.")
+        raise ProfileError(profile, f"it is not a mapping. Write a line for each variable, such as {EXAMPLE}.")
     return found
 
 
@@ -102,16 +102,16 @@ def _path_of(profile: str) -> Path:
         return Path(profile)
     known = names()
     if profile not in known:
-        near = get_close_matches(profile, known, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"The profiles are {', '.join(known)}."
+        near = nearest(profile, known)
+        hint = f"Did you mean {near}?" if near else f"The profiles are {', '.join(known)}."
         raise ProfileError(profile, f"there is no such profile. {hint} One of your own is named by its absolute path.")
     return PROFILES / f"{profile}{SUFFIX}"
 
 
 def _cause(name: str, value: Any, options: Mapping[str, Option]) -> Optional[str]:
     if name not in options:
-        near = get_close_matches(name, options, n=1)
-        return "no concern has such a variable." + (f" Did you mean {near[0]}?" if near else "")
+        near = nearest(name, options)
+        return "no concern has such a variable." + (f" Did you mean {near}?" if near else "")
     if any(TEMPLATE.search(text) for text in _texts(value)):
         return "a profile holds values, and no templates. Set it in the inventory."
     option = options[name]

@@ -10,21 +10,21 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
-from ..module_utils._core.change import DIFFERS, INVALID, PENDING, RIGHT, UNKNOWN
+from ..module_utils._core.setting import DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
 from ..module_utils._node.table import COUNTED, counts_of, devices_of, rows_of
 from .answers import Look, answered, look_in, why_unreadable
 
 UNREACHABLE = "unreachable"
-# Why nothing is done to a host that was looked at, in what the action ``look`` returns.
+# Why nothing is done to a host that was looked at, in what the action ``assess_node`` returns.
 REFUSED = "refused"
 # Groups that the playbooks make while they run, and Ansible's own for hosts without any.
 NO_GROUPS = {
-    *("ungrouped", "gpufleet_askers", "gpufleet_left", "gpufleet_left_drained", "gpufleet_only_looked_at"),
+    *("ungrouped", "gpufleet_delegates", "gpufleet_managed", "gpufleet_left_drained", "gpufleet_previewed"),
     "gpufleet_refused",
-    *("gpufleet_to_reboot", "gpufleet_to_relayout", "gpufleet_to_remove", "gpufleet_with_work"),
+    *("gpufleet_to_reboot", "gpufleet_to_repartition", "gpufleet_to_remove", "gpufleet_to_converge"),
 }
 # From best to worst: a node is called by the worst thing found on it. Where a declaration is invalid, nothing is done.
-SEVERITY = (RIGHT, PENDING, DIFFERS, UNKNOWN, INVALID, UNREACHABLE)
+SEVERITY = (IN_SYNC, PENDING, DRIFTED, UNKNOWN, INVALID, UNREACHABLE)
 
 Row = Dict[str, Any]
 # In the place of a concern, of a node whose answer could not be read.
@@ -35,7 +35,7 @@ ANSWER = "answer"
 class Summary:
     """``looks`` are the answers as ``answers.py`` reads them; ``rows`` and ``devices`` those of ``_node/table.py``, by
     node; ``counts`` the settings of each status, where ``unknown`` counts concerns and answers that could not be read,
-    ``invalid`` concerns, and ``unmanaged`` what nobody can set, which has no row; ``nodes`` the names by worst status;
+    ``invalid`` concerns, and ``unmanaged`` what cannot be set, which has no row; ``nodes`` the names by worst status;
     ``reboot_reasons`` those that have any.
     """
 
@@ -95,7 +95,7 @@ def summarise(looks: Mapping[str, Look]) -> Summary:
 
 
 def unreadable(node: str, what: str, why: str) -> Row:
-    """The row of an answer of a node that could not be read; ``what`` stands in the place of its concern."""
+    """The row of an answer of a node that could not be read; ``what`` stands in place of its concern."""
     none = dict.fromkeys(("wanted", "effective", "boot"))
     return {"node": node, "concern": what, "object": what, "setting": "-", **none, "status": UNKNOWN, "note": why}
 
@@ -108,7 +108,7 @@ def went_away(look: Optional[Look], *, in_play: bool) -> bool:
 def status_of(look: Look, rows: Sequence[Row]) -> str:
     """The worst status of a node that answered."""
     found = [row["status"] for row in rows] + [entry["status"] for entry in look["concerns"].values()]
-    return max((status for status in found if status in SEVERITY), key=SEVERITY.index, default=RIGHT)
+    return max((status for status in found if status in SEVERITY), key=SEVERITY.index, default=IN_SYNC)
 
 
 def reboot_reasons(look: Look) -> List[str]:

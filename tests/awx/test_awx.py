@@ -305,7 +305,7 @@ def test_a_fleet_is_audited_collected_and_converged_with_the_answers_of_the_surv
     reports = runner.tree.parent / "reports"
     audit = runner.job("audit", runner.variables("audit", gpufleet_report_dest=str(reports), **only))
     assert audit.status == "successful", audit.output
-    assert "gpu-01 node0 hugepages_2M 16 0 0 differs" in audit.output
+    assert "gpu-01 node0 hugepages_2M 16 0 0 drifted" in audit.output
     assert audit.artifacts["gpufleet_report"]["nodes"]["not_installed"] == ["gpu-01"]
     assert {path.name for path in reports.iterdir()} >= {"gpufleet-report.json", "gpufleet-report.html"}
 

@@ -16,7 +16,7 @@ import json
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 from urllib.parse import parse_qs, urlsplit
 
 Reply = Tuple[int, Dict[str, Any]]
@@ -77,7 +77,7 @@ def new_node(name: str) -> Dict[str, Any]:
 
 class Cluster:
     """``requests`` are those that would change something: method, path, body. ``lists`` counts the looks at pods,
-    ``node_lists`` those at all nodes. ``others`` are nodes that are only listed.
+    ``node_lists`` those at all nodes, ``selectors`` are the labels asked for. ``others`` are only listed.
 
     ``budgets`` are pods that no budget lets go. An evicted pod is there for ``slow`` more looks at all pods.
     ``forbidden`` is how the requests begin that are answered with 403, such as ``GET /api/v1/nodes``. ``away``: nobody
@@ -94,6 +94,7 @@ class Cluster:
         self.requests: List[Tuple[str, str, Dict[str, Any]]] = []
         self.lists = 0
         self.node_lists = 0
+        self.selectors: Set[str] = set()
         self.forbidden = "nothing"
         self.away = False
         self.meanwhile: Optional[Callable[[], None]] = None
@@ -180,6 +181,7 @@ class Cluster:
     def _list(self, query: Dict[str, List[str]]) -> Dict[str, Any]:
         assert query.get("fieldSelector") == [f"spec.nodeName={self.node['metadata']['name']}"]
         self.lists += 1
+        self.selectors.update(query.get("labelSelector", ()))
         for key in [key for key, left in self.ending.items() if left <= 0]:
             self.pods.pop(key, None)
             del self.ending[key]
@@ -214,6 +216,10 @@ class Cluster:
         return 200, self.node
 
     def _end(self, method: str, path: str, key: Tuple[str, str], body: Dict[str, Any]) -> Reply:
+        options = body.get("deleteOptions", body)
+        uid = options.get("preconditions", {}).get("uid", self.pods[key]["metadata"]["uid"])
+        if uid != self.pods[key]["metadata"]["uid"]:
+            return status(409, "Conflict", f"the UID in the precondition ({uid}) does not match the UID in record")
         if method == "POST" and key[1] in self.budgets:
             reply = status(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
             cause = {
@@ -254,7 +260,13 @@ def merged(target: Dict[str, Any], patch: Dict[str, Any]) -> Dict[str, Any]:
     return result
 
 
-def serve(cluster: Cluster) -> ThreadingHTTPServer:
+class Server(ThreadingHTTPServer):
+    """``headers`` are those of the requests, in lower case, behind their method."""
+
+    headers: List[Tuple[str, Mapping[str, str]]]
+
+
+def serve(cluster: Cluster) -> Server:
     """Listen for the cluster on a free port of 127.0.0.1; the caller shuts it down."""
     lock = threading.Lock()
 
@@ -265,6 +277,7 @@ def serve(cluster: Cluster) -> ThreadingHTTPServer:
             target = urlsplit(self.path)
             text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             with lock:
+                server.headers.append((self.command, {name.lower(): value for name, value in self.headers.items()}))
                 code, reply = cluster.answer(
                     self.command,
                     target.path.rstrip("/") or "/",
@@ -283,6 +296,7 @@ def serve(cluster: Cluster) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: Any) -> None:
             return None
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = Server(("127.0.0.1", 0), Handler)
+    server.headers = []
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server

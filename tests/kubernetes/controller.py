@@ -10,14 +10,12 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence
 
-from api_server import Cluster
-
-# Most of the time a host waits for the next look.
-FORKS = 8
+# tcpmux, which nobody listens for.
+NOBODYS_PORT = 1
 COMMON = {
     "ansible_connection": "local",
     "ansible_python_interpreter": sys.executable,
@@ -36,15 +34,6 @@ class Outcome:
     ok: bool
     changed: int
     said: str
-
-
-@dataclass
-class Bed:
-    """A node of Kubernetes and its cluster; ``plays`` is what its host came to in each play."""
-
-    name: str
-    cluster: Cluster
-    plays: Dict[str, Outcome] = field(default_factory=dict)
 
 
 def drain(group: str, entry: str) -> Dict[str, Any]:
@@ -75,7 +64,6 @@ def play(
         **os.environ,
         "ANSIBLE_CALLBACK_PLUGINS": str(Path(__file__).with_name("callbacks")),
         "ANSIBLE_CALLBACKS_ENABLED": "outcomes",
-        "ANSIBLE_FORKS": str(FORKS),
         "ANSIBLE_LOCALHOST_WARNING": "false",
         "ANSIBLE_PIPELINING": "true",
         "GPUFLEET_OUTCOMES": str(outcomes),

@@ -15,7 +15,7 @@ from api_server import Cluster, new_node, serve
 from controller import Outcome, kubeconfig, play
 
 MARK = "gpufleet.node/drained-by"
-# One of them does not answer. Each writes down that it was asked.
+# One of them does not respond. Each writes down that it was asked.
 SCONTROL = """#!/bin/sh
 echo asked >> {asked}
 echo 'NodeName=s1 State=IDLE+DRAIN Partitions=gpu  Reason=gpufleet: new layout [root@2026-11-22T04:33:41]'
@@ -114,5 +114,5 @@ def test_a_scheduler_that_does_not_answer_ends_it_for_all(outcomes: List[Outcome
     away = of(outcomes, "away")
     assert not any(outcome.ok for outcome in away.values()), away
     assert "Cannot ask slurmctld for its nodes: " in away["s1.example"].said
-    assert "s1.example asked for them and got no answer" in away["s2.example"].said
+    assert "s1.example asked for them and failed" in away["s2.example"].said
     assert not any("marked are" in outcome.said for outcome in away.values())

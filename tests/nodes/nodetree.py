@@ -747,7 +747,7 @@ class Recorder:
         try:
             text = reduce(self._source.read(real))
         except OSError as error:
-            # Some knobs refuse to be read where the device has no use for them (queue/wbt_lat_usec).
+            # Some tunables refuse to be read where the device has no use for them (queue/wbt_lat_usec).
             self.refused.append(f"{real}: {errno.errorcode.get(error.errno or 0, 'error')}")
             return
         if text is not None:
@@ -854,7 +854,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     expansion.add_argument("name", help="a name from 'list', or a path of a .tree file")
     expansion.add_argument("folder", help="an empty or missing folder")
     recording = commands.add_parser("record", help="write the tree of a machine to standard output")
-    recording.add_argument("--root", default="/", help="a tree in the place of this machine")
+    recording.add_argument("--root", default="/", help="a tree in place of this machine")
     recording.add_argument("--about", default="what machine this is, and who recorded it when", help="provenance")
     options = parser.parse_args(arguments)
     try:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A recorded tree in the place of the machine.
+"""A recorded tree in place of the machine.
 
 Every absolute path means the tree, with links resolved inside it; nothing outside is read or written, no command
 runs and no journal is written. The idea is hwloc's ``HWLOC_FSROOT``.
@@ -17,11 +17,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, TypeVar
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
-from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
-from ansible_collections.gpufleet.node.plugins.module_utils._host.files import LocalFiles, temporary_of
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed, temporary_of
+from ansible_collections.gpufleet.node.plugins.module_utils._machine.files import LocalFiles
 
 if TYPE_CHECKING:
-    from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Nvml
+    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Nvml
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ POOL = re.compile(rf"({ALL_POOLS}|/sys/devices/system/node/node\d+/hugepages)/(h
 
 
 class RecordedFiles(LocalFiles):
-    """Files below ``root``. A knob keeps the kernel's way of writing it: the brackets move, the newline stays.
+    """Files below ``root``. A tunable keeps the kernel's way of writing it: the brackets move, the newline stays.
 
     New huge pages are free ones, and those of a node count among all.
     """
@@ -90,7 +90,7 @@ class RecordedFiles(LocalFiles):
             os.chmod(source, status.st_mode & 0o7777)
         os.replace(source, target)
 
-    def set_knob(self, path: str, value: str) -> None:
+    def write_attribute(self, path: str, value: str) -> None:
         pool = POOL.fullmatch(self.resolve(path))
         if pool is None:
             self.store(path, value)
@@ -105,7 +105,7 @@ class RecordedFiles(LocalFiles):
             self._add(f"{ALL_POOLS}/{pool[2]}/free_hugepages", added)
 
     def store(self, path: str, value: str) -> None:
-        """Give a knob a value that nothing else follows from."""
+        """Give a tunable a value that nothing else follows from."""
         current = self.read(path)
         if re.search(r"\[\S+\]", current):
             words = [word.strip("[]") for word in current.split()]
@@ -149,7 +149,7 @@ class NoNvml:
         return None
 
     def ask(self, question: Callable[..., T], *arguments: Any) -> T:
-        from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import GOAL, NoDriver
+        from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.errors import GOAL, NoDriver
 
         raise NoDriver(GOAL, cause="a recorded tree has none", hint="hand in a library with the tree")
 
@@ -162,7 +162,7 @@ class RecordedHost:
 
     def __init__(self, root: str, *, library: str = "") -> None:
         if not (os.path.isabs(root) and os.path.isdir(root)):
-            raise CannotLook("use a recorded tree", object=root, cause="it is no absolute path of a folder")
+            raise CannotLook("use a recorded tree", object=root, cause="it is not an absolute path of a folder")
         self.files = RecordedFiles(root)
         self.commands = RecordedCommands()
         self.may_change = True
@@ -172,7 +172,7 @@ class RecordedHost:
     def nvml(self) -> Nvml:
         if not self._library:
             return NoNvml()
-        from ansible_collections.gpufleet.node.plugins.module_utils._host.nvml import LocalNvml
+        from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.nvml import LocalNvml
 
         return LocalNvml(self.commands, library=self._library)
 

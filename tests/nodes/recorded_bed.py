@@ -9,7 +9,7 @@ ours runs in it, the functions which give our code its machine are replaced. For
 
     python = recorded_bed.interpreter(folder, root=tree, library=simulator)     # ansible_python_interpreter
 
-and for the program of the node, in the place of ``python3 gpufleet.pyz status``::
+and for the program of the node, in place of ``python3 gpufleet.pyz status``::
 
     python3 recorded_bed.py /path/of/gpufleet.pyz /path/of/tree status
 """
@@ -85,12 +85,12 @@ def hand_in(root: Optional[str] = None, *, library: str = "", deadline: Optional
             # What is compiled is compiled for this machine, and not for the tree.
             vars(command).update(this_host=recorded, run_compile=lambda _parsed: 0)
 
-        changes[f"{UTILS}._core.converge"] = of_module
+        changes[f"{UTILS}._node.module"] = of_module
         changes["ansible_collections.gpufleet.node.node.command"] = of_program
         # Where the concern nvml brings the binding.
         sys.path.append(str(Path(root) / BINDING_FOLDER))
     if deadline is not None:
-        changes[f"{UTILS}._host.nvml"] = lambda nvml: vars(nvml).update(DEADLINE_SECONDS=deadline)
+        changes[f"{UTILS}._nvidia.nvml"] = lambda nvml: vars(nvml).update(DEADLINE_SECONDS=deadline)
     sys.meta_path.insert(0, Changed(changes))
 
 

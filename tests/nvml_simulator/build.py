@@ -33,13 +33,19 @@ LINK = (
 PROGRAMS = ("nvml_sim.py", "persistenced.py", "fabricmanager.py", "nvidia_smi.py", "container_toolkit.py")
 DATA = (*PROGRAMS, "mig_profiles.json", "gpus.json", "drivers.json", "symbols.json")
 LAUNCHERS = {
-    "nvml-sim": "nvml_sim.py",
-    "nvidia-persistenced": "persistenced.py",
-    "nv-fabricmanager": "fabricmanager.py",
-    "nvidia-smi": "nvidia_smi.py",
+    "nvml-sim": "nvml_sim",
+    "nvidia-persistenced": "persistenced",
+    "nv-fabricmanager": "fabricmanager",
+    "nvidia-smi": "nvidia_smi",
 }
+# Imported and not run: of a script Python does not keep what it compiled, which takes an emulated machine two seconds.
 LAUNCHER = """#!/bin/sh
-exec "${PYTHON:-python3}" "$(dirname "$(readlink -f "$0")")/%s" "$@"
+program=$(readlink -f "$0")
+exec "${PYTHON:-python3}" -S -c 'import sys
+sys.path[:1] = [sys.argv[1]]
+sys.argv[:2] = ["%(command)s"]
+import %(module)s
+sys.exit(%(module)s.main())' "${program%%/*}" "$@"
 """
 
 
@@ -79,8 +85,9 @@ def build(target: Path) -> None:
         for name in DATA:
             shutil.copyfile(HOME / name, fresh / name)
         shutil.copytree(HOME / "machines", fresh / "machines")
-        for command, script in LAUNCHERS.items():
-            (fresh / command).write_text(LAUNCHER % script, encoding="utf-8")
+        for command, module in LAUNCHERS.items():
+            text = LAUNCHER % {"command": command, "module": module}
+            (fresh / command).write_text(text, encoding="utf-8")
             (fresh / command).chmod(0o755)
         fresh.chmod(0o755)
         if target.exists():

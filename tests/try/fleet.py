@@ -166,7 +166,7 @@ def simulated_driver(folder: Path) -> Optional[Path]:
 
 
 def files(folder: Path, names: List[str]) -> Dict[str, Tuple[int, int]]:
-    """Size and time of everything on the disks and in the kernels of all nodes. Some knobs can only be written."""
+    """Size and time of everything on the disks and in the kernels of all nodes. Some tunables can only be written."""
     found = {str(path): path.lstat() for name in names for path in (folder / name / "tree").rglob("*")}
     return {path: (status.st_size, status.st_mtime_ns) for path, status in found.items()}
 

@@ -22,6 +22,10 @@ if not LINK.exists():
     LINK.symlink_to(ROOT)
 sys.path.insert(0, str(COLLECTIONS))
 sys.path.insert(0, str(ROOT / "tests" / "nodes"))
+sys.path.insert(0, str(ROOT / "tests" / "kubernetes"))
+# A room's tests stand on the machines of other rooms, which they import by name.
+for folder in sorted({path.parent for path in Path(__file__).parent.rglob("*.py")} - {Path(__file__).parent}):
+    sys.path.append(str(folder))
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("gpu_machine", "persistence_machine", "nvml_simulator_machine", "facts_machine")
 pytest.register_assert_rewrite("report_fleet", "browser")

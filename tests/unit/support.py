@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A machine for tests: files whose knobs follow the kernel's rules, scripted commands, and faults on demand."""
+"""A machine for tests: files whose tunables follow the kernel's rules, scripted commands, and faults on demand."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ansible_collections.gpufleet.node.plugins.module_utils._host.command import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from recorded import NoNvml, RecordedFiles, recorded_answer
 
 if TYPE_CHECKING:
-    from ansible_collections.gpufleet.node.plugins.module_utils._host.protocols import Lock, Nvml
+    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Lock, Nvml
 
 # How many times what a node may take a test may take: its machine may be slower, and others are at work on it.
 PATIENCE = 4
@@ -73,7 +73,7 @@ class KernelFiles(RecordedFiles):
     def writable(self, path: str) -> bool:
         return not self._refuses(path) and super().writable(path)
 
-    def set_knob(self, path: str, value: str) -> None:
+    def write_attribute(self, path: str, value: str) -> None:
         self._side_effect("set", path, value)
         real = self.resolve(path)
         for pattern, rule in self.rules:
@@ -81,7 +81,7 @@ class KernelFiles(RecordedFiles):
             if match:
                 rule(self, match, value)
                 return
-        super().set_knob(path, value)
+        super().write_attribute(path, value)
 
     def replace(self, path: str, text: str, mode: int = 0o644) -> None:
         self._side_effect("replace", path, text)

@@ -531,7 +531,7 @@ def parser() -> argparse.ArgumentParser:
 
     for action, description in (
         (plug, "Plug an NVMe drive or a NIC into the empty port of a NUMA node, while the node runs."),
-        (unplug, "Take it out again, when the node has let go of it."),
+        (unplug, "Remove it again, when the node has let go of it."),
     ):
         command = add(action, description)
         with_name(command)

@@ -118,9 +118,9 @@ def meddle(bed: Bed) -> None:
         ("enabled", "always", "never"),
         ("power_limit_watts", "600", "400"),
     ):
-        row = audit.row(*words, "differs")
+        row = audit.row(*words, "drifted")
         expect(row != "", f"it says: {row}")
-    row = audit.row("interrupt", moved.handler, moved.cpus, "0", "differs")
+    row = audit.row("interrupt", moved.handler, moved.cpus, "0", "drifted")
     expect(row != "", f"it says: {row}")
     expect_in_report("read_ahead_kb", FIRST, 128)
     expect_in_report("power_limit_watts", FIRST, 400)

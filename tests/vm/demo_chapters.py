@@ -88,7 +88,7 @@ def containers(bed: Bed) -> None:
     bed.on(INFERENCE, """sed -i 's/"default-runtime": "nvidia"/"default-runtime": "runc"/' /etc/docker/daemon.json""")
     audit = bed.playbook("audit", "-e", "audit_fail_on_drift=true", "-e", f"gpufleet_report_dest={REPORT}")
     expect(audit.status != 0, "the audit fails")
-    row = audit.row("docker", "default_runtime", "nvidia", "differs")
+    row = audit.row("docker", "default_runtime", "nvidia", "drifted")
     expect(row != "", f"it says: {row}")
     expect_in_report("default_runtime", INFERENCE, "nvidia")
 
@@ -132,8 +132,8 @@ def mig(bed: Bed) -> None:
     gpu = driver(bed, TRAINING)["gpus"][6]
     instance = next(one["id"] for one in gpu["instances"] if one["placement"]["start"] == 2)
     bed.on(TRAINING, f"systemd-run --quiet --unit=job nvml-sim hold 6 --gi {instance} --ci 0")
-    relayout = bed.playbook("mig_relayout", "-e", json.dumps(MIXED))
-    expect(relayout.status == 0, "drained, divided, seen to be right, and resumed")
+    repartition = bed.playbook("mig_repartition", "-e", json.dumps(MIXED))
+    expect(repartition.status == 0, "drained, divided, seen to be right, and resumed")
     expect(devices(bed, 6) == ["1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"], "the driver lists the new instances")
     expect(devices(bed, 7) == ["1g.10gb"] * 7, "its neighbour has those of before")
     expect(job_runs(bed), "the job never noticed")
@@ -145,7 +145,7 @@ def mig(bed: Bed) -> None:
     expect(job_runs(bed), "the job still runs")
 
     chapter("A layout that would take the instance of the job away is refused, and says whose it is")
-    refused = bed.playbook("mig_relayout", "-e", json.dumps(WHOLE))
+    refused = bed.playbook("mig_repartition", "-e", json.dumps(WHOLE))
     expect(refused.status != 0 and "job.service" in refused.text, "it names the job's unit")
     expect(devices(bed, 6) == ["1g.10gb"] * 7 and job_runs(bed), "nothing changed")
     bed.on(TRAINING, "systemctl stop job")

@@ -25,10 +25,13 @@ from typing import Any, Callable, Dict, Sequence
 sys.path.insert(0, "/opt/collections")
 
 from ansible_collections.gpufleet.node.node.standard_host import StandardHost
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import SHARED_OPTIONS
+from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
-from ansible_collections.gpufleet.node.plugins.module_utils._core.road import SHARED_OPTIONS, converge
-from ansible_collections.gpufleet.node.plugins.module_utils._engine import previous, restart
-from ansible_collections.gpufleet.node.plugins.module_utils._engine.look import CONCERN, marker_of
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime import last_good
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.state import marker_of
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart import restart
 
 Entry = Dict[str, Any]
 DOCKER_FILE = "/etc/docker/daemon.json"
@@ -96,7 +99,7 @@ def judge(engine: str) -> None:
         subprocess.run(["dockerd", "--validate", "--config-file", DOCKER_FILE], check=True, capture_output=True)
 
 
-def require_right(entry: Entry) -> None:
+def require_in_sync(entry: Entry) -> None:
     """Raises where a run would still change something, or the daemon does not have it, or a note of ours is left."""
     host, engine = StandardHost(), entry["engine"]
     params = complete({**SHARED_OPTIONS, **CONCERN.options}, {"engines": [entry]})
@@ -104,8 +107,8 @@ def require_right(entry: Entry) -> None:
     state = subprocess.run(
         ["systemctl", "is-active", engine], check=False, capture_output=True, encoding="utf-8"
     ).stdout.strip()
-    left = [path for path in (previous.path_of(engine), marker_of(engine)) if os.path.exists(path)]
-    if (outcome.status, state, left) != ("right", "active", []):
+    left = [path for path in (last_good.path_of(engine), marker_of(engine)) if os.path.exists(path)]
+    if (outcome.status, state, left) != ("in_sync", "active", []):
         raise SystemExit(f"{engine} is {state}, what is declared {outcome.status}, and there is {left}")
 
 
@@ -125,7 +128,7 @@ def main(entries: Sequence[Entry]) -> None:
         was_killed = killed(partial(take_up, second), at)
         judge(engine)
         killed(partial(take_up, second))
-        require_right(second)
+        require_in_sync(second)
         first, second = second, first
         killed(partial(bring, second))
         if not was_killed:
@@ -133,7 +136,7 @@ def main(entries: Sequence[Entry]) -> None:
     print(f"{at - 1} runs of container_engine_restart")
     killed(partial(bring, entries[0]))
     killed(partial(take_up, entries[0]))
-    require_right(entries[0])
+    require_in_sync(entries[0])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 """Interrupts as the kernel has them, and what happens to them. Read from /proc and sysfs, without the collection.
 
-interrupts.py right DEVICES    waits until so many devices are there and all is where it belongs, else ends with 1
+interrupts.py settled DEVICES    waits until so many devices are there and all is where it belongs, else ends with 1
 interrupts.py queues | rebind  what an administrator does to the NIC and the drive on NUMA node 1, then the same
 interrupts.py scans            lets irqbalance look at them three times
 interrupts.py before           prints every interrupt, with its CPUs, and every queue, with its masks
@@ -136,7 +136,7 @@ def wrong_queues(folder: Path, cpus: Cpus) -> List[str]:
     return found
 
 
-def wait_until_right(devices: int) -> float:
+def wait_until_settled(devices: int) -> float:
     """How long it took, in seconds; until the service has nothing more to do."""
     began = time.monotonic()
     while True:
@@ -159,7 +159,7 @@ def disturbed(goal: str, devices: int) -> Dict[str, object]:
     found = wrong(devices)
     if not found:
         sys.exit(f"{goal}: everything is still where it belongs")
-    return {"what": goal, "wrong": len(found), "seconds": wait_until_right(devices)}
+    return {"what": goal, "wrong": len(found), "seconds": wait_until_settled(devices)}
 
 
 def queues() -> Iterator[Dict[str, object]]:
@@ -250,8 +250,8 @@ def before() -> Iterator[Dict[str, object]]:
 
 
 def main(action: str, *words: str) -> None:
-    if action == "right":
-        print(wait_until_right(int(words[0])))
+    if action == "settled":
+        print(wait_until_settled(int(words[0])))
         return
     for result in {"queues": queues, "rebind": rebind, "scans": scans, "before": before}[action]():
         print(json.dumps(result), flush=True)

@@ -6,69 +6,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Dict, Optional, Tuple, Union
+from typing import Dict, Optional, Tuple, Union
 
-from .errors import Scalar
-
-if TYPE_CHECKING:
-    from .obstacle import Obstacle
-
-EFFECTIVE = "effective"
-BOOT = "boot"
-
-NOW = "now"
-GPU_RESET = "gpu_reset"
-REBOOT = "reboot"
-
-RIGHT = "right"
-DIFFERS = "differs"
-PENDING = "pending"
-UNKNOWN = "unknown"
-INVALID = "invalid"
+from .errors import GpuFleetError
+from .setting import BOOT, DRIFTED, EFFECTIVE, IN_SYNC, NOW, PENDING, REBOOT, Scalar, Setting
+from .value import frozen, replace
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One setting of one object: what is wanted, what is in effect and what the next boot will bring.
-
-    ``effective_matters`` and ``boot_matters`` follow ``immediate`` and ``permanent``. ``identity`` is what the object
-    is known by across reboots (serial, PCI address, path); ``object`` is what a person calls it today.
-    ``pending`` says why the effective value can only come right later, and is empty otherwise; ``needs`` what it takes.
-    """
-
-    object: str
-    setting: str
-    wanted: Scalar
-    effective: Scalar
-    boot: Scalar
-    identity: str
-    effective_matters: bool = True
-    boot_matters: bool = True
-    pending: str = ""
-    needs: str = REBOOT
-
-    @property
-    def status(self) -> str:
-        if self.boot_matters and self.boot != self.wanted:
-            return DIFFERS
-        if self.effective_matters and self.effective != self.wanted:
-            return PENDING if self.pending else DIFFERS
-        return RIGHT
-
-    def row(self) -> Dict[str, Scalar]:
-        """The setting as a row of the audit's table."""
-        return {
-            "object": self.object,
-            "setting": self.setting,
-            "wanted": self.wanted,
-            "effective": self.effective,
-            "boot": self.boot,
-            "status": self.status,
-        }
-
-
-@dataclass(frozen=True)
+@frozen
 class Change:
     """One change of one setting, either of the running system or of the next boot (``scope``)."""
 
@@ -83,15 +28,15 @@ class Change:
         return dict(vars(self))
 
 
-@dataclass(frozen=True)
-class SetKnob:
+@frozen
+class WriteAttribute:
     """Write a value into a file of the kernel, by one write(2)."""
 
     path: str
     value: str
 
 
-@dataclass(frozen=True)
+@frozen
 class ReplaceFile:
     """Give a regular file this text, atomically. ``mode`` counts for a new file; an existing one keeps its own."""
 
@@ -100,14 +45,14 @@ class ReplaceFile:
     mode: int = 0o644
 
 
-@dataclass(frozen=True)
+@frozen
 class RemoveFile:
     """Remove a file of ours; one that is not there is fine."""
 
     path: str
 
 
-@dataclass(frozen=True)
+@frozen
 class RunCommand:
     """Run a command that must succeed; ``goal`` completes "Cannot ..." when it does not."""
 
@@ -120,10 +65,10 @@ class RoomAction:
     """An action only one room knows how to perform; the room's ``apply`` handles it."""
 
 
-Action = Union[SetKnob, ReplaceFile, RemoveFile, RunCommand, RoomAction]
+Action = Union[WriteAttribute, ReplaceFile, RemoveFile, RunCommand, RoomAction]
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """One side effect and the changes it makes. A command that completes other steps makes none of its own.
 
@@ -136,7 +81,7 @@ class Step:
     notes: Tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Unmanaged:
     """What the declaration matched but the machine does not let anybody set."""
 
@@ -148,7 +93,7 @@ class Unmanaged:
         return dict(vars(self))
 
 
-@dataclass(frozen=True)
+@frozen
 class Conflict:
     """Another owner of a setting of ours. ``wins`` says whose value stays in the end: ``them`` or ``us``."""
 
@@ -163,7 +108,7 @@ class Conflict:
         return dict(vars(self))
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """Everything a run will do, complete before its first side effect; every output is derived from it."""
 
@@ -171,7 +116,7 @@ class Plan:
     steps: Tuple[Step, ...] = ()
     unmanaged: Tuple[Unmanaged, ...] = ()
     conflicts: Tuple[Conflict, ...] = ()
-    obstacle: Optional[Obstacle] = None
+    blocker: Optional[Blocker] = None
 
     @property
     def changes(self) -> Tuple[Change, ...]:
@@ -196,9 +141,9 @@ class Plan:
 
     @property
     def status(self) -> str:
-        if self.steps or any(s.status == DIFFERS for s in self.settings):
-            return DIFFERS
-        return PENDING if self.pending else RIGHT
+        if self.steps or any(s.status == DRIFTED for s in self.settings):
+            return DRIFTED
+        return PENDING if self.pending else IN_SYNC
 
     @property
     def needs(self) -> Tuple[str, ...]:
@@ -211,3 +156,20 @@ class Plan:
             for s in self.pending
             if s.needs == REBOOT
         )
+
+
+@frozen
+class Blocker:
+    """``error`` says what is in the way. A run waits up to ``timeout`` seconds for it to go away.
+
+    ``recovery_step`` is the step that is taken all the same, such as the end of a run that was killed.
+    """
+
+    error: GpuFleetError
+    timeout: float = 0.0
+    recovery_step: Optional[Step] = None
+
+    @property
+    def fatal(self) -> bool:
+        """Whether a run fails at once, before its first step."""
+        return self.timeout <= 0

@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
-from .change import BOOT, NOW, Change, RemoveFile, ReplaceFile, Setting, Step
+from .change import Change, RemoveFile, ReplaceFile, Step
+from .setting import BOOT, NOW, Setting
 from .version import VERSION
 
 if TYPE_CHECKING:
-    from .._host.protocols import Files
-    from .road import Concern
+    from .contract import Concern
+    from .protocols import Files
 
 FOLDER = "/etc/gpufleet/declared.d"
-# What was found before the first change (before.py).
-FOUND_FOLDER = "/var/lib/gpufleet/before"
 SCHEMA = 1
 WANTED = "as declared"
 
@@ -34,7 +33,7 @@ def names(files: Files, folder: str = FOLDER) -> Tuple[str, ...]:
     )
 
 
-def essence(params: Mapping[str, Any], options: Mapping[str, Any]) -> Dict[str, Any]:
+def without_defaults(params: Mapping[str, Any], options: Mapping[str, Any]) -> Dict[str, Any]:
     """What of the parameters was really declared: neither a default nor empty.
 
     So a release that adds an option changes no declaration.
@@ -63,7 +62,7 @@ def plan_present(
         "collection_version": VERSION,
         "concern": concern.name,
         "apply_at_boot": concern.apply_at_boot,
-        "declaration": essence(params, {**shared, **concern.options}),
+        "declaration": without_defaults(params, {**shared, **concern.options}),
     }
     path = path_of(concern.name)
     found = _describe(files.read_optional(path), document)
@@ -75,7 +74,7 @@ def plan_present(
 
 
 def plan_absent(files: Files, concern: str) -> Tuple[Setting, Tuple[Step, ...]]:
-    """The same for a concern that is given back: the file goes."""
+    """The same for a concern that is restored: the file goes."""
     path = path_of(concern)
     found = None if files.read_optional(path) is None else "present"
     steps = () if found is None else (Step(RemoveFile(path), (_change(path, found, None),)),)

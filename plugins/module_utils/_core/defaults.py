@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 
 from . import declared
 from .errors import CannotLook, DeclarationError
+from .nearest import did_you_mean
 
 if TYPE_CHECKING:
-    from .._host.protocols import Files
+    from .protocols import Files
 
 TYPES: Mapping[str, Any] = {
     "str": str,
@@ -59,8 +59,7 @@ def complete(options: Mapping[str, Any], declaration: Mapping[str, Any], where: 
     """
     for name in declaration:
         if name not in options:
-            near = get_close_matches(str(name), list(options), n=1)
-            raise _refused(f"{where}{name}", "there is no such option", f"did you mean {near[0]}" if near else "")
+            raise _refused(f"{where}{name}", "there is no such option", did_you_mean(name, options))
     completed = {}
     for name, option in options.items():
         value = declaration.get(name)
@@ -77,9 +76,9 @@ def _checked(option: Mapping[str, Any], value: Any, where: str) -> Any:
     kind = option.get("type", "str")
     # Python takes a boolean for a number.
     if not isinstance(value, TYPES.get(kind, object)) or (isinstance(value, bool) and kind in ("int", "float")):
-        raise _refused(where, f"{value!r} is of another type than {kind}")
+        raise _refused(where, f"{value!r} is not of type {kind}")
     if option.get("choices") and value not in option["choices"]:
-        raise _refused(where, f"{value!r} is none of {', '.join(str(choice) for choice in option['choices'])}")
+        raise _refused(where, f"{value!r} is not one of {', '.join(str(choice) for choice in option['choices'])}")
     if kind == "list":
         element = {key: option[key] for key in ("options",) if key in option}
         element["type"] = option.get("elements", "raw")
@@ -90,4 +89,4 @@ def _checked(option: Mapping[str, Any], value: Any, where: str) -> Any:
 
 
 def _refused(where: str, cause: str, hint: str = "") -> DeclarationError:
-    return DeclarationError("read the declaration", object=where, cause=cause, hint=hint)
+    return DeclarationError("read {} in the declaration", object=where, cause=cause, hint=hint)

@@ -9,18 +9,19 @@ A message reads "Cannot <goal> on <object>: <cause>", then what was found, what 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Tuple, Union
+from typing import TYPE_CHECKING, Dict, Tuple
+
+from .setting import Scalar
 
 if TYPE_CHECKING:
-    from .change import Setting
-
-Scalar = Union[str, int, None]
+    from .setting import Setting
 
 
 class GpuFleetError(Exception):
     """Something we expected could go wrong.
 
-    ``goal`` completes the sentence "Cannot ...", ``object`` is the thing it was about, ``hint`` is the next step.
+    ``goal`` completes the sentence "Cannot ...", ``object`` is the thing it was about, ``hint`` is the next step. The
+    object stands at the ``{}`` of the goal; without one it comes after it, "in" a path or "on" anything else.
     ``settings`` are those that are known to differ all the same, for the table.
     """
 
@@ -42,11 +43,10 @@ class GpuFleetError(Exception):
         self.found = found
         self.wanted = wanted
         self.hint = hint
-        subject = f" on {object}" if object else ""
         values = [f"{word} {value}" for word, value in (("found", found), ("wanted", wanted)) if value is not None]
         details = f" ({', '.join(values)})" if values else ""
         ending = f" {hint[0].upper()}{hint[1:]}." if hint else ""
-        super().__init__(f"Cannot {goal}{subject}: {cause}{details}.{ending}")
+        super().__init__(f"Cannot {_about(goal, object)}: {cause}{details}.{ending}")
 
     def failure(self) -> Dict[str, Scalar]:
         """The error as the result key ``failure``."""
@@ -57,6 +57,15 @@ class GpuFleetError(Exception):
             "wanted": self.wanted,
             "hint": self.hint,
         }
+
+
+def _about(goal: str, object: str) -> str:
+    if not object:
+        return goal
+    if "{}" in goal:
+        return goal.replace("{}", object)
+    where = "to" if goal.startswith("write ") else "in" if object.startswith("/") else "on"
+    return f"{goal} {where} {object}"
 
 
 class DeclarationError(GpuFleetError):
@@ -105,3 +114,13 @@ class NotInEffect(GpuFleetError):
     """The value was written and accepted, and is not what the machine now says."""
 
     code = "not_in_effect"
+
+
+def not_understood(path: str, cause: str) -> CannotLook:
+    """The error for a file that its engine would not take either; ``cause`` has the place in it where there is one."""
+    return CannotLook(
+        "parse {}",
+        object=path,
+        cause=cause,
+        hint="correct the file, then run again; nothing was written",
+    )

@@ -11,17 +11,18 @@ value or a list of alternatives, as shell globs. An empty ``match`` agrees with 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fnmatch import translate
 from typing import Any, Dict, Mapping, Optional, Pattern, Sequence, Tuple
 
 from .errors import DeclarationError
+from .nearest import did_you_mean
+from .value import frozen
 
 WILDCARDS = frozenset("*?[")
 
 
-@dataclass(frozen=True)
-class Entry:
+@frozen
+class MatchEntry:
     """One entry: ``where`` is how messages call it (``queues[0]``), ``match`` its alternatives by key."""
 
     where: str
@@ -34,7 +35,7 @@ class Entry:
         return f"{self.where} ({', '.join(f'{key}: {_words(self.match[key])}' for key in self.match)})"
 
 
-@dataclass(frozen=True)
+@frozen
 class Candidate:
     """A device that can be won, with its values by key; one may have several (a disk reached by two controllers).
 
@@ -52,10 +53,10 @@ def names_explicitly(pattern: str) -> bool:
     return pattern[:1] not in WILDCARDS
 
 
-def parse(option: str, entries: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Tuple[Entry, ...]:
+def parse(option: str, entries: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Tuple[MatchEntry, ...]:
     """The entries of an option. Raises ``DeclarationError`` on a key that is not one of ``keys``, or on no text."""
     return tuple(
-        Entry(
+        MatchEntry(
             where=f"{option}[{index}]",
             match={
                 key: _alternatives(f"{option}[{index}]", key, value, keys)
@@ -67,7 +68,7 @@ def parse(option: str, entries: Sequence[Mapping[str, Any]], keys: Sequence[str]
     )
 
 
-def select(entries: Sequence[Entry], candidates: Sequence[Candidate]) -> Tuple[Optional[int], ...]:
+def select(entries: Sequence[MatchEntry], candidates: Sequence[Candidate]) -> Tuple[Optional[int], ...]:
     """The index of the entry that wins each candidate, None where none does.
 
     Raises ``DeclarationError`` for an entry that wins nothing and is not optional: it names what took its devices.
@@ -82,20 +83,20 @@ def select(entries: Sequence[Entry], candidates: Sequence[Candidate]) -> Tuple[O
         if not lost:
             there = ", ".join(candidate.name for candidate in candidates) or "nothing"
             raise DeclarationError(
-                "apply an entry",
+                "apply {}",
                 object=str(entry),
                 cause=f"it matches no device; there is {there}",
-                hint="correct the match, or say optional: true",
+                hint="correct the match, or set optional: true",
             )
         takers = sorted({winner for position in lost for winner in [winners[position]] if winner is not None})
         raise DeclarationError(
-            "apply an entry",
+            "apply {}",
             object=str(entry),
             cause=(
                 f"{_words([candidates[position].name for position in lost])} matched earlier "
                 f"{' and '.join(str(entries[taker]) for taker in takers)}"
             ),
-            hint="put the entry before them, or say optional: true",
+            hint="put the entry before them, or set optional: true",
         )
     return winners
 
@@ -129,7 +130,7 @@ class Glob:
 class _Test:
     """An entry with its globs."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: MatchEntry) -> None:
         self._entry = entry
         self._globs = [(key, Glob(alternatives)) for key, alternatives in entry.match.items()]
         self._explicit: Dict[str, Glob] = {}
@@ -153,21 +154,18 @@ def _any(glob: Glob, values: Sequence[str]) -> bool:
 
 def _alternatives(where: str, key: str, value: Any, keys: Sequence[str]) -> Tuple[str, ...]:
     if key not in keys:
-        from difflib import get_close_matches
-
-        near = get_close_matches(key, keys, n=1)
         raise DeclarationError(
-            "read a match",
+            "use {}",
             object=where,
             cause=f"there is no key {key}",
-            hint=f"did you mean {near[0]}" if near else f"the keys are {', '.join(keys)}",
+            hint=did_you_mean(key, keys, otherwise=f"the keys are {', '.join(keys)}"),
         )
     texts = value if isinstance(value, (list, tuple)) else [value]
     if not texts or any(isinstance(text, bool) or not isinstance(text, (str, int)) or text == "" for text in texts):
         raise DeclarationError(
-            "read a match",
+            "use {}",
             object=where,
-            cause=f"{key} is {value!r}, and must be one text or a list of texts",
+            cause=f"{key} is {value!r}, and must be a string or a list of strings",
         )
     return tuple(str(text) for text in texts)
 

@@ -2,25 +2,26 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the plans of all rooms are made of. Imported when something differs."""
+"""The actions and changes that the plans of all rooms are made of."""
 
 from __future__ import annotations
 
 from typing import Optional, Union
 
-from .change import BOOT, EFFECTIVE, Change, RemoveFile, ReplaceFile, Setting
+from .change import Change, RemoveFile, ReplaceFile
+from .setting import BOOT, EFFECTIVE, Setting
 
 
-def file_of(path: str, text: Optional[str], mode: int = 0o644) -> Union[ReplaceFile, RemoveFile]:
+def file_action(path: str, text: Optional[str], mode: int = 0o644) -> Union[ReplaceFile, RemoveFile]:
     """Write a file of ours, or remove it where it has no text."""
     return RemoveFile(path) if text is None else ReplaceFile(path, text, mode)
 
 
-def effective(setting: Setting) -> Change:
+def effective_change(setting: Setting) -> Change:
     """From what counts now to what is wanted."""
     return Change(setting.object, setting.setting, setting.effective, setting.wanted, EFFECTIVE)
 
 
-def at_boot(setting: Setting) -> Change:
+def boot_change(setting: Setting) -> Change:
     """From what the next boot would bring to what is wanted."""
     return Change(setting.object, setting.setting, setting.boot, setting.wanted, BOOT)

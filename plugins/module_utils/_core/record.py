@@ -10,9 +10,10 @@ import json
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from .errors import CannotLook
+from .exposure import BELIEVED, exposed
 
 if TYPE_CHECKING:
-    from .._host.protocols import Files
+    from .protocols import Files
 
 Made = TypeVar("Made")
 
@@ -34,8 +35,6 @@ def read_record(
     text = files.read_optional(path)
     if text is None:
         return None
-    from .._host.exposure import BELIEVED, exposed
-
     fault = exposed(files, path, matter=BELIEVED) if believed else ""
     if fault:
         raise CannotLook(goal, object=path, cause=fault, hint="run the role node_tools, which corrects owner and mode")

@@ -2,26 +2,26 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The steps that every room can take. Imported only when there is something to do."""
+"""The steps that every room can take: write an attribute, replace or remove a file, run a command."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
-from .change import RemoveFile, ReplaceFile, RunCommand, SetKnob, Step
+from .change import RemoveFile, ReplaceFile, RunCommand, Step, WriteAttribute
 from .errors import GpuFleetError, NotPermitted, Refused
 
 if TYPE_CHECKING:
-    from .._host.protocols import Host
+    from .protocols import Host
 
 
 def perform(step: Step, host: Host) -> None:
     """Take one step of a kind all rooms share. Raises ``Refused`` or ``NotPermitted`` with what the system said."""
     action = step.action
     try:
-        if isinstance(action, SetKnob):
-            host.files.set_knob(action.path, action.value)
+        if isinstance(action, WriteAttribute):
+            host.files.write_attribute(action.path, action.value)
         elif isinstance(action, ReplaceFile):
             host.files.replace(action.path, action.text, action.mode)
         elif isinstance(action, RemoveFile):
@@ -39,11 +39,11 @@ def run(action: RunCommand, host: Host) -> str:
     try:
         completed = host.commands.run(action.argv, timeout=action.timeout)
     except OSError as error:
-        raise Refused(action.goal, object=action.argv[0], cause=error.strerror or str(error)) from error
+        raise Refused(f"{action.goal} with {{}}", object=action.argv[0], cause=error.strerror or str(error)) from error
     if completed.status != 0:
         said = (completed.errors or completed.output).strip().splitlines()
         raise Refused(
-            action.goal,
+            f"{action.goal} with {{}}",
             object=" ".join(action.argv),
             cause=f"exit status {completed.status}: {said[-1] if said else 'no output'}",
         )
@@ -54,7 +54,7 @@ def _explain(step: Step, error: OSError) -> GpuFleetError:
     action = step.action
     path = getattr(action, "path", "")
     cause = error.strerror or os.strerror(error.errno or 0)
-    if isinstance(action, SetKnob) and step.changes:
+    if isinstance(action, WriteAttribute) and step.changes:
         change = step.changes[0]
         return Refused(
             f"set {change.setting}",
@@ -63,4 +63,4 @@ def _explain(step: Step, error: OSError) -> GpuFleetError:
             found=change.before,
             wanted=change.after,
         )
-    return NotPermitted("write" if not isinstance(action, RemoveFile) else "remove", object=path, cause=cause)
+    return NotPermitted("remove {}" if isinstance(action, RemoveFile) else "write {}", object=path, cause=cause)

@@ -6,28 +6,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Callable, Container, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from .._binding.look import CONCERN as NVML
-from .._block.look import CONCERN as NVME_SCHEDULER
-from .._core.road import Concern
-from .._engine.look import CONCERN as CONTAINER_RUNTIME
-from .._engine.model import NEEDS
-from .._gpu.persistence import CONCERN as NVIDIA_PERSISTENCE
-from .._gpu.settings_look import CONCERN as GPU_SETTINGS
-from .._irq.look import CONCERN as NUMA_IRQ_AFFINITY
-from .._irq.overview import overview as interrupts_of_devices
-from .._kernel.look import CONCERN as KERNEL_MODULES
-from .._memory.look import CONCERN as HUGEPAGES
-from .._mig.consumers import NAMES as CONSUMERS
-from .._mig.look import CONCERN as MIG_LAYOUT
-from .._mig.records import LEFT_OVER as INTERRUPTED_RELAYOUT
-from .._tools.look import CONCERN as NODE_TOOLS
+from .._core.contract import Concern
+from .._core.value import frozen
+from ..concerns.container_runtime.concern import CONCERN as CONTAINER_RUNTIME
+from ..concerns.container_runtime.model import NEEDS
+from ..concerns.gpu_settings.concern import CONCERN as GPU_SETTINGS
+from ..concerns.hugepages.concern import CONCERN as HUGEPAGES
+from ..concerns.kernel_modules.concern import CONCERN as KERNEL_MODULES
+from ..concerns.mig_layout.concern import CONCERN as MIG_LAYOUT
+from ..concerns.mig_layout.consumers import NAMES as CONSUMERS
+from ..concerns.mig_layout.records import INTERRUPTED_RUN as INTERRUPTED_MIG_CHANGE
+from ..concerns.node_tools.concern import CONCERN as NODE_TOOLS
+from ..concerns.numa_irq_affinity.concern import CONCERN as NUMA_IRQ_AFFINITY
+from ..concerns.numa_irq_affinity.overview import overview as interrupts_of_devices
+from ..concerns.nvidia_persistence.concern import CONCERN as NVIDIA_PERSISTENCE
+from ..concerns.nvme_scheduler.concern import CONCERN as NVME_SCHEDULER
+from ..concerns.nvml.concern import CONCERN as NVML
 
 
-@dataclass(frozen=True)
-class Entry:
+@frozen
+class RegisteredConcern:
     """A concern among the others.
 
     ``after`` are the concerns that must be right before this one starts, ``disturbs`` those that a change of this one
@@ -58,12 +58,12 @@ GPU_CONCERNS = ("nvidia_persistence", "mig_layout", "gpu_settings")
 DRIVER_DEADLINE = 75.0
 
 # Huge pages come first: what is started later takes memory away and tears it into pieces.
-_SETTINGS: Tuple[Entry, ...] = (
-    Entry(HUGEPAGES),
-    Entry(KERNEL_MODULES, after=("hugepages",), cures=("no_driver",)),
-    Entry(NVME_SCHEDULER, after=("hugepages",)),
-    Entry(NVML, serves=GPU_CONCERNS, cures=("no_binding",)),
-    Entry(
+_SETTINGS: Tuple[RegisteredConcern, ...] = (
+    RegisteredConcern(HUGEPAGES),
+    RegisteredConcern(KERNEL_MODULES, after=("hugepages",), cures=("no_driver",)),
+    RegisteredConcern(NVME_SCHEDULER, after=("hugepages",)),
+    RegisteredConcern(NVML, serves=GPU_CONCERNS, cures=("no_binding",)),
+    RegisteredConcern(
         NVIDIA_PERSISTENCE,
         after=("node_tools", "kernel_modules", "nvml"),
         disturbs=("gpu_settings", "numa_irq_affinity"),
@@ -71,44 +71,44 @@ _SETTINGS: Tuple[Entry, ...] = (
     ),
     # A reset takes with it what the driver keeps of a GPU, its interrupts included; persistence mode it brings back.
     # Instances that are new are not in the CDI specification.
-    Entry(
+    RegisteredConcern(
         MIG_LAYOUT,
         after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence"),
         disturbs=("gpu_settings", "numa_irq_affinity", "container_runtime"),
         tells=tuple(CONSUMERS),
         deadline=DRIVER_DEADLINE,
-        interrupted=INTERRUPTED_RELAYOUT,
+        interrupted=INTERRUPTED_MIG_CHANGE,
     ),
     # It needs what brings its values back at boot.
-    Entry(
+    RegisteredConcern(
         GPU_SETTINGS,
         after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence", "mig_layout"),
         deadline=DRIVER_DEADLINE,
     ),
     # The driver of the GPUs requests their interrupts with its first client, and again after a reset.
-    Entry(
+    RegisteredConcern(
         NUMA_IRQ_AFFINITY,
         after=("node_tools", "kernel_modules", "nvidia_persistence", "mig_layout"),
         devices=interrupts_of_devices,
     ),
     # The CDI specification names the GPUs and instances that are there now.
-    Entry(
+    RegisteredConcern(
         CONTAINER_RUNTIME,
         after=("kernel_modules", "nvidia_persistence", "mig_layout"),
         tells=NEEDS,
     ),
 )
-REGISTRY: Tuple[Entry, ...] = (
+REGISTRY: Tuple[RegisteredConcern, ...] = (
     *_SETTINGS,
-    Entry(NODE_TOOLS, serves=tuple(entry.name for entry in _SETTINGS)),
+    RegisteredConcern(NODE_TOOLS, serves=tuple(entry.name for entry in _SETTINGS)),
 )
 
 
-def in_order(entries: Iterable[Entry] = REGISTRY) -> Tuple[Entry, ...]:
+def in_order(entries: Iterable[RegisteredConcern] = REGISTRY) -> Tuple[RegisteredConcern, ...]:
     """Each entry behind all that it comes ``after``, else as registered. Raises ``ValueError`` on a ring."""
-    waiting: List[Entry] = list(entries)
+    waiting: List[RegisteredConcern] = list(entries)
     known = {entry.name for entry in waiting}
-    done: List[Entry] = []
+    done: List[RegisteredConcern] = []
     while waiting:
         placed = {entry.name for entry in done}
         ready = [entry for entry in waiting if all(name in placed for name in entry.after if name in known)]
@@ -119,8 +119,8 @@ def in_order(entries: Iterable[Entry] = REGISTRY) -> Tuple[Entry, ...]:
     return tuple(done)
 
 
-def to_run(
-    wants_work: Iterable[str], *, declared: Container[str], registry: Sequence[Entry] = REGISTRY
+def to_converge(
+    wants_work: Iterable[str], *, declared: Container[str], registry: Sequence[RegisteredConcern] = REGISTRY
 ) -> Tuple[str, ...]:
     """The concerns that must run, in order: those that want work, and the declared ones that these disturb in turn."""
     chosen = set(wants_work)

@@ -13,17 +13,15 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
-from .._core.change import DIFFERS, INVALID, PENDING, RIGHT, UNKNOWN
-from .._core.wording import agreeing, counted
-from .._topology import cpulist
+from .._core.setting import DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
+from .._core.wording import counted
+from .._linux import cpulist
 
 CONFLICT = "conflict"
 # What matched a declaration, and what nobody can set. It makes no node differ.
 UNMANAGED = "unmanaged"
 # What is counted of settings, in this order; of ``unknown`` and ``invalid`` it is concerns.
-COUNTED = (RIGHT, DIFFERS, PENDING, UNKNOWN, INVALID, UNMANAGED)
-# What is said of one node or setting with a status, and of several.
-SAID = {DIFFERS: ("differs", "differ")}
+COUNTED = (IN_SYNC, DRIFTED, PENDING, UNKNOWN, INVALID, UNMANAGED)
 HEADER = ("NODE", "OBJECT", "SETTING", "WANTED", "IN EFFECT", "AT BOOT", "STATUS")
 DEVICE_HEADER = ("NODE", "DEVICE", "NUMA", "INTERRUPTS", "WANTED", "IN EFFECT", "ELSEWHERE", "UNMANAGED")
 VALUES = ("wanted", "effective", "boot")
@@ -42,13 +40,13 @@ KINDS = (("gpu", "GPU"), ("nvme", "drive"), ("sd", "drive"), ("md", "drive"), ("
 AS_DECLARED = "as declared"
 DEVICE, FILE, OBJECT = "device", "gpufleet file", "object"
 # From what must be seen first.
-ORDER = (INVALID, UNKNOWN, DIFFERS, CONFLICT, PENDING, RIGHT, UNMANAGED)
+ORDER = (INVALID, UNKNOWN, DRIFTED, CONFLICT, PENDING, IN_SYNC, UNMANAGED)
 
 Row = Mapping[str, Any]
 Where = Callable[[Sequence[str]], str]
 
 
-class Line(NamedTuple):
+class TableLine(NamedTuple):
     """A line of the table: the rows that it stands for by node, the text of its cells behind the node, and its note."""
 
     rows: Mapping[str, Sequence[Row]]
@@ -68,15 +66,15 @@ def rows_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
         if "failure" in result:
             message = str(result["msg"])
             rows.append(_row(node, concern, NOTHING, status=result["status"], note=message))
-        rows.extend({"node": node, "concern": concern, **row} for row in result["settings"] if row["status"] != RIGHT)
+        rows.extend({"node": node, "concern": concern, **row} for row in result["settings"] if row["status"] != IN_SYNC)
         rows.extend(
             _row(node, concern, entry["setting"], status=CONFLICT, note=_conflict(entry))
             for entry in result["conflicts"]
             if entry["wins"] == "them"
         )
     rows.extend(
-        _row(node, concern, "declaration", status=DIFFERS, note="on the node, and not in the inventory")
-        for concern in look["undeclared"]
+        _row(node, concern, "declaration", status=DRIFTED, note="on the node, but not in the inventory")
+        for concern in look["orphaned"]
     )
     return rows
 
@@ -93,7 +91,7 @@ def unmanaged_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
 def counts_of(look: Mapping[str, Any], rows: Iterable[Row]) -> Dict[str, int]:
     """The settings of one node by status; ``rows`` are its ``rows_of``."""
     counts = dict.fromkeys(COUNTED, 0)
-    counts[RIGHT] = sum(result["settings_right"] for result in look["concerns"].values())
+    counts[IN_SYNC] = sum(result["settings_in_sync"] for result in look["concerns"].values())
     counts[UNMANAGED] = sum(result["unmanaged_total"] for result in look["concerns"].values())
     for row in rows:
         if row["status"] in counts:
@@ -101,13 +99,14 @@ def counts_of(look: Mapping[str, Any], rows: Iterable[Row]) -> Dict[str, int]:
     return counts
 
 
-def told_counts(counts: Mapping[str, int]) -> str:
-    """The counts as part of a sentence, such as ``431 right, 3 differ``."""
-    return ", ".join(
-        f"{count} {agreeing(count, *SAID.get(status, (status, status)))}"
-        for status, count in counts.items()
-        if count or status == RIGHT
-    )
+def spelled(status: str) -> str:
+    """A status as part of a sentence."""
+    return status.replace("_", " ")
+
+
+def describe_counts(counts: Mapping[str, int]) -> str:
+    """The counts as part of a sentence, such as ``431 in sync, 3 drifted``."""
+    return ", ".join(f"{count} {spelled(status)}" for status, count in counts.items() if count or status == IN_SYNC)
 
 
 def table(rows: Sequence[Row], *, where: Where = ",".join, most: int = 0, full: bool = False) -> List[str]:
@@ -138,7 +137,7 @@ def table(rows: Sequence[Row], *, where: Where = ",".join, most: int = 0, full: 
     return lines
 
 
-def fold(rows: Iterable[Row]) -> List[Line]:
+def fold(rows: Iterable[Row]) -> List[TableLine]:
     """The lines of the rows, what weighs most first and what is about our own files last."""
     groups: Dict[Tuple[Any, ...], Dict[str, List[Row]]] = {}
     for row in rows:
@@ -182,7 +181,7 @@ def kind_of(row: Row) -> str:
     return next((kind for start, kind in KINDS if re.match(rf"{start}[a-z]*[0-9]", name)), OBJECT)
 
 
-def _status(line: Line) -> str:
+def _status(line: TableLine) -> str:
     return line.cells[-1]
 
 
@@ -202,7 +201,7 @@ def _key(row: Row) -> Tuple[Any, ...]:
     return (kind, *alike, *named, *(row[name] for name in VALUES), row["status"])
 
 
-def _line(rows: Sequence[Row]) -> Line:
+def _line(rows: Sequence[Row]) -> TableLine:
     by_node: Dict[str, List[Row]] = {}
     for row in rows:
         by_node.setdefault(row["node"], []).append(row)
@@ -212,11 +211,11 @@ def _line(rows: Sequence[Row]) -> Line:
         kind = DEVICE if _word(first) in MANY else kind_of(first)
         setting = "" if first["setting"] == NOTHING else _settings(by_node)
         cells: Tuple[str, ...] = (_objects(by_node, kind), setting, *("" for _value in VALUES), first["status"])
-        return Line(by_node, cells, note, False)
+        return TableLine(by_node, cells, note, False)
     alone = len({row["object"] for row in rows}) == 1
     values = (_text(_together([row[name] for row in rows], alone=alone)) for name in VALUES)
     cells = (_objects(by_node, kind_of(first)), _settings(by_node), *values, first["status"])
-    return Line(by_node, cells, "", is_ours(first))
+    return TableLine(by_node, cells, "", is_ours(first))
 
 
 def _objects(by_node: Mapping[str, Sequence[Row]], kind: str) -> str:
@@ -282,9 +281,9 @@ def is_ours(row: Row) -> bool:
     return str(row["object"]).startswith("/") and AS_DECLARED in [row[name] for name in VALUES]
 
 
-def _within(lines: Sequence[Line], most: int) -> List[Line]:
+def _within(lines: Sequence[TableLine], most: int) -> List[TableLine]:
     """The first lines, at least one, that take no more than so many with their notes."""
-    shown: List[Line] = []
+    shown: List[TableLine] = []
     height = 0
     for line in lines:
         height += _height(line)
@@ -294,7 +293,7 @@ def _within(lines: Sequence[Line], most: int) -> List[Line]:
     return shown
 
 
-def _height(line: Line) -> int:
+def _height(line: TableLine) -> int:
     return 1 + len(line.note.splitlines())
 
 

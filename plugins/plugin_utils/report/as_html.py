@@ -21,7 +21,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
 
-from ...module_utils._core.change import RIGHT
+from ...module_utils._core.setting import IN_SYNC
 from ...module_utils._core.version import VERSION
 from ...module_utils._node.table import is_ours
 from .as_json import compact
@@ -29,10 +29,10 @@ from .installed import STATUSES
 from .model import SCHEMA
 
 if TYPE_CHECKING:
-    from .facts import Gpu
+    from .facts import GpuFacts
     from .findings import Finding
-    from .model import Concern, Node, Report
-    from .skew import Group
+    from .model import Concern, Report, ReportNode
+    from .skew import VersionGroup
 
 FOLDER = Path(__file__).parent / "page"
 # In this order one script; each part stands on those before it.
@@ -89,7 +89,7 @@ def _fleet(report: Report) -> Dict[str, Any]:
         "title": report.title,
         "generated": report.generated,
         "concerns": report.concerns,
-        "settings": report.found.counts,
+        "settings": report.totals.counts,
         "nodes": [_line(node, report.concerns) for node in report.nodes],
         "findings": [_finding(finding, place) for finding in report.findings],
         "skew": [_group(group, place) for group in report.skew],
@@ -100,7 +100,7 @@ def _finding(finding: Finding, place: Mapping[str, int]) -> Dict[str, Any]:
     return {**vars(finding), "nodes": [place[name] for name in finding.nodes]}
 
 
-def _group(group: Group, place: Mapping[str, int]) -> Dict[str, Any]:
+def _group(group: VersionGroup, place: Mapping[str, int]) -> Dict[str, Any]:
     components = [
         {
             "component": part.component,
@@ -116,10 +116,10 @@ def _group(group: Group, place: Mapping[str, int]) -> Dict[str, Any]:
     return {"name": group.name, "nodes": len(group.nodes), "components": components}
 
 
-def _line(node: Node, concerns: Sequence[str]) -> Dict[str, Any]:
-    """What the table of the fleet has of a node. ``cells`` has the first letter of a status for each concern."""
+def _line(node: ReportNode, concerns: Sequence[str]) -> Dict[str, Any]:
+    """What the table of the fleet has of a node. ``cells`` has the place of a status among all for each concern."""
     facts = node.facts
-    statuses = {concern.name: concern.status[0] for concern in node.concerns}
+    statuses = {concern.name: str(STATUSES.index(concern.status)) for concern in node.concerns}
     return {
         "name": node.name,
         "groups": node.groups,
@@ -131,16 +131,16 @@ def _line(node: Node, concerns: Sequence[str]) -> Dict[str, Any]:
         "gpus": facts.models if facts else "",
         "versions": {name: facts.version(name) for name in ("driver", "CUDA", "kernel")} if facts else {},
         "first": _first(node),
-        "wrong": sum(row["status"] != RIGHT for concern in node.concerns for row in concern.settings),
+        "wrong": sum(row["status"] != IN_SYNC for concern in node.concerns for row in concern.settings),
     }
 
 
-def _sick(node: Node) -> List[Dict[str, Any]]:
+def _sick(node: ReportNode) -> List[Dict[str, Any]]:
     names = ("index", "model", "pci_address", "serial", "uuid", "problems", "xids", "counters")
     return [{name: getattr(gpu, name) for name in names} for gpu in node.sick]
 
 
-def _first(node: Node) -> str:
+def _first(node: ReportNode) -> str:
     """The worst that there is to say of a node, in a line."""
     if node.message is not None:
         return node.message
@@ -152,12 +152,12 @@ def _first(node: Node) -> str:
     name = f"{row['object']} {row['setting']}" if row["setting"] != "-" else row["object"]
     if row.get("note"):
         return f"{name}: {row['note']}"
-    # What is in effect is right, so it is the next boot that is not.
+    # What is in effect is in sync, so it is the next boot that is not.
     when, value = ("at boot ", row["boot"]) if row["effective"] == row["wanted"] else ("", row["effective"])
     return f"{name} {when}is {'not there' if value is None else value}, wanted {row['wanted']}"
 
 
-def _detail(node: Node) -> Dict[str, Any]:
+def _detail(node: ReportNode) -> Dict[str, Any]:
     """What the page of a node has besides its line."""
     facts = node.facts
     known: Dict[str, Any] = dict.fromkeys(("gpus", "numa", "near", "versions"), ())
@@ -178,16 +178,16 @@ def _detail(node: Node) -> Dict[str, Any]:
     }
 
 
-def _gpu(gpu: Gpu) -> Dict[str, Any]:
+def _gpu(gpu: GpuFacts) -> Dict[str, Any]:
     return {**vars(gpu), "counters": {name: count for name, count in gpu.counters.items() if count}}
 
 
 def _concern(concern: Concern) -> Dict[str, Any]:
     rows = concern.settings
-    return {**vars(concern), "settings": rows[:ROWS_SHOWN], "left_out": max(0, len(rows) - ROWS_SHOWN)}
+    return {**vars(concern), "settings": rows[:ROWS_SHOWN], "omitted": max(0, len(rows) - ROWS_SHOWN)}
 
 
-def _wanted_by(node: Node) -> str:
+def _wanted_by(node: ReportNode) -> str:
     """What people look for when they hold a part in their hands."""
     facts = node.facts
     if not facts:
@@ -198,8 +198,8 @@ def _wanted_by(node: Node) -> str:
 
 
 def _sentence(report: Report) -> str:
-    counts = ", ".join(f"{len(names)} {status}" for status, names in report.found.nodes.items())
-    return f"{report.found.total} nodes on {report.generated}: {counts}."
+    counts = ", ".join(f"{len(names)} {status}" for status, names in report.totals.nodes.items())
+    return f"{report.totals.total} nodes on {report.generated}: {counts}."
 
 
 def _digest(text: str) -> str:

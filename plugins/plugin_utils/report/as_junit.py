@@ -10,25 +10,25 @@ import re
 from typing import TYPE_CHECKING, Iterator, List, Optional, Tuple
 from xml.sax.saxutils import escape, quoteattr
 
-from ...module_utils._core.change import DIFFERS, INVALID, PENDING, UNKNOWN
+from ...module_utils._core.setting import DRIFTED, INVALID, PENDING, UNKNOWN
 from ...module_utils._core.wording import counted
 from ...module_utils._node.table import UNMANAGED, table
 from .installed import NOT_INSTALLED
 from .model import FACTS
 
 if TYPE_CHECKING:
-    from .model import Concern, Node, Report
+    from .model import Concern, Report, ReportNode
     from .skew import Component
 
 # What XML 1.0 cannot hold, not even escaped.
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 FAILURE, ERROR, SKIPPED = "failure", "error", "skipped"
 # What only waits is no failure, as in the exit status of the audit.
-VERDICTS = {NOT_INSTALLED: FAILURE, DIFFERS: FAILURE, UNKNOWN: ERROR, INVALID: ERROR, PENDING: SKIPPED}
+VERDICTS = {NOT_INSTALLED: FAILURE, DRIFTED: FAILURE, UNKNOWN: ERROR, INVALID: ERROR, PENDING: SKIPPED}
 
 
 class Case:
-    """A test case; ``verdict`` is None where all is well."""
+    """A test case; ``verdict`` is None if all is in sync."""
 
     def __init__(self, name: str, verdict: Optional[str] = None, message: str = "", text: str = "") -> None:
         self.name = name
@@ -48,7 +48,7 @@ def render(report: Report) -> str:
     return "\n".join([*lines, "</testsuites>", ""])
 
 
-def _cases_of(node: Node) -> List[Case]:
+def _cases_of(node: ReportNode) -> List[Case]:
     cases = [Case("answer", ERROR, node.message) if node.message is not None else Case("answer")]
     cases += [_concern(node, concern) for concern in node.concerns]
     if FACTS in node.unreadable:
@@ -60,22 +60,22 @@ def _cases_of(node: Node) -> List[Case]:
     return cases
 
 
-def _unmanaged(node: Node) -> int:
-    """How many settings nobody can set there, which is no fault and so no case."""
+def _unmanaged(node: ReportNode) -> int:
+    """How many settings cannot be set there, which is not a fault and so has no case."""
     return sum(concern.unmanaged_total for concern in node.concerns)
 
 
-def _concern(node: Node, concern: Concern) -> Case:
+def _concern(node: ReportNode, concern: Concern) -> Case:
     rows = [
         # That it was never converged is said for all of them.
-        {"node": node.name, **row, "status": DIFFERS if row["status"] == NOT_INSTALLED else row["status"]}
+        {"node": node.name, **row, "status": DRIFTED if row["status"] == NOT_INSTALLED else row["status"]}
         for row in concern.settings
-        if row["status"] != "right"
+        if row["status"] != "in_sync"
     ]
     waits = f"waits for {', '.join(concern.needs)}" if concern.status == PENDING and concern.needs else ""
     settings = counted(len(rows), "setting")
     absent = f"not installed: declared, and never converged ({settings})" if concern.status == NOT_INSTALLED else ""
-    message = concern.message or waits or absent or f"{settings} not right"
+    message = concern.message or waits or absent or f"{settings} not in sync"
     verdict = VERDICTS.get(concern.status)
     return (
         Case(concern.name, verdict, message, "\n".join(table(rows)) if rows else "") if verdict else Case(concern.name)

@@ -32,7 +32,7 @@ def render(report: Report) -> str:
 
 
 def metrics(report: Report) -> List[Metric]:
-    """Every metric has its samples on a fleet where all is well too, so that a rule can tell zero from no report."""
+    """Every metric has its samples on a healthy fleet too, so that a rule can tell zero from no report."""
     known = [node for node in report.nodes if node.facts]
     return [
         Metric(
@@ -43,12 +43,12 @@ def metrics(report: Report) -> List[Metric]:
         Metric(
             "gpufleet_nodes",
             "Nodes by the worst status found on them.",
-            [({"status": status}, len(report.found.nodes[status])) for status in STATUSES],
+            [({"status": status}, len(report.totals.nodes[status])) for status in STATUSES],
         ),
         Metric(
             "gpufleet_settings",
-            "Settings by status; unknown and invalid count concerns, unmanaged is what nobody can set.",
-            [({"status": status}, count) for status, count in report.found.counts.items()],
+            "Settings by status; unknown and invalid count concerns, unmanaged is what cannot be set.",
+            [({"status": status}, count) for status, count in report.totals.counts.items()],
         ),
         Metric(
             "gpufleet_node_status",
@@ -95,7 +95,7 @@ def metrics(report: Report) -> List[Metric]:
         ),
         Metric(
             "gpufleet_component_versions",
-            "Different versions among the nodes with the same GPUs; 1 is right.",
+            "Different versions among the nodes with the same GPUs; 1 is as it should be.",
             [
                 ({"group": group.name, "component": part.component, "of": part.of}, len(part.versions))
                 for group in report.skew

@@ -51,7 +51,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Delivery:
-    """How many interrupts of a device may be delivered to these CPUs; of ``fixed`` ones nobody can change that."""
+    """How many interrupts of a device may be delivered to these CPUs; of ``fixed`` ones that cannot be changed."""
 
     cpus: str
     movable: int
@@ -59,7 +59,7 @@ class Delivery:
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceFacts:
     """A GPU, network card or NVMe drive in its place. ``node`` is the NUMA node whose CPUs are the nearest."""
 
     kind: str
@@ -87,7 +87,7 @@ class Numa:
 
 
 @dataclass(frozen=True)
-class Instance:
+class InstanceFacts:
     """A MIG GPU instance: ``start`` and ``size`` are slices of the memory of its GPU."""
 
     profile: Optional[str]
@@ -97,8 +97,9 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Gpu:
-    """A GPU; None where nobody tells. ``healthy`` is None where the driver did not answer, ``mig`` where there is none.
+class GpuFacts:
+    """A GPU; None where it is not known. ``healthy`` is None where the driver did not respond, ``mig`` where it
+    has none.
 
     ``xids`` are the errors in the log of the kernel, ``counters`` those of ``COUNTERS`` that are known.
     """
@@ -119,7 +120,7 @@ class Gpu:
     persistence: Optional[bool]
     ecc: Optional[bool]
     mig: Optional[bool]
-    instances: Tuple[Instance, ...]
+    instances: Tuple[InstanceFacts, ...]
     processes: int
     nvlinks: Optional[int]
     nvlinks_inactive: int
@@ -149,9 +150,9 @@ class NodeFacts:
     cpus: Optional[int]
     memory_mib: Optional[int]
     versions: Tuple[Firmware, ...]
-    gpus: Tuple[Gpu, ...]
+    gpus: Tuple[GpuFacts, ...]
     numa: Tuple[Numa, ...]
-    devices: Tuple[Device, ...]
+    devices: Tuple[DeviceFacts, ...]
     near: Tuple[Tuple[str, str, Optional[str]], ...]
 
     @property
@@ -165,7 +166,7 @@ class NodeFacts:
 
 
 @dataclass(frozen=True)
-class Facts:
+class AnswerFacts:
     """What a registered result of ``gpu_node_info`` has. ``answer`` is the whole answer of the node, ``known`` what the
     report shows of it; both are None where there is none, and then ``missing`` is the reason.
     """
@@ -180,7 +181,7 @@ class Facts:
         return self.missing is not None and self.missing.startswith(UNREADABLE)
 
 
-def facts_in(info: Optional[Mapping[str, Any]], *, whole_answer: bool = False) -> Facts:
+def facts_in(info: Optional[Mapping[str, Any]], *, whole_answer: bool = False) -> AnswerFacts:
     """The facts in a registered result of ``gpu_node_info``, compressed or not.
 
     With ``whole_answer`` what the report shows nothing of must be sound too, for whoever writes down all of it.
@@ -196,13 +197,13 @@ def facts_in(info: Optional[Mapping[str, Any]], *, whole_answer: bool = False) -
             return _none(message[:LONGEST] if message and isinstance(message, str) else "gpu_node_info has no answer")
         if whole_answer:
             plain(node)
-        return Facts(node, facts_of(node), None)
+        return AnswerFacts(node, facts_of(node), None)
     except ValueError as error:
         return _none(f"{UNREADABLE}: {error}")
 
 
-def _none(reason: str) -> Facts:
-    return Facts(None, None, reason)
+def _none(reason: str) -> AnswerFacts:
+    return AnswerFacts(None, None, reason)
 
 
 _text = needed(text)
@@ -302,7 +303,7 @@ def facts_of(answer: Any) -> NodeFacts:
     )
 
 
-def _versions(node: Answer, gpus: Tuple[Gpu, ...]) -> List[Firmware]:
+def _versions(node: Answer, gpus: Tuple[GpuFacts, ...]) -> List[Firmware]:
     driver, firmware = node["driver"], node["firmware"]
     machine = firmware["machine"]
     product = machine["product"] or ""
@@ -337,14 +338,14 @@ def _numa(node: Answer) -> Tuple[Numa, ...]:
     )
 
 
-def _devices(node: Answer) -> Tuple[Device, ...]:
+def _devices(node: Answer) -> Tuple[DeviceFacts, ...]:
     drives: Dict[str, Answer] = {}
     for drive in node["block"]:
         # Of a drive with several namespaces the first stands for it.
         drives.setdefault(drive["pci_address"] or "", drive)
     delivered = {entry["pci_address"]: entry["irqs"] for entry in node["interrupts"]["devices"]}
     return tuple(
-        Device(
+        DeviceFacts(
             kind=entry["kind"],
             pci_address=entry["pci_address"],
             names=entry["names"],
@@ -379,7 +380,7 @@ def _deliveries(interrupts: Sequence[Answer]) -> Tuple[Delivery, ...]:
     return tuple(Delivery(cpus, movable[cpus], fixed[cpus]) for cpus in sorted({*movable, *fixed}) if cpus)
 
 
-def _gpus(node: Answer) -> Tuple[Gpu, ...]:
+def _gpus(node: Answer) -> Tuple[GpuFacts, ...]:
     known = {entry["pci_address"]: entry for entry in node["gpus"]}
     health = {entry["pci_address"]: entry for entry in node["health"]["gpus"]}
     # Either may lack what the other has.
@@ -401,9 +402,9 @@ def _xids(node: Answer, address: str) -> Texts:
     )
 
 
-def _gpu(gpu: Answer, health: Answer, xids: Texts) -> Gpu:
+def _gpu(gpu: Answer, health: Answer, xids: Texts) -> GpuFacts:
     mig, links = gpu["mig"], health["nvlinks"]
-    return Gpu(
+    return GpuFacts(
         index=gpu["index"],
         model=gpu["model"],
         pci_address=gpu["pci_address"],
@@ -420,7 +421,7 @@ def _gpu(gpu: Answer, health: Answer, xids: Texts) -> Gpu:
         persistence=gpu["persistence"],
         ecc=gpu["ecc"]["current"],
         mig=mig["current"],
-        instances=tuple(Instance(**instance) for instance in mig["instances"]),
+        instances=tuple(InstanceFacts(**instance) for instance in mig["instances"]),
         processes=gpu["processes"],
         nvlinks=links["total"],
         nvlinks_inactive=links["inactive"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-from ...module_utils._core.errors import Scalar
+from ...module_utils._core.setting import Scalar
 from ...module_utils._node.table import CONFLICT, MANY, is_ours
 from ..host_ranges import fold, natural
 from ..summary import Row

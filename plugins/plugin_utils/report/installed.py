@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Dict, FrozenSet, List, Sequence
 
-from ...module_utils._core.change import DIFFERS
+from ...module_utils._core.setting import DRIFTED
 from ...module_utils._node.table import AS_DECLARED
 from ..summary import SEVERITY, Row, Summary
 
 NOT_INSTALLED = "not_installed"
 # From best to worst, as SEVERITY.
-STATUSES = tuple(status for one in SEVERITY for status in ((NOT_INSTALLED, one) if one == DIFFERS else (one,)))
+STATUSES = tuple(status for one in SEVERITY for status in ((NOT_INSTALLED, one) if one == DRIFTED else (one,)))
 
 
 def never_converged(rows: Sequence[Row]) -> FrozenSet[str]:
@@ -30,7 +30,7 @@ def never_converged(rows: Sequence[Row]) -> FrozenSet[str]:
     )
 
 
-def told_apart(found: Summary) -> Summary:
+def split_never_converged(found: Summary) -> Summary:
     """The same summary, in which what differs for want of a first converge has a status of its own."""
     rows: Dict[str, List[Row]] = {}
     counts = {**{status: 0 for status in STATUSES if status in (*found.counts, NOT_INSTALLED)}, **found.counts}
@@ -38,19 +38,19 @@ def told_apart(found: Summary) -> Summary:
     for node, those in found.rows.items():
         absent = never_converged(those)
         rows[node] = [
-            {**row, "status": NOT_INSTALLED} if row["status"] == DIFFERS and row["concern"] in absent else row
+            {**row, "status": NOT_INSTALLED} if row["status"] == DRIFTED and row["concern"] in absent else row
             for row in those
         ]
         moved = sum(row["status"] == NOT_INSTALLED for row in rows[node])
-        counts[DIFFERS] -= moved
+        counts[DRIFTED] -= moved
         counts[NOT_INSTALLED] += moved
         others = [
             name
             for name, entry in found.looks[node]["concerns"].items()
-            if entry["status"] == DIFFERS and name not in absent
+            if entry["status"] == DRIFTED and name not in absent
         ]
-        drifted = others or any(row["status"] == DIFFERS for row in rows[node])
-        if node in nodes[DIFFERS] and not drifted:
-            nodes[DIFFERS].remove(node)
+        drifted = others or any(row["status"] == DRIFTED for row in rows[node])
+        if node in nodes[DRIFTED] and not drifted:
+            nodes[DRIFTED].remove(node)
             nodes[NOT_INSTALLED].append(node)
     return replace(found, rows=rows, counts=counts, nodes=nodes)

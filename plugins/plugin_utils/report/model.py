@@ -9,21 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ...module_utils._core.change import DIFFERS, RIGHT
+from ...module_utils._core.setting import DRIFTED, IN_SYNC
 from ...module_utils._core.version import VERSION
 from ...module_utils._node.registry import in_order
 from ..answers import Look, answered, why_unreadable
 from ..host_ranges import natural
 from ..summary import ANSWER, UNREACHABLE, Row, Summary, reboot_reasons, status_of, summarise, unreadable
-from .facts import Device, Facts, Gpu, NodeFacts, Texts, facts_in
+from .facts import AnswerFacts, DeviceFacts, GpuFacts, NodeFacts, Texts, facts_in
 from .findings import Finding, findings_of
-from .installed import NOT_INSTALLED, STATUSES, told_apart
-from .skew import Group, groups_of
+from .installed import NOT_INSTALLED, STATUSES, split_never_converged
+from .skew import VersionGroup, groups_of
 
 # It grows with a field that is taken away or means something else, and not with one that is added.
 SCHEMA = 1
 ORDER = [entry.name for entry in in_order()]
-NO_ANSWER = "it gave no answer"
+NO_ANSWER = "it did not respond"
 FACTS = "facts"
 
 
@@ -38,14 +38,14 @@ class Host:
 
 @dataclass(frozen=True)
 class Concern:
-    """A concern of a node. ``settings`` are the rows of the table, those that are right only of a full look.
+    """A concern of a node. ``settings`` are the rows of the table, those in sync only of a full look.
 
     ``message`` is why it could not be looked at, ``needs`` what it waits for.
     """
 
     name: str
     status: str
-    settings_right: int
+    settings_in_sync: int
     settings: Tuple[Row, ...]
     needs: Tuple[str, ...]
     unmanaged: Tuple[Row, ...]
@@ -54,7 +54,7 @@ class Concern:
 
 
 @dataclass(frozen=True)
-class Node:
+class ReportNode:
     """A node. ``message`` is why it has no answer, ``facts_missing`` why it has no facts, and ``unreadable`` which of
     both (``answer``, ``facts``) it gave, malformed.
     """
@@ -71,11 +71,11 @@ class Node:
     unreadable: Texts
 
     @property
-    def sick(self) -> Tuple[Gpu, ...]:
+    def sick(self) -> Tuple[GpuFacts, ...]:
         return tuple(gpu for gpu in self.facts.gpus if gpu.healthy is False) if self.facts else ()
 
     @property
-    def degraded(self) -> Tuple[Device, ...]:
+    def degraded(self) -> Tuple[DeviceFacts, ...]:
         """The devices whose link is slower or narrower than it could be."""
         return (
             tuple(device for device in self.facts.devices if device.link and device.link.degraded) if self.facts else ()
@@ -89,20 +89,20 @@ class Report:
     title: str
     generated: str
     concerns: Tuple[str, ...]
-    nodes: Tuple[Node, ...]
+    nodes: Tuple[ReportNode, ...]
     findings: Tuple[Finding, ...]
-    skew: Tuple[Group, ...]
-    found: Summary
+    skew: Tuple[VersionGroup, ...]
+    totals: Summary
 
     @property
     def summary(self) -> Dict[str, Any]:
-        """The whole in a few numbers and names, for ``set_stats`` and for who reads on."""
+        """The whole in a few numbers and names, for ``set_stats`` and its readers."""
         return {
             "title": self.title,
             "generated": self.generated,
-            "nodes_total": self.found.total,
-            "nodes": self.found.nodes,
-            "settings": self.found.counts,
+            "nodes_total": self.totals.total,
+            "nodes": self.totals.nodes,
+            "settings": self.totals.counts,
             "needs_reboot": [node.name for node in self.nodes if node.reboot_reasons],
             "sick_gpus": [
                 {"node": node.name, "index": gpu.index, "pci_address": gpu.pci_address, "problems": list(gpu.problems)}
@@ -137,7 +137,7 @@ class Report:
 def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
     """The report on these hosts, in the natural order of their names, which is the order of nodes everywhere in it."""
     hosts = {name: hosts[name] for name in sorted(hosts, key=natural)}
-    found = told_apart(summarise({name: host.look for name, host in hosts.items()}))
+    found = split_never_converged(summarise({name: host.look for name, host in hosts.items()}))
     facts = {name: facts_in(host.info) for name, host in hosts.items()}
     nodes = tuple(
         _node(name, host.groups, found.looks[name], found.rows.get(name, []), facts[name])
@@ -156,12 +156,12 @@ def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
         nodes=nodes,
         findings=findings_of(rows, concerns),
         skew=groups_of({node.name: node.facts for node in nodes if node.facts}),
-        found=found,
+        totals=found,
     )
 
 
 def place_of_concern(name: str) -> Tuple[int, str]:
-    """The order of concerns everywhere in the report: that in which they run, then those that nobody knows any more."""
+    """The order of concerns everywhere in the report: that in which they run, then those unknown to this release."""
     return (ORDER.index(name) if name in ORDER else len(ORDER), name)
 
 
@@ -178,7 +178,7 @@ def document(report: Report) -> Dict[str, Any]:
     }
 
 
-def _node(name: str, groups: Sequence[str], look: Look, rows: List[Row], facts: Facts) -> Node:
+def _node(name: str, groups: Sequence[str], look: Look, rows: List[Row], facts: AnswerFacts) -> ReportNode:
     known: Dict[str, Any] = {
         "name": name,
         "groups": tuple(groups),
@@ -188,9 +188,9 @@ def _node(name: str, groups: Sequence[str], look: Look, rows: List[Row], facts: 
     }
     if not answered(look):
         message = look.get("msg") or NO_ANSWER
-        return Node(status=UNREACHABLE, message=message, reboot_reasons=(), concerns=(), interrupts=(), **known)
+        return ReportNode(status=UNREACHABLE, message=message, reboot_reasons=(), concerns=(), interrupts=(), **known)
     concerns = _concerns(look, rows)
-    return Node(
+    return ReportNode(
         status=max((concern.status for concern in concerns), key=STATUSES.index, default=status_of(look, rows)),
         message=why_unreadable(look),
         reboot_reasons=tuple(reboot_reasons(look)),
@@ -211,9 +211,9 @@ def _concerns(look: Look, rows: Sequence[Row]) -> Tuple[Concern, ...]:
     declared = [
         Concern(
             name=name,
-            status=NOT_INSTALLED if entry["status"] == DIFFERS and name in absent else entry["status"],
-            settings_right=entry["settings_right"],
-            settings=(*by_concern.get(name, ()), *(row for row in entry["settings"] if row["status"] == RIGHT)),
+            status=NOT_INSTALLED if entry["status"] == DRIFTED and name in absent else entry["status"],
+            settings_in_sync=entry["settings_in_sync"],
+            settings=(*by_concern.get(name, ()), *(row for row in entry["settings"] if row["status"] == IN_SYNC)),
             needs=entry["needs"],
             unmanaged=entry["unmanaged"],
             unmanaged_total=entry["unmanaged_total"],
@@ -221,12 +221,12 @@ def _concerns(look: Look, rows: Sequence[Row]) -> Tuple[Concern, ...]:
         )
         for name, entry in look["concerns"].items()
     ]
-    undeclared = [
+    orphaned = [
         Concern(name, _worst(by_concern.get(name, ())), 0, tuple(by_concern.get(name, ())), (), (), 0, None)
-        for name in look["undeclared"]
+        for name in look["orphaned"]
     ]
-    return tuple(sorted((*declared, *undeclared), key=lambda concern: place_of_concern(concern.name)))
+    return tuple(sorted((*declared, *orphaned), key=lambda concern: place_of_concern(concern.name)))
 
 
 def _worst(rows: Sequence[Row]) -> str:
-    return max((row["status"] for row in rows if row["status"] in STATUSES), key=STATUSES.index, default=RIGHT)
+    return max((row["status"] for row in rows if row["status"] in STATUSES), key=STATUSES.index, default=IN_SYNC)

@@ -40,7 +40,7 @@ class Component:
 
 
 @dataclass(frozen=True)
-class Group:
+class VersionGroup:
     """Nodes with the same GPUs."""
 
     name: str
@@ -48,7 +48,7 @@ class Group:
     components: Tuple[Component, ...]
 
 
-def groups_of(facts: Mapping[str, NodeFacts]) -> Tuple[Group, ...]:
+def groups_of(facts: Mapping[str, NodeFacts]) -> Tuple[VersionGroup, ...]:
     """``facts`` by node. The largest group comes first."""
     members: Dict[str, List[str]] = {}
     for node, known in facts.items():
@@ -57,12 +57,12 @@ def groups_of(facts: Mapping[str, NodeFacts]) -> Tuple[Group, ...]:
     return tuple(_group(name, nodes, facts) for name, nodes in ordered)
 
 
-def _group(name: str, nodes: List[str], facts: Mapping[str, NodeFacts]) -> Group:
+def _group(name: str, nodes: List[str], facts: Mapping[str, NodeFacts]) -> VersionGroup:
     found: Dict[Tuple[str, str], Dict[str, List[str]]] = {}
     for node in nodes:
         for entry in facts[node].versions:
             found.setdefault((entry.component, entry.of), {}).setdefault(entry.version, []).append(node)
-    return Group(
+    return VersionGroup(
         name=name,
         nodes=tuple(nodes),
         components=tuple(_component(component, of, found[component, of], nodes) for component, of in found),

@@ -26,4 +26,4 @@ def test_slurm_says_that_the_node_is_drained_and_why(host: Any) -> None:
 def test_the_journal_tells_of_it(host: Any) -> None:
     lines = host.check_output("journalctl --quiet --output=cat GPUFLEET_CONCERN=slurm_node").splitlines()
     name = host.backend.get_hostname()
-    assert f"slurm_node: {name} state: in_service -> drained" in lines
+    assert f"slurm_node: {name} state: in_service -> drained (effective)" in lines

@@ -5,19 +5,41 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, List, Tuple
 
 import machine
+
+# What of a GPU is a setting.
+SETTINGS = (
+    "uuid",
+    "power_limit",
+    "compute_mode",
+    "ecc_pending",
+    "locked_graphics_min",
+    "mig",
+    "mig_pending",
+    "instances",
+)
 
 
 def test_no_file_of_ours_is_left(host: Any) -> None:
     assert host.check_output("find /etc /var/lib /boot /usr/local -name '*gpufleet*'") == ""
-    assert "hugepages=" not in machine.text(host, "/boot/grub/grub.cfg")
+    assert "hugepages=" not in host.check_output("cat /boot/grub/grub.cfg")
 
 
-def test_the_kernel_has_the_values_from_before(host: Any) -> None:
-    before = host.check_output("cat /root/before")
-    assert host.check_output("sh /root/settings") == before
+def test_the_kernel_and_the_driver_have_the_values_from_before(host: Any, said: machine.Said) -> None:
+    before = json.loads(host.check_output("cat /root/before.said"))
+    for part in ("pages", "transparent_hugepages", "queues"):
+        assert said[part] == before[part]
+    assert _settings(said) == _settings(before)
+
+
+def _settings(said: machine.Said) -> List[Dict[str, Any]]:
+    """A GPU keeps its state by the daemon, or by the driver's own flag."""
+    return [
+        {"persistence": bool(gpu["daemon_pid"] or gpu["persistence"]), **{name: gpu[name] for name in SETTINGS}}
+        for gpu in said["gpus"]
+    ]
 
 
 def test_every_configuration_file_is_as_it_was(host: Any) -> None:
@@ -26,23 +48,27 @@ def test_every_configuration_file_is_as_it_was(host: Any) -> None:
 
 def test_interrupts_and_queues_are_where_they_were(host: Any) -> None:
     """By name, which some change at a reboot. Where irqbalance runs again, it has its own mind about interrupts."""
-    balanced = host.service("irqbalance").is_running
     before, after = (
         _places(host.check_output(command))
         for command in ("cat /root/before.interrupts", "python3 /root/interrupts.py before")
     )
-    common = {key for key in before.keys() & after.keys() if not (balanced and "interrupt" in key)}
+    common = {key for key in before.keys() & after.keys() if not (_balances(host) and "interrupt" in key)}
     assert [key for key in common if "queue" in key]
     assert {key: after[key] for key in common} == {key: before[key] for key in common}
 
 
 def test_irqbalance_is_as_it_was(host: Any) -> None:
-    service = host.service("irqbalance")
-    has_it = host.backend.get_hostname() == "trixie"
-    assert (service.is_enabled, service.is_running) == (has_it, has_it)
-    assert "policyscript" not in host.check_output("systemctl show -P ExecStart irqbalance")
-    assert "policyscript" not in host.run("ps -C irqbalance -o args=").stdout
-    assert not host.file("/run/gpufleet/irqbalance/devices").exists
+    state = host.run("systemctl is-enabled irqbalance; systemctl is-active irqbalance").stdout.split()
+    assert state == (["enabled", "active"] if _balances(host) else ["disabled", "inactive"])
+    traces = ("systemctl show -P ExecStart irqbalance", "ps -C irqbalance -o args=", "ls /run/gpufleet/irqbalance")
+    left = host.run("; ".join(traces)).stdout
+    assert "policyscript" not in left
+    assert "devices" not in left
+
+
+def _balances(host: Any) -> bool:
+    """Whether the node had irqbalance before us."""
+    return bool(host.backend.get_hostname() == "trixie")
 
 
 def _places(text: str) -> Dict[Tuple[str, str, str], Any]:
@@ -52,7 +78,6 @@ def _places(text: str) -> Dict[Tuple[str, str, str], Any]:
     return {(entry["device"], kind, entry[kind]): entry["cpus"] for entry, kind in zip(entries, kinds)}
 
 
-def test_no_gpu_is_divided(host: Any) -> None:
-    assert "MIG" not in host.check_output("nvidia-smi -L")
-    modes = host.check_output("nvidia-smi --query-gpu=mig.mode.current,mig.mode.pending --format=csv,noheader")
-    assert modes.splitlines() == ["Disabled, Disabled"] * 8
+def test_no_gpu_is_divided(said: machine.Said) -> None:
+    assert said["nvidia_smi"] == {}
+    assert said["modes"] == ["Disabled, Disabled"] * 8

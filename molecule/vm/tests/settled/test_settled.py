@@ -9,20 +9,23 @@ from typing import Any
 import machine
 
 
-def test_the_kernel_says_what_is_declared(host: Any) -> None:
-    machine.assert_as_declared(host)
+def test_the_kernel_says_what_is_declared(said: machine.Said) -> None:
+    machine.assert_as_declared(said)
+
+
+def test_interrupts_are_on_cpus_next_to_their_devices(host: Any) -> None:
     machine.assert_interrupts_as_declared(host)
 
 
-def test_other_clients_of_the_driver_see_the_declared_layout(host: Any) -> None:
-    machine.assert_divided_as_declared(host)
+def test_other_clients_of_the_driver_see_the_declared_layout(said: machine.Said) -> None:
+    machine.assert_divided(said, machine.MIG_DEVICES)
 
 
-def test_the_gpus_have_their_settings(host: Any) -> None:
-    machine.assert_gpus_as_declared(host, ecc=True)
+def test_the_gpus_have_their_settings(said: machine.Said) -> None:
+    machine.assert_gpus_as_declared(said, ecc=True)
 
 
-def test_no_change_is_left_unfinished(host: Any) -> None:
-    assert not host.file("/var/lib/gpufleet/mig_layout.transaction").exists
-    status = host.run("gpufleet status")
+def test_no_change_is_left_unfinished_and_the_node_itself_says_that_all_is_right(host: Any) -> None:
+    status = host.run("ls /var/lib/gpufleet/mig_layout.transaction; gpufleet status")
+    assert "No such file" in status.stderr
     assert status.rc == 0, status.stdout + status.stderr

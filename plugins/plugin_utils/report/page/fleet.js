@@ -57,7 +57,7 @@ function chosen(data, only) {
 
 // The place of a concern's status among all; -1 where the node does not declare it.
 function worst(node, place) {
-  return LETTER[node.cells[place]]?.rank ?? -1;
+  return STATUS[node.cells[place]]?.rank ?? -1;
 }
 
 function matching(data, filter) {
@@ -114,10 +114,10 @@ function ordered(data, nodes, filter) {
 // --- every node as a mark --------------------------------------------------------------------------------------------
 
 const MARKS = {
-  right: (x, y) => `M${x + 2} ${y + 2}h6v6h-6z`,
+  in_sync: (x, y) => `M${x + 2} ${y + 2}h6v6h-6z`,
   pending: (x, y) => `M${x + 5} ${y}l5 9h-10z`,
   not_installed: (x, y) => `M${x} ${y}h10v10h-10zM${x + 2.5} ${y + 2.5}v5h5v-5z`,
-  differs: (x, y) => `M${x} ${y}h10v10h-10z`,
+  drifted: (x, y) => `M${x} ${y}h10v10h-10z`,
   unknown: (x, y) => `M${x + 5} ${y - 0.5}l5.5 5.5l-5.5 5.5l-5.5 -5.5z`,
   invalid: (x, y) => `M${x + 5} ${y}a5 5 0 1 0 0.01 0zM${x + 2} ${y + 4}v2h6v-2z`,
   unreachable: (x, y) => `M${x} ${y + 1.5}l1.5 -1.5l3.5 3.5l3.5 -3.5l1.5 1.5l-3.5 3.5l3.5 3.5l-1.5 1.5l-3.5 -3.5l-3.5 3.5l-1.5 -1.5l3.5 -3.5z`,
@@ -237,12 +237,12 @@ class Grid {
     return el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, this.heads), el("tr", { class: "counts", role: "row" }, counts));
   }
 
-  // How many nodes are not right in a concern: a button that keeps these.
+  // How many nodes are not in sync in a concern: a button that keeps these.
   count(column) {
-    if (column.kind === "name") return el("span", { class: "muted" }, "not right");
+    if (column.kind === "name") return el("span", { class: "muted" }, "not in sync");
     if (column.kind !== "cell") return null;
     const count = this.data.nodes.filter((node) => worst(node, column.place) > 0).length;
-    const label = `${column.word}: ${many(count, "node")} not right`;
+    const label = `${column.word}: ${many(count, "node")} not in sync`;
     const button = el("button", { type: "button", "aria-label": label, "data-concern": column.key, disabled: !count }, whole.format(count));
     button.addEventListener("click", () => {
       this.filter.concern = this.filter.concern === column.key ? "" : column.key;
@@ -320,12 +320,12 @@ class Grid {
       const others = rest > 0 ? el("a", { class: "plus", href: addressOf(node), tabindex: "-1", title: `${many(rest, `more ${column.of}`)} on the page of the node` }, `+${whole.format(rest)}`) : null;
       return el("td", { class: column.kind, role: "gridcell", title: text || null }, el("div", {}, el("span", {}, text), others));
     }
-    const status = LETTER[node.cells[column.place]];
+    const status = STATUS[node.cells[column.place]];
     const silent = node.status === "unreachable";
-    const label = `${column.key}: ${status ? status.word.toLowerCase() : silent ? "no answer" : "not declared"}`;
+    const label = `${column.key}: ${status ? status.word.toLowerCase() : silent ? "no response" : "not declared"}`;
     const name = status ? status.name : silent ? "silent" : "none";
-    // What is right is the ground on which the rest stands out.
-    const sign = name === "right" ? "\u00b7" : status?.sign ?? "";
+    // What is in sync is the ground on which the rest stands out.
+    const sign = name === "in_sync" ? "\u00b7" : status?.sign ?? "";
     return el("td", { class: "cell", role: "gridcell", "aria-label": label, title: label }, el("span", { class: `c-${name}`, "aria-hidden": "true" }, sign));
   }
 
@@ -418,15 +418,15 @@ class Fleet {
   }
 
   top() {
-    const right = this.data.nodes.filter((node) => node.status === "right").length;
+    const inSync = this.data.nodes.filter((node) => node.status === "in_sync").length;
     const total = this.data.nodes.length;
     if (!total) {
       return el("section", {}, el("h1", {}, "There are no nodes in this report"), el("p", { class: "muted" }, "No host of the inventory was in the run."));
     }
-    const sentence = [el("strong", {}, whole.format(right)), ` of ${many(total, "node")} ${right === 1 ? "is" : "are"} right`];
+    const sentence = [el("strong", {}, whole.format(inSync)), ` of ${many(total, "node")} ${inSync === 1 ? "is" : "are"} in sync`];
     const settings = STATUS.map(({ name }) => [name, this.data.settings[name]])
-      .filter(([name, count]) => count || name === "right")
-      .map(([name, count]) => (name === "unknown" || name === "invalid" ? `${many(count, "concern")} ${name}` : `${whole.format(count)} ${name === "differs" && count !== 1 ? "differ" : STATUS_OF[name].word.toLowerCase()}`));
+      .filter(([name, count]) => count || name === "in_sync")
+      .map(([name, count]) => (name === "unknown" || name === "invalid" ? `${many(count, "concern")} ${name}` : `${whole.format(count)} ${STATUS_OF[name].word.toLowerCase()}`));
     if (this.data.settings.unmanaged) settings.push(`${whole.format(this.data.settings.unmanaged)} unmanaged`);
     return el(
       "section",
@@ -506,7 +506,7 @@ class Fleet {
     const [found, total] = [nodes.length, this.data.nodes.length];
     this.count.textContent = found === total ? many(total, "node") : `${whole.format(found)} of ${many(total, "node")}`;
     const only = chosen(this.data, this.filter.only);
-    const concern = this.filter.concern && `${this.filter.concern} not right`;
+    const concern = this.filter.concern && `${this.filter.concern} not in sync`;
     this.what.textContent = [only?.word, concern].filter(Boolean).join("; ");
     this.clear.hidden = this.filter.empty;
     for (const button of this.element.querySelectorAll(".chip")) {

@@ -3,7 +3,7 @@
 const FINDINGS_SHOWN = 300;
 
 function valueCells(row) {
-  const wrong = row.status !== "right";
+  const wrong = row.status !== "in_sync";
   // Nothing at boot is what is wrong where nothing else is; elsewhere it may not matter.
   const effective = wrong && row.effective !== row.wanted;
   const boot = wrong && row.boot !== row.wanted && (row.boot !== null || !effective);

@@ -83,9 +83,9 @@ function settings(detail, wanted) {
 
 function concernBody(concern, wanted) {
   const about = [
-    `${many(concern.settings_right, "setting")} right`,
+    `${many(concern.settings_in_sync, "setting")} in sync`,
     concern.needs.length ? `waits for ${concern.needs.join(", ")}` : "",
-    concern.unmanaged_total ? `${whole.format(concern.unmanaged_total)} that nobody can set` : "",
+    concern.unmanaged_total ? `${whole.format(concern.unmanaged_total)} that cannot be set` : "",
   ];
   const head = el("th", { scope: "rowgroup", colspan: "6" }, badge(concern.status, concern.name), el("span", { class: "muted" }, ` ${about.filter(Boolean).join(" \u00b7 ")}`));
   const rows = concern.settings.map((row) =>
@@ -98,7 +98,7 @@ function concernBody(concern, wanted) {
       el("td", {}, badge(row.status)),
     ),
   );
-  const rest = concern.left_out ? el("tr", {}, el("td", { colspan: "6", class: "muted" }, `${many(concern.left_out, "more setting")} in gpufleet-report.json`)) : null;
+  const rest = concern.omitted ? el("tr", {}, el("td", { colspan: "6", class: "muted" }, `${many(concern.omitted, "more setting")} in gpufleet-report.json`)) : null;
   const body = el("tbody", { class: wanted ? "wanted" : null }, el("tr", { class: "concern" }, head), rows, rest);
   return body;
 }
@@ -111,7 +111,7 @@ function gpuTable(detail) {
       "tr",
       {},
       el("th", { scope: "row", class: "number" }, shown(gpu.index)),
-      el("td", {}, gpu.healthy === null ? badge("unknown") : gpu.healthy ? badge("right", "Healthy") : badge("differs", "Sick")),
+      el("td", {}, gpu.healthy === null ? badge("unknown") : gpu.healthy ? badge("in_sync", "Healthy") : badge("drifted", "Sick")),
       el("td", { class: "whole" }, shown(gpu.model)),
       el("td", { class: "value whole" }, gpu.pci_address),
       el("td", { class: "value whole" }, shown(gpu.serial)),

@@ -17,21 +17,19 @@ const el = (tag, attributes = {}, ...children) => fill(document.createElement(ta
 const draw = (tag, attributes = {}, ...children) =>
   fill(document.createElementNS(SVG, tag), attributes, children);
 
-// From the best to the worst.
+// From the best to the worst. What the cells of a node have for a concern is its place here.
 const STATUS = [
-  { name: "right", sign: "\u2713", word: "Right", means: "as declared, now and at boot" },
+  { name: "in_sync", sign: "\u2713", word: "In sync", means: "as declared, now and at boot" },
   { name: "pending", sign: "\u21bb", word: "Pending", means: "written, and waits for a reboot, a reset or a reload" },
   { name: "not_installed", sign: "\u2205", word: "Not installed", means: "declared, and never converged on the node" },
-  { name: "differs", sign: "\u2260", word: "Differs", means: "not as declared" },
+  { name: "drifted", sign: "\u2260", word: "Drifted", means: "not as declared" },
   { name: "unknown", sign: "?", word: "Unknown", means: "could not be looked at" },
   { name: "invalid", sign: "\u2298", word: "Invalid", means: "the declaration is wrong, or impossible on the node" },
-  { name: "unreachable", sign: "\u00d7", word: "Unreachable", means: "gave no answer" },
+  { name: "unreachable", sign: "\u00d7", word: "Unreachable", means: "did not respond" },
 ];
 STATUS.forEach((status, rank) => Object.assign(status, { rank }));
 const STATUS_OF = Object.fromEntries(STATUS.map((status) => [status.name, status]));
-// What the cells of a node have for a concern.
-const LETTER = { r: STATUS_OF.right, n: STATUS_OF.not_installed, p: STATUS_OF.pending, d: STATUS_OF.differs, u: STATUS_OF.unknown, i: STATUS_OF.invalid };
-STATUS_OF.conflict = { name: "conflict", sign: "\u2694", word: "Conflict", means: "somebody else sets it too" };
+STATUS_OF.conflict = { name: "conflict", sign: "\u2694", word: "Conflict", means: "something else sets it too" };
 
 function badge(name, text) {
   const status = STATUS_OF[name];
@@ -105,7 +103,7 @@ async function unpack(packed) {
   return new Data((await new Response(stream).text()).split("\n"));
 }
 
-// --- addresses: #/fleet?status=differs, #/node/NAME ----------------------------------------------------------------
+// --- addresses: #/fleet?status=drifted, #/node/NAME ----------------------------------------------------------------
 
 function place() {
   const [path, query] = location.hash.slice(2).split("?");

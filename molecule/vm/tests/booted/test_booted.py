@@ -1,0 +1,56 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""After the first boot since the node was converged: one node was rebooted, the other one had its power cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import machine
+
+
+def test_the_kernel_still_says_what_is_declared(said: machine.Said) -> None:
+    machine.assert_as_declared(said)
+
+
+def test_interrupts_are_on_cpus_next_to_their_devices(host: Any) -> None:
+    machine.assert_interrupts_as_declared(host)
+
+
+def test_the_boot_service_gave_the_gpus_their_settings_again(host: Any, said: machine.Said) -> None:
+    machine.assert_gpus_as_declared(said, ecc=True)
+    assert host.check_output("systemctl show -P Result gpufleet-boot") == "success"
+
+
+def test_the_instances_are_at_the_places_of_before(host: Any, said: machine.Said) -> None:
+    cut = host.backend.get_hostname() == "bookworm"
+    machine.assert_divided(said, machine.OTHER_MIG_DEVICES if cut else machine.MIG_DEVICES)
+
+
+def test_the_node_itself_says_that_all_is_right(host: Any) -> None:
+    status = host.run("gpufleet status")
+    assert status.rc == 0, status.stdout + status.stderr
+
+
+def test_modules_are_loaded_and_blocked_again(host: Any, said: machine.Said) -> None:
+    assert "dummy" in said["modules"]
+    assert host.run("modprobe pcspkr").rc != 0
+
+
+def test_the_boot_loader_brought_the_pages_of_1_gib(host: Any, said: machine.Said) -> None:
+    assert "hugepages=0:1,1:1" in host.check_output("cat /proc/cmdline")
+    assert said["pages"]["1048576"] == {"0": 1, "1": 1}
+
+
+def test_the_boot_cleared_the_reasons_for_a_reboot(host: Any) -> None:
+    assert host.run("test -e /run/gpufleet/reboot-required.d/hugepages").rc == 1
+
+
+def test_a_drive_that_appears_gets_its_settings_from_udev(host: Any) -> None:
+    serial = host.check_output("grep -l -- '-1 *$' /sys/class/nvme/nvme*/serial")
+    controller = host.check_output(f"readlink -f $(dirname {serial})/device")
+    host.run_expect([0], f"echo 1 > {controller}/remove && echo 1 > /sys/bus/pci/rescan && udevadm settle")
+    machine.assert_as_declared(machine.ask(host))
+    machine.assert_interrupts_as_declared(host)

@@ -1,0 +1,83 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, Optional
+
+from ansible.errors import AnsibleActionFail
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+
+from ..module_utils._core.errors import CannotLook
+from ..plugin_utils.answers import UNREADABLE, answered, look_in
+from ..plugin_utils.declarations import declarations
+from ..plugin_utils.profiles import ProfileError
+from ..plugin_utils.scope import excluded
+from ..plugin_utils.summary import REFUSED
+
+# What is kept of an answer that is no look: the module broke down, or the host is out of reach.
+KEPT = ("failed", "unreachable", "failure", "exception", "rc")
+
+
+def in_short(answer: Mapping[str, Any]) -> Dict[str, Any]:
+    """The answer of a module that broke down, with a message of one line in place of all that it printed."""
+    message = str(answer.get("msg") or "it did not respond").strip().splitlines()[0]
+    printed = [
+        line.strip() for name in ("module_stdout", "module_stderr") for line in str(answer.get(name, "")).splitlines()
+    ]
+    last = next((line for line in reversed(printed) if line), "")
+    found = {name: answer[name] for name in KEPT if name in answer}
+    return {**found, "msg": f"{message} {last}".strip() if last and last not in message else message}
+
+
+class ActionModule(ActionBase):
+    """Makes the declarations of the host from its variables, and has ``node_state`` look at them.
+
+    Its option is never a template, which costs every host its own compilation.
+    """
+
+    _VALID_ARGS = frozenset(("whole",))
+
+    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
+        result: Dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        template = self._templar.template
+        try:
+            declared = declarations(variables, template)
+        except ProfileError as error:
+            raise AnsibleActionFail(str(error)) from None
+        arguments = {
+            "declared": declared,
+            "excluded": []
+            if boolean(self._task.args.get("whole", False))
+            else excluded(
+                template(variables.get("gpufleet_concerns")) or [],
+                skip=template(variables.get("gpufleet_skip")) or [],
+                tags=variables["ansible_run_tags"],
+                skip_tags=variables["ansible_skip_tags"],
+            ),
+            "expect": template(variables["gpufleet_expect"]),
+            "detail": template(variables.get("gpufleet_detail", "brief")),
+        }
+        answer = self._execute_module("gpufleet.node.node_state", module_args=arguments, task_vars=task_vars)
+        malformed = look_in(answer).get(UNREADABLE)
+        if malformed is not None:
+            # Nothing is done to a node whose answer says who knows what, and nobody behind this has to be wary of it.
+            cannot = CannotLook(
+                "read the answer of the node",
+                cause=malformed,
+                hint="check what else on the node could be answering instead of its Python",
+            )
+            return {"failed": True, "msg": str(cannot), "failure": cannot.failure(), UNREADABLE: malformed}
+        # Ansible prints all that a task failed with. What is wrong is in the table, and the playbook fails in a line.
+        if not answered(answer):
+            return {**result, **in_short(answer)}
+        if answer.pop("failed", False):
+            answer[REFUSED] = answer.pop("msg")
+        # Of a fleet it is the table that shows what would change.
+        if len(variables["ansible_play_hosts_all"]) > 1:
+            answer.pop("diff", None)
+        result.update(answer)
+        return result

@@ -1,0 +1,76 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible.utils.helpers import pct_to_int
+
+from ..plugin_utils.fleet_text import where
+from ..plugin_utils.playbooks import DRAINED, parse_list
+
+
+def in_batches(hosts: Sequence[str], batches: Sequence[Any]) -> List[List[str]]:
+    """The hosts of a play as Ansible divides them by ``serial``, whose last entry is repeated."""
+    found: List[List[str]] = []
+    rest = list(hosts)
+    while rest:
+        size = pct_to_int(batches[min(len(found), len(batches) - 1)], len(hosts))
+        found.append(rest[:size])
+        rest = rest[size:]
+    return found
+
+
+class ActionModule(ActionBase):
+    """Prints by the display where it stops, so that the names are not inside a JSON string."""
+
+    BYPASS_HOST_LOOP = True
+    _requires_connection = False
+    _VALID_ARGS = frozenset(("batches", "max_failed", "failed_variable"))
+
+    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
+        result: Dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        _validated, arguments = self.validate_argument_spec(
+            {
+                "batches": {"type": "raw", "required": True},
+                "max_failed": {"type": "int", "default": 0},
+                "failed_variable": {"type": "str", "required": True},
+            }
+        )
+        sizes = parse_list(arguments["batches"])
+        batches = in_batches(variables["ansible_play_hosts_all"], sizes if isinstance(sizes, list) else [sizes])
+        # Those of this batch are the restriction of the inventory, so one of them says which one it is.
+        index = next(n for n, hosts in enumerate(batches) if variables["inventory_hostname"] in hosts)
+        answering = set(variables["ansible_play_hosts"])
+        failed = [
+            host
+            for host in (batches[index - 1] if index else [])
+            if host not in answering or arguments["failed_variable"] in variables["hostvars"].raw_get(host)
+        ]
+        result.update(
+            changed=False,
+            batch=index + 1,
+            batches=len(batches),
+            failed_hosts=failed,
+            stop=len(failed) > arguments["max_failed"],
+            not_begun=[host for hosts in batches[index:] for host in hosts],
+        )
+        if result["stop"]:
+            drained = [host for host in failed if variables["hostvars"].raw_get(host).get(DRAINED)]
+            self._print(index, len(batches), failed, drained, result["not_begun"])
+        return result
+
+    @staticmethod
+    def _print(last: int, total: int, failed: Sequence[str], drained: Sequence[str], not_begun: Sequence[str]) -> None:
+        display = Display()
+        display.display("")
+        display.display(f"Batch {last} of {total}: {where(failed)} failed. No further batch is started.")
+        if drained:
+            display.display(f"  Still out of service: {where(drained)}")
+        display.display(f"  Not started: {where(not_begun)}")
+        display.display("  Fix the cause and run it again: it continues where it stopped.")

@@ -1,0 +1,63 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.vars import load_extra_vars
+
+
+def asked(questions: Mapping[str, Mapping[str, Any]]) -> Dict[str, Dict[str, str]]:
+    """The delegate of each host, and the node to ask for, from the question of each."""
+    first: Dict[str, str] = {}
+    found = {}
+    for host, question in questions.items():
+        asker = first.setdefault(json.dumps(question["way"]), host)
+        found[host] = {"delegate": asker, "node": str(question["node"])}
+    return found
+
+
+def needed(hosts: Mapping[str, Mapping[str, str]]) -> List[str]:
+    delegates = [host for host, entry in hosts.items() if entry["delegate"] == host]
+    others = [host for host, entry in hosts.items() if entry["delegate"] != host]
+    return [*delegates, *others[:1]]
+
+
+class ActionModule(ActionBase):
+    """Templates the questions of all hosts in one process: a task of each host's own costs as much as a look at it."""
+
+    BYPASS_HOST_LOOP = True
+    _requires_connection = False
+    _VALID_ARGS = frozenset(("backend", "questions"))
+
+    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
+        result: Dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        _validated, arguments = self.validate_argument_spec(
+            {"backend": {"type": "str", "required": True}, "questions": {"type": "str", "required": True}}
+        )
+        defaults, above = self._around(variables["hostvars"])
+        found = {}
+        for host in variables["ansible_play_hosts"]:
+            known = {**defaults, **variables["hostvars"].raw_get(host), **above}
+            for name in arguments.values():
+                if name not in known:
+                    raise AnsibleActionFail(f"Cannot choose a delegate for {host}: it has no variable {name}.")
+            template = self._templar.copy_with_new_env(available_variables=known).template
+            backend = template(known[arguments["backend"]])
+            if backend in known[arguments["questions"]]:
+                found[host] = template(known[arguments["questions"]][backend])
+        hosts = asked(found)
+        result.update(changed=False, hosts=hosts, needed=needed(hosts))
+        return result
+
+    def _around(self, hostvars: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        """What ``hostvars`` does not have: the variables that those of a host stand above, and those above them."""
+        role = self._task._role
+        above = {"hostvars": hostvars, **self._task.get_vars(), **load_extra_vars(self._loader)}
+        return (role.get_default_vars(), {**role.get_vars(include_params=False), **above}) if role else ({}, above)

@@ -1,0 +1,52 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: is_disruptive
+short_description: Whether what a look plans would end jobs, or waits for their end
+version_added: 0.1.0
+description:
+  - Takes a result of M(gpufleet.node.node_state). True if instances or the mode of a GPU will change, if something
+    waits for an idle GPU, or if Docker must be restarted and containers would end.
+  - Clocks, limits, interrupts, queues and pages change under a job, and a node keeps its work for them.
+options:
+  _input:
+    description: The look.
+    type: dict
+    required: true
+author:
+  - gpufleet contributors (@gpufleet)
+"""
+
+EXAMPLES = r"""
+- name: Take the node out of service where jobs would end
+  ansible.builtin.include_role:
+    name: gpufleet.node.drain
+  when: look | gpufleet.node.is_disruptive
+"""
+
+RETURN = r"""
+_value:
+  description: Whether a node with jobs is to be drained first.
+  type: bool
+"""
+
+from typing import Any, Callable, Dict, Mapping
+
+from .needs_repartition import IDLE_GPU, repartitions
+
+# What `needs` names that ends jobs when it is seen to.
+ENDING = {IDLE_GPU, "restart_docker"}
+
+
+def is_disruptive(look: Mapping[str, Any]) -> bool:
+    needs = (need for result in look["concerns"].values() for need in result["needs"])
+    return repartitions(look) or not ENDING.isdisjoint(needs)
+
+
+class FilterModule:
+    def filters(self) -> Dict[str, Callable[..., Any]]:
+        return {"is_disruptive": is_disruptive}

@@ -1,0 +1,191 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The values from before the first change, one file a concern, so that ``state: absent`` can restore them.
+
+It is written before the change, so that a run that is killed loses nothing, and what turned out unchanged is dropped
+when the run ends: whoever changes that later shall find it as they left it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, Tuple
+
+from .change import ReplaceFile, Step
+from .errors import CannotLook
+from .record import read_record
+from .setting import Scalar, Setting
+from .value import frozen
+
+if TYPE_CHECKING:
+    from .protocols import Files
+
+FOLDER = "/var/lib/gpufleet/baseline"
+# Shared by the concerns: whoever is restored last removes them.
+STATE_FOLDER = "/var/lib/gpufleet"
+OUR_FOLDERS = ("/etc/gpufleet/declared.d", "/etc/gpufleet", FOLDER, STATE_FOLDER)
+SCHEMA = 1
+GOAL = "read the original values in {}"
+HINT = "restore it from a backup, or remove it to give up restoring"
+Key = Tuple[str, str]
+
+
+@frozen
+class BaselineValue:
+    """The values of one setting before our first change: in effect and for the next boot."""
+
+    effective: Scalar
+    boot: Scalar
+
+
+@frozen
+class Baseline:
+    """All values from before us: by (identity, setting), and the folders that were not there.
+
+    ``begun`` are those that a run is about to change, or was when it was killed.
+    """
+
+    values: Mapping[Key, BaselineValue]
+    folders: Tuple[str, ...] = ()
+    begun: FrozenSet[Key] = frozenset()
+
+
+def path_of(concern: str) -> str:
+    return f"{FOLDER}/{concern}.json"
+
+
+def load(files: Files, concern: str, *, believed: bool = True) -> Baseline:
+    """Read the baseline, which is empty without a change so far. Raises ``CannotLook`` as ``read_record`` does."""
+    known = read_record(
+        files,
+        path_of(concern),
+        _baseline,
+        schema=SCHEMA,
+        goal=GOAL,
+        hint=HINT,
+        believed=believed,
+    )
+    return known or Baseline({})
+
+
+def damaged(concern: str, cause: str) -> CannotLook:
+    """What only the concern can see: a value that it never had."""
+    return CannotLook(GOAL, object=path_of(concern), cause=f"the file is damaged: {cause}", hint=HINT)
+
+
+def _baseline(document: Any) -> Baseline:
+    values = {
+        (_text(entry["identity"]), _text(entry["setting"])): BaselineValue(
+            _scalar(entry["effective"]), _scalar(entry["boot"])
+        )
+        for entry in document["values"]
+    }
+    begun = frozenset((_text(identity), _text(setting)) for identity, setting in document.get("begun", ()))
+    return Baseline(values=values, folders=_folders(document["folders"]), begun=begun & values.keys())
+
+
+def _scalar(value: object) -> Scalar:
+    if value is None or (isinstance(value, (str, int)) and not isinstance(value, bool)):
+        return value
+    raise TypeError(f"{value!r} is not the value of a setting")
+
+
+def _folders(value: object) -> Tuple[str, ...]:
+    folders = tuple(map(_text, value)) if isinstance(value, list) else ("",)
+    if all(os.path.isabs(folder) and "\0" not in folder for folder in folders):
+        return folders
+    raise TypeError(f"{value!r} are not folders")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"{value!r} is not a string")
+
+
+def save(files: Files, concern: str, settings: Iterable[Setting], steps: Iterable[Step]) -> FrozenSet[Key]:
+    """Add what the steps are about to change for the first time, and return what that is.
+
+    What is already known is never overwritten.
+    """
+    known = load(files, concern, believed=False)
+    values: Dict[Key, BaselineValue] = dict(known.values)
+    steps = tuple(steps)
+    touched = {(change.object, change.setting) for step in steps for change in step.changes}
+    for setting in settings:
+        key = (setting.identity, setting.setting)
+        # What an interrupted run left in a file of ours is nothing that anybody had before us.
+        ours = setting.identity.startswith(f"{STATE_FOLDER}/")
+        if (setting.object, setting.setting) in touched and key not in values and not ours:
+            values[key] = BaselineValue(effective=setting.effective, boot=setting.boot)
+    if not values:
+        return frozenset()
+    targets = [path_of(concern)] + [step.action.path for step in steps if isinstance(step.action, ReplaceFile)]
+    folders: List[str] = list(known.folders)
+    for target in targets:
+        folders.extend(folder for folder in _missing_folders(files, target) if folder not in folders)
+    if values == known.values and tuple(folders) == known.folders and known.values:
+        return frozenset()
+    new = frozenset(values.keys() - known.values.keys())
+    _write(files, concern, Baseline(values, tuple(folders), known.begun | new))
+    return new
+
+
+def prune(
+    files: Files, concern: str, *, changed: AbstractSet[Key], untried: AbstractSet[Key], now: Iterable[Setting]
+) -> None:
+    """Drop what the run that ends was about to change and did not, and the record where nothing else is in it.
+
+    ``changed`` is what steps that succeeded changed, ``untried`` what no step came to, ``now`` what the machine says
+    after them. What it does not speak of may have been changed by this run, or by one that was killed.
+    """
+    known = load(files, concern, believed=False)
+    if not known.begun:
+        return
+    after = {(setting.identity, setting.setting): BaselineValue(setting.effective, setting.boot) for setting in now}
+
+    def is_changed(key: Key) -> bool:
+        return key in changed or (after[key] != known.values[key] if key in after else key not in untried)
+
+    values = {key: value for key, value in known.values.items() if key not in known.begun or is_changed(key)}
+    if values or changed:
+        folders = tuple(folder for folder in known.folders if files.exists(folder))
+        begun = frozenset(key for key in known.begun & values.keys() if key not in changed and key not in after)
+        _write(files, concern, Baseline(values, folders, begun))
+    else:
+        drop(files, concern)
+
+
+def _write(files: Files, concern: str, known: Baseline) -> None:
+    document = {
+        "schema": SCHEMA,
+        "values": [
+            {"identity": identity, "setting": setting, "effective": value.effective, "boot": value.boot}
+            for (identity, setting), value in sorted(known.values.items())
+        ],
+        "folders": known.folders,
+        **({"begun": sorted(known.begun)} if known.begun else {}),
+    }
+    files.replace(path_of(concern), json.dumps(document, indent=1) + "\n", 0o600)
+
+
+def drop(files: Files, concern: str) -> None:
+    """Drop the record of a concern that was restored, with the folders that its files needed, where empty now."""
+    # The folders of others first: once the record is gone nobody knows of them.
+    for folder in sorted(load(files, concern).folders, key=len, reverse=True):
+        files.remove_folder(folder)
+    files.remove(path_of(concern))
+    for folder in OUR_FOLDERS:
+        files.remove_folder(folder)
+
+
+def _missing_folders(files: Files, path: str) -> List[str]:
+    missing = []
+    folder = os.path.dirname(path)
+    while folder != "/" and not files.exists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    return missing

@@ -1,0 +1,144 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a concern offers, and what comes out of a run: the contract of every module."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Protocol, Tuple, TypeVar
+
+from .change import Change, Plan, Step
+from .errors import CannotLook, DeclarationError, GpuFleetError
+from .setting import DRIFTED, EFFECTIVE, INVALID, UNKNOWN
+from .value import frozen
+
+if TYPE_CHECKING:
+    from .baseline import Baseline
+    from .protocols import Host
+
+State = TypeVar("State")
+Desired = TypeVar("Desired")
+Params = Mapping[str, Any]
+
+LOCK = "/run/gpufleet/lock"
+REBOOT_FOLDER = "/run/gpufleet/reboot-required.d"
+
+SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "immediate": {"type": "bool", "default": True},
+    "permanent": {"type": "bool", "default": True},
+    "strict": {"type": "bool", "default": False},
+}
+
+
+class Concern(Protocol[State, Desired]):
+    """What a room offers for one concern. Every method but ``perform`` only reads."""
+
+    name: str
+    options: Mapping[str, Any]
+    """The argument specification, as data, without the shared options."""
+    apply_at_boot: bool
+    """Whether the boot service applies the declaration, because nothing else carries it across a reboot."""
+
+    def observe(self, host: Host, params: Params) -> State:
+        """What is in effect and what the next boot will bring. ``params`` only narrows what is read."""
+
+    def normalise(self, params: Params, state: State) -> Desired:
+        """The declaration resolved against this machine. Raises ``DeclarationError`` on wrong input."""
+
+    def restore(self, params: Params, baseline: Baseline, state: State) -> Desired:
+        """What ``state: absent`` wants: the values from before the first change, and no file of ours.
+
+        Of ``params`` only ``immediate`` and ``permanent`` count.
+        """
+
+    def plan(self, state: State, desired: Desired) -> Plan:
+        """Pure: the settings three ways and the steps from here to there, complete and in order."""
+
+    def perform(self, step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
+        """One step. The room imports what it needs for it only here.
+
+        None when it made its changes, or the changes that it made, where the machine let it make others than those.
+        """
+
+    def report(self, state: State) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        """The state in the module's own words: in effect, and at boot."""
+
+
+@frozen
+class Outcome:
+    """What a look or a run found and did; ``as_dict`` is the contract of every module."""
+
+    status: str
+    changes: Tuple[Change, ...]
+    effective: Mapping[str, Any]
+    boot: Mapping[str, Any]
+    remaining: Plan
+    """The plan of the last look: what must still happen."""
+    error: Optional[GpuFleetError] = None
+
+    def as_dict(self) -> Dict[str, Any]:
+        result: Dict[str, Any] = {
+            "changed": bool(self.changes),
+            "status": self.status,
+            "changes": [change.as_dict() for change in self.changes],
+            "diff": diff(self.changes),
+            "needs": list(self.remaining.needs),
+            "unmanaged": [entry.as_dict() for entry in self.remaining.unmanaged],
+            "conflicts": [entry.as_dict() for entry in self.remaining.conflicts],
+            "reboot_required": bool(self.remaining.reboot_reasons),
+            "reboot_reasons": list(self.remaining.reboot_reasons),
+            "effective": dict(self.effective),
+            "boot": dict(self.boot),
+        }
+        if self.error is not None:
+            result.update(failed=True, msg=str(self.error), failure=self.error.failure())
+        return result
+
+
+def status_of(error: GpuFleetError) -> str:
+    """What is declared wrong is invalid, what could not be read unknown; a refused node is not as declared."""
+    if isinstance(error, DeclarationError):
+        return INVALID
+    return UNKNOWN if isinstance(error, CannotLook) and not error.settings else DRIFTED
+
+
+def refused(error: GpuFleetError) -> Outcome:
+    """The outcome of a run that failed before its first change."""
+    return Outcome(status_of(error), (), {}, {}, Plan(error.settings), error)
+
+
+def diff(changes: Tuple[Change, ...]) -> Dict[str, str]:
+    """The changes for ``--diff``: one ``object setting: value`` a line, those for the next boot marked as such."""
+    sides: Dict[str, str] = {}
+    for side in ("before", "after"):
+        lines = []
+        for change in changes:
+            scope = "" if change.scope == EFFECTIVE else " (boot)"
+            value = getattr(change, side)
+            lines.append(f"{change.object} {change.setting}{scope}: {'-' if value is None else value}\n")
+        sides[side] = "".join(lines)
+    return sides
+
+
+def outcome(
+    concern: Concern[State, Desired],
+    *,
+    plan: Plan,
+    changes: Tuple[Change, ...],
+    state: State,
+    remaining: Plan,
+    error: Optional[GpuFleetError] = None,
+) -> Outcome:
+    effective, boot = concern.report(state)
+    return Outcome(plan.status, changes, effective, boot, remaining, error)
+
+
+def reboot_note(concern: str) -> str:
+    """Where the reasons for a reboot are kept, so that the next boot clears them by itself."""
+    return f"{REBOOT_FOLDER}/{concern}"
+
+
+def reboot_text(plan: Plan) -> str:
+    return "".join(f"{reason}\n" for reason in plan.reboot_reasons)

@@ -1,0 +1,152 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The machine as the rooms see it.
+
+Implemented by ``_node/module.py`` (Ansible) and ``node/`` (standard library); tests have one on a tree of files.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
+
+from .value import frozen
+
+
+@frozen
+class Completed:
+    """What a command left: exit status, output and error text."""
+
+    status: int
+    output: str
+    errors: str
+
+
+T = TypeVar("T")
+
+
+class Files(Protocol):
+    """Files by absolute path. Methods raise ``OSError`` as the system calls do, unless they say otherwise."""
+
+    def read(self, path: str) -> str:
+        """The whole text of a file, undecodable bytes kept as surrogates."""
+
+    def read_optional(self, path: str) -> Optional[str]:
+        """The same, or None where the file (or a folder on the way) is not there."""
+
+    def exists(self, path: str) -> bool:
+        """Whether the path, links followed, is there."""
+
+    def is_folder(self, path: str) -> bool:
+        """Whether the path, links followed, is a folder."""
+
+    def names(self, path: str) -> Tuple[str, ...]:
+        """The sorted names in a folder; none where it is not there."""
+
+    def resolve(self, path: str) -> str:
+        """The path with all links resolved."""
+
+    def link(self, path: str) -> str:
+        """What a link says; empty where there is none. Where it leads is not looked at: that file system may hang."""
+
+    def version(self, path: str) -> str:
+        """What changes whenever the file is written or replaced, also by the same text; empty where it is not there."""
+
+    def modified(self, path: str) -> int:
+        """When the file, links followed, was written last, in nanoseconds since 1970; 0 where it is not there."""
+
+    def status(self, path: str) -> Optional[os.stat_result]:
+        """Owner, mode and number of names of a file or folder, links followed; None where nothing is to be seen."""
+
+    def mode(self, path: str) -> int:
+        """The permission bits of a file or folder, links followed."""
+
+    def writable(self, path: str) -> bool:
+        """Whether access(2) would let us write it: false on a read-only file system, also for root."""
+
+    def write_attribute(self, path: str, value: str) -> None:
+        """Hand a value to a file of the kernel by one write(2)."""
+
+    def replace(self, path: str, text: str, mode: int = 0o644) -> None:
+        """Give a file a new text atomically and durably: after a crash it has the old text or the new one.
+
+        Owner, mode and SELinux context of an existing file stay, a link stays a link, missing folders are made.
+        """
+
+    def remove(self, path: str) -> None:
+        """Remove a file; one that is not there is fine."""
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder if it is empty; one that is not, or is not there, stays as it is."""
+
+    def lock(self, path: str, timeout: float) -> Lock:
+        """A context that holds an exclusive lock; raises ``TimeoutError`` after ``timeout`` seconds."""
+
+
+class Lock(Protocol):
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class Commands(Protocol):
+    def find(self, name: str) -> Optional[str]:
+        """The absolute path of a program on the system's path (the sbin folders included), or None."""
+
+    def run(self, argv: Sequence[str], *, timeout: float = 60.0) -> Completed:
+        """Run a program in the C locale, without a shell. Raises ``FileNotFoundError`` when it is not there.
+
+        One that takes longer than ``timeout`` seconds is ended and leaves status 124, as timeout(1) does.
+        """
+
+
+class Nvml(Protocol):
+    """The NVIDIA driver, in a process of its own."""
+
+    def begin(self) -> None:
+        """Start to load the driver's library in the background; errors come with the first question."""
+
+    def ask(self, question: Callable[..., T], *arguments: Any) -> T:
+        """What ``question(driver, *arguments)`` answers, where ``driver`` is a ``_nvidia.driver.Driver``.
+
+        The question is a function of a module, its arguments and answer what pickle takes. Raises
+        ``NoDriver``, ``NoBinding`` or ``DriverHangs`` of ``_nvidia.errors`` (at once,
+        after the first time), or what it raises.
+        """
+
+    def close(self) -> None:
+        """Let go of the driver; the next question opens it again."""
+
+
+class Host(Protocol):
+    """One machine. Nothing in it asks for check mode: a plan decides what is written, not the host."""
+
+    @property
+    def files(self) -> Files: ...
+
+    @property
+    def commands(self) -> Commands: ...
+
+    @property
+    def nvml(self) -> Nvml: ...
+
+    @property
+    def may_change(self) -> bool:
+        """Whether we run as root, or on a recorded tree."""
+
+    def http_get(self, socket: str, target: str) -> str:
+        """What a daemon answers to GET ``target`` on its socket, within 2 seconds. Raises ``OSError`` as ``unix_http``.
+
+        Where systemd listens for a daemon, this starts it: look first whether it runs.
+        """
+
+    def journal(self, message: str, fields: Mapping[str, str]) -> None:
+        """One structured line in the system's journal; silently nothing where there is none."""
+
+
+def temporary_of(target: str) -> str:
+    """The file beside ``target`` that becomes it. No daemon reads this ending, should a killed run leave it."""
+    folder, name = os.path.split(target)
+    return f"{folder}/.{name}.gpufleet-tmp"

@@ -1,0 +1,48 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The boot service as the rooms see it that have nothing else to carry their settings across a reboot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._core.change import RoomAction
+from .._core.errors import Refused
+from .._core.value import frozen
+from . import systemd
+
+if TYPE_CHECKING:
+    from .._core.protocols import Files
+
+UNIT = "gpufleet-boot.service"
+PROGRAM = "/usr/local/sbin/gpufleet"
+ARCHIVE = "/usr/local/lib/gpufleet/gpufleet.pyz"
+# What is in the archive, unpacked and compiled, in a folder named after its sum.
+COMPILED = "/usr/local/lib/gpufleet/compiled"
+
+
+def why_not_persisted(files: Files) -> str:
+    """Empty when the next boot applies the declarations that say ``apply_at_boot``, else why not. Reads only files."""
+    status = systemd.enabled(files, UNIT)
+    if status == systemd.ENABLED and files.exists(PROGRAM) and files.exists(ARCHIVE):
+        return ""
+    if status == systemd.MASKED:
+        return f"the boot service is masked; run systemctl unmask {UNIT}"
+    if status in (systemd.DISABLED, systemd.STATIC):
+        return "the boot service is not enabled; run the role node_tools"
+    return "the boot service is not installed; run the role node_tools"
+
+
+@frozen
+class RefuseNotPersisted(RoomAction):
+    """Refuse before anything changes. ``why`` is what ``boot_service.why_not_persisted`` says."""
+
+    why: str
+
+
+def refuse_not_persisted(why: str) -> None:
+    """Raises ``Refused`` with the reason and the way out of it."""
+    cause, _semicolon, way = why.partition("; ")
+    raise Refused("keep what is declared across a reboot", cause=cause, hint=f"{way} first, or set permanent: false")

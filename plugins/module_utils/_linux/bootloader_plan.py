@@ -1,0 +1,181 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How arguments get into the boot loader that is there, and out again."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple
+
+from .._core.change import RemoveFile, ReplaceFile, RoomAction, RunCommand, Step
+from .._core.errors import DeclarationError, GpuFleetError, NotInEffect
+from .._core.planning import file_action
+from .._core.steps import run
+from .._core.value import frozen
+from .bootloader import (
+    DEFAULTS,
+    GRUB,
+    GRUBBY,
+    KERNEL_COMMAND_LINE,
+    NONE,
+    OSTREE,
+    SYSTEMD,
+    Arguments,
+    BootLoader,
+    exchange,
+    mark_of,
+    menu_command_line,
+    record_of,
+    without,
+)
+
+if TYPE_CHECKING:
+    from .._core.protocols import Host
+
+
+Planner = Callable[[BootLoader, Arguments, Arguments], Tuple[Step, ...]]
+
+
+@frozen
+class RegenerateGrub(RoomAction):
+    """Let GRUB's generator write ``config`` and read it back; on failure ``source`` gets its ``previous`` text again.
+
+    ``needed`` are arguments that the default entry must have then. Performed by ``bootloader_apply``.
+    """
+
+    command: Tuple[str, ...]
+    config: str
+    needed: Arguments
+    source: str
+    previous: Optional[str]
+
+
+def plan_arguments(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
+    """The steps after which the next boot has ``wanted`` in place of ``ours``, this concern's arguments now.
+
+    Pure. The last step completes the others. Raises ``DeclarationError`` when this loader cannot do it. What is
+    about to be set is noted first, beside what it replaces, so that a run that was killed in between leaves no argument
+    whose owner nobody knows; the note ends with the arguments that are there then.
+    """
+    record = record_of(loader.concern)
+    drop = Step(RemoveFile(record))
+    if not wanted and not ours and not loader.carried:
+        return (drop,)
+    planned = PLANNERS[loader.name](loader, wanted, ours)
+    lines = tuple(dict.fromkeys(" ".join(arguments) for arguments in (wanted, ours) if arguments))
+    first = (Step(ReplaceFile(record, "".join(f"{line}\n" for line in lines)), notes=(record,)),)
+    last = (Step(ReplaceFile(record, f"{lines[0]}\n")),) if len(lines) > 1 else ()
+    return (*(first if lines and lines != loader.recorded else ()), *planned, *(last if wanted else (drop,)))
+
+
+def _grub(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
+    """A drop-in of ours, where the generator reads drop-ins as Debian's does; else a marked line in its defaults."""
+    previous = loader.texts[loader.source]
+    text = _without_our_line(previous, loader.concern) if loader.source == DEFAULTS else None
+    if wanted:
+        line = f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {" ".join(wanted)}"  {mark_of(loader.concern)}'
+        text = f"{text or ''}{line}\n" if not text or text.endswith("\n") else f"{text}\n{line}"
+    steps = []
+    if text != previous:
+        steps.append(Step(file_action(loader.source, text)))
+    steps.append(Step(RegenerateGrub(loader.command, loader.config, wanted, loader.source, previous)))
+    return tuple(steps)
+
+
+def _without_our_line(text: Optional[str], concern: str) -> Optional[str]:
+    if text is None:
+        return None
+    line = rf"GRUB_CMDLINE_LINUX=.*{re.escape(mark_of(concern))}"
+    rest, ended = re.subn(rf"^{line}\n", "", text, flags=re.MULTILINE)
+    return rest if ended else re.sub(rf"\n{line}\Z", "", rest)
+
+
+def _grubby(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
+    """GRUB that reads loader entries, as Red Hat's does: grubby edits those and what new kernels start from."""
+    names = [word.partition("=")[0] for word in (*without(loader.command_line, ours).split(), *wanted)]
+    twice = sorted({name for name in (word.partition("=")[0] for word in wanted) if names.count(name) > 1})
+    if twice:
+        raise DeclarationError(
+            "set kernel arguments with {}",
+            object="grubby",
+            cause=f"it keeps each name once, and {', '.join(twice)} would occur twice",
+            hint="declare one page size at boot on this machine",
+        )
+    argv = ["grubby", "--update-kernel=ALL"]
+    if ours:
+        argv.append(f"--remove-args={' '.join(ours)}")
+    if wanted:
+        argv.append(f"--args={' '.join(wanted)}")
+    return (Step(RunCommand(tuple(argv), goal="set kernel arguments")),)
+
+
+def _ostree(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
+    """A system of images, whose deployments carry the arguments."""
+    options = [f"--delete-if-present={word}" for word in ours] + [f"--append={word}" for word in wanted]
+    return (Step(RunCommand(("rpm-ostree", "kargs", *options), goal="set kernel arguments", timeout=600.0)),)
+
+
+def _systemd(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
+    """The entries themselves, and the file from which new kernels get theirs, if there is one.
+
+    The entry that boots by default is the last one, so that after a run that was killed the next one goes on.
+    """
+    steps: List[Step] = []
+    for path, text in loader.texts.items():
+        if text is None:
+            continue
+        if path == KERNEL_COMMAND_LINE:
+            body = text.rstrip("\n")
+            new = _once(body, wanted, ours) + text[len(body) :]
+        else:
+            new = re.sub(r"^options[ \t]+.*$", lambda match: _once(match[0], wanted, ours), text, flags=re.MULTILINE)
+        if new != text:
+            steps.append(Step(ReplaceFile(path, new)))
+    return tuple(steps)
+
+
+def _once(line: str, wanted: Arguments, ours: Arguments) -> str:
+    """A run that was killed may have left ``wanted`` in this line already."""
+    return exchange(without(line, wanted), wanted, ours)
+
+
+def _none(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
+    raise DeclarationError(
+        "set kernel arguments for the next boot",
+        cause=loader.reason,
+        wanted=" ".join(wanted) or None,
+        hint="set them where this machine gets its command line from (network boot, image), or set permanent: false",
+    )
+
+
+PLANNERS: Dict[str, Planner] = {GRUB: _grub, GRUBBY: _grubby, OSTREE: _ostree, SYSTEMD: _systemd, NONE: _none}
+
+
+def regenerate(action: RegenerateGrub, host: Host) -> None:
+    """Generate grub.cfg and read it back. When that fails the source is as it was before, and the error says so."""
+    command = RunCommand(action.command, goal="generate the boot menu", timeout=300.0)
+    try:
+        run(command, host)
+        found = menu_command_line(host.files, action.config)
+        missing = [word for word in action.needed if word not in found.split()]
+        if missing:
+            raise NotInEffect(
+                "add kernel arguments to the boot menu",
+                object=action.config,
+                cause=f"{action.command[0]} ran, and the entry that boots by default lacks {' '.join(missing)}",
+                found=found,
+                wanted=" ".join(action.needed),
+                hint="check whether the default entry is one that is not generated",
+            )
+    except GpuFleetError as error:
+        if action.previous is None:
+            host.files.remove(action.source)
+        else:
+            host.files.replace(action.source, action.previous)
+        if isinstance(error, NotInEffect):
+            host.commands.run(action.command, timeout=command.timeout)
+        error.hint = f"{action.source} is again as it was before this step" + (f"; {error.hint}" if error.hint else "")
+        error.args = (f"{error} {action.source} is again as it was before this step.",)
+        raise

@@ -1,0 +1,261 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Units of systemd as their files have them, and the only way of ours to make systemd read them again.
+
+Files alone, no program runs: ``unit_lines``, ``drop_ins``, ``enabled``, ``links``, ``running``.
+A room that changes a file of a unit plans ``AnnounceUnit`` before its first write and ``ReloadUnits`` after its last
+(``systemd_apply``). A reload that is refused stays due: ``reload_due`` finds it again, and asks systemd only then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from .._core.errors import CannotLook
+from .._core.regex import regex
+from .dropins import walk_files
+
+if TYPE_CHECKING:
+    from .._core.protocols import Files, Host
+
+# systemd.unit(5), from the strongest to the weakest.
+FOLDERS = (
+    "/etc/systemd/system.control",
+    "/run/systemd/system.control",
+    "/run/systemd/transient",
+    "/run/systemd/generator.early",
+    "/etc/systemd/system",
+    "/etc/systemd/system.attached",
+    "/run/systemd/system",
+    "/run/systemd/system.attached",
+    "/run/systemd/generator",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+    "/run/systemd/generator.late",
+)
+ETC = "/etc/systemd/system"
+MARKER = "/run/gpufleet/daemon-reload"
+DAEMON_RELOAD = "daemon-reload"
+
+ENABLED = "enabled"
+DISABLED = "disabled"
+STATIC = "static"
+MASKED = "masked"
+NOT_FOUND = "not-found"
+
+
+def running(files: Files) -> bool:
+    """Whether systemd runs this machine, as sd_booted(3) tells it."""
+    return files.exists("/run/systemd/system")
+
+
+def unit_lines(files: Files, unit: str, *, without: str = "") -> Mapping[str, Tuple[str, ...]]:
+    """A unit with its drop-ins merged, as ``Section.Key`` to all its values; of a single setting the last counts.
+
+    An empty assignment resets what came before. Empty for a unit that is not there or is masked. ``without`` is a
+    drop-in to leave out.
+    """
+    fragment = _fragment(files, unit)
+    if fragment is None or _is_mask(files, fragment):
+        return {}
+    merged: Dict[str, List[str]] = {}
+    for path in (fragment, *drop_ins(files, unit)):
+        for key, value in assignments((files.read_optional(path) or "") if path != without else ""):
+            values = merged.setdefault(key, [])
+            if value:
+                values.append(value)
+            else:
+                values.clear()
+    return {key: tuple(values) for key, values in merged.items()}
+
+
+def drop_ins(files: Files, unit: str) -> Tuple[str, ...]:
+    """The drop-in files of a unit in the order they count, those of its prefixes (``a-.service.d``) and type too."""
+    stem, _dot, kind = unit.rpartition(".")
+    parts = stem.split("-")
+    names = [unit, *(f"{'-'.join(parts[:count])}-.{kind}" for count in range(len(parts) - 1, 0, -1))]
+    folders = [f"{folder}/{name}.d" for folder in FOLDERS for name in names]
+    return tuple(walk_files(files, [*folders, *(f"{folder}/{kind}.d" for folder in FOLDERS)], ".conf"))
+
+
+def assignments(text: str) -> Iterator[Tuple[str, str]]:
+    """The assignments of a unit file in order, as (``Section.Key``, value); continued lines are joined by a blank."""
+    section = ""
+    started = ""
+    for raw in text.splitlines():
+        line = raw.strip()
+        if line.startswith(("#", ";")) or (not line and not started):
+            continue
+        line = f"{started} {line}" if started else line
+        started = ""
+        if line.endswith("\\"):
+            started = line[:-1].rstrip()
+        elif line.startswith("[") and line.endswith("]"):
+            section = line[1:-1]
+        else:
+            key, equals, value = line.partition("=")
+            if equals:
+                yield f"{section}.{key.strip()}", value.strip()
+
+
+def links(files: Files, unit: str, folders: Sequence[str] = FOLDERS) -> Tuple[str, ...]:
+    """What pulls the unit in: folders such as ``multi-user.target.wants``, sorted, that hold its name."""
+    found = {
+        name
+        for folder in folders
+        for name in files.names(folder)
+        if name.endswith((".wants", ".requires")) and unit in files.names(f"{folder}/{name}")
+    }
+    return tuple(sorted(found))
+
+
+def enabled(files: Files, unit: str) -> str:
+    """What a boot makes of a unit: enabled, disabled, static (nothing says how to enable it), masked, not-found."""
+    fragment = _fragment(files, unit)
+    if fragment is None:
+        return NOT_FOUND
+    if _is_mask(files, fragment):
+        return MASKED
+    if links(files, unit, [folder for folder in FOLDERS if not folder.startswith("/run/")]):
+        return ENABLED
+    return DISABLED if any(key.startswith("Install.") for key in unit_lines(files, unit)) else STATIC
+
+
+def announce(host: Host, unit: str) -> None:
+    """Note that files of this unit are about to change, so that a run that is killed does not lose the reload."""
+    noted = (host.files.read_optional(MARKER) or "").splitlines()
+    if running(host.files) and unit not in noted:
+        host.files.replace(MARKER, "".join(f"{name}\n" for name in (*noted, unit)))
+
+
+def reload_due(host: Host, unit: str) -> bool:
+    """Whether a file of this unit was changed by us and systemd has not read it yet."""
+    noted = host.files.read_optional(MARKER)
+    if noted is None or unit not in noted.splitlines():
+        return False
+    return needs_reload(host, unit)
+
+
+def reload_blocker(host: Host) -> str:
+    """Why systemd must not read its units now: which containers would lose their GPUs. Empty when it may."""
+    return containers_that_lose_gpus(host)
+
+
+def _fragment(files: Files, unit: str) -> Optional[str]:
+    places = (f"{folder}/{unit}" for folder in FOLDERS)
+    return next((path for path in places if files.exists(path) or files.resolve(path) == "/dev/null"), None)
+
+
+def _is_mask(files: Files, path: str) -> bool:
+    # An empty file masks as well as a link to /dev/null.
+    return files.resolve(path) == "/dev/null" or not (files.read_optional(path) or "")
+
+
+SCOPE = regex(r"/([^/\n]+\.scope)(?:/|$)", re.MULTILINE)
+SHOWN = 3
+Properties = Dict[str, List[str]]
+
+
+def needs_reload(host: Host, unit: str) -> bool:
+    """What systemd itself says. A unit that it never loaded needs none: it is read when it is first asked for.
+
+    252 does not notice the first drop-in of a unit that it has loaded, as it has not met the folder. So a folder
+    of which it knows none counts as well; one that it knows may have links that lead nowhere.
+    """
+    folder = f"{ETC}/{unit}.d"
+    there = {f"{folder}/{name}" for name in host.files.names(folder) if name.endswith(".conf")}
+    for block in show(host, ("NeedDaemonReload", "DropInPaths"), (unit,)):
+        known = {path for line in block["DropInPaths"] for path in line.split()} if "DropInPaths" in block else there
+        if block.get("NeedDaemonReload") == ["yes"] or (there and there.isdisjoint(known)):
+            return True
+    return False
+
+
+def containers_that_lose_gpus(host: Host) -> str:
+    """The scopes whose processes use a GPU of which the device rules of the scope say nothing; empty when none do."""
+    scopes = _scopes_with_gpus(host.files)
+    if not scopes:
+        return ""
+    losing = [
+        block["Id"][0]
+        for block in show(host, ("Id", "DevicePolicy", "DeviceAllow"), scopes)
+        if block.get("Id") and not _keeps_gpus(block, host.files)
+    ]
+    if not losing:
+        return ""
+    more = f" and {len(losing) - SHOWN} more" if len(losing) > SHOWN else ""
+    return f"{', '.join(losing[:SHOWN])}{more} would lose its GPUs, which were not assigned by systemd"
+
+
+def show(host: Host, properties: Tuple[str, ...], units: Tuple[str, ...]) -> Iterator[Properties]:
+    """The properties of units, each with its values, for one may have a line for each. Raises ``CannotLook``."""
+    goal = "query systemd"
+    try:
+        completed = host.commands.run(["systemctl", "show", f"--property={','.join(properties)}", "--", *units])
+    except OSError as error:
+        raise CannotLook(goal, object="systemctl", cause=error.strerror or str(error)) from error
+    if completed.status != 0:
+        said = completed.errors.strip().splitlines()
+        cause = f"exit status {completed.status}: {said[-1] if said else 'no output'}"
+        raise CannotLook(goal, object="systemctl show", cause=cause)
+    for text in re.split(r"\n\n+", completed.output.strip()):
+        block: Properties = {}
+        for line in text.splitlines():
+            name, _equals, value = line.partition("=")
+            block.setdefault(name, []).extend([value] if value else [])
+        yield block
+
+
+def _scopes_with_gpus(files: Files) -> Tuple[str, ...]:
+    found: List[str] = []
+    for pid in files.names("/proc"):
+        if not pid.isdigit():
+            continue
+        # A process may end at any time.
+        with contextlib.suppress(OSError):
+            scope = SCOPE.search(files.read_optional(f"/proc/{pid}/cgroup") or "")
+            if scope and scope[1] not in found and _has_gpu(files, pid):
+                found.append(scope[1])
+    return tuple(found)
+
+
+def _has_gpu(files: Files, pid: str) -> bool:
+    """Whether it sees the GPUs, in use or not, or has one open. Processes of the host do as well, but have no rules."""
+    if files.exists(f"/proc/{pid}/root/dev/nvidiactl"):
+        return True
+    opened = (files.link(f"/proc/{pid}/fd/{number}") for number in files.names(f"/proc/{pid}/fd"))
+    return any(path.startswith("/dev/nvidia") for path in opened)
+
+
+def _keeps_gpus(scope: Properties, files: Files) -> bool:
+    allowed = [entry.split()[0] for entry in scope.get("DeviceAllow", []) if entry.split()]
+    if scope.get("DevicePolicy") == ["auto"] and not allowed:
+        # No rules at all.
+        return True
+    # Major 195 is that of the GPUs and of nvidiactl. A device file that is not there cannot be allowed again.
+    return any(
+        entry.startswith("char-nvidia")
+        or entry in ("char-*", "char-195")
+        or (entry.startswith(("/dev/nvidia", "/dev/char/195:")) and files.exists(entry))
+        for entry in allowed
+    )
+
+
+_SERVICE = regex(r"[A-Za-z0-9:_.\\@-]+\.service", re.ASCII)
+# UNIT_NAME_MAX of systemd, without its closing zero.
+LONGEST = 255
+
+
+def is_service(name: str) -> bool:
+    """Whether a service can have this name, or a template of services."""
+    return len(name) <= LONGEST and _SERVICE.fullmatch(name) is not None
+
+
+def is_template(name: str) -> bool:
+    """Of these only the instances start."""
+    return name.endswith("@.service")

@@ -1,0 +1,126 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``systemctl daemon-reload``, guarded, and units that are started and enabled.
+
+At a reload systemd writes the device rules of all scopes anew, from what it knows itself. A container whose GPUs came
+by the legacy hook, behind the back of systemd, loses them then ("Failed to initialize NVML: Unknown Error", issues 48
+and 1227 of nvidia-container-toolkit). Containers that got them by CDI or ``--device`` keep them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional, Tuple
+
+from .._core import steps
+from .._core.change import RoomAction, RunCommand, Step
+from .._core.value import frozen
+from .systemd import MARKER, announce, containers_that_lose_gpus, needs_reload, running
+
+if TYPE_CHECKING:
+    from .._core.protocols import Host
+
+SECONDS = 90.0
+
+
+@frozen
+class AnnounceUnit(RoomAction):
+    """Note that systemd must read this unit again."""
+
+    unit: str
+
+
+@frozen
+class ReloadUnits(RoomAction):
+    """Let systemd do so, if it may."""
+
+
+@frozen
+class StartAtBoot(RoomAction):
+    """Make the links that a unit asks for, where it is ``static`` and asks for none the usual one; or remove all."""
+
+    unit: str
+    enable: bool
+    static: bool = False
+
+
+@frozen
+class RunService(RoomAction):
+    """Start, stop or restart a unit (``verb``)."""
+
+    verb: str
+    unit: str
+
+
+def perform(step: Step, host: Host) -> None:
+    """One of these steps, or one that all rooms share."""
+    if isinstance(step.action, AnnounceUnit):
+        announce(host, step.action.unit)
+    elif isinstance(step.action, ReloadUnits):
+        # What must wait is found again by the look that follows, with its reason.
+        reload_announced(host)
+    elif isinstance(step.action, StartAtBoot):
+        start_at_boot(step.action, host)
+    elif isinstance(step.action, RunService):
+        run_service(step.action, host)
+    else:
+        steps.perform(step, host)
+
+
+def start_at_boot(action: StartAtBoot, host: Host) -> None:
+    if not action.enable:
+        disable(host, action.unit)
+    elif action.static:
+        # A drop-in cannot add an [Install] section, so the link that one would ask for is made for itself.
+        _systemctl(host, ("--no-reload", "add-wants", "multi-user.target", action.unit), f"enable {action.unit}")
+    else:
+        enable(host, action.unit)
+    reload_where_harmless(host)
+
+
+def run_service(action: RunService, host: Host) -> None:
+    """Raises ``Refused`` with what systemd said."""
+    _systemctl(host, (action.verb, action.unit), f"{action.verb} {action.unit}")
+
+
+def restart(host: Host, unit: str) -> None:
+    """Raises ``Refused`` with what systemd said."""
+    run_service(RunService("restart", unit), host)
+
+
+def enable(host: Host, unit: str) -> None:
+    """Make the links that its [Install] asks for, also where systemd does not run; it reads no unit again for them."""
+    _systemctl(host, ("--no-reload", "enable", unit), f"enable {unit}")
+
+
+def reenable(host: Host, unit: str) -> None:
+    """The same, and remove all other links to it."""
+    _systemctl(host, ("--no-reload", "reenable", unit), f"enable {unit}")
+
+
+def disable(host: Host, unit: str) -> None:
+    """Remove all links to it; systemd reads no unit again for it."""
+    _systemctl(host, ("--no-reload", "disable", unit), f"disable {unit}")
+
+
+def reload_announced(host: Host) -> Optional[str]:
+    """Reload when an announced unit needs it; the note stays while it must wait, and its reason is returned."""
+    units = (host.files.read_optional(MARKER) or "").splitlines()
+    if running(host.files) and any(needs_reload(host, unit) for unit in units):
+        reason = containers_that_lose_gpus(host)
+        if reason:
+            return reason
+        steps.run(RunCommand(("systemctl", "daemon-reload"), "reload systemd units", SECONDS), host)
+    host.files.remove(MARKER)
+    return None
+
+
+def reload_where_harmless(host: Host) -> None:
+    """Let systemd see new links. Nothing needs it, but until then ``systemctl`` asks for a reload at every unit."""
+    if running(host.files) and not containers_that_lose_gpus(host):
+        steps.run(RunCommand(("systemctl", "daemon-reload"), "reload systemd units", SECONDS), host)
+
+
+def _systemctl(host: Host, arguments: Tuple[str, ...], goal: str) -> None:
+    steps.run(RunCommand(("systemctl", *arguments), goal), host)

@@ -1,0 +1,225 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Files of the machine, by the standard library. The hosts differ only in how a finished file is moved into place."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from io import FileIO
+from typing import TYPE_CHECKING, List, Optional, Tuple
+
+from .._core.protocols import temporary_of
+
+if TYPE_CHECKING:
+    from .._core.protocols import Lock
+
+# Of what we make and of what the programs make that we run, whatever that of our caller is.
+UMASK = 0o022
+
+
+class LocalFiles:
+    """``protocols.Files`` on this machine. ``locate`` is where a recorded tree takes the place of the real root."""
+
+    def locate(self, path: str) -> str:
+        """Where the path really lies."""
+        return path
+
+    def move(self, source: str, target: str) -> None:
+        """Put a finished temporary file in place of ``target``, whose owner, mode and context stay."""
+        raise NotImplementedError
+
+    def read(self, path: str) -> str:
+        try:
+            # A pipe in place of a file has nothing in it, and nobody waits for who writes into it.
+            with FileIO(self.locate(path), opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+                # To the end, past short reads: files of /proc that list things hand out about a page at a time.
+                return (stream.readall() or b"").decode("utf-8", "surrogateescape")
+        except OSError as error:
+            # read(2) knows no name, and open(2) of a recorded tree another one.
+            error.filename = path
+            raise
+
+    def read_optional(self, path: str) -> Optional[str]:
+        try:
+            return self.read(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self.locate(path))
+
+    def is_folder(self, path: str) -> bool:
+        return os.path.isdir(self.locate(path))
+
+    def names(self, path: str) -> Tuple[str, ...]:
+        try:
+            return tuple(sorted(os.listdir(self.locate(path))))
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+
+    def resolve(self, path: str) -> str:
+        return os.path.realpath(path)
+
+    def link(self, path: str) -> str:
+        folder, name = os.path.split(path)
+        try:
+            return os.readlink(f"{self.locate(folder)}/{name}")
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.EINVAL):
+                return ""
+            raise
+
+    def version(self, path: str) -> str:
+        if not self.exists(path):
+            return ""
+        status = os.stat(self.locate(path))
+        return f"{status.st_dev}:{status.st_ino}:{status.st_mtime_ns}:{status.st_size}"
+
+    def modified(self, path: str) -> int:
+        return os.stat(self.locate(path)).st_mtime_ns if self.exists(path) else 0
+
+    def status(self, path: str) -> Optional[os.stat_result]:
+        try:
+            return os.stat(self.locate(path))
+        except OSError:
+            return None
+
+    def mode(self, path: str) -> int:
+        try:
+            return os.stat(self.locate(path)).st_mode & 0o7777
+        except OSError as error:
+            error.filename = path
+            raise
+
+    def writable(self, path: str) -> bool:
+        return os.access(self.locate(path), os.W_OK)
+
+    def write_attribute(self, path: str, value: str) -> None:
+        # Without O_TRUNC and O_CREAT: a tunable that is not there must not become a file.
+        descriptor = os.open(self.locate(path), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, value.encode())
+        finally:
+            os.close(descriptor)
+
+    def replace(self, path: str, text: str, mode: int = 0o644) -> None:
+        replace_file(self, path, text, mode)
+
+    def remove(self, path: str) -> None:
+        remove_file(self.locate(path))
+
+    def remove_folder(self, path: str) -> None:
+        with contextlib.suppress(OSError):
+            os.rmdir(self.locate(path))
+
+    def lock(self, path: str, timeout: float) -> Lock:
+        target = self.locate(path)
+        make_folders(os.path.dirname(target))
+        return FileLock(target, timeout)
+
+
+FOLDER_MODE = 0o755
+
+
+def make_folders(folder: str) -> List[str]:
+    """Make a folder and those above it that are not there, and return these from the top down.
+
+    Everybody may look into them and root alone may write, whatever the umask of our caller is.
+    """
+    missing: List[str] = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    made: List[str] = []
+    for place in reversed(missing):
+        try:
+            os.mkdir(place, FOLDER_MODE)
+        except FileExistsError:
+            # Another run was faster; what is there and no folder says so when something is put into it.
+            continue
+        os.chmod(place, FOLDER_MODE)
+        made.append(place)
+    return made
+
+
+def replace_file(files: LocalFiles, path: str, text: str, mode: int) -> None:
+    """See ``protocols.Files.replace``. A failure leaves neither a temporary file nor a folder that it made."""
+    target = files.locate(files.resolve(path))
+    folder = os.path.dirname(target)
+    made = make_folders(folder)
+    # Always the same name, so that what a killed run left is taken away by the next one that writes the file.
+    temporary = temporary_of(target)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(text.encode("utf-8", "surrogateescape"))
+            os.fchmod(stream.fileno(), mode)
+            stream.flush()
+            os.fsync(stream.fileno())
+        files.move(temporary, target)
+    except BaseException as error:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        for empty in reversed(made):
+            with contextlib.suppress(OSError):
+                os.rmdir(empty)
+        if isinstance(error, OSError):
+            # write(2) knows no name: on a full disk nobody would know which.
+            error.filename = path
+        raise
+    sync_folder(folder)
+
+
+def remove_file(target: str) -> None:
+    """Remove a file by its real path, with what a killed run left beside it."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        os.unlink(temporary_of(target))
+    try:
+        os.unlink(target)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    sync_folder(os.path.dirname(target))
+
+
+def sync_folder(folder: str) -> None:
+    # A rename is durable only when the folder that holds the name is on disk too.
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class FileLock:
+    """flock(2) on a file of its own; the kernel lets go of it when the process ends, however it ends."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        self._path = path
+        self._timeout = timeout
+        self._descriptor = -1
+
+    def __enter__(self) -> FileLock:
+        deadline = time.monotonic() + self._timeout
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return self
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    os.close(self._descriptor)
+                    raise TimeoutError(f"{self._path} is held by another run") from None
+                time.sleep(0.1)
+
+    def __exit__(self, *exc: object) -> None:
+        # Not by close alone: a forked child that we left behind would hold a copy of the descriptor.
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        os.close(self._descriptor)

@@ -1,0 +1,45 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Processes as the kernel tells them: the same one is known by its number and the moment of its start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional
+
+from .._core.value import frozen
+
+if TYPE_CHECKING:
+    from .._core.protocols import Files
+
+
+@frozen
+class Process:
+    """``start`` is in clock ticks since the boot: numbers are used again, pairs of both are not."""
+
+    pid: int
+    parent: int
+    start: int
+
+    @property
+    def identity(self) -> str:
+        return f"{self.pid}:{self.start}"
+
+
+def read(files: Files, pid: int) -> Optional[Process]:
+    """A process that runs, or None for one that has ended, also where nobody has taken notice of that yet."""
+    try:
+        text = files.read_optional(f"/proc/{pid}/stat") or ""
+    except ProcessLookupError:
+        return None  # It ended while we read.
+    # proc_pid_stat(5): the name in brackets may hold anything; state, parent and start are fields 3, 4 and 22.
+    fields = text.rpartition(")")[2].split()
+    if len(fields) < 20 or fields[0] in ("Z", "X"):
+        return None
+    return Process(pid, parent=int(fields[1]), start=int(fields[19]))
+
+
+def comm(command: str) -> str:
+    """A command as ``/proc/<pid>/comm`` has it, which keeps 15 characters."""
+    return command[:15]

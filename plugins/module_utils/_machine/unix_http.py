@@ -1,0 +1,65 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Questions to a daemon that speaks HTTP on a socket of this machine.
+
+They are of HTTP/1.0: the answer comes in one piece and ends with the connection.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from typing import List
+
+# dockerd starts other programs for an answer, which takes seconds on a busy machine. A look has ten for all it asks.
+TIMEOUT_SECONDS = 6.0
+LIMIT_BYTES = 16 << 20
+
+
+def get(path: str, target: str, timeout: float = TIMEOUT_SECONDS) -> str:
+    """The body of the answer to GET ``target`` on the socket ``path``.
+
+    Raises ``OSError`` with the path: nobody listens, we may not, the whole answer did not come within ``timeout``
+    seconds (``TimeoutError``), or it is not status 200 (EPROTO).
+    """
+    deadline = time.monotonic() + timeout
+    parts: List[bytes] = []
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as channel:
+            channel.settimeout(timeout)
+            channel.connect(path)
+            channel.sendall(f"GET {target} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise socket.timeout
+                channel.settimeout(left)
+                part = channel.recv(65536)
+                if not part:
+                    break
+                parts.append(part)
+                if sum(map(len, parts)) > LIMIT_BYTES:
+                    raise OSError(errno.EPROTO, "the response is truncated", path)
+    except socket.timeout as error:
+        raise TimeoutError(errno.ETIMEDOUT, f"no response within {timeout:g} seconds", path) from error
+    except OSError as error:
+        raise OSError(
+            error.errno or errno.EIO, error.strerror or os.strerror(error.errno or errno.EIO), path
+        ) from error
+    return _body(b"".join(parts), path)
+
+
+def _body(answer: bytes, path: str) -> str:
+    head, blank, body = answer.partition(b"\r\n\r\n")
+    status = head.split(b"\r\n", 1)[0].decode("latin-1")
+    words = status.split(None, 2)
+    if not blank or not status.startswith("HTTP/") or len(words) < 2:
+        raise OSError(errno.EPROTO, "not an HTTP response", path)
+    text = body.decode("utf-8", "surrogateescape")
+    if words[1] != "200":
+        raise OSError(errno.EPROTO, f"status {' '.join(words[1:])}: {text.strip()[:200]}", path)
+    return text

@@ -1,0 +1,189 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One look at a whole node: every declared concern, in one process, each within its own deadline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+from .._core import declared
+from .._core.assessment import assess
+from .._core.change import Change, Plan
+from .._core.contract import Concern, Params, diff, status_of
+from .._core.errors import CannotLook, GpuFleetError
+from .._core.setting import DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
+from .._linux import os_release
+from .deadline import DeadlineExceeded, deadline
+from .footprint import managed, reboot_noted
+from .registry import REGISTRY, RegisteredConcern, in_order, to_converge
+
+if TYPE_CHECKING:
+    from .._core.protocols import Host
+
+# More than a person reads, and what keeps the answer of a converged node below 8 KiB whatever the number of devices.
+UNMANAGED_SHOWN = 8
+PACKAGE_MANAGERS = ("apt-get", "dnf", "yum", "zypper", "pacman")
+
+# What is looked at where a change was interrupted and nobody declares anything: the running system, and no file.
+ORPHANED: Mapping[str, Any] = {"permanent": False}
+
+DEFECT = "this is a defect of the collection, report it with the exception in the result"
+
+Validate = Callable[[Concern[Any, Any], Mapping[str, Any]], Params]
+
+
+def assess_node(
+    declarations: Mapping[str, Mapping[str, Any]],
+    host: Host,
+    *,
+    validate: Validate,
+    full: bool,
+    devices: bool = False,
+    excluded: Sequence[str] = (),
+    registry: Sequence[RegisteredConcern] = REGISTRY,
+) -> Dict[str, Any]:
+    """Look at every declared concern and say what must run.
+
+    ``validate`` turns a declaration into complete parameters or raises ``DeclarationError``. No concern stops another:
+    its failure is in its own result. ``full`` adds the state of each concern and every setting, also the right ones.
+    ``devices`` adds a line for each device of those concerns that tell of them, which one that is not right has anyway.
+    ``excluded`` are concerns that are declared too, and that this look is not about. A concern that nobody declares is
+    looked at while a change of it was interrupted.
+    """
+    interrupted = [
+        entry.name
+        for entry in registry
+        if entry.interrupted and entry.name not in (*declarations, *excluded) and host.files.exists(entry.interrupted)
+    ]
+    declarations = {**declarations, **dict.fromkeys(interrupted, ORPHANED)}
+    results: Dict[str, Dict[str, Any]] = {}
+    wants_work: List[str] = []
+    for entry in in_order(registry):
+        if entry.name in declarations:
+            result = _assess_concern(
+                entry, declarations[entry.name], host, validate=validate, full=full, devices=devices
+            )
+            results[entry.name] = result
+            if result["status"] in (DRIFTED, UNKNOWN, INVALID) or any(need in entry.tells for need in result["needs"]):
+                wants_work.append(entry.name)
+    statuses = {name: result["status"] for name, result in results.items()}
+    return {
+        "concerns": results,
+        "drifted": [name for name, status in statuses.items() if status == DRIFTED],
+        "pending": [name for name, status in statuses.items() if status == PENDING],
+        "unknown": [name for name, status in statuses.items() if status == UNKNOWN],
+        "in_sync": [name for name, status in statuses.items() if status == IN_SYNC],
+        "waiting": waiting(results, registry),
+        "invalid": [name for name, status in statuses.items() if status == INVALID],
+        "to_converge": list(to_converge(wants_work, declared=statuses, registry=registry)),
+        "orphaned": [
+            name
+            for name in declared.names(host.files)
+            if name in interrupted or (name not in declarations and name not in excluded)
+        ],
+        "interrupted": interrupted,
+        "managed": list(managed(host.files)),
+        "reboot_noted": reboot_noted(host.files),
+        "facts": node_facts(host),
+    }
+
+
+def waiting(results: Mapping[str, Mapping[str, Any]], registry: Sequence[RegisteredConcern] = REGISTRY) -> List[str]:
+    """The concerns that cannot be looked at because of what another concern has yet to bring."""
+    coming = {
+        code for entry in registry for code in entry.cures if results.get(entry.name, {}).get("status") == DRIFTED
+    }
+    return [
+        name
+        for name, result in results.items()
+        if result["status"] in (DRIFTED, UNKNOWN) and result.get("failure", {}).get("code") in coming
+    ]
+
+
+def _assess_concern(
+    entry: RegisteredConcern,
+    declaration: Mapping[str, Any],
+    host: Host,
+    *,
+    validate: Validate,
+    full: bool,
+    devices: bool,
+) -> Dict[str, Any]:
+    try:
+        with deadline(entry.deadline):
+            params = validate(entry.concern, declaration)
+            state, plan = assess(entry.concern, params, host)
+            result = _describe(plan, full=full)
+            if plan.blocker is not None and plan.blocker.fatal:
+                result.update(msg=str(plan.blocker.error), failure=plan.blocker.error.failure())
+            if full:
+                result["effective"], result["boot"] = entry.concern.report(state)
+            if entry.devices is not None and (devices or full or plan.status != IN_SYNC):
+                result["devices"] = entry.devices(state)
+            return result
+    except DeadlineExceeded:
+        return failed(
+            CannotLook(
+                f"look at {entry.name}",
+                cause=f"it took longer than {entry.deadline:g} s",
+                hint="check the load of the node, and for devices that do not respond in its kernel log",
+            )
+        )
+    except GpuFleetError as error:
+        return failed(error)
+    except Exception as error:
+        # A defect of ours in one concern is no reason to say nothing about the others. Only it has a use for traceback,
+        # which costs two milliseconds to import.
+        import traceback
+
+        return {
+            **failed(CannotLook(f"look at {entry.name}", cause=f"{type(error).__name__}: {error}", hint=DEFECT)),
+            "exception": traceback.format_exc(),
+        }
+
+
+def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
+    settings = [setting.row() for setting in plan.settings if full or setting.status != IN_SYNC]
+    unmanaged = [entry.as_dict() for entry in plan.unmanaged]
+    return {
+        "status": plan.status,
+        "settings": settings,
+        "settings_in_sync": sum(setting.status == IN_SYNC for setting in plan.settings),
+        "changes": [change.as_dict() for change in plan.changes],
+        "needs": list(plan.needs),
+        "unmanaged": unmanaged if full else unmanaged[:UNMANAGED_SHOWN],
+        "unmanaged_total": len(unmanaged),
+        "conflicts": [entry.as_dict() for entry in plan.conflicts],
+        "reboot_required": bool(plan.reboot_reasons),
+        "reboot_reasons": list(plan.reboot_reasons),
+    }
+
+
+def failed(error: GpuFleetError) -> Dict[str, Any]:
+    """The result of a concern that could not be looked at, or that was refused."""
+    return {
+        **_describe(Plan(error.settings), full=False),
+        "status": status_of(error),
+        "msg": str(error),
+        "failure": error.failure(),
+    }
+
+
+def node_diff(answer: Mapping[str, Any]) -> Dict[str, str]:
+    """The changes of all concerns of an answer, as one difference."""
+    changes = [Change(**change) for result in answer["concerns"].values() for change in result["changes"]]
+    return diff(tuple(changes))
+
+
+def node_facts(host: Host) -> Dict[str, Optional[str]]:
+    """The few facts that roles branch on."""
+    release = os_release.parse(host.files.read_optional(os_release.PATH) or "")
+    manager = next((name for name in PACKAGE_MANAGERS if host.commands.find(name)), None)
+    return {
+        "distribution": release.get("ID"),
+        "distribution_version": release.get("VERSION_ID"),
+        "package_manager": manager,
+        "kernel": (host.files.read_optional("/proc/sys/kernel/osrelease") or "").strip() or None,
+    }

@@ -1,0 +1,92 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The NVLinks of a GPU: how many it has, which are down, and their errors. Asked in the driver's process.
+
+How many there are the driver says (``NVML_FI_DEV_NVLINK_LINK_COUNT``): its calls for a link may answer for more than
+the GPU has, as links that are down. Errors are totals, by field of a link or by counter of a link, depending on the
+architecture and the driver; the first that answers for all links counts. The numbers are those of nvml.h.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from .fields import Facts, Fields
+
+if TYPE_CHECKING:
+    from ..._nvidia.driver import Gpu
+
+LINK_COUNT = 91
+# NVML_NVLINK_MAX_LINKS, where the driver does not count.
+MAX_LINKS = 36
+NO_LINKS = "this GPU has no NVLinks"
+
+
+class Errors(NamedTuple):
+    """Who tells how many errors of a kind there are: the field of all links, that of one link, the counter of one."""
+
+    total: int
+    field: int
+    counter: int
+
+
+# NVML_FI_DEV_NVLINK_*_COUNT_TOTAL, NVML_FI_DEV_NVLINK_ERROR_DL_*, nvmlNvLinkErrorCounter_t
+ERRORS = {"crc": Errors(38, 163, 2), "replay": Errors(52, 161, 0), "recovery": Errors(59, 162, 1)}
+
+
+def gather(gpu: Gpu) -> Tuple[Optional[Facts], str]:
+    """``total``, ``inactive`` and the sums of errors, or why there are none."""
+    counted = _values(gpu, [LINK_COUNT])[0][0]
+    states: Dict[int, bool] = {}
+    reason = NO_LINKS if counted == 0 else ""
+    for number in range(MAX_LINKS if counted is None else counted):
+        answer = gpu.read("nvmlDeviceGetNvLinkState", number)
+        if answer.value is None:
+            reason = reason or answer.lacking
+            break
+        states[number] = bool(answer.value)
+    if not states:
+        return None, reason
+    fields = Fields(total=len(states), inactive=[number for number, active in states.items() if not active])
+    totals, _reason = _values(gpu, [kind.total for kind in ERRORS.values()])
+    for (name, kind), total in zip(ERRORS.items(), totals):
+        if total is None:
+            fields.add(f"{name}_errors", *_sum(gpu, kind, list(states)))
+        else:
+            fields.add(f"{name}_errors", total)
+    return fields.facts, ""
+
+
+def _sum(gpu: Gpu, kind: Errors, links: Sequence[int]) -> Tuple[Optional[int], str]:
+    """The errors of all links, one by one."""
+
+    def by_field() -> Tuple[List[Optional[int]], str]:
+        return _values(gpu, [(kind.field, link) for link in links])
+
+    def by_counter() -> Tuple[List[Optional[int]], str]:
+        answers = [gpu.read("nvmlDeviceGetNvLinkErrorCounter", link, kind.counter) for link in links]
+        return [answer.value for answer in answers], next((one.lacking for one in answers if one.lacking), "")
+
+    reason = ""
+    ways: Tuple[Callable[[], Tuple[List[Optional[int]], str]], ...] = (by_field, by_counter)
+    for way in ways:
+        values, reason = way()
+        known = [value for value in values if value is not None]
+        if len(known) == len(links):
+            return sum(known), ""
+    return None, reason
+
+
+def _values(gpu: Gpu, wanted: Sequence[Any]) -> Tuple[List[Optional[int]], str]:
+    """The values of these fields, each a number or a pair of number and link; and why there is none of any."""
+    answer = gpu.read("nvmlDeviceGetFieldValues", list(wanted))
+    if answer.value is None:
+        return [None] * len(wanted), answer.lacking
+    return [_number_of(field) if field.nvmlReturn == 0 else None for field in answer.value], ""
+
+
+def _number_of(field: Any) -> int:
+    """The value of a field as its type says (nvmlValueType_t): 64 bits or 32."""
+    return int(field.value.ullVal if field.valueType in (2, 3, 4) else field.value.uiVal)

@@ -1,0 +1,150 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where the devices are: the NUMA node and CPUs of every GPU, network card and NVMe drive, and who is near whom."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
+
+from ..._core.value import frozen
+from ..._linux import cpulist, pci
+from ..._linux.near import majority, nearest_with_cpus
+from ..._linux.numa import FOLDER, parse_meminfo
+from ..._nvidia.gpus import PCI
+from .fields import Facts, Fields, read_as
+from .pci import GPU, NIC, NOT_ON_BUS, PciDevice
+
+if TYPE_CHECKING:
+    from ..._core.protocols import Files
+
+NO_NUMA = "this kernel has no NUMA nodes"
+NOT_TOLD = "neither the driver nor the firmware reports its node"
+
+
+@frozen
+class NumaFacts:
+    """A NUMA node; ``distances`` are those to all nodes, in the order of their numbers.
+
+    Where the kernel's words are not numbers there are none, and ``trouble`` says why, by field.
+    """
+
+    number: int
+    cpus: FrozenSet[int]
+    memory_mib: int
+    distances: Tuple[int, ...]
+    trouble: Facts
+
+
+def gather(files: Files, devices: Sequence[PciDevice], links: Mapping[str, Facts], gpus: Mapping[str, Facts]) -> Facts:
+    """By PCI address, ``links`` has those of all devices, ``gpus`` what the driver tells, with their ``place``."""
+    nodes = _read_nodes(files)
+    on_bus = {device.address for device in devices}
+    placed = [
+        (device, {**_place(files, device, nodes, gpus.get(device.address, {})), "link": links[device.address]})
+        for device in devices
+    ]
+    unseen = [
+        _place(files, _unseen(address), nodes, answer)
+        for address, answer in gpus.items()
+        if answer.get("place") and address not in on_bus
+    ]
+    return {
+        "nodes": [_node_facts(node) for node in nodes.values()],
+        "devices": [facts for _device, facts in placed] + unseen,
+        "distances": [
+            _distance(gpu, at, nic, there, numa=bool(nodes))
+            for gpu, at in placed
+            if gpu.kind == GPU
+            for nic, there in placed
+            if nic.kind == NIC
+        ],
+    }
+
+
+def _unseen(address: str) -> PciDevice:
+    """A GPU that the driver places and the bus does not show, as in a container without its own /sys."""
+    return PciDevice(GPU, address, path=f"{PCI}/{address}", chain=(), vendor="", device="", driver=None, names=())
+
+
+def _read_nodes(files: Files) -> Dict[int, NumaFacts]:
+    numbers = sorted(int(name[4:]) for name in files.names(FOLDER) if name[:4] == "node" and name[4:].isdigit())
+    return {number: _read_node(files, number) for number in numbers}
+
+
+def _read_node(files: Files, number: int) -> NumaFacts:
+    folder = f"{FOLDER}/node{number}"
+    memory = parse_meminfo(files.read_optional(f"{folder}/meminfo") or "")
+    distances, far = read_as(files, f"{folder}/distance", lambda text: tuple(map(int, text.split())))
+    cpus, wrong = read_as(files, f"{folder}/cpulist", cpulist.parse)
+    trouble = {"cpus": wrong, "distances": far}
+    return NumaFacts(number, cpus or frozenset(), memory.get("MemTotal", 0) // 1024, distances or (), trouble)
+
+
+def _node_facts(node: NumaFacts) -> Facts:
+    wrong = node.trouble["cpus"]
+    fields = Fields(node=node.number)
+    fields.add("cpus", None if wrong else cpulist.render(node.cpus), wrong)
+    fields.add("memory_mib", node.memory_mib)
+    fields.add("distances", list(node.distances) or None, node.trouble["distances"] or "the kernel does not report it")
+    return fields.facts
+
+
+def _place(files: Files, device: PciDevice, nodes: Mapping[int, NumaFacts], answer: Facts) -> Facts:
+    driver: Facts = answer.get("place", {})
+    fields = Fields(kind=device.kind, pci_address=device.address)
+    if device.vendor:
+        fields.add("pci_id", f"{device.vendor[2:]}:{device.device[2:]}")
+        fields.add("names", list(device.names))
+        fields.add("kernel_driver", device.driver, "no driver is bound to it")
+    else:
+        fields.add("pci_id", answer.get("pci_id"), NOT_ON_BUS)
+        fields.lack(NOT_ON_BUS, "names", "kernel_driver", "link")
+    node_cpus = {number: node.cpus for number, node in nodes.items()}
+    affinity = cpulist.parse(driver.get("cpus") or "")
+    local = read_as(files, f"{device.path}/local_cpulist", cpulist.parse)[0] or frozenset()
+    numa_node, reason = read_as(files, f"{device.path}/numa_node", int)
+    sources: Tuple[Tuple[str, Optional[int]], ...] = (
+        ("nvml_numa_id", driver.get("numa_node")),
+        ("nvml_cpu_affinity", majority(affinity, node_cpus)),
+        ("sysfs_numa_node", numa_node if numa_node is not None and numa_node >= 0 else None),
+        ("sysfs_local_cpulist", majority(local, node_cpus)),
+    )
+    # The driver may know nodes that the kernel does not show here, as in a container with a /sys of its own.
+    near_nodes = driver.get("near_nodes") or []
+    candidates = (*sources[:1], ("nvml_memory_affinity", near_nodes[0] if len(near_nodes) == 1 else None))
+    known = (pair for pair in sources if pair[1] in nodes)
+    source, node = next(chain(known, (pair for pair in candidates if pair[1] is not None)), ("", None))
+    reason = NO_NUMA if not nodes else reason or NOT_TOLD
+    fields.add("numa_node", node, reason)
+    fields.add("numa_source", source or None, reason)
+    near = None
+    if node is not None and node in nodes:
+        near = nearest_with_cpus(node, node_cpus, dict(zip(nodes, nodes[node].distances)))
+    cpus, cpus_source = next(
+        (
+            pair
+            for pair in (
+                (affinity, "nvml_cpu_affinity"),
+                (local, "sysfs_local_cpulist"),
+                (nodes[near].cpus if near is not None else frozenset(), "numa_node"),
+            )
+            if pair[0]
+        ),
+        (frozenset(), ""),
+    )
+    fields.add("cpus", cpulist.render(cpus) or None, reason)
+    fields.add("cpus_source", cpus_source or None, reason)
+    cpu_node = majority(cpus, node_cpus)
+    fields.add("cpu_node", near if cpu_node is None else cpu_node, reason)
+    return fields.facts
+
+
+def _distance(gpu: PciDevice, at: Facts, nic: PciDevice, there: Facts, *, numa: bool) -> Facts:
+    fields = Fields(gpu=gpu.address, nic=nic.address)
+    known = not numa or None not in (at["cpu_node"], there["cpu_node"])
+    level = pci.distance(gpu.chain, nic.chain, same_node=at["cpu_node"] == there["cpu_node"] if known else None)
+    fields.add("level", level, "they are below different host bridges, and the NUMA node of one is not known")
+    return fields.facts

@@ -1,0 +1,130 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Convergence on ``AnsibleModule``: the host that Ansible gives us, and the way from options to a result."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
+
+from ansible.module_utils.basic import AnsibleModule
+
+from .._core.contract import SHARED_OPTIONS, Concern, refused
+from .._core.convergence import converge
+from .._core.errors import GpuFleetError
+from .._core.protocols import Completed
+from .._machine import journal, unix_http
+from .._machine.files import UMASK, LocalFiles
+
+if TYPE_CHECKING:
+    from .._core.protocols import Host, Nvml
+
+# What timeout(1) answers: the program was asked to end, or had to be killed because it did not listen.
+TIMED_OUT = 124
+KILLED = (137, -9)
+GRACE_SECONDS = 5.0
+
+
+class ModuleFiles(LocalFiles):
+    """Finished files are moved by ``atomic_move``, which knows owners, SELinux contexts and bind mounts."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self._module = module
+
+    def move(self, source: str, target: str) -> None:
+        mode = os.stat(source).st_mode & 0o7777
+        new = not os.path.exists(target)
+        # atomic_move gives a new file the mode that the umask says, and nobody may write it until it has its own.
+        umask = os.umask(0o777 & ~mode | UMASK)
+        try:
+            self._module.atomic_move(source, target)
+        except OSError:
+            raise
+        except Exception as error:
+            # ansible-core 2.19 says what went wrong with a rename by a bare Exception.
+            cause = error.__cause__
+            number = cause.errno if isinstance(cause, OSError) else None
+            raise OSError(number or errno.EIO, str(error), target) from error
+        finally:
+            os.umask(umask)
+        if new:
+            os.chmod(target, mode)
+
+
+class ModuleCommands:
+    """Programs by ``run_command``."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self._module = module
+
+    def find(self, name: str) -> Optional[str]:
+        found: Optional[str] = self._module.get_bin_path(name)
+        return found
+
+    def run(self, argv: Sequence[str], *, timeout: float = 60.0) -> Completed:
+        program = self.find(argv[0])
+        if program is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+        started = time.monotonic()
+        # timeout(1) belongs to coreutils; run_command itself has no deadline.
+        status, output, errors = self._module.run_command(
+            ["timeout", f"--kill-after={GRACE_SECONDS}", str(timeout), program, *argv[1:]],
+            environ_update={"LANG": "C", "LC_ALL": "C"},
+            check_rc=False,
+            umask=UMASK,
+            # Else "$x" and "~" in an argument are replaced, as a shell would.
+            expand_user_and_vars=False,
+        )
+        if status in KILLED and time.monotonic() - started >= timeout:
+            status = TIMED_OUT
+        return Completed(status=status, output=output, errors=errors)
+
+
+class ModuleHost:
+    """``protocols.Host`` inside a module that Ansible runs."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.files = ModuleFiles(module)
+        self.commands = ModuleCommands(module)
+        self.may_change = os.geteuid() == 0
+
+    @cached_property
+    def nvml(self) -> Nvml:
+        from .._nvidia.nvml import LocalNvml
+
+        return LocalNvml(self.commands)
+
+    def http_get(self, socket: str, target: str) -> str:
+        return unix_http.get(socket, target)
+
+    def journal(self, message: str, fields: Mapping[str, str]) -> None:
+        journal.send(message, fields)
+
+
+def host_of(module: AnsibleModule) -> Host:
+    """This machine. Every module asks here, so that a test bed has one place to hand in another."""
+    return ModuleHost(module)
+
+
+def arguments_of(concern: Concern[Any, Any]) -> Dict[str, Any]:
+    """What ``AnsibleModule`` must be told of a concern."""
+    return {"argument_spec": {**SHARED_OPTIONS, **concern.options}, "supports_check_mode": True}
+
+
+def answer(module: AnsibleModule, concern: Concern[Any, Any]) -> Dict[str, Any]:
+    """Converge and return the result; it says ``failed`` when it did not reach the end."""
+    try:
+        outcome = converge(concern, module.params, host_of(module), check_mode=module.check_mode)
+    except GpuFleetError as error:
+        outcome = refused(error)
+    return as_requested(module, outcome.as_dict())
+
+
+def as_requested(module: AnsibleModule, result: Dict[str, Any]) -> Dict[str, Any]:
+    """The result, with its difference only where the task shows one: Ansible prints what it is given, of every host."""
+    return result if module._diff else {key: result[key] for key in result if key != "diff"}

@@ -1,0 +1,260 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""NVML through nvidia-ml-py, typed: every optional value is a value or the reason why there is none.
+
+Runs in the process that ``nvml.LocalNvml`` starts. The meaning of the calls and codes is that of nvml.h
+(https://docs.nvidia.com/deploy/nvml-api/).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Generic, List, Optional, Tuple, TypeVar
+
+from .._core.errors import CannotLook, GpuFleetError, NotPermitted, Refused
+from .._core.value import frozen
+from .errors import GOAL, LOST, LOST_HINT, DriverMismatch, NoBinding, NoDriver
+
+LIBRARY = "libnvidia-ml.so.1"
+
+
+T = TypeVar("T")
+
+# Where the concern nvml puts a binding that is not the distribution's.
+BINDING_FOLDER = "/usr/local/lib/gpufleet/python"
+
+# nvmlReturn_t
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+DRIVER_NOT_LOADED = 9
+LIBRARY_NOT_FOUND = 12
+FUNCTION_NOT_FOUND = 13
+GPU_IS_LOST = 15
+LIB_RM_VERSION_MISMATCH = 18
+
+
+@frozen
+class Answer(Generic[T]):
+    """A value, or the reason why this GPU and this driver have none."""
+
+    value: Optional[T]
+    lacking: str = ""
+
+
+@frozen
+class Identity:
+    """Who a GPU is. ``index`` is the driver's order, ``pci_address`` as sysfs writes it (``0000:17:00.0``).
+
+    ``pci_ids`` are vendor and device (``10de:2330``), and the same with those of its board (``10de:2330:10de:16c1``).
+    Of a GPU that is lost only the index is known, and ``lost`` says why.
+    """
+
+    index: int
+    uuid: str = ""
+    pci_address: str = ""
+    model: str = ""
+    lost: str = ""
+    pci_ids: Tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return f"gpu{self.index}"
+
+
+class Gpu:
+    """One GPU and its handle, which is good until the GPU is reset or the driver reloaded."""
+
+    def __init__(self, driver: Driver, identity: Identity, handle: Any) -> None:
+        self.driver = driver
+        self.identity = identity
+        self.handle = handle
+
+    def read(self, function: str, *arguments: Any) -> Answer[Any]:
+        """A value that this GPU may not have, by the name of the function in nvidia-ml-py, as that returns it."""
+        return self.driver.read(function, self.handle, *arguments)
+
+    def change(self, goal: str, function: str, *arguments: Any) -> Any:
+        """Call a function that must succeed. Raises ``Refused`` or ``NotPermitted`` with what the driver said."""
+        try:
+            return getattr(self.driver.nvml, function)(self.handle, *arguments)
+        except Exception as error:
+            raise explain(error, goal, self.identity.name) from error
+
+    def persistence_mode(self) -> Answer[bool]:
+        return _as(bool, self.read("nvmlDeviceGetPersistenceMode"))
+
+    def mig_mode(self) -> Answer[Tuple[int, int]]:
+        """Current and pending: 1 is on."""
+        return _as(_pair, self.read("nvmlDeviceGetMigMode"))
+
+
+class Driver:
+    """An initialised NVML. ``nvml`` is the module of nvidia-ml-py, for calls that are not optional."""
+
+    def __init__(self, nvml: Any) -> None:
+        self.nvml = nvml
+        self._gpus: Optional[Tuple[Gpu, ...]] = None
+
+    def gpus(self) -> Tuple[Gpu, ...]:
+        """Every GPU in the driver's order, those that are lost too."""
+        if self._gpus is None:
+            self._gpus = tuple(self._gpu(index) for index in range(self.nvml.nvmlDeviceGetCount()))
+        return self._gpus
+
+    def gpu(self, uuid: str) -> Gpu:
+        """The GPU with this UUID. Raises ``CannotLook`` when it is gone or lost."""
+        for gpu in self.gpus():
+            if gpu.identity.uuid == uuid:
+                return gpu
+        raise CannotLook(GOAL, object=uuid, cause="the GPU is gone or lost", hint=LOST_HINT)
+
+    def read(self, function: str, *arguments: Any) -> Answer[Any]:
+        """A value that may not be there, by the name of the function in nvidia-ml-py."""
+        call = getattr(self.nvml, function, None)
+        if call is None:
+            return Answer(None, "this nvidia-ml-py is too old for it")
+        try:
+            return Answer(call(*arguments))
+        except self.nvml.NVMLError as error:
+            return Answer(None, why_lacking(error))
+        except getattr(self.nvml, "NVMLLibraryMismatchError", ()) as error:
+            return Answer(None, f"the driver is too old or too new for this nvidia-ml-py: {error}")
+
+    def close(self) -> None:
+        self._gpus = None
+        self.nvml.nvmlShutdown()
+
+    def _gpu(self, index: int) -> Gpu:
+        nvml = self.nvml
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            pci = nvml.nvmlDeviceGetPciInfo(handle)
+            product, board = pci_id(pci.pciDeviceId), pci_id(pci.pciSubSystemId)
+            identity = Identity(
+                index=index,
+                uuid=nvml.nvmlDeviceGetUUID(handle),
+                pci_address=pci_address(pci.busId),
+                model=nvml.nvmlDeviceGetName(handle),
+                pci_ids=(product, f"{product}:{board}"),
+            )
+        except nvml.NVMLError as error:
+            if error.value in (DRIVER_NOT_LOADED, NO_PERMISSION):
+                raise
+            return Gpu(self, Identity(index=index, lost=why_lost(error)), None)
+        return Gpu(self, identity, handle)
+
+
+def identities(driver: Driver) -> Tuple[Identity, ...]:
+    """A question: which GPUs there are."""
+    return tuple(gpu.identity for gpu in driver.gpus())
+
+
+def pci_address(text: str) -> str:
+    """An address as NVML writes it (``00000000:17:00.0``, in capitals) as sysfs writes it (``0000:17:00.0``)."""
+    domain, colon, rest = text.lower().partition(":")
+    return f"{domain[-4:]}{colon}{rest}" if len(domain) == 8 and domain.startswith("0000") else text.lower()
+
+
+def pci_id(word: int) -> str:
+    """Vendor and device as sysfs and lspci have them (``10de:2330``), from NVML's word with the vendor below."""
+    return f"{word & 0xFFFF:04x}:{word >> 16:04x}"
+
+
+def open_driver(library: str) -> Driver:
+    """Load the library and the binding, and initialise NVML. Raises ``NoDriver``, ``NoBinding`` or ``CannotLook``."""
+    # Only the process that asks the driver does this; others import the file for its types, and ctypes costs more.
+    import ctypes
+
+    try:
+        # The binding loads the library by its plain name, which from here on means this one.
+        ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise NoDriver(
+            GOAL,
+            cause=f"there is no {LIBRARY} ({error})",
+            hint="install the NVIDIA driver, or declare no GPU settings for this node",
+            state=f"no {LIBRARY}",
+        ) from error
+    if BINDING_FOLDER not in sys.path:
+        sys.path.insert(0, BINDING_FOLDER)
+    try:
+        import pynvml
+    except ImportError as error:
+        raise NoBinding(
+            GOAL, cause=f"{sys.executable} has no nvidia-ml-py: {error}", hint="run the role nvml, which installs it"
+        ) from error
+    try:
+        pynvml.nvmlInit()
+    except Exception as error:
+        raise explain(error) from error
+    return Driver(pynvml)
+
+
+def explain(error: Exception, goal: str = GOAL, object_name: str = "") -> GpuFleetError:
+    """Any error of the other process as one of ours, with the next step."""
+    if isinstance(error, GpuFleetError):
+        return error
+    code = getattr(error, "value", None)
+    if not isinstance(code, int):
+        return CannotLook(goal, object=object_name, cause=f"{type(error).__name__}: {error}")
+    if code in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):
+        return NoDriver(
+            goal,
+            object=object_name,
+            cause="the kernel module nvidia is not loaded",
+            hint="load it with modprobe nvidia, or declare it in kernel_modules_load, and check the kernel log",
+        )
+    if code == LIB_RM_VERSION_MISMATCH:
+        return DriverMismatch(
+            goal,
+            object=object_name,
+            cause="the driver's library and the loaded kernel module have different versions: the driver was "
+            "upgraded but not reloaded",
+            hint="reload the driver while no GPU is in use, or reboot the node",
+        )
+    if code == NO_PERMISSION:
+        # Who may not even look does not know what differs.
+        return (CannotLook if goal == GOAL else NotPermitted)(
+            goal,
+            object=object_name,
+            cause="the driver allows this only for root",
+            hint="run the task with become: true; in a container this also needs CAP_SYS_ADMIN",
+        )
+    if code == GPU_IS_LOST:
+        return CannotLook(goal, object=object_name, cause=LOST, hint=LOST_HINT)
+    cause = f"the driver returned {_said(error)} ({code})"
+    if goal == GOAL:
+        return CannotLook(goal, object=object_name, cause=cause, hint="check the kernel log for NVRM")
+    return Refused(goal, object=object_name, cause=cause)
+
+
+def why_lost(error: Any) -> str:
+    """Of a GPU that answers with this error: one that fell off the bus may say so, say nothing, or ask for a reset."""
+    return LOST if error.value == GPU_IS_LOST else f"the GPU does not respond: {why_lacking(error)}"
+
+
+def why_lacking(error: Any) -> str:
+    """Why there is no value, of an error in its place."""
+    if error.value == NOT_SUPPORTED:
+        return "not supported by this GPU"
+    if error.value == FUNCTION_NOT_FOUND:
+        return "this driver is too old for it"
+    if error.value == NO_PERMISSION:
+        return "root only"
+    return LOST if error.value == GPU_IS_LOST else f"the driver returned {_said(error)} ({error.value})"
+
+
+def _said(error: Exception) -> str:
+    return str(error).rstrip(".").lower()
+
+
+def _as(kind: Any, answer: Answer[Any]) -> Answer[Any]:
+    return answer if answer.value is None else Answer(kind(answer.value))
+
+
+def _pair(values: List[int]) -> Tuple[int, int]:
+    current, pending = values
+    return current, pending

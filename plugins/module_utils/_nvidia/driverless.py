@@ -1,0 +1,58 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A machine whose GPUs no driver serves: what of that is a fault, for every concern of GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Sequence, Tuple
+
+from .._core.change import Unmanaged
+from .._core.setting import Setting
+from .errors import DriverMismatch, NoBinding, NoDriver
+from .gpus import VFIO, is_passed_through, on_the_bus
+from .unresponsive_gpu import DRIVER
+
+if TYPE_CHECKING:
+    from .._core import match
+    from .._core.errors import CannotLook
+    from .._core.protocols import Files
+
+LOADED = "loaded"
+MISMATCH = "of another version than its library"
+BINDING = "nvidia-ml-py"
+ALL = "NVIDIA GPUs"
+NONE = "there is none on the PCI bus"
+PASSED_THROUGH = f"it is bound to {VFIO}, for a virtual machine"
+
+
+def unserved(error: CannotLook, entries: Sequence[match.MatchEntry], files: Files) -> Tuple[Unmanaged, ...]:
+    """What nobody can set here, where nobody misses the driver: no GPU on the bus is for it, and no entry insists.
+
+    Raises the error otherwise, with a setting for each GPU that lacks its driver, whether its entry is optional or not.
+    That of a driver that hangs has none: whether anything differs is not known.
+    """
+    addresses = on_the_bus(files)
+    missed = [address for address in addresses if not is_passed_through(files, address)]
+    if missed:
+        error.settings = _settings(error, missed)
+    if missed or not isinstance(error, NoDriver) or not all(entry.optional for entry in entries):
+        raise error
+    if not addresses:
+        return (Unmanaged(ALL, DRIVER, NONE),)
+    return tuple(Unmanaged(address, DRIVER, PASSED_THROUGH) for address in addresses)
+
+
+def _settings(error: CannotLook, missed: Sequence[str]) -> Tuple[Setting, ...]:
+    if isinstance(error, NoBinding):
+        return (_setting(BINDING, BINDING, "installed", "not installed"),)
+    if not isinstance(error, (NoDriver, DriverMismatch)):
+        return ()
+    found = error.state if isinstance(error, NoDriver) else MISMATCH
+    return tuple(_setting(address, DRIVER, LOADED, found) for address in missed)
+
+
+def _setting(name: str, setting: str, wanted: str, found: str) -> Setting:
+    """What the next boot brings is the matter of another concern."""
+    return Setting(name, setting, wanted, found, None, name, boot_matters=False)

@@ -1,0 +1,189 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""JSON texts with one value set or removed, and every other byte as it was.
+
+The order of keys, the indentation, the ends of lines and a byte-order mark stay. A new key goes last into its object,
+written as the one before it. The texts have passed ``json_text.parse``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from .._core.errors import DeclarationError, GpuFleetError
+from .._core.value import frozen
+from .json_text import BOM, Member, _end_of, _members, _root, parse
+
+INDENTATION = " " * 4
+
+
+@frozen
+class Layout:
+    """How an object writes its members.
+
+    ``lead`` is the blank before a key, ``colon`` what stands between a key and its value. ``indent`` is one level of
+    indentation, empty in an object that stands on one line.
+    """
+
+    lead: str
+    colon: str
+    indent: str
+
+
+def set_value(text: str, path: Sequence[str], value: Any) -> str:
+    """The text with the value at the keys of ``path``; objects on the way are made where they are not there.
+
+    Raises ``DeclarationError`` where something else than an object is on the way.
+    """
+    mark, body = _split(text)
+    if not body.strip():
+        body = "{}\n"
+        result = mark + _inserted(body, 0, (), path, value)
+    else:
+        result = mark + _with_value(body, path, value)
+    wanted = parse(text, "")
+    _put(wanted, path, value)
+    return _proven(result, wanted)
+
+
+def remove(text: str, path: Sequence[str]) -> str:
+    """The text without the key at the end of ``path``; the same text where it is not there."""
+    mark, body = _split(text)
+    if not body.strip():
+        return text
+    start = _root(body)
+    for key in path[:-1]:
+        step = _find(_members(body, start), key)
+        if step is None or body[step.start] != "{":
+            return text
+        start = step.start
+    members = _members(body, start)
+    found = _find(members, path[-1])
+    if found is None:
+        return text
+    index = members.index(found)
+    if index:
+        first, last = members[index - 1].end, found.end
+    elif len(members) > 1:
+        first, last = found.key_start, members[1].key_start
+    else:
+        first, last = start + 1, _end_of(body, start) - 1
+    wanted = parse(text, "")
+    _put(wanted, path, None, remove_it=True)
+    return _proven(mark + body[:first] + body[last:], wanted)
+
+
+def _split(text: str) -> Tuple[str, str]:
+    return (BOM, text[1:]) if text.startswith(BOM) else ("", text)
+
+
+def _find(members: Sequence[Member], key: str) -> Optional[Member]:
+    return next((member for member in members if member.key == key), None)
+
+
+def _with_value(text: str, path: Sequence[str], value: Any) -> str:
+    start = _root(text)
+    outer: List[int] = []
+    for depth, key in enumerate(path):
+        members = _members(text, start)
+        found = _find(members, key)
+        if found is None:
+            return _inserted(text, start, outer, path[depth:], value)
+        if depth == len(path) - 1 or text.startswith("null", found.start):
+            layout = _layout(text, start, outer, members)
+            rest = _nested(path[depth + 1 :], value)
+            return text[: found.start] + _written(text, rest, layout) + text[found.end :]
+        if text[found.start] != "{":
+            raise DeclarationError(
+                f"set {'.'.join(path)}",
+                cause=f"{'.'.join(path[: depth + 1])} is not a mapping",
+                found=text[found.start : found.end][:40],
+            )
+        outer.append(start)
+        start = found.start
+    return text
+
+
+def _inserted(text: str, start: int, outer: Sequence[int], path: Sequence[str], value: Any) -> str:
+    """The text with a new member at the end of the object at ``start``. ``outer`` are the objects around it."""
+    members = _members(text, start)
+    layout = _layout(text, start, outer, members)
+    written = _written(text, _nested(path[1:], value), layout)
+    member = f"{layout.lead}{json.dumps(path[0], ensure_ascii=False)}{layout.colon}{written}"
+    if members:
+        at = members[-1].end
+        return f"{text[:at]},{member}{text[at:]}"
+    closing = layout.lead[: len(layout.lead) - len(layout.indent)] if "\n" in layout.lead else ""
+    return f"{text[: start + 1]}{member}{closing}{text[_end_of(text, start) - 1 :]}"
+
+
+def _layout(text: str, start: int, outer: Sequence[int], members: Sequence[Member]) -> Layout:
+    """How the object at ``start`` writes a member: as its last one, or one level deeper than the object around it."""
+    if members:
+        last = members[-1]
+        before = members[-2].end if len(members) > 1 else start
+        lead = text[_skip_back(text, last.key_start, before) : last.key_start]
+        colon = text[last.key_end : last.start]
+        if not lead and len(members) == 1 and colon.endswith(" "):
+            lead = " "
+        return Layout(lead, colon if "\n" not in colon else ": ", _indentation(text) if "\n" in lead else "")
+    if outer:
+        around = _layout(text, outer[-1], outer[:-1], _members(text, outer[-1]))
+        lead = around.lead + around.indent if "\n" in around.lead else ""
+        return Layout(lead, around.colon, around.indent)
+    indent = _indentation(text)
+    return Layout(_line_end(text) + indent, ": ", indent)
+
+
+def _skip_back(text: str, at: int, limit: int) -> int:
+    while at > limit and text[at - 1] in " \t\r\n":
+        at -= 1
+    return at
+
+
+def _line_end(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _indentation(text: str) -> str:
+    """One level of indentation: the blank before the first key of the whole text."""
+    found = re.match(r"\s*\{[^\S\n]*\n(?:[^\S\n]*\n)*([ \t]+)\"", text)
+    return found[1] if found else INDENTATION
+
+
+def _written(text: str, value: Any, layout: Layout) -> str:
+    """A value as the object writes its own, every line at its place."""
+    if "\n" not in layout.lead:
+        separators = (", ", ": ") if layout.colon.endswith(" ") else (",", ":")
+        return json.dumps(value, ensure_ascii=False, separators=separators)
+    lines = json.dumps(value, ensure_ascii=False, indent=layout.indent).split("\n")
+    here = layout.lead.rpartition("\n")[2]
+    return (_line_end(text) + here).join(lines)
+
+
+def _nested(path: Sequence[str], value: Any) -> Any:
+    for key in reversed(path):
+        value = {key: value}
+    return value
+
+
+def _put(document: Dict[str, Any], path: Sequence[str], value: Any, *, remove_it: bool = False) -> None:
+    for key in path[:-1]:
+        if document.get(key) is None:
+            document[key] = {}
+        document = document[key]
+    if remove_it:
+        del document[path[-1]]
+    else:
+        document[path[-1]] = value
+
+
+def _proven(text: str, wanted: Dict[str, Any]) -> str:
+    # What no edit may ever do is worth a second parse: to lose or to change what it was not asked for.
+    if parse(text, "") != wanted:
+        raise GpuFleetError("edit the configuration", cause="the new text would not mean what was intended")
+    return text

@@ -1,0 +1,152 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""JSON configuration files as they are read: what a text means, and where it is broken."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+from .._core.errors import not_understood
+from .._core.regex import regex
+from .._core.value import frozen
+
+if TYPE_CHECKING:
+    from .._core.errors import CannotLook
+
+BOM = "\ufeff"
+
+
+class RepeatedKey(ValueError):
+    """An object has a key twice."""
+
+
+class NoValue(ValueError):
+    """A word that Python takes for a number, and JSON does not."""
+
+
+def parse(text: Optional[str], path: str) -> Dict[str, Any]:
+    """The object that a file holds; nothing for a file that is not there, or that holds only blanks.
+
+    Raises ``CannotLook`` with the line and column of what is not JSON (RFC 8259), of a byte that is not UTF-8, or of a
+    key that an object has twice: readers do not agree which of the two counts.
+    """
+    if text is None or not text.lstrip(BOM).strip():
+        return {}
+    body = text[1:] if text.startswith(BOM) else text
+    foreign = None if body.isascii() else re.search("[\udc80-\udcff]", body)
+    if foreign is not None:
+        raise _unreadable(path, body, foreign.start(), "a byte that is not UTF-8")
+    try:
+        value = json.loads(body, object_pairs_hook=_without_repetition, parse_constant=_no_constant)
+    except NoValue as error:
+        # Outside of texts there are no such letters.
+        places = (match for match in re.finditer(r'"(?:[^"\\]|\\.)*"|-?(?:NaN|Infinity)', body) if match[0][0] != '"')
+        raise _unreadable(path, body, next(places).start(), str(error)) from error
+    except json.JSONDecodeError as error:
+        raise _unreadable(path, body, error.pos, error.msg) from error
+    except RepeatedKey as error:
+        key, at = repetition(body)
+        raise _unreadable(path, body, at, f"the key {json.dumps(key)} occurs twice") from error
+    except RecursionError as error:
+        raise _unreadable(path, body, 0, "its objects and lists are nested too deeply") from error
+    except ValueError as error:
+        raise _unreadable(path, body, 0, str(error)) from error
+    if not isinstance(value, dict):
+        raise _unreadable(path, body, len(body) - len(body.lstrip()), "the file does not hold a mapping")
+    return value
+
+
+def _without_repetition(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    made: Dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise RepeatedKey(key)
+        made[key] = value
+    return made
+
+
+def _no_constant(word: str) -> None:
+    raise NoValue(f"{word} is not JSON")
+
+
+def _unreadable(path: str, text: str, at: int, cause: str) -> CannotLook:
+    line = text.count("\n", 0, at) + 1
+    column = at - (text.rfind("\n", 0, at) + 1) + 1
+    return not_understood(path, f"line {line}, column {column}: {cause}")
+
+
+BLANKS = regex(r"[ \t\r\n]*")
+DECODER = json.JSONDecoder()
+
+
+@frozen
+class Member:
+    """A key of an object with its value, as positions in the text; the ends lie behind the last character."""
+
+    key: str
+    key_start: int
+    key_end: int
+    start: int
+    end: int
+
+
+def repetition(text: str) -> Tuple[str, int]:
+    """A key that its object has already, and where it stands. The text has one."""
+    objects = [_root(text)]
+    while objects:
+        seen: Dict[str, None] = {}
+        for member in _members(text, objects.pop(0)):
+            if member.key in seen:
+                return member.key, member.key_start
+            seen[member.key] = None
+            objects += _objects_in(text, member)
+    raise LookupError("no key occurs twice")
+
+
+def _objects_in(text: str, member: Member) -> List[int]:
+    """Where the objects begin that a value is, or has in its arrays."""
+    found: List[int] = []
+    pending = [member.start]
+    while pending:
+        at = pending.pop(0)
+        if text[at] == "{":
+            found.append(at)
+        elif text[at] == "[":
+            at = _skip(text, at + 1)
+            while text[at] != "]":
+                pending.append(at)
+                at = _skip(text, _end_of(text, at))
+                at = _skip(text, at + 1) if text[at] == "," else at
+    return found
+
+
+def _root(text: str) -> int:
+    return _skip(text, 0)
+
+
+def _skip(text: str, at: int) -> int:
+    match = BLANKS.match(text, at)
+    return match.end() if match else at
+
+
+def _end_of(text: str, start: int) -> int:
+    return DECODER.raw_decode(text, start)[1]
+
+
+def _members(text: str, start: int) -> Tuple[Member, ...]:
+    """The members of the object that begins at ``start``, in their order."""
+    members: List[Member] = []
+    at = _skip(text, start + 1)
+    while text[at] != "}":
+        key, key_end = DECODER.raw_decode(text, at)
+        value_start = _skip(text, _skip(text, key_end) + 1)
+        value_end = _end_of(text, value_start)
+        members.append(Member(key, at, key_end, value_start, value_end))
+        at = _skip(text, value_end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+    return tuple(members)

@@ -1,0 +1,194 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The part of YAML that specifications of CDI are written in, without a library.
+
+What ``nvidia-ctk`` and the libraries of CDI write: block mappings and sequences, plain and quoted scalars, comments.
+A document of JSON is read too. All scalars are texts. Anchors, tags, block scalars, other flow collections than those
+that are JSON, and several documents are refused: no answer is better than a wrong one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Dict, List, Optional
+
+from .._core.regex import regex
+from .._core.value import frozen
+
+_KEY = regex(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s"'\[\]{},&*!|>%@`#?-].*?|[?-]\S.*?)[ ]*:(?:[ ]+(.*))?$""")
+_COMMENT = regex(r"""(?:^|(?<=\s))#.*$""")
+_QUOTED = regex(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')[ ]*(?:#.*)?$""")
+# What begins a part of YAML that is not read here; a ? only before a blank.
+_STRANGE = regex(r"[&*!|>%@`]|\?(?:[ ]|$)")
+
+
+class YamlError(ValueError):
+    """A text that is not of this part of YAML. ``line`` counts from 1."""
+
+    def __init__(self, line: int, cause: str) -> None:
+        super().__init__(f"line {line}: {cause}")
+        self.line = line
+        self.cause = cause
+
+
+@frozen
+class _Line:
+    number: int
+    indent: int
+    text: str
+
+
+def parse(text: str) -> Any:
+    """Mappings as dicts, sequences as lists, scalars as texts, an empty one as None. Raises ``YamlError``."""
+    text = text.lstrip("\ufeff")
+    if text.lstrip().startswith("{"):
+        return _json(text)
+    reader = _Reader(_lines(text))
+    value = reader.block(0) if reader.lines else None
+    if reader.at < len(reader.lines):
+        line = reader.lines[reader.at]
+        raise YamlError(line.number, f"{line.text!r} does not go on from the lines before it")
+    return value
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise YamlError(error.lineno, error.msg) from error
+    except RecursionError as error:
+        raise YamlError(1, "it is nested too deeply") from error
+
+
+def _lines(text: str) -> List[_Line]:
+    found: List[_Line] = []
+    for number, raw in enumerate(text.splitlines(), 1):
+        content = raw.strip(" \t")
+        if not content or content.startswith("#"):
+            continue
+        if raw.startswith("---"):
+            if found:
+                raise YamlError(number, "this begins a second document")
+            content = raw[3:].strip()
+            if content and not content.startswith("#"):
+                raise YamlError(number, "a document begins on a line of its own")
+            continue
+        if raw.rstrip() == "...":
+            break
+        indent = len(raw) - len(raw.lstrip(" "))
+        if raw[indent] == "\t":
+            raise YamlError(number, "a tab cannot indent")
+        found.append(_Line(number, indent, content))
+    return found
+
+
+class _Reader:
+    """One pass over the lines; ``at`` is the next one."""
+
+    def __init__(self, lines: List[_Line]) -> None:
+        self.lines = lines
+        self.at = 0
+
+    def block(self, indent: int) -> Any:
+        """The collection or the scalar that begins at the next line, which is indented at least so far."""
+        line = self.lines[self.at]
+        if line.indent < indent:
+            raise YamlError(line.number, "it is indented less than the line before it")
+        if _is_item(line.text):
+            return self.sequence(line.indent)
+        if _KEY.match(line.text):
+            return self.mapping(line.indent)
+        self.at += 1
+        return self.scalar(line.text, line)
+
+    def sequence(self, indent: int) -> List[Any]:
+        found: List[Any] = []
+        while self.here(indent) and _is_item(self.lines[self.at].text):
+            line = self.lines[self.at]
+            rest = line.text[1:].lstrip(" ")
+            if not rest or rest.startswith("#"):
+                self.at += 1
+                found.append(self.nested(indent + 1))
+                continue
+            if _is_item(rest) or (_KEY.match(rest) and rest[0] not in "[{"):
+                # What stands behind the dash begins a block there.
+                self.lines[self.at] = _Line(line.number, indent + len(line.text) - len(rest), rest)
+                found.append(self.block(indent + 1))
+                continue
+            self.at += 1
+            found.append(self.scalar(rest, line))
+        return found
+
+    def mapping(self, indent: int) -> Dict[str, Any]:
+        found: Dict[str, Any] = {}
+        while self.here(indent) and not _is_item(self.lines[self.at].text):
+            line = self.lines[self.at]
+            match = _KEY.match(line.text)
+            if match is None:
+                raise YamlError(line.number, f"{line.text!r} is not a key with a colon after it")
+            key = _unquoted(match[1], line)
+            if key in found:
+                raise YamlError(line.number, f"{key} is already defined")
+            self.at += 1
+            rest = match[2] or ""
+            if rest and not rest.startswith("#"):
+                found[key] = self.scalar(rest, line)
+            elif self.here(indent) and _is_item(self.lines[self.at].text):
+                # The items of a key may stand right below it.
+                found[key] = self.sequence(indent)
+            else:
+                found[key] = self.nested(indent + 1)
+        return found
+
+    def here(self, indent: int) -> bool:
+        return self.at < len(self.lines) and self.lines[self.at].indent == indent
+
+    def nested(self, indent: int) -> Any:
+        """The block below a key or a dash, None where nothing is."""
+        if self.at == len(self.lines) or self.lines[self.at].indent < indent:
+            return None
+        return self.block(indent)
+
+    def scalar(self, text: str, line: _Line) -> Any:
+        if text[0] in "[{":
+            try:
+                return json.loads(text)
+            except ValueError:
+                raise YamlError(line.number, f"{text!r} is a flow collection that is not JSON") from None
+        if text[0] in "\"'":
+            return _unquoted(text, line)
+        if _STRANGE.match(text):
+            raise YamlError(line.number, f"{text!r} is YAML that is not supported here")
+        words = [_COMMENT.sub("", text).strip()]
+        # A long plain one goes on in deeper lines.
+        while (
+            self.at < len(self.lines) and self.lines[self.at].indent > line.indent and not _begins(self.lines[self.at])
+        ):
+            words.append(_COMMENT.sub("", self.lines[self.at].text).strip())
+            self.at += 1
+        return " ".join(words)
+
+
+def _is_item(text: str) -> bool:
+    return text == "-" or text.startswith("- ")
+
+
+def _begins(line: _Line) -> bool:
+    return _is_item(line.text) or _KEY.match(line.text) is not None
+
+
+def _unquoted(text: str, line: _Line) -> str:
+    if text[0] not in "\"'":
+        return text
+    match: Optional[re.Match[str]] = _QUOTED.match(text)
+    if match is None:
+        raise YamlError(line.number, f"{text!r} does not end on its line")
+    if text[0] == "'":
+        return match[1][1:-1].replace("''", "'")
+    try:
+        return str(json.loads(match[1]))
+    except ValueError:
+        raise YamlError(line.number, f"{match[1]} has an escape that is not supported here") from None

@@ -1,0 +1,128 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""containerd's own program judges the candidate files."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Callable, List, Tuple
+
+from ...._core.change import RunCommand
+from ...._core.errors import CannotLook, Refused
+from ...._core.steps import run
+from ...._text.toml_edit import TomlEditError, remove, set_value
+from ..candidate import SCRATCH, CandidateFiles, compare, copies
+from ..model import CDI, RUNTIME, Configuration, Document, Edit, Installation, SettingName, Settings
+from . import meaning, places
+from .keys import KEYS, at
+
+if TYPE_CHECKING:
+    from ...._core.protocols import Files, Host
+
+FOLDER = f"{SCRATCH}.containerd"
+SECONDS = 30.0
+GOAL = "validate the new configuration of containerd"
+
+
+def version(host: Host, program: str) -> Tuple[int, ...]:
+    """What ``containerd --version`` says: ``containerd github.com/containerd/containerd/v2 2.1.9 <commit>``.
+
+    Empty where there is no such program. Raises ``CannotLook`` for a version that the files here are not known to fit.
+    """
+    if host.commands.find(program) is None:
+        return ()
+    output = run(RunCommand((program, "--version"), "ask containerd for its version", timeout=SECONDS), host)
+    found = re.search(r"containerd\S* v?(\d+)\.(\d+)(?:\.(\d+))?", output)
+    if found is None or not 1 <= int(found[1]) <= 2:
+        raise CannotLook(
+            "tell how {} reads its files",
+            object=program,
+            cause=f"its version is not known here: {output.strip() or 'it says nothing'}",
+            hint="1.x and 2.x are known",
+        )
+    return tuple(int(part) for part in found.groups("0"))
+
+
+def check(
+    host: Host,
+    installation: Installation,
+    edits: Tuple[Edit, ...],
+    read: Callable[[Files, Installation], Configuration],
+) -> None:
+    """``containerd config dump`` on the candidate, and whether it says what the files say to us.
+
+    A template is nothing that containerd reads, and k0s and MicroK8s keep their program to themselves.
+    Raises ``Refused`` where the daemon would not start with it, or would read something else than we do.
+    """
+    program = installation.program
+    if not program or host.commands.find(program) is None or places.is_template(installation):
+        return
+    candidate = read(CandidateFiles(host.files, edits), installation)
+    documents = _renamed(candidate.parsed.sources)
+    if not documents:
+        return
+    argv = (program, "--config", documents[0].path, "config", "dump")
+    with copies(host.files, FOLDER, documents):
+        output = run(RunCommand(argv, GOAL, timeout=SECONDS), host)
+    said = meaning.make_source("config dump", Document("containerd config dump", output))
+    # 1.6 has no CDI, and no word about it.
+    reported = {CDI: False, **meaning.settings_of(said.cri, 0)}
+    _refuse_ignored(candidate, reported)
+    now = read(host.files, installation).settings
+    unknown = [name for name in candidate.settings if _unknown(name, said.cri, candidate.settings, now)]
+    settings = {name: value for name, value in candidate.settings.items() if name not in unknown}
+    compare(GOAL, "containerd config dump", reported, settings, meaning.same)
+    default = str(reported.get(meaning.DEFAULT) or meaning.RUNC)
+    if said.has_plugin and SettingName(RUNTIME, default) not in reported:
+        raise Refused(GOAL, object=str(meaning.DEFAULT), cause=f"there is no runtime {default}, and no pod would start")
+
+
+def _refuse_ignored(candidate: Configuration, reported: Settings) -> None:
+    """Raises ``Refused`` for what a file of version 1 says in vain: 2.0 to 2.2 give its plugins names that they do not
+    look up then (``v1Migrate``).
+    """
+    for source in candidate.parsed.sources:
+        said = meaning.settings_of(source.cri, 0) if source.version == 1 else {}
+        ignored = [name for name in sorted(said) if not _as_read(name, reported, candidate.settings)]
+        if ignored:
+            raise Refused(
+                GOAL,
+                object=source.document.path,
+                cause=f"the file has version 1, and this containerd ignores the plugin tables of version 1, so "
+                f"{', '.join(map(str, ignored))} would not take effect",
+                hint="write the file as version 2 or newer, or remove these tables, then run again",
+            )
+
+
+def _as_read(name: SettingName, reported: Settings, settings: Settings) -> bool:
+    return meaning.same(name, reported.get(name), settings.get(name))
+
+
+def _unknown(setting: SettingName, cri: meaning.Table, candidate: Settings, now: Settings) -> bool:
+    """Whether this version has no such key of a runtime, and does not see it in what others wrote or was made alike.
+
+    That is no worse than before. Where it is ours alone, somebody declared what containerd would ignore.
+    """
+    if setting.kind not in KEYS:
+        return False
+    path, _kind = KEYS[setting.kind]
+    runtime = cri.get("containerd", {}).get("runtimes", {}).get(setting.name, {})
+    value = candidate[setting]
+    alike = [one for one in now if one.kind == setting.kind and now[one] == value]
+    return at(runtime, path) is None and bool(alike)
+
+
+def _renamed(sources: Tuple[meaning.ConfigSource, ...]) -> List[Document]:
+    """The files under names of ours, the first of which imports all others in their order."""
+    names = [f"{FOLDER}/{number:05}.toml" for number in range(len(sources))]
+    documents = []
+    for name, source in zip(names, sources):
+        text = source.document.text or ""
+        try:
+            text = remove(text, ("imports",)) if name != names[0] else set_value(text, ("imports",), names[1:])
+        except TomlEditError as error:
+            raise Refused(GOAL, object=source.document.path, cause=str(error)) from error
+        documents.append(Document(name, text))
+    return documents

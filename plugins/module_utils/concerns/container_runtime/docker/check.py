@@ -1,0 +1,116 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A candidate for ``daemon.json`` before it counts, and what a daemon has that it does not tell. For a change only."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, List, Mapping, Tuple
+
+from ...._core.errors import Refused
+from ...._linux import unit_command
+from ...._text import json_text
+from ..candidate import SCRATCH, copies
+from ..model import CDI, Document
+from .meaning import SNAP, ParsedDocker, ask, note, noted_of, settings_of, socket_of, untold_of
+
+if TYPE_CHECKING:
+    from ...._core.protocols import Host
+    from ..model import Configuration, Edit, Installation
+
+FOLDER = f"{SCRATCH}.docker"
+CANDIDATE = f"{FOLDER}/daemon.json"
+# The first versions that have ``--validate``, that read a file with a byte-order mark, and that know CDI.
+VALIDATES = (23,)
+READS_MARKS = (23,)
+KNOWS_CDI = (25,)
+TIMEOUT_SECONDS = 30.0
+
+
+def check(host: Host, configuration: Configuration, edits: Tuple[Edit, ...]) -> None:
+    """Raises ``Refused`` for a file with which dockerd would not start, or would not do what it says.
+
+    dockerd itself says so from 23.0 on, with the options of its unit. To be called just before the write: it also notes
+    what the daemon has of the old file (``docker.LOADED``).
+    """
+    installation = configuration.installation
+    version = _version(host, installation)
+    for edit in edits:
+        text = edit.after or ""
+        values = json_text.parse(text, edit.path)
+        if version and version < READS_MARKS and text.startswith(json_text.BOM):
+            raise _refused(edit.path, f"dockerd {_dotted(version)} reads no file with a byte-order mark")
+        if version and version < KNOWS_CDI and _has_cdi(values, edit.path) and not _had_cdi(edit):
+            raise _refused(edit.path, f"dockerd {_dotted(version)} has no CDI, which came with 25.0")
+        if values.get("live-restore") and _in_swarm(host, configuration):
+            raise _refused(edit.path, "dockerd is in a swarm, and live-restore is incompatible with that")
+        # The snap may not look into our folder.
+        if version >= VALIDATES and installation.flavour != SNAP:
+            _validate(host, installation, edit.path, text)
+    _note(host, configuration)
+
+
+def _has_cdi(values: Mapping[str, Any], path: str) -> bool:
+    return bool(settings_of(values, path).get(CDI))
+
+
+def _had_cdi(edit: Edit) -> bool:
+    """Whether it was there before: an old dockerd takes any name of a feature, and ignores those that it lacks."""
+    return _has_cdi(json_text.parse(edit.before, edit.path), edit.path)
+
+
+def _note(host: Host, configuration: Configuration) -> None:
+    parsed: ParsedDocker = configuration.parsed
+    if parsed.process is None:
+        return
+    noted = noted_of(host.files)
+    path = configuration.documents[0].path
+    known = noted.get("daemon") == parsed.process.identity
+    if known or host.files.modified(path) > host.files.modified(parsed.pid_file) > 0:
+        return
+    note(host.files, parsed.process, untold_of(configuration.settings))
+
+
+def _version(host: Host, installation: Installation) -> Tuple[int, ...]:
+    """Empty where no program says it."""
+    if host.commands.find(installation.program) is None:
+        return ()
+    said = host.commands.run((installation.program, "--version"), timeout=TIMEOUT_SECONDS).output
+    found = re.search(r"version (\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else ()
+
+
+def _validate(host: Host, installation: Installation, path: str, text: str) -> None:
+    words = [word for word, _place in unit_command.read(host.files, installation.unit)][1:] if installation.unit else []
+    argv = (installation.program, *_without_file(words), "--validate", f"--config-file={CANDIDATE}")
+    with copies(host.files, FOLDER, (Document(CANDIDATE, text),)):
+        completed = host.commands.run(argv, timeout=TIMEOUT_SECONDS)
+    if completed.status != 0:
+        said = (completed.errors or completed.output).strip().splitlines()
+        cause = said[-1].replace(CANDIDATE, path) if said else f"exit status {completed.status}"
+        raise _refused(path, f"dockerd --validate reports: {cause}")
+
+
+def _without_file(words: List[str]) -> List[str]:
+    kept: List[str] = []
+    for before, word in zip(["", *words], words):
+        if word.partition("=")[0] != "--config-file" and before != "--config-file":
+            kept.append(word)
+    return kept
+
+
+def _in_swarm(host: Host, configuration: Configuration) -> bool:
+    if configuration.parsed.process is None:
+        return False
+    swarm = ask(host, socket_of(configuration)).get("Swarm") or {}
+    return swarm.get("LocalNodeState", "inactive") not in ("", "inactive")
+
+
+def _dotted(version: Tuple[int, ...]) -> str:
+    return ".".join(f"{part:02}" if at else str(part) for at, part in enumerate(version))
+
+
+def _refused(path: str, cause: str) -> Refused:
+    return Refused("configure docker", object=path, cause=cause, hint="the file was left as it is")

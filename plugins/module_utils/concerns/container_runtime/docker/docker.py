@@ -1,0 +1,191 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Docker: ``daemon.json``, the command line of dockerd, and what the daemon says of itself.
+
+The names of the settings: ``runtime NAME`` (its path, with its arguments), ``default_runtime``, ``cdi``,
+``live_restore``, ``data_root``, ``exec_opts``, ``default_shm_size`` and ``default_ulimits NAME`` (``soft:hard``). What
+is declared is in the file afterwards, also where dockerd would decide the same. runc as the default runtime is what
+dockerd does without a word, and has no value.
+
+GET /info has all of them but the size of /dev/shm and the limits, which no question to dockerd answers. Of these it has
+what the file said when it started (its pid file tells when), or what ``docker_check`` noted before a later change.
+
+The daemon of the machine is meant. A rootless one belongs to a user, reads a file in his home and is left alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional, Tuple
+
+from ...._linux import unit_command
+from ...._machine import processes
+from ...._text import json_text
+from ..model import (
+    CDI,
+    DEFAULT_ULIMITS,
+    DOCKER,
+    LIVE_RESTORE,
+    NOTHING,
+    RELOAD,
+    RESTART,
+    RUNTIME,
+    Configuration,
+    Document,
+    Edit,
+    Installation,
+    RequiredAction,
+    RunningDaemon,
+    SettingName,
+    Settings,
+    WantedEngine,
+)
+from . import wanted as docker_wanted
+from .meaning import (
+    DATA_ROOT,
+    EXEC_OPTS,
+    KEYS,
+    PID_FILE,
+    SHM_SIZE,
+    SNAP,
+    ParsedDocker,
+    ask,
+    options_of,
+    refuse_twice,
+    reported,
+    settings_of,
+    socket_among,
+    socket_of,
+    untold,
+)
+
+if TYPE_CHECKING:
+    from ...._core.protocols import Files, Host
+    from ...._core.setting import Scalar
+
+SNAP_PID_FILE = "/run/snap.docker/docker.pid"
+SNAP_PROGRAM = "/snap/docker/current/bin/dockerd"
+PROGRAMS = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd")
+# What dockerd does without a word.
+DECIDED: Settings = {LIVE_RESTORE: False, DATA_ROOT: "/var/lib/docker", SHM_SIZE: "64M"}
+
+
+class Docker:
+    """``model.Kind`` for Docker."""
+
+    engine = DOCKER
+
+    def find(self, host: Host) -> Optional[Installation]:
+        files = host.files
+        program = next((path for path in (*PROGRAMS, SNAP_PROGRAM) if files.exists(path)), "")
+        if not program:
+            return None
+        snap = program == SNAP_PROGRAM
+        unit = "snap.docker.dockerd.service" if snap else "docker.service"
+        main = "/var/snap/docker/current/config/daemon.json" if snap else "/etc/docker/daemon.json"
+        words = unit_command.read(files, unit)
+        process = _process(files, SNAP_PID_FILE if snap else PID_FILE)
+        options = {**options_of(_words(files, process)), **options_of(words)}
+        return Installation(
+            DOCKER,
+            main=str(options.get("config-file", (main, ""))[0]),
+            flavour=SNAP if snap else "",
+            program=program,
+            socket=socket_among(options.get("hosts", ((), ""))[0]),
+            unit=unit if words else "",
+        )
+
+    def read(self, files: Files, installation: Installation) -> Configuration:
+        path = files.resolve(installation.main)
+        text = files.read_optional(path)
+        values = json_text.parse(text, path)
+        unit = options_of(unit_command.read(files, installation.unit)) if installation.unit else {}
+        default = SNAP_PID_FILE if installation.flavour == SNAP else PID_FILE
+        pid_file = str(unit.get("pidfile", (values.get("pidfile") or default, ""))[0])
+        process = _process(files, pid_file)
+        running = options_of(_words(files, process))
+        next_start = {key: value for key, (value, _place) in (unit or running).items()}
+        settings = settings_of({**next_start, **values}, path)
+        # Of runtimes alone dockerd takes what both say.
+        settings = {**settings_of({"runtimes": next_start.get("runtimes")}, path), **settings}
+        parsed = ParsedDocker(values, {**running, **unit}, process, pid_file)
+        return Configuration(installation, (Document(path, text),), settings, parsed)
+
+    def wanted(self, wanted: WantedEngine, configuration: Configuration) -> Settings:
+        made = docker_wanted.settings(wanted, configuration)
+        refuse_twice(configuration, made)
+        return made
+
+    def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
+        from . import edit
+
+        return edit.edit(configuration, wanted, self.wanted(wanted, configuration))
+
+    def restore(self, configuration: Configuration, baseline: Settings) -> Tuple[Edit, ...]:
+        from . import edit
+
+        return edit.edits(configuration, baseline)
+
+    def running(self, host: Host, configuration: Configuration) -> Optional[RunningDaemon]:
+        parsed: ParsedDocker = configuration.parsed
+        if parsed.process is None:
+            # A question would start a daemon for which systemd listens.
+            return None
+        info = ask(host, socket_of(configuration))
+        settings = {**reported(host.files, info, configuration.settings), **untold(host.files, configuration)}
+        return RunningDaemon(settings, info["ServerVersion"], info.get("ContainersRunning") or 0)
+
+    def required_action(self, before: Settings, after: Settings) -> RequiredAction:
+        changed = sorted(name for name in {*before, *after} if _meant(name, before) != _meant(name, after))
+        required_action = [_required_action(name, after) for name in changed]
+        return next(
+            (made for action in (RESTART, RELOAD) for made in required_action if made.action == action),
+            RequiredAction(NOTHING),
+        )
+
+    def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
+        from . import check
+
+        check.check(host, self.read(host.files, installation), edits)
+
+
+def _meant(name: SettingName, settings: Settings) -> Scalar:
+    value = settings.get(name)
+    return DECIDED.get(name) if value is None else value
+
+
+def _required_action(setting: SettingName, after: Settings) -> RequiredAction:
+    """What dockerd needs for one setting (``Reload`` of moby's daemon/reload.go and reload_unix.go, 20.10 to 29)."""
+    gone = after.get(setting) is None
+    key = KEYS[setting.kind][0]
+    if setting == CDI:
+        return RequiredAction(RESTART, "dockerd turns CDI on or off only when it starts")
+    if setting.kind in (DATA_ROOT.kind, EXEC_OPTS.kind, DEFAULT_ULIMITS):
+        return RequiredAction(RESTART, f"dockerd reads {key} only when it starts")
+    if setting.kind == RUNTIME:
+        # A reload takes the whole table of the file, and none where the file has none.
+        others = any(other.kind == RUNTIME and after[other] is not None for other in after)
+        if gone and not others:
+            return RequiredAction(RESTART, f"dockerd drops its last {setting} only when it starts")
+        return RequiredAction(RELOAD, f"dockerd reads {setting} when it reloads")
+    if gone:
+        return RequiredAction(RESTART, f"a reload does not undo {key}")
+    return RequiredAction(RELOAD, f"dockerd reads {key} when it reloads")
+
+
+def _process(files: Files, pid_file: str) -> Optional[processes.Process]:
+    number = (files.read_optional(pid_file) or "").strip()
+    if not number.isdigit() or (files.read_optional(f"/proc/{number}/comm") or "").strip() != "dockerd":
+        return None
+    return processes.read(files, int(number))
+
+
+def _words(files: Files, process: Optional[processes.Process]) -> Tuple[unit_command.Word, ...]:
+    if process is None:
+        return ()
+    place = f"/proc/{process.pid}/cmdline"
+    return tuple((word, place) for word in (files.read_optional(place) or "").split("\0"))
+
+
+KIND = Docker()

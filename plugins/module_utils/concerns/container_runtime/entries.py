@@ -1,0 +1,36 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the entries of a declaration have in common, and what is wrong in one whatever its engine."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from ..._core.errors import DeclarationError
+from ..._core.paths import path_fault
+
+# What is no engine and has settings in files as they do. Of CDI a program also makes a file.
+TOOLKIT, CDI = "toolkit", "cdi"
+# The keys of a runtime of containerd beside its program (``containerd_keys``).
+PATHS = ("base_runtime_spec", "cni_conf_dir", "runc_root", "criu_path", "criu_image_path", "criu_work_path")
+PRIVILEGED = ("privileged_without_host_devices", "privileged_without_host_devices_all_devices_allowed")
+OF_CONTAINERD: Mapping[str, Mapping[str, Any]] = {
+    **{name: {"type": "path"} for name in PATHS},
+    **{name: {"type": "bool"} for name in (*PRIVILEGED, "cgroup_writable", "no_pivot_root", "no_new_keyring")},
+    **{name: {"type": "list", "elements": "str"} for name in ("pod_annotations", "container_annotations")},
+    **{name: {"type": "str"} for name in ("snapshotter", "sandboxer", "shim_cgroup")},
+    **{name: {"type": "int"} for name in ("cni_max_conf_num", "io_uid", "io_gid")},
+    "io_type": {"type": "str", "choices": ["fifo", "streaming"]},
+}
+
+
+def refuse_relative(where: str, option: str, path: str) -> None:
+    fault, hint = path_fault(path)
+    if fault:
+        raise wrong(where, f"{option} {fault}", hint)
+
+
+def wrong(where: str, cause: str, hint: str = "") -> DeclarationError:
+    return DeclarationError("use {}", object=where, cause=cause, hint=hint)

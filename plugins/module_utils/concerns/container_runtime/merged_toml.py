@@ -1,0 +1,146 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Configurations that are several TOML files, read one after the other, with one drop-in file of ours among them.
+
+So CRI-O and Podman read theirs: a later value replaces an earlier one, and where a table maps names to something (the
+runtimes) a later entry replaces the whole earlier one of that name (``unifyMap`` of BurntSushi/toml, which both use).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ..._core.errors import DeclarationError, not_understood
+from ..._core.value import field, frozen
+from ..._text.toml_text import TomlError, parse
+from .model import CDI, DEFAULT_RUNTIME, NAME, RUNTIME, SPEC_DIRS, Document, SettingName, Settings, WantedEngine
+
+if TYPE_CHECKING:
+    from ..._core.errors import CannotLook
+    from ..._core.protocols import Files
+
+HEADER = f"# Written by gpufleet.node, module {NAME}. A change made here is overwritten by the next run.\n"
+
+Keys = Tuple[str, ...]
+
+
+@frozen
+class Layer:
+    """One of the files, by the name that the engine reads, and what it says; nothing where it is not there."""
+
+    name: str
+    document: Document
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def value(self, keys: Keys, kind: type) -> Any:
+        """What it says at these keys, None where it says nothing. Raises ``CannotLook`` where it is no ``kind``."""
+        found: Any = self.data
+        for depth, key in enumerate(keys):
+            if not isinstance(found, dict):
+                raise self._strange(keys[:depth], found, dict)
+            if key not in found:
+                return None
+            found = found[key]
+        if not isinstance(found, kind):
+            raise self._strange(keys, found, kind)
+        return found
+
+    def texts(self, keys: Keys) -> Optional[List[Any]]:
+        """The same for a list of strings; items that are tables are Podman's attributes and stay as they are."""
+        found: Optional[List[Any]] = self.value(keys, list)
+        for item in found or ():
+            if not isinstance(item, (str, dict)):
+                raise self._strange(keys, item, str)
+        return found
+
+    def _strange(self, keys: Keys, found: Any, kind: type) -> CannotLook:
+        name, there = ".".join(keys), _KINDS.get(type(found), "of another kind")
+        return not_understood(self.document.path, f"{name} is {there}, and has to be {_KINDS[kind]}")
+
+
+_KINDS: Dict[type, str] = {
+    dict: "a table",
+    list: "a list",
+    str: "a text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+}
+
+
+def read_layer(files: Files, name: str) -> Layer:
+    """Raises ``CannotLook`` with line and column for a file that is not TOML."""
+    path = files.resolve(name)
+    text = files.read_optional(path)
+    return make_layer(name, Document(path, text))
+
+
+def make_layer(name: str, document: Document) -> Layer:
+    if document.text is None:
+        return Layer(name, document)
+    try:
+        return Layer(name, document, parse(document.text).data)
+    except TomlError as error:
+        raise not_understood(document.path, str(error)) from error
+
+
+def last(layers: Sequence[Layer], keys: Keys, kind: type) -> Any:
+    """The value that counts, None where no file says one."""
+    found = None
+    for layer in layers:
+        value = layer.value(keys, kind)
+        found = found if value is None else value
+    return found
+
+
+def entries(layers: Sequence[Layer], keys: Keys) -> Mapping[str, Layer]:
+    """The entries of a table that maps names to something, each with the file whose entry counts."""
+    return {name: layer for layer in layers for name in layer.value(keys, dict) or ()}
+
+
+def missing_dirs(dirs: Sequence[str]) -> Tuple[str, ...]:
+    """The usual folders of specifications that are not among these; /run and /var/run are one."""
+    there = {f"/var{folder}" if folder.startswith("/run/") else folder for folder in dirs}
+    return tuple(folder for folder in SPEC_DIRS if folder not in there)
+
+
+@frozen
+class Places:
+    """Where an engine has its settings: the table of its runtimes, the name of the default, the folders of CDI."""
+
+    runtimes: Keys
+    default: Keys
+    dirs: Keys
+
+    def keys(self, setting: SettingName) -> Keys:
+        if setting.kind == RUNTIME:
+            return (*self.runtimes, setting.name)
+        return self.dirs if setting == CDI else self.default
+
+    def others_default(self, layers: Sequence[Layer], name: str) -> Optional[str]:
+        """The default runtime that the files leave once none of them names this one."""
+        names = [layer.value(self.default, str) for layer in layers]
+        return next((found for found in reversed(names) if found and found != name), None)
+
+    def wanted(self, wanted: WantedEngine, layers: Sequence[Layer], ours: str) -> Settings:
+        """As ``Kind.wanted``. With an absent runtime our file goes, and its default. Raises ``DeclarationError``."""
+        runtime = SettingName(RUNTIME, wanted.runtime_name)
+        if not wanted.present:
+            layers = [layer for layer in layers if layer.name != ours]
+            return {runtime: None, DEFAULT_RUNTIME: self.others_default(layers, wanted.runtime_name)}
+        if wanted.cdi is False:
+            raise DeclarationError(
+                "disable CDI",
+                object=wanted.engine,
+                cause="it always looks up CDI devices, and cannot be told not to",
+                hint="leave cdi out of this entry",
+            )
+        settings: Dict[SettingName, Any] = {runtime: wanted.runtime_path}
+        if wanted.default is not None:
+            others = self.others_default(layers, wanted.runtime_name)
+            settings[DEFAULT_RUNTIME] = wanted.runtime_name if wanted.default else others
+        if wanted.cdi:
+            settings[CDI] = True
+        return settings

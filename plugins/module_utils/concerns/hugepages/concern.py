@@ -1,0 +1,140 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The concern ``hugepages``: pools of huge pages by NUMA node, and transparent huge pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
+
+from ..._core.baseline import damaged
+from ..._core.baseline import load as load_baseline
+from ..._core.change import Conflict, Plan, Step
+from ..._core.errors import DeclarationError
+from ..._core.setting import DRIFTED, Setting
+from ..._core.value import replace
+from ..._linux import bootloader
+from . import owners, spec
+from .next_boot import NextBoot, boot_values, command_line_assignments, plan_next_boot
+from .observation import read_state
+from .spec import HugepagesDesired, WantedTunable
+from .state import NAME, HugepagesState, format_size, names_of
+
+if TYPE_CHECKING:
+    from ..._core.baseline import Baseline
+    from ..._core.protocols import Host
+
+
+class Hugepages:
+    """``convergence.Concern`` for huge pages."""
+
+    name = NAME
+    options = spec.OPTIONS
+    apply_at_boot = False
+
+    def observe(self, host: Host, params: Mapping[str, Any]) -> HugepagesState:
+        absent = params["state"] == "absent"
+        every_tunable = absent or bool((params["transparent"] or {}).get("sizes"))
+        state = read_state(host, every_tunable=every_tunable)
+        if not any(pool.in_use for pool in state.pools.values()):
+            return state
+        try:
+            desired = self._restored(host, params, state) if absent else spec.normalise(params, state)
+        except DeclarationError:
+            return state  # The convergence comes to the same error, with nothing to say about processes.
+        pools = ((want, state.pools.get(want.tunable)) for want in desired.wants)
+        if not any(pool is not None and int(want.value or 0) < pool.lasting for want, pool in pools):
+            return state
+        from .plan import below_use, read_holders
+
+        return replace(state, holders=read_holders(host.files)) if below_use(state, desired) else state
+
+    def normalise(self, params: Mapping[str, Any], state: HugepagesState) -> HugepagesDesired:
+        return spec.normalise(params, state)
+
+    def restore(self, params: Mapping[str, Any], baseline: Baseline, state: HugepagesState) -> HugepagesDesired:
+        known = {*state.pools, *state.tunables}
+        for (path, _setting), values in baseline.values.items():
+            if path in state.pools and not (isinstance(values.effective, int) and values.effective >= 0):
+                raise damaged(NAME, f"{path} has {values.effective!r}, which is not a number of pages")
+        wants = (
+            WantedTunable(path, values.effective)
+            for (path, _setting), values in baseline.values.items()
+            if path in known
+        )
+        return HugepagesDesired(
+            tuple(wants), immediate=params["immediate"], permanent=params["permanent"], restoring=True
+        )
+
+    def _restored(self, host: Host, params: Mapping[str, Any], state: HugepagesState) -> HugepagesDesired:
+        return self.restore(params, load_baseline(host.files, NAME), state)
+
+    def plan(self, state: HugepagesState, desired: HugepagesDesired) -> Plan:
+        boot = plan_next_boot(state, desired)
+        conflicts = _conflicts(state, desired, boot)
+        settings = [row for want in desired.wants for row in _settings(want, state, desired, boot)]
+        steps: Tuple[Step, ...] = ()
+        if any(row.status == DRIFTED for row in settings) or boot.changes(state, desired):
+            from .plan import plan_steps
+
+            steps = plan_steps(state, desired, boot, settings)
+        return Plan(tuple(settings), steps, desired.unmanaged, conflicts)
+
+    def perform(self, step: Step, host: Host) -> None:
+        from .apply import perform
+
+        perform(step, host)
+
+    def report(self, state: HugepagesState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        command_line = state.loader.command_line
+        at_boot = boot_values(state, ours=state.ours, command_line=command_line)
+        effective: Dict[str, Any] = {"pools": {}, "transparent": {}}
+        boot: Dict[str, Any] = {"pools": {}, "transparent": {}, "boot_loader": state.loader.name}
+        for pool in state.pools.values():
+            size, node = format_size(pool.size_kb), pool.node.name
+            counts = {"pages": pool.lasting, "free": pool.free, "in_use": pool.in_use, "surplus": pool.surplus}
+            effective["pools"].setdefault(size, {})[node] = counts
+            boot["pools"].setdefault(size, {})[node] = at_boot[pool.tunable][0]
+        for path, tunable in state.tunables.items():
+            effective["transparent"].setdefault(tunable.object, {})[tunable.setting] = tunable.value
+            boot["transparent"].setdefault(tunable.object, {})[tunable.setting] = at_boot[path][0]
+        return effective, boot
+
+
+CONCERN = Hugepages()
+
+
+def _settings(
+    want: WantedTunable, state: HugepagesState, desired: HugepagesDesired, boot: NextBoot
+) -> Tuple[Setting, ...]:
+    object_, setting = names_of(want.tunable, state)
+    pool = state.pools.get(want.tunable)
+    effective = state.tunables[want.tunable].value if pool is None else pool.lasting
+    at_boot, after = boot.now[want.tunable][0], boot.after[want.tunable][0]
+    pending = ""
+    if pool is not None and pool.lasting < int(want.value or 0) and desired.permanent and after == want.value:
+        from .plan import why_pending
+
+        pending = why_pending(pool, int(want.value or 0), state, desired)
+    row = Setting(
+        object_, setting, want.value, effective, at_boot, want.tunable, desired.immediate, desired.permanent, pending
+    )
+    if not desired.restoring:
+        return (row,)
+    # What was in effect and what the next boot brought need not have been the same.
+    return (
+        replace(row, boot_matters=False),
+        replace(row, wanted=after, effective_matters=False, pending=""),
+    )
+
+
+def _conflicts(state: HugepagesState, desired: HugepagesDesired, boot: NextBoot) -> Tuple[Conflict, ...]:
+    """Who else sets what is declared. Raises ``OwnedByAnother`` where the value would not stay the declared one."""
+    stripped = bootloader.without(state.loader.command_line, boot.old_arguments)
+    others = [*command_line_assignments(state, stripped), *state.others, *map(owners.of_tmpfiles, state.foreign)]
+    if desired.restoring or not others:
+        return ()
+    from .conflicts import find_conflicts
+
+    return find_conflicts(others, state, desired, boot)

@@ -1,0 +1,54 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who else sets what is declared."""
+
+from __future__ import annotations
+
+from typing import List, Sequence, Tuple
+
+from ..._core.change import Conflict
+from ..._core.errors import OwnedByAnother
+from .next_boot import NextBoot
+from .owners import BootAssignment
+from .patterns import is_total, touches
+from .spec import HugepagesDesired
+from .state import COMMAND_LINE, TMPFILES, HugepagesState, names_of
+
+
+def find_conflicts(
+    others: Sequence[BootAssignment], state: HugepagesState, desired: HugepagesDesired, boot: NextBoot
+) -> Tuple[Conflict, ...]:
+    """Who else sets what is declared. Raises ``OwnedByAnother`` where the value would not stay the declared one."""
+    found: List[Conflict] = []
+    chosen = {want.tunable: want.value for want in desired.wants}
+    for line in others:
+        for want in desired.wants:
+            if not touches(line, want.tunable, state):
+                continue
+            object_, setting = names_of(want.tunable, state)
+            pool = state.pools.get(want.tunable)
+            wanted = want.value
+            after, source = boot.after[want.tunable]
+            if pool is not None and is_total(line, pool, state):
+                object_ = "all nodes"
+                tunables = [other.tunable for other in state.of_size(pool.size_kb)]
+                wanted = sum(int(chosen.get(tunable, boot.after[tunable][0]) or 0) for tunable in tunables)
+            wins = "us" if source is not None and source.path == TMPFILES else "them"
+            conflict = Conflict(line.owner, line.path, line.line, f"{object_} {setting}", line.value, wins)
+            if conflict not in found:
+                found.append(conflict)
+            # A count on the command line is somebody's declaration; a policy there is only the kernel's first value.
+            stays = line.later or (line.owner == COMMAND_LINE and pool is not None) or after != want.value
+            if desired.permanent and line.value != str(wanted) and stays:
+                where = line.path if line.line is None else f"{line.path}:{line.line}"
+                raise OwnedByAnother(
+                    f"set {setting}",
+                    object=object_,
+                    cause=f"{line.owner} sets it too, at {where}",
+                    found=line.value,
+                    wanted=wanted,
+                    hint="remove it there, or declare the same value",
+                )
+    return tuple(found)

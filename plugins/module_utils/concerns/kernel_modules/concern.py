@@ -1,0 +1,268 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The concern ``kernel_modules``: modules that are loaded now and at every boot, and others that never are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ..._core.baseline import load as load_baseline
+from ..._core.change import Conflict, Plan, Step, Unmanaged
+from ..._core.declared import WANTED
+from ..._core.errors import CannotLook, DeclarationError
+from ..._core.setting import IN_SYNC, Setting
+from ..._core.value import replace
+from ..._linux import bootloader
+from ..._linux.kernel_modules import read_installed
+from ..._linux.modprobe import INSTALL, LOAD, SOFTDEP, ModprobeLine, parse_command_line, read_files
+from .spec import NAME, OPTIONS, KernelModulesDeclaration, parse, refusal
+from .state import (
+    BLOCK_FILE,
+    BLOCKED,
+    LOAD_FILE,
+    LOADED,
+    NOT_LOADED,
+    OUTDATED,
+    STATE,
+    KernelModulesDesired,
+    KernelModulesState,
+    Module,
+    why_lacking,
+)
+
+if TYPE_CHECKING:
+    from ..._core.baseline import Baseline
+    from ..._core.protocols import Files, Host
+
+HEADER = "# Written by the module gpufleet.node.kernel_modules; changes are lost.\n"
+
+
+# Drivers with a parameter modeset: 0 keeps them from the screen even when something loads them in spite of all.
+WITH_MODESET = ("ast", "i915", "mgag200", "nouveau", "radeon")
+
+
+class KernelModules:
+    """``convergence.Concern`` for modules of the kernel."""
+
+    name = NAME
+    options: Mapping[str, Any] = OPTIONS
+    apply_at_boot = False
+
+    def observe(self, host: Host, params: Mapping[str, Any]) -> KernelModulesState:
+        files = host.files
+        declared = KernelModulesDeclaration()
+        names: Tuple[str, ...] = ()
+        if params["state"] == "absent":
+            found = load_baseline(files, NAME).values
+            names = tuple(identity for identity, setting in found if setting == STATE)
+        else:
+            declared = parse(params)
+            names = (*declared.load, *declared.block)
+        running = files.read_optional("/proc/cmdline") or ""
+        block_text = files.read_optional(BLOCK_FILE)
+        outdated = files.exists(OUTDATED)
+        state = KernelModulesState(
+            names=names,
+            declared=declared,
+            installed=read_installed(files),
+            loaded=parse_modules(files.read_optional("/proc/modules") or ""),
+            lines=read_files(files),
+            running=parse_command_line("/proc/cmdline", running),
+            coming=_coming(host, running),
+            load_text=files.read_optional(LOAD_FILE),
+            block_text=block_text,
+            rebuild=_rebuild(host) if declared.block or block_text or outdated else (),
+            outdated=outdated,
+            read_only=_read_only(files) if host.may_change else (),
+        )
+        at_stake = [name for name in declared.block if _would_lose(name, state)]
+        if at_stake:
+            from .vital import refuse_vital
+
+            refuse_vital(files, state.installed, at_stake)
+        return state
+
+    def normalise(self, params: Mapping[str, Any], state: KernelModulesState) -> KernelModulesDesired:
+        declared = state.declared
+        for name in declared.block:
+            if state.installed.has_built_in(name):
+                raise refusal(
+                    DeclarationError,
+                    "block",
+                    name,
+                    cause=f"it is built into this kernel ({state.installed.release}), and is not a module",
+                    hint="leave it out, or boot a kernel that has it as a module",
+                )
+        blocked = frozenset(declared.block)
+        for name in declared.load:
+            needed = [other for other in state.needs(name) if other in blocked]
+            if needed:
+                cause = f"it needs {needed[0]}, which is in the list block"
+                raise refusal(DeclarationError, "load", name, cause=cause, hint="remove one of the two")
+        lacking = tuple(
+            Unmanaged(name, STATE, why_lacking(name, state)) for name in declared.load if not state.has(name)
+        )
+        if lacking and params["strict"]:
+            hint = "install it, leave it out, or set strict: false"
+            raise refusal(DeclarationError, "load", lacking[0].object, cause=lacking[0].reason, hint=hint)
+        load = tuple(name for name in declared.load if state.has(name))
+        return KernelModulesDesired(
+            load=load,
+            block=declared.block,
+            load_text=_text([name for name in load if not state.installed.has_built_in(name)]),
+            block_text=_text([line for name in declared.block for line in _blocking(name)]),
+            unmanaged=lacking,
+            immediate=params["immediate"],
+            permanent=params["permanent"],
+        )
+
+    def restore(self, params: Mapping[str, Any], baseline: Baseline, state: KernelModulesState) -> KernelModulesDesired:
+        values = {name: baseline.values[(name, STATE)].effective for name in state.names}
+        desired = KernelModulesDesired(
+            load=tuple(name for name, value in values.items() if value == LOADED),
+            block=tuple(name for name, value in values.items() if value == NOT_LOADED),
+            immediate=params["immediate"],
+            permanent=params["permanent"],
+            restoring=True,
+        )
+        if all(state.effective(name) == value for name, value in values.items()):
+            return desired
+        from .plan import leave_impossible
+
+        return leave_impossible(state, desired)
+
+    def plan(self, state: KernelModulesState, desired: KernelModulesDesired) -> Plan:
+        rows = [row for name in desired.load for row in _rows(name, (LOADED, LOADED), state, desired)]
+        rows += [row for name in desired.block for row in _rows(name, (NOT_LOADED, BLOCKED), state, desired)]
+        rows += _file_rows(state, desired)
+        conflicts = () if desired.restoring else _conflicts(state, desired)
+        steps: Tuple[Step, ...] = ()
+        if any(row.status != IN_SYNC for row in rows):
+            from .plan import plan_steps
+
+            rows, steps = plan_steps(state, desired, rows)
+        return Plan(tuple(rows), steps, desired.unmanaged, conflicts)
+
+    def perform(self, step: Step, host: Host) -> None:
+        from ..._core import steps
+
+        steps.perform(step, host)
+
+    def report(self, state: KernelModulesState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        effective = {name: state.effective(name) for name in state.names}
+        return {"modules": effective}, {"modules": {name: state.boot(name) for name in state.names}}
+
+
+CONCERN = KernelModules()
+
+
+def parse_modules(text: str) -> Dict[str, Module]:
+    """/proc/modules: name, size, references, users, state and address of each module."""
+    found = {}
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) < 4:
+            raise CannotLook("read the modules", object="/proc/modules", cause=f"{line[:80]!r} is not a module")
+        name, _size, references, users = fields[:4]
+        known = tuple(user for user in users.split(",") if user not in ("", "-"))
+        found[name] = Module(int(references) if references.isdigit() and "[permanent]" not in known else None, known)
+    return found
+
+
+def _coming(host: Host, running: str) -> Tuple[ModprobeLine, ...]:
+    loader = bootloader.detect(host, NAME, running)
+    lines = parse_command_line("/proc/cmdline", loader.command_line)
+    if not lines:
+        return ()
+    names = [line.text.partition("=")[0] for line in lines]
+    sources = bootloader.find_sources(host.files, loader, names)
+    return tuple(
+        replace(line, path=sources[name][0], number=sources[name][1]) if name in sources else line
+        for line, name in zip(lines, names)
+    )
+
+
+def _would_lose(name: str, state: KernelModulesState) -> bool:
+    """Whether to block a module takes anything away, now or at boot."""
+    if name in state.loaded:
+        return True
+    return state.boot(name) != BLOCKED and state.installed.dependencies(name) is not None
+
+
+def _rebuild(host: Host) -> Tuple[str, ...]:
+    """All that are there, for which kernel boots next is not ours to say. An image of ostree is not ours to build."""
+    if host.files.exists("/run/ostree-booted"):
+        return ()
+    for command in (("update-initramfs", "-u", "-k", "all"), ("dracut", "--force", "--regenerate-all")):
+        if host.commands.find(command[0]):
+            return command
+    return ()
+
+
+def _read_only(files: Files) -> Tuple[str, ...]:
+    """Those of our files that root may not write: what access(2) denies root is on a read-only file system."""
+    denied = []
+    for path in (LOAD_FILE, BLOCK_FILE):
+        folder = path.rpartition("/")[0]
+        while folder and not files.exists(folder):
+            folder = folder.rpartition("/")[0]
+        if not files.writable(f"{folder}/."):
+            denied.append(path)
+    return tuple(denied)
+
+
+def _text(lines: Sequence[str]) -> Optional[str]:
+    return HEADER + "".join(f"{line}\n" for line in lines) if lines else None
+
+
+def _blocking(name: str) -> List[str]:
+    lines = [f"blacklist {name}", f"install {name} /bin/false"]
+    return [*lines, f"options {name} modeset=0"] if name in WITH_MODESET else lines
+
+
+def _rows(
+    name: str, wanted: Tuple[str, str], state: KernelModulesState, desired: KernelModulesDesired
+) -> List[Setting]:
+    """What is wanted of a module now and at boot: one row, or two where the words differ."""
+    row = Setting(name, STATE, wanted[0], state.effective(name), state.boot(name), name)
+    now, at_boot = desired.immediate, desired.permanent and not desired.restoring
+    if wanted[0] == wanted[1]:
+        return [replace(row, effective_matters=now, boot_matters=at_boot)]
+    rows = [replace(row, boot_matters=False)] if now else []
+    return [*rows, replace(row, wanted=wanted[1], effective_matters=False)] if at_boot else rows
+
+
+def _file_rows(state: KernelModulesState, desired: KernelModulesDesired) -> List[Setting]:
+    if not desired.permanent:
+        return []
+    made = []
+    for path, setting, found, wanted in (
+        (BLOCK_FILE, "block list", state.block_text, desired.block_text),
+        (LOAD_FILE, "load list", state.load_text, desired.load_text),
+    ):
+        goal = None if wanted is None else WANTED
+        present = None if found is None else WANTED if found == wanted else "another"
+        if goal is not None or present is not None:
+            made.append(Setting(path, setting, goal, present, present, path, effective_matters=False))
+    if state.outdated:
+        made.append(Setting("initramfs", "block list", WANTED, "another", "another", "initramfs", False))
+    return made
+
+
+def _conflicts(state: KernelModulesState, desired: KernelModulesDesired) -> Tuple[Conflict, ...]:
+    """The lines of others that want the contrary of what is declared."""
+    found = []
+    for names, wanted in ((desired.load, LOADED), (desired.block, BLOCKED)):
+        for name in names:
+            for line in state.at_boot.of(name):
+                loads = line.word == LOAD or (line.word == INSTALL and not line.stops)
+                contrary = loads == (wanted == BLOCKED) and line.word != SOFTDEP
+                if contrary and line.path not in (LOAD_FILE, BLOCK_FILE):
+                    found.append((name, wanted, line))
+    if not found:
+        return ()
+    from .plan import conflicts_of
+
+    return conflicts_of(found, state, desired)

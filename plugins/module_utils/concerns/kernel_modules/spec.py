@@ -1,0 +1,67 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What can be declared of the kernel's modules, and what is wrong whatever the machine."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Mapping, Sequence, Tuple, Type
+
+from ..._core.errors import DeclarationError, GpuFleetError
+from ..._core.setting import Scalar
+from ..._core.value import frozen
+from ..._linux.kernel_modules import normal
+
+NAME = "kernel_modules"
+
+OPTIONS: Mapping[str, Any] = {
+    "load": {"type": "list", "elements": "str", "default": []},
+    "block": {"type": "list", "elements": "str", "default": []},
+}
+
+
+@frozen
+class KernelModulesDeclaration:
+    """Names as the kernel writes them, each once, in the order of the declaration."""
+
+    load: Tuple[str, ...] = ()
+    block: Tuple[str, ...] = ()
+
+
+def parse(params: Mapping[str, Any]) -> KernelModulesDeclaration:
+    """Raises ``DeclarationError`` on what is no name of a module, and on one that is in both lists."""
+    load, block = _names("load", params["load"]), _names("block", params["block"])
+    blocked = frozenset(block)
+    for name in load:
+        if name in blocked:
+            raise refusal(
+                DeclarationError, "load", name, cause="it is in load and in block", hint="leave it in one of the two"
+            )
+    return KernelModulesDeclaration(load, block)
+
+
+def refusal(
+    kind: Type[GpuFleetError],
+    goal: str,
+    name: str,
+    *,
+    cause: str,
+    found: Scalar = None,
+    wanted: Scalar = None,
+    hint: str = "",
+) -> GpuFleetError:
+    """An error about one module, whose message reads "Cannot load nvidia: ..."."""
+    error = kind(f"{goal} {name}", cause=cause, found=found, wanted=wanted, hint=hint)
+    error.object = name
+    return error
+
+
+def _names(option: str, texts: Sequence[str]) -> Tuple[str, ...]:
+    for index, text in enumerate(texts):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", text):
+            raise DeclarationError(
+                "use {}", object=f"{option}[{index}]", cause=f"{text!r} is not the name of a kernel module"
+            )
+    return tuple(dict.fromkeys(normal(text) for text in texts))

@@ -1,0 +1,281 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The concern ``mig_layout``: into which instances every GPU is divided, now, at boot, and as declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ..._core import declared
+from ..._core.change import Conflict, Plan, Step, Unmanaged
+from ..._core.contract import SHARED_OPTIONS
+from ..._core.errors import CannotLook, DeclarationError
+from ..._core.setting import IN_SYNC, Scalar, Setting
+from ..._linux import systemd
+from ..._linux.boot_service import why_not_persisted
+from ..._nvidia import errors, gpus
+from ..._nvidia.gpus import NOT_THERE
+from .consumers import Consumer, stale_consumers
+from .driver import TOO_OLD, MigReading, read
+from .model import Layout
+from .records import INTERRUPTED_RUN, NOTIFIED, read_record
+from .resolve import resolve
+from .satisfied import satisfied
+from .spec import DISABLED, ENABLED, INSTANCES, MIG, NAME, OPTIONS, MigEntry, check, parse
+from .state import MigGpu, MigLayoutDesired, MigLayoutState, geometry_of, layout_of
+from .text import NONE, layout_text
+
+if TYPE_CHECKING:
+    from ..._core.baseline import Baseline
+    from ..._core.protocols import Files, Host
+
+MIG_MANAGER = "nvidia-mig-manager.service"
+STALE = "it was started before the layout changed, and only knows the previous one"
+
+
+class MigLayout:
+    """``convergence.Concern`` for the layout of GPUs in MIG mode."""
+
+    name = NAME
+    options: Mapping[str, Any] = OPTIONS
+    apply_at_boot = True
+
+    def observe(self, host: Host, params: Mapping[str, Any]) -> MigLayoutState:
+        files = host.files
+        check(params)
+        absent = params["state"] == "absent"
+        entries = () if absent else parse(params["gpus"])
+        interrupted_run, notified = files.exists(INTERRUPTED_RUN), files.exists(NOTIFIED)
+        if not entries and not absent and not interrupted_run and not notified:
+            return MigLayoutState()
+        host.nvml.begin()
+        not_persisted = why_not_persisted(files)
+        declaration = None if absent else declared.plan_present(files, self, params, SHARED_OPTIONS)[0].boot
+        readings: Tuple[MigReading, ...] = ()
+        unserved: Tuple[Unmanaged, ...] = ()
+        missing = NOT_THERE
+        try:
+            readings = host.nvml.ask(read)
+        except CannotLook as error:
+            from ..._nvidia import driverless
+
+            if isinstance(error, errors.NoDriver):
+                _explain_unbound(entries, (), files)
+            if absent and not interrupted_run and isinstance(error, errors.NoDriver):
+                missing = gpus.UNSERVED
+            else:
+                unserved = driverless.unserved(error, [entry.entry for entry in entries], files)
+                if interrupted_run:
+                    raise
+        record = read_record(files)
+        found, without = _declared(entries, readings, record or {}, files)
+        state = MigLayoutState(
+            gpus=found,
+            unmanaged=without,
+            readings=readings,
+            persisted=declaration is not None and not not_persisted,
+            same=declaration == declared.WANTED,
+            not_persisted=not_persisted,
+            record=record,
+            consumers=stale_consumers(host) if notified else (),
+            conflicts=_conflicts(files),
+            unresponsive=tuple(reading.gpu.name for reading in readings if reading.gpu.lost),
+            unserved=unserved,
+            missing=missing,
+        )
+        if absent:
+            from .restore import as_before
+
+            state = as_before(files, state)
+        if interrupted_run:
+            from .interrupted import with_interrupted
+
+            state = with_interrupted(files, state)
+        if not params["immediate"] or all(gpu.in_sync for gpu in state.gpus):
+            return state
+        from .preconditions import with_preconditions
+
+        return with_preconditions(host, state, params)
+
+    def normalise(self, params: Mapping[str, Any], state: MigLayoutState) -> MigLayoutDesired:
+        if params["strict"] and state.unmanaged:
+            first = state.unmanaged[0]
+            cause = f"the GPU has no MIG: {first.reason}"
+            raise DeclarationError(
+                "set mig", object=first.object, cause=cause, hint="leave it out, or set strict: false"
+            )
+        return MigLayoutDesired(params)
+
+    def restore(self, params: Mapping[str, Any], baseline: Baseline, state: MigLayoutState) -> MigLayoutDesired:
+        return MigLayoutDesired(params, restoring=True)
+
+    def plan(self, state: MigLayoutState, desired: MigLayoutDesired) -> Plan:
+        targets = {gpu.name: gpu.reading.layout for gpu in state.gpus}
+        waiting: Dict[str, Tuple[str, str]] = {}
+        if not all(gpu.in_sync for gpu in state.gpus):
+            from . import plan
+
+            targets, waiting = plan.targets_of(state, desired)
+        settings = [
+            setting
+            for gpu in state.gpus
+            for setting in _settings_of(gpu, targets[gpu.name], state, desired, waiting.get(gpu.name, ("", "")))
+        ]
+        if desired.params["immediate"]:
+            settings.extend(_consumer_setting(consumer) for consumer in state.consumers)
+        unfinished = (
+            state.interrupted_run is not None or (desired.restoring and state.record is not None) or state.unresponsive
+        )
+        if not unfinished and all(setting.status == IN_SYNC for setting in settings):
+            unmanaged = (*state.unserved, *state.unmanaged)
+            return Plan(tuple(settings), unmanaged=unmanaged, conflicts=state.conflicts)
+        from . import plan
+
+        return plan.complete(state, desired, settings, targets, waiting)
+
+    def perform(self, step: Step, host: Host) -> None:
+        from . import apply
+
+        apply.perform(step, host)
+
+    def report(self, state: MigLayoutState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        own = [gpu for gpu in state.gpus if gpu.declared]
+        effective = {
+            gpu.name: {MIG: _mode_text(gpu), INSTANCES: layout_text(gpu.reading.layout, gpu.geometry)} for gpu in own
+        }
+        boot = {gpu.name: {MIG: _mode_at_boot(gpu, state), INSTANCES: _layout_at_boot(gpu, state)} for gpu in own}
+        consumers = {
+            one.need: {"units": list(one.units), "pids": list(one.pids), "files": list(one.files)}
+            for one in state.consumers
+        }
+        return {"gpus": effective, "consumers": consumers}, {"gpus": boot}
+
+
+CONCERN = MigLayout()
+
+
+def _declared(
+    entries: Sequence[MigEntry], readings: Sequence[MigReading], record: Mapping[str, str], files: Files
+) -> Tuple[Tuple[MigGpu, ...], Tuple[Unmanaged, ...]]:
+    """The GPUs that are declared, and those that need nothing for it because they have no MIG."""
+    try:
+        winners = gpus.select([entry.entry for entry in entries], [reading.gpu for reading in readings])
+    except DeclarationError:
+        _explain_unbound(entries, readings, files)
+        raise
+    won = [(entries[winner], reading) for reading, winner in zip(readings, winners) if winner is not None]
+    without = [reading for entry, reading in won if reading.mode is None and not entry.mig]
+    return (
+        tuple(_gpu(entry, reading, record.get(reading.gpu.uuid)) for entry, reading in won if reading not in without),
+        tuple(Unmanaged(reading.gpu.name, MIG, reading.lacking) for reading in without),
+    )
+
+
+def _explain_unbound(entries: Sequence[MigEntry], readings: Sequence[MigReading], files: Files) -> None:
+    from .preconditions import explain_unbound
+
+    there = [reading.gpu.pci_address for reading in readings]
+    explain_unbound([entry.entry for entry in entries], files, there=there)
+
+
+def _gpu(entry: MigEntry, reading: MigReading, recorded: Optional[str]) -> MigGpu:
+    if reading.mode is None:
+        raise DeclarationError(
+            "partition {}",
+            object=reading.gpu.name,
+            cause=f"{entry.entry} sets mig: enabled, and a {reading.gpu.model} has no MIG ({reading.lacking})",
+            hint="remove it from the match, or give it an entry of its own with mig: disabled",
+        )
+    geometry = geometry_of(reading)
+    known = layout_of(recorded, geometry, device_id=reading.device_id)
+    if not entry.mig:
+        return MigGpu(reading, False, (), geometry, known)
+    if reading.lacking == TOO_OLD and (entry.layout or entry.instances):
+        raise CannotLook("partition {}", object=reading.gpu.name, cause=TOO_OLD, hint="update it")
+    if not geometry.profiles and (entry.layout or entry.instances):
+        raise CannotLook(
+            "partition {}",
+            object=reading.gpu.name,
+            cause=f"{reading.lacking}, and this board is not among those that are known",
+            hint="set mig: enabled alone first, and declare its instances once that is done",
+        )
+    wanted = resolve(entry, geometry, model=reading.gpu.model, device_id=reading.device_id, gpu=reading.gpu.name)
+    return MigGpu(reading, True, wanted, geometry, known)
+
+
+def _conflicts(files: Files) -> Tuple[Conflict, ...]:
+    """NVIDIA's own service gives every GPU the layout of its own file at each boot."""
+    if systemd.enabled(files, MIG_MANAGER) != systemd.ENABLED:
+        return ()
+    place = next(path for path in (f"{folder}/{MIG_MANAGER}" for folder in systemd.FOLDERS) if files.exists(path))
+    return (Conflict(MIG_MANAGER, place, None, INSTANCES, "the layout of its own configuration", "them"),)
+
+
+def _settings_of(
+    gpu: MigGpu, target: Layout, state: MigLayoutState, desired: MigLayoutDesired, waiting: Tuple[str, str]
+) -> List[Setting]:
+    rows: List[Tuple[str, Scalar, Scalar, Scalar]] = []
+    if gpu.declared:
+        rows.append((MIG, ENABLED if gpu.mig else DISABLED, _mode_text(gpu), _mode_at_boot(gpu, state)))
+    if gpu.wanted is not None and not gpu.undone:
+        now = layout_text(gpu.reading.layout, gpu.geometry)
+        rows.append((INSTANCES, layout_text(target, gpu.geometry), now, _layout_at_boot(gpu, state)))
+    pending, needs = waiting
+    return [
+        Setting(
+            object=gpu.name,
+            setting=setting,
+            wanted=wanted,
+            effective=effective,
+            boot=boot,
+            identity=gpu.reading.gpu.uuid,
+            effective_matters=desired.params["immediate"],
+            boot_matters=desired.params["permanent"] and not desired.restoring,
+            pending=pending if effective != wanted else "",
+            needs=needs,
+        )
+        for setting, wanted, effective, boot in rows
+    ]
+
+
+def _mode_text(gpu: MigGpu) -> str:
+    current, pending = gpu.reading.mode or (False, False)
+    text = ENABLED if current else DISABLED
+    return text if current == pending else f"{text}, {ENABLED if pending else DISABLED} after a reset"
+
+
+def _mode_at_boot(gpu: MigGpu, state: MigLayoutState) -> str:
+    """Before Hopper the GPU itself keeps the mode; later ones begin without it, and the boot service brings it."""
+    kept = not gpu.reading.resetless and bool(gpu.reading.mode and gpu.reading.mode[1])
+    brought = gpu.mig if state.same else kept or gpu.recorded is not None
+    return ENABLED if (brought if state.persisted else kept) else DISABLED
+
+
+def _layout_at_boot(gpu: MigGpu, state: MigLayoutState) -> Scalar:
+    """Instances never outlive a boot, so there are those that the boot service makes: at the recorded places.
+
+    The record was written together with the declaration that is on the node.
+    """
+    if not state.persisted or (state.same and gpu.wanted == ()):
+        return NONE
+    if gpu.recorded is None:
+        return None if state.same else NONE
+    if state.same and gpu.wanted is not None and not satisfied(gpu.recorded, gpu.wanted):
+        return None
+    return layout_text(gpu.recorded, gpu.geometry)
+
+
+def _consumer_setting(consumer: Consumer) -> Setting:
+    """What still knows the layout of before."""
+    return Setting(
+        object=consumer.name,
+        setting=NAME,
+        wanted="knows the layout",
+        effective="knows the previous layout",
+        boot="knows the layout",
+        identity=consumer.name,
+        pending=STALE,
+        needs=consumer.need,
+    )

@@ -1,0 +1,103 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The preconditions of a change: who uses the GPUs, and which have to be reset together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, AbstractSet, Any, FrozenSet, Mapping, Sequence, Tuple
+
+from ..._core import match
+from ..._core.errors import DeclarationError
+from ..._core.value import replace
+from ..._nvidia.gpus import VFIO, is_passed_through, on_the_bus
+from . import busy, links
+from .state import Preconditions
+
+if TYPE_CHECKING:
+    from ..._core.protocols import Files, Host
+    from ..._nvidia.driver import Driver
+    from .state import MigGpu, MigLayoutState
+
+# NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH: this machine is a virtual one, and the GPU was given to it.
+PASSTHROUGH = 1
+NVIDIA_SMI = "nvidia-smi"
+
+
+def with_preconditions(host: Host, state: MigLayoutState, params: Mapping[str, Any]) -> MigLayoutState:
+    """The state with all that a plan of changes has to know."""
+    passed_through = host.nvml.ask(passed_through_to_us)
+    changing = [gpu for gpu in state.gpus if not gpu.in_sync]
+    resets = [gpu for gpu in changing if needs_reset(gpu) and gpu.reading.gpu.uuid not in passed_through]
+    together, unmanaged = _together(host, state, resets) if resets else ({}, frozenset())
+    touched = {gpu.reading.gpu.uuid for gpu in changing}.union(*together.values())
+    reset = set().union(*together.values())
+    # Services are stopped around a reset only.
+    holdings = {
+        **_holdings(host, state, touched - reset, ignore_units=()),
+        **_holdings(host, state, reset, ignore_units=params["stop_services"]),
+    }
+    has_tool = not resets or host.commands.find(NVIDIA_SMI) is not None
+    # Who may have to wait must not be the one that others wait for.
+    host.nvml.close()
+    modules = busy.kernel_modules_in_the_way(host.files) if resets else ()
+    return replace(state, preconditions=Preconditions(together, unmanaged, holdings, modules, passed_through, has_tool))
+
+
+def needs_reset(gpu: MigGpu) -> bool:
+    """Whether its mode changes with a reset only."""
+    mode = gpu.reading.mode
+    return mode is not None and mode[0] != gpu.mig and not gpu.reading.resetless
+
+
+def explain_unbound(entries: Sequence[match.MatchEntry], files: Files, *, there: Sequence[str]) -> None:
+    """Raise ``DeclarationError`` where an entry names a GPU that this machine has handed on to a virtual one.
+
+    ``there`` are the addresses of those that it has itself: an entry that may be about one of them is not explained.
+    """
+    named = [(entry, match.Glob(entry.match.get("pci_address", ()))) for entry in entries if not entry.optional]
+    unbound = [(entry, pattern) for entry, pattern in named if not any(map(pattern.match, there))]
+    for address in on_the_bus(files):
+        if not is_passed_through(files, address):
+            continue
+        for entry, pattern in unbound:
+            if pattern.match(address):
+                raise DeclarationError(
+                    "partition {}",
+                    object=address,
+                    cause=f"{entry} names it, and it is bound to {VFIO}: a virtual machine has it",
+                    hint="declare it inside that machine, or remove it from the match",
+                )
+
+
+def _holdings(
+    host: Host, state: MigLayoutState, uuids: AbstractSet[str], *, ignore_units: Sequence[str]
+) -> Mapping[str, Tuple[busy.Holding, ...]]:
+    readings = [reading for reading in state.readings if reading.gpu.uuid in uuids]
+    return busy.find(host, readings, ignore_units=ignore_units) if readings else {}
+
+
+def _together(
+    host: Host, state: MigLayoutState, resets: Sequence[MigGpu]
+) -> Tuple[Mapping[str, Tuple[str, ...]], FrozenSet[str]]:
+    uuids = {reading.gpu.pci_address: reading.gpu.uuid for reading in state.readings}
+    groups, switched = links.read_links(host)
+    found = {}
+    for gpu in resets:
+        own = gpu.reading.gpu
+        others = (uuids[address] for address in groups.get(own.pci_address, ()) if address != own.pci_address)
+        found[own.uuid] = (own.uuid, *others)
+    return found, frozenset(uuids[address] for address in switched).intersection(found)
+
+
+# --- in the process that asks the driver ------------------------------------------------------------------------------
+
+
+def passed_through_to_us(driver: Driver) -> FrozenSet[str]:
+    """A question: the UUIDs of the GPUs that a virtual machine was given, which is this one."""
+    return frozenset(
+        gpu.identity.uuid
+        for gpu in driver.gpus()
+        if not gpu.identity.lost and gpu.read("nvmlDeviceGetVirtualizationMode").value == PASSTHROUGH
+    )

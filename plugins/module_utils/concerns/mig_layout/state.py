@@ -1,0 +1,145 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Into which instances every GPU is divided, now, at boot, and as declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, FrozenSet, Mapping, Optional, Tuple
+
+from ..._core.change import Conflict, Unmanaged
+from ..._core.value import frozen, replace
+from ..._nvidia.gpus import NOT_THERE
+from .boards import geometry_of as published
+from .driver import MigReading
+from .model import Geometry, Layout, WantedInstance
+from .satisfied import satisfied
+from .text import parse_layout
+
+if TYPE_CHECKING:
+    from .busy import Holding
+    from .consumers import Consumer
+
+
+@frozen
+class MigGpu:
+    """One GPU that is declared: what the driver says, and what is wanted of it.
+
+    ``wanted`` is None where its instances are left alone. ``geometry`` is the driver's, or the published one while the
+    driver does not tell it. ``recorded`` is the layout that the boot service makes, None where none is recorded.
+    ``undone``: its instances, and where it is not ``declared`` its mode, are those from before an interrupted change.
+    """
+
+    reading: MigReading
+    mig: bool
+    wanted: Optional[Tuple[WantedInstance, ...]]
+    geometry: Geometry
+    recorded: Optional[Layout] = None
+    declared: bool = True
+    undone: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.reading.gpu.name
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether it is as declared, and still will be after its next reset."""
+        has_mode = self.reading.mode in (None, (self.mig, self.mig))
+        return has_mode and (self.wanted is None or satisfied(self.reading.layout, self.wanted))
+
+
+@frozen
+class InterruptedGpu:
+    """A GPU between old and new: its name and UUID, and from what to what it was on its way."""
+
+    name: str
+    uuid: str
+    between: str
+
+
+@frozen
+class InterruptedRun:
+    """What an interrupted run left. ``gpus`` are between old and new.
+
+    ``unresponsive`` are the UUIDs of those that do not answer, of which nobody knows. ``unfinished``: there is
+    something to bring back besides.
+    """
+
+    gpus: Tuple[InterruptedGpu, ...]
+    unresponsive: Tuple[str, ...]
+    unfinished: bool
+
+    @property
+    def unsettled(self) -> Tuple[str, ...]:
+        """The UUIDs that stay on record until they are old or new."""
+        return (*(gpu.uuid for gpu in self.gpus), *self.unresponsive)
+
+
+@frozen
+class Preconditions:
+    """``together``: by UUID of a GPU that has to be reset, the UUIDs of all that are reset with it, itself first.
+
+    ``unmanaged``: the UUIDs of those among them that are reset with others only because no fabric manager runs.
+    ``holdings``: by UUID who uses a GPU that changes. ``modules``: kernel modules that keep GPUs from being reset.
+    ``passed_through``: the UUIDs of GPUs whose mode changes only when this virtual machine is started anew.
+    ``has_tool``: whether nvidia-smi is there where GPUs are reset.
+    """
+
+    together: Mapping[str, Tuple[str, ...]]
+    unmanaged: FrozenSet[str]
+    holdings: Mapping[str, Tuple[Holding, ...]]
+    modules: Tuple[str, ...]
+    passed_through: FrozenSet[str]
+    has_tool: bool
+
+
+@frozen
+class MigLayoutState:
+    """What was seen: the GPUs that are declared, and all that there are.
+
+    ``persisted`` is whether the next boot applies a declaration, ``not_persisted`` why it would not, ``same`` whether
+    that is this one. ``record`` are the recorded layouts as text by UUID. ``preconditions`` are those of a change, None
+    where there is none to make. ``interrupted_run`` is what an interrupted run left. ``unresponsive`` are the names of
+    GPUs that do not respond. ``unserved`` is what cannot be set because there is no driver, and ``missing`` why a GPU
+    is not seen.
+    """
+
+    gpus: Tuple[MigGpu, ...] = ()
+    readings: Tuple[MigReading, ...] = ()
+    persisted: bool = False
+    same: bool = False
+    not_persisted: str = ""
+    record: Optional[Mapping[str, str]] = None
+    consumers: Tuple[Consumer, ...] = ()
+    conflicts: Tuple[Conflict, ...] = ()
+    unmanaged: Tuple[Unmanaged, ...] = ()
+    unresponsive: Tuple[str, ...] = ()
+    interrupted_run: Optional[InterruptedRun] = None
+    preconditions: Optional[Preconditions] = None
+    unserved: Tuple[Unmanaged, ...] = ()
+    missing: str = NOT_THERE
+
+
+@frozen
+class MigLayoutDesired:
+    """What is declared is in the state already, GPU by GPU; ``restoring`` is ``state: absent``."""
+
+    params: Mapping[str, Any]
+    restoring: bool = False
+
+
+def geometry_of(reading: MigReading) -> Geometry:
+    """What a GPU can be divided into: as the driver says, or as published while it does not say."""
+    if reading.geometry is not None:
+        return reading.geometry
+    return replace(published(reading.device_id) or Geometry(()), three_beside_four=reading.beside)
+
+
+def layout_of(text: Optional[str], geometry: Geometry, *, device_id: int) -> Optional[Layout]:
+    """A recorded layout; None where there is none, or none that this GPU can have."""
+    try:
+        return None if text is None else parse_layout(text, geometry, device_id=device_id)
+    except ValueError:
+        return None

@@ -1,0 +1,181 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The concern ``node_tools``: the command ``gpufleet`` on the node, and the service that runs it at boot."""
+
+from __future__ import annotations
+
+import sys
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
+
+from ..._core.change import Conflict, Plan, Step
+from ..._core.declared import WANTED
+from ..._core.setting import IN_SYNC, Setting
+from ..._linux import systemd
+from ..._linux.boot_service import ARCHIVE, PROGRAM, UNIT
+from .owners import unsafe, wrong
+from .spec import NAME, OPTIONS, TARGET, check, interpreter_of, launcher_text, unit_text, wanted_links
+from .state import MODE, UNIT_PATH, NodeToolsDesired, NodeToolsState
+
+if TYPE_CHECKING:
+    from ..._core.baseline import Baseline
+    from ..._core.protocols import Files, Host
+
+OTHERS = "others"
+NOT_READ = "as before the change"
+
+
+class NodeTools:
+    """``convergence.Concern`` for what of us stays on the node. ``sent`` is the archive that came with the
+    task, if any.
+    """
+
+    name = NAME
+    options: Mapping[str, Any] = OPTIONS
+    apply_at_boot = False
+
+    def __init__(self, sent: Optional[bytes] = None) -> None:
+        self._sent = sent
+
+    def observe(self, host: Host, params: Mapping[str, Any]) -> NodeToolsState:
+        if params["state"] == "present":
+            check(params)
+        files = host.files
+        launcher = files.read_optional(PROGRAM)
+        interpreter = interpreter_of(launcher or "")
+        unit = files.read_optional(UNIT_PATH)
+        early: Tuple[str, ...] = ()
+        if params["state"] == "present" and params["permanent"] and unit != unit_text(params):
+            from .plan import early_units
+
+            early = early_units(files, params["boot_before"])
+        due = systemd.reload_due(host, UNIT)
+        return NodeToolsState(
+            archive=archive_sum(files),
+            launcher=launcher,
+            # Two runs with different interpreters agree on the first one that still is there.
+            interpreter=interpreter if interpreter and files.exists(interpreter) else sys.executable,
+            unit=unit,
+            masked=files.resolve(UNIT_PATH) == "/dev/null",
+            links=systemd.links(files, UNIT, [systemd.ETC]),
+            reload_due=due,
+            reload_blocker=systemd.reload_blocker(host) if due else "",
+            early=early,
+            drop_ins=_drop_ins(files),
+            exposed=tuple(wrong(files)) if params["state"] == "present" else (),
+            unsafe=unsafe(files) if params["state"] == "present" else "",
+        )
+
+    def normalise(self, params: Mapping[str, Any], state: NodeToolsState) -> NodeToolsDesired:
+        if state.unsafe or (params["permanent"] and (state.masked or state.early)):
+            from .plan import refuse_impossible
+
+            refuse_impossible(state)
+        return NodeToolsDesired(
+            archive=params["archive_sha256"],
+            launcher=launcher_text(state.interpreter),
+            unit=unit_text(params),
+            links=wanted_links(params),
+            immediate=params["immediate"],
+            permanent=params["permanent"],
+        )
+
+    def restore(self, params: Mapping[str, Any], baseline: Baseline, state: NodeToolsState) -> NodeToolsDesired:
+        return NodeToolsDesired(immediate=params["immediate"], permanent=params["permanent"])
+
+    def plan(self, state: NodeToolsState, desired: NodeToolsDesired) -> Plan:
+        settings: Tuple[Setting, ...] = ()
+        if desired.immediate or desired.permanent:
+            settings += tuple(_setting(place.path, MODE, place.wanted, place.found) for place in state.exposed)
+            settings += (
+                _setting(ARCHIVE, "archive", _short(desired.archive), _short(state.archive)),
+                _setting(PROGRAM, "command", *_describe(desired.launcher, state.launcher)),
+            )
+        if desired.permanent and not state.masked:
+            settings += (_unit_setting(state, desired), _links_setting(state, desired))
+        steps: Tuple[Step, ...] = ()
+        if any(setting.status != IN_SYNC for setting in settings):
+            from .plan import steps_of
+
+            steps = steps_of(state, desired, settings, sent=self._sent)
+        return Plan(settings=settings, steps=steps, conflicts=state.drop_ins if desired.unit else ())
+
+    def perform(self, step: Step, host: Host) -> None:
+        from . import apply
+
+        apply.perform(step, host)
+
+    def report(self, state: NodeToolsState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        return (
+            {"archive_sha256": state.archive, "interpreter": interpreter_of(state.launcher or "") or None},
+            {"service": systemd.MASKED if state.masked else _describe_links(state.links)},
+        )
+
+
+CONCERN = NodeTools()
+
+
+def archive_sum(files: Files) -> Optional[str]:
+    """The SHA-256 sum of the installed archive."""
+    text = files.read_optional(ARCHIVE)
+    return None if text is None else sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def lacks_archive(files: Files, params: Mapping[str, Any]) -> bool:
+    """Whether a run with these parameters would have to write the archive."""
+    if params["state"] == "absent" or not (params["immediate"] or params["permanent"]):
+        return False
+    wanted: Optional[str] = params["archive_sha256"]
+    return archive_sum(files) != wanted
+
+
+def _setting(path: str, setting: str, wanted: Optional[str], found: Optional[str]) -> Setting:
+    return Setting(path, setting, wanted, found, found, path, boot_matters=False)
+
+
+def _unit_setting(state: NodeToolsState, desired: NodeToolsDesired) -> Setting:
+    wanted, found = _describe(desired.unit, state.unit)
+    return Setting(
+        object=UNIT_PATH,
+        setting="unit",
+        wanted=wanted,
+        effective=NOT_READ if state.reload_due else found,
+        boot=found,
+        identity=UNIT_PATH,
+        effective_matters=desired.immediate,
+        pending=f"systemd must reload it, and {state.reload_blocker}" if state.reload_blocker else "",
+        needs=systemd.DAEMON_RELOAD,
+    )
+
+
+def _links_setting(state: NodeToolsState, desired: NodeToolsDesired) -> Setting:
+    wanted, found = _describe_links(desired.links), _describe_links(state.links)
+    return Setting(UNIT, "enabled", wanted, found, found, UNIT, effective_matters=False)
+
+
+def _describe(wanted: Optional[str], found: Optional[str]) -> Tuple[Optional[str], Optional[str]]:
+    present = None if found is None else WANTED if found == wanted else OTHERS
+    return None if wanted is None else WANTED, present
+
+
+def _describe_links(links: Tuple[str, ...]) -> str:
+    more = [name for name in links if name != f"{TARGET}.wants"]
+    if len(more) == len(links):
+        return ", ".join(["disabled", *more])
+    return ", ".join(["enabled", *more])
+
+
+def _short(digest: Optional[str]) -> Optional[str]:
+    return None if digest is None else digest[:12]
+
+
+def _drop_ins(files: Files) -> Tuple[Conflict, ...]:
+    """What others changed of our unit; drop-ins for all services are none of ours."""
+    paths = [path for path in systemd.drop_ins(files, UNIT) if f"/{UNIT}.d/" in path]
+    return tuple(
+        Conflict("systemd drop-in", path, None, key, value, "them")
+        for path in paths
+        for key, value in systemd.assignments(files.read_optional(path) or "")
+    )

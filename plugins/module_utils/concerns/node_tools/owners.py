@@ -1,0 +1,70 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The owners and modes of our own files and folders on the node."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Iterator
+
+from ..._core.exposure import OURS, exposed, link_of_ours, ownership_fault
+from ..._core.value import frozen
+from ..._linux.boot_service import ARCHIVE, COMPILED, PROGRAM, UNIT
+
+if TYPE_CHECKING:
+    from ..._core.protocols import Files
+
+FOLDERS = (
+    "/etc/gpufleet",
+    "/etc/gpufleet/declared.d",
+    "/usr/local/lib/gpufleet",
+    "/usr/local/lib/gpufleet/python",
+    "/var/lib/gpufleet",
+    "/var/lib/gpufleet/baseline",
+)
+# The folders whose files count for something, and the mode that these have at the least.
+HELD = (("/etc/gpufleet/declared.d", 0o644), ("/var/lib/gpufleet", 0o600), ("/var/lib/gpufleet/baseline", 0o600))
+PROGRAMS = ((ARCHIVE, 0o644), (PROGRAM, 0o755), (f"/etc/systemd/system/{UNIT}", 0o644))
+
+
+@frozen
+class Exposed:
+    """A file or folder of ours with another owner or mode than it must have; ``mode`` is the one that it gets."""
+
+    path: str
+    found: str
+    wanted: str
+    mode: int
+    foreign: bool
+
+
+def wrong(files: Files) -> Iterator[Exposed]:
+    """What of ours is there with another owner or mode than it must have, folders first."""
+    places = [(folder, 0o755) for folder in (*FOLDERS, COMPILED)]
+    places += [(f"{folder}/{name}", mode) for folder, mode in HELD for name in files.names(folder)]
+    for path, mode in (*places, *PROGRAMS):
+        if link_of_ours(files, path) == path:
+            yield Exposed(path, "a link", f"{mode:04o} 0:0", mode, True)
+            continue
+        status = files.status(path)
+        if status is None or files.resolve(path) != path:
+            continue
+        found = stat.S_IMODE(status.st_mode)
+        folder = stat.S_ISDIR(status.st_mode)
+        if folder and path not in (*FOLDERS, COMPILED):
+            continue
+        fault = ownership_fault(status, ours=True)
+        if fault or found & mode != mode or (folder and found & 0o022):
+            # A second name of a file of root's would give it away with the mode of ours.
+            foreign = status.st_uid not in (0, os.geteuid()) or status.st_nlink > 1
+            has = f"{found:04o} {status.st_uid}:{status.st_gid}"
+            yield Exposed(path, has, f"{mode:04o} 0:0", mode, foreign and not folder)
+
+
+def unsafe(files: Files) -> str:
+    """Why nothing on the way to our folders keeps others than root from them; empty where it does."""
+    ways = (exposed(files, os.path.dirname(folder), matter="others could replace what is below it") for folder in OURS)
+    return next(filter(None, ways), "")

@@ -1,0 +1,164 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Interrupts and queues: the steps to what is declared, and what ``state: absent`` restores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+from ..._core import baseline
+from ..._core.baseline import Baseline
+from ..._core.change import Change, RoomAction, Step, Unmanaged
+from ..._core.errors import CannotLook, NotPermitted
+from ..._core.planning import boot_change, effective_change
+from ..._core.setting import BOOT, Scalar, Setting
+from ..._core.value import frozen, replace
+from ..._linux import cpulist
+from ..._linux.boot_service import RefuseNotPersisted
+from . import companions, devices, irqbalance, steering
+from .observation import lacking, want_of
+from .processors import read_processors
+from .spec import NAME
+from .state import NOBODY, IrqAffinityDesired, IrqAffinityState, Observation, WantedAffinity
+
+if TYPE_CHECKING:
+    from ..._core.protocols import Files
+    from .model import Cpus, Processors
+    from .spec import IrqAffinityDeclaration
+
+GONE = "it is not present, and what was changed went with it"
+OFFLINE = "the CPUs from before the first change are offline"
+BALANCED = "irqbalance is running, and places it"
+
+
+@frozen
+class SetAffinity(RoomAction):
+    """Send all these interrupts and queues to their CPUs, each for itself: one that refuses does not keep the others.
+
+    ``declaration`` is what to plan anew by, where the kernel turns out to place some of the interrupts by itself; None
+    for ``state: absent``. ``moved`` says that irqbalance had its hands on them until the step before, so that others
+    may have come to differ since they were looked at.
+    """
+
+    wants: Tuple[WantedAffinity, ...]
+    declaration: Optional[IrqAffinityDeclaration] = None
+    moved: bool = False
+
+
+def observe_changed(files: Files) -> Tuple[Optional[Processors], Observation]:
+    """The devices that have something that was ever changed, with all their interrupts and queues as they are.
+
+    The CPUs of the machine come first, None where nothing was.
+    """
+    kinds: Dict[str, Set[str]] = {}
+    for identity, setting in baseline.load(files, NAME).values:
+        kinds.setdefault(identity.partition(" ")[0], set()).add(setting.partition(" ")[0])
+    if not kinds:
+        return None, ((), (), {})
+    processors = read_processors(files)
+    found = devices.find(files, processors, others=True)
+    there = devices.complete(files, [device for device in found if device.address in kinds])
+    wants: List[WantedAffinity] = []
+    unmanaged = lacking(there)
+    for device in there:
+        interrupts = [interrupt for interrupt in device.interrupts if not interrupt.managed]
+        wants.extend(want_of(device, interrupt, interrupt.cpus) for interrupt in interrupts)
+        for interface in device.interfaces:
+            steered = [kind for kind in steering.QUEUE_FILES if kind in kinds[device.address]]
+            queues, without = steering.read(files, device, interface, steered)
+            wants.extend(queues)
+            unmanaged.update(without)
+    return processors, (there, tuple(wants), unmanaged)
+
+
+def restore(params: Mapping[str, Any], baseline: Baseline, state: IrqAffinityState) -> IrqAffinityDesired:
+    """What ``state: absent`` wants: the CPUs from before the first change, of what is still there by its name.
+
+    An irqbalance that has them again places interrupts as it likes, between a write and the look after it as well.
+    """
+    balanced = irqbalance.balances(state.companions.daemon)
+    there = {want.key: want for want in state.wants}
+    wants: List[WantedAffinity] = []
+    unmanaged: List[Unmanaged] = []
+    for key, value in sorted(baseline.values.items()):
+        if balanced and key in there and there[key].device is not None:
+            unmanaged.append(Unmanaged(there[key].object, key[1], BALANCED))
+        elif key in there:
+            cpus = _cpus_of(value.effective)
+            left = _left(there[key], cpus, state.processors)
+            if cpus and not left:
+                unmanaged.append(Unmanaged(there[key].object, key[1], OFFLINE))
+            else:
+                wants.append(replace(there[key], wanted=left))
+        elif key[1].partition(" ")[0] in (devices.INTERRUPT, *steering.QUEUE_FILES):
+            unmanaged.append(state.unmanaged.get(key, Unmanaged(*key, GONE)))
+    return IrqAffinityDesired(
+        wants=tuple(wants),
+        goal=companions.restore(state.companions, baseline),
+        unmanaged=tuple(unmanaged),
+        immediate=params["immediate"],
+        permanent=params["permanent"],
+        restoring=True,
+    )
+
+
+def _left(want: WantedAffinity, cpus: Cpus, processors: Optional[Processors]) -> Cpus:
+    """What the kernel takes of these CPUs: of a queue those that are online, of an interrupt all that may be.
+
+    Nothing where none of them is online.
+    """
+    if processors is None or not cpus & processors.online:
+        return frozenset()
+    return cpus & (processors.online if want.device is None else processors.possible)
+
+
+def _cpus_of(text: Scalar) -> Cpus:
+    try:
+        return frozenset() if text == NOBODY else cpulist.parse(str(text))
+    except ValueError as error:
+        raise CannotLook(
+            "read the original CPUs in {}",
+            object=baseline.path_of(NAME),
+            cause=f"{text!r} is not a list of CPUs",
+            hint="restore it from a backup, or remove it to give up restoring",
+        ) from error
+
+
+def steps_of(
+    state: IrqAffinityState, desired: IrqAffinityDesired, settings: Sequence[Setting], beside: Tuple[Setting, ...]
+) -> Tuple[Step, ...]:
+    """The steps that make the ``settings`` of ``desired.wants`` right, and those ``beside`` them."""
+    wants, changes = _placing(desired, settings)
+    if wants and state.read_only:
+        raise NotPermitted(
+            f"set {wants[0].setting}",
+            object=wants[0].object,
+            cause=f"{state.read_only} is read-only here",
+            hint="run on the host itself, not in a container without the right to change it",
+        )
+    refusal: Tuple[Step, ...] = ()
+    if state.not_persisted and any(change.scope == BOOT for change in changes):
+        refusal = (Step(RefuseNotPersisted(state.not_persisted)),)
+    first, last = companions.steps_of(state.companions, desired.goal, beside)
+    moved = bool(first) and desired.immediate and state.declaration is not None and not state.read_only
+    action = SetAffinity(wants, state.declaration, moved=moved)
+    placing = (Step(action, changes),) if changes or moved else ()
+    return (*refusal, *first, *placing, *last)
+
+
+def _placing(
+    desired: IrqAffinityDesired, settings: Sequence[Setting]
+) -> Tuple[Tuple[WantedAffinity, ...], Tuple[Change, ...]]:
+    """What is written, and the changes that come of it."""
+    wants: List[WantedAffinity] = []
+    changes: List[Change] = []
+    for want, setting in zip(desired.wants, settings):
+        if setting.effective_matters and setting.effective != setting.wanted:
+            wants.append(want)
+            changes.append(effective_change(setting))
+        # The declaration on the node is what brings it, and it is written once the kernel took the values.
+        if setting.boot_matters and setting.boot != setting.wanted:
+            changes.append(boot_change(setting))
+    return tuple(wants), tuple(changes)

@@ -1,0 +1,84 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Interrupts and queues where they are, and where they are declared to be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Mapping, Optional, Tuple
+
+from ..._core.change import Unmanaged
+from ..._core.value import frozen
+from ..._linux.cpulist import render
+from .companions import Companions, WantedCompanions
+from .model import Cpus, IrqDevice, Processors
+
+if TYPE_CHECKING:
+    from .spec import IrqAffinityDeclaration
+
+NOBODY = "none"
+Key = Tuple[str, str]
+"""What an interrupt or a queue is known by: the PCI address of its device (of one of several interfaces, with its name)
+and its setting (``interrupt nvidia``, ``rps rx-0``)."""
+
+
+@frozen
+class WantedAffinity:
+    """The CPUs of one interrupt or queue, as they shall be and as they are. ``path`` is the file of a queue.
+
+    ``device`` is None for a queue: only interrupts must be looked up again before a write.
+    """
+
+    object: str
+    key: Key
+    wanted: Cpus
+    effective: Cpus
+    device: Optional[IrqDevice] = None
+    path: str = ""
+
+    @property
+    def setting(self) -> str:
+        return self.key[1]
+
+
+Observation = Tuple[Tuple[IrqDevice, ...], Tuple[WantedAffinity, ...], Mapping[Key, Unmanaged]]
+"""Devices, the CPUs of their interrupts and queues, and which of these cannot be set, by key."""
+
+
+@frozen
+class IrqAffinityState:
+    """What was seen. ``wants`` are where the interrupts and queues of the declared ``devices`` belong, or, for
+    ``state: absent``, those of devices that were ever changed, as they are. ``unmanaged`` are those that cannot be set.
+
+    ``persisted`` is whether the next boot applies this very declaration, and ``not_persisted`` why it applies none.
+    ``read_only`` is a folder of the kernel where nobody here may write. ``processors`` are there for ``state: absent``,
+    where something was ever changed.
+    """
+
+    declaration: Optional[IrqAffinityDeclaration]
+    devices: Tuple[IrqDevice, ...]
+    wants: Tuple[WantedAffinity, ...]
+    unmanaged: Mapping[Key, Unmanaged]
+    companions: Companions
+    persisted: bool = False
+    not_persisted: str = ""
+    read_only: str = ""
+    processors: Optional[Processors] = None
+
+
+@frozen
+class IrqAffinityDesired:
+    """The declaration on this machine; ``restoring`` is ``state: absent``."""
+
+    wants: Tuple[WantedAffinity, ...]
+    goal: WantedCompanions
+    unmanaged: Tuple[Unmanaged, ...] = ()
+    immediate: bool = True
+    permanent: bool = True
+    restoring: bool = False
+
+
+def text_of(cpus: Cpus) -> str:
+    """A list of CPUs; a queue that is steered to no CPU is not steered at all."""
+    return render(cpus) or NOBODY

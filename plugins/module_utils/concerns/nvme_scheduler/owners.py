@@ -1,0 +1,124 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Those who set queues by other means than udev: the kernel command line and tuned."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Sequence, Tuple
+
+from ..._core.change import Conflict
+from ..._core.errors import OwnedByAnother
+from ..._core.setting import Scalar
+from ..._core.value import frozen
+from .devices import Disk, Queue
+from .spec import SCHEDULER, TUNABLES
+
+if TYPE_CHECKING:
+    from ..._linux.tuned import Option
+
+READ_AHEAD = "read_ahead_kb"
+
+
+@frozen
+class Claim:
+    """What tuned does to one setting of one queue; ``in_doubt`` where we cannot tell whether or what."""
+
+    option: Option
+    in_doubt: bool
+
+    def result(self, before: Scalar) -> Scalar:
+        """What is there after it; ``>`` and ``<`` of [disk] leave what is larger or smaller already."""
+        match = re.fullmatch(r"([<>]?)\s*(\d+)(\s+s\w*)?", self.option.value)
+        if match is None or (self.option.plugin != "disk" and (match[1] or match[3])):
+            return self.option.value
+        number = int(match[2]) // 2 if match[3] else int(match[2])
+        if isinstance(before, int) and match[1]:
+            return max(before, number) if match[1] == ">" else min(before, number)
+        return number
+
+
+def of_command_line(cmdline: str, settings: FrozenSet[str]) -> Tuple[Conflict, ...]:
+    """``elevator=`` on the command line: without effect since the kernel has multi-queue alone (5.0)."""
+    words = [word for word in cmdline.split() if word.startswith("elevator=") and SCHEDULER in settings]
+    return tuple(
+        Conflict("kernel command line", "/proc/cmdline", 1, SCHEDULER, word[len("elevator=") :], "us") for word in words
+    )
+
+
+def after_tuned(
+    options: Sequence[Option], disks: Sequence[Disk], boot: Mapping[Tuple[str, str], Scalar]
+) -> Dict[Tuple[str, str], Scalar]:
+    """The next boot by device and setting, once tuned has started: it comes last."""
+    values = dict(boot)
+    for disk in disks:
+        for queue in disk.queues:
+            for setting, claim in _claims(options, queue).items():
+                if setting in queue.values and not claim.in_doubt:
+                    values[(queue.name, setting)] = claim.result(values.get((queue.name, setting)))
+    return values
+
+
+def of_tuned(
+    options: Sequence[Option], wants: Sequence[Tuple[Queue, Mapping[str, Scalar]]], *, permanent: bool
+) -> Tuple[Conflict, ...]:
+    """What tuned sets of what is wanted. Raises ``OwnedByAnother`` where ``permanent`` could not be kept."""
+    found: List[Conflict] = []
+    for queue, values in wants:
+        for setting, claim in _claims(options, queue).items():
+            if setting not in values:
+                continue
+            option, value = claim.option, values[setting]
+            stays = not claim.in_doubt and claim.result(value) == value
+            if permanent and not stays and not claim.in_doubt:
+                raise OwnedByAnother(
+                    f"keep {setting}",
+                    object=queue.name,
+                    cause=f"tuned starts after our rules, and {option.path} line {option.line} sets another value",
+                    found=option.value,
+                    wanted=value,
+                    hint="remove that line, declare its value, or set permanent: false",
+                )
+            wins = "us" if stays else "them"
+            conflict = Conflict("tuned", option.path, option.line, setting, option.value, wins)
+            if conflict not in found:
+                found.append(conflict)
+    return tuple(found)
+
+
+def _claims(options: Sequence[Option], queue: Queue) -> Dict[str, Claim]:
+    """By setting what tuned does to this queue: the later option counts."""
+    claims: Dict[str, Claim] = {}
+    section = ""
+    for option in options:
+        setting = ""
+        in_doubt = "${" in option.value
+        if option.plugin == "disk":
+            # The first section that asks for a device has it.
+            if (section or option.section) != option.section or not _is_for(option.devices, queue.name):
+                continue
+            section = option.section
+            setting = {"elevator": SCHEDULER, "readahead": READ_AHEAD}.get(option.key, "")
+            # Of NVMe this plugin knows what hangs below a controller; a multipath disk hangs below its subsystem.
+            is_head = queue.name.startswith("nvme") and not queue.mq
+            in_doubt = in_doubt or is_head or "$" in option.devices
+        elif option.plugin == "sysfs":
+            tunable = re.fullmatch(r"/sys/(?:class/)?block/([^/]+)/queue/(\w+)", option.key)
+            if tunable and fnmatchcase(queue.name, tunable[1]):
+                setting = next((name for name in TUNABLES if TUNABLES[name].file == tunable[2]), "")
+        if setting:
+            claims.pop(setting, None)
+            claims[setting] = Claim(option, in_doubt)
+    return claims
+
+
+def _is_for(devices: str, name: str) -> bool:
+    """Whether a list of globs of tuned, those with an exclamation mark excepted, means a device."""
+    words = [word for word in re.split(r"[,;\s]+", devices) if word]
+    if any(word[0] == "!" and fnmatchcase(name, word[1:]) for word in words):
+        return False
+    wanted = [word for word in words if word[0] != "!"]
+    return not wanted or any("$" in word or fnmatchcase(name, word) for word in wanted)

@@ -1,0 +1,68 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Block queues as they are, as the next boot will make them, and as declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Mapping, Optional, Tuple
+
+from ..._core.change import Conflict, Unmanaged
+from ..._core.setting import Scalar
+from ..._core.value import frozen
+from .devices import Disk, Queue, Subject
+from .spec import QueueEntry
+
+if TYPE_CHECKING:
+    from ..._linux.tuned import Option
+
+OUR_MODULES = "/etc/modules-load.d/gpufleet-nvme_scheduler.conf"
+
+
+@frozen
+class NvmeSchedulerState:
+    """What was seen. ``winners`` are indexes of entries, one a disk; ``texts`` the rule files that mention a queue.
+
+    ``boot`` is by device and setting, ``modules`` the kernel module of each scheduler that is one, ``tuned`` what its
+    active profile sets.
+    """
+
+    entries: Tuple[QueueEntry, ...]
+    disks: Tuple[Disk, ...]
+    winners: Tuple[Optional[int], ...]
+    texts: Tuple[Tuple[str, str], ...]
+    subjects: Mapping[str, Subject]
+    boot: Mapping[Tuple[str, str], Scalar]
+    rules_text: Optional[str]
+    modules_text: Optional[str]
+    modules: Mapping[str, str]
+    udev_runs: bool
+    read_only: Tuple[str, ...]
+    owners: Tuple[Conflict, ...] = ()
+    tuned: Tuple[Option, ...] = ()
+
+    @property
+    def queues(self) -> Tuple[Queue, ...]:
+        return tuple(queue for disk in self.disks for queue in disk.queues)
+
+
+@frozen
+class WantedQueue:
+    """The values one queue shall have, in the order of writing."""
+
+    queue: Queue
+    values: Mapping[str, Scalar]
+
+
+@frozen
+class NvmeSchedulerDesired:
+    """The declaration on this machine; ``restoring`` is ``state: absent``. None for a text means: no such file."""
+
+    wants: Tuple[WantedQueue, ...]
+    rules_text: Optional[str]
+    modules_text: Optional[str]
+    unmanaged: Tuple[Unmanaged, ...] = ()
+    immediate: bool = True
+    permanent: bool = True
+    restoring: bool = False

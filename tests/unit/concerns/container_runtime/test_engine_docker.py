@@ -1,0 +1,781 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Docker: its file, its command line, and its daemon, which is a recorded answer to GET /info."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
+    CannotLook,
+    DeclarationError,
+    OwnedByAnother,
+    Refused,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.docker import check, reload
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.docker.docker import (
+    KIND,
+    SNAP_PROGRAM,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.docker.meaning import (
+    DATA_ROOT,
+    EXEC_OPTS,
+    LOADED,
+    SHM_SIZE,
+    bytes_of,
+    size_text,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.model import (
+    CDI,
+    DEFAULT_RUNTIME,
+    DEFAULT_ULIMITS,
+    LIVE_RESTORE,
+    NOT_KNOWN,
+    NOTHING,
+    RELOAD,
+    RESTART,
+    RUNTIME,
+    Configuration,
+    Edit,
+    Installation,
+    RunningDaemon,
+    SettingName,
+    Settings,
+    WantedEngine,
+)
+from support import FakeHost, build, snapshot
+
+MAIN = "/etc/docker/daemon.json"
+UNIT = "/usr/lib/systemd/system/docker.service"
+SOCKET = "/run/docker.sock"
+NVIDIA = "/usr/bin/nvidia-container-runtime"
+OUR_RUNTIME, MEMLOCK = SettingName(RUNTIME, "nvidia"), SettingName(DEFAULT_ULIMITS, "memlock")
+# Debian's unit, which upstream's is too but for $DOCKER_OPTS.
+DEBIAN = """\
+[Service]
+Type=notify
+EnvironmentFile=-/etc/default/docker
+ExecStart=/usr/sbin/dockerd -H fd:// --containerd=/run/containerd/containerd.sock $DOCKER_OPTS
+ExecReload=/bin/kill -s HUP $MAINPID
+"""
+# As the daemon of Debian 13 answers, without what we do not read.
+INFO: Mapping[str, Any] = {
+    "ContainersRunning": 2,
+    "CgroupDriver": "systemd",
+    "DockerRootDir": "/var/lib/docker",
+    "Swarm": {"LocalNodeState": "inactive"},
+    "ServerVersion": "26.1.5+dfsg1",
+    "Runtimes": {"io.containerd.runc.v2": {"path": "runc"}, "runc": {"path": "runc"}},
+    "DefaultRuntime": "runc",
+    "LiveRestoreEnabled": False,
+    "CDISpecDirs": [],
+}
+
+
+class Machine:
+    """A host with Docker: ``text`` is its file. ``info`` is what its daemon says, None for one that does not run."""
+
+    def __init__(
+        self,
+        root: Path,
+        text: Optional[str] = None,
+        *,
+        info: Optional[Mapping[str, Any]] = None,
+        unit: str = DEBIAN,
+        files: Optional[Mapping[str, str]] = None,
+        links: Optional[Mapping[str, str]] = None,
+        command: str = "/usr/sbin/dockerd\0-H\0fd://\0",
+        version: str = "26.1.5+dfsg1",
+    ) -> None:
+        self.root = root
+        tree = {"/usr/sbin/dockerd": "", **({UNIT: unit} if unit else {}), **(files or {})}
+        if info is not None:
+            tree.update(
+                {
+                    "/run/docker.pid": "4711",
+                    "/proc/4711/comm": "dockerd\n",
+                    "/proc/4711/cmdline": command,
+                    "/proc/4711/stat": "4711 (dockerd) S 1 " + "0 " * 17 + "555 0\n",
+                    f"{SOCKET}.http/info": json.dumps({**INFO, **info}),
+                }
+            )
+        self.host: FakeHost = build(root, tree, links)
+        self.validated: List[Tuple[Sequence[str], str]] = []
+        self.verdict = Completed(0, "configuration OK\n", "")
+        self.version = version
+        self.host.commands.programs["dockerd"] = self.dockerd
+        if text is not None:
+            self.write(text)
+
+    def dockerd(self, argv: Sequence[str]) -> Completed:
+        if "--version" in argv:
+            return Completed(0, f"Docker version {self.version}, build 5d6db84\n", "")
+        (candidate,) = [word.partition("=")[2] for word in argv if word.startswith("--config-file=")]
+        self.validated.append((argv, self.host.files.read(candidate)))
+        return self.verdict
+
+    def write(self, text: str, *, after_start: bool = False) -> None:
+        """Somebody writes the file, an hour before or after the daemon started."""
+        target = self.root / MAIN.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text.encode("utf-8", "surrogateescape"))
+        pid = self.root / "run/docker.pid"
+        if pid.exists():
+            started = pid.stat().st_mtime
+            os.utime(target, (started, started + (3600 if after_start else -3600)))
+
+    @property
+    def installation(self) -> Installation:
+        found = KIND.find(self.host)
+        assert found is not None
+        return found
+
+    def read(self) -> Configuration:
+        return KIND.read(self.host.files, self.installation)
+
+    def running(self) -> RunningDaemon:
+        found = KIND.running(self.host, self.read())
+        assert found is not None
+        return found
+
+    def edit(self, **declared: Any) -> Tuple[Edit, ...]:
+        return KIND.edit(self.read(), entry(**declared))
+
+    def run(self, **declared: Any) -> str:
+        """Edit, write, and see that a second run has nothing to do; the new text."""
+        (edit,) = self.edit(**declared)
+        assert edit.after is not None
+        self.write(edit.after)
+        assert self.edit(**declared) == ()
+        configuration = self.read()
+        wanted = KIND.wanted(entry(**declared), configuration)
+        assert {name: configuration.settings.get(name) for name in wanted} == dict(wanted)
+        return edit.after
+
+
+def entry(**declared: Any) -> WantedEngine:
+    common = {"present": True, "runtime_name": "nvidia", "runtime_path": NVIDIA}
+    fields = ("present", "runtime_name", "runtime_path", "default", "cdi")
+    options = {name: value for name, value in declared.items() if name not in fields}
+    chosen = {name: value for name, value in declared.items() if name in fields}
+    return WantedEngine(engine="docker", **{**common, **chosen}, options=options)
+
+
+ALL = {
+    "default": True,
+    "cdi": True,
+    "live_restore": True,
+    "data_root": "/nvme/docker",
+    "exec_opts": ["native.cgroupdriver=cgroupfs"],
+    "default_shm_size": "8g",
+    "default_ulimits": {"memlock": {"soft": -1, "hard": -1}, "nofile": {"soft": 1024, "hard": 4096}},
+}
+
+# The file
+
+CORPUS: Dict[str, Optional[str]] = {
+    "no file": None,
+    "empty": "",
+    "blank": "\n\n",
+    "an empty object": "{}",
+    "an empty object and a line": "{}\n",
+    "an empty object over lines": "{\n}\n",
+    "two blanks": '{\n  "log-driver": "json-file",\n  "log-opts": {"max-size": "10m"}\n}\n',
+    "four blanks": '{\n    "debug": true\n}\n',
+    "tabulators": '{\n\t"debug": true,\n\t"labels": ["a=b"]\n}\n',
+    "one line": '{"debug": true, "dns": ["10.0.0.2"]}',
+    "one line without blanks": '{"debug":true,"dns":["10.0.0.2"]}\n',
+    "no line at the end": '{\n  "debug": true\n}',
+    "lines of Windows": '{\r\n  "debug": true,\r\n  "mtu": 9000\r\n}\r\n',
+    "a byte-order mark": '\ufeff{\n  "debug": true\n}\n',
+    "a mark and lines of Windows": '\ufeff{\r\n\t"debug": true\r\n}\r\n',
+    "mirrors": '{"registry-mirrors": ["https://mirror.example"], "insecure-registries": ["r.example:5000"]}\n',
+    "another runtime": '{\n  "runtimes": {\n    "kata": {\n      "path": "/usr/bin/kata-runtime"\n    }\n  }\n}\n',
+    "another default": '{\n  "runtimes": {"crun": {"path": "/usr/bin/crun"}},\n  "default-runtime": "crun"\n}\n',
+    "a runtime of containerd": '{"runtimes": {"wasm": {"runtimeType": "io.containerd.wasmtime.v1", "options": {}}}}',
+    "as nvidia-ctk leaves it": '{\n    "runtimes": {\n        "nvidia": {\n            "args": [],\n'
+    '            "path": "nvidia-container-runtime"\n        }\n    }\n}',
+    "ours with arguments": '{"runtimes": {"nvidia": {"path": "/opt/nvidia", "runtimeArgs": ["--debug", "--x=y"]}}}',
+    "ours as a shim": '{"runtimes": {"nvidia": {"runtimeType": "io.containerd.nvidia.v1"}}}',
+    "ours in capitals": '{"runtimes": {"nvidia": {"Path": "/opt/nvidia"}}}',
+    "nulls": '{"runtimes": null, "features": null, "default-ulimits": null, "exec-opts": null}',
+    "features": '{\n  "features": {\n    "buildkit": true,\n    "containerd-snapshotter": false\n  }\n}\n',
+    "CDI off": '{"features": {"cdi": false}}',
+    "limits": '{"default-ulimits": {"nofile": {"Name": "nofile", "Hard": 64000, "Soft": 64000}}}',
+    "limits in small letters": '{"default-ulimits": {"memlock": {"name": "memlock", "hard": -1, "soft": -1}}}',
+    "proxies": '{"proxies": {"http-proxy": "http://u:p@proxy:3128", "no-proxy": "*.example"}}',
+    "a socket": '{\n "hosts": ["unix:///run/other.sock", "tcp://127.0.0.1:2375"],\n "tls": true\n}',
+    "keys that nobody knows": '{\n  "zz": {"b": [1, {"c": null}]},\n  "aa": 1e3\n}\n',
+    "letters of the world": '{\n  "labels": ["ort=Köln", "\\u540d=\u524d"]\n}\n',
+    "all of it already": json.dumps(
+        {
+            "data-root": "/nvme/docker",
+            "default-runtime": "nvidia",
+            "default-shm-size": "8192m",
+            "default-ulimits": {"memlock": {"Name": "memlock", "Soft": -1, "Hard": -1}},
+            "exec-opts": ["native.cgroupdriver=cgroupfs"],
+            "features": {"cdi": True},
+            "live-restore": True,
+            "runtimes": {"nvidia": {"path": NVIDIA}},
+        },
+        indent=3,
+    ),
+    "5,000 lines": json.dumps({"labels": [f"label-{number}=x" for number in range(5000)]}, indent=2),
+}
+OURS = ("runtimes", "features", "default-ulimits", *("default-runtime", "live-restore", "data-root", "exec-opts"))
+
+
+def meaning(text: Optional[str]) -> Dict[str, Any]:
+    body = (text or "").lstrip("\ufeff").strip()
+    found: Dict[str, Any] = json.loads(body) if body else {}
+    # dockerd does not tell a null from a key that is not there, nor an empty object.
+    return {key: value for key, value in found.items() if value not in (None, {})}
+
+
+@pytest.mark.parametrize("name", sorted(CORPUS))
+def test_any_file_gets_all_that_is_declared_and_keeps_all_else(tmp_path: Path, name: str) -> None:
+    text = CORPUS[name]
+    found = meaning(Machine(tmp_path, text).run(**ALL))
+    before = meaning(text)
+    for key, value in before.items():
+        if key in ("runtimes", "features", "default-ulimits"):
+            for inner, theirs in value.items():
+                if inner not in ("nvidia", "cdi", "memlock", "nofile"):
+                    assert found[key][inner] == theirs
+        elif key not in (*OURS, "default-shm-size"):
+            assert found[key] == value
+    assert found["runtimes"]["nvidia"]["path"] == NVIDIA
+    assert found["default-runtime"] == "nvidia"
+    assert found["features"]["cdi"] is True
+    assert found["live-restore"] is True
+    assert found["data-root"] == "/nvme/docker"
+    assert found["exec-opts"] == ["native.cgroupdriver=cgroupfs"]
+    assert found["default-shm-size"] in ("8G", "8192m")
+    assert found["default-ulimits"]["nofile"] == {"Name": "nofile", "Soft": 1024, "Hard": 4096}
+
+
+@pytest.mark.parametrize("name", sorted(CORPUS))
+def test_what_was_found_comes_back_into_a_file_that_others_have_edited(tmp_path: Path, name: str) -> None:
+    text = CORPUS[name]
+    machine = Machine(tmp_path, text)
+    before = machine.read().settings
+    after = machine.run(**ALL)
+    names = KIND.wanted(entry(**ALL), machine.read())
+    (edit,) = KIND.restore(machine.read(), {setting: before.get(setting) for setting in names})
+    assert edit.before == after
+    assert edit.after is not None
+    machine.write(edit.after)
+    assert dict(machine.read().settings) == dict(before)
+    theirs = {key: value for key, value in meaning(text).items() if key not in (*OURS, "default-shm-size")}
+    assert {key: value for key, value in meaning(edit.after).items() if key in theirs} == theirs
+    if text and before.keys().isdisjoint(names) and meaning(text) and "null" not in text:
+        assert edit.after == text
+
+
+def test_a_file_that_means_it_already_is_not_touched(tmp_path: Path) -> None:
+    declared = {**ALL, "default_ulimits": {"memlock": {"soft": -1, "hard": -1}}}
+    assert Machine(tmp_path, CORPUS["all of it already"]).edit(**declared) == ()
+
+
+def test_the_file_that_is_made_where_none_was_is_readable(tmp_path: Path) -> None:
+    assert Machine(tmp_path).run(default=True, cdi=True) == (
+        "{\n"
+        '    "runtimes": {\n'
+        '        "nvidia": {\n'
+        f'            "path": "{NVIDIA}"\n'
+        "        }\n"
+        "    },\n"
+        '    "default-runtime": "nvidia",\n'
+        '    "features": {\n'
+        '        "cdi": true\n'
+        "    }\n"
+        "}\n"
+    )
+
+
+def test_other_features_and_arguments_of_the_runtime_stay(tmp_path: Path) -> None:
+    text = '{"features": {"buildkit": false}, "runtimes": {"nvidia": {"path": "a", "args": ["-v"]}}}'
+    found = meaning(Machine(tmp_path, text).run(cdi=True))
+    assert found["features"] == {"buildkit": False, "cdi": True}
+    assert found["runtimes"] == {"nvidia": {"path": NVIDIA, "args": ["-v"]}}
+
+
+def test_arguments_with_blanks_stay_words_there_and_back(tmp_path: Path) -> None:
+    text = '{"runtimes": {"nvidia": {"path": "/opt/a b", "args": ["-v", "c d"]}}}'
+    machine = Machine(tmp_path, text)
+    found = machine.read().settings
+    changed = meaning(machine.run())
+    assert changed["runtimes"] == {"nvidia": {"path": NVIDIA, "args": ["-v", "c d"]}}
+    (edit,) = KIND.restore(machine.read(), found)
+    assert meaning(edit.after) == meaning(text)
+
+
+@pytest.mark.parametrize(
+    ("default", "wanted"), [("nvidia", None), ("crun", "crun"), ("runc", None), (None, None)], ids=str
+)
+def test_no_default_means_not_ours(tmp_path: Path, default: Optional[str], wanted: Optional[str]) -> None:
+    runtimes = {"nvidia": {"path": NVIDIA}, "crun": {"path": "/usr/bin/crun"}}
+    machine = Machine(tmp_path, json.dumps({"runtimes": runtimes, "default-runtime": default}))
+    assert KIND.wanted(entry(default=False), machine.read())[DEFAULT_RUNTIME] == wanted
+    assert DEFAULT_RUNTIME not in KIND.wanted(entry(), machine.read())
+    if default == "nvidia":
+        assert meaning(machine.run(default=False)) == {"runtimes": runtimes}
+    else:
+        assert machine.edit(default=False) == ()
+
+
+def test_an_absent_runtime_takes_its_default_along(tmp_path: Path) -> None:
+    text = '{"a": 1, "runtimes": {"nvidia": {"path": "x"}}, "default-runtime": "nvidia", "b": 2}'
+    assert Machine(tmp_path, text).run(present=False) == '{"a": 1, "b": 2}'
+    other = '{"runtimes": {"nvidia": {"path": "x"}, "crun": {"path": "y"}}, "default-runtime": "crun"}'
+    assert Machine(tmp_path / "other", other).run(present=False) == (
+        '{"runtimes": {"crun": {"path": "y"}}, "default-runtime": "crun"}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "shown"),
+    [
+        ("64M", 64 << 20, "64M"),
+        ("8g", 8 << 30, "8G"),
+        ("8192mb", 8 << 30, "8G"),
+        ("1.5 GiB", 3 << 29, "1536M"),
+        ("1000", 1000, "1000B"),
+        ("0", 0, "0B"),
+        ("8 parsecs", None, ""),
+        ("", None, ""),
+        ("-1", None, ""),
+    ],
+)
+def test_sizes_are_compared_by_what_they_are(text: str, size: Optional[int], shown: str) -> None:
+    assert bytes_of(text) == size
+    if size is not None:
+        assert size_text(size) == shown
+        assert bytes_of(shown) == size
+
+
+def test_a_shim_that_was_found_comes_back_as_one(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, CORPUS["ours as a shim"])
+    before = machine.read().settings
+    machine.run()
+    (edit,) = KIND.restore(machine.read(), before)
+    assert meaning(edit.after) == meaning(CORPUS["ours as a shim"])
+
+
+# Where it is
+
+
+def test_where_there_is_no_docker_none_is_found(tmp_path: Path) -> None:
+    assert KIND.find(build(tmp_path, {"/etc/docker/daemon.json": "{}"})) is None
+
+
+def test_the_snap_has_its_own_places(tmp_path: Path) -> None:
+    host = build(tmp_path, {SNAP_PROGRAM: ""})
+    found = KIND.find(host)
+    assert found is not None
+    assert (found.flavour, found.main) == ("snap", "/var/snap/docker/current/config/daemon.json")
+
+
+def test_the_file_that_the_command_line_names_is_the_one(tmp_path: Path) -> None:
+    unit = DEBIAN.replace("$DOCKER_OPTS", "--config-file /srv/docker.json -H unix:///srv/d.sock")
+    found = Machine(tmp_path, unit=unit).installation
+    assert (found.main, found.socket, found.unit) == ("/srv/docker.json", "/srv/d.sock", "docker.service")
+
+
+def test_a_daemon_without_a_unit_is_asked_for_its_file_by_its_command_line(tmp_path: Path) -> None:
+    command = "dockerd\0--config-file=/srv/docker.json\0"
+    found = Machine(tmp_path, info={}, unit="", command=command).installation
+    assert (found.main, found.socket, found.unit) == ("/srv/docker.json", SOCKET, "")
+
+
+def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, files={"/srv/docker.json": "{}"}, links={MAIN: "/srv/docker.json"})
+    (edit,) = machine.edit()
+    assert edit.path == "/srv/docker.json"
+
+
+# The command line
+
+
+@pytest.mark.parametrize("options", ["--default-runtime=nvidia", "--default-runtime nvidia"])
+def test_what_the_command_line_has_already_is_right_and_needs_no_file(tmp_path: Path, options: str) -> None:
+    machine = Machine(
+        tmp_path,
+        json.dumps({"runtimes": {"nvidia": {"path": NVIDIA}}}),
+        files={"/etc/default/docker": f'# DOCKER_OPTS="--nothing"\nDOCKER_OPTS="--live-restore {options}"\n'},
+    )
+    assert machine.read().settings[DEFAULT_RUNTIME] == "nvidia"
+    assert machine.read().settings[LIVE_RESTORE] is True
+    assert machine.edit(default=True, live_restore=True) == ()
+
+
+def test_a_runtime_of_the_command_line_may_be_in_the_file_too(tmp_path: Path) -> None:
+    unit = DEBIAN.replace("$DOCKER_OPTS", "--add-runtime nvidia=/opt/nvidia --add-runtime=crun=/usr/bin/crun")
+    machine = Machine(tmp_path, unit=unit)
+    assert machine.read().settings == {OUR_RUNTIME: "/opt/nvidia", SettingName(RUNTIME, "crun"): "/usr/bin/crun"}
+    assert meaning(machine.run()) == {"runtimes": {"nvidia": {"path": NVIDIA}}}
+    assert machine.read().settings[SettingName(RUNTIME, "crun")] == "/usr/bin/crun"
+
+
+TWICE: Dict[str, Tuple[str, Dict[str, Any], str]] = {
+    "data_root": ("--data-root=/srv", {"data_root": "/nvme"}, "data-root"),
+    "exec_opts": (
+        "--exec-opt native.cgroupdriver=systemd",
+        {"exec_opts": ["native.cgroupdriver=cgroupfs"]},
+        "exec-opts",
+    ),
+    "live_restore": ("--live-restore=false", {"live_restore": True}, "live-restore"),
+    "default_runtime": ("--default-runtime=crun", {"default": True}, "default-runtime"),
+    "default_shm_size": ("--default-shm-size 1g", {"default_shm_size": "8g"}, "default-shm-size"),
+    "cdi": ("--feature cdi=false", {"cdi": True}, "features"),
+    "default_ulimits nofile": (
+        "--default-ulimit nofile=1024:2048",
+        {"default_ulimits": {"nofile": {"soft": 1, "hard": 2}}},
+        "default-ulimits",
+    ),
+    "runtime nvidia": ("--add-runtime=nvidia=/opt/nvidia", {"present": False}, "runtimes"),
+}
+
+
+@pytest.mark.parametrize("setting", sorted(TWICE))
+def test_a_key_that_the_command_line_has_otherwise_is_refused_with_both_places(tmp_path: Path, setting: str) -> None:
+    option, declared, key = TWICE[setting]
+    machine = Machine(tmp_path, "{}", files={"/etc/default/docker": f"DOCKER_OPTS='{option}'\n"})
+    before = snapshot(tmp_path)
+    with pytest.raises(OwnedByAnother) as caught:
+        machine.edit(**declared)
+    assert str(caught.value).startswith(
+        f"Cannot set {setting} on docker: the command line of dockerd sets it too, from /etc/default/docker, "
+        f"and with {key} in {MAIN} as well dockerd would not start (found "
+    )
+    assert not {"True", "False"} & set(re.findall(r"\w+", str(caught.value)))
+    assert snapshot(tmp_path) == before
+
+
+def test_a_key_that_is_in_both_is_refused_also_where_they_agree(tmp_path: Path) -> None:
+    unit = DEBIAN.replace("$DOCKER_OPTS", "--live-restore")
+    with pytest.raises(OwnedByAnother, match=r"from docker\.service, and with live-restore"):
+        Machine(tmp_path, '{"live-restore": true}', unit=unit).edit(live_restore=True)
+
+
+def test_an_option_that_only_the_process_has_is_refused_and_a_restart_named(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "{}", info={}, command="/usr/sbin/dockerd\0--data-root=/old\0")
+    with pytest.raises(OwnedByAnother, match=r"from /proc/4711/cmdline") as caught:
+        machine.edit(data_root="/new")
+    assert caught.value.hint.startswith("restart docker")
+
+
+# What is wrong
+
+
+BAD: Dict[str, Tuple[str, str]] = {
+    "no JSON": ('{\n  "a": 1,\n  b\n}', "line 3, column 3: Expecting property name enclosed in double quotes"),
+    "runtimes a list": ('{"runtimes": []}', "runtimes is not a mapping"),
+    "a runtime that is a number": ('{"runtimes": {"x": 5}}', "runtimes.x is not a mapping"),
+    "arguments that are a text": (
+        '{"runtimes": {"x": {"path": "/x", "args": "-v"}}}',
+        "runtimes.x has a path that is not a string, or args that are not a list of strings",
+    ),
+    "a path that is a number": (
+        '{"runtimes": {"x": {"path": 5}}}',
+        "runtimes.x has a path that is not a string, or args that are not a list of strings",
+    ),
+    "a limit that is a number": ('{"default-ulimits": {"nofile": 5}}', "nofile is not a mapping"),
+    "a limit of a text": (
+        '{"default-ulimits": {"nofile": {"Soft": "many"}}}',
+        "default-ulimits.nofile has no number",
+    ),
+    "features a text": ('{"features": "cdi"}', "features is not a mapping"),
+    "cdi a text": ('{"features": {"cdi": "true"}}', "features.cdi is neither true nor false"),
+    "live-restore a number": ('{"live-restore": 1}', "live-restore is neither true nor false"),
+    "exec-opts a text": ('{"exec-opts": "native.cgroupdriver=systemd"}', "exec-opts is not a list of strings"),
+    "default-runtime a list": ('{"default-runtime": ["x"]}', "default-runtime is not a string"),
+    "a size that is a number": ('{"default-shm-size": 64}', "default-shm-size is not a string"),
+    "a size that is none": ('{"default-shm-size": "big"}', "default-shm-size is not a size such as 8G"),
+    "ulimits a list": ('{"default-ulimits": []}', "default-ulimits is not a mapping"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(BAD))
+def test_a_file_that_dockerd_would_not_take_is_not_understood(tmp_path: Path, name: str) -> None:
+    text, cause = BAD[name]
+    machine = Machine(tmp_path, text)
+    before = snapshot(tmp_path)
+    with pytest.raises(CannotLook) as caught:
+        machine.read()
+    assert str(caught.value) == (
+        f"Cannot parse {MAIN}: {cause}. Correct the file, then run again; nothing was written."
+    )
+    assert snapshot(tmp_path) == before
+
+
+def test_a_file_that_the_gpu_operator_writes_is_refused_until_nothing_is_left_to_change(tmp_path: Path) -> None:
+    program = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
+    machine = Machine(tmp_path, json.dumps({"runtimes": {"nvidia": {"path": program}}}))
+    with pytest.raises(OwnedByAnother) as caught:
+        machine.edit()
+    assert str(caught.value) == (
+        f"Cannot configure docker in {MAIN}: the toolkit container of the GPU Operator owns it, and rewrites it at "
+        f"every start (found {program}, wanted {NVIDIA}). Remove docker from the declaration, or set "
+        "toolkit.enabled=false in the GPU Operator and remove its runtimes from this file."
+    )
+    assert machine.edit(runtime_path=program) == ()
+    (edit,) = machine.edit(present=False)
+    assert meaning(edit.after) == {}
+
+
+def test_an_option_that_dockerd_does_not_know_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        Machine(tmp_path).edit(exec_opts=["isolation=process"])
+    assert str(caught.value) == (
+        "Cannot set exec_opts on docker: dockerd knows native.cgroupdriver=systemd and native.cgroupdriver=cgroupfs "
+        "(found isolation=process)."
+    )
+
+
+# The daemon
+
+
+def test_a_daemon_that_does_not_run_is_not_asked(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "{}", files={f"{SOCKET}.http/info": "{}"})
+    assert KIND.running(machine.host, machine.read()) is None
+    assert f"{SOCKET}.http/info" not in machine.host.files.reads
+
+
+@pytest.mark.parametrize("comm", ["nginx\n", None])
+def test_a_number_that_another_process_has_now_is_no_daemon(tmp_path: Path, comm: Optional[str]) -> None:
+    machine = Machine(tmp_path, "{}", info={})
+    target = tmp_path / "proc/4711/comm"
+    target.unlink()
+    if comm is not None:
+        target.write_text(comm)
+    assert KIND.running(machine.host, machine.read()) is None
+
+
+def test_the_daemon_says_what_it_has(tmp_path: Path) -> None:
+    info = {
+        "Runtimes": {**INFO["Runtimes"], "nvidia": {"path": NVIDIA}, "kata": {"path": "/k", "runtimeArgs": ["-x"]}},
+        "DefaultRuntime": "nvidia",
+        "LiveRestoreEnabled": True,
+        "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"],
+        "DockerRootDir": "/nvme/docker/165536.165536",
+        "CgroupDriver": "cgroupfs",
+    }
+    assert Machine(tmp_path, "{}", info=info).running() == RunningDaemon(
+        settings={
+            OUR_RUNTIME: NVIDIA,
+            SettingName(RUNTIME, "kata"): "/k -x",
+            DEFAULT_RUNTIME: "nvidia",
+            LIVE_RESTORE: True,
+            CDI: True,
+            DATA_ROOT: "/nvme/docker",
+            EXEC_OPTS: "native.cgroupdriver=cgroupfs",
+        },
+        version="26.1.5+dfsg1",
+        containers=2,
+    )
+
+
+def test_a_daemon_of_20_10_has_no_word_for_cdi(tmp_path: Path) -> None:
+    machine = Machine(
+        tmp_path, '{"features": {"cdi": true}}', info={"ServerVersion": "20.10.24+dfsg1", "CDISpecDirs": None}
+    )
+    assert machine.running().settings[CDI] is False
+
+
+def test_a_data_root_behind_a_link_is_the_same(tmp_path: Path) -> None:
+    text = '{"data-root": "/docker"}'
+    machine = Machine(
+        tmp_path, text, info={"DockerRootDir": "/nvme/d"}, files={"/nvme/d/x": ""}, links={"/docker": "/nvme/d"}
+    )
+    assert machine.running().settings[DATA_ROOT] == "/docker"
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (None, "Connection refused"),
+        ("[]", "its answer is not a mapping"),
+        ("no", "Expecting value: line 1 column 1 (char 0)"),
+        ("{}", "its answer has no server version"),
+        ('{"Runtimes": 5}', "it answers 5 as Runtimes"),
+        ('{"ContainersRunning": "2"}', "it answers '2' as ContainersRunning"),
+        ('{"Swarm": []}', "it answers [] as Swarm"),
+        ('{"ServerVersion": "26", "Runtimes": {"x": null}}', "it answers None as the runtime x"),
+    ],
+)
+def test_a_daemon_that_runs_and_does_not_answer_is_unknown_with_the_reason(
+    tmp_path: Path, answer: Optional[str], cause: str
+) -> None:
+    machine = Machine(tmp_path, "{}", info={})
+    target = tmp_path / f"{SOCKET.lstrip('/')}.http/info"
+    target.unlink()
+    if answer is not None:
+        target.write_text(answer)
+    with pytest.raises(CannotLook) as caught:
+        machine.running()
+    assert str(caught.value) == f"Cannot query dockerd in {SOCKET}: {cause}. See journalctl -u docker."
+
+
+HIDDEN = '{"default-shm-size": "8G", "default-ulimits": {"memlock": {"Name": "memlock", "Soft": -1, "Hard": -1}}}'
+HIDDEN_SETTINGS = {SHM_SIZE: "8G", MEMLOCK: "-1:-1"}
+
+
+def untold(machine: Machine) -> Dict[SettingName, object]:
+    return {name: value for name, value in machine.running().settings.items() if name.kind.startswith("default_")}
+
+
+def test_what_the_daemon_does_not_tell_is_what_its_file_said_when_it_started(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, HIDDEN, info={})
+    assert untold(machine) == HIDDEN_SETTINGS
+    machine.write(HIDDEN, after_start=True)
+    assert untold(machine) == dict.fromkeys(HIDDEN_SETTINGS, NOT_KNOWN)
+
+
+def test_a_change_of_ours_leaves_known_what_the_daemon_has(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, HIDDEN, info={})
+    (edit,) = machine.edit(default_shm_size="16g", live_restore=True)
+    assert edit.after is not None
+    KIND.check(machine.host, machine.installation, (edit,))
+    machine.write(edit.after, after_start=True)
+    assert untold(machine) == HIDDEN_SETTINGS
+    reload.reloaded(machine.host, machine.installation)
+    assert untold(machine) == {**HIDDEN_SETTINGS, SHM_SIZE: "16G"}
+    # A second change before any restart does not take the file for what the daemon has.
+    (edit,) = machine.edit(default_ulimits={"memlock": {"soft": 1, "hard": 1}})
+    KIND.check(machine.host, machine.installation, (edit,))
+    machine.write(edit.after or "", after_start=True)
+    assert untold(machine)[MEMLOCK] == "-1:-1"
+
+
+def test_what_was_noted_of_another_daemon_does_not_count(tmp_path: Path) -> None:
+    note = {"daemon": "4711:1", "settings": {"default_shm_size": "1G"}}
+    machine = Machine(tmp_path, HIDDEN, info={}, files={LOADED: json.dumps(note)})
+    assert untold(machine) == HIDDEN_SETTINGS
+
+
+@pytest.mark.parametrize("note", ["", "[", "[]", "[" * 5000, '{"daemon": "4711:555"}'])
+def test_a_note_that_is_damaged_counts_as_none(tmp_path: Path, note: str) -> None:
+    assert untold(Machine(tmp_path, HIDDEN, info={}, files={LOADED: note})) == HIDDEN_SETTINGS
+
+
+# Reload or restart
+
+TAKES: Dict[str, Tuple[Settings, Settings, str]] = {
+    "nothing": ({CDI: True}, {CDI: True}, NOTHING),
+    "a new runtime": ({}, {OUR_RUNTIME: NVIDIA}, RELOAD),
+    "another path": ({OUR_RUNTIME: "a"}, {OUR_RUNTIME: "b"}, RELOAD),
+    "the last runtime goes": ({OUR_RUNTIME: NVIDIA}, {}, RESTART),
+    "one of two runtimes goes": (
+        {OUR_RUNTIME: "a", SettingName(RUNTIME, "b"): "b"},
+        {SettingName(RUNTIME, "b"): "b"},
+        RELOAD,
+    ),
+    "a new default": ({}, {DEFAULT_RUNTIME: "nvidia"}, RELOAD),
+    "the default goes": ({DEFAULT_RUNTIME: "nvidia"}, {DEFAULT_RUNTIME: None}, RESTART),
+    "CDI on": ({CDI: False}, {CDI: True}, RESTART),
+    "CDI off": ({CDI: True}, {CDI: False}, RESTART),
+    "live restore on": ({LIVE_RESTORE: False}, {LIVE_RESTORE: True}, RELOAD),
+    "live restore off": ({LIVE_RESTORE: True}, {LIVE_RESTORE: False}, RELOAD),
+    "live restore goes": ({LIVE_RESTORE: True}, {}, RESTART),
+    "live restore was off anyway": ({LIVE_RESTORE: False}, {LIVE_RESTORE: None}, NOTHING),
+    "data root": ({DATA_ROOT: "/var/lib/docker"}, {DATA_ROOT: "/nvme"}, RESTART),
+    "data root as it is by itself": ({DATA_ROOT: "/var/lib/docker"}, {DATA_ROOT: None}, NOTHING),
+    "exec options": ({}, {EXEC_OPTS: "native.cgroupdriver=systemd"}, RESTART),
+    "the size of /dev/shm": ({}, {SHM_SIZE: "8G"}, RELOAD),
+    "the size of /dev/shm goes": ({SHM_SIZE: "8G"}, {}, RESTART),
+    "a limit": ({}, {MEMLOCK: "-1:-1"}, RESTART),
+    "both": ({}, {OUR_RUNTIME: NVIDIA, CDI: True}, RESTART),
+}
+
+
+@pytest.mark.parametrize("name", sorted(TAKES))
+def test_a_reload_is_enough_or_a_restart_is_needed(name: str) -> None:
+    before, after, action = TAKES[name]
+    required_action = KIND.required_action(before, after)
+    assert required_action.action == action
+    assert bool(required_action.why) == bool(action)
+
+
+# The candidate
+
+
+def checked(machine: Machine, text: str) -> str:
+    """What is said of the candidate; empty where it is good."""
+    before = snapshot(machine.root)
+    try:
+        KIND.check(machine.host, machine.installation, (Edit(MAIN, None, text),))
+        said = ""
+    except Refused as error:
+        said = str(error)
+    assert snapshot(machine.root) == before
+    assert not machine.host.files.exists(check.CANDIDATE)
+    return said
+
+
+def test_the_daemon_program_judges_the_candidate_with_the_options_of_its_unit(tmp_path: Path) -> None:
+    unit = DEBIAN.replace("$DOCKER_OPTS", "--config-file /etc/docker/daemon.json --debug")
+    machine = Machine(tmp_path, unit=unit)
+    assert checked(machine, '{"runtimes": {}}') == ""
+    assert machine.validated == [
+        (
+            (
+                "/usr/sbin/dockerd",
+                "-H",
+                "fd://",
+                "--containerd=/run/containerd/containerd.sock",
+                "--debug",
+                "--validate",
+                f"--config-file={check.CANDIDATE}",
+            ),
+            '{"runtimes": {}}',
+        )
+    ]
+
+
+def test_a_candidate_that_it_refuses_is_refused_with_its_words(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "{}")
+    words = f"unable to configure the Docker daemon with file {check.CANDIDATE}: the following directives"
+    machine.verdict = Completed(1, "", f"{words} don't match any configuration option: bogus\n")
+    assert checked(machine, '{"bogus": 1}') == (
+        f"Cannot configure docker in {MAIN}: dockerd --validate reports: unable to configure the Docker daemon with "
+        f"file {MAIN}: the following directives don't match any configuration option: bogus. The file was left as it "
+        "is."
+    )
+
+
+def test_a_daemon_that_cannot_validate_is_not_asked_to(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "{}", version="20.10.24+dfsg1")
+    assert checked(machine, "{}") == ""
+    assert machine.validated == []
+    assert checked(machine, "\ufeff{}") == (
+        f"Cannot configure docker in {MAIN}: dockerd 20.10 reads no file with a byte-order mark. "
+        "The file was left as it is."
+    )
+    assert "dockerd 20.10 has no CDI, which came with 25.0" in checked(machine, '{"features": {"cdi": true}}')
+
+
+def test_live_restore_in_a_swarm_is_refused(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "{}", info={"Swarm": {"LocalNodeState": "active"}})
+    assert "live-restore is incompatible" in checked(machine, '{"live-restore": true}')
+
+
+def test_a_daemon_is_asked_for_its_swarm_where_its_file_says_that_it_listens(tmp_path: Path) -> None:
+    told = json.dumps({**INFO, "Swarm": {"LocalNodeState": "active"}})
+    text = '{"hosts": ["unix:///srv/d.sock"]}'
+    machine = Machine(tmp_path, text, info={}, files={"/srv/d.sock.http/info": told})
+    assert "live-restore is incompatible" in checked(machine, '{"live-restore": true}')
+
+
+def test_without_its_program_a_candidate_is_not_validated(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "{}")
+    del machine.host.commands.programs["dockerd"]
+    assert checked(machine, "{}") == ""

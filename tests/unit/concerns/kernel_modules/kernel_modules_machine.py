@@ -1,0 +1,193 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A machine whose modules are loaded by the rules of libkmod, systemd-modules-load, udev and an initramfs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import SHARED_OPTIONS, Outcome
+from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_modules.concern import CONCERN
+from support import FakeHost, build
+
+RELEASE = "6.8.0-45-generic"
+LOAD_FILE = "/etc/modules-load.d/gpufleet-kernel_modules.conf"
+BLOCK_FILE = "/etc/modprobe.d/gpufleet-kernel_modules.conf"
+OUTDATED = "/var/lib/gpufleet/kernel_modules.initramfs"
+INITRAMFS = f"/boot/initrd.img-{RELEASE}"
+DEPENDS = """\
+kernel/drivers/gpu/drm/nouveau/nouveau.ko.zst: kernel/drivers/gpu/drm/drm_exec.ko.zst kernel/drivers/gpu/ttm.ko.zst
+kernel/drivers/gpu/drm/drm_exec.ko.zst:
+kernel/drivers/gpu/ttm.ko.zst:
+kernel/drivers/infiniband/core/ib_core.ko.zst:
+kernel/drivers/net/dummy.ko.zst:
+updates/dkms/nvidia.ko.zst:
+updates/dkms/nvidia-uvm.ko.zst: updates/dkms/nvidia.ko.zst
+updates/dkms/nvidia-peermem.ko.zst: kernel/drivers/infiniband/core/ib_core.ko.zst updates/dkms/nvidia.ko.zst
+"""
+BUILT_IN = "kernel/fs/ext4/ext4.ko\nkernel/drivers/net/loopback.ko\n"
+NOUVEAU_LOADED = "drm_exec 16384 1 nouveau, Live 0x0\nnouveau 16384 0 - Live 0x0\nttm 16384 1 nouveau, Live 0x0\n"
+
+
+class Kernel:
+    """What /proc/modules says, and the programs that change it. ``hardware`` are the modules that udev asks for."""
+
+    def __init__(self, host: FakeHost, hardware: Sequence[str]) -> None:
+        self.host = host
+        self.hardware = hardware
+        host.files.rules.append((r"/proc/modules", self._store))
+        host.commands.programs["modprobe"] = lambda argv: self.modprobe(argv[1])
+        host.commands.programs["rmmod"] = lambda argv: self.rmmod(argv[1])
+
+    @staticmethod
+    def _store(files: Any, match: re.Match[str], text: str) -> None:
+        Path(files.locate(match.group())).write_text(text)
+
+    def loaded(self) -> Dict[str, List[str]]:
+        """Name to size, references, users, state and address."""
+        return {line.split()[0]: line.split()[1:] for line in self.host.files.read("/proc/modules").splitlines()}
+
+    def _write(self, modules: Mapping[str, Sequence[str]]) -> None:
+        text = "".join(f"{name} {' '.join(fields)}\n" for name, fields in sorted(modules.items()))
+        self.host.files.write_attribute("/proc/modules", text)
+
+    def modprobe(self, name: str, config: Optional[str] = None) -> Completed:
+        """``config`` is what stands in modprobe.d; that of the machine where it is not given."""
+        config = self.config() if config is None else config
+        name = name.replace("-", "_")
+        if name in self.loaded():
+            return Completed(0, "", "")
+        line = self._line(name)
+        if line is None:
+            return Completed(1, "", f"modprobe: FATAL: Module {name} not found in directory /lib/modules/{RELEASE}\n")
+        needs = [
+            re.sub(r"\.ko.*", "", path.rpartition("/")[2]).replace("-", "_") for path in line.split(":")[1].split()
+        ]
+        for module in (*reversed(needs), name):
+            command = re.search(rf"^install {module.replace('_', '[-_]')} (.*)$", config, re.MULTILINE)
+            if module in self.loaded():
+                continue
+            if command and command[1].startswith("/bin/false"):
+                said = f"Error running install command '{command[1]}' for module {module}: retcode 1"
+                return Completed(1, "", f"modprobe: ERROR: libkmod: {said}\n")
+            if re.search(rf"\bmodule_blacklist=\S*\b{module}\b", self.host.files.read("/proc/cmdline")):
+                return Completed(1, "", f"modprobe: ERROR: could not insert '{module}': Operation not permitted\n")
+            modules = self.loaded()
+            modules[module] = ["16384", "0", "-", "Live", "0x0"]
+            self._use(modules, module, needs if module == name else [])
+            self._write(modules)
+        return Completed(0, "", "")
+
+    def rmmod(self, name: str) -> Completed:
+        modules = self.loaded()
+        if name not in modules:
+            return Completed(1, "", f"rmmod: ERROR: Module {name} is not currently loaded\n")
+        if modules[name][1] != "0":
+            return Completed(1, "", f"rmmod: ERROR: Module {name} is in use\n")
+        del modules[name]
+        for fields in modules.values():
+            users = [user for user in fields[2].strip("-").split(",") if user]
+            if name in users:
+                users.remove(name)
+                fields[1], fields[2] = str(int(fields[1]) - 1), "".join(f"{user}," for user in users) or "-"
+        self._write(modules)
+        return Completed(0, "", "")
+
+    @staticmethod
+    def _use(modules: Mapping[str, List[str]], user: str, needs: Sequence[str]) -> None:
+        for name in needs:
+            fields = modules[name]
+            fields[1], fields[2] = str(int(fields[1]) + 1), f"{fields[2].strip('-')}{user},"
+
+    def _line(self, name: str) -> Optional[str]:
+        text = self.host.files.read_optional(f"/lib/modules/{RELEASE}/modules.dep") or ""
+        found = re.search(rf"^\S*/{name.replace('_', '[-_]')}\.ko.*$", text, re.MULTILINE)
+        return found.group() if found else None
+
+    def config(self) -> str:
+        files = self.host.files
+        paths = {n: f"{d}/{n}" for d in ("/usr/lib/modprobe.d", "/etc/modprobe.d") for n in files.names(d)}
+        return "".join(files.read(paths[name]) for name in sorted(paths) if name.endswith(".conf"))
+
+    def rebuild(self, argv: Sequence[str]) -> Completed:
+        self.host.files.replace(INITRAMFS, self.config())
+        return Completed(0, "", "")
+
+    def boot(self) -> None:
+        """Into the same kernel: the initramfs asks for the hardware first, then udev does, and modules-load.d."""
+        files = self.host.files
+        self._write({})
+        for config in (files.read_optional(INITRAMFS), self.config()):
+            for name in self.hardware if config is not None else ():
+                if not re.search(rf"^blacklist {name}$", config or "", re.MULTILINE):
+                    self.modprobe(name, config)
+        for folder in ("/etc/modules-load.d", "/usr/lib/modules-load.d"):
+            for entry in files.names(folder):
+                for name in files.read(f"{folder}/{entry}").split("\n"):
+                    if name and name[0] != "#" and not re.search(rf"^blacklist {name}$", self.config(), re.MULTILINE):
+                        self.modprobe(name)
+
+
+def machine(
+    root: Path,
+    more: Optional[Mapping[str, str]] = None,
+    *,
+    loaded: str = "",
+    hardware: Sequence[str] = (),
+    initramfs: bool = False,
+) -> Tuple[FakeHost, Kernel]:
+    """A host, and its kernel; with ``initramfs`` one that update-initramfs builds."""
+    files = {
+        "/proc/sys/kernel/osrelease": f"{RELEASE}\n",
+        "/proc/cmdline": "root=/dev/sda1 ro\n",
+        "/proc/modules": loaded,
+        f"/lib/modules/{RELEASE}/modules.dep": DEPENDS,
+        f"/lib/modules/{RELEASE}/modules.builtin": BUILT_IN,
+        "/etc/modules-load.d/README": "modules of the administrator\n",
+        "/usr/lib/modprobe.d/aliases.conf": "# aliases\nalias char-major-10-144 nvram\n",
+        "/var/lib/dbus/machine-id": "0123456789abcdef0123456789abcdef\n",
+        **(more or {}),
+    }
+    host = build(root, files)
+    kernel = Kernel(host, hardware)
+    (root / "etc/modprobe.d").mkdir(parents=True, exist_ok=True)
+    if initramfs:
+        host.commands.programs["update-initramfs"] = kernel.rebuild
+        kernel.rebuild(())
+        host.files.log.clear()
+    return host, kernel
+
+
+def params(load: Sequence[str] = (), block: Sequence[str] = (), **shared: Any) -> Dict[str, Any]:
+    """Parameters as Ansible would hand them over, defaults filled in. Raises ``ValueError`` with its message."""
+    validator = ArgumentSpecValidator({**SHARED_OPTIONS, **CONCERN.options})
+    result = validator.validate({"load": list(load), "block": list(block), **shared})
+    if result.error_messages:
+        raise ValueError("; ".join(result.error_messages))
+    validated: Dict[str, Any] = result.validated_parameters
+    return validated
+
+
+def run(
+    host: FakeHost, load: Sequence[str] = (), block: Sequence[str] = (), *, check_mode: bool = False, **shared: Any
+) -> Outcome:
+    outcome = converge(CONCERN, params(load, block, **shared), host, check_mode=check_mode)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome
+
+
+def text_of(host: FakeHost, path: str) -> List[str]:
+    """The lines of a file without comments."""
+    return [line for line in host.files.read(path).splitlines() if not line.startswith("#")]
+
+
+def programs_run(host: FakeHost) -> List[str]:
+    return [" ".join(argv) for argv in host.commands.calls]

@@ -1,0 +1,392 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What an operator reads of a fleet: equal nodes are one line, nothing is dropped, and the counts add up."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.wording import counted
+from ansible_collections.gpufleet.node.plugins.module_utils._node.table import LEGEND, fold
+from ansible_collections.gpufleet.node.plugins.plugin_utils.fleet_text import EVERYTHING, drift, forecast
+from ansible_collections.gpufleet.node.plugins.plugin_utils.summary import summarise
+from playbook_runs import ansible_playbook, replaying
+from report_fleet import Kind, copied, fleet
+
+pytest_plugins = ("report_fleet",)
+
+MOST_LINES = 60
+STATUSES = ("drifted", "pending", "unknown", "invalid", "conflict")
+REASON = "node0 1G pages is 0, wanted 64: only the boot loader makes pages of 1 GiB"
+# What Ansible itself prints of a run.
+OF_ANSIBLE = re.compile(
+    r"(ok|changed|skipping|included|fatal): |(PLAY|TASK|RUNNING HANDLER)\b|\S+ +: ok=|\[WARNING\]: Could not match|$"
+)
+
+Looks = Dict[str, Mapping[str, Any]]
+
+
+def hosts(count: int) -> List[str]:
+    return [f"h{number:03}" for number in range(1, count + 1)]
+
+
+def lines_of(looks: Looks, detail: str = "brief", gone: Optional[Mapping[str, bool]] = None) -> List[str]:
+    return list(drift(summarise(looks), gone or {}, detail=detail))
+
+
+def row(object_: str, setting: str, **values: Any) -> Dict[str, Any]:
+    known = {"object": object_, "setting": setting, "wanted": 1, "effective": 2, "boot": 1, "status": "drifted"}
+    return {**known, **values}
+
+
+def concern(status: str, *settings: Dict[str, Any], **values: Any) -> Dict[str, Any]:
+    lists: Dict[str, List[Any]] = {
+        name: [] for name in ("changes", "needs", "unmanaged", "conflicts", "reboot_reasons")
+    }
+    return {
+        "status": status,
+        "settings": list(settings),
+        "settings_in_sync": 0,
+        "unmanaged_total": 0,
+        **lists,
+        **values,
+    }
+
+
+def looked(to_converge: Sequence[str] = (), **concerns: Dict[str, Any]) -> Dict[str, Any]:
+    return {"concerns": concerns, "orphaned": [], "to_converge": list(to_converge)}
+
+
+def test_two_hundred_equal_nodes_take_as_many_lines_as_one(kinds: Tuple[Kind, ...]) -> None:
+    lines = lines_of(dict.fromkeys(hosts(200), kinds[0].found))
+    assert len(lines) <= 20
+    shown = [line for line in lines if line.startswith("h")]
+    assert all(line.startswith("h[001-200] (200)  ") for line in shown)
+    assert sum("interrupt" in line for line in shown) == 1
+    assert LEGEND in lines
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_setting_of_a_mixed_fleet_is_in_one_line_and_the_counts_add_up(
+    kinds: Tuple[Kind, ...], seed: int
+) -> None:
+    looks = {name: host.look for name, host in fleet(kinds, 200, seed=seed).items()}
+    rows = [row for rows in summarise(looks).rows.values() for row in rows]
+    folded = fold(rows)
+    assert sum(line.settings for line in folded) == len(rows)
+    lines = lines_of(looks)
+    assert len(lines) <= MOST_LINES
+    shown = sum(re.split(" {2,}", line)[-1] in STATUSES and " more," not in line for line in lines)
+    hidden = folded[shown:]
+    if hidden:
+        nodes = {node for line in hidden for node in line.rows}
+        settings = sum(line.settings for line in hidden)
+        told = (
+            f"and {counted(len(hidden), 'line')} more, {counted(settings, 'setting')} on {counted(len(nodes), 'node')}"
+        )
+        assert told in lines
+    # All of it is there for who asks.
+    everything = lines_of(looks, detail="full")
+    assert sum(re.split(" {2,}", line)[-1] in STATUSES for line in everything) == len(rows)
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    looks = {name: looked(hugepages=concern("drifted", row("gpu0", "x", effective=name))) for name in hosts(90)}
+    lines = lines_of(looks)
+    assert lines[32:-1] == ["and 59 more lines, 59 settings on 59 nodes", EVERYTHING]
+    assert len(lines_of(looks, detail="full")) == 1 + 90 + 1
+
+
+def test_what_weighs_most_comes_first_and_files_of_ours_last() -> None:
+    declaration = row("/etc/gpufleet/declared.d/x.json", "declaration", wanted="as declared", effective=None, boot=None)
+    everywhere = looked(nvme_scheduler=concern("drifted", row("nvme0n1", "scheduler"), declaration))
+    once = looked(nvme_scheduler=concern("drifted", row("nvme0n1", "scheduler", effective=3), declaration))
+    broken = looked(nvml=concern("unknown", failure={}, msg="Cannot look at nvml: it is dark."))
+    lines = lines_of({"h1": once, "h2": everywhere, "h3": everywhere, "h4": broken})
+    assert [line.split("  ")[0] for line in lines[1:6]] == ["h4", "", "h[2-3] (2)", "h1", "h[1-3] (3)"]
+    assert lines[2].strip() == "Cannot look at nvml: it is dark."
+
+
+def test_what_is_equal_on_objects_of_a_kind_names_or_counts_them() -> None:
+    drives = [row(f"nvme{number}n1", "read_ahead_kb") for number in range(24)]
+    scattered = [row(f"nvme{number}n1", "scheduler") for number in (0, 3, 5, 8, 11, 13, 17, 19, 23)]
+    gpus = [row(f"gpu{number}", "power_limit_watts") for number in range(8)]
+    lines = lines_of(
+        {"h1": looked(hugepages=concern("drifted", *drives, *scattered), gpu_settings=concern("drifted", *gpus))}
+    )
+    assert [re.split(" {2,}", line)[1:3] for line in lines[1:4]] == [
+        ["nvme[0-23]n1", "read_ahead_kb"],
+        ["9 drives", "scheduler"],
+        ["gpu[0-7]", "power_limit_watts"],
+    ]
+
+
+def test_the_same_on_different_objects_of_two_nodes_is_counted() -> None:
+    one = looked(hugepages=concern("drifted", row("gpu3", "ecc")))
+    other = looked(hugepages=concern("drifted", row("gpu5", "ecc")))
+    both = looked(hugepages=concern("drifted", row("gpu5", "ecc"), row("gpu6", "ecc")))
+    assert "1 GPU " in lines_of({"h1": one, "h2": other})[1]
+    assert "3 GPUs in all" in lines_of({"h1": one, "h2": both})[1]
+    # Of objects that say nothing of their kind each has its own line.
+    names = looked(hugepages=concern("drifted", row("vm.swappiness", "value"), row("vm.dirty_ratio", "value")))
+    assert len(lines_of({"h1": names, "h2": names})) == 1 + 2 + 1
+
+
+def test_reasons_needs_and_silence_are_said_once_for_all_nodes() -> None:
+    waits = looked(hugepages=concern("pending", needs=["reboot"], reboot_reasons=[REASON]))
+    reset = looked(gpu_settings=concern("pending", needs=["gpu_reset"]))
+    silent = {"unreachable": True, "msg": "Failed to connect to the host via ssh:\ntimed out"}
+    looks: Looks = {**dict.fromkeys(hosts(200), waits), "n1": reset, **dict.fromkeys(["x1", "x2"], silent)}
+    assert lines_of(looks, gone={"h001": True, "h002": True}) == [
+        f"h[001-200] (200) need a reboot: {REASON}",
+        "n1 waits for gpu_reset (gpu_settings)",
+        "x[1-2] (2) did not respond: Failed to connect to the host via ssh: timed out",
+        "h[001-002] (2) stopped responding, and was drained before",
+        "0 of 203 nodes are in sync. Settings: 0 in sync.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("looks", "said"),
+    [
+        ({"a": "in_sync", "b": "drifted"}, "1 of 2 nodes is in sync. Settings: 0 in sync, 1 drifted."),
+        ({"a": "in_sync"}, "1 of 1 node is in sync. Settings: 0 in sync."),
+        ({"a": "drifted", "b": "drifted"}, "0 of 2 nodes are in sync. Settings: 0 in sync, 2 drifted."),
+    ],
+)
+def test_the_last_line_counts_as_people_write(looks: Dict[str, str], said: str) -> None:
+    found = {
+        name: looked(hugepages=concern(status, *([row("gpu0", "ecc")] if status == "drifted" else [])))
+        for name, status in looks.items()
+    }
+    assert lines_of(found)[-1] == said
+    assert (counted(1, "node"), counted(2, "node"), counted(0, "copy", "copies")) == ("1 node", "2 nodes", "0 copies")
+
+
+def test_what_nobody_can_set_is_counted_and_has_a_line_for_each_reason_in_full() -> None:
+    none = {"object": "NVIDIA GPUs", "setting": "driver", "reason": "there is none on the PCI bus"}
+    bare = concern("in_sync", unmanaged=[none], unmanaged_total=1)
+    queues = [
+        {"object": f"nvme{drive}", "setting": f"interrupt {number}", "reason": "the kernel places it"}
+        for drive in range(3)
+        for number in range(4)
+    ]
+    drives = concern("in_sync", settings_in_sync=2, unmanaged=queues, unmanaged_total=len(queues))
+    head = looked(gpu_settings=bare, mig_layout=bare)
+    looks: Looks = {"h1": head, "h2": head, "h3": looked(numa_irq_affinity=drives)}
+    total = "3 of 3 nodes are in sync. Settings: 2 in sync, 16 unmanaged."
+    assert lines_of(looks) == [total]
+    lines = lines_of(looks, detail="full")
+    assert [re.split(" {2,}", line) for line in lines[1:]] == [
+        ["h[1-2] (2)", "NVIDIA GPUs", "driver", "unmanaged"],
+        ["", "there is none on the PCI bus"],
+        ["h3", "3 devices", "interrupt (12)", "unmanaged"],
+        ["", "the kernel places it"],
+        [total],
+    ]
+
+
+def test_a_forecast_says_what_is_changed_restarted_reset_drained_and_rebooted() -> None:
+    change = {"object": "gpu0", "setting": "ecc", "before": 1, "after": 0, "scope": "boot", "takes_effect": "gpu_reset"}
+    waits = row("gpu3", "ecc", status="pending")
+    gpus = concern("drifted", waits, changes=[change, {**change, "object": "gpu1"}], needs=["gpu_reset"])
+    written = {**change, "takes_effect": "now"}
+    engines = concern("drifted", changes=[written], needs=["restart_docker"])
+    pages = concern("drifted", changes=[written], needs=["reboot"], reboot_reasons=[REASON])
+    names = ["gpu_settings", "container_runtime", "hugepages"]
+    look = looked(names, gpu_settings=gpus, container_runtime=engines, hugepages=pages)
+    looks: Looks = {**dict.fromkeys(hosts(200), look), "bad": looked()}
+    without = {"h150"}
+    lines = forecast(looks, drained=set(hosts(100)), undrained=without, failing={"bad": "hugepages: Cannot read it."})
+    assert lines == [
+        "change   h[001-200] (200): 4 changes: gpu_settings 2, container_runtime 1, hugepages 1",
+        "restart  h[001-200] (200): docker, for container_runtime",
+        "reset    h[001-200] (200): gpu[0-1,3], for gpu_settings",
+        "drain    h[001-100] (100)",
+        "drain    h150: not drained, because drain_backend is not set; running jobs would be killed, or block the "
+        "change",
+        f"reboot   h[001-200] (200): {REASON}",
+        "fail     bad: hugepages: Cannot read it.",
+    ]
+    assert forecast({"h1": looked()}, drained=(), failing={}) == []
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def inventory_of(folder: Path, looks: Looks, **answers: Any) -> Dict[str, Any]:
+    found = {}
+    for number, look in enumerate({id(look): look for look in looks.values()}.values()):
+        variables = replaying(folder / f"answers{number}", {"node_state": {"changed": False, **look}, **answers})
+        found.update({name: variables for name, of in looks.items() if of is look})
+    return {"hosts": found, "vars": {"hugepages_transparent": {"enabled": "always"}}}
+
+
+def with_diff(look: Mapping[str, Any]) -> Dict[str, Any]:
+    found = copied(look)
+    found["diff"] = {"before": "a: 1\n" * 40, "after": "a: 2\n" * 40}
+    return found
+
+
+def ours(output: str) -> List[str]:
+    return [line for line in output.splitlines() if not OF_ANSIBLE.match(line)]
+
+
+def said_by_ansible(output: str) -> Dict[str, str]:
+    """The messages with which hosts fail."""
+    found = re.findall(r"^fatal: \[(\S+)\]: FAILED! => (.*)$", output, flags=re.MULTILINE)
+    return {host: json.loads(result)["msg"] for host, result in found}
+
+
+def test_an_audit_of_twenty_equal_nodes_is_a_screen(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
+    looks = dict.fromkeys(hosts(20), with_diff(kinds[0].found))
+    output = ansible_playbook(tmp_path, inventory_of(tmp_path, looks), "gpufleet.node.audit", "--diff")
+    assert output.endswith("ends with 0"), output
+    assert len(ours(output)) <= 20, output
+    assert "h[001-020] (20)" in output
+
+
+def test_a_check_of_twenty_equal_nodes_shows_each_change_once(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
+    look = with_diff(kinds[0].found)
+    # Its obstacle would fail it.
+    look["concerns"].pop("nvidia_persistence")
+    look["to_converge"].remove("nvidia_persistence")
+    done = {"changed": True, "changes": [], "needs": [], "diff": look["diff"], "reboot_reasons": []}
+    done.update(effective={"engines": [], "consumers": {}}, boot={}, reboot_required=False)
+    answers = {**dict.fromkeys(look["to_converge"], done), "gpu_node_info": kinds[0].info}
+    inventory = inventory_of(tmp_path, dict.fromkeys(hosts(20), look), **answers)
+    arguments = ("gpufleet.node.site", "--check", "--diff", "-e", "gpufleet_batches=1")
+    output = ansible_playbook(tmp_path, inventory, *arguments)
+    assert output.endswith("ends with 0"), output
+    said = ours(output)
+    assert len(said) <= MOST_LINES, "\n".join(said)
+    assert output.count("What is not in sync") == 1
+    # All batches, and not the first one alone.
+    assert said[said.index("What would be done") + 1].startswith("  change   h[001-020] (20): ")
+    # One node alone has its differences.
+    alone = ansible_playbook(tmp_path, inventory, *arguments, "--limit", "h001")
+    assert alone.count("+a: 2") >= 40
+
+
+def test_a_look_that_objects_is_a_line_and_not_its_whole_answer(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
+    look = copied(kinds[0].found)
+    message = "Cannot read the declaration of hugepages: unsupported option sise."
+    look["concerns"]["hugepages"].update(status="invalid", settings=[], failure={"code": "declaration"}, msg=message)
+    look.update(failed=True, msg=f"hugepages: {message}", invalid=["hugepages"])
+    output = ansible_playbook(tmp_path, inventory_of(tmp_path, dict.fromkeys(hosts(3), look)), "gpufleet.node.site")
+    assert output.endswith("ends with 2"), output
+    assert "TASK [Run the role" not in output
+    # The table has it, and so has the end of the run; a node is a short line.
+    assert said_by_ansible(output) == {name: f"Nothing was done to {name}, see above." for name in hosts(3)}
+    assert f"  h[001-003] (3): hugepages: {message}" in output.splitlines()
+    assert sum(message in line for line in ours(output) if not line.startswith("[ERROR]")) == 2
+    # One alone says it itself.
+    one = tmp_path / "one"
+    one.mkdir()
+    alone = ansible_playbook(tmp_path, inventory_of(one, {"h1": look}), "gpufleet.node.site")
+    assert said_by_ansible(alone) == {"h1": f"hugepages: {message}"}
+
+
+def test_a_module_that_breaks_down_is_a_line(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
+    broken = {"failed": True, "msg": "MODULE FAILURE: No start of json char found\nSee stdout/stderr", "rc": 1}
+    broken.update(module_stdout="", module_stderr="Traceback\n" + "  File x\n" * 200 + "ImportError: no json\n")
+    output = ansible_playbook(tmp_path, inventory_of(tmp_path, {"h1": broken}), "gpufleet.node.audit")
+    (fatal,) = [line for line in output.splitlines() if line.startswith("fatal: ")]
+    assert len(fatal) < 300
+    assert "ImportError: no json" in fatal
+
+
+def test_an_audit_with_a_report_ends_as_it_was_told_to(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
+    inventory = inventory_of(tmp_path, {"h001": with_diff(kinds[0].found)}, gpu_node_info=kinds[0].info)
+    arguments = ("gpufleet.node.audit", "-e", f"gpufleet_report_dest={tmp_path / 'report'}")
+    output = ansible_playbook(tmp_path, inventory, *arguments)
+    assert output.endswith("ends with 0"), output
+    output = ansible_playbook(tmp_path, inventory, *arguments, "-e", "audit_fail_on_drift=true")
+    assert output.endswith("ends with 2"), output
+    assert '"msg": "1 node has drifted: h001"' in output
+
+
+def test_a_node_without_systemd_can_be_verified(tmp_path: Path) -> None:
+    inventory = {"hosts": {"h1": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}}}
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.verify")
+    assert "TASK [Refuse a node that is not ready for jobs]" in output, output
+    assert "systemctl" not in output, output
+
+
+def test_removing_from_a_bare_node_says_that_there_is_nothing(tmp_path: Path) -> None:
+    bare = {
+        name: []
+        for name in ("drifted", "pending", "unknown", "invalid", "in_sync", "waiting", "to_converge", "orphaned")
+    }
+    look = {**bare, "concerns": {}, "managed": [], "reboot_noted": {}, "facts": {}}
+    inventory = inventory_of(tmp_path, dict.fromkeys(hosts(3), look))
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.remove", "--check")
+    assert output.endswith("ends with 0"), output
+    assert "Nothing: these nodes have nothing of this collection." in output
+    # In earnest it was silent.
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.remove")
+    assert output.endswith("ends with 0"), output
+    assert "  h[001-003] (3): it has nothing of this collection." in output.splitlines()
+
+
+def test_nodes_that_fail_for_one_cause_have_it_said_once(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
+    cause = "the sensors do not respond"
+    look = {**copied(kinds[0].found), "to_converge": ["hugepages"], "waiting": []}
+    inventory = inventory_of(tmp_path, dict.fromkeys(hosts(20), look), gpu_node_info={"failed": True, "msg": cause})
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.site", "-e", "gpufleet_batches=100%")
+    assert f"  h[001-020] (20): failed: {cause}" in output.splitlines(), output
+    last = output.partition("PLAY [Say how it ended]")[2]
+    assert said_by_ansible(last) == {name: f"{name} failed, see above." for name in hosts(20)}
+    assert len(re.findall(r"^h\d+ .* failed=1 ", output, flags=re.MULTILINE)) == 20
+
+
+def test_warnings_before_work_are_said_once(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
+    look = copied(kinds[0].found)
+    look.update(to_converge=["hugepages"], waiting=["hugepages"])
+    command = {"changed": False, "rc": 0, "stdout": "", "stderr": ""}
+    inventory = inventory_of(tmp_path, dict.fromkeys(hosts(20), look), gpu_node_info=kinds[0].info, command=command)
+    arguments = ("gpufleet.node.site", "--check", "-e", '{"preflight_held": ["nvidia-*"]}')
+    output = ansible_playbook(tmp_path, inventory, *arguments)
+    assert output.count("is not held in its version") == 1, output
+    assert "  h[001-020] (20): package nvidia-* is not held in its version" in output.splitlines()
+
+
+def test_who_is_ready_for_jobs_and_who_is_not_is_said_once(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
+    right = {**copied(kinds[0].found), "orphaned": []}
+    for name in list(right["concerns"]):
+        right["concerns"].pop(name)
+    right.update(in_sync=[], to_converge=[])
+    wrong = {**copied(right), "orphaned": ["hugepages"]}
+    looks = {**dict.fromkeys(hosts(20), right), **dict.fromkeys(("x1", "x2", "x3"), wrong)}
+    command = {"changed": False, "rc": 0, "stdout": "", "stderr": "", "start": "now"}
+    inventory = inventory_of(tmp_path, looks, gpu_node_info=kinds[0].info, command=command)
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.verify")
+    lines = output.splitlines()
+    assert (
+        f"  h[001-020] (20): Concerns in sync: 0. GPUs that respond: {kinds[0].info['node']['nvml_gpus']}." in lines
+    ), output
+    assert "  x[1-3] (3): hugepages is declared on the node, but not in the inventory" in lines
+    assert said_by_ansible(output) == {name: f"{name} is not ready for jobs, see above." for name in ("x1", "x2", "x3")}
+    assert output.count("not in the inventory") == 2  # The table has it too.
+    assert output.endswith("ends with 2")
+
+
+def test_what_waits_to_be_restored_is_said_once(tmp_path: Path) -> None:
+    none = {
+        name: []
+        for name in ("drifted", "pending", "unknown", "invalid", "in_sync", "waiting", "to_converge", "orphaned")
+    }
+    pages = concern("pending", needs=["reboot"], reboot_reasons=[REASON])
+    look = {**none, "pending": ["hugepages"], "concerns": {"hugepages": pages}, "managed": ["hugepages"]}
+    look.update(reboot_noted={}, facts={})
+    inventory = inventory_of(tmp_path, dict.fromkeys(hosts(5), look), hugepages={"changed": False, "needs": []})
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.remove", "-e", "gpufleet_batches=1")
+    assert output.count("What could not be restored yet") == 1, output
+    assert f"  h[001-005] (5): hugepages, for {REASON}" in output.splitlines()

@@ -1,0 +1,72 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Processes as the kernel tells them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Optional
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._machine import processes
+from ansible_collections.gpufleet.node.plugins.module_utils._machine.processes import Process
+from support import FakeHost, build
+
+REST = "1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9 10 11"
+
+
+@pytest.fixture
+def real() -> FakeHost:
+    return FakeHost(Path("/"))
+
+
+@pytest.mark.parametrize(
+    ("stat", "expected"),
+    [
+        (f"7 (python3) S 41 {REST}\n", Process(7, parent=41, start=4711)),
+        (f"7 (a) b (c) D) R 41 {REST}\n", Process(7, parent=41, start=4711)),
+        (f"7 (python3) Z 41 {REST}\n", None),
+        (f"7 (python3) X 41 {REST}\n", None),
+        ("7 (python3) S 41\n", None),
+        ("", None),
+    ],
+)
+def test_a_process_is_known_by_its_number_and_its_start(tmp_path: Path, stat: str, expected: Optional[Process]) -> None:
+    assert processes.read(build(tmp_path, {"/proc/7/stat": stat}).files, 7) == expected
+
+
+def test_one_that_is_not_there_is_none(tmp_path: Path) -> None:
+    assert processes.read(build(tmp_path, {}).files, 7) is None
+
+
+def test_the_kernel_writes_it_so(real: FakeHost) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        found = processes.read(real.files, child.pid)
+        own = processes.read(real.files, os.getpid())
+        child.kill()
+    assert found is not None
+    assert own is not None
+    assert found.parent == own.pid == os.getpid()
+    assert found.identity == f"{child.pid}:{found.start}"
+    assert found.start >= own.start > 0
+    assert processes.read(real.files, child.pid) is None
+
+
+def test_a_command_is_cut_as_the_kernel_cuts_it(real: FakeHost, tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-device-plugin"
+    program.symlink_to("/bin/cat")
+    with subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        # Once it answers, it is the program that it was to become.
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        child.stdout.readline()
+        comm = real.files.read(f"/proc/{child.pid}/comm").strip()
+        child.kill()
+    assert comm == processes.comm(program.name) == "nvidia-device-p"

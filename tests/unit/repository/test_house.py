@@ -1,0 +1,290 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The rules of the house (docs/architecture.md) that a machine can check."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Set, Tuple
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
+from ansible_collections.gpufleet.node.plugins.plugin_utils.profiles import asked
+
+ROOT = Path(__file__).resolve().parents[3]
+UTILS = ROOT / "plugins" / "module_utils"
+MODULES = sorted((ROOT / "plugins" / "modules").glob("*.py"))
+ROLES = sorted(path.parents[1] for path in (ROOT / "roles").glob("*/meta/argument_specs.yml"))
+CONCERNS = [entry.name for entry in REGISTRY]
+COLLECTION = "ansible_collections.gpufleet.node."
+# From the ground up; what stands side by side on a floor knows nothing of the others there. A procedure may look as a
+# concern does, and no concern calls a procedure.
+FLOORS = (("_core",), ("_machine",), ("_linux", "_nvidia", "_text"), ("concerns",), ("procedures",), ("_node",))
+TOP = "_node"
+# Floors of which every folder is a house of its own.
+DIVIDED = ("concerns", "procedures")
+CODE = ("plugins", "node", "tests", "tools", "molecule")
+
+# What every look costs before it looks at anything: the CPU time of importing it, compiled, in those of a Python that
+# starts and ends. A module such as dataclasses or asyncio is more than one.
+IMPORT_OF_THE_LOOK = 9.0
+# What is imported when it is declared: engines, what else has settings in files, and the driver.
+WHEN_DECLARED = (
+    *(
+        f"concerns.container_runtime.{kind}.{kind}"
+        for kind in ("docker", "containerd", "crio", "podman", "apptainer", "toolkit", "cdi")
+    ),
+    "_nvidia.driver",
+)
+
+WITH_ANSIBLE = tuple(
+    f"plugins/{kind}/" for kind in ("modules", "action", "callback", "filter", "lookup", "plugin_utils")
+)
+CONVERGE = "plugins/module_utils/_node/module.py"
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def python_files(*folders: str) -> List[Path]:
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+SHIPPED = python_files("plugins", "node")
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def statements(tree: ast.AST, *, lazy: bool, types: bool = False) -> Iterator[ast.stmt]:
+    """Import statements: with ``lazy`` also those in functions, with ``types`` those that only type checkers see."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield node
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            body = [*node.body, *node.orelse] if types else node.orelse
+            yield from statements(ast.Module(body=body, type_ignores=[]), lazy=lazy, types=types)
+        elif lazy or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield from statements(node, lazy=lazy, types=types)
+
+
+def imported(path: Path, *, lazy: bool, types: bool = False) -> Set[str]:
+    """Full names that a file imports: modules, and names in modules that may be modules themselves."""
+    package = COLLECTION + ".".join(path.relative_to(ROOT).with_suffix("").parts[:-1])
+    names: Set[str] = set()
+    for node in statements(tree_of(path), lazy=lazy, types=types):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")
+                base = ".".join(above[: len(above) - node.level + 1] + ([node.module] if node.module else []))
+            names.add(base)
+            names.update(f"{base}.{alias.name}" for alias in node.names)
+    return names
+
+
+def our_files(names: Set[str]) -> Set[Path]:
+    """Those of the names that are files of the collection."""
+    found: Set[Path] = set()
+    for name in names:
+        if name.startswith(COLLECTION):
+            place = ROOT.joinpath(*name[len(COLLECTION) :].split("."))
+            found.update(path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file())
+    return found
+
+
+def room_of(path: Path) -> Tuple[str, ...]:
+    """The package below module_utils, with the folder in it where each is for itself; or the kind of plugin."""
+    parts = path.relative_to(ROOT / "plugins").parts
+    if parts[0] != "module_utils":
+        return parts[:1]
+    return parts[1:3] if parts[1] in DIVIDED else parts[1:2]
+
+
+def edges() -> Iterator[Tuple[Path, Path]]:
+    for path in python_files("plugins"):
+        for target in our_files(imported(path, lazy=True)):
+            if target != path:
+                yield path, target
+
+
+def load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+# --- imports ----------------------------------------------------------------------------------------------------------
+
+
+def test_imports_point_down_and_what_stands_side_by_side_imports_nothing_of_each_other() -> None:
+    height = {name: number for number, names in enumerate(FLOORS) for name in names}
+    wrong = []
+    for path, target in edges():
+        if "module_utils" not in path.parts:
+            continue
+        source, destination = room_of(path), room_of(target)
+        down = "module_utils" in target.parts and height[destination[0]] < height[source[0]]
+        if not down and destination != source:
+            wrong.append(f"{name_of(path)} imports {name_of(target)}")
+    assert wrong == []
+
+
+def test_nothing_is_imported_in_a_ring() -> None:
+    # Inside a room too, and whether at the head, in a function or for types alone: what two files of a ring share
+    # belongs into a file below both.
+    graph: Dict[Path, List[Path]] = {}
+    for path in python_files("plugins/module_utils"):
+        graph[path] = sorted(our_files(imported(path, lazy=True, types=True)) - {path})
+    done: Set[Path] = set()
+
+    def walk(path: Path, trail: Tuple[Path, ...]) -> None:
+        assert path not in trail, " -> ".join(name_of(step) for step in (*trail, path))
+        if path not in done:
+            for target in graph.get(path, []):
+                walk(target, (*trail, path))
+            done.add(path)
+
+    for path in graph:
+        walk(path, ())
+
+
+def test_only_plugins_and_the_module_host_know_ansible() -> None:
+    wrong = []
+    for path in SHIPPED:
+        names = {name for name in imported(path, lazy=True) if name == "ansible" or name.startswith("ansible.")}
+        if names and not name_of(path).startswith(WITH_ANSIBLE) and name_of(path) != CONVERGE:
+            wrong.append(f"{name_of(path)} imports {', '.join(sorted(names))}")
+    assert wrong == []
+
+
+def test_subprocesses_print_and_exit_are_for_programs_on_the_node() -> None:
+    wrong = []
+    for path in python_files("plugins"):
+        if any(name.split(".")[0] == "subprocess" for name in imported(path, lazy=True)):
+            wrong.append(f"{name_of(path)} imports subprocess")
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "sys.exit", "exit", "quit"):
+                wrong.append(f"{name_of(path)}:{node.lineno} calls {ast.unparse(node.func)}")
+    assert wrong == []
+
+
+# Of the environment, a program of the node takes the way to programs, and hands the rest on to those that it starts.
+ENVIRONMENT = ("os.environ", "os.environb", "os.getenv", "os.getenvb", "environ", "getenv")
+HEEDS_ITS_ENVIRONMENT = {"node/standard_host.py"}
+
+
+def test_what_runs_on_a_node_takes_no_orders_from_its_environment() -> None:
+    wrong = []
+    for path in python_files("plugins/modules", "plugins/module_utils", "node"):
+        for node in ast.walk(tree_of(path)):
+            asked = ast.unparse(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
+            if asked in ENVIRONMENT and name_of(path) not in HEEDS_ITS_ENVIRONMENT:
+                wrong.append(f"{name_of(path)}:{node.lineno} reads {asked}")
+    assert wrong == []
+
+
+def test_nothing_that_is_shipped_stands_on_what_is_for_test_beds() -> None:
+    wrong = [name_of(path) for path in SHIPPED if "recorded_bed" in path.read_text(encoding="utf-8")]
+    assert wrong == []
+    assert not [path for path in SHIPPED if path.stem.startswith("recorded")]
+
+
+def cpu_of(program: str) -> float:
+    """The CPU seconds of a child process, the least of several: what else the machine does only ever adds to them."""
+    spent = []
+    for _round in range(5):
+        # Without site: what the machine has installed is none of ours.
+        child = os.posix_spawn(sys.executable, [sys.executable, "-I", "-S", "-c", program], os.environ)
+        _pid, status, usage = os.wait4(child, 0)
+        assert status == 0
+        spent.append(usage.ru_utime + usage.ru_stime)
+    return min(spent)
+
+
+def test_importing_the_look_costs_little_more_than_starting_python(tmp_path: Path) -> None:
+    utils = tmp_path.joinpath(*COLLECTION.rstrip(".").split("."), "plugins", "module_utils")
+    shutil.copytree(UTILS, utils, ignore=shutil.ignore_patterns("__pycache__"))
+    # By a child that heeds no environment, as those that are measured: the bytecode lies where they look for it.
+    subprocess.run([sys.executable, "-I", "-m", "compileall", "-q", str(utils)], check=True)
+    names = ", ".join(f"{COLLECTION}plugins.module_utils.{name}" for name in (f"{TOP}.assessment", *WHEN_DECLARED))
+    start = cpu_of("pass")
+    look = cpu_of(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        f"from {COLLECTION}plugins.module_utils._core.importing import importing\n"
+        f"with importing(): import {names}"
+    )
+    assert (look - start) / start < IMPORT_OF_THE_LOOK
+
+
+# --- modules and roles ------------------------------------------------------------------------------------------------
+
+
+def test_every_module_is_in_the_action_group() -> None:
+    groups = load(ROOT / "meta" / "runtime.yml")["action_groups"]
+    assert sorted(groups["all"]) == [path.stem for path in MODULES]
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda path: path.name)
+def test_the_defaults_of_a_role_are_the_options_it_documents(role: Path) -> None:
+    options = load(role / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
+    defaults = load(role / "defaults" / "main.yml") or {}
+    documented = {name: option["default"] for name, option in options.items() if "default" in option}
+    if role.name in CONCERNS:
+        # Each asks the profile of the host for itself, and has what is documented where there is none.
+        asking = {name: asked(default) for name, default in defaults.items()}
+        assert asking == {name: (name, default) for name, default in documented.items()}
+    else:
+        assert defaults == documented
+    assert [name for name in options if not name.startswith(f"{role.name}_")] == []
+
+
+# --- release ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_code_and_the_collection_have_one_version() -> None:
+    values = {
+        target.id: ast.literal_eval(node.value)
+        for node in tree_of(UTILS / "_core" / "version.py").body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    assert values["VERSION"] == load(ROOT / "galaxy.yml")["version"]
+
+
+def test_the_collection_depends_on_no_other() -> None:
+    assert load(ROOT / "galaxy.yml")["dependencies"] == {}
+
+
+def test_no_finding_of_ansible_test_is_ignored() -> None:
+    entries = [
+        f"{name_of(path)}: {line}"
+        for path in sorted((ROOT / "tests" / "sanity").glob("ignore*.txt"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.strip()
+    ]
+    assert entries == []
+
+
+@pytest.mark.parametrize("folder", CODE)
+def test_every_python_file_says_whose_it_is_and_under_which_licence(folder: str) -> None:
+    wrong = []
+    for path in python_files(folder):
+        text = path.read_text(encoding="utf-8")
+        head = text.splitlines()[:4]
+        if text and not (
+            "# Copyright: (c)" in "\n".join(head) and "GNU General Public License v3.0+" in "\n".join(head)
+        ):
+            wrong.append(name_of(path))
+    assert wrong == []

@@ -1,0 +1,209 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What ``make`` does around the tests: it runs all scenarios, says why one failed, and what its machine already had."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Sequence
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parents[3] / "tools"
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(TOOLS))
+    import engine
+    import machine
+    import make
+    import runner
+    import why
+
+    yield type("Tools", (), {"engine": engine, "machine": machine, "make": make, "runner": runner, "why": why})
+    for name in [name for name, module in sys.modules.items() if str(TOOLS) in str(getattr(module, "__file__", ""))]:
+        del sys.modules[name]
+
+
+# --- why a scenario failed --------------------------------------------------------------------------------------------
+
+RESCUED = 'fatal: [trixie]: FAILED! => {"changed": false, "msg": "Cannot understand the file. Correct it."}'
+SHELL = (
+    'fatal: [sid]: FAILED! => {"changed": true, "cmd": "systemctl restart docker.service", "rc": 1, '
+    '"msg": "non-zero return code", "stderr": "first\\nJob for docker.service failed.", "stdout": ""}'
+)
+SHELL_SAYS = "[sid] non-zero return code: Job for docker.service failed."
+LOST = 'fatal: [bookworm]: UNREACHABLE! => {"changed": false, "msg": "Failed to connect", "unreachable": true}'
+ITEM = 'failed: [localhost] (item=sid) => {"ansible_loop_var": "item", "changed": true, "msg": "No such image"}'
+TESTS = [
+    "tests/converged/test_converged.py F.F",
+    "FAILED molecule/default/tests/converged/test_converged.py::test_a[trixie] - assert 1 == 2",
+    "FAILED molecule/default/tests/converged/test_converged.py::test_b[trixie] - OSError",
+    "2 failed, 10 passed in 2.18s",
+]
+NOISE = [
+    "CRITICAL Ansible return code was 2, command was: ansible-playbook",
+    "ERROR    [default > prepare] Executed: Failed",
+]
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([RESCUED, "ok: [trixie]", SHELL, *NOISE], SHELL_SAYS),
+        ([LOST, *NOISE], "[bookworm] Failed to connect"),
+        ([ITEM, *NOISE], "[localhost] No such image"),
+        ([RESCUED, *TESTS, *NOISE], f"{TESTS[1]} (and 1 more)"),
+        (["ok: [trixie]", *NOISE], None),
+        ([], None),
+        (['fatal: [sid]: FAILED! => {"msg": "cut in the'], '[sid] {"msg": "cut in the'),
+    ],
+    ids=["the last task", "out of reach", "of a loop", "tests", "no word of it", "nothing", "half a result"],
+)
+def test_of_all_that_a_scenario_writes_the_summary_has_the_line_that_ended_it(
+    tools: Any, lines: List[str], reason: Any
+) -> None:
+    assert tools.why.line_that_matters(lines) == reason
+
+
+# --- all scenarios run ------------------------------------------------------------------------------------------------
+
+
+class Bench:
+    """Scenarios that end as they are told to, instead of molecule."""
+
+    def __init__(self, tools: Any, monkeypatch: pytest.MonkeyPatch, *, failing: Dict[str, Exception]) -> None:
+        self.ran: List[str] = []
+        failed_image: Future[str] = Future()
+        failed_image.set_exception(tools.runner.StageFailed("exit status 100 of: mmdebstrap"))
+
+        @contextlib.contextmanager
+        def no_engine(_job: Any) -> Iterator[Dict[str, str]]:
+            yield {}
+
+        def images(_job: Any, _address: Dict[str, str], names: Sequence[str]) -> Dict[str, Future[str]]:
+            made: Dict[str, Future[str]] = {}
+            for name in names:
+                made[name] = failed_image if name == "sid-engines" else Future()
+                if name != "sid-engines":
+                    made[name].set_result(f"tag:{name}")
+            return made
+
+        def run_scenario(_job: Any, scenario: str, _folder: Path, _variables: Dict[str, str]) -> None:
+            self.ran.append(scenario)
+            if scenario in failing:
+                raise failing[scenario]
+
+        monkeypatch.setattr(tools.make.engine, "engine", no_engine)
+        monkeypatch.setattr(tools.make.engine, "images", images)
+        monkeypatch.setattr(tools.make, "run_scenario", run_scenario)
+        monkeypatch.setattr(tools.make, "controller", lambda _job, _which: Path("/nonexistent"))
+
+
+class FakeJob:
+    stopping = False
+
+    def __init__(self) -> None:
+        self.reported: List[str] = []
+
+    def report(self, text: str) -> None:
+        self.reported.append(text)
+
+
+def test_a_scenario_that_fails_keeps_no_other_from_running_and_is_named_with_its_reason(
+    tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = tools.runner.StageFailed("exit status 2 of: molecule", [SHELL])
+    bench = Bench(tools, monkeypatch, failing={"container_toolkit": failure})
+    job = FakeJob()
+    with pytest.raises(tools.runner.StageFailed) as raised:
+        tools.make.molecule(job)
+    all_of_them = tools.make.container_scenarios()
+    without_image = [
+        name for name in all_of_them if name in ("container_runtime-containerd", "container_runtime-docker")
+    ]
+    assert bench.ran == [name for name in all_of_them if name not in without_image]
+    assert str(raised.value) == (
+        f"3 of {len(all_of_them)} scenarios failed: {', '.join([*without_image, 'container_toolkit'])}"
+    )
+    assert job.reported == [
+        "container_runtime-containerd: exit status 100 of: mmdebstrap",
+        "container_runtime-docker: exit status 100 of: mmdebstrap",
+        f"container_toolkit: {SHELL_SAYS}",
+    ]
+
+
+def test_after_the_user_stopped_everything_no_further_scenario_begins(
+    tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tools, monkeypatch, failing={"default": tools.runner.StageFailed("stopped")})
+    job = FakeJob()
+    job.stopping = True
+    with pytest.raises(tools.runner.StageFailed, match="stopped"):
+        tools.make.molecule(job, ["default", "drain"])
+    assert bench.ran == ["default"]
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A new machine: forwarding is off, and nothing runs but this."""
+    for name, value in {
+        "proc/sys/net/ipv4/ip_forward": "0",
+        "proc/sys/net/ipv4/conf/all/forwarding": "0",
+        "proc/sys/net/ipv4/conf/eth0/forwarding": "0",
+        "proc/sys/net/ipv6/conf/all/forwarding": "0",
+        "proc/sys/vm/nr_hugepages": "0",
+        "proc/sys/fs/file-nr": "1344\t0\t9223372036854775807",
+        "proc/1/comm": "init",
+    }.items():
+        write(tmp_path / name, value)
+    return tmp_path
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def test_a_new_machine_has_nothing_to_say(tools: Any, root: Path) -> None:
+    found = tools.machine.look(root=root, home=root / "root")
+    assert tools.machine.not_new(found, programs=["/nonexistent", "no-such-program"], cache=root / ".cache") == []
+
+
+def test_what_an_engine_once_set_and_left_is_said_first(tools: Any, root: Path) -> None:
+    write(root / "proc/sys/net/ipv4/ip_forward", "1")
+    write(root / "proc/77/comm", "dockerd")
+    write(root / "var/lib/docker/engine-id", "x")
+    write(root / "root/.ansible/tmp/x", "x")
+    write(root / ".cache/venvs/x", "x")
+    found = tools.machine.look(root=root, home=root / "root")
+    assert tools.machine.not_new(found, programs=["sh"], cache=root / ".cache") == [
+        "net.ipv4.ip_forward is 1, not 0",
+        "these run: dockerd",
+        "these are left: /var/lib/docker, ~/.ansible",
+        "installed already, so that nobody sees whether the run would do it: sh",
+        ".cache/ has what an earlier run made",
+    ]
+
+
+def test_what_a_run_changed_on_the_machine_is_named_and_what_the_kernel_counts_is_not(tools: Any, root: Path) -> None:
+    before = tools.machine.look(root=root, home=root / "root")
+    write(root / "proc/sys/net/ipv4/ip_forward", "1")
+    write(root / "proc/sys/net/ipv4/conf/eth0/forwarding", "1")
+    write(root / "proc/sys/fs/file-nr", "9")
+    write(root / "proc/78/comm", "qemu-system-x86")
+    write(root / "etc/gpufleet/declared.d/x.json", "{}")
+    assert tools.machine.changed(before, tools.machine.look(root=root, home=root / "root")) == [
+        "net.ipv4.ip_forward was 0, and is 1",
+        "qemu-system-x86 runs still, as process 78",
+        "/etc/gpufleet was left",
+    ]
