@@ -11,12 +11,13 @@ import json
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core import declared
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import SHARED_OPTIONS, Concern
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Concern
 from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.exposure import BELIEVED, exposed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.nearest import did_you_mean
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Files
+from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import frozen
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import RegisteredConcern

@@ -105,14 +105,14 @@ def lint(job: Job) -> None:
             check(f"mypy {name}", ["mypy", *modules], MYPYPATH=f"{ROOT / name}:{COLLECTIONS}")
     check("changelog fragments", ["antsibull-changelog", "lint"])
     check("ansible-lint", ["ansible-lint", "--offline", "--profile", "production", "--strict", "-q"])
-    check("generated documentation", ["python", "tools/docs.py", "--check"])
+    check("what is made from the documentation", ["python", "tools/generate.py", "--check"])
     if failed:
         raise StageFailed(f"not clean: {', '.join(failed)}")
 
 
 def docs(job: Job) -> None:
     """Write the generated part of the documentation."""
-    job.run(["python", "tools/docs.py"], environment=with_programs(job, controller(job, "newest")))
+    job.run(["python", "tools/generate.py"], environment=with_programs(job, controller(job, "newest")))
 
 
 # --- unit -------------------------------------------------------------------------------------------------------------

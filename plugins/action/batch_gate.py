@@ -10,6 +10,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.helpers import pct_to_int
 
+from ..plugin_utils.arguments import ARGUMENTS
 from ..plugin_utils.fleet_text import where
 from ..plugin_utils.playbooks import DRAINED, parse_list
 
@@ -35,13 +36,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
-        _validated, arguments = self.validate_argument_spec(
-            {
-                "batches": {"type": "raw", "required": True},
-                "max_failed": {"type": "int", "default": 0},
-                "failed_variable": {"type": "str", "required": True},
-            }
-        )
+        _validated, arguments = self.validate_argument_spec(ARGUMENTS["batch_gate"])
         sizes = parse_list(arguments["batches"])
         batches = in_batches(variables["ansible_play_hosts_all"], sizes if isinstance(sizes, list) else [sizes])
         # Those of this batch are the restriction of the inventory, so one of them says which one it is.

@@ -11,6 +11,8 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
+from ..plugin_utils.arguments import ARGUMENTS
+
 
 def asked(questions: Mapping[str, Mapping[str, Any]]) -> Dict[str, Dict[str, str]]:
     """The delegate of each host, and the node to ask for, from the question of each."""
@@ -38,9 +40,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
-        _validated, arguments = self.validate_argument_spec(
-            {"backend": {"type": "str", "required": True}, "questions": {"type": "str", "required": True}}
-        )
+        _validated, arguments = self.validate_argument_spec(ARGUMENTS["drain_delegates"])
         defaults, above = self._around(variables["hostvars"])
         found = {}
         for host in variables["ansible_play_hosts"]:

@@ -16,8 +16,9 @@ from ..filter.needs_repartition import needs_repartition
 from ..module_utils._core.setting import DRIFTED, INVALID, UNKNOWN
 from ..module_utils._core.wording import agreeing, counted
 from ..plugin_utils.answers import Look, answered
+from ..plugin_utils.arguments import ARGUMENTS
 from ..plugin_utils.fleet_text import drift, forecast
-from ..plugin_utils.playbooks import DETAILS, DRAINED, FAILURE
+from ..plugin_utils.playbooks import DRAINED, FAILURE
 from ..plugin_utils.summary import REFUSED, UNREACHABLE, registered, summarise, went_away
 
 NO_BACKEND = "none"
@@ -40,15 +41,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
-        _validated, arguments = self.validate_argument_spec(
-            {
-                "register": {"type": "str", "required": True},
-                "fail_on_drift": {"type": "bool", "default": False},
-                "title": {"type": "str", "default": "Drift"},
-                "detail": {"type": "str", "choices": list(DETAILS), "default": DETAILS[0]},
-                "forecast": {"type": "str", "choices": list(NOTHING)},
-            }
-        )
+        _validated, arguments = self.validate_argument_spec(ARGUMENTS["drift_report"])
         found = registered(variables["hostvars"], variables["ansible_play_hosts_all"], arguments["register"])
         looks: Dict[str, Look] = {host: look or {} for host, look in found.items()}
         summary = summarise(looks)

@@ -11,6 +11,7 @@ from ansible.utils.display import Display
 
 from ..module_utils._core.errors import GpuFleetError
 from ..module_utils._core.wording import counted
+from ..plugin_utils.arguments import ARGUMENTS
 from ..plugin_utils.deliver import deliver, place_of
 from ..plugin_utils.destination import check
 from ..plugin_utils.fleet_facts import NAME, document, missing
@@ -33,13 +34,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
-        _validated, arguments = self.validate_argument_spec(
-            {
-                "info": {"type": "str", "required": True},
-                "dest": {"type": "str", "required": True},
-                "headers": {"type": "dict", "default": {}, "no_log": True},
-            }
-        )
+        _validated, arguments = self.validate_argument_spec(ARGUMENTS["fleet_facts"])
         infos = registered(variables["hostvars"], variables["ansible_play_hosts_all"], arguments["info"])
         found = document(infos, groups_of(variables, infos), generated=now())
         without = missing(found["nodes"])

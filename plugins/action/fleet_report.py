@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 from ansible.plugins.action import ActionBase
 
 from ..module_utils._core.errors import GpuFleetError
+from ..plugin_utils.arguments import ARGUMENTS
 from ..plugin_utils.deliver import deliver
 from ..plugin_utils.destination import check
 from ..plugin_utils.fleet_text import about
@@ -42,16 +43,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
-        _validated, arguments = self.validate_argument_spec(
-            {
-                "look": {"type": "str", "required": True},
-                "info": {"type": "str"},
-                "dest": {"type": "str", "required": True},
-                "formats": {"type": "list", "elements": "str", "choices": list(WRITERS), "default": list(WRITERS)},
-                "title": {"type": "str", "default": "GPU fleet"},
-                "headers": {"type": "dict", "default": {}, "no_log": True},
-            }
-        )
+        _validated, arguments = self.validate_argument_spec(ARGUMENTS["fleet_report"])
         written: List[str] = []
         result.update(changed=False, files=written)
         try:

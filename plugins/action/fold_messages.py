@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ..plugin_utils.arguments import ARGUMENTS
 from ..plugin_utils.fleet_text import on
 
 
@@ -34,13 +35,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
-        _validated, arguments = self.validate_argument_spec(
-            {
-                "variables": {"type": "list", "elements": "str", "required": True},
-                "title": {"type": "str", "required": True},
-                "least": {"type": "int", "default": 1},
-            }
-        )
+        _validated, arguments = self.validate_argument_spec(ARGUMENTS["fold_messages"])
         hosts: Dict[str, List[str]] = {}
         # Of a play in batches those of this one: the others were told of, or will be.
         for host in variables["ansible_play_batch"]:

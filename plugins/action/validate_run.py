@@ -11,7 +11,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
-from ..module_utils._core.contract import SHARED_OPTIONS
+from ..module_utils._core.shared_options import SHARED_OPTIONS
 from ..module_utils._node.registry import GPU_CONCERNS
 from ..module_utils.concerns.nvml.spec import CONTROLLER, not_on_the_controller
 from ..plugin_utils.declarations import BROUGHT

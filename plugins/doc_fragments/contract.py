@@ -12,9 +12,9 @@ class ModuleDocFragment:
 options:
   state:
     description:
-      - With V(present), the machine is converged to the declaration.
-      - With V(absent), what was found before the first change is restored, in effect and for the next boot, and the
-        files of this module are removed. The options that describe the settings are ignored.
+      - Whether the machine is converged to the declaration, or restored to what was found before the first change.
+      - With V(absent), it is restored in effect and for the next boot, and the files of this module are removed. The
+        options that describe the settings are ignored.
     type: str
     choices: [present, absent]
     default: present

@@ -104,8 +104,8 @@ options:
         type: bool
       privileged_without_host_devices_all_devices_allowed:
         description:
-          - For containerd, whether privileged containers may still access all devices. Requires
-            O(engines[].privileged_without_host_devices).
+          - For containerd, whether privileged containers may still access all devices.
+          - Requires O(engines[].privileged_without_host_devices).
         type: bool
       cgroup_writable:
         description:
@@ -301,6 +301,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
 status:
   description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
   returned: success
@@ -330,8 +331,8 @@ changes:
       sample: /usr/bin/nvidia-container-runtime
     scope:
       description:
-        - C(boot) for the values of the files, which take effect at the next start of a daemon, C(effective) for those
-          in effect. The files of an engine without a daemon are both.
+        - C(boot) for the values of the files, which take effect at the next start of a daemon, C(effective)
+          for those in effect. The files of an engine without a daemon are both.
       type: str
       sample: boot
     takes_effect:
@@ -364,10 +365,30 @@ unmanaged:
       type: str
       sample: it is not installed
 conflicts:
-  description: Always empty. Another owner of a setting is an error before any change, which names the place.
+  description:
+    - Always empty. Another owner of a setting is an error before any change, which names the place.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
+  contains:
+    owner:
+      description: Who it is, such as C(sysctl.d), C(tuned) or C(kernel command line).
+      type: str
+    path:
+      description: The file.
+      type: str
+    line:
+      description: The line in it, where there is one.
+      type: int
+    setting:
+      description: What it sets.
+      type: str
+    value:
+      description: The value it sets.
+      type: str
+    wins:
+      description: Whose value stays in the end, C(us) or C(them).
+      type: str
   sample: []
 reboot_required:
   description: Whether RV(needs) has a reboot; always false.
@@ -380,6 +401,32 @@ reboot_reasons:
   type: list
   elements: str
   sample: []
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(conflict), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
+      type: str
+      sample: declaration
+    object:
+      description: What it was about.
+      type: str
+      sample: docker
+    found:
+      description: The value that was found.
+      type: raw
+      sample: crun
+    wanted:
+      description: The value that was wanted.
+      type: raw
+      sample: nvidia
+    hint:
+      description: The next step.
+      type: str
+# End of what all return.
 effective:
   description: The settings in effect, as the daemons report them.
   returned: always, unless the declaration was refused
@@ -456,30 +503,6 @@ boot:
       description: The files of CDI, and what is wrong with them.
       type: dict
       sample: {"files": [/var/run/cdi/nvidia.yaml], "settings": {"duplicates": "none", "oci hooks": "none"}}
-failure:
-  description: What went wrong, for programs.
-  returned: failure
-  type: dict
-  contains:
-    code:
-      description: C(declaration), C(conflict), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
-      type: str
-      sample: declaration
-    object:
-      description: What it was about.
-      type: str
-      sample: docker
-    found:
-      description: The value that was found.
-      type: raw
-      sample: crun
-    wanted:
-      description: The value that was wanted.
-      type: raw
-      sample: nvidia
-    hint:
-      description: The next step.
-      type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -141,8 +141,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
 status:
-  description: What was found before the run, one of C(in_sync), C(drifted), C(pending), C(unknown) and C(invalid).
+  description:
+    - What was found before the run, one of C(in_sync), C(drifted), C(pending), C(unknown) and C(invalid).
   returned: success
   type: str
   sample: drifted
@@ -207,6 +209,25 @@ conflicts:
   returned: always, unless the declaration was refused
   type: list
   elements: dict
+  contains:
+    owner:
+      description: Who it is, such as C(sysctl.d), C(tuned) or C(kernel command line).
+      type: str
+    path:
+      description: The file.
+      type: str
+    line:
+      description: The line in it, where there is one.
+      type: int
+    setting:
+      description: What it sets.
+      type: str
+    value:
+      description: The value it sets.
+      type: str
+    wins:
+      description: Whose value stays in the end, C(us) or C(them).
+      type: str
   sample: []
 reboot_required:
   description: Always false, for a reset of the GPU is enough.
@@ -219,6 +240,33 @@ reboot_reasons:
   type: list
   elements: str
   sample: []
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(not_permitted), C(refused), C(not_in_effect), C(cannot_look), C(no_driver),
+          C(no_binding) or C(driver_hangs).
+      type: str
+      sample: declaration
+    object:
+      description: What it was about.
+      type: str
+      sample: gpu0
+    found:
+      description: The value that was found.
+      type: raw
+      sample: 700
+    wanted:
+      description: The value that was wanted.
+      type: raw
+      sample: 900
+    hint:
+      description: The next step.
+      type: str
+# End of what all return.
 effective:
   description: The settings in effect, as the driver reports them, and locks as described above.
   returned: always, unless the declaration was refused
@@ -239,32 +287,6 @@ boot:
       description: By GPU the settings that the declaration is about.
       type: dict
       sample: {"gpu0": {"power_limit_watts": 500, "locked_graphics_clocks": "1200-1755", "ecc": "enabled"}}
-failure:
-  description: What went wrong, for programs.
-  returned: failure
-  type: dict
-  contains:
-    code:
-      description:
-        - C(declaration), C(not_permitted), C(refused), C(not_in_effect), C(cannot_look), C(no_driver), C(no_binding) or
-          C(driver_hangs).
-      type: str
-      sample: declaration
-    object:
-      description: What it was about.
-      type: str
-      sample: gpu0
-    found:
-      description: The value that was found.
-      type: raw
-      sample: 700
-    wanted:
-      description: The value that was wanted.
-      type: raw
-      sample: 900
-    hint:
-      description: The next step.
-      type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -196,6 +196,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
 status:
   description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
   returned: success
@@ -242,6 +243,16 @@ unmanaged:
   returned: always, unless the declaration was refused
   type: list
   elements: dict
+  contains:
+    object:
+      description: What the setting was declared for.
+      type: str
+    setting:
+      description: The setting that it does not have, or that is not restored.
+      type: str
+    reason:
+      description: Why.
+      type: str
 conflicts:
   description: Who else sets what is declared.
   returned: always, unless the declaration was refused
@@ -267,7 +278,7 @@ conflicts:
     value:
       description: The value it sets.
       type: str
-      sample: "1024"
+      sample: '1024'
     wins:
       description: Whose value stays in the end, C(us) or C(them).
       type: str
@@ -282,6 +293,33 @@ reboot_reasons:
   returned: always, unless the declaration was refused
   type: list
   elements: str
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(conflict), C(in_use), C(shortage), C(not_permitted), C(refused), C(not_in_effect)
+          or C(cannot_look).
+      type: str
+      sample: shortage
+    object:
+      description: What it was about.
+      type: str
+      sample: node0
+    found:
+      description: The value that was found.
+      type: raw
+      sample: 300
+    wanted:
+      description: The value that was wanted.
+      type: raw
+      sample: 512
+    hint:
+      description: The next step.
+      type: str
+# End of what all return.
 effective:
   description: The huge pages of the running kernel, as read back.
   returned: always, unless the declaration was refused
@@ -312,32 +350,6 @@ boot:
       description: The boot loader that was found.
       type: str
       sample: GRUB
-failure:
-  description: What went wrong, for programs.
-  returned: failure
-  type: dict
-  contains:
-    code:
-      description: >-
-        C(declaration), C(conflict), C(in_use), C(shortage), C(not_permitted), C(refused), C(not_in_effect) or
-        C(cannot_look).
-      type: str
-      sample: shortage
-    object:
-      description: What it was about.
-      type: str
-      sample: node0
-    found:
-      description: The value that was found.
-      type: raw
-      sample: 300
-    wanted:
-      description: The value that was wanted.
-      type: raw
-      sample: 512
-    hint:
-      description: The next step.
-      type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

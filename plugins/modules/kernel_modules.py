@@ -87,6 +87,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
 status:
   description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
   returned: success
@@ -188,28 +189,8 @@ reboot_reasons:
   returned: always, unless the declaration was refused
   type: list
   elements: str
-  sample: ["nouveau state is loaded, wanted not loaded: in use by drm_client"]
-effective:
-  description: The modules of the running kernel.
-  returned: always, unless the declaration was refused
-  type: dict
-  contains:
-    modules:
-      description: By name C(loaded) or C(not loaded).
-      type: dict
-      sample: {"nvidia": "loaded", "nouveau": "not loaded"}
-boot:
-  description: What the next boot brings.
-  returned: always, unless the declaration was refused
-  type: dict
-  contains:
-    modules:
-      description:
-        - By name C(loaded), when something asks for it; C(on demand), when it is loaded only if a device or another
-          module needs it; C(blacklisted), when no device brings it, while others still may; C(blocked), when nothing
-          does.
-      type: dict
-      sample: {"nvidia": "loaded", "nouveau": "blocked"}
+  sample:
+    - 'nouveau state is loaded, wanted not loaded: in use by drm_client'
 failure:
   description: What went wrong, for programs.
   returned: failure
@@ -235,6 +216,28 @@ failure:
     hint:
       description: The next step.
       type: str
+# End of what all return.
+effective:
+  description: The modules of the running kernel.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    modules:
+      description: By name C(loaded) or C(not loaded).
+      type: dict
+      sample: {"nvidia": "loaded", "nouveau": "not loaded"}
+boot:
+  description: What the next boot brings.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    modules:
+      description:
+        - By name C(loaded), when something asks for it; C(on demand), when it is loaded only if a device or another
+          module needs it; C(blacklisted), when no device brings it, while others still may; C(blocked), when nothing
+          does.
+      type: dict
+      sample: {"nvidia": "loaded", "nouveau": "blocked"}
 """
 
 from ansible.module_utils.basic import AnsibleModule

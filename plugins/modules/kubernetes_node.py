@@ -235,11 +235,12 @@ from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernete
     access_arguments,
     connect,
 )
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.drain import ARGUMENTS, run
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.drain import run
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.options import OPTIONS
 
 
 def main() -> None:
-    spec = {**ARGUMENTS, **access_arguments(env_fallback)}
+    spec = {**OPTIONS, **access_arguments(env_fallback)}
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     try:
         ask = connect(module.params, sys.executable)

@@ -200,8 +200,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
 status:
-  description: What was found before the run, one of C(in_sync), C(drifted), C(pending), C(unknown) and C(invalid).
+  description:
+    - What was found before the run, one of C(in_sync), C(drifted), C(pending), C(unknown) and C(invalid).
   returned: success
   type: str
   sample: drifted
@@ -242,9 +244,9 @@ needs:
   description:
     - What must still happen, on every run until it did.
     - C(reboot) where a new mode waits for one, C(idle_gpu) where O(when_busy=skip) left a GPU as it is.
-    - C(cdi), C(device_plugin), C(gpu_feature_discovery), C(dra_driver), C(dcgm), C(dcgm_exporter) and C(slurm) where
-      these have not heard of the instances that are there now; each only where it is on the machine.
-      RV(effective.consumers) says how they are notified.
+    - C(cdi), C(device_plugin), C(gpu_feature_discovery), C(dra_driver), C(dcgm), C(dcgm_exporter) and
+      C(slurm) where these have not heard of the instances that are there now; each only where it is on
+      the machine. RV(effective.consumers) says how they are notified.
   returned: always, unless the declaration was refused
   type: list
   elements: str
@@ -270,7 +272,8 @@ unmanaged:
       type: str
       sample: not supported by this GPU
 conflicts:
-  description: C(nvidia-mig-manager.service) where it is enabled, for it applies its own layout at every boot.
+  description:
+    - C(nvidia-mig-manager.service) where it is enabled, for it applies its own layout at every boot.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
@@ -309,6 +312,33 @@ reboot_reasons:
   type: list
   elements: str
   sample: []
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(in_use), C(not_permitted), C(refused), C(not_in_effect), C(cannot_look), C(no_driver),
+          C(no_binding) or C(driver_hangs).
+      type: str
+      sample: in_use
+    object:
+      description: What it was about.
+      type: str
+      sample: gpu0
+    found:
+      description: The value that was found. What blocks the change is in C(msg).
+      type: raw
+      sample: 1g.10gb@0-6
+    wanted:
+      description: The value that was wanted.
+      type: raw
+      sample: 1g.10gb@0-1 2g.20gb@2 3g.40gb@4
+    hint:
+      description: The next step.
+      type: str
+# End of what all return.
 effective:
   description: What is in effect, as the driver reports it.
   returned: always, unless the declaration was refused
@@ -341,32 +371,6 @@ boot:
       description: By GPU the mode and the instances, as in RV(effective.gpus).
       type: dict
       sample: {"gpu0": {"mig": "enabled", "instances": "1g.10gb@0-1 2g.20gb@2 3g.40gb@4[1c@0 2c@1]"}}
-failure:
-  description: What went wrong, for programs.
-  returned: failure
-  type: dict
-  contains:
-    code:
-      description:
-        - C(declaration), C(in_use), C(not_permitted), C(refused), C(not_in_effect), C(cannot_look), C(no_driver),
-          C(no_binding) or C(driver_hangs).
-      type: str
-      sample: in_use
-    object:
-      description: What it was about.
-      type: str
-      sample: gpu0
-    found:
-      description: The value that was found. What blocks the change is in C(msg).
-      type: raw
-      sample: 1g.10gb@0-6
-    wanted:
-      description: The value that was wanted.
-      type: raw
-      sample: 1g.10gb@0-1 2g.20gb@2 3g.40gb@4
-    hint:
-      description: The next step.
-      type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

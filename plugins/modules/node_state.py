@@ -277,6 +277,15 @@ UTILS = "ansible_collections.gpufleet.node.plugins.module_utils"
 # Where the concern node_tools keeps the same sources compiled, by the sum of the archive they came in.
 COMPILED = f"/usr/local/lib/gpufleet/compiled/%s/{UTILS.replace('.', '/')}"
 
+# Made by `make docs` from the options above: change them there.
+OPTIONS: Dict[str, Any] = {
+    "declared": {"type": "dict", "required": True},
+    "excluded": {"type": "list", "elements": "str", "default": []},
+    "detail": {"type": "str", "choices": ["brief", "devices", "full"], "default": "brief"},
+    "expect": {"type": "str", "choices": ["nothing", "valid", "in_sync"], "default": "nothing"},
+}
+# End of what is made.
+
 
 def prefer_what_is_compiled(declared: Mapping[str, Any]) -> None:
     """Take the rooms from the node where it has these very ones: compiling them is most of what a look costs."""
@@ -297,8 +306,8 @@ def prefer_what_is_compiled(declared: Mapping[str, Any]) -> None:
 
 def validated(concern: Any, declaration: Any) -> Dict[str, Any]:
     """A declaration made complete and checked as the concern's own module would. Raises ``DeclarationError``."""
-    from ..module_utils._core.contract import SHARED_OPTIONS
     from ..module_utils._core.errors import DeclarationError
+    from ..module_utils._core.shared_options import SHARED_OPTIONS
 
     goal = f"read the declaration of {concern.name}"
     if not isinstance(declaration, Mapping):
@@ -350,12 +359,7 @@ def objections(answer: Mapping[str, Any], *, expect: str, check_mode: bool) -> D
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "declared": {"type": "dict", "required": True},
-            "excluded": {"type": "list", "elements": "str", "default": []},
-            "detail": {"type": "str", "choices": ["brief", "devices", "full"], "default": "brief"},
-            "expect": {"type": "str", "choices": ["nothing", "valid", "in_sync"], "default": "nothing"},
-        },
+        argument_spec=OPTIONS,
         supports_check_mode=True,
     )
     declared, excluded = module.params["declared"], module.params["excluded"]

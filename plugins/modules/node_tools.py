@@ -104,6 +104,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
 status:
   description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
   returned: success
@@ -140,7 +141,8 @@ changes:
       type: str
       sample: now
 needs:
-  description: What must still happen; C(daemon-reload) when systemd could not be told of a changed unit yet.
+  description:
+    - What must still happen; C(daemon-reload) when systemd could not be told of a changed unit yet.
   returned: always, unless the declaration was refused
   type: list
   elements: str
@@ -150,6 +152,16 @@ unmanaged:
   returned: always, unless the declaration was refused
   type: list
   elements: dict
+  contains:
+    object:
+      description: What the setting was declared for.
+      type: str
+    setting:
+      description: The setting that it does not have, or that is not restored.
+      type: str
+    reason:
+      description: Why.
+      type: str
   sample: []
 conflicts:
   description: What drop-ins of others change of the boot service.
@@ -191,6 +203,31 @@ reboot_reasons:
   type: list
   elements: str
   sample: []
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(conflict), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
+      type: str
+      sample: declaration
+    object:
+      description: What it was about.
+      type: str
+      sample: boot_before
+    found:
+      description: The value that was found.
+      type: raw
+      sample: docker.socket
+    wanted:
+      description: The value that was wanted.
+      type: raw
+    hint:
+      description: The next step.
+      type: str
+# End of what all return.
 effective:
   description: The command on the node.
   returned: always, unless the declaration was refused
@@ -212,29 +249,6 @@ boot:
       description: C(enabled), C(disabled) or C(masked), and what else has a link to it.
       type: str
       sample: enabled
-failure:
-  description: What went wrong, for programs.
-  returned: failure
-  type: dict
-  contains:
-    code:
-      description: C(declaration), C(conflict), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
-      type: str
-      sample: declaration
-    object:
-      description: What it was about.
-      type: str
-      sample: boot_before
-    found:
-      description: The value that was found.
-      type: raw
-      sample: docker.socket
-    wanted:
-      description: The value that was wanted.
-      type: raw
-    hint:
-      description: The next step.
-      type: str
 """
 
 from pathlib import Path

@@ -175,6 +175,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
 status:
   description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
   returned: success
@@ -187,13 +188,15 @@ changes:
   elements: dict
   contains:
     object:
-      description: The device by its interface, or by its PCI address where it has none or several; or the file.
+      description:
+        - The device by its interface, or by its PCI address where it has none or several; or the file.
       type: str
       sample: ens1f0np0
     setting:
-      description: What is set on it, such as C(interrupt NAME) with the name of the handler, or C(rps rx-0).
+      description: What is set on it, such as C(interrupt NAME) with the name of the handler, or C(rps
+        rx-0).
       type: str
-      sample: "interrupt mlx5_comp3@pci:0000:17:00.0"
+      sample: interrupt mlx5_comp3@pci:0000:17:00.0
     before:
       description: The value that was found.
       type: raw
@@ -201,7 +204,7 @@ changes:
     after:
       description: The value that is wanted.
       type: raw
-      sample: "3"
+      sample: '3'
     scope:
       description: C(effective) for the running system, C(boot) for the next boot.
       type: str
@@ -212,8 +215,8 @@ changes:
       sample: now
 needs:
   description:
-    - What must still happen. C(daemon-reload) after a unit has changed, if running containers would lose their GPUs by
-      it now.
+    - What must still happen. C(daemon-reload) after a unit has changed, if running containers would lose
+      their GPUs by it now.
   returned: always, unless the declaration was refused
   type: list
   elements: str
@@ -221,8 +224,8 @@ needs:
 unmanaged:
   description:
     - What was declared and cannot be set, with the reason.
-    - With O(state=absent) what was changed on interrupts that do not exist now, or that only had CPUs that are offline
-      now.
+    - With O(state=absent) what was changed on interrupts that do not exist now, or that only had CPUs
+      that are offline now.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
@@ -230,7 +233,7 @@ unmanaged:
     object:
       description: The device.
       type: str
-      sample: "0000:41:00.0"
+      sample: '0000:41:00.0'
     setting:
       description: The interrupt or the queue.
       type: str
@@ -280,6 +283,32 @@ reboot_reasons:
   type: list
   elements: str
   sample: []
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(conflict), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
+      type: str
+      sample: declaration
+    object:
+      description: What it was about.
+      type: str
+      sample: ens1f0np0
+    found:
+      description: The value that was found.
+      type: raw
+      sample: 0-127
+    wanted:
+      description: The value that was wanted.
+      type: raw
+      sample: '3'
+    hint:
+      description: The next step.
+      type: str
+# End of what all return.
 effective:
   description: Where the interrupts go, as read back.
   returned: always, unless the declaration was refused
@@ -336,30 +365,6 @@ boot:
           numa_node: 0
           interrupts:
             "mlx5_comp3@pci:0000:17:00.0": {cpus: "3", wanted: "3", managed: ""}
-failure:
-  description: What went wrong, for programs.
-  returned: failure
-  type: dict
-  contains:
-    code:
-      description: C(declaration), C(conflict), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
-      type: str
-      sample: declaration
-    object:
-      description: What it was about.
-      type: str
-      sample: ens1f0np0
-    found:
-      description: The value that was found.
-      type: raw
-      sample: 0-127
-    wanted:
-      description: The value that was wanted.
-      type: raw
-      sample: "3"
-    hint:
-      description: The next step.
-      type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

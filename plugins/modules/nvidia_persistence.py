@@ -118,6 +118,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
 status:
   description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
   returned: success
@@ -140,11 +141,11 @@ changes:
     before:
       description: The value that was found.
       type: raw
-      sample: "off"
+      sample: 'off'
     after:
       description: The value that was declared.
       type: raw
-      sample: "on"
+      sample: 'on'
     scope:
       description: C(effective) for the running system, C(boot) for the next boot.
       type: str
@@ -155,8 +156,8 @@ changes:
       sample: now
 needs:
   description:
-    - What must still happen. C(daemon-reload) where systemd must not read its units yet, C(reboot) where memory of the
-      machine would go offline with O(state=absent).
+    - What must still happen. C(daemon-reload) where systemd must not read its units yet, C(reboot) where
+      memory of the machine would go offline with O(state=absent).
   returned: always, unless the declaration was refused
   type: list
   elements: str
@@ -222,6 +223,32 @@ reboot_reasons:
   returned: always, unless the declaration was refused
   type: list
   elements: str
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(conflict), C(in_use), C(not_permitted), C(refused), C(not_in_effect), C(cannot_look),
+          C(no_driver), C(no_binding) or C(driver_hangs).
+      type: str
+      sample: conflict
+    object:
+      description: What it was about.
+      type: str
+      sample: nvidia-persistenced.service
+    found:
+      description: The value that was found.
+      type: raw
+      sample: /usr/bin/nvidia-persistenced --no-persistence-mode
+    wanted:
+      description: The value that was wanted.
+      type: raw
+    hint:
+      description: The next step.
+      type: str
+# End of what all return.
 effective:
   description: The running system, as read back from the driver.
   returned: always, unless the declaration was refused
@@ -248,31 +275,6 @@ boot:
       description: By GPU its C(persistence_mode), C(on), C(off), or null where it has none.
       type: dict
       sample: {"gpu0": {"persistence_mode": "on"}}
-failure:
-  description: What went wrong, for programs.
-  returned: failure
-  type: dict
-  contains:
-    code:
-      description:
-        - C(declaration), C(conflict), C(in_use), C(not_permitted), C(refused), C(not_in_effect), C(cannot_look),
-          C(no_driver), C(no_binding) or C(driver_hangs).
-      type: str
-      sample: conflict
-    object:
-      description: What it was about.
-      type: str
-      sample: nvidia-persistenced.service
-    found:
-      description: The value that was found.
-      type: raw
-      sample: /usr/bin/nvidia-persistenced --no-persistence-mode
-    wanted:
-      description: The value that was wanted.
-      type: raw
-    hint:
-      description: The next step.
-      type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -153,6 +153,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
 status:
   description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
   returned: success
@@ -254,6 +255,32 @@ reboot_reasons:
   returned: always, unless the declaration was refused
   type: list
   elements: str
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(conflict), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
+      type: str
+      sample: declaration
+    object:
+      description: What it was about.
+      type: str
+      sample: nvme0n1
+    found:
+      description: The value that was found.
+      type: raw
+      sample: none
+    wanted:
+      description: The value that was wanted.
+      type: raw
+      sample: cfq
+    hint:
+      description: The next step.
+      type: str
+# End of what all return.
 effective:
   description: The queues of the running kernel, as read back.
   returned: always, unless the declaration was refused
@@ -272,30 +299,6 @@ boot:
       description: By device the settings that the declaration is about.
       type: dict
       sample: {"nvme0n1": {"scheduler": "none", "read_ahead_kb": 4096}}
-failure:
-  description: What went wrong, for programs.
-  returned: failure
-  type: dict
-  contains:
-    code:
-      description: C(declaration), C(conflict), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
-      type: str
-      sample: declaration
-    object:
-      description: What it was about.
-      type: str
-      sample: nvme0n1
-    found:
-      description: The value that was found.
-      type: raw
-      sample: none
-    wanted:
-      description: The value that was wanted.
-      type: raw
-      sample: cfq
-    hint:
-      description: The next step.
-      type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

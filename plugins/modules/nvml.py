@@ -113,6 +113,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
 status:
   description: What was found before the run, C(in_sync) or C(drifted).
   returned: success
@@ -159,11 +160,40 @@ unmanaged:
   returned: always, unless the declaration was refused
   type: list
   elements: dict
+  contains:
+    object:
+      description: What the setting was declared for.
+      type: str
+    setting:
+      description: The setting that it does not have, or that is not restored.
+      type: str
+    reason:
+      description: Why.
+      type: str
 conflicts:
   description: Always empty.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
+  contains:
+    owner:
+      description: Who it is, such as C(sysctl.d), C(tuned) or C(kernel command line).
+      type: str
+    path:
+      description: The file.
+      type: str
+    line:
+      description: The line in it, where there is one.
+      type: int
+    setting:
+      description: What it sets.
+      type: str
+    value:
+      description: The value it sets.
+      type: str
+    wins:
+      description: Whose value stays in the end, C(us) or C(them).
+      type: str
 reboot_required:
   description: Always false.
   returned: always, unless the declaration was refused
@@ -174,26 +204,6 @@ reboot_reasons:
   returned: always, unless the declaration was refused
   type: list
   elements: str
-effective:
-  description: The binding that this collection uses; empty if there is none.
-  returned: always, unless the declaration was refused
-  type: dict
-  contains:
-    path:
-      description: Where it is.
-      type: str
-      sample: /usr/local/lib/gpufleet/python/pynvml.py
-    sha256:
-      description: Its sum.
-      type: str
-    version:
-      description: Its release; null if nothing on the node tells it.
-      type: str
-      sample: 12.535.133
-boot:
-  description: The same, because a file persists across a reboot.
-  returned: always, unless the declaration was refused
-  type: dict
 failure:
   description: What went wrong, for programs.
   returned: failure
@@ -217,6 +227,27 @@ failure:
     hint:
       description: The next step.
       type: str
+# End of what all return.
+effective:
+  description: The binding that this collection uses; empty if there is none.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    path:
+      description: Where it is.
+      type: str
+      sample: /usr/local/lib/gpufleet/python/pynvml.py
+    sha256:
+      description: Its sum.
+      type: str
+    version:
+      description: Its release; null if nothing on the node tells it.
+      type: str
+      sample: 12.535.133
+boot:
+  description: The same, because a file persists across a reboot.
+  returned: always, unless the declaration was refused
+  type: dict
 """
 
 from ansible.module_utils.basic import AnsibleModule

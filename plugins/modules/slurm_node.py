@@ -221,11 +221,12 @@ failure:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._node.module import as_requested, host_of
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.drain import ARGUMENTS, run
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.drain import run
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.options import OPTIONS
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=dict(ARGUMENTS), supports_check_mode=True)
+    module = AnsibleModule(argument_spec=dict(OPTIONS), supports_check_mode=True)
     try:
         result = as_requested(module, run(module.params, host_of(module), check_mode=module.check_mode))
     except GpuFleetError as error:

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Mapping
 
 from ansible.parsing.dataloader import DataLoader
 
-from ..module_utils._core.contract import SHARED_OPTIONS
+from ..module_utils._core.shared_options import SHARED_OPTIONS
 from ..module_utils._node.registry import REGISTRY
 from ..module_utils.concerns.nvml.spec import CONTROLLER
 from .archive import build

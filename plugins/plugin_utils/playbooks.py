@@ -30,23 +30,12 @@ DRAINED = "gpufleet_drained"
 FAILURE = "gpufleet_failure"
 
 # How much a look answers, and how much is printed of it.
-DETAILS = ("brief", "devices", "full")
-
 # Ansible reads these before a play has hosts, so their values in the inventory would be silently ignored.
 BEFORE_HOSTS = ("gpufleet_hosts", BATCHES)
 
-# The least and the greatest value of a whole number: specifications of Ansible have no word for them.
-LIMITS: Mapping[str, Tuple[int, int]] = {
-    "gpufleet_max_failed": (0, 100_000),
-    "drain_poll": (1, 86_400),
-    "drain_timeout": (0, 10_000_000),
-    "drain_resume_timeout": (0, 10_000_000),
-    "preflight_gpus": (0, 1024),
-    "preflight_wait": (0, 86_400),
-    "reboot_poll": (1, 86_400),
-    "reboot_settle_timeout": (0, 86_400),
-    "reboot_timeout": (1, 86_400),
-}
+# The least and the greatest value of a whole number, as the description says them: specifications of Ansible have no
+# word for them, and people read the description.
+LIMITS = re.compile(r"\bfrom (\d+) to (\d+)\b")
 
 # Where files are written to, and whether it may be empty: then none are.
 DESTINATIONS: Mapping[str, bool] = {"gpufleet_report_dest": True, "collect_dest": False}
@@ -113,7 +102,7 @@ def cause_against(name: str, option: Option, value: Any) -> Optional[str]:
     if option["type"] in ("list", "dict"):
         value = parse_list(value)
     checked = ArgumentSpecValidator({name: option}).validate({name: value})
-    if not checked.error_messages and _within(name, checked.validated_parameters[name]):
+    if not checked.error_messages and _within(name, option, checked.validated_parameters[name]):
         return None
     said = "" if option.get("no_log") else f"is {_shown(name, value)}, and "
     return f"it {said}must be {right_value(name, option)}."
@@ -123,9 +112,9 @@ def right_value(name: str, option: Option) -> str:
     """In a few words, what a variable may be."""
     if name == BATCHES:
         return "a list of numbers of nodes from 1, or percentages from 1% to 100%, such as [1, 10%]"
-    if name in LIMITS:
-        least, greatest = LIMITS[name]
-        return f"a whole number from {least} to {greatest}"
+    limits = limits_of(option)
+    if limits:
+        return f"a whole number from {limits[0]} to {limits[1]}"
     if name == CUDA:
         return cuda.RIGHT
     if name in DESTINATIONS:
@@ -139,14 +128,20 @@ def right_value(name: str, option: Option) -> str:
     return called
 
 
-def _within(name: str, value: Any) -> bool:
+def limits_of(option: Option) -> Optional[Tuple[int, int]]:
+    """The least and the greatest value of a whole number; None where it has no limits, and for anything else."""
+    said = LIMITS.search(str(option.get("description", ""))) if option["type"] == "int" else None
+    return (int(said[1]), int(said[2])) if said else None
+
+
+def _within(name: str, option: Option, value: Any) -> bool:
     """What the type lets pass and the variable does not."""
     if name == BATCHES:
         # The last entry is repeated, so that every list covers all nodes, except the one without any.
         return bool(value) and all(BATCH.fullmatch(batch) for batch in value)
-    if name in LIMITS:
-        least, greatest = LIMITS[name]
-        return bool(least <= value <= greatest)
+    limits = limits_of(option)
+    if limits:
+        return bool(limits[0] <= value <= limits[1])
     if name == CUDA:
         return not value.strip() or cuda.branch_for(value) is not None
     try:

@@ -25,9 +25,9 @@ from typing import Any, Callable, Dict, Sequence
 sys.path.insert(0, "/opt/collections")
 
 from ansible_collections.gpufleet.node.node.standard_host import StandardHost
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
+from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime import last_good
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.state import marker_of

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Tuple
 
 from . import baseline, declared
 from .change import Plan
-from .contract import SHARED_OPTIONS, Concern, Desired, Params, State
+from .contract import Concern, Desired, Params, State
 from .errors import CannotLook
+from .shared_options import SHARED_OPTIONS
 
 if TYPE_CHECKING:
     from .protocols import Host

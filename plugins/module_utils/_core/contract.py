@@ -24,13 +24,6 @@ Params = Mapping[str, Any]
 LOCK = "/run/gpufleet/lock"
 REBOOT_FOLDER = "/run/gpufleet/reboot-required.d"
 
-SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "immediate": {"type": "bool", "default": True},
-    "permanent": {"type": "bool", "default": True},
-    "strict": {"type": "bool", "default": False},
-}
-
 
 class Concern(Protocol[State, Desired]):
     """What a room offers for one concern. Every method but ``perform`` only reads."""

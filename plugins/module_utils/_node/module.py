@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
 
-from .._core.contract import SHARED_OPTIONS, Concern, refused
+from .._core.contract import Concern, refused
 from .._core.convergence import converge
 from .._core.errors import GpuFleetError
 from .._core.protocols import Completed
+from .._core.shared_options import SHARED_OPTIONS
 from .._machine import journal, unix_http
 from .._machine.files import UMASK, LocalFiles
 

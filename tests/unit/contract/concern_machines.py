@@ -23,9 +23,10 @@ import nvme_machine
 import persistence_machine as persistence
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import SHARED_OPTIONS, Concern, Outcome
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Concern, Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
+from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.concern import NodeTools
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.concern import NvmlBinding

@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.node.plugins.action.validate_run import (
 from ansible_collections.gpufleet.node.plugins.filter.needs_convergence import needs_convergence
 from ansible_collections.gpufleet.node.plugins.filter.needs_repartition import needs_repartition
 from ansible_collections.gpufleet.node.plugins.filter.removals import removals
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import SHARED_OPTIONS
+from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import rows_of, table
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.consumers import NAMES as CONSUMERS

@@ -38,10 +38,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools import spec
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.options import OPTIONS
 from support import AT_ONCE_SECONDS, FakeHost, build
 
 ETC = "/etc/systemd/system"
-DEFAULTS: Dict[str, Any] = {name: option.get("default") for name, option in spec.OPTIONS.items()}
+DEFAULTS: Dict[str, Any] = {name: option.get("default") for name, option in OPTIONS.items()}
 
 
 # What rooms see

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.contract import SHARED_OPTIONS
 from ..._core.declared import path_of
 from ..._core.defaults import complete, of_file
 from ..._core.errors import GpuFleetError
 from ..._core.regex import regex
+from ..._core.shared_options import SHARED_OPTIONS
 from ...concerns.numa_irq_affinity.devices import IRQ, disambiguate, noted, setting_of, why_managed
 from ...concerns.numa_irq_affinity.observation import observe_devices
+from ...concerns.numa_irq_affinity.options import OPTIONS
 from ...concerns.numa_irq_affinity.overview import of_devices
-from ...concerns.numa_irq_affinity.spec import NAME, OPTIONS, parse
+from ...concerns.numa_irq_affinity.spec import NAME, parse
 from .fields import Facts, Fields, read, why
 from .pci import PciDevice
 

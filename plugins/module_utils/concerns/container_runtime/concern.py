@@ -15,7 +15,8 @@ from ..._core.errors import DeclarationError
 from ..._core.setting import DRIFTED, Scalar, Setting
 from .entries import CDI, TOOLKIT
 from .model import ENGINES, NAME, RESTART, RUNTIME, Configuration, WantedEngine, by_text, shown
-from .spec import CURRENT, OPTIONS, parse
+from .options import OPTIONS
+from .spec import CURRENT, parse
 from .state import (
     NOT_INSTALLED,
     SPECIFICATION,

@@ -10,19 +10,35 @@ from typing import Any, Mapping
 
 from ..._core.errors import DeclarationError
 from ..._core.paths import path_fault
+from .options import OPTIONS
 
 # What is no engine and has settings in files as they do. Of CDI a program also makes a file.
 TOOLKIT, CDI = "toolkit", "cdi"
-# The keys of a runtime of containerd beside its program (``containerd_keys``).
-PATHS = ("base_runtime_spec", "cni_conf_dir", "runc_root", "criu_path", "criu_image_path", "criu_work_path")
 PRIVILEGED = ("privileged_without_host_devices", "privileged_without_host_devices_all_devices_allowed")
+# The options of an entry that are keys of a runtime of containerd beside its program (``containerd.keys``).
 OF_CONTAINERD: Mapping[str, Mapping[str, Any]] = {
-    **{name: {"type": "path"} for name in PATHS},
-    **{name: {"type": "bool"} for name in (*PRIVILEGED, "cgroup_writable", "no_pivot_root", "no_new_keyring")},
-    **{name: {"type": "list", "elements": "str"} for name in ("pod_annotations", "container_annotations")},
-    **{name: {"type": "str"} for name in ("snapshotter", "sandboxer", "shim_cgroup")},
-    **{name: {"type": "int"} for name in ("cni_max_conf_num", "io_uid", "io_gid")},
-    "io_type": {"type": "str", "choices": ["fifo", "streaming"]},
+    name: OPTIONS["engines"]["options"][name]
+    for name in (
+        "base_runtime_spec",
+        *PRIVILEGED,
+        "cgroup_writable",
+        "pod_annotations",
+        "container_annotations",
+        "cni_conf_dir",
+        "cni_max_conf_num",
+        "snapshotter",
+        "sandboxer",
+        "io_type",
+        "runc_root",
+        "no_pivot_root",
+        "no_new_keyring",
+        "shim_cgroup",
+        "io_uid",
+        "io_gid",
+        "criu_path",
+        "criu_image_path",
+        "criu_work_path",
+    )
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any, Dict, Mapping, Tuple
 from ..._core.regex import regex
 from ..._core.value import frozen
 from .entries import CDI, OF_CONTAINERD, TOOLKIT, refuse_relative, wrong
-from .model import APPTAINER, CONTAINERD, DOCKER, ENGINES, WantedEngine
+from .model import APPTAINER, CONTAINERD, DOCKER, WantedEngine
 
 ENTRIES = "engines"
 REFRESH, REMOVE_DUPLICATES, REMOVE_HOOKS = "refresh", "remove_duplicates", "remove_oci_hooks"
@@ -35,40 +35,6 @@ ONLY: Mapping[str, Tuple[str, ...]] = {
     "bind_paths": (APPTAINER,),
 }
 OWN = tuple(name for name in ONLY if name != "systemd_cgroup")
-
-OPTIONS: Mapping[str, Any] = {
-    ENTRIES: {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "engine": {"type": "str", "choices": list(ENGINES), "required": True},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "runtime_name": {"type": "str", "default": RUNTIME_NAME},
-            "runtime_path": {"type": "path", "default": RUNTIME_PATH},
-            "default": {"type": "bool"},
-            "cdi": {"type": "bool"},
-            "systemd_cgroup": {"type": "bool"},
-            **OF_CONTAINERD,
-            "default_ulimits": {"type": "dict"},
-            "default_shm_size": {"type": "str"},
-            "live_restore": {"type": "bool"},
-            "data_root": {"type": "path"},
-            "exec_opts": {"type": "list", "elements": "str"},
-            "use_nvidia_container_cli": {"type": "bool"},
-            "bind_paths": {"type": "list", "elements": "str"},
-        },
-    },
-    TOOLKIT: {"type": "dict", "default": {}},
-    CDI: {
-        "type": "dict",
-        "options": {
-            REFRESH: {"type": "bool", "default": False},
-            REMOVE_DUPLICATES: {"type": "bool", "default": False},
-            REMOVE_HOOKS: {"type": "bool", "default": False},
-        },
-    },
-}
 
 RUNTIME = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]*", re.ASCII)
 # Every engine brings these itself, and Docker refuses to have another of the name.

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Tuple
 from ..._core import declared
 from ..._core.baseline import load as load_baseline
 from ..._core.change import Plan, Step, Unmanaged
-from ..._core.contract import SHARED_OPTIONS
 from ..._core.errors import CannotLook, DeclarationError
 from ..._core.setting import GPU_RESET, IN_SYNC, Scalar, Setting
+from ..._core.shared_options import SHARED_OPTIONS
 from ..._linux.boot_service import why_not_persisted
 from ..._nvidia import errors, gpus
 from .driver import GpuReading, read
-from .spec import DEFAULT, ECC, LOCKS, NAME, OPTIONS, SETTINGS, SettingsEntry, parse
+from .options import OPTIONS
+from .spec import DEFAULT, ECC, LOCKS, NAME, SETTINGS, SettingsEntry, parse
 from .state import GpuSettingsDesired, GpuSettingsState, SettingsGpu, WantedSettings
 
 if TYPE_CHECKING:

@@ -31,23 +31,6 @@ VOLATILE = (COMPUTE_MODE, POWER, *LOCKS)
 ENABLED = "enabled"
 DISABLED = "disabled"
 
-OPTIONS: Mapping[str, Any] = {
-    "gpus": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "match": {"type": "dict", "default": {}},
-            GRAPHICS_CLOCKS: {"type": "str"},
-            MEMORY_CLOCKS: {"type": "str"},
-            POWER: {"type": "str"},
-            ECC: {"type": "str", "choices": [ENABLED, DISABLED, DEFAULT]},
-            COMPUTE_MODE: {"type": "str", "choices": [DEFAULT, "exclusive_process", "prohibited"]},
-            "optional": {"type": "bool", "default": False},
-        },
-    },
-}
-
 CLOCKS = regex(r"(\d{1,5})(?: ?- ?(\d{1,5}))?", re.ASCII)
 WATTS = regex(r"\d{1,5}", re.ASCII)
 

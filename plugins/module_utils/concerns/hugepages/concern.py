@@ -18,6 +18,7 @@ from ..._linux import bootloader
 from . import owners, spec
 from .next_boot import NextBoot, boot_values, command_line_assignments, plan_next_boot
 from .observation import read_state
+from .options import OPTIONS
 from .spec import HugepagesDesired, WantedTunable
 from .state import NAME, HugepagesState, format_size, names_of
 
@@ -30,7 +31,7 @@ class Hugepages:
     """``convergence.Concern`` for huge pages."""
 
     name = NAME
-    options = spec.OPTIONS
+    options = OPTIONS
     apply_at_boot = False
 
     def observe(self, host: Host, params: Mapping[str, Any]) -> HugepagesState:

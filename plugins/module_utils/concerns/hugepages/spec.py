@@ -14,7 +14,6 @@ from ..._core.errors import DeclarationError
 from ..._core.setting import Scalar
 from ..._core.value import frozen
 from ..._linux import numa
-from .observation import KHUGEPAGED
 from .owners import THP
 from .state import GIGANTIC_KB, HugepagesState, Pool, ThpTunable, format_size, thp_object
 
@@ -22,41 +21,6 @@ FAIL = "fail"
 REBOOT = "reboot"
 SHMEM = ["always", "within_size", "advise", "never", "deny", "force"]
 SHMEM_OF_SIZE = ["always", "inherit", "within_size", "advise", "never"]
-
-OPTIONS: Mapping[str, Any] = {
-    "pools": {
-        "type": "list",
-        "elements": "dict",
-        "options": {
-            "size": {"type": "str", "required": True},
-            "pages": {"type": "int"},
-            "per_node": {"type": "dict"},
-        },
-    },
-    "transparent": {
-        "type": "dict",
-        "options": {
-            "enabled": {"type": "str", "choices": ["always", "madvise", "never"]},
-            "defrag": {"type": "str", "choices": ["always", "defer", "defer+madvise", "madvise", "never"]},
-            "shmem_enabled": {"type": "str", "choices": SHMEM},
-            "khugepaged": {
-                "type": "dict",
-                "options": {"defrag": {"type": "bool"}, **{name: {"type": "int"} for name in KHUGEPAGED}},
-            },
-            "sizes": {
-                "type": "list",
-                "elements": "dict",
-                "options": {
-                    "size": {"type": "str", "required": True},
-                    "enabled": {"type": "str", "choices": ["always", "inherit", "madvise", "never"]},
-                    "shmem_enabled": {"type": "str", "choices": SHMEM_OF_SIZE},
-                },
-            },
-        },
-    },
-    "on_shortage": {"type": "str", "choices": [FAIL, REBOOT], "default": FAIL},
-    "drop_caches": {"type": "bool", "default": False},
-}
 
 
 @frozen

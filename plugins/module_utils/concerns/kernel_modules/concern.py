@@ -17,7 +17,8 @@ from ..._core.value import replace
 from ..._linux import bootloader
 from ..._linux.kernel_modules import read_installed
 from ..._linux.modprobe import INSTALL, LOAD, SOFTDEP, ModprobeLine, parse_command_line, read_files
-from .spec import NAME, OPTIONS, KernelModulesDeclaration, parse, refusal
+from .options import OPTIONS
+from .spec import NAME, KernelModulesDeclaration, parse, refusal
 from .state import (
     BLOCK_FILE,
     BLOCKED,

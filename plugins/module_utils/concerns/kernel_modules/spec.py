@@ -16,11 +16,6 @@ from ..._linux.kernel_modules import normal
 
 NAME = "kernel_modules"
 
-OPTIONS: Mapping[str, Any] = {
-    "load": {"type": "list", "elements": "str", "default": []},
-    "block": {"type": "list", "elements": "str", "default": []},
-}
-
 
 @frozen
 class KernelModulesDeclaration:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 
 from ..._core import declared
 from ..._core.change import Conflict, Plan, Step, Unmanaged
-from ..._core.contract import SHARED_OPTIONS
 from ..._core.errors import CannotLook, DeclarationError
 from ..._core.setting import IN_SYNC, Scalar, Setting
+from ..._core.shared_options import SHARED_OPTIONS
 from ..._linux import systemd
 from ..._linux.boot_service import why_not_persisted
 from ..._nvidia import errors, gpus
@@ -20,10 +20,11 @@ from ..._nvidia.gpus import NOT_THERE
 from .consumers import Consumer, stale_consumers
 from .driver import TOO_OLD, MigReading, read
 from .model import Layout
+from .options import OPTIONS
 from .records import INTERRUPTED_RUN, NOTIFIED, read_record
 from .resolve import resolve
 from .satisfied import satisfied
-from .spec import DISABLED, ENABLED, INSTANCES, MIG, NAME, OPTIONS, MigEntry, check, parse
+from .spec import DISABLED, ENABLED, INSTANCES, MIG, NAME, MigEntry, check, parse
 from .state import MigGpu, MigLayoutDesired, MigLayoutState, geometry_of, layout_of
 from .text import NONE, layout_text
 

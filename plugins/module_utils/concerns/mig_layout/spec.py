@@ -28,24 +28,6 @@ TIMEOUT_SECONDS = 600
 # More than any GPU has slices: a bound for what is written, not for what fits.
 MOST = 64
 
-OPTIONS: Mapping[str, Any] = {
-    "gpus": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "match": {"type": "dict", "default": {}},
-            MIG: {"type": "str", "choices": [ENABLED, DISABLED], "default": ENABLED},
-            LAYOUT: {"type": "str"},
-            INSTANCES: {"type": "list", "elements": "raw"},
-            "optional": {"type": "bool", "default": False},
-        },
-    },
-    "when_busy": {"type": "str", "choices": [FAIL, WAIT, SKIP], "default": FAIL},
-    "busy_timeout": {"type": "int", "default": TIMEOUT_SECONDS},
-    "stop_services": {"type": "list", "elements": "str", "default": []},
-}
-
 # nvidia-smi calls a compute instance of one slice in a 3g.40gb "1c.3g.40gb".
 COMPUTE = regex(r"(\d{1,2})c(?:\.(.+))?", re.ASCII)
 NUMBER = regex(r"\d{1,5}", re.ASCII)

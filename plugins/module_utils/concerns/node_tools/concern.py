@@ -15,8 +15,9 @@ from ..._core.declared import WANTED
 from ..._core.setting import IN_SYNC, Setting
 from ..._linux import systemd
 from ..._linux.boot_service import ARCHIVE, PROGRAM, UNIT
+from .options import OPTIONS
 from .owners import unsafe, wrong
-from .spec import NAME, OPTIONS, TARGET, check, interpreter_of, launcher_text, unit_text, wanted_links
+from .spec import NAME, TARGET, check, interpreter_of, launcher_text, unit_text, wanted_links
 from .state import MODE, UNIT_PATH, NodeToolsDesired, NodeToolsState
 
 if TYPE_CHECKING:

@@ -52,13 +52,6 @@ BROKEN_EXIT = 64
 # What hangs in the driver cannot be ended, and must not keep the boot waiting either.
 STOP_SECONDS = 5
 
-OPTIONS: Mapping[str, Any] = {
-    "archive_sha256": {"type": "str"},
-    "boot_failure": {"type": "str", "choices": [CONTINUE, HOLD], "default": CONTINUE},
-    "boot_before": {"type": "list", "elements": "str", "default": list(BEFORE)},
-    "boot_timeout": {"type": "int", "default": TIMEOUT_SECONDS},
-}
-
 
 def check(params: Mapping[str, Any]) -> None:
     """Raises ``DeclarationError`` on what no machine could have."""

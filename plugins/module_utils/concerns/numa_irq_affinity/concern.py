@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from ..._core import declared
 from ..._core.change import Change, Plan, Step
-from ..._core.contract import SHARED_OPTIONS
 from ..._core.errors import DeclarationError
 from ..._core.setting import IN_SYNC, Setting
+from ..._core.shared_options import SHARED_OPTIONS
 from ..._linux.boot_service import why_not_persisted
 from . import companions, irqbalance
 from .devices import IRQ, setting_of
 from .observation import observe_devices
-from .spec import INTERRUPTS, NAME, OPTIONS, parse
+from .options import OPTIONS
+from .spec import INTERRUPTS, NAME, parse
 from .state import IrqAffinityDesired, IrqAffinityState, WantedAffinity, text_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ..._core.regex import regex
 from ..._core.value import frozen, replace
 from ..._linux import cpulist
 from ..._nvidia.gpus import pci_pattern
-from .model import ALL, ONE_PER_IRQ, Cpus
+from .model import ONE_PER_IRQ, Cpus
 
 NAME = "numa_irq_affinity"
 INTERRUPTS = "interrupts"
@@ -25,26 +25,6 @@ CLASSES = ("gpu", "infiniband", "network", "nvme", "storage")
 LOCAL, GPU = "local", "gpu"
 COOPERATE, DISABLE, IGNORE = "cooperate", "disable", "ignore"
 PLACES = ("cpus", "numa_node", "near")
-
-OPTIONS: Mapping[str, Any] = {
-    INTERRUPTS: {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "match": {"type": "dict", "default": {}},
-            "cpus": {"type": "str"},
-            "numa_node": {"type": "int"},
-            "near": {"type": "str", "choices": [GPU]},
-            "spread": {"type": "str", "choices": [ONE_PER_IRQ, ALL], "default": ONE_PER_IRQ},
-            "rps": {"type": "bool"},
-            "xps": {"type": "bool"},
-            "optional": {"type": "bool", "default": False},
-        },
-    },
-    "reserved_cpus": {"type": "str", "default": ""},
-    "irqbalance": {"type": "str", "choices": [COOPERATE, DISABLE, IGNORE], "default": COOPERATE},
-}
 
 # Five digits: more CPUs than any kernel is built for, and a bound for what a range expands to.
 _RANGE = r"\d{1,5}(?:-\d{1,5})?"

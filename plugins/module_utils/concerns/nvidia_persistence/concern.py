@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 from ..._core import declared
 from ..._core.change import Plan, Step, Unmanaged
-from ..._core.contract import SHARED_OPTIONS
 from ..._core.errors import CannotLook, DeclarationError
 from ..._core.setting import IN_SYNC, REBOOT, Scalar, Setting
+from ..._core.shared_options import SHARED_OPTIONS
 from ..._core.value import replace
 from ..._linux import systemd
 from ..._linux.boot_service import why_not_persisted
@@ -21,7 +21,8 @@ from ..._nvidia.gpus import NOT_THERE
 from . import daemon as persistence_daemon
 from .daemon import DROP_IN, UNIT
 from .driver import PersistenceGpu, read
-from .spec import NAME, OFF, ON, OPTIONS, SETTING, PersistenceDeclaration, parse
+from .options import OPTIONS
+from .spec import NAME, OFF, ON, SETTING, PersistenceDeclaration, parse
 from .state import RUNNING, SERVICE, START, STOPPED, TEXT, PersistenceDesired, PersistenceState
 
 if TYPE_CHECKING:

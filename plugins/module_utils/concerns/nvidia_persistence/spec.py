@@ -18,21 +18,6 @@ SETTING = "persistence_mode"
 ON = "on"
 OFF = "off"
 
-OPTIONS: Mapping[str, Any] = {
-    "enabled": {"type": "bool"},
-    "gpus": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "match": {"type": "dict", "default": {}},
-            "enabled": {"type": "bool"},
-            "optional": {"type": "bool", "default": False},
-        },
-    },
-    "force": {"type": "bool", "default": False},
-}
-
 
 @frozen
 class PersistenceDeclaration:

@@ -17,8 +17,9 @@ from ..._core.setting import IN_SYNC, Scalar, Setting
 from ..._linux.tuned import Option, read_active
 from . import devices, rules
 from .devices import Disk, Queue, Subject
+from .options import OPTIONS
 from .rules import OUR_RULES
-from .spec import NAME, NR_REQUESTS, OPTIONS, SCHEDULER, TUNABLES, WBT, QueueEntry, parse
+from .spec import NAME, NR_REQUESTS, SCHEDULER, TUNABLES, WBT, QueueEntry, parse
 from .state import OUR_MODULES, NvmeSchedulerDesired, NvmeSchedulerState, WantedQueue
 
 if TYPE_CHECKING:

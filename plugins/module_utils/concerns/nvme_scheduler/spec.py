@@ -59,26 +59,6 @@ TUNABLES: Mapping[str, QueueTunable] = {
     "io_timeout_ms": QueueTunable("io_timeout", 20, 2**31 - 8, 20, "the kernel keeps whole ticks"),
 }
 
-OPTIONS: Mapping[str, Any] = {
-    "queues": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "match": {"type": "dict", "default": {}},
-            "scheduler": {"type": "str"},
-            "read_ahead_kb": {"type": "int"},
-            "nr_requests": {"type": "int"},
-            "rq_affinity": {"type": "int", "choices": [0, 1, 2]},
-            "nomerges": {"type": "int", "choices": [0, 1, 2]},
-            "wbt_lat_usec": {"type": "int"},
-            "io_timeout_ms": {"type": "int"},
-            "max_sectors_kb": {"type": "int"},
-            "optional": {"type": "bool", "default": False},
-        },
-    },
-}
-
 
 @frozen
 class QueueEntry:

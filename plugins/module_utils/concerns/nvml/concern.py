@@ -14,7 +14,8 @@ from ..._core.change import Plan, Step
 from ..._core.setting import IN_SYNC, Setting
 from ..._nvidia.driver import BINDING_FOLDER
 from . import recognise
-from .spec import CONTROLLER, FOLDER, NAME, OPTIONS, PACKAGE, check
+from .options import OPTIONS
+from .spec import CONTROLLER, FOLDER, NAME, PACKAGE, check
 from .state import BindingDesired, BindingState, ours
 
 if TYPE_CHECKING:

@@ -19,15 +19,6 @@ FOLDER = "folder"
 # What Debian and Ubuntu call it; it is in contrib and in multiverse.
 DEBIAN_PACKAGE = "python3-pynvml"
 
-OPTIONS: Mapping[str, Any] = {
-    "source": {"type": "str", "choices": [CONTROLLER, PACKAGE, FOLDER], "default": CONTROLLER},
-    "pynvml_sha256": {"type": "str", "default": ""},
-    "version": {"type": "str", "default": ""},
-    "lacking": {"type": "str", "default": ""},
-    "package": {"type": "str", "default": DEBIAN_PACKAGE},
-    "folder": {"type": "str", "default": ""},
-}
-
 
 def check(params: Mapping[str, Any]) -> None:
     """Raises ``DeclarationError`` on what no machine could have."""

@@ -14,11 +14,12 @@ import time
 from typing import TYPE_CHECKING, Optional, Tuple
 
 from ..._core import baseline
-from ..._core.contract import LOCK, SHARED_OPTIONS
+from ..._core.contract import LOCK
 from ..._core.convergence import LOCK_TIMEOUT_SECONDS, drop_if_restored
 from ..._core.defaults import complete
 from ..._core.errors import CannotLook, GpuFleetError, NotInEffect, NotPermitted, Refused
 from ..._core.regex import regex
+from ..._core.shared_options import SHARED_OPTIONS
 from ..._core.value import replace
 from ..._linux import systemd
 from ...concerns.container_runtime import last_good, original_files
@@ -34,8 +35,8 @@ from ...concerns.container_runtime.model import (
     Edit,
     Installation,
 )
+from ...concerns.container_runtime.options import OPTIONS
 from ...concerns.container_runtime.plan import in_order
-from ...concerns.container_runtime.spec import OPTIONS
 from ...concerns.container_runtime.state import UNDER_WAY, marker_of
 from .decision import EngineView, RestartResult, decide, view_engine
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from ..._core.change import Change
-from ..._core.contract import SHARED_OPTIONS, diff
+from ..._core.contract import diff
 from ..._core.defaults import complete, of_file
 from ..._core.errors import CannotLook, DeclarationError, GpuFleetError, InUse
 from ..._core.setting import EFFECTIVE
+from ..._core.shared_options import SHARED_OPTIONS
 from ..._core.value import frozen, replace
 from ..._linux import systemd
 from ...concerns.container_runtime.model import (
@@ -26,8 +27,9 @@ from ...concerns.container_runtime.model import (
     WantedEngine,
     shown,
 )
+from ...concerns.container_runtime.options import OPTIONS
 from ...concerns.container_runtime.plan import observe_changed
-from ...concerns.container_runtime.spec import OPTIONS, parse
+from ...concerns.container_runtime.spec import parse
 from ...concerns.container_runtime.state import (
     Engine,
     containers_ended_by,

@@ -11,20 +11,13 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping
 from ..._core.errors import DeclarationError, NotPermitted
 from ..._linux import systemd
 from ...concerns.container_runtime import last_good
-from ...concerns.container_runtime.model import CONTAINERD, CRIO, DOCKER, RELOAD, RESTART
+from ...concerns.container_runtime.model import RESTART
 from ...concerns.container_runtime.state import marker_of
 from .apply import execute
-from .decision import FAIL, SKIP, EngineView, RestartOptions, RestartResult, decide, view_engine
+from .decision import EngineView, RestartOptions, RestartResult, decide, view_engine
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
-
-ARGUMENTS: Mapping[str, Any] = {
-    "engine": {"type": "str", "choices": [DOCKER, CONTAINERD, CRIO], "required": True},
-    "action": {"type": "str", "choices": [RELOAD, RESTART], "default": RESTART},
-    "health_timeout": {"type": "int", "default": 60},
-    "when_containers_run": {"type": "str", "choices": [FAIL, SKIP, RESTART], "default": FAIL},
-}
 
 
 def run(params: Mapping[str, Any], host: Host, *, check_mode: bool) -> Dict[str, Any]:

@@ -34,19 +34,6 @@ if TYPE_CHECKING:
     from .api_server import Ask
 
 NAME = "kubernetes_node"
-ARGUMENTS: Mapping[str, Any] = {
-    "name": {"type": "str", "required": True},
-    "state": {"type": "str", "choices": [DRAINED, IN_SERVICE], "required": True},
-    "reason": {"type": "str", "default": "maintenance"},
-    "timeout": {"type": "int", "default": 3600},
-    "poll": {"type": "int", "default": 15},
-    "pod_selectors": {"type": "list", "elements": "str", "default": []},
-    "force": {"type": "bool", "default": False},
-    "ignore_daemonsets": {"type": "bool", "default": True},
-    "delete_emptydir_data": {"type": "bool", "default": False},
-    "disable_eviction": {"type": "bool", "default": False},
-    "grace_period": {"type": "int", "default": -1},
-}
 # A name of a node is one of DNS (RFC 1123), and goes into the path of a request.
 ONE_NAME = regex(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 # How often a node may be changed by others between the look and the patch. The kubelet does so with every heartbeat.

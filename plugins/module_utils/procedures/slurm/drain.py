@@ -24,13 +24,6 @@ if TYPE_CHECKING:
     from ..._core.protocols import Host
 
 NAME = "slurm_node"
-ARGUMENTS: Mapping[str, Any] = {
-    "name": {"type": "str", "required": True},
-    "state": {"type": "str", "choices": [DRAINED, IN_SERVICE], "required": True},
-    "reason": {"type": "str", "default": "maintenance"},
-    "timeout": {"type": "int", "default": 3600},
-    "poll": {"type": "int", "default": 15},
-}
 BROKEN = (DOWN, ERROR, FUTURE, UNKNOWN)
 # One node, not a list or range of them, which scontrol would take as well.
 ONE_NAME = regex(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -17,9 +17,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
     WantedCompute,
     WantedInstance,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.options import OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.resolve import resolve
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.spec import (
-    OPTIONS,
     InstanceItem,
     ItemCompute,
     MigEntry,

@@ -11,8 +11,8 @@ from typing import Any, Dict, Tuple
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.options import OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.spec import (
-    OPTIONS,
     InterruptEntry,
     IrqAffinityDeclaration,
     parse,

@@ -15,9 +15,10 @@ from typing import Any, Dict, Optional
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import SHARED_OPTIONS, Outcome
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.concern import CONCERN, NvmlBinding
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.state import OURS
 from support import FakeHost, build

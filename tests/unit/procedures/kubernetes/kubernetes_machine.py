@@ -16,12 +16,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes import drain
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.api_server import Refusal
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.node import ANNOTATION
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.options import OPTIONS
 from api_server import Cluster
 from support import FakeHost, build
 
 NODE = "h100-007"
 DEFAULTS = {
-    **{name: argument.get("default") for name, argument in drain.ARGUMENTS.items()},
+    **{name: argument.get("default") for name, argument in OPTIONS.items()},
     "name": NODE,
     "state": "drained",
 }

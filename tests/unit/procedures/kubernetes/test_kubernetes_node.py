@@ -12,8 +12,9 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, NotPermitted
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes import client, drain, marked
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes import client, marked
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.node import ANNOTATION, parse_node
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.options import OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.pods import parse_pods
 from api_server import new_node
 from kubernetes_machine import NODE, Machine
@@ -611,4 +612,4 @@ def test_every_option_of_the_access_has_its_variable_and_the_key_is_secret() -> 
     assert sorted(spec) == sorted(client.ENVIRONMENT)
     assert set(client.ACCESS) <= set(spec)
     assert [name for name, argument in spec.items() if argument["no_log"]] == ["api_key"]
-    assert not set(spec) & set(drain.ARGUMENTS)
+    assert not set(spec) & set(OPTIONS)

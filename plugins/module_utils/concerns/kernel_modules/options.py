@@ -1,0 +1,15 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Made by `make docs` from plugins/modules/kernel_modules.py: change it there.
+
+"""The options of ``kernel_modules``."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+OPTIONS: Mapping[str, Any] = {
+    "load": {"type": "list", "elements": "str", "default": []},
+    "block": {"type": "list", "elements": "str", "default": []},
+}
