@@ -17,7 +17,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import frozen
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import ORPHANED
 from ansible_collections.gpufleet.node.plugins.module_utils._node.deadline import DeadlineExceeded, deadline
-from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, RegisteredConcern, in_order
+from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern, in_order
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 
 TIMEOUT_SECONDS = 300.0
 # What the steps of one concern may take, besides the four looks of a run: the first, the same again while no other run
@@ -84,7 +85,7 @@ def boot(
 
 def limit_of(entry: RegisteredConcern) -> float:
     """How many seconds one concern may take at boot."""
-    return LOOKS * entry.deadline + STEPS_SECONDS
+    return LOOKS * entry.registration.deadline + STEPS_SECONDS
 
 
 def _options_of(entry: RegisteredConcern, declarations: Declarations, host: Host) -> Sequence[Mapping[str, Any]]:
@@ -92,7 +93,7 @@ def _options_of(entry: RegisteredConcern, declarations: Declarations, host: Host
     declaration = declarations.usable.get(entry.name)
     if declaration is not None and declaration.apply_at_boot:
         return [declaration.options]
-    return [ORPHANED] if entry.interrupted and host.files.exists(entry.interrupted) else []
+    return [ORPHANED] if entry.registration.interrupted and host.files.exists(entry.registration.interrupted) else []
 
 
 def _apply(entry: RegisteredConcern, options: Mapping[str, Any], host: Host, left: float) -> BootResult:

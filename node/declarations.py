@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import frozen
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
-from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import RegisteredConcern
+from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
 
 UPDATE = "run the role node_tools, which installs the matching program"
 PROTECT = "run the role node_tools, which corrects owner and mode, and check what the declaration says"

@@ -16,7 +16,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.systemd import DAEMON_RELOAD
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node, failed
-from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, RegisteredConcern
+from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import (
     UNMANAGED,
     counts_of,

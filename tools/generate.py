@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import sys
+from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
@@ -34,6 +35,7 @@ from documented import (
     shared_options,
     texts,
 )
+from needs import COLLECTIONS
 
 OVERLAY: Mapping[str, Any] = yaml.safe_load((ROOT / "tools" / "overlay.yml").read_text(encoding="utf-8"))
 LICENSE = """\
@@ -52,6 +54,31 @@ LONG = 90
 LINE = 151
 UTILS = "plugins/module_utils"
 # Which value a variable has without a profile is the last argument; above it stands what to copy into an inventory.
+CLASSES = "plugins/module_utils/concerns"
+LOAD = """\
+def _{name}() -> Concern[Any, Any]:
+    from ..concerns.{name}.concern import CONCERN
+
+    return CONCERN
+
+
+"""
+REGISTRY = '''\
+{license}{source}
+"""Every concern there is, in the order in which they run, and each without an import of what is in it."""
+
+from __future__ import annotations
+
+from typing import Any, Tuple
+
+from .._core.contract import Concern
+from .._core.registration import Registration
+from .order import RegisteredConcern
+
+
+{loads}REGISTRY: Tuple[RegisteredConcern, ...] = (
+{entries})
+'''
 ASKING = "{{{{ gpufleet_profile | default('') | gpufleet.node.profile('{name}', {value}) }}}}"
 
 Files = Iterator[Tuple[Path, str]]
@@ -72,14 +99,18 @@ def made_from(source: str) -> str:
 
 def argument_specification(name: str, options: Options, *, title: str, source: str) -> str:
     spec = {option: argument(entry) for option, entry in options.items()}
-    annotation = f"{name}: Mapping[str, Any] = "
     return (
         f"{LICENSE}{made_from(source)}\n"
         f'"""{title}"""\n\n'
         "from __future__ import annotations\n\n"
         "from typing import Any, Mapping\n\n"
-        f"{annotation}{emit.python(spec, before=annotation)}\n"
+        f"{assigned(name, spec)}"
     )
+
+
+def assigned(name: str, spec: Mapping[str, Any]) -> str:
+    annotation = f"{name}: Mapping[str, Any] = "
+    return f"{annotation}{emit.python(spec, before=annotation)}\n"
 
 
 def argument_specifications() -> Files:
@@ -92,7 +123,12 @@ def argument_specifications() -> Files:
     for module in modules():
         if module.name in places:
             title = f"The options of ``{module.name}``."
-            text = argument_specification("OPTIONS", module.options, title=title, source=source_of(module))
+            sent = OVERLAY["roles"].get(module.name, {}).get("sent", ())
+            options = {name: option for name, option in module.options.items() if name not in sent}
+            text = argument_specification("OPTIONS", options, title=title, source=source_of(module))
+            if sent:
+                spec = {name: argument(module.options[name]) for name in sent}
+                text += f"# What the controller hands over, which nobody declares.\n{assigned('SENT', spec)}"
             yield ROOT / UTILS / places[module.name] / "options.py", text
 
 
@@ -107,13 +143,12 @@ def arguments_of_actions() -> Files:
             found[module.name] = {
                 name: {**option, "no_log": True} if name in secret else option for name, option in options.items()
             }
-    annotation = "ARGUMENTS: Mapping[str, Mapping[str, Any]] = "
     text = (
         f"{LICENSE}{made_from('plugins/modules')}\n"
         '"""The options of the modules that run on the controller, by the name of the module."""\n\n'
         "from __future__ import annotations\n\n"
         "from typing import Any, Mapping\n\n"
-        f"{annotation}{emit.python(found, before=annotation)}\n"
+        f"{assigned('ARGUMENTS', found)}"
     )
     yield ROOT / "plugins" / "plugin_utils" / "arguments.py", text
 
@@ -123,13 +158,56 @@ def arguments_in_modules() -> Files:
     for name in OVERLAY["in_modules"]:
         module = next(entry for entry in modules() if entry.name == name)
         spec = {option: argument(entry) for option, entry in module.options.items()}
-        annotation = "OPTIONS: Dict[str, Any] = "
-        text = f"\n{annotation}{emit.python(spec, before=annotation)}\n"
+        text = f"\n{assigned('OPTIONS', spec)}"
         yield module.path, between(module.path, BEGIN_OPTIONS, END_OPTIONS, text)
 
 
 def source_of(module: Module) -> str:
     return module.path.relative_to(ROOT).as_posix()
+
+
+# --- the registry -----------------------------------------------------------------------------------------------------
+
+
+def registry() -> Files:
+    """Every concern in the order in which they run, each with an import of its own, so that only what is declared is
+    imported on a node. Whatever a class says of its place among the others stands here as a literal.
+    """
+    names = [module.name for module in concerns()]
+    found = {name: import_ours(f"concerns.{name}.concern").CONCERN for name in names}
+    loads, entries = [], []
+    order = import_ours("_node.order")
+    known = (order.RegisteredConcern(name, None, concern.registration) for name, concern in found.items())
+    for name in (entry.name for entry in order.in_order(known)):
+        loads.append(LOAD.format(name=name))
+        lines = [f'"{name}",', f"_{name},"]
+        said = said_of(found[name].registration, others=[other for other in names if other != name])
+        if said:
+            # They stand eight columns further to the right in the end.
+            arguments = [
+                f"    {key}={emit.python(value, before=f'{key}='.rjust(8 + len(key) + 1), depth=1)},"
+                for key, value in said.items()
+            ]
+            lines += ["Registration(", *arguments, "),"]
+        if hasattr(found[name], "knobs"):
+            lines.append("names_knobs=True,")
+        indented = "\n".join(lines).replace("\n", "\n        ")
+        entries.append(f"    RegisteredConcern(\n        {indented}\n    ),\n")
+    text = REGISTRY.format(license=LICENSE, source=made_from(CLASSES), loads="".join(loads), entries="".join(entries))
+    yield ROOT / UTILS / "_node" / "registry.py", text
+
+
+def import_ours(name: str) -> Any:
+    """A module of ours that runs on nodes, from the sources as they are now."""
+    if str(COLLECTIONS) not in sys.path:
+        sys.path.insert(0, str(COLLECTIONS))
+    return import_module(f"ansible_collections.{COLLECTION}.plugins.module_utils.{name}")
+
+
+def said_of(registration: Any, *, others: Sequence[str]) -> Dict[str, Any]:
+    """What it says, without what all say."""
+    everything = {key: tuple(others) if value == ("*",) else value for key, value in vars(registration).items()}
+    return {key: value for key, value in everything.items() if value != getattr(type(registration)(), key)}
 
 
 # --- roles ------------------------------------------------------------------------------------------------------------
@@ -145,7 +223,8 @@ def variables_of(module: Module) -> Options:
     options.update(shared)
     found = {}
     for name, option in options.items():
-        if name not in overlay.get("without", ()):
+        handed_over = name in overlay.get("sent", ()) and name not in overlay.get("arguments", {})
+        if name not in overlay.get("without", ()) and not handed_over:
             found[f"{module.name}_{name}"] = of_role(option, module.name, options, role_default=True)
     return found
 
@@ -193,7 +272,7 @@ def tasks(module: Module, *, present: bool) -> str:
     overlay, name = OVERLAY["roles"][module.name], module.name
     arguments: Dict[str, Any] = {"state": "absent"}
     if present:
-        without = (*overlay.get("without", ()), *overlay.get("arguments", {}))
+        without = (*overlay.get("without", ()), *overlay.get("sent", ()), *overlay.get("arguments", {}))
         every = dict.fromkeys(("state", *module.options, *shared_options()))
         declared = [option for option in every if option not in without]
         arguments = {option: f"{{{{ __{name}_declaration.{option} }}}}" for option in declared}
@@ -228,7 +307,7 @@ def returned(module: Module) -> str:
 
 def merged(shared: Option, own: Option) -> Option:
     """A key that all return, with the sentence and the sample of one module."""
-    text = own.get("description", shared["description"])
+    text: Any = own.get("description", shared["description"])
     found: Option = {"description": [text] if len(text) > LONG and isinstance(text, str) else text}
     found.update({key: shared[key] for key in ("returned", "type", "elements") if key in shared})
     if "contains" in shared:
@@ -314,6 +393,7 @@ def between(path: Path, begin: str, end: str, text: str) -> str:
 def files() -> Files:
     """Every file that is made, wholly or in part."""
     yield from argument_specifications()
+    yield from registry()
     yield from arguments_of_actions()
     yield from arguments_in_modules()
     for module in concerns():

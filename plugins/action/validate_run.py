@@ -12,9 +12,8 @@ from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
 from ..module_utils._core.shared_options import SHARED_OPTIONS
-from ..module_utils._node.registry import GPU_CONCERNS
 from ..module_utils.concerns.nvml.spec import CONTROLLER, not_on_the_controller
-from ..plugin_utils.declarations import BROUGHT
+from ..plugin_utils.declarations import BROUGHT, ENTRIES
 from ..plugin_utils.fleet_text import WIDEST
 from ..plugin_utils.host_ranges import folded
 from ..plugin_utils.playbooks import (
@@ -234,7 +233,7 @@ def lacking_binding(hosts: Hosts, cause: str) -> Optional[str]:
 
     ``cause`` is empty where it has one. By the names of variables alone, for to template them takes as long as a look.
     """
-    about_gpus = tuple(f"{concern}_" for concern in GPU_CONCERNS)
+    about_gpus = tuple(f"{concern}_" for concern in ENTRIES["nvml"].registration.serves)
     lacking = [
         host
         for host, values in hosts.items()

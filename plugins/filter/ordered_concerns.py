@@ -42,14 +42,14 @@ _value:
 
 from typing import Any, Callable, Dict, List, Sequence
 
-from ..module_utils._node.registry import in_order
+from ..module_utils._node.registry import REGISTRY
 from ..plugin_utils.summary import registered
 
 
 def ordered_concerns(hosts: Sequence[str], hostvars: Any, register: str, key: str = "to_converge") -> List[str]:
     looks = registered(hostvars, hosts, register).values()
     named = {name for look in looks if look for name in look.get(key, ())}
-    return [entry.name for entry in in_order() if entry.name in named]
+    return [entry.name for entry in REGISTRY if entry.name in named]
 
 
 class FilterModule:

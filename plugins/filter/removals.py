@@ -44,15 +44,24 @@ from typing import Any, Callable, Container, Dict
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
 
-from ..module_utils._node.registry import REGISTRY, in_order
+from ..module_utils._node.order import in_order
+from ..module_utils._node.registry import REGISTRY
 
 
 def removals(managed: Container[str], needed: bool = True) -> Dict[str, Dict[str, Any]]:
     # What a concern needs must stay until that concern is restored, in whatever order they are listed.
-    servers = {entry.name: tuple(other.name for other in REGISTRY if entry.name in other.serves) for entry in REGISTRY}
-    built = in_order([replace(entry, after=(*entry.after, *servers[entry.name])) for entry in REGISTRY])
-    served = {entry.name for entry in REGISTRY if entry.name in managed and not entry.serves}
-    excluded = set() if needed else {entry.name for entry in REGISTRY if served.intersection(entry.serves)}
+    servers = {
+        entry.name: [other.name for other in REGISTRY if entry.name in other.registration.serves] for entry in REGISTRY
+    }
+    built = in_order(
+        replace(
+            entry,
+            registration=replace(entry.registration, after=(*entry.registration.after, *servers[entry.name])),
+        )
+        for entry in REGISTRY
+    )
+    served = {entry.name for entry in REGISTRY if entry.name in managed and not entry.registration.serves}
+    excluded = set() if needed else {entry.name for entry in REGISTRY if served.intersection(entry.registration.serves)}
     names = [entry.name for entry in reversed(built) if entry.name in managed and entry.name not in excluded]
     return {name: {"state": "absent"} for name in names}
 

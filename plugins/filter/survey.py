@@ -50,7 +50,7 @@ from typing import Any, Callable, Dict, List, Sequence, Set, Union
 import yaml
 from ansible.errors import AnsibleFilterError
 
-from ..plugin_utils.playbooks import COLLECTION, LIMITS, Option, specifications
+from ..plugin_utils.playbooks import COLLECTION, Option, limits_of, specifications
 
 SPECIFICATIONS_OF_ROLES = "roles/*/meta/argument_specs.yml"
 
@@ -104,8 +104,9 @@ def question(name: str, option: Option) -> Dict[str, Any]:
     }
     if choices:
         asked.update(type="multiselect" if option["type"] == "list" else "multiplechoice", choices=choices)
-    if name in LIMITS:
-        asked["min"], asked["max"] = LIMITS[name]
+    limits = limits_of(option)
+    if limits:
+        asked["min"], asked["max"] = limits
     if given_by_default(option):
         asked["default"] = answer(option["default"], asked["type"])
     return asked

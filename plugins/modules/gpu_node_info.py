@@ -1537,7 +1537,7 @@ compressed:
   sample: eJyrViquLC5JzVWyqlYqys8vUbIqKSpNrdVRyivLzYlPLygtVrKy0FEqzUssS8zMSUzKSQWqrK0FAC5fE/k=
 """
 
-from typing import Any, Dict
+from typing import Any, Mapping
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
@@ -1546,7 +1546,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect 
 from ansible_collections.gpufleet.node.plugins.module_utils._node.module import host_of
 
 # Made by `make docs` from the options above: change them there.
-OPTIONS: Dict[str, Any] = {
+OPTIONS: Mapping[str, Any] = {
     "gather": {
         "type": "list",
         "elements": "str",

@@ -278,7 +278,7 @@ UTILS = "ansible_collections.gpufleet.node.plugins.module_utils"
 COMPILED = f"/usr/local/lib/gpufleet/compiled/%s/{UTILS.replace('.', '/')}"
 
 # Made by `make docs` from the options above: change them there.
-OPTIONS: Dict[str, Any] = {
+OPTIONS: Mapping[str, Any] = {
     "declared": {"type": "dict", "required": True},
     "excluded": {"type": "list", "elements": "str", "default": []},
     "detail": {"type": "str", "choices": ["brief", "devices", "full"], "default": "brief"},

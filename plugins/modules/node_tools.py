@@ -261,6 +261,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.
     NodeTools,
     lacks_archive,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.options import SENT
 
 
 def wants_archive(module: AnsibleModule) -> bool:
@@ -273,7 +274,7 @@ def wants_archive(module: AnsibleModule) -> bool:
 
 def main() -> None:
     arguments = arguments_of(CONCERN)
-    arguments["argument_spec"]["archive"] = {"type": "path"}
+    arguments["argument_spec"].update(SENT)
     module = AnsibleModule(**arguments)
     # What was sent along is no part of what is declared, and no file of a recorded tree.
     path = module.params.pop("archive")

@@ -258,6 +258,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.concer
     NvmlBinding,
     lacks_file,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.options import SENT
 
 
 def wants_file(module: AnsibleModule) -> bool:
@@ -270,7 +271,7 @@ def wants_file(module: AnsibleModule) -> bool:
 
 def main() -> None:
     arguments = arguments_of(CONCERN)
-    arguments["argument_spec"].update(file={"type": "path"}, pynvml={"type": "path"})
+    arguments["argument_spec"].update(SENT)
     module = AnsibleModule(**arguments)
     # Where the file lies, here and there, is no part of what is declared.
     sent = module.params.pop("pynvml")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
+ARGUMENTS: Mapping[str, Any] = {
     "assess_node": {"whole": {"type": "bool", "default": False}},
     "batch_gate": {
         "batches": {"type": "raw", "required": True},

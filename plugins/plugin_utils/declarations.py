@@ -103,7 +103,7 @@ def declares_something(concern: str, declaration: Mapping[str, Any]) -> bool:
     """
     entry = ENTRIES[concern]
     empty = [name for name, option in entry.concern.options.items() if option.get("default") in (None, [], {})]
-    given = not entry.serves and any(declaration.get(name) not in (None, [], {}) for name in empty)
+    given = not entry.registration.serves and any(declaration.get(name) not in (None, [], {}) for name in empty)
     return given or declaration.get("state", "present") != "present"
 
 
@@ -113,5 +113,5 @@ def declaring(declarations: Mapping[str, Mapping[str, Any]]) -> Dict[str, Mappin
     return {
         name: declaration
         for name, declaration in declarations.items()
-        if name in names or names.intersection(ENTRIES[name].serves)
+        if name in names or names.intersection(ENTRIES[name].registration.serves)
     }

@@ -65,7 +65,7 @@ def _write(folder: str, name: str, content: bytes, *, goal: str, mode: int) -> N
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
-        raise GpuFleetError(goal, object=path, cause=(error.strerror or str(error)).lower()) from error
+        raise GpuFleetError(f"{goal} to {{}}", object=path, cause=(error.strerror or str(error)).lower()) from error
 
 
 def _put(dest: str, name: str, content: bytes, headers: Mapping[str, Any], *, goal: str) -> None:
@@ -83,7 +83,7 @@ def _put(dest: str, name: str, content: bytes, headers: Mapping[str, Any], *, go
         why = _refused(error) or _unsafe(error) or _out_of_reach(error)
         # What a proxy or a library says may have the address in it.
         why["cause"] = why["cause"].replace(dest, shown(dest))
-        raise GpuFleetError(goal, object=place_of(dest, name), **why) from error
+        raise GpuFleetError(f"{goal} to {{}}", object=place_of(dest, name), **why) from error
 
 
 def _refused(error: Exception) -> Optional[Dict[str, str]]:

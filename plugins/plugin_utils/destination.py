@@ -32,12 +32,14 @@ def check(dest: str, *, goal: str) -> None:
             raise DeclarationError(goal, cause=f"the address is invalid: {error}".lower()) from None
         if not parts.hostname or not parts.path.endswith("/") or parts.query or parts.fragment:
             raise DeclarationError(
-                goal,
+                f"{goal} to {{}}",
                 object=shown(dest),
                 cause="the address must end in /, and have no query: each file is put below it",
             )
     elif "://" in dest:
-        raise DeclarationError(goal, object=shown(dest), cause="only http and https are known", hint="name a folder")
+        raise DeclarationError(
+            f"{goal} to {{}}", object=shown(dest), cause="only http and https are known", hint="name a folder"
+        )
 
 
 def check_headers(headers: Mapping[str, Any], *, goal: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Protocol, Tuple,
 
 from .change import Change, Plan, Step
 from .errors import CannotLook, DeclarationError, GpuFleetError
+from .registration import Registration
 from .setting import DRIFTED, EFFECTIVE, INVALID, UNKNOWN
 from .value import frozen
 
@@ -26,13 +27,19 @@ REBOOT_FOLDER = "/run/gpufleet/reboot-required.d"
 
 
 class Concern(Protocol[State, Desired]):
-    """What a room offers for one concern. Every method but ``perform`` only reads."""
+    """What a room offers for one concern. Every method but ``perform`` only reads.
+
+    Two more it may have: ``devices(state)`` tells in a few words a device what has too many settings to show each, and
+    ``knobs(params)`` are the knobs that a declaration names one by one, where it can set any of a kind (``.knobs``).
+    """
 
     name: str
     options: Mapping[str, Any]
     """The argument specification, as data, without the shared options."""
     apply_at_boot: bool
     """Whether the boot service applies the declaration, because nothing else carries it across a reboot."""
+    registration: Registration
+    """Its place among the other concerns."""
 
     def observe(self, host: Host, params: Params) -> State:
         """What is in effect and what the next boot will bring. ``params`` only narrows what is read."""

@@ -64,8 +64,7 @@ def _about(goal: str, object: str) -> str:
         return goal
     if "{}" in goal:
         return goal.replace("{}", object)
-    where = "to" if goal.startswith("write ") else "in" if object.startswith("/") else "on"
-    return f"{goal} {where} {object}"
+    return f"{goal} {'in' if object.startswith('/') else 'on'} {object}"
 
 
 class DeclarationError(GpuFleetError):

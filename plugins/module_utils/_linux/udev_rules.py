@@ -10,9 +10,9 @@ assigned later counts.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, Sequence, Tuple
 
+from .._core.regex import regex
 from .._core.value import frozen
 from . import dropins
 
@@ -25,6 +25,12 @@ SUFFIX = ".rules"
 # A line of more bytes, without its end, is not read by every udev (src/udev/udev-rules.c: UDEV_LINE_SIZE is 16384, and
 # UTIL_LINE_SIZE before 240 the same with the end of the line and a NUL).
 _LINE_BYTES = 16381
+
+# A plain text keeps its backslashes, those before a quote excepted; one with e before it is escaped as in C.
+_TOKEN = regex(
+    r"[\s,]*([A-Z_]+)(?:\{([^}]*)\})?\s*(==|!=|\+=|-=|:=|=)\s*"
+    r'(?:(i?)"([^"\\]*(?:\\(?:"|(?!"))[^"\\]*)*)"|(ei?|ie)"((?:[^"\\]|\\.)*)")'
+)
 
 
 @frozen
@@ -92,14 +98,9 @@ def parse(path: str, text: str) -> UdevRuleFile:
 
 def _tokens(line: str) -> Tuple[Tuple[UdevToken, ...], bool]:
     """The parts of a rule, and whether it goes on with what is none."""
-    # A plain text keeps its backslashes, those before a quote excepted; one with e before it is escaped as in C.
-    pattern = re.compile(
-        r"[\s,]*([A-Z_]+)(?:\{([^}]*)\})?\s*(==|!=|\+=|-=|:=|=)\s*"
-        r'(?:(i?)"([^"\\]*(?:\\(?:"|(?!"))[^"\\]*)*)"|(ei?|ie)"((?:[^"\\]|\\.)*)")'
-    )
     found: List[UdevToken] = []
     at = 0
-    token = pattern.match(line)
+    token = _TOKEN.match(line)
     while token is not None:
         key, attribute, operator, ignore_case, value, escaped, text = token.groups()
         if escaped:
@@ -114,7 +115,7 @@ def _tokens(line: str) -> Tuple[Tuple[UdevToken, ...], bool]:
             value = value.replace('\\"', '"')
         found.append(UdevToken(key, attribute or "", operator, value, ignore_case == "i"))
         at = token.end()
-        token = pattern.match(line, at)
+        token = _TOKEN.match(line, at)
     return tuple(found), line[at:].strip(" \t\n\r,") != ""
 
 

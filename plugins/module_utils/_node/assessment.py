@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from .._core import declared
@@ -17,7 +18,8 @@ from .._core.setting import DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
 from .._linux import os_release
 from .deadline import DeadlineExceeded, deadline
 from .footprint import managed, reboot_noted
-from .registry import REGISTRY, RegisteredConcern, in_order, to_converge
+from .order import RegisteredConcern, in_order, to_converge
+from .registry import REGISTRY
 
 if TYPE_CHECKING:
     from .._core.protocols import Host
@@ -55,19 +57,26 @@ def assess_node(
     interrupted = [
         entry.name
         for entry in registry
-        if entry.interrupted and entry.name not in (*declarations, *excluded) and host.files.exists(entry.interrupted)
+        if entry.registration.interrupted
+        and entry.name not in (*declarations, *excluded)
+        and host.files.exists(entry.registration.interrupted)
     ]
     declarations = {**declarations, **dict.fromkeys(interrupted, ORPHANED)}
     results: Dict[str, Dict[str, Any]] = {}
     wants_work: List[str] = []
-    for entry in in_order(registry):
-        if entry.name in declarations:
+    declared_here = [entry for entry in in_order(registry) if entry.name in declarations]
+    refused = _contested(declared_here, declarations, validate)
+    for entry in declared_here:
+        if entry.name in refused:
+            result = failed(refused[entry.name])
+        else:
             result = _assess_concern(
                 entry, declarations[entry.name], host, validate=validate, full=full, devices=devices
             )
-            results[entry.name] = result
-            if result["status"] in (DRIFTED, UNKNOWN, INVALID) or any(need in entry.tells for need in result["needs"]):
-                wants_work.append(entry.name)
+        results[entry.name] = result
+        told = any(need in entry.registration.tells for need in result["needs"])
+        if told or result["status"] in (DRIFTED, UNKNOWN, INVALID):
+            wants_work.append(entry.name)
     statuses = {name: result["status"] for name, result in results.items()}
     return {
         "concerns": results,
@@ -93,13 +102,34 @@ def assess_node(
 def waiting(results: Mapping[str, Mapping[str, Any]], registry: Sequence[RegisteredConcern] = REGISTRY) -> List[str]:
     """The concerns that cannot be looked at because of what another concern has yet to bring."""
     coming = {
-        code for entry in registry for code in entry.cures if results.get(entry.name, {}).get("status") == DRIFTED
+        code
+        for entry in registry
+        for code in entry.registration.cures
+        if results.get(entry.name, {}).get("status") == DRIFTED
     }
     return [
         name
         for name, result in results.items()
         if result["status"] in (DRIFTED, UNKNOWN) and result.get("failure", {}).get("code") in coming
     ]
+
+
+def _contested(
+    entries: Sequence[RegisteredConcern], declarations: Mapping[str, Mapping[str, Any]], validate: Validate
+) -> Mapping[str, GpuFleetError]:
+    """The concerns that declare what another declared one owns."""
+    named: Dict[str, Sequence[str]] = {}
+    for entry in entries:
+        if entry.names_knobs:
+            # What is declared wrong is refused by its own look.
+            with contextlib.suppress(GpuFleetError):
+                concern: Any = entry.concern
+                named[entry.name] = concern.knobs(validate(concern, declarations[entry.name]))
+    if not named:
+        return {}
+    from .._core.knobs import contested
+
+    return contested({entry.name: entry.registration.owns for entry in entries}, named)
 
 
 def _assess_concern(
@@ -112,22 +142,24 @@ def _assess_concern(
     devices: bool,
 ) -> Dict[str, Any]:
     try:
-        with deadline(entry.deadline):
-            params = validate(entry.concern, declaration)
-            state, plan = assess(entry.concern, params, host)
+        with deadline(entry.registration.deadline):
+            concern = entry.concern
+            params = validate(concern, declaration)
+            state, plan = assess(concern, params, host)
             result = _describe(plan, full=full)
             if plan.blocker is not None and plan.blocker.fatal:
                 result.update(msg=str(plan.blocker.error), failure=plan.blocker.error.failure())
             if full:
-                result["effective"], result["boot"] = entry.concern.report(state)
-            if entry.devices is not None and (devices or full or plan.status != IN_SYNC):
-                result["devices"] = entry.devices(state)
+                result["effective"], result["boot"] = concern.report(state)
+            overview = getattr(concern, "devices", None)
+            if overview is not None and (devices or full or plan.status != IN_SYNC):
+                result["devices"] = overview(state)
             return result
     except DeadlineExceeded:
         return failed(
             CannotLook(
                 f"look at {entry.name}",
-                cause=f"it took longer than {entry.deadline:g} s",
+                cause=f"it took longer than {entry.registration.deadline:g} s",
                 hint="check the load of the node, and for devices that do not respond in its kernel log",
             )
         )

@@ -31,14 +31,14 @@ _BASIC_TEXT = rf'[^"\\{_CONTROL}]*(?:\\.[^"\\{_CONTROL}]*)*'
 _LITERAL_TEXT = rf"[^'{_CONTROL}]*"
 _BARE = "[A-Za-z0-9_-]+"
 _PART = rf"""(?:{_BARE}|"{_BASIC_TEXT}"|'{_LITERAL_TEXT}')"""
-KEY = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
+_KEY = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
 
 _GAP = regex(_BLANK_LINES)
 BLANKS = regex(r"[ \t]*")
 _START = regex(rf"{_BLANK_LINES}(?:{_COMMENT})?")
 # The rest of a line, and all that says nothing before the next statement.
 _REST = regex(rf"[ \t]*(?:{_COMMENT})?(?:\r?\n{_BLANK_LINES}(?:{_COMMENT})?|\Z)")
-_ASSIGNMENT = regex(rf"(?:({_BARE})|({KEY}))[ \t]*=[ \t]*")
+_ASSIGNMENT = regex(rf"(?:({_BARE})|({_KEY}))[ \t]*=[ \t]*")
 _HEADER = regex(rf"(\[\[?)[ \t]*((?:{_PART}[ \t]*\.[ \t]*)*)({_PART})[ \t]*(\]\]?)")
 _KEY_PARTS = regex(rf"""({_BARE})|"({_BASIC_TEXT})"|'({_LITERAL_TEXT})'""")
 # The end of a header that goes the same way as the one before it, with a name without escapes.
@@ -48,25 +48,26 @@ _PLAIN = rf"""(?:"([^"\\{_CONTROL}]*)"(?!")|'({_LITERAL_TEXT})'(?!'))"""
 _SIMPLE = regex(rf"{_PLAIN}|([-+0-9A-Za-z_.:]+(?:(?<=-[0-9]{{2}}) [0-9][-+0-9:.Zz]+)?)")
 # A string without escapes as an item of an array, with all around it up to the next item or to the end.
 _ITEM = regex(rf"{_BLANK_LINES}{_PLAIN}{_BLANK_LINES}(?:,|(?=\]))")
-# Those below are not in every file. ``re`` keeps them, so they are compiled when the first one is met.
 _STRINGS = {
-    '"""': r'(?s)"""(?:\r?\n)?([^"\\]*(?:(?:\\.|"{1,2}(?!"))[^"\\]*)*"{0,2})"""',
-    "'''": r"'''(?:\r?\n)?([^']*(?:'{1,2}(?!')[^']*)*'{0,2})'''",
-    '"': rf'"({_BASIC_TEXT})"',
-    "'": rf"'({_LITERAL_TEXT})'",
+    '"""': regex(r'(?s)"""(?:\r?\n)?([^"\\]*(?:(?:\\.|"{1,2}(?!"))[^"\\]*)*"{0,2})"""'),
+    "'''": regex(r"'''(?:\r?\n)?([^']*(?:'{1,2}(?!')[^']*)*'{0,2})'''"),
+    '"': regex(rf'"({_BASIC_TEXT})"'),
+    "'": regex(rf"'({_LITERAL_TEXT})'"),
 }
-NO_TEXT = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)"
-_ESCAPE = r'\r\n|\\(?:([btnfr"\\])|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([ \t]*\r?\n[ \t\r\n]*))?'
+_OPENING = regex(r"\[\[?[ \t]*")
+_WHOLE_KEY = regex(_KEY)
+_NO_TEXT = regex(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
+_ESCAPE = regex(r'\r\n|\\(?:([btnfr"\\])|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([ \t]*\r?\n[ \t\r\n]*))?')
 _ESCAPED = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "\\": "\\"}
 _WORDS = {"true": True, "false": False}
 _DIGITS = "[0-9](?:_?[0-9])*"
 _WHOLE = "[-+]?(?:0|[1-9](?:_?[0-9])*)"
-_INTEGER = rf"{_WHOLE}|0x[0-9A-Fa-f](?:_?[0-9A-Fa-f])*|0o[0-7](?:_?[0-7])*|0b[01](?:_?[01])*"
-_FLOAT = rf"{_WHOLE}(?:\.{_DIGITS})?(?:[eE][-+]?{_DIGITS})?|[-+]?(?:inf|nan)"
+_INTEGER = regex(rf"{_WHOLE}|0x[0-9A-Fa-f](?:_?[0-9A-Fa-f])*|0o[0-7](?:_?[0-7])*|0b[01](?:_?[01])*")
+_FLOAT = regex(rf"{_WHOLE}(?:\.{_DIGITS})?(?:[eE][-+]?{_DIGITS})?|[-+]?(?:inf|nan)")
 _TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?"
 _OFFSET = r"(?:[Zz]|[-+](?:[01][0-9]|2[0-3]):[0-5][0-9])"
-_MOMENT = rf"([0-9]{{4}})-([0-9]{{2}})-([0-9]{{2}})(?:[Tt ]{_TIME}{_OFFSET}?)?|{_TIME}"
-_NOT_UTF_8 = "[\ud800-\udfff]"
+_MOMENT = regex(rf"([0-9]{{4}})-([0-9]{{2}})-([0-9]{{2}})(?:[Tt ]{_TIME}{_OFFSET}?)?|{_TIME}")
+_NOT_UTF_8 = regex("[\ud800-\udfff]")
 
 # How a table came to be, which says what may still be added to it: by a header, by a header of a table in it, by a
 # dotted key; and an array of tables.
@@ -155,7 +156,7 @@ class _Parser:
 
     def document(self) -> TomlDocument:
         text = self.text
-        broken = None if text.isascii() else re.search(_NOT_UTF_8, text)
+        broken = None if text.isascii() else _NOT_UTF_8.search(text)
         if broken:
             raise self.error(broken.start(), "this is not UTF-8")
         start = end = len(BYTE_ORDER_MARK) if text.startswith(BYTE_ORDER_MARK) else 0
@@ -307,15 +308,15 @@ class _Parser:
     def word(self, word: str, position: int) -> Union[bool, int, float, Moment]:
         if word in _WORDS:
             return _WORDS[word]
-        if re.fullmatch(_INTEGER, word):
+        if _INTEGER.fullmatch(word):
             # Sixty-four digits are the longest of them, in the base of two.
             number = int(word, 0) if len(word) < 150 else 1 << 64
             if not -(1 << 63) <= number < 1 << 63:
                 raise self.error(position, "the number does not fit in 64 bits")
             return number
-        if re.fullmatch(_FLOAT, word):
+        if _FLOAT.fullmatch(word):
             return float(word)
-        moment = re.fullmatch(_MOMENT, word)
+        moment = _MOMENT.fullmatch(word)
         if moment is None:
             raise self.error(position, f"{word} is not a value; strings are quoted")
         if moment[1] and not _is_date(moment):
@@ -325,10 +326,10 @@ class _Parser:
     def string(self, position: int) -> Tuple[str, int]:
         text = self.text
         quotes = text[position] * (3 if text.startswith(text[position] * 3, position) else 1)
-        match = re.compile(_STRINGS[quotes]).match(text, position)
+        match = _STRINGS[quotes].match(text, position)
         if match is None:
             raise self.error(position, "the text does not end, or has a control character")
-        wrong = re.compile(NO_TEXT).search(text, *match.span(1))
+        wrong = _NO_TEXT.search(text, *match.span(1))
         if wrong:
             raise self.error(wrong.start(), "this is not text")
         if quotes[0] == "'":
@@ -350,7 +351,7 @@ class _Parser:
                 return "\n"
             raise self.error(position + match.start(), "this is not an escape sequence of TOML")
 
-        return re.sub(_ESCAPE, replaced, raw) if "\\" in raw or "\r" in raw else raw
+        return _ESCAPE.sub(replaced, raw) if "\\" in raw or "\r" in raw else raw
 
     def array(self, path: Path, position: int) -> Tuple[List[Any], int]:
         text = self.text
@@ -419,7 +420,7 @@ def _is_date(moment: re.Match[str]) -> bool:
 
 
 def error(text: str, position: int, cause: str) -> TomlError:
-    if re.compile(NO_TEXT).match(text, position):
+    if _NO_TEXT.match(text, position):
         cause = f"the control character {text[position]!r} may not be here"
     before = text[:position].lstrip(BYTE_ORDER_MARK)
     return TomlError(before.count("\n") + 1, len(before) - before.rfind("\n"), cause)
@@ -427,8 +428,8 @@ def error(text: str, position: int, cause: str) -> TomlError:
 
 def misplaced(text: str, position: int) -> TomlError:
     """What is neither an assignment nor a header, at the place from which on it is not."""
-    opening = re.compile(r"\[\[?[ \t]*").match(text, position)
-    key = re.compile(KEY).match(text, opening.end() if opening else position)
+    opening = _OPENING.match(text, position)
+    key = _WHOLE_KEY.match(text, opening.end() if opening else position)
     if key is None:
         what = "header of a table" if opening else "key with an = after it"
         return error(text, opening.end() if opening else position, f"this is not a {what}")

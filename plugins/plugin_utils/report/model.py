@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ...module_utils._core.setting import DRIFTED, IN_SYNC
 from ...module_utils._core.version import VERSION
-from ...module_utils._node.registry import in_order
+from ...module_utils._node.registry import REGISTRY
 from ..answers import Look, answered, why_unreadable
 from ..host_ranges import natural
 from ..summary import ANSWER, UNREACHABLE, Row, Summary, reboot_reasons, status_of, summarise, unreadable
@@ -22,7 +22,7 @@ from .skew import VersionGroup, groups_of
 
 # It grows with a field that is taken away or means something else, and not with one that is added.
 SCHEMA = 1
-ORDER = [entry.name for entry in in_order()]
+ORDER = [entry.name for entry in REGISTRY]
 NO_ANSWER = "it did not respond"
 FACTS = "facts"
 

@@ -423,8 +423,10 @@ def test_a_node_is_restored_in_an_order_in_which_nobody_loses_what_it_needs() ->
     order = list(removals([*everything, "of_a_later_release"]))
     assert sorted(order) == sorted(everything)
     for entry in REGISTRY:
-        assert all(order.index(entry.name) < order.index(name) for name in entry.after if name != "node_tools")
-        assert all(order.index(entry.name) > order.index(name) for name in entry.serves)
+        assert all(
+            order.index(entry.name) < order.index(name) for name in entry.registration.after if name != "node_tools"
+        )
+        assert all(order.index(entry.name) > order.index(name) for name in entry.registration.serves)
     assert order[-1] == "node_tools"
     assert removals(["hugepages"]) == {"hugepages": {"state": "absent"}}
     # What waits for the next boot needs the binding, and the tools, once more.

@@ -18,14 +18,14 @@ pytest.importorskip("ansible.plugins.action", reason="the controller's side need
 
 from ansible_collections.gpufleet.node.plugins.filter.ordered_concerns import ordered_concerns
 from ansible_collections.gpufleet.node.plugins.filter.removals import removals
-from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import in_order
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from playbook_runs import ansible_playbook, replaying
 from support import HostVars
 
 PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
 FACTS = {"changed": False, "node": {"nvml_gpus": 0, "gpus": [], "health": None, "owners": [], "driver": None}}
 MARKED = {"changed": False, "nodes": [{"name": "a"}]}
-ORDER = [entry.name for entry in in_order()]
+ORDER = [entry.name for entry in REGISTRY]
 
 
 def concern(status: str) -> Dict[str, Any]:

@@ -21,9 +21,9 @@ from ansible_collections.gpufleet.node.plugins.plugin_utils.playbooks import (
     BEFORE_HOSTS,
     DESTINATIONS,
     HEADERS,
-    LIMITS,
     PROCEDURES,
     cause_against,
+    limits_of,
     options_of,
     parse_list,
     specifications,
@@ -174,8 +174,12 @@ def test_a_default_is_a_value_that_the_variable_may_have() -> None:
 
 def test_limits_and_what_is_read_before_hosts_are_of_variables_that_are_there() -> None:
     options = options_by_name()
-    assert {*LIMITS, *BEFORE_HOSTS, *DESTINATIONS, *HEADERS} <= set(options)
-    assert {options[name]["type"] for name in LIMITS} <= {"int"}
+    assert {*BEFORE_HOSTS, *DESTINATIONS, *HEADERS} <= set(options)
+    limits = {name: limits_of(option) for name, option in options.items() if option["type"] == "int"}
+    # It goes to the API server as it is, which has the say about it.
+    assert limits.pop("drain_kubernetes_grace_period") is None
+    assert len(limits) > 8
+    assert [name for name, found in limits.items() if found is None or found[0] >= found[1]] == []
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,13 @@ import yaml
 
 pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
 
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
+from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
-from ansible_collections.gpufleet.node.plugins.plugin_utils.declarations import declaring
+from ansible_collections.gpufleet.node.plugins.plugin_utils.declarations import declaration_of, declaring
 from ansible_collections.gpufleet.node.plugins.plugin_utils.profiles import (
     ProfileError,
     asked,
@@ -52,6 +55,28 @@ def declarations(profile: str) -> Dict[str, Dict[str, Any]]:
             if name in OPTIONS
         }
     return {name: found[name] for name in declaring(found) if name not in OF_THE_CONTROLLER}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("profile", ["", *names()])
+@pytest.mark.parametrize("entry", REGISTRY, ids=lambda entry: str(entry.name))
+def test_a_role_by_itself_declares_what_the_look_does(entry: RegisteredConcern, profile: str) -> None:
+    role = ROOT / "roles" / entry.name
+    (variable,) = yaml.safe_load((role / "vars" / "main.yml").read_text()).items()
+    assert variable[1] == f"{{{{ lookup('gpufleet.node.declaration', '{entry.name}') }}}}"
+    tasks = yaml.safe_load((role / "tasks" / "main.yml").read_text())
+    (arguments,) = (task[f"gpufleet.node.{entry.name}"] for task in tasks if f"gpufleet.node.{entry.name}" in task)
+    # Beside the role its defaults are variables of the host, and ask the profile themselves.
+    loader = DataLoader()
+    defaults = loader.load_from_file(str(role / "defaults" / "main.yml"), trusted_as_template=True)
+    template = Templar(loader=loader, variables={"gpufleet_profile": profile}).template
+    alone = declaration_of(entry.name, {"gpufleet_profile": profile, **defaults}, template)
+    looked_at = declaration_of(entry.name, {"gpufleet_profile": profile}, template)
+    assert alone == looked_at
+    given = {name: text for name, text in arguments.items() if variable[0] in text}
+    assert given == {name: f"{{{{ {variable[0]}.{name} }}}}" for name in given}
+    # What the controller finds out is no variable.
+    assert {name for name in looked_at if f"{entry.name}_{name}" in OPTIONS} <= given.keys()
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service 
     UNIT,
     why_not_persisted,
 )
-from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import RegisteredConcern
+from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools import spec
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.options import OPTIONS
 from support import AT_ONCE_SECONDS, FakeHost, build
@@ -233,7 +233,7 @@ def values(host: FakeHost) -> List[str]:
 
 
 def entries(*tunables: Tunable) -> Tuple[RegisteredConcern, ...]:
-    return tuple(RegisteredConcern(tunable) for tunable in tunables)
+    return tuple(RegisteredConcern.of(tunable) for tunable in tunables)
 
 
 def test_only_declarations_that_ask_for_it_are_applied_in_the_order_of_the_concerns(tmp_path: Path) -> None:
@@ -248,7 +248,10 @@ def test_only_declarations_that_ask_for_it_are_applied_in_the_order_of_the_conce
     assert (
         boot(
             host,
-            registry=(RegisteredConcern(Tunable("one"), after=("three",)), *entries(Tunable("two"), Tunable("three"))),
+            registry=(
+                RegisteredConcern.of(Tunable("one"), after=("three",)),
+                *entries(Tunable("two"), Tunable("three")),
+            ),
         )
         == 0
     )
@@ -293,10 +296,10 @@ def test_a_failure_of_one_concern_does_not_stop_the_others(
 def test_a_concern_that_hangs_has_its_own_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boot_module, "STEPS_SECONDS", 0.02)
     host = machine(tmp_path, {"one": declaration("one"), "two": declaration("two")})
-    slow = RegisteredConcern(Tunable("one", step=lambda: time.sleep(30)), deadline=0.01)
+    slow = RegisteredConcern.of(Tunable("one", step=lambda: time.sleep(30)), deadline=0.01)
     assert limit_of(slow) == pytest.approx(0.06)
     started = time.monotonic()
-    assert boot(host, registry=(slow, RegisteredConcern(Tunable("two")))) == 1
+    assert boot(host, registry=(slow, RegisteredConcern.of(Tunable("two")))) == 1
     assert time.monotonic() - started < AT_ONCE_SECONDS
     assert values(host) == ["0", "7", "0"]
     # What waited for the first one does not find its lock taken.

@@ -28,7 +28,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
-from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY, RegisteredConcern
+from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.plugin_utils import archive
 from nvme_machine import Drive, machine, run
 from recorded import RecordedHost
@@ -36,7 +37,7 @@ from support import FakeHost, build
 from test_boot_service import Tunable
 
 ROOT = Path(__file__).resolve().parents[3]
-ENTRIES = (RegisteredConcern(Tunable("one")), RegisteredConcern(Tunable("two")))
+ENTRIES = (RegisteredConcern.of(Tunable("one")), RegisteredConcern.of(Tunable("two")))
 FOLDER = "/etc/gpufleet/declared.d"
 
 
@@ -321,7 +322,7 @@ def test_the_exit_status_is_that_of_the_worst(
 
 
 def test_what_nobody_can_set_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    entries = (RegisteredConcern(Lacking("one")), RegisteredConcern(Tunable("two")))
+    entries = (RegisteredConcern.of(Lacking("one")), RegisteredConcern.of(Tunable("two")))
     assert status(node(tmp_path, one=IN_SYNC, two=IN_SYNC), registry=entries) == 0
     said = "Concerns: 2 in sync. Settings: 2 in sync, 1 unmanaged."
     assert capsys.readouterr().out.splitlines() == [said]
@@ -370,7 +371,7 @@ def test_what_waits_for_a_reboot_or_for_something_else_is_told_with_its_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     host = node(tmp_path, one=WRONG, two=WRONG)
-    entries = (RegisteredConcern(Pending("one", "reboot")), RegisteredConcern(Pending("two", "daemon-reload")))
+    entries = (RegisteredConcern.of(Pending("one", "reboot")), RegisteredConcern.of(Pending("two", "daemon-reload")))
     assert status(host, registry=entries) == 2
     lines = capsys.readouterr().out.splitlines()
     assert f"{os.uname().nodename} needs a reboot: one value is 0, wanted 1: it takes time" in lines

@@ -32,12 +32,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import EFFECTIVE, Setting
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
-from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import (
-    REGISTRY,
-    RegisteredConcern,
-    in_order,
-    to_converge,
-)
+from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern, in_order, to_converge
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from support import AT_ONCE_SECONDS, FakeHost, build
 
 
@@ -96,9 +92,9 @@ def test_concerns_that_are_right_differ_and_cannot_be_looked_at_are_told_apart(h
     answer = look(
         host,
         {"one": {"value": "1"}, "two": {"value": "3"}, "gone": {"value": "4"}},
-        RegisteredConcern(Tunable("one")),
-        RegisteredConcern(Tunable("two")),
-        RegisteredConcern(Tunable("gone")),
+        RegisteredConcern.of(Tunable("one")),
+        RegisteredConcern.of(Tunable("two")),
+        RegisteredConcern.of(Tunable("gone")),
     )
     assert (answer["in_sync"], answer["drifted"], answer["unknown"]) == (["one"], ["two"], ["gone"])
     assert answer["to_converge"] == ["two", "gone"]
@@ -124,7 +120,7 @@ class Waits(Tunable):
 def test_what_waits_for_somebody_to_be_told_is_run_again_until_he_was(
     host: FakeHost, needs: str, to_converge: List[str]
 ) -> None:
-    answer = look(host, {"one": {"value": "2"}}, RegisteredConcern(Waits("one", needs=needs), tells=("listener",)))
+    answer = look(host, {"one": {"value": "2"}}, RegisteredConcern.of(Waits("one", needs=needs), tells=("listener",)))
     assert (answer["pending"], answer["to_converge"]) == (["one"], to_converge)
 
 
@@ -136,7 +132,7 @@ class Occupied(Tunable):
 
 
 def test_what_is_in_the_way_is_named_beside_the_changes_that_it_keeps_from_being_made(host: FakeHost) -> None:
-    answer = look(host, {"one": {"value": "2"}}, RegisteredConcern(Occupied("one")))
+    answer = look(host, {"one": {"value": "2"}}, RegisteredConcern.of(Occupied("one")))
     assert (answer["drifted"], answer["to_converge"]) == (["one"], ["one"])
     assert answer["concerns"]["one"]["failure"]["code"] == "in_use"
     assert answer["concerns"]["one"]["changes"][0]["after"] == "2"
@@ -145,9 +141,9 @@ def test_what_is_in_the_way_is_named_beside_the_changes_that_it_keeps_from_being
 def test_what_cannot_be_looked_at_until_another_concern_is_there_waits_for_it(host: FakeHost) -> None:
     declared = {"one": {"value": "2"}, "two": {"value": "2"}, "gone": {"value": "4"}}
     entries = (
-        RegisteredConcern(Tunable("one"), cures=("cannot_look",)),
-        RegisteredConcern(Tunable("two")),
-        RegisteredConcern(Tunable("gone"), after=("one",)),
+        RegisteredConcern.of(Tunable("one"), cures=("cannot_look",)),
+        RegisteredConcern.of(Tunable("two")),
+        RegisteredConcern.of(Tunable("gone"), after=("one",)),
     )
     answer = look(host, declared, *entries)
     assert (answer["unknown"], answer["waiting"], answer["to_converge"]) == (["gone"], ["gone"], ["one", "gone"])
@@ -167,8 +163,8 @@ def test_a_concern_in_trouble_does_not_stop_the_next(host: FakeHost, trouble: An
     answer = look(
         host,
         {"one": {"value": "1"}, "two": {"value": "2"}},
-        RegisteredConcern(Tunable("one", trouble)),
-        RegisteredConcern(Tunable("two")),
+        RegisteredConcern.of(Tunable("one", trouble)),
+        RegisteredConcern.of(Tunable("two")),
     )
     assert answer["concerns"]["one"]["status"] == status
     assert answer["concerns"]["one"]["msg"] == str(trouble)
@@ -178,9 +174,9 @@ def test_a_concern_in_trouble_does_not_stop_the_next(host: FakeHost, trouble: An
 
 
 def test_a_concern_that_hangs_is_unknown_after_its_deadline(host: FakeHost) -> None:
-    entry = RegisteredConcern(Tunable("one", lambda: time.sleep(30)), deadline=0.05)
+    entry = RegisteredConcern.of(Tunable("one", lambda: time.sleep(30)), deadline=0.05)
     started = time.monotonic()
-    answer = look(host, {"one": {"value": "1"}, "two": {"value": "2"}}, entry, RegisteredConcern(Tunable("two")))
+    answer = look(host, {"one": {"value": "1"}, "two": {"value": "2"}}, entry, RegisteredConcern.of(Tunable("two")))
     assert time.monotonic() - started < AT_ONCE_SECONDS
     assert answer["unknown"] == ["one"]
     assert "took longer than 0.05 s" in answer["concerns"]["one"]["msg"]
@@ -188,7 +184,7 @@ def test_a_concern_that_hangs_is_unknown_after_its_deadline(host: FakeHost) -> N
 
 
 def test_a_look_changes_nothing(host: FakeHost) -> None:
-    look(host, {"one": {"value": "9"}}, RegisteredConcern(Tunable("one")))
+    look(host, {"one": {"value": "9"}}, RegisteredConcern.of(Tunable("one")))
     assert host.files.log == []
     assert host.commands.calls == []
 
@@ -197,15 +193,15 @@ def test_the_answer_of_a_converged_node_is_below_8_kib(host: FakeHost) -> None:
     answer = look(
         host,
         {"one": {"value": "1"}, "two": {"value": "2"}},
-        RegisteredConcern(Tunable("one")),
-        RegisteredConcern(Tunable("two")),
+        RegisteredConcern.of(Tunable("one")),
+        RegisteredConcern.of(Tunable("two")),
     )
     assert answer["concerns"]["one"]["unmanaged_total"] == 64
     assert len(json.dumps(answer)) < 8192
 
 
 def test_full_detail_has_every_setting_and_the_state(host: FakeHost) -> None:
-    result = look(host, {"one": {"value": "1"}}, RegisteredConcern(Tunable("one")), full=True)["concerns"]["one"]
+    result = look(host, {"one": {"value": "1"}}, RegisteredConcern.of(Tunable("one")), full=True)["concerns"]["one"]
     assert [row["status"] for row in result["settings"]] == ["in_sync"]
     assert result["effective"] == {"value": "1"}
     assert len(result["unmanaged"]) == 64
@@ -213,9 +209,9 @@ def test_full_detail_has_every_setting_and_the_state(host: FakeHost) -> None:
 
 def test_a_declaration_on_the_node_that_nobody_makes_is_named(host: FakeHost, tmp_path: Path) -> None:
     build(tmp_path, {"/etc/gpufleet/declared.d/two.json": "{}"})
-    assert look(host, {"one": {"value": "1"}}, RegisteredConcern(Tunable("one")), RegisteredConcern(Tunable("two")))[
-        "orphaned"
-    ] == ["two"]
+    assert look(
+        host, {"one": {"value": "1"}}, RegisteredConcern.of(Tunable("one")), RegisteredConcern.of(Tunable("two"))
+    )["orphaned"] == ["two"]
 
 
 def test_a_declaration_that_this_look_is_not_about_is_not_reported(host: FakeHost, tmp_path: Path) -> None:
@@ -248,8 +244,8 @@ def test_a_defect_in_one_concern_is_unknown_with_its_traceback(host: FakeHost) -
     answer = look(
         host,
         {"one": {"value": "1"}, "two": {"value": "2"}},
-        RegisteredConcern(Tunable("one", crash)),
-        RegisteredConcern(Tunable("two")),
+        RegisteredConcern.of(Tunable("one", crash)),
+        RegisteredConcern.of(Tunable("two")),
     )
     assert answer["unknown"] == ["one"]
     assert "ZeroDivisionError: odd text in sysfs" in answer["concerns"]["one"]["msg"]
@@ -258,31 +254,31 @@ def test_a_defect_in_one_concern_is_unknown_with_its_traceback(host: FakeHost) -
 
 
 def test_facts_name_the_distribution(host: FakeHost) -> None:
-    facts = look(host, {}, RegisteredConcern(Tunable("one")))["facts"]
+    facts = look(host, {}, RegisteredConcern.of(Tunable("one")))["facts"]
     assert (facts["distribution"], facts["distribution_version"], facts["package_manager"]) == ("debian", "13", None)
 
 
 def test_a_concern_runs_behind_those_it_comes_after() -> None:
     entries = (
-        RegisteredConcern(Tunable("a"), after=("c",)),
-        RegisteredConcern(Tunable("b")),
-        RegisteredConcern(Tunable("c"), after=("b",)),
+        RegisteredConcern.of(Tunable("a"), after=("c",)),
+        RegisteredConcern.of(Tunable("b")),
+        RegisteredConcern.of(Tunable("c"), after=("b",)),
     )
     assert [entry.name for entry in in_order(entries)] == ["b", "c", "a"]
 
 
 def test_concerns_that_come_after_each_other_are_refused() -> None:
     with pytest.raises(ValueError, match="come after each other"):
-        in_order((RegisteredConcern(Tunable("a"), after=("b",)), RegisteredConcern(Tunable("b"), after=("a",))))
+        in_order((RegisteredConcern.of(Tunable("a"), after=("b",)), RegisteredConcern.of(Tunable("b"), after=("a",))))
 
 
 def test_what_a_change_disturbs_runs_too_where_it_is_declared() -> None:
     entries = (
-        RegisteredConcern(Tunable("early")),
-        RegisteredConcern(Tunable("reset"), disturbs=("late", "early", "absent")),
-        RegisteredConcern(Tunable("late"), disturbs=("last",)),
-        RegisteredConcern(Tunable("last")),
-        RegisteredConcern(Tunable("absent")),
+        RegisteredConcern.of(Tunable("early")),
+        RegisteredConcern.of(Tunable("reset"), disturbs=("late", "early", "absent")),
+        RegisteredConcern.of(Tunable("late"), disturbs=("last",)),
+        RegisteredConcern.of(Tunable("last")),
+        RegisteredConcern.of(Tunable("absent")),
     )
     declared = ("early", "reset", "late", "last")
     assert to_converge(["reset"], declared=declared, registry=entries) == declared
@@ -290,5 +286,6 @@ def test_what_a_change_disturbs_runs_too_where_it_is_declared() -> None:
 
 
 def test_the_registry_has_an_order_and_each_name_once() -> None:
-    names = [entry.name for entry in in_order()]
-    assert len(names) == len(set(names)) == len(REGISTRY)
+    names = [entry.name for entry in REGISTRY]
+    assert names == [entry.name for entry in in_order(REGISTRY)]
+    assert len(names) == len(set(names))

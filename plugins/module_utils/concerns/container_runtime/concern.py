@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 from ..._core.change import Change, Plan, Step, Unmanaged
 from ..._core.errors import DeclarationError
+from ..._core.registration import Registration
 from ..._core.setting import DRIFTED, Scalar, Setting
 from .entries import CDI, TOOLKIT
-from .model import ENGINES, NAME, RESTART, RUNTIME, Configuration, WantedEngine, by_text, shown
+from .model import ENGINES, NAME, NEEDS, RESTART, RUNTIME, Configuration, WantedEngine, by_text, shown
 from .options import OPTIONS
 from .spec import CURRENT, parse
 from .state import (
@@ -44,6 +45,11 @@ class ContainerRuntime:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = False
+    # The CDI specification names the GPUs and instances that are there now, and containers start on what is declared.
+    registration = Registration(
+        after=("kernel_modules", "nvidia_persistence", "mig_layout", "gpu_settings", "numa_irq_affinity"),
+        tells=NEEDS,
+    )
 
     def observe(self, host: Host, params: Mapping[str, Any]) -> ContainerRuntimeState:
         _refuse_running_only(params)

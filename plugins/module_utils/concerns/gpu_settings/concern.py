@@ -12,6 +12,7 @@ from ..._core import declared
 from ..._core.baseline import load as load_baseline
 from ..._core.change import Plan, Step, Unmanaged
 from ..._core.errors import CannotLook, DeclarationError
+from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.setting import GPU_RESET, IN_SYNC, Scalar, Setting
 from ..._core.shared_options import SHARED_OPTIONS
 from ..._linux.boot_service import why_not_persisted
@@ -34,6 +35,11 @@ class GpuSettings:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = True
+    # It needs what brings its values back at boot.
+    registration = Registration(
+        after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence", "mig_layout"),
+        deadline=DRIVER_DEADLINE,
+    )
 
     def observe(self, host: Host, params: Mapping[str, Any]) -> GpuSettingsState:
         files = host.files

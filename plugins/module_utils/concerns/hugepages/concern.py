@@ -12,6 +12,7 @@ from ..._core.baseline import damaged
 from ..._core.baseline import load as load_baseline
 from ..._core.change import Conflict, Plan, Step
 from ..._core.errors import DeclarationError
+from ..._core.registration import Registration
 from ..._core.setting import DRIFTED, Setting
 from ..._core.value import replace
 from ..._linux import bootloader
@@ -33,6 +34,16 @@ class Hugepages:
     name = NAME
     options = OPTIONS
     apply_at_boot = False
+    registration = Registration(
+        owns=(
+            "sysctl vm.nr_hugepages*",
+            "sysctl vm.nr_overcommit_hugepages",
+            "kernel argument hugepages",
+            "kernel argument hugepagesz",
+            "kernel argument default_hugepagesz",
+            "kernel argument transparent_hugepage*",
+        ),
+    )
 
     def observe(self, host: Host, params: Mapping[str, Any]) -> HugepagesState:
         absent = params["state"] == "absent"

@@ -19,8 +19,6 @@ from .state import GIGANTIC_KB, HugepagesState, Pool, ThpTunable, format_size, t
 
 FAIL = "fail"
 REBOOT = "reboot"
-SHMEM = ["always", "within_size", "advise", "never", "deny", "force"]
-SHMEM_OF_SIZE = ["always", "inherit", "within_size", "advise", "never"]
 
 
 @frozen

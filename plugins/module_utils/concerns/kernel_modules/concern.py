@@ -12,6 +12,7 @@ from ..._core.baseline import load as load_baseline
 from ..._core.change import Conflict, Plan, Step, Unmanaged
 from ..._core.declared import WANTED
 from ..._core.errors import CannotLook, DeclarationError
+from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import replace
 from ..._linux import bootloader
@@ -50,6 +51,11 @@ class KernelModules:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = False
+    registration = Registration(
+        after=("hugepages",),
+        cures=("no_driver",),
+        owns=("kernel argument module_blacklist", "kernel argument modprobe.blacklist"),
+    )
 
     def observe(self, host: Host, params: Mapping[str, Any]) -> KernelModulesState:
         files = host.files

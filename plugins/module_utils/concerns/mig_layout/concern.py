@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 from ..._core import declared
 from ..._core.change import Conflict, Plan, Step, Unmanaged
 from ..._core.errors import CannotLook, DeclarationError
+from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting
 from ..._core.shared_options import SHARED_OPTIONS
 from ..._linux import systemd
 from ..._linux.boot_service import why_not_persisted
 from ..._nvidia import errors, gpus
 from ..._nvidia.gpus import NOT_THERE
+from .consumers import NAMES as CONSUMERS
 from .consumers import Consumer, stale_consumers
 from .driver import TOO_OLD, MigReading, read
 from .model import Layout
@@ -42,6 +44,15 @@ class MigLayout:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = True
+    # A reset takes with it what the driver keeps of a GPU, its interrupts included; persistence mode it brings back.
+    # Instances that are new are not in the CDI specification.
+    registration = Registration(
+        after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence"),
+        disturbs=("gpu_settings", "numa_irq_affinity", "container_runtime"),
+        tells=tuple(CONSUMERS),
+        deadline=DRIVER_DEADLINE,
+        interrupted=INTERRUPTED_RUN,
+    )
 
     def observe(self, host: Host, params: Mapping[str, Any]) -> MigLayoutState:
         files = host.files

@@ -24,7 +24,6 @@ INSTANCES = "instances"
 ENABLED = "enabled"
 DISABLED = "disabled"
 FAIL, WAIT, SKIP = "fail", "wait", "skip"
-TIMEOUT_SECONDS = 600
 # More than any GPU has slices: a bound for what is written, not for what fits.
 MOST = 64
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core.change import Conflict, Plan, Step
 from ..._core.declared import WANTED
+from ..._core.registration import ALL, Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._linux import systemd
 from ..._linux.boot_service import ARCHIVE, PROGRAM, UNIT
@@ -36,6 +37,9 @@ class NodeTools:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = False
+    registration = Registration(
+        serves=ALL,
+    )
 
     def __init__(self, sent: Optional[bytes] = None) -> None:
         self._sent = sent

@@ -11,7 +11,6 @@ from typing import Any, Mapping
 
 OPTIONS: Mapping[str, Any] = {
     "archive_sha256": {"type": "str"},
-    "archive": {"type": "path"},
     "boot_failure": {"type": "str", "choices": ["continue", "hold"], "default": "continue"},
     "boot_before": {
         "type": "list",
@@ -34,3 +33,5 @@ OPTIONS: Mapping[str, Any] = {
     },
     "boot_timeout": {"type": "int", "default": 300},
 }
+# What the controller hands over, which nobody declares.
+SENT: Mapping[str, Any] = {"archive": {"type": "path"}}

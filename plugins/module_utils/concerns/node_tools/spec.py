@@ -15,7 +15,6 @@ from ..._linux.boot_service import ARCHIVE, PROGRAM, UNIT
 from ..._linux.systemd import is_service, is_template
 
 NAME = "node_tools"
-CONTINUE = "continue"
 HOLD = "hold"
 TARGET = "multi-user.target"
 HEADER = "# Written by gpufleet.node, module node_tools. A change made here is overwritten by the next run."
@@ -27,23 +26,6 @@ AFTER = (
     "nvidia-persistenced.service",
     "nvidia-fabricmanager.service",
 )
-# What hands GPUs to jobs and containers, or describes them; those that a machine does not have do no harm.
-BEFORE = (
-    "nvidia-cdi-refresh.service",
-    "nvidia-dcgm.service",
-    "dcgm-exporter.service",
-    "docker.service",
-    "containerd.service",
-    "crio.service",
-    "podman.service",
-    "kubelet.service",
-    "k3s.service",
-    "k3s-agent.service",
-    "rke2-server.service",
-    "rke2-agent.service",
-    "slurmd.service",
-)
-TIMEOUT_SECONDS = 300
 SHORTEST_SECONDS, LONGEST_SECONDS = 10, 3600
 # For the start of Python, and for ending a program that outlived the deadline.
 MARGIN_SECONDS = 30

@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core import declared
 from ..._core.change import Change, Plan, Step
 from ..._core.errors import DeclarationError
+from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.shared_options import SHARED_OPTIONS
 from ..._linux.boot_service import why_not_persisted
@@ -18,6 +19,7 @@ from . import companions, irqbalance
 from .devices import IRQ, setting_of
 from .observation import observe_devices
 from .options import OPTIONS
+from .overview import overview
 from .spec import INTERRUPTS, NAME, parse
 from .state import IrqAffinityDesired, IrqAffinityState, WantedAffinity, text_of
 
@@ -32,6 +34,11 @@ class NumaIrqAffinity:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = True
+    # The driver of the GPUs requests their interrupts with its first client, and again after a reset.
+    registration = Registration(
+        after=("node_tools", "kernel_modules", "nvidia_persistence", "mig_layout"),
+        owns=("kernel argument irqaffinity",),
+    )
 
     def observe(self, host: Host, params: Mapping[str, Any]) -> IrqAffinityState:
         files = host.files
@@ -123,6 +130,9 @@ class NumaIrqAffinity:
             at_boot = {name: {**row, "cpus": row["wanted"] if state.persisted else None} for name, row in rows.items()}
             boot[device.name] = {**place, "interrupts": at_boot}
         return {"devices": effective, "irqbalance": irqbalance.report(state.companions.daemon)}, {"devices": boot}
+
+    def devices(self, state: IrqAffinityState) -> List[Dict[str, Any]]:
+        return overview(state)
 
     def _is_declared(self, files: Files, params: Mapping[str, Any]) -> bool:
         return declared.plan_present(files, self, params, SHARED_OPTIONS)[0].boot == declared.WANTED

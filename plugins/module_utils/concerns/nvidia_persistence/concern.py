@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 from ..._core import declared
 from ..._core.change import Plan, Step, Unmanaged
 from ..._core.errors import CannotLook, DeclarationError
+from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.setting import IN_SYNC, REBOOT, Scalar, Setting
 from ..._core.shared_options import SHARED_OPTIONS
 from ..._core.value import replace
@@ -39,6 +40,11 @@ class NvidiaPersistence:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = True
+    registration = Registration(
+        after=("node_tools", "kernel_modules", "nvml"),
+        disturbs=("gpu_settings", "numa_irq_affinity"),
+        deadline=DRIVER_DEADLINE,
+    )
 
     def observe(self, host: Host, params: Mapping[str, Any]) -> PersistenceState:
         files = host.files

@@ -13,6 +13,7 @@ from ..._core import match
 from ..._core.change import Conflict, Plan, Step, Unmanaged
 from ..._core.declared import WANTED
 from ..._core.errors import DeclarationError
+from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting
 from ..._linux.tuned import Option, read_active
 from . import devices, rules
@@ -33,6 +34,9 @@ class NvmeScheduler:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = False
+    registration = Registration(
+        after=("hugepages",),
+    )
 
     def observe(self, host: Host, params: Mapping[str, Any]) -> NvmeSchedulerState:
         files = host.files

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core.change import Plan, Step
+from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._nvidia.driver import BINDING_FOLDER
 from . import recognise
@@ -31,6 +32,10 @@ class NvmlBinding:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = False
+    registration = Registration(
+        serves=("nvidia_persistence", "mig_layout", "gpu_settings"),
+        cures=("no_binding",),
+    )
 
     def __init__(self, sent: Optional[str] = None) -> None:
         self._sent = sent

@@ -11,11 +11,11 @@ from typing import Any, Mapping
 
 OPTIONS: Mapping[str, Any] = {
     "source": {"type": "str", "choices": ["controller", "package", "folder"], "default": "controller"},
-    "file": {"type": "path"},
     "package": {"type": "str", "default": "python3-pynvml"},
     "folder": {"type": "str", "default": ""},
     "pynvml_sha256": {"type": "str", "default": ""},
     "version": {"type": "str", "default": ""},
     "lacking": {"type": "str", "default": ""},
-    "pynvml": {"type": "path"},
 }
+# What the controller hands over, which nobody declares.
+SENT: Mapping[str, Any] = {"file": {"type": "path"}, "pynvml": {"type": "path"}}

@@ -985,7 +985,7 @@ def test_the_role_runs_again_for_just_what_engines_say_that_they_need() -> None:
     taken = {(kind_of(engine).required_action(*change).action, engine) for engine in ENGINES for change in changes}
     produced = {f"{action}_{engine}" for action, engine in taken if action}
     (entry,) = (entry for entry in REGISTRY if entry.name == CONCERN.name)
-    assert produced == set(NEEDS) == set(entry.tells)
+    assert produced == set(NEEDS) == set(entry.registration.tells)
 
 
 def test_the_role_declares_every_option_of_an_engine() -> None:
