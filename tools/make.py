@@ -111,7 +111,7 @@ def lint(job: Job) -> None:
 
 
 def docs(job: Job) -> None:
-    """Write the generated part of the documentation."""
+    """Write what is made from the documentation of the modules."""
     job.run(["python", "tools/generate.py"], environment=with_programs(job, controller(job, "newest")))
 
 
@@ -488,14 +488,14 @@ TARGETS = {
     "demo": "the main job on a virtual GPU node: check, converge, meddle, heal, reboot (CHAPTER=all for more)",
     "bench": "the measurements behind docs/performance.md",
     "bench-scale": "what a fleet of a thousand hosts costs its controller",
-    "lint": "ruff, mypy, yamllint, ansible-lint, changelog fragments, generated documentation",
+    "lint": "ruff, mypy, yamllint, ansible-lint, changelog fragments, and that `make docs` has nothing to do",
     "unit": "unit tests on Python 3.9 to 3.13",
     "sanity": "ansible-test sanity on the oldest and the newest ansible-core",
     "molecule": "scenarios in containers (SCENARIO=default for one)",
     "kubernetes": "the drain of nodes of Kubernetes, on a recorded API server",
     "awx": "what brings the playbooks into AWX, and jobs as it runs them",
     "vm-test": "the scenarios on two real kernels with NUMA and NVMe, through a boot (SCENARIO=vm-trixie for one)",
-    "docs": "write the generated documentation",
+    "docs": "write what is made from the documentation of the modules",
     "build": "the collection's tarball in build/",
     "nvml-simulator": "a libnvidia-ml.so.1 without a GPU, and the tool nvml-sim, in build/nvml_simulator/",
     "clean": "delete .cache/ and build/",
