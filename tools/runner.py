@@ -288,6 +288,9 @@ def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
         lines += [f"{'':<{width}}    {note}" for note in outcome.notes]
     state = "passed" if all(outcome.state == "passed" for outcome in outcomes) else "failed"
     lines.append(f"{'together':<{width}}  {state:<7}  {seconds / 60:7.1f}")
+    # Last of all: of a long output the end is what people see.
+    failed = [outcome for outcome in outcomes if outcome.state != "passed"]
+    lines += [f"{outcome.name} {outcome.state}: {'; '.join(outcome.notes[-2:])}" for outcome in failed]
     return "\n".join(lines)
 
 

@@ -139,6 +139,39 @@ def test_a_scenario_that_fails_keeps_no_other_from_running_and_is_named_with_its
     ]
 
 
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_scenario_on_a_virtual_machine_has_a_second_try_and_the_first_is_told(
+    tools: Any, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    failing = {"vm-trixie": tools.runner.StageFailed("exit status 2 of: molecule", [SHELL])}
+    bench = Bench(tools, monkeypatch, failing=failing if lost else {})
+    run_once = tools.make.run_scenario
+
+    def run(*arguments: Any) -> None:
+        if len(bench.ran) == lost:
+            failing.clear()
+        run_once(*arguments)
+
+    monkeypatch.setattr(tools.make, "run_scenario", run)
+    monkeypatch.setattr(tools.make, "require_machines", lambda _job: None)
+    job = FakeJob()
+    with pytest.raises(tools.runner.StageFailed) if lost == 2 else contextlib.nullcontext():
+        tools.make.vm_test("vm-trixie")(job)
+    assert bench.ran == ["vm-trixie"] * min(lost + 1, 2)
+    assert job.reported == [f"vm-trixie, run {number + 1} of 2: {SHELL_SAYS}" for number in range(lost)]
+
+
+def test_the_summary_ends_with_what_failed_and_why(tools: Any) -> None:
+    outcomes = [
+        tools.runner.Outcome("vm-trixie", "failed", 60.0, ["12 passed", f"vm-trixie: {SHELL_SAYS}", "exit status 2"]),
+        tools.runner.Outcome("lint", "passed", 60.0, []),
+    ]
+    assert tools.runner.summary(outcomes, 120.0).splitlines()[-2:] == [
+        "together   failed       2.0",
+        f"vm-trixie failed: vm-trixie: {SHELL_SAYS}; exit status 2",
+    ]
+
+
 def test_after_the_user_stopped_everything_no_further_scenario_begins(
     tools: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
