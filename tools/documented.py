@@ -120,11 +120,13 @@ def described(description: Union[str, Sequence[str]], role: str, siblings: Optio
 
 
 def markdown(text: str) -> str:
-    """A text of the documentation for a cell of a table."""
+    """A text of the documentation in Markdown."""
     named = NAME.sub(r"`\1`", text)
     code = CODE.sub(lambda match: "`" + ESCAPED.sub(r"\1", match[1]) + "`", named)
     return " ".join(code.split()).replace("|", "\\|")
 
 
-def first_paragraph(description: Union[str, Sequence[str]]) -> str:
-    return description if isinstance(description, str) else description[0]
+def cell(description: Union[str, Sequence[str]]) -> str:
+    """The paragraphs of a description for a cell of a table."""
+    paragraphs = [description] if isinstance(description, str) else description
+    return "<br>".join(map(markdown, paragraphs))

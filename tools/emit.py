@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Iterator, Mapping, Sequence
 
 import yaml
-from documented import first_paragraph, markdown
+from documented import cell
 
 WIDTH = 120
 # PyYAML ends a line behind the first word that goes beyond.
@@ -106,5 +106,5 @@ def _rows(options: Mapping[str, Any], depth: int) -> Iterator[str]:
         if "default" in option:
             default = f"`{inline(option['default'])}`"
         indent = "&nbsp;" * 4 * depth
-        yield f"| {indent}`{name}` | {kind} | {default} | {markdown(first_paragraph(option['description']))} |"
+        yield f"| {indent}`{name}` | {kind} | {default} | {cell(option['description'])} |"
         yield from _rows(option.get("options", {}), depth + 1)

@@ -77,7 +77,7 @@ def test_an_option_that_is_documented_is_everywhere(checkout: Path) -> None:
     assert task["gpufleet.node.hugepages"]["compact_for"] == "{{ __hugepages_declaration.compact_for }}"
     assert (
         "| `hugepages_compact_for` | int | `7` | How many seconds memory is compacted, at most. "
-        "See `hugepages_pools[].pages` and `needs`. |\n"
+        "See `hugepages_pools[].pages` and `needs`.<br>Only with `hugepages_state=present`. |\n"
     ) in (role / "README.md").read_text()
     assert generate(checkout, "--check").returncode == 0
 
