@@ -159,7 +159,7 @@ def arguments_in_modules() -> Files:
         module = next(entry for entry in modules() if entry.name == name)
         spec = {option: argument(entry) for option, entry in module.options.items()}
         text = f"\n{assigned('OPTIONS', spec)}"
-        yield module.path, between(module.path, BEGIN_OPTIONS, END_OPTIONS, text)
+        yield module.path, between(module.path.read_text(encoding="utf-8"), BEGIN_OPTIONS, END_OPTIONS, text)
 
 
 def source_of(module: Module) -> str:
@@ -250,7 +250,12 @@ def role(module: Module) -> Files:
     yield folder / "tasks" / "main.yml", head + tasks(module, present=True)
     why = "# Without the declaration of the inventory, which may be wrong by now.\n"
     yield folder / "tasks" / "absent.yml", f"{head}{why}{tasks(module, present=False)}"
-    yield folder / "README.md", between(folder / "README.md", BEGIN, END, f"\n\n{emit.table(variables)}\n\n")
+    page = folder / "README.md"
+    # The beginning of one that people go on with.
+    text = f"# {module.name}\n\n{documentation['short_description']}.\n\n## Variables\n\n{BEGIN}{END}\n"
+    if page.exists():
+        text = page.read_text(encoding="utf-8")
+    yield page, between(text, BEGIN, END, f"\n\n{emit.table(variables)}\n\n")
 
 
 def defaults(variables: Options) -> str:
@@ -301,8 +306,7 @@ def returned(module: Module) -> str:
     shared = OVERLAY["returned"]
     own = yaml.safe_load(texts(module.path)["RETURN"])
     block = emit.block({key: merged(entry, own.get(key, {})) for key, entry in shared.items()})
-    head, rest = text.split(BEGIN_RETURN, 1)
-    return f"{head}{BEGIN_RETURN}\n{block}{END_RETURN}{rest.split(END_RETURN, 1)[1]}"
+    return between(text, BEGIN_RETURN, END_RETURN, f"\n{block}")
 
 
 def merged(shared: Option, own: Option) -> Option:
@@ -384,9 +388,9 @@ def runtime() -> str:
     return f'---\nrequires_ansible: "{found["requires_ansible"]}"\naction_groups:\n  all:\n{listed}'
 
 
-def between(path: Path, begin: str, end: str, text: str) -> str:
+def between(page: str, begin: str, end: str, text: str) -> str:
     """A page with another text between two marks."""
-    head, rest = path.read_text(encoding="utf-8").split(begin, 1)
+    head, rest = page.split(begin, 1)
     return f"{head}{begin}{text}{end}{rest.split(end, 1)[1]}"
 
 
@@ -402,10 +406,10 @@ def files() -> Files:
     for specification in written_specifications():
         options = yaml.safe_load(specification.read_text(encoding="utf-8"))["argument_specs"]["main"]["options"]
         page = specification.parents[1] / "README.md"
-        yield page, between(page, BEGIN, END, f"\n\n{emit.table(options)}\n\n")
+        yield page, between(page.read_text(encoding="utf-8"), BEGIN, END, f"\n\n{emit.table(options)}\n\n")
     yield from playbooks()
     page = ROOT / "docs" / "profiles.md"
-    yield page, between(page, BEGIN, END, f"\n\n{profiles(ROOT / 'profiles')}\n\n")
+    yield page, between(page.read_text(encoding="utf-8"), BEGIN, END, f"\n\n{profiles(ROOT / 'profiles')}\n\n")
     yield ROOT / "meta" / "runtime.yml", runtime()
 
 
