@@ -11,7 +11,7 @@ import json
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core import declared
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Concern
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import AnyConcern
 from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.exposure import BELIEVED, exposed
@@ -80,7 +80,7 @@ def require(declarations: Declarations, concerns: Sequence[str], *, goal: str) -
             raise DeclarationError(goal, object=concern, cause=cause, hint=hint)
 
 
-def complete_params(concern: Concern[Any, Any], options: Mapping[str, Any]) -> Dict[str, Any]:
+def complete_params(concern: AnyConcern, options: Mapping[str, Any]) -> Dict[str, Any]:
     """The parameters that the module of the concern would have. Raises ``DeclarationError``."""
     return complete({**SHARED_OPTIONS, **concern.options}, options)
 

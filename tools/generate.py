@@ -56,7 +56,7 @@ UTILS = "plugins/module_utils"
 # Which value a variable has without a profile is the last argument; above it stands what to copy into an inventory.
 CLASSES = "plugins/module_utils/concerns"
 LOAD = """\
-def _{name}() -> Concern[Any, Any]:
+def _{name}() -> AnyConcern:
     from ..concerns.{name}.concern import CONCERN
 
     return CONCERN
@@ -69,9 +69,9 @@ REGISTRY = '''\
 
 from __future__ import annotations
 
-from typing import Any, Tuple
+from typing import Tuple
 
-from .._core.contract import Concern
+from .._core.contract import AnyConcern
 from .._core.registration import Registration
 from .order import RegisteredConcern
 

@@ -7,36 +7,28 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Tuple
+import os
+from typing import TYPE_CHECKING, Any, Tuple
 
 from . import baseline, declared
-from .change import Plan
-from .contract import Concern, Desired, Params, State
-from .errors import CannotLook
+from .change import Plan, Step
+from .contract import AnyConcern, Params, Scope
+from .errors import CannotLook, DeclarationError, NotPermitted
+from .setting import EFFECTIVE
 from .shared_options import SHARED_OPTIONS
 
 if TYPE_CHECKING:
-    from .protocols import Host
+    from .protocols import Files, Host
 
 
-def assess(concern: Concern[State, Desired], params: Params, host: Host) -> Tuple[State, Plan]:
-    """The first three steps: read the machine and plan, without a change."""
+def assess(concern: AnyConcern, params: Params, host: Host) -> Tuple[Any, Plan]:
+    """All but the performing: parse, read the machine and plan, without a change."""
     try:
-        state = concern.observe(host, params)
-        if params["state"] == "absent":
-            plan = concern.plan(state, concern.restore(params, baseline.load(host.files, concern.name), state))
-            if not params["permanent"]:
-                return state, plan
-            declaration, step = declared.plan_absent(host.files, concern.name)
-            return state, plan.with_setting(declaration, (*plan.steps, *step))
-        plan = concern.plan(state, concern.normalise(params, state))
-        # What cannot even begin is not declared either.
-        if not params["permanent"] or (plan.blocker is not None and plan.blocker.fatal and not plan.steps):
-            return state, plan
-        declaration, step = declared.plan_present(host.files, concern, params, SHARED_OPTIONS)
-        # With the rest of the next boot: a room that writes that last leaves no declaration of what the kernel refused.
-        boot, running = plan.split()
-        return state, plan.with_setting(declaration, (*boot, *step, *running))
+        state, plan = (_assess_absent if params["state"] == "absent" else _assess_present)(concern, params, host)
+        if host.may_change:
+            for step in plan.steps:
+                _refuse_read_only(step, host.files)
+        return state, plan
     except OSError as error:
         raise CannotLook(
             f"look at {concern.name}",
@@ -44,3 +36,61 @@ def assess(concern: Concern[State, Desired], params: Params, host: Host) -> Tupl
             cause=error.strerror or str(error),
             hint="run as root, or with become: true" if error.errno in (errno.EACCES, errno.EPERM) else "",
         ) from error
+
+
+def _assess_present(concern: AnyConcern, params: Params, host: Host) -> Tuple[Any, Plan]:
+    declaration = concern.parse(params)
+    lying, step = declared.plan_present(host.files, concern, params, SHARED_OPTIONS)
+    scope = Scope(params["immediate"], params["permanent"], declared=lying.boot)
+    state = concern.observe(host, declaration, scope)
+    plan = concern.plan(state, concern.resolve(declaration, state), scope)
+    if params["strict"]:
+        _refuse_unmanaged(plan)
+    # What cannot even begin is not declared either.
+    if not scope.permanent or (plan.blocker is not None and plan.blocker.fatal and not plan.steps):
+        return state, plan
+    # With the rest of the next boot: a room that writes that last leaves no declaration of what the kernel refused.
+    boot, running = plan.split()
+    return state, plan.with_setting(lying, (*boot, *step, *running))
+
+
+def _assess_absent(concern: AnyConcern, params: Params, host: Host) -> Tuple[Any, Plan]:
+    known = baseline.load(host.files, concern.name)
+    declaration = concern.everything(params, known)
+    lying, step = declared.plan_absent(host.files, concern.name)
+    scope = Scope(params["immediate"], params["permanent"], restoring=True, declared=lying.boot)
+    state = concern.observe(host, declaration, scope)
+    try:
+        desired = concern.restore(known, state)
+    except ValueError as error:
+        raise baseline.damaged(concern.name, str(error)) from error
+    plan = concern.plan(state, desired, scope)
+    return state, plan.with_setting(lying, (*plan.steps, *step)) if scope.permanent else plan
+
+
+def _refuse_read_only(step: Step, files: Files) -> None:
+    """What access(2) denies root is on a read-only file system, as in a container."""
+    for path in step.probes:
+        if path.startswith(("/sys/", "/proc/")):
+            if files.exists(path) and not files.writable(path):
+                change = next(change for change in step.changes if change.scope == EFFECTIVE)
+                raise NotPermitted(
+                    f"set {change.setting}",
+                    object=change.object,
+                    cause=f"{'/sys' if path.startswith('/sys/') else os.path.dirname(path)} is read-only here",
+                    hint="run on the host itself, not in a container without the right to change it",
+                )
+        else:
+            folder = os.path.dirname(path)
+            while folder != "/" and not files.exists(folder):
+                folder = os.path.dirname(folder)
+            if not files.writable(f"{folder}/."):
+                hint = "make it writable, or set permanent: false"
+                raise NotPermitted("write {}", object=path, cause="the file system is read-only", hint=hint)
+
+
+def _refuse_unmanaged(plan: Plan) -> None:
+    for entry in plan.unmanaged:
+        if not entry.excused:
+            goal = entry.goal or f"set {entry.setting}"
+            raise DeclarationError(goal, object=entry.object, cause=entry.cause or entry.reason, hint=entry.hint)

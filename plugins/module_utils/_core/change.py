@@ -73,24 +73,32 @@ class Step:
     """One side effect and the changes it makes. A command that completes other steps makes none of its own.
 
     ``notes`` are files of ours in which it notes what the next step is about to do. They are again as they were where
-    that step fails before it did anything.
+    that step fails before it did anything. ``probes`` are files that must be writable before the first step is taken.
     """
 
     action: Action
     changes: Tuple[Change, ...] = ()
     notes: Tuple[str, ...] = ()
+    probes: Tuple[str, ...] = ()
 
 
 @frozen
 class Unmanaged:
-    """What the declaration matched but the machine does not let anybody set."""
+    """What the declaration matched but the machine does not let anybody set.
+
+    With ``strict: true`` it is an error, with this goal, cause and hint, unless it is ``excused``.
+    """
 
     object: str
     setting: str
     reason: str
+    goal: str = ""
+    cause: str = ""
+    hint: str = "leave it out, or set strict: false"
+    excused: bool = False
 
     def as_dict(self) -> Dict[str, str]:
-        return dict(vars(self))
+        return {"object": self.object, "setting": self.setting, "reason": self.reason}
 
 
 @frozen

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Protocol, Tuple,
 from .change import Change, Plan, Step
 from .errors import CannotLook, DeclarationError, GpuFleetError
 from .registration import Registration
-from .setting import DRIFTED, EFFECTIVE, INVALID, UNKNOWN
+from .setting import DRIFTED, EFFECTIVE, INVALID, UNKNOWN, Scalar
 from .value import frozen
 
 if TYPE_CHECKING:
     from .baseline import Baseline
     from .protocols import Host
 
+Declaration = TypeVar("Declaration")
 State = TypeVar("State")
 Desired = TypeVar("Desired")
 Params = Mapping[str, Any]
@@ -26,11 +27,30 @@ LOCK = "/run/gpufleet/lock"
 REBOOT_FOLDER = "/run/gpufleet/reboot-required.d"
 
 
-class Concern(Protocol[State, Desired]):
+@frozen
+class Scope:
+    """What a run is about: the running system (``immediate``), the next boot (``permanent``), or both.
+
+    ``restoring`` is ``state: absent``. ``declared`` is the declaration that lies on the node for the next boot:
+    ``declared.WANTED`` for the one of this run, None for none, or another.
+    """
+
+    immediate: bool = True
+    permanent: bool = True
+    restoring: bool = False
+    declared: Scalar = None
+
+    @property
+    def carries(self) -> bool:
+        """Whether the next boot is to bring the values. What is restored has its own ways to come back."""
+        return self.permanent and not self.restoring
+
+
+class Concern(Protocol[Declaration, State, Desired]):
     """What a room offers for one concern. Every method but ``perform`` only reads.
 
     Two more it may have: ``devices(state)`` tells in a few words a device what has too many settings to show each, and
-    ``knobs(params)`` are the knobs that a declaration names one by one, where it can set any of a kind (``.knobs``).
+    ``knobs(declaration)`` are those that are declared one by one, where any of a kind can be (``.knobs``).
     """
 
     name: str
@@ -41,19 +61,28 @@ class Concern(Protocol[State, Desired]):
     registration: Registration
     """Its place among the other concerns."""
 
-    def observe(self, host: Host, params: Params) -> State:
-        """What is in effect and what the next boot will bring. ``params`` only narrows what is read."""
+    def parse(self, params: Params) -> Declaration:
+        """Pure. Raises ``DeclarationError`` on what no machine could have, before the machine is asked."""
 
-    def normalise(self, params: Params, state: State) -> Desired:
-        """The declaration resolved against this machine. Raises ``DeclarationError`` on wrong input."""
+    def everything(self, params: Params, baseline: Baseline) -> Declaration:
+        """Pure: what ``state: absent`` observes, which is all that the baseline holds.
 
-    def restore(self, params: Params, baseline: Baseline, state: State) -> Desired:
-        """What ``state: absent`` wants: the values from before the first change, and no file of ours.
-
-        Of ``params`` only ``immediate`` and ``permanent`` count.
+        Of ``params`` only those count that say how something is done, such as for whom to wait.
         """
 
-    def plan(self, state: State, desired: Desired) -> Plan:
+    def observe(self, host: Host, declaration: Declaration, scope: Scope) -> State:
+        """What is in effect and what the next boot will bring. What is declared only narrows what is read."""
+
+    def resolve(self, declaration: Declaration, state: State) -> Desired:
+        """The declaration on this machine. Raises ``DeclarationError`` on what this machine cannot have."""
+
+    def restore(self, baseline: Baseline, state: State) -> Desired:
+        """What ``state: absent`` wants: the values from before the first change, and no file of ours.
+
+        Raises ``ValueError`` on a value in the baseline that the concern never had.
+        """
+
+    def plan(self, state: State, desired: Desired, scope: Scope) -> Plan:
         """Pure: the settings three ways and the steps from here to there, complete and in order."""
 
     def perform(self, step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
@@ -64,6 +93,14 @@ class Concern(Protocol[State, Desired]):
 
     def report(self, state: State) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         """The state in the module's own words: in effect, and at boot."""
+
+
+def brings(params: Params) -> bool:
+    """Whether a run with these parameters may bring something to the node."""
+    return params["state"] == "present" and bool(params["immediate"] or params["permanent"])
+
+
+AnyConcern = Concern[Any, Any, Any]
 
 
 @frozen
@@ -123,11 +160,11 @@ def diff(changes: Tuple[Change, ...]) -> Dict[str, str]:
 
 
 def outcome(
-    concern: Concern[State, Desired],
+    concern: AnyConcern,
     *,
     plan: Plan,
     changes: Tuple[Change, ...],
-    state: State,
+    state: Any,
     remaining: Plan,
     error: Optional[GpuFleetError] = None,
 ) -> Outcome:

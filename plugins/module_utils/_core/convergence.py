@@ -2,18 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What every module does: observe, normalise, plan, apply, observe again."""
+"""What every module does: parse, observe, resolve, plan, perform, observe again."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from . import baseline
 from .assessment import assess
 from .change import Change, Plan, RemoveFile, ReplaceFile, RoomAction, Step
-from .contract import LOCK, Concern, Desired, Outcome, Params, State, outcome, reboot_note, reboot_text
+from .contract import LOCK, AnyConcern, Outcome, Params, outcome, reboot_note, reboot_text
 from .errors import GpuFleetError, NotInEffect, NotPermitted
 from .journal import journal
 from .protocols import temporary_of
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from .protocols import Host
 
 
-def converge(
-    concern: Concern[State, Desired], params: Params, host: Host, *, check_mode: bool, may_wait: bool = True
-) -> Outcome:
+def converge(concern: AnyConcern, params: Params, host: Host, *, check_mode: bool, may_wait: bool = True) -> Outcome:
     """All five steps. ``check_mode`` is asked here and nowhere else. ``may_wait``: for what is in the way to go.
 
     Raises ``GpuFleetError`` before anything changed; a failure after that is in ``Outcome.error``.
@@ -69,9 +67,7 @@ LOCK_TIMEOUT_SECONDS = 60.0
 POLL_SECONDS = 5.0
 
 
-def assess_alone(
-    concern: Concern[State, Desired], params: Params, host: Host, seen: Optional[GpuFleetError]
-) -> Tuple[State, Plan]:
+def assess_alone(concern: AnyConcern, params: Params, host: Host, seen: Optional[GpuFleetError]) -> Tuple[Any, Plan]:
     """Look again while no other run changes anything. Where that cannot be had, what was ``seen`` first counts.
 
     Raises ``GpuFleetError`` as ``assess`` does.
@@ -85,7 +81,7 @@ def assess_alone(
         return assess(concern, params, host)
 
 
-def execute(concern: Concern[State, Desired], params: Params, host: Host, *, may_wait: bool) -> Outcome:
+def execute(concern: AnyConcern, params: Params, host: Host, *, may_wait: bool) -> Outcome:
     """Look again under the lock, for another run may have been faster, and take the steps.
 
     While something is in the way the lock is free, and every look makes a new plan. Raises ``GpuFleetError`` before
@@ -118,9 +114,7 @@ def execute(concern: Concern[State, Desired], params: Params, host: Host, *, may
         time.sleep(min(POLL_SECONDS, left))
 
 
-def _execute_locked(
-    concern: Concern[State, Desired], params: Params, host: Host, *, state: State, plan: Plan
-) -> Outcome:
+def _execute_locked(concern: AnyConcern, params: Params, host: Host, *, state: Any, plan: Plan) -> Outcome:
     new: FrozenSet[baseline.Key] = frozenset()
     if params["state"] == "present":
         new = baseline.save(host.files, concern.name, plan.settings, plan.steps)
@@ -261,13 +255,13 @@ def _actual_changes(tried: Sequence[Change], done: Sequence[Change], remaining: 
     return made
 
 
-def _finish(concern: Concern[State, Desired], params: Params, host: Host, remaining: Plan) -> None:
+def _finish(concern: AnyConcern, params: Params, host: Host, remaining: Plan) -> None:
     _note_reboot(concern.name, host, remaining)
     if params["state"] == "absent":
         drop_if_restored(concern, params, host)
 
 
-def drop_if_restored(concern: Concern[State, Desired], params: Params, host: Host) -> None:
+def drop_if_restored(concern: AnyConcern, params: Params, host: Host) -> None:
     """Drop the record where nothing of a concern is left. Under the lock; ``params`` are those of ``state: absent``.
 
     Also for what brings into effect what a run of ``state: absent`` left pending, so that it takes no second one.
@@ -276,7 +270,7 @@ def drop_if_restored(concern: Concern[State, Desired], params: Params, host: Hos
         baseline.drop(host.files, concern.name)
 
 
-def _all_restored(concern: Concern[State, Desired], params: Params, host: Host) -> bool:
+def _all_restored(concern: AnyConcern, params: Params, host: Host) -> bool:
     """Whether nothing of ours is left, neither now nor at boot, also when only one of the two was restored here."""
     try:
         _state, plan = assess(concern, {**params, "immediate": True, "permanent": True}, host)

@@ -45,3 +45,12 @@ def read_record(
         return make(document)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CannotLook(goal, object=path, cause=f"the file is damaged: {error!r}", hint=hint) from error
+
+
+def read_note(files: Files, path: str, make: Callable[[Any], Made]) -> Optional[Made]:
+    """What ``make`` makes of a document that may be lost: None where there is none, and for a damaged one."""
+    text = files.read_optional(path)
+    try:
+        return None if text is None else make(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None

@@ -9,11 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._core.change import RoomAction
+from .._core.declared import WANTED
 from .._core.errors import Refused
+from .._core.setting import Scalar
 from .._core.value import frozen
 from . import systemd
 
 if TYPE_CHECKING:
+    from .._core.contract import Scope
     from .._core.protocols import Files
 
 UNIT = "gpufleet-boot.service"
@@ -33,6 +36,31 @@ def why_not_persisted(files: Files) -> str:
     if status in (systemd.DISABLED, systemd.STATIC):
         return "the boot service is not enabled; run the role node_tools"
     return "the boot service is not installed; run the role node_tools"
+
+
+@frozen
+class BootCarrier:
+    """What the boot service makes of a declaration. ``declared`` is that of the ``Scope``.
+
+    ``missing`` says why the service applies nothing, and is empty where it does.
+    """
+
+    declared: Scalar = None
+    missing: str = ""
+
+    @property
+    def applies_any(self) -> bool:
+        """Whether the next boot applies a declaration, be it this one or another."""
+        return self.declared is not None and not self.missing
+
+    @property
+    def applies(self) -> bool:
+        """Whether the next boot applies the declaration of this run."""
+        return self.declared == WANTED and not self.missing
+
+
+def carrier(files: Files, scope: Scope) -> BootCarrier:
+    return BootCarrier(scope.declared, why_not_persisted(files))
 
 
 @frozen

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Iterator, Optional
 
 from .._core.value import frozen
 
@@ -29,15 +29,30 @@ class Process:
 
 def read(files: Files, pid: int) -> Optional[Process]:
     """A process that runs, or None for one that has ended, also where nobody has taken notice of that yet."""
-    try:
-        text = files.read_optional(f"/proc/{pid}/stat") or ""
-    except ProcessLookupError:
-        return None  # It ended while we read.
+    text = text_of(files, str(pid), "stat")
     # proc_pid_stat(5): the name in brackets may hold anything; state, parent and start are fields 3, 4 and 22.
     fields = text.rpartition(")")[2].split()
     if len(fields) < 20 or fields[0] in ("Z", "X"):
         return None
     return Process(pid, parent=int(fields[1]), start=int(fields[19]))
+
+
+def ids(files: Files) -> Iterator[str]:
+    """The numbers of all processes, the threads of the kernel among them."""
+    return filter(str.isdigit, files.names("/proc"))
+
+
+def text_of(files: Files, pid: str, name: str) -> str:
+    """A file of a process, empty where it ended while we read."""
+    try:
+        return files.read_optional(f"/proc/{pid}/{name}") or ""
+    except ProcessLookupError:
+        return ""
+
+
+def name_of(files: Files, pid: str) -> str:
+    """The name of a process as ``comm`` has it, empty where there is none."""
+    return text_of(files, pid, "comm").strip()
 
 
 def comm(command: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 from .._core import declared
 from .._core.assessment import assess
 from .._core.change import Change, Plan
-from .._core.contract import Concern, Params, diff, status_of
+from .._core.contract import AnyConcern, Params, diff, status_of
 from .._core.errors import CannotLook, GpuFleetError
 from .._core.setting import DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
 from .._linux import os_release
@@ -33,7 +33,7 @@ ORPHANED: Mapping[str, Any] = {"permanent": False}
 
 DEFECT = "this is a defect of the collection, report it with the exception in the result"
 
-Validate = Callable[[Concern[Any, Any], Mapping[str, Any]], Params]
+Validate = Callable[[AnyConcern, Mapping[str, Any]], Params]
 
 
 def assess_node(
@@ -124,7 +124,7 @@ def _contested(
             # What is declared wrong is refused by its own look.
             with contextlib.suppress(GpuFleetError):
                 concern: Any = entry.concern
-                named[entry.name] = concern.knobs(validate(concern, declarations[entry.name]))
+                named[entry.name] = concern.knobs(concern.parse(validate(concern, declarations[entry.name])))
     if not named:
         return {}
     from .._core.knobs import contested

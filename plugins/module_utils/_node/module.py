@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
 
-from .._core.contract import Concern, refused
+from .._core.contract import AnyConcern, refused
 from .._core.convergence import converge
 from .._core.errors import GpuFleetError
 from .._core.protocols import Completed
@@ -112,12 +112,12 @@ def host_of(module: AnsibleModule) -> Host:
     return ModuleHost(module)
 
 
-def arguments_of(concern: Concern[Any, Any]) -> Dict[str, Any]:
+def arguments_of(concern: AnyConcern) -> Dict[str, Any]:
     """What ``AnsibleModule`` must be told of a concern."""
     return {"argument_spec": {**SHARED_OPTIONS, **concern.options}, "supports_check_mode": True}
 
 
-def answer(module: AnsibleModule, concern: Concern[Any, Any]) -> Dict[str, Any]:
+def answer(module: AnsibleModule, concern: AnyConcern) -> Dict[str, Any]:
     """Converge and return the result; it says ``failed`` when it did not reach the end."""
     try:
         outcome = converge(concern, module.params, host_of(module), check_mode=module.check_mode)

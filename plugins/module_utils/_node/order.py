@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Container, Iterable, List, Sequence, Tuple
 
-from .._core.contract import Concern
+from .._core.contract import AnyConcern
 from .._core.registration import Registration
 from .._core.value import frozen
 
@@ -21,17 +21,17 @@ class RegisteredConcern:
     """
 
     name: str
-    load: Callable[[], Concern[Any, Any]]
+    load: Callable[[], AnyConcern]
     registration: Registration = Registration()
     names_knobs: bool = False
 
     @classmethod
-    def of(cls, concern: Concern[Any, Any], **registration: Any) -> RegisteredConcern:
+    def of(cls, concern: AnyConcern, **registration: Any) -> RegisteredConcern:
         """A concern that is there already."""
         return cls(concern.name, lambda: concern, Registration(**registration), hasattr(concern, "knobs"))
 
     @property
-    def concern(self) -> Concern[Any, Any]:
+    def concern(self) -> AnyConcern:
         return self.load()
 
 

@@ -7,68 +7,68 @@
 
 from __future__ import annotations
 
-from typing import Any, Tuple
+from typing import Tuple
 
-from .._core.contract import Concern
+from .._core.contract import AnyConcern
 from .._core.registration import Registration
 from .order import RegisteredConcern
 
 
-def _hugepages() -> Concern[Any, Any]:
+def _hugepages() -> AnyConcern:
     from ..concerns.hugepages.concern import CONCERN
 
     return CONCERN
 
 
-def _kernel_modules() -> Concern[Any, Any]:
+def _kernel_modules() -> AnyConcern:
     from ..concerns.kernel_modules.concern import CONCERN
 
     return CONCERN
 
 
-def _node_tools() -> Concern[Any, Any]:
+def _node_tools() -> AnyConcern:
     from ..concerns.node_tools.concern import CONCERN
 
     return CONCERN
 
 
-def _nvme_scheduler() -> Concern[Any, Any]:
+def _nvme_scheduler() -> AnyConcern:
     from ..concerns.nvme_scheduler.concern import CONCERN
 
     return CONCERN
 
 
-def _nvml() -> Concern[Any, Any]:
+def _nvml() -> AnyConcern:
     from ..concerns.nvml.concern import CONCERN
 
     return CONCERN
 
 
-def _nvidia_persistence() -> Concern[Any, Any]:
+def _nvidia_persistence() -> AnyConcern:
     from ..concerns.nvidia_persistence.concern import CONCERN
 
     return CONCERN
 
 
-def _mig_layout() -> Concern[Any, Any]:
+def _mig_layout() -> AnyConcern:
     from ..concerns.mig_layout.concern import CONCERN
 
     return CONCERN
 
 
-def _gpu_settings() -> Concern[Any, Any]:
+def _gpu_settings() -> AnyConcern:
     from ..concerns.gpu_settings.concern import CONCERN
 
     return CONCERN
 
 
-def _numa_irq_affinity() -> Concern[Any, Any]:
+def _numa_irq_affinity() -> AnyConcern:
     from ..concerns.numa_irq_affinity.concern import CONCERN
 
     return CONCERN
 
 
-def _container_runtime() -> Concern[Any, Any]:
+def _container_runtime() -> AnyConcern:
     from ..concerns.container_runtime.concern import CONCERN
 
     return CONCERN

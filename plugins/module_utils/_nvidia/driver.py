@@ -147,11 +147,6 @@ class Driver:
         return Gpu(self, identity, handle)
 
 
-def identities(driver: Driver) -> Tuple[Identity, ...]:
-    """A question: which GPUs there are."""
-    return tuple(gpu.identity for gpu in driver.gpus())
-
-
 def pci_address(text: str) -> str:
     """An address as NVML writes it (``00000000:17:00.0``, in capitals) as sysfs writes it (``0000:17:00.0``)."""
     domain, colon, rest = text.lower().partition(":")

@@ -40,8 +40,8 @@ def unserved(error: CannotLook, entries: Sequence[match.MatchEntry], files: File
     if missed or not isinstance(error, NoDriver) or not all(entry.optional for entry in entries):
         raise error
     if not addresses:
-        return (Unmanaged(ALL, DRIVER, NONE),)
-    return tuple(Unmanaged(address, DRIVER, PASSED_THROUGH) for address in addresses)
+        return (Unmanaged(ALL, DRIVER, NONE, excused=True),)
+    return tuple(Unmanaged(address, DRIVER, PASSED_THROUGH, excused=True) for address in addresses)
 
 
 def _settings(error: CannotLook, missed: Sequence[str]) -> Tuple[Setting, ...]:

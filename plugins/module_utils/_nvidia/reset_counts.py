@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Dict, Iterable
 
+from .._core.record import read_note
+
 if TYPE_CHECKING:
     from .._core.protocols import Files
 
@@ -20,10 +22,7 @@ RECORD = "/run/gpufleet/gpu_reset_counts.json"
 
 def read(files: Files) -> Dict[str, int]:
     """The counts by UUID. A damaged record is none, which differs from what was noted before."""
-    try:
-        return {str(uuid): int(count) for uuid, count in json.loads(files.read_optional(RECORD) or "{}").items()}
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-        return {}
+    return read_note(files, RECORD, lambda noted: {str(uuid): int(count) for uuid, count in noted.items()}) or {}
 
 
 def note(files: Files, uuids: Iterable[str]) -> None:

@@ -23,7 +23,7 @@ import nvme_machine
 import persistence_machine as persistence
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Concern, Outcome
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import AnyConcern, Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
@@ -46,7 +46,7 @@ class Node:
     ``state`` is what of the machine lies outside of its tree. ``connect`` is what a run begins with.
     """
 
-    concern: Concern[Any, Any]
+    concern: AnyConcern
     host: FakeHost
     declaration: Mapping[str, Any]
     other: Mapping[str, Any]
@@ -195,7 +195,7 @@ def difference(now: Mapping[str, Any], before: Mapping[str, Any]) -> List[Tuple[
     return [(path, before.get(path), now.get(path)) for path in paths if now.get(path) != before.get(path)]
 
 
-def concern_of(name: str) -> Concern[Any, Any]:
+def concern_of(name: str) -> AnyConcern:
     return next(entry.concern for entry in REGISTRY if entry.name == name)
 
 

@@ -13,7 +13,8 @@ from typing import Any, Dict, List, Optional
 import kernel_modules_machine
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import match
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Concern
+from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment import assess
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import AnyConcern, Scope
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import modprobe
@@ -200,13 +201,12 @@ LISTS: Dict[str, Dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", LISTS)
 def test_a_declaration_of_thousands_is_looked_at_in_a_second(tmp_path: Path, name: str) -> None:
-    concern: Concern[Any, Any] = next(entry.concern for entry in REGISTRY if entry.name == name)
+    concern: AnyConcern = next(entry.concern for entry in REGISTRY if entry.name == name)
     host = machine(tmp_path, [Drive(1)])
     params = validated(concern, LISTS[name])
 
     def look() -> None:
-        state = concern.observe(host, params)
-        concern.plan(state, concern.normalise(params, state))
+        assess(concern, params, host)
 
     assert timed(look) < SECONDS * PATIENCE
 
@@ -274,8 +274,9 @@ def test_modules_by_the_thousand_are_looked_at_in_a_second(tmp_path: Path, optio
     params = validated(KERNEL_MODULES, {option: MODULES})
 
     def look() -> None:
-        state = KERNEL_MODULES.observe(host, params)
-        plan = KERNEL_MODULES.plan(state, KERNEL_MODULES.normalise(params, state))
+        declaration, scope = KERNEL_MODULES.parse(params), Scope()
+        state = KERNEL_MODULES.observe(host, declaration, scope)
+        plan = KERNEL_MODULES.plan(state, KERNEL_MODULES.resolve(declaration, state), scope)
         assert {setting.status for setting in plan.settings} == ({"in_sync"} if there == "all" else {"drifted"})
         assert len(plan.conflicts) == (MANY if (option, there) == ("block", "others") else 0)
         _effective, boot = KERNEL_MODULES.report(state)
@@ -291,9 +292,8 @@ def test_two_lists_of_thousands_of_modules_are_looked_at_in_a_second(tmp_path: P
     params = validated(KERNEL_MODULES, {"load": MODULES, "block": [f"other_{number}" for number in range(MANY)]})
 
     def look() -> None:
-        state = KERNEL_MODULES.observe(host, params)
-        plan = KERNEL_MODULES.plan(state, KERNEL_MODULES.normalise(params, state))
-        # Each list has a file, and the modules need one more.
-        assert len(plan.settings) == 3 * MANY + 3
+        _state, plan = assess(KERNEL_MODULES, params, host)
+        # Each list has a file, the modules need one more, and there is the declaration.
+        assert len(plan.settings) == 3 * MANY + 4
 
     assert timed(look) < 2 * SECONDS * PATIENCE

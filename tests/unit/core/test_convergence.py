@@ -32,6 +32,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.change import 
     Step,
     WriteAttribute,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Scope
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
     CannotLook,
     DeclarationError,
@@ -60,8 +61,6 @@ class State:
 class Desired:
     tunables: Tuple[Optional[str], ...]
     conf: Optional[str]
-    immediate: bool = True
-    permanent: bool = True
 
 
 class Tunables:
@@ -74,22 +73,28 @@ class Tunables:
     def __init__(self, *, lamp_at_boot: bool = False) -> None:
         self.lamp_at_boot = lamp_at_boot
 
-    def observe(self, host: Host, params: Mapping[str, Any]) -> State:
-        return State(tuple(host.files.read(path).strip() for path in TUNABLES), host.files.read_optional(CONF))
-
-    def normalise(self, params: Mapping[str, Any], state: State) -> Desired:
+    def parse(self, params: Mapping[str, Any]) -> str:
         value = params["value"]
         if not str(value).isdigit():
             raise DeclarationError("set the tunables", cause="the value is not a number", found=value)
-        text = "".join(f"{path} = {value}\n" for path in TUNABLES)
-        return Desired((value, value), text, params["immediate"], params["permanent"])
+        return str(value)
 
-    def restore(self, params: Mapping[str, Any], baseline: Baseline, state: State) -> Desired:
+    def everything(self, params: Mapping[str, Any], baseline: Baseline) -> str:
+        return ""
+
+    def observe(self, host: Host, declaration: str, scope: Scope) -> State:
+        return State(tuple(host.files.read(path).strip() for path in TUNABLES), host.files.read_optional(CONF))
+
+    def resolve(self, declaration: str, state: State) -> Desired:
+        text = "".join(f"{path} = {declaration}\n" for path in TUNABLES)
+        return Desired((declaration, declaration), text)
+
+    def restore(self, baseline: Baseline, state: State) -> Desired:
         values = [baseline.values.get((path, "value")) for path in TUNABLES]
         tunables = tuple(str(value.effective) if value else now for value, now in zip(values, state.tunables))
         return Desired(tunables, None)
 
-    def plan(self, state: State, desired: Desired) -> Plan:
+    def plan(self, state: State, desired: Desired, scope: Scope) -> Plan:
         settings: List[Setting] = []
         plan: List[Step] = []
         changes: List[Change] = []
@@ -104,18 +109,18 @@ class Tunables:
                     effective=now,
                     boot=boot[1] if boot else None,
                     identity=path,
-                    effective_matters=desired.immediate,
-                    boot_matters=desired.permanent and desired.conf is not None,
+                    effective_matters=scope.immediate,
+                    boot_matters=scope.permanent and desired.conf is not None,
                     pending=later,
                 )
             )
-            if desired.permanent and state.conf != desired.conf:
+            if scope.permanent and state.conf != desired.conf:
                 after = wanted if desired.conf is not None else None
                 takes_effect = REBOOT if later else "now"
                 changes.append(Change(path, "value", boot[1] if boot else None, after, BOOT, takes_effect))
-            if desired.immediate and now != wanted and not later:
+            if scope.immediate and now != wanted and not later:
                 plan.append(Step(WriteAttribute(path, str(wanted)), (Change(path, "value", now, wanted, EFFECTIVE),)))
-        if desired.permanent and state.conf != desired.conf:
+        if scope.permanent and state.conf != desired.conf:
             action = RemoveFile(CONF) if desired.conf is None else ReplaceFile(CONF, desired.conf)
             # The next boot first: it cannot be refused by a kernel that has other plans.
             plan.insert(0, Step(action, tuple(changes)))
@@ -211,8 +216,8 @@ def test_a_step_that_made_other_changes_than_its_own_says_so_and_they_are_what_i
     class Choosy(Tunables):
         """It leaves the fan alone, as if the machine did not let anybody set it."""
 
-        def plan(self, state: State, desired: Desired) -> Plan:
-            plan = super().plan(state, desired)
+        def plan(self, state: State, desired: Desired, scope: Scope) -> Plan:
+            plan = super().plan(state, desired, scope)
             return replace(plan, settings=tuple(s for s in plan.settings if s.object != TUNABLES[0]))
 
         def perform(self, step: Step, host: Host) -> Tuple[Change, ...]:  # type: ignore[override]
@@ -371,8 +376,8 @@ def test_what_another_run_was_in_the_middle_of_is_looked_at_again_when_that_has_
         # The plan has no step for it.
         plan = Tunables.plan
 
-        def without_steps(self: Tunables, state: State, desired: Desired) -> Plan:
-            return replace(plan(self, state, desired), steps=())
+        def without_steps(self: Tunables, state: State, desired: Desired, scope: Scope) -> Plan:
+            return replace(plan(self, state, desired, scope), steps=())
 
         monkeypatch.setattr(Tunables, "plan", without_steps)
         host.files.store(TUNABLES[0], "1")
@@ -513,12 +518,12 @@ class Guarded(Tunables):
         self.timeout = timeout
         self.looks_left = leaves_after
 
-    def observe(self, host: Host, params: Mapping[str, Any]) -> State:
+    def observe(self, host: Host, declaration: str, scope: Scope) -> State:
         self.looks_left -= 1
-        return super().observe(host, params)
+        return super().observe(host, declaration, scope)
 
-    def plan(self, state: State, desired: Desired) -> Plan:
-        plan = super().plan(state, desired)
+    def plan(self, state: State, desired: Desired, scope: Scope) -> Plan:
+        plan = super().plan(state, desired, scope)
         somebody = InUse("turn the tunables", object="fan", cause="somebody stands there")
         there = plan.steps and self.looks_left > 0
         return replace(plan, blocker=Blocker(somebody, self.timeout) if there else None)

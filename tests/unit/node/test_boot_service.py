@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.change import 
     Step,
     WriteAttribute,
 )
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Params
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Params, Scope
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed, Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import BOOT, EFFECTIVE, Setting
@@ -148,7 +148,7 @@ def test_a_socket_that_waits_would_be_a_ring_as_the_refusal_says(tmp_path: Path)
     text = spec.unit_text({**DEFAULTS, "boot_before": ["docker.socket"]})
     assert any("ordering cycle" in line for line in verify(tmp_path, {UNIT: text, **CONSUMERS}))
     with pytest.raises(DeclarationError, match=r"start before basic\.target"):
-        spec.check({**DEFAULTS, "archive_sha256": "0" * 64, "boot_before": ["docker.socket"]})
+        spec.parse({**DEFAULTS, "archive_sha256": "0" * 64, "boot_before": ["docker.socket"]})
 
 
 # What it does
@@ -166,31 +166,37 @@ class Tunable:
         self.trouble = trouble
         self.step = step
 
-    def observe(self, host: Host, params: Params) -> Tuple[str, bool, bool]:
-        if callable(self.trouble):
-            self.trouble()
-        return host.files.read(f"/sys/{self.name}").strip(), params["immediate"], params["permanent"]
-
-    def normalise(self, params: Params, state: Any) -> str:
-        if isinstance(self.trouble, Exception):
-            raise self.trouble
+    def parse(self, params: Params) -> str:
         return str(params["value"])
 
-    def restore(self, params: Params, baseline: Baseline, state: Any) -> str:
-        raise AssertionError("nothing is given back at boot")
+    def everything(self, params: Params, baseline: Baseline) -> str:
+        raise AssertionError("nothing is restored at boot")
 
-    def plan(self, state: Tuple[str, bool, bool], desired: str) -> Plan:
-        found, immediate, permanent = state
-        setting = Setting(self.name, "value", desired, found, None, self.name, immediate, False)
+    def observe(self, host: Host, declaration: str, scope: Scope) -> str:
+        if callable(self.trouble):
+            self.trouble()
+        return host.files.read(f"/sys/{self.name}").strip()
+
+    def resolve(self, declaration: str, state: str) -> str:
+        if isinstance(self.trouble, Exception):
+            raise self.trouble
+        return declaration
+
+    def restore(self, baseline: Baseline, state: str) -> str:
+        raise AssertionError("nothing is restored at boot")
+
+    def plan(self, state: str, desired: str, scope: Scope) -> Plan:
+        found = state
+        setting = Setting(self.name, "value", desired, found, None, self.name, scope.immediate, False)
         steps: Tuple[Step, ...] = ()
-        if immediate and found != desired:
+        if scope.immediate and found != desired:
             steps += (
                 Step(
                     WriteAttribute(f"/sys/{self.name}", desired),
                     (Change(self.name, "value", found, desired, EFFECTIVE),),
                 ),
             )
-        if permanent:
+        if scope.permanent:
             steps += (
                 Step(ReplaceFile(f"/etc/{self.name}", desired), (Change(self.name, "file", None, desired, BOOT),)),
             )

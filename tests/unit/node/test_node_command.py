@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.node.node import command
 from ansible_collections.gpufleet.node.node.declarations import load
 from ansible_collections.gpufleet.node.node.status import status
 from ansible_collections.gpufleet.node.plugins.module_utils._core.change import Unmanaged
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Scope
 from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
@@ -334,8 +335,8 @@ def test_what_nobody_can_set_is_counted(tmp_path: Path, capsys: pytest.CaptureFi
 class Lacking(Tunable):
     """A part of it is not there, and nobody can set that."""
 
-    def plan(self, state: Any, desired: str) -> Any:
-        return replace(super().plan(state, desired), unmanaged=(Unmanaged("one", "other", "there is none"),))
+    def plan(self, state: Any, desired: str, scope: Scope) -> Any:
+        return replace(super().plan(state, desired, scope), unmanaged=(Unmanaged("one", "other", "there is none"),))
 
 
 def test_one_concern_can_be_asked_for_and_a_wrong_name_is_refused(
@@ -385,8 +386,8 @@ class Pending(Tunable):
         super().__init__(name)
         self.needs = needs
 
-    def plan(self, state: Any, desired: str) -> Any:
-        plan = super().plan(state, desired)
+    def plan(self, state: Any, desired: str, scope: Scope) -> Any:
+        plan = super().plan(state, desired, scope)
         settings = tuple(replace(entry, pending="it takes time", needs=self.needs) for entry in plan.settings)
         return replace(plan, settings=settings, steps=())
 

@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.change import 
     Unmanaged,
     WriteAttribute,
 )
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Concern, Params
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import AnyConcern, Params, Scope
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
     CannotLook,
     DeclarationError,
@@ -46,20 +46,26 @@ class Tunable:
         self.apply_at_boot = False
         self.trouble = trouble
 
-    def observe(self, host: Host, params: Params) -> str:
+    def parse(self, params: Params) -> str:
+        return str(params["value"])
+
+    def everything(self, params: Params, baseline: Baseline) -> str:
+        return ""
+
+    def observe(self, host: Host, declaration: str, scope: Scope) -> str:
         if callable(self.trouble):
             self.trouble()
         return host.files.read(f"/sys/{self.name}").strip()
 
-    def normalise(self, params: Params, state: str) -> str:
+    def resolve(self, declaration: str, state: str) -> str:
         if isinstance(self.trouble, Exception):
             raise self.trouble
-        return str(params["value"])
+        return declaration
 
-    def restore(self, params: Params, baseline: Baseline, state: str) -> str:
+    def restore(self, baseline: Baseline, state: str) -> str:
         return str(baseline.values[(self.name, "value")].effective)
 
-    def plan(self, state: str, desired: str) -> Plan:
+    def plan(self, state: str, desired: str, scope: Scope) -> Plan:
         setting = Setting(self.name, "value", desired, state, None, self.name, boot_matters=False)
         change = Change(self.name, "value", state, desired, EFFECTIVE)
         steps = () if state == desired else (Step(WriteAttribute(f"/sys/{self.name}", desired), (change,)),)
@@ -73,7 +79,7 @@ class Tunable:
         return {"value": state}, {}
 
 
-def validate(concern: Concern[Any, Any], declaration: Mapping[str, Any]) -> Params:
+def validate(concern: AnyConcern, declaration: Mapping[str, Any]) -> Params:
     return {"state": "present", "immediate": True, "permanent": False, "strict": False, **declaration}
 
 
@@ -109,7 +115,7 @@ class Waits(Tunable):
         super().__init__(name)
         self.needs = needs
 
-    def plan(self, state: str, desired: str) -> Plan:
+    def plan(self, state: str, desired: str, scope: Scope) -> Plan:
         setting = Setting(
             self.name, "value", desired, state, desired, self.name, pending="nobody was told", needs=self.needs
         )
@@ -127,8 +133,8 @@ def test_what_waits_for_somebody_to_be_told_is_run_again_until_he_was(
 class Occupied(Tunable):
     """A concern whose change somebody is in the way of."""
 
-    def plan(self, state: str, desired: str) -> Plan:
-        return replace(super().plan(state, desired), blocker=Blocker(InUse("turn it", cause="somebody uses it")))
+    def plan(self, state: str, desired: str, scope: Scope) -> Plan:
+        return replace(super().plan(state, desired, scope), blocker=Blocker(InUse("turn it", cause="somebody uses it")))
 
 
 def test_what_is_in_the_way_is_named_beside_the_changes_that_it_keeps_from_being_made(host: FakeHost) -> None:

@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia import gpus
-from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver, Identity, identities
+from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver, Identity
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.errors import DriverHangs, NoDriver
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.nvml import LocalNvml
 from gpu_machine import GpuMachine, MakeMachine
@@ -399,6 +399,10 @@ def test_a_process_that_was_killed_between_two_questions_is_replaced(nvml: Local
 
 def switch_on(driver: Driver, index: int) -> None:
     driver.gpus()[index].change("switch it on", "nvmlDeviceSetPersistenceMode", 1)
+
+
+def identities(driver: Driver) -> List[Identity]:
+    return [gpu.identity for gpu in driver.gpus()]
 
 
 def readings(driver: Driver, function: str) -> List[Any]:

@@ -11,17 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 from ..._core.change import Change, Plan, Step, Unmanaged
-from ..._core.errors import DeclarationError
 from ..._core.registration import Registration
 from ..._core.setting import DRIFTED, Scalar, Setting
 from .entries import CDI, TOOLKIT
 from .model import ENGINES, NAME, NEEDS, RESTART, RUNTIME, Configuration, WantedEngine, by_text, shown
 from .options import OPTIONS
-from .spec import CURRENT, parse
+from .spec import CURRENT, ContainerRuntimeDeclaration, changed_in, parse, refuse_running_only
 from .state import (
     NOT_INSTALLED,
     SPECIFICATION,
-    ContainerRuntimeDesired,
     ContainerRuntimeState,
     Engine,
     containers_ended_by,
@@ -34,6 +32,7 @@ from .state import (
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
     from ..._core.change import Blocker
+    from ..._core.contract import Scope
     from ..._core.protocols import Host
 
 UNTOLD = "no driver is loaded, or a specification cannot be read, so it is not known whether it is current"
@@ -51,13 +50,18 @@ class ContainerRuntime:
         tells=NEEDS,
     )
 
-    def observe(self, host: Host, params: Mapping[str, Any]) -> ContainerRuntimeState:
-        _refuse_running_only(params)
-        if params["state"] == "absent":
+    def parse(self, params: Mapping[str, Any]) -> ContainerRuntimeDeclaration:
+        return parse(params)
+
+    def everything(self, params: Mapping[str, Any], baseline: Baseline) -> ContainerRuntimeDeclaration:
+        refuse_running_only(params)
+        return ContainerRuntimeDeclaration(changed=changed_in(baseline))
+
+    def observe(self, host: Host, declaration: ContainerRuntimeDeclaration, scope: Scope) -> ContainerRuntimeState:
+        if scope.restoring:
             from .plan import observe_changed
 
-            return observe_changed(host)
-        declaration = parse(params)
+            return observe_changed(host, declaration.changed)
         engines: List[Engine] = []
         lacking: List[Unmanaged] = []
         for entry in declaration.entries:
@@ -75,38 +79,26 @@ class ContainerRuntime:
             specification = ""
         return ContainerRuntimeState(tuple(engines), tuple(lacking), specification, refresh, conflicts=conflicts)
 
-    def normalise(self, params: Mapping[str, Any], state: ContainerRuntimeState) -> ContainerRuntimeDesired:
-        if params["strict"] and state.lacking:
-            first = state.lacking[0]
-            raise DeclarationError(
-                f"set {first.setting}",
-                object=first.object,
-                cause=first.reason,
-                hint="leave it out, or set strict: false",
-            )
-        return ContainerRuntimeDesired(state.lacking, immediate=params["immediate"], permanent=params["permanent"])
+    def resolve(self, declaration: ContainerRuntimeDeclaration, state: ContainerRuntimeState) -> None:
+        """What is wanted is in the state already, engine by engine."""
 
-    def restore(
-        self, params: Mapping[str, Any], baseline: Baseline, state: ContainerRuntimeState
-    ) -> ContainerRuntimeDesired:
-        return ContainerRuntimeDesired(state.lacking, params["immediate"], params["permanent"], restoring=True)
+    def restore(self, baseline: Baseline, state: ContainerRuntimeState) -> None:
+        """Likewise."""
 
-    def plan(self, state: ContainerRuntimeState, desired: ContainerRuntimeDesired) -> Plan:
+    def plan(self, state: ContainerRuntimeState, desired: None, scope: Scope) -> Plan:
         settings = tuple(
-            row
-            for seen in state.engines
-            for row in rows_of(seen, immediate=desired.immediate, permanent=desired.permanent)
+            row for seen in state.engines for row in rows_of(seen, immediate=scope.immediate, permanent=scope.permanent)
         )
         if state.specification:
-            settings += (_specification(state, desired),)
+            settings += (_specification(state, scope),)
         steps: Tuple[Step, ...] = ()
         blocker: Optional[Blocker] = None
-        if desired.restoring or any(setting.status == DRIFTED for setting in settings):
+        if scope.restoring or any(setting.status == DRIFTED for setting in settings):
             from .plan import find_blocker, plan_steps
 
-            settings, steps = plan_steps(state, desired, settings)
+            settings, steps = plan_steps(state, settings, scope)
             blocker = None if steps else find_blocker(state)
-        return Plan(settings, steps, desired.unmanaged, state.conflicts, blocker)
+        return Plan(settings, steps, state.lacking, state.conflicts, blocker)
 
     def perform(self, step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
         from . import apply
@@ -169,7 +161,7 @@ def _refresh(host: Host, configuration: Configuration) -> Tuple[str, Tuple[str, 
     return cdi.state_of(host.files, configuration.parsed), cdi.refresh_command(host, configuration.parsed)
 
 
-def _specification(state: ContainerRuntimeState, desired: ContainerRuntimeDesired) -> Setting:
+def _specification(state: ContainerRuntimeState, scope: Scope) -> Setting:
     return Setting(
         object=CDI,
         setting=SPECIFICATION,
@@ -177,23 +169,13 @@ def _specification(state: ContainerRuntimeState, desired: ContainerRuntimeDesire
         effective=state.specification,
         boot=None,
         identity=CDI,
-        effective_matters=desired.immediate,
+        effective_matters=scope.immediate,
         boot_matters=False,
     )
 
 
 def _gone(value: Scalar, seen: Engine) -> Scalar:
     return None if value is None else f"{value}, {seen.missing}"
-
-
-def _refuse_running_only(params: Mapping[str, Any]) -> None:
-    if params["immediate"] and not params["permanent"]:
-        raise DeclarationError(
-            "configure container engines",
-            object="permanent",
-            cause="it is false, but an engine only has what its files say, which the next boot uses too",
-            hint="set permanent: true, or immediate: false as well",
-        )
 
 
 def _report(seen: Engine) -> Dict[str, Any]:

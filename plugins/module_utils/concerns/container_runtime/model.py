@@ -199,8 +199,17 @@ class Kind(Protocol):
         """Let the engine's own program judge the candidate, where it is there. Raises ``Refused``."""
 
 
-class WithoutDaemon:
-    """The part of ``Kind`` that is alike where no daemon runs: what the files say is in effect at once."""
+class WithoutDaemon(Kind, Protocol):
+    """The part of ``Kind`` that is alike where no daemon runs: what the files say is in effect at once.
+
+    What is wanted is edited as what was found is restored, and no program judges it, unless a kind says otherwise.
+    """
+
+    def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
+        return self.restore(configuration, self.wanted(wanted, configuration))
+
+    def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
+        return None
 
     def running(self, host: Host, configuration: Configuration) -> Optional[RunningDaemon]:
         return None

@@ -9,17 +9,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Tuple
 
-from ..._core import baseline
 from ..._core.change import Blocker, Change, Conflict, RemoveFile, ReplaceFile, RoomAction, RunCommand, Step, Unmanaged
 from ..._core.setting import BOOT, EFFECTIVE, IN_SYNC, Scalar, Setting
 from ..._core.value import frozen, replace
 from . import last_good, leftover, original_files
 from .entries import TOOLKIT
-from .model import DEFAULT_RUNTIME, ENGINES, NAME, RUNTIME, Edit, SettingName, by_text, setting_of, shown
+from .model import DEFAULT_RUNTIME, ENGINES, RUNTIME, Edit, SettingName, by_text, shown
 from .state import (
     NOT_INSTALLED,
     SPECIFICATION,
-    ContainerRuntimeDesired,
     ContainerRuntimeState,
     Engine,
     inspect,
@@ -27,8 +25,10 @@ from .state import (
 )
 
 if TYPE_CHECKING:
+    from ..._core.contract import Scope
     from ..._core.protocols import Host
     from .original_files import OriginalFile
+    from .spec import Changed
 
 TEXT = "text"
 FOUND = "as it was found"
@@ -74,16 +74,15 @@ class KeepFiles(RoomAction):
     anew: bool
 
 
-def observe_changed(host: Host) -> ContainerRuntimeState:
+def observe_changed(host: Host, changed: Changed) -> ContainerRuntimeState:
     """The engines that we ever changed and that are still there, with what they had before."""
-    known = baseline.load(host.files, NAME).values
     kept = original_files.load(host.files)
     seen: List[Engine] = []
     lacking: List[Unmanaged] = []
     conflicts: List[Conflict] = []
     # What went from the folders of CDI comes back as a text alone: what was wrong there has no other meaning.
     for engine in (*ENGINES, TOOLKIT):
-        values = {setting_of(text): value for (identity, text), value in known.items() if identity == engine}
+        values = changed.get(engine)
         if not values:
             continue
         here = inspect(host, engine)
@@ -111,7 +110,7 @@ def find_blocker(state: ContainerRuntimeState) -> Optional[Blocker]:
 
 
 def plan_steps(
-    state: ContainerRuntimeState, desired: ContainerRuntimeDesired, settings: Tuple[Setting, ...]
+    state: ContainerRuntimeState, settings: Tuple[Setting, ...], scope: Scope
 ) -> Tuple[Tuple[Setting, ...], Tuple[Step, ...]]:
     """The settings, with the files of engines that are gone, and the steps.
 
@@ -120,7 +119,7 @@ def plan_steps(
     first: List[Step] = []
     last: List[Step] = []
     rows: List[Setting] = []
-    restoring = desired.restoring and desired.permanent
+    restoring = scope.restoring and scope.permanent
     for seen in state.engines:
         changes = _changes(seen, [setting for setting in settings if setting.object == seen.engine])
         if (

@@ -7,12 +7,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
 
+from ..._core.errors import DeclarationError
 from ..._core.regex import regex
-from ..._core.value import frozen
+from ..._core.value import field, frozen
 from .entries import CDI, OF_CONTAINERD, TOOLKIT, refuse_relative, wrong
-from .model import APPTAINER, CONTAINERD, DOCKER, WantedEngine
+from .model import APPTAINER, CONTAINERD, DOCKER, SettingName, WantedEngine, setting_of
+
+if TYPE_CHECKING:
+    from ..._core.baseline import Baseline, BaselineValue
 
 ENTRIES = "engines"
 REFRESH, REMOVE_DUPLICATES, REMOVE_HOOKS = "refresh", "remove_duplicates", "remove_oci_hooks"
@@ -44,19 +48,26 @@ SHIMS = "io.containerd."
 NOT_IN_PATHS = regex(r"[\s,\x00-\x1f\x7f]")
 
 
+Changed = Mapping[str, Mapping[SettingName, "BaselineValue"]]
+"""The values from before our first change, by engine."""
+
+
 @frozen
 class ContainerRuntimeDeclaration:
     """What is declared: at most one entry for each engine, then the toolkit and CDI as entries of their own.
 
-    ``refresh`` is whether the CDI specification is made anew where it is out of date.
+    ``refresh`` is whether the CDI specification is made anew where it is out of date. ``changed`` are, for
+    ``state: absent``, the engines that we ever changed, with the values from before.
     """
 
-    entries: Tuple[WantedEngine, ...]
-    refresh: bool
+    entries: Tuple[WantedEngine, ...] = ()
+    refresh: bool = False
+    changed: Changed = field(default_factory=dict)
 
 
 def parse(params: Mapping[str, Any]) -> ContainerRuntimeDeclaration:
     """Raises ``DeclarationError`` on what no machine could have."""
+    refuse_running_only(params)
     entries = [_entry(f"{ENTRIES}[{index}]", given) for index, given in enumerate(params[ENTRIES])]
     first: Dict[str, int] = {}
     for index, entry in enumerate(entries):
@@ -75,6 +86,23 @@ def parse(params: Mapping[str, Any]) -> ContainerRuntimeDeclaration:
     if any(cdi.values()):
         entries.append(WantedEngine(CDI, True, "", "", options=cdi))
     return ContainerRuntimeDeclaration(tuple(entries), refresh=bool(cdi.get(REFRESH)))
+
+
+def changed_in(baseline: Baseline) -> Changed:
+    changed: Dict[str, Dict[SettingName, BaselineValue]] = {}
+    for (engine, text), value in baseline.values.items():
+        changed.setdefault(engine, {})[setting_of(text)] = value
+    return changed
+
+
+def refuse_running_only(params: Mapping[str, Any]) -> None:
+    if params["immediate"] and not params["permanent"]:
+        raise DeclarationError(
+            "configure container engines",
+            object="permanent",
+            cause="it is false, but an engine only has what its files say, which the next boot uses too",
+            hint="set permanent: true, or immediate: false as well",
+        )
 
 
 def _entry(where: str, given: Mapping[str, Any]) -> WantedEngine:

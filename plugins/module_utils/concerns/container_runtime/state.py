@@ -86,16 +86,6 @@ class ContainerRuntimeState:
     conflicts: Tuple[Conflict, ...] = ()
 
 
-@frozen
-class ContainerRuntimeDesired:
-    """``restoring`` is ``state: absent``."""
-
-    unmanaged: Tuple[Unmanaged, ...] = ()
-    immediate: bool = True
-    permanent: bool = True
-    restoring: bool = False
-
-
 def inspect(host: Host, engine: str) -> Optional[Engine]:
     """An engine, the toolkit or CDI, with nothing wanted of it; None where it is not installed."""
     kind = kind_of(engine)

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Tuple
 
-from ..._core import declared
-from ..._core.baseline import load as load_baseline
 from ..._core.change import Plan, Step, Unmanaged
-from ..._core.errors import CannotLook, DeclarationError
 from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.setting import GPU_RESET, IN_SYNC, Scalar, Setting
-from ..._core.shared_options import SHARED_OPTIONS
-from ..._linux.boot_service import why_not_persisted
-from ..._nvidia import errors, gpus
+from ..._linux import boot_service
+from ..._linux.boot_service import BootCarrier
+from ..._nvidia import gpus
+from ..._nvidia.readings import ask
 from .driver import GpuReading, read
 from .options import OPTIONS
-from .spec import DEFAULT, ECC, LOCKS, NAME, SETTINGS, SettingsEntry, parse
+from .spec import DEFAULT, ECC, LOCKS, NAME, SETTINGS, GpuSettingsDeclaration, SettingsEntry, parse
 from .state import GpuSettingsDesired, GpuSettingsState, SettingsGpu, WantedSettings
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
+    from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
 
 RESET = "it takes effect with a reset of the GPU, or a reboot"
@@ -41,29 +40,24 @@ class GpuSettings:
         deadline=DRIVER_DEADLINE,
     )
 
-    def observe(self, host: Host, params: Mapping[str, Any]) -> GpuSettingsState:
-        files = host.files
-        absent = params["state"] == "absent"
-        entries = () if absent else parse(params["gpus"])
-        settings = frozenset(setting for entry in entries for setting in entry.settings)
-        if absent:
-            settings = frozenset(setting for _uuid, setting in load_baseline(files, NAME).values).intersection(SETTINGS)
+    def parse(self, params: Mapping[str, Any]) -> GpuSettingsDeclaration:
+        entries = parse(params["gpus"])
+        return GpuSettingsDeclaration(entries, frozenset(setting for entry in entries for setting in entry.settings))
+
+    def everything(self, params: Mapping[str, Any], baseline: Baseline) -> GpuSettingsDeclaration:
+        return GpuSettingsDeclaration((), frozenset(setting for _uuid, setting in baseline.values) & set(SETTINGS))
+
+    def observe(self, host: Host, declaration: GpuSettingsDeclaration, scope: Scope) -> GpuSettingsState:
+        files, entries, settings = host.files, declaration.entries, declaration.settings
         if not settings and not entries:
             return GpuSettingsState()
         host.nvml.begin()
-        not_persisted = why_not_persisted(files) if _takes_the_boot_service(entries) else ""
-        readings: Tuple[GpuReading, ...] = ()
-        unserved: Tuple[Unmanaged, ...] = ()
-        try:
-            readings = host.nvml.ask(read, settings)
-        except CannotLook as error:
-            from ..._nvidia import driverless
-
-            if absent and isinstance(error, errors.NoDriver):
-                return GpuSettingsState(missing=gpus.UNSERVED)
-            unserved = driverless.unserved(error, [entry.entry for entry in entries], files)
-        winners = gpus.select([entry.entry for entry in entries], [reading.gpu for reading in readings])
-        declaration = self._declaration(files, params)
+        carrier = BootCarrier(scope.declared)
+        if _takes_the_boot_service(entries):
+            carrier = boot_service.carrier(files, scope)
+        matches = [entry.entry for entry in entries]
+        readings, unserved, missing = ask(host, read, settings, entries=matches, restoring=scope.restoring)
+        winners = gpus.select(matches, [reading.gpu for reading in readings])
         locks = _locks(files, readings, settings)
         found = []
         for reading, winner in zip(readings, winners):
@@ -72,13 +66,13 @@ class GpuSettings:
             boot = {
                 setting: reading.pending_ecc
                 if setting == ECC
-                else _at_boot((wanted or {}).get(setting), reading.defaults[setting], declaration, not_persisted)
+                else _at_boot((wanted or {}).get(setting), reading.defaults[setting], carrier)
                 for setting in effective
             }
             found.append(SettingsGpu(reading, wanted, effective, boot))
-        return GpuSettingsState(tuple(found), not_persisted, unserved)
+        return GpuSettingsState(tuple(found), carrier, unserved, missing)
 
-    def normalise(self, params: Mapping[str, Any], state: GpuSettingsState) -> GpuSettingsDesired:
+    def resolve(self, declaration: GpuSettingsDeclaration, state: GpuSettingsState) -> GpuSettingsDesired:
         wants: List[WantedSettings] = []
         unmanaged: List[Unmanaged] = []
         for gpu in state.gpus:
@@ -98,27 +92,17 @@ class GpuSettings:
 
                 refuse_impossible(gpu, values)
             wants.append(WantedSettings(gpu, values))
-        if params["strict"] and unmanaged:
-            first = unmanaged[0]
-            raise DeclarationError(
-                f"set {first.setting}",
-                object=first.object,
-                cause=first.reason,
-                hint="leave it out, or set strict: false",
-            )
         lost = tuple(gpu.name for gpu in state.gpus if gpu.reading.gpu.lost)
-        return GpuSettingsDesired(
-            tuple(wants), (*state.unserved, *unmanaged), lost, params["immediate"], params["permanent"]
-        )
+        return GpuSettingsDesired(tuple(wants), (*state.unserved, *unmanaged), lost)
 
-    def restore(self, params: Mapping[str, Any], baseline: Baseline, state: GpuSettingsState) -> GpuSettingsDesired:
+    def restore(self, baseline: Baseline, state: GpuSettingsState) -> GpuSettingsDesired:
         from . import plan
 
-        return plan.restore(params, baseline, state)
+        return plan.restore(baseline, state)
 
-    def plan(self, state: GpuSettingsState, desired: GpuSettingsDesired) -> Plan:
-        settings = tuple(setting for want in desired.wants for setting in _settings_of(want, desired))
-        if desired.unresponsive and desired.immediate:
+    def plan(self, state: GpuSettingsState, desired: GpuSettingsDesired, scope: Scope) -> Plan:
+        settings = tuple(setting for want in desired.wants for setting in _settings_of(want, scope))
+        if desired.unresponsive and scope.immediate:
             from ..._nvidia import unresponsive_gpu
 
             settings += tuple(unresponsive_gpu.setting(name) for name in desired.unresponsive)
@@ -126,7 +110,7 @@ class GpuSettings:
         if any(setting.status != IN_SYNC for setting in settings):
             from .plan import steps_of
 
-            steps = steps_of(state, desired, settings)
+            steps = steps_of(state, desired, settings, scope)
         return Plan(settings=settings, steps=steps, unmanaged=desired.unmanaged)
 
     def perform(self, step: Step, host: Host) -> None:
@@ -139,12 +123,6 @@ class GpuSettings:
             {"gpus": {gpu.name: dict(gpu.effective) for gpu in state.gpus}},
             {"gpus": {gpu.name: dict(gpu.boot) for gpu in state.gpus}},
         )
-
-    def _declaration(self, files: Files, params: Mapping[str, Any]) -> Scalar:
-        """Whether the declaration on the node is this one: ``declared.WANTED``, None for none, or another."""
-        if params["state"] == "absent":
-            return declared.plan_absent(files, NAME)[0].boot
-        return declared.plan_present(files, self, params, SHARED_OPTIONS)[0].boot
 
 
 CONCERN = GpuSettings()
@@ -162,11 +140,11 @@ def _wanted(entry: SettingsEntry, reading: GpuReading) -> Dict[str, Scalar]:
     }
 
 
-def _at_boot(wanted: Scalar, default: Scalar, declaration: Scalar, not_persisted: str) -> Scalar:
+def _at_boot(wanted: Scalar, default: Scalar, carrier: BootCarrier) -> Scalar:
     """What the boot service makes of a setting: what is declared on the node, and nothing where that is not known."""
-    if declaration is None or not_persisted:
+    if not carrier.applies_any:
         return default
-    if declaration != declared.WANTED:
+    if not carrier.applies:
         return None
     return default if wanted is None else wanted
 
@@ -188,7 +166,7 @@ def _locks(files: Files, readings: Tuple[GpuReading, ...], settings: FrozenSet[s
     return found
 
 
-def _settings_of(want: WantedSettings, desired: GpuSettingsDesired) -> List[Setting]:
+def _settings_of(want: WantedSettings, scope: Scope) -> List[Setting]:
     made = []
     for setting, value in want.values.items():
         effective = want.gpu.effective[setting]
@@ -201,8 +179,8 @@ def _settings_of(want: WantedSettings, desired: GpuSettingsDesired) -> List[Sett
                 effective=effective,
                 boot=want.gpu.boot[setting],
                 identity=want.gpu.reading.gpu.uuid,
-                effective_matters=desired.immediate,
-                boot_matters=kept or (desired.permanent and not desired.restoring),
+                effective_matters=scope.immediate,
+                boot_matters=kept or scope.carries,
                 pending=RESET if kept and effective != value else "",
                 needs=GPU_RESET if kept else "",
             )

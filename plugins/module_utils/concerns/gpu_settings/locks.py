@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, AbstractSet, Any, Dict, Mapping, Tuple
 
+from ..._core.record import read_note
 from ..._core.regex import regex
 from ..._core.setting import Scalar
 from ..._machine import processes
@@ -46,12 +47,11 @@ Record = Dict[str, Dict[str, Any]]
 
 def read_record(files: Files) -> Record:
     """What we set since the last boot. A damaged record is none: the locks are set again."""
-    try:
-        document = json.loads(files.read_optional(RECORD) or "{}")
-        gpus = document["gpus"] if document.get("schema") == SCHEMA else {}
-        return {uuid: dict(locks) for uuid, locks in gpus.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
+    return read_note(files, RECORD, _locks) or {}
+
+
+def _locks(document: Any) -> Record:
+    return {uuid: dict(locks) for uuid, locks in document["gpus"].items()} if document["schema"] == SCHEMA else {}
 
 
 def in_effect(record: Record, reading: GpuReading, lock: str, holder: str, released: int = 0) -> Scalar:

@@ -6,9 +6,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple
 
-from ..._core.baseline import Baseline
 from ..._core.change import Change, RoomAction, Step, Unmanaged
 from ..._core.errors import DeclarationError
 from ..._core.planning import effective_change
@@ -19,6 +18,10 @@ from ..._nvidia.unresponsive_gpu import FailUnresponsive
 from .driver import watts
 from .spec import DEFAULT, ECC, ENABLED, GRAPHICS_CLOCKS, LOCKS, MEMORY_CLOCKS, POWER, SETTINGS, VOLATILE, range_of
 from .state import GpuSettingsDesired, GpuSettingsState, SettingsGpu, WantedSettings
+
+if TYPE_CHECKING:
+    from ..._core.baseline import Baseline
+    from ..._core.contract import Scope
 
 
 @frozen
@@ -44,7 +47,7 @@ class SetGpus(RoomAction):
     restoring: bool = False
 
 
-def restore(params: Mapping[str, Any], baseline: Baseline, state: GpuSettingsState) -> GpuSettingsDesired:
+def restore(baseline: Baseline, state: GpuSettingsState) -> GpuSettingsDesired:
     """What ``state: absent`` wants: the values from before the first change. Of locks of others nothing is known."""
     wants = []
     for gpu in state.gpus:
@@ -68,14 +71,7 @@ def restore(params: Mapping[str, Any], baseline: Baseline, state: GpuSettingsSta
     )
     # A GPU that does not respond may be one of them: its values are kept until it is back.
     lost = tuple(gpu.name for gpu in state.gpus if gpu.reading.gpu.lost) if gone else ()
-    return GpuSettingsDesired(
-        wants=tuple(wants),
-        unmanaged=() if lost else gone,
-        unresponsive=lost,
-        immediate=params["immediate"],
-        permanent=params["permanent"],
-        restoring=True,
-    )
+    return GpuSettingsDesired(tuple(wants), () if lost else gone, lost)
 
 
 def lacking(gpu: SettingsGpu, wanted: Mapping[str, Scalar]) -> List[Unmanaged]:
@@ -131,7 +127,9 @@ def _model(gpu: SettingsGpu) -> str:
     return f"this {gpu.reading.gpu.model}"
 
 
-def steps_of(state: GpuSettingsState, desired: GpuSettingsDesired, settings: Sequence[Setting]) -> Tuple[Step, ...]:
+def steps_of(
+    state: GpuSettingsState, desired: GpuSettingsDesired, settings: Sequence[Setting], scope: Scope
+) -> Tuple[Step, ...]:
     """The steps that make ``settings`` right."""
     by_object: Dict[str, List[Setting]] = {}
     for setting in settings:
@@ -152,12 +150,11 @@ def steps_of(state: GpuSettingsState, desired: GpuSettingsDesired, settings: Seq
             not_retained.append(gpu.name)
     steps = []
     if changes:
-        not_persisted = (
-            state.not_persisted if any(change.scope == BOOT and change.setting != ECC for change in changes) else ""
-        )
-        action = SetGpus(tuple(gpus), tuple(not_retained), not_persisted, desired.restoring)
+        at_boot = any(change.scope == BOOT and change.setting != ECC for change in changes)
+        not_persisted = state.carrier.missing if at_boot else ""
+        action = SetGpus(tuple(gpus), tuple(not_retained), not_persisted, scope.restoring)
         steps.append(Step(action, tuple(changes)))
-    if desired.unresponsive and desired.immediate:
+    if desired.unresponsive and scope.immediate:
         steps.append(Step(FailUnresponsive(desired.unresponsive, LOST)))
     return tuple(steps)
 

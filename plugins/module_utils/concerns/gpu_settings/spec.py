@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Mapping, Sequence, Tuple
+from typing import Any, FrozenSet, Mapping, Sequence, Tuple
 
 from ..._core import match
 from ..._core.errors import DeclarationError
@@ -44,6 +44,14 @@ class SettingsEntry:
 
     entry: match.MatchEntry
     settings: Mapping[str, Scalar]
+
+
+@frozen
+class GpuSettingsDeclaration:
+    """What is declared, and the settings that it is about."""
+
+    entries: Tuple[SettingsEntry, ...]
+    settings: FrozenSet[str]
 
 
 def parse(entries: Sequence[Mapping[str, Any]]) -> Tuple[SettingsEntry, ...]:

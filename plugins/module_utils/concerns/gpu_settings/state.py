@@ -11,6 +11,7 @@ from typing import Mapping, Optional, Tuple
 from ..._core.change import Unmanaged
 from ..._core.setting import Scalar
 from ..._core.value import frozen
+from ..._linux.boot_service import BootCarrier
 from ..._nvidia.gpus import NOT_THERE
 from .driver import GpuReading
 
@@ -34,13 +35,13 @@ class SettingsGpu:
 
 @frozen
 class GpuSettingsState:
-    """What was seen. ``not_persisted`` says why the next boot does not apply the declaration, and is empty otherwise.
+    """What was seen. ``carrier`` is what brings the next boot what the driver forgets.
 
     ``unserved`` is what nobody can set because there is no driver, and ``missing`` why a GPU is not seen.
     """
 
     gpus: Tuple[SettingsGpu, ...] = ()
-    not_persisted: str = ""
+    carrier: BootCarrier = BootCarrier()
     unserved: Tuple[Unmanaged, ...] = ()
     missing: str = NOT_THERE
 
@@ -55,14 +56,8 @@ class WantedSettings:
 
 @frozen
 class GpuSettingsDesired:
-    """The declaration on this machine. ``unresponsive`` are the names of GPUs that do not respond.
-
-    ``restoring`` is ``state: absent``.
-    """
+    """The declaration on this machine. ``unresponsive`` are the names of GPUs that do not respond."""
 
     wants: Tuple[WantedSettings, ...]
     unmanaged: Tuple[Unmanaged, ...] = ()
     unresponsive: Tuple[str, ...] = ()
-    immediate: bool = True
-    permanent: bool = True
-    restoring: bool = False

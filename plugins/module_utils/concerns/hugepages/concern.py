@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
 
-from ..._core.baseline import damaged
-from ..._core.baseline import load as load_baseline
 from ..._core.change import Conflict, Plan, Step
 from ..._core.errors import DeclarationError
 from ..._core.registration import Registration
@@ -20,11 +18,12 @@ from . import owners, spec
 from .next_boot import NextBoot, boot_values, command_line_assignments, plan_next_boot
 from .observation import read_state
 from .options import OPTIONS
-from .spec import HugepagesDesired, WantedTunable
+from .spec import HugepagesDeclaration, HugepagesDesired, WantedTunable
 from .state import NAME, HugepagesState, format_size, names_of
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
+    from ..._core.contract import Scope
     from ..._core.protocols import Host
 
 
@@ -45,52 +44,53 @@ class Hugepages:
         ),
     )
 
-    def observe(self, host: Host, params: Mapping[str, Any]) -> HugepagesState:
-        absent = params["state"] == "absent"
-        every_tunable = absent or bool((params["transparent"] or {}).get("sizes"))
-        state = read_state(host, every_tunable=every_tunable)
+    def parse(self, params: Mapping[str, Any]) -> HugepagesDeclaration:
+        return spec.parse(params)
+
+    def everything(self, params: Mapping[str, Any], baseline: Baseline) -> HugepagesDeclaration:
+        return HugepagesDeclaration(changed=baseline)
+
+    def observe(self, host: Host, declaration: HugepagesDeclaration, scope: Scope) -> HugepagesState:
+        changed = declaration.changed
+        state = read_state(host, every_tunable=changed is not None or bool(declaration.sizes))
         if not any(pool.in_use for pool in state.pools.values()):
             return state
         try:
-            desired = self._restored(host, params, state) if absent else spec.normalise(params, state)
-        except DeclarationError:
+            desired = self.resolve(declaration, state) if changed is None else self.restore(changed, state)
+        except (DeclarationError, ValueError):
             return state  # The convergence comes to the same error, with nothing to say about processes.
         pools = ((want, state.pools.get(want.tunable)) for want in desired.wants)
         if not any(pool is not None and int(want.value or 0) < pool.lasting for want, pool in pools):
             return state
         from .plan import below_use, read_holders
 
-        return replace(state, holders=read_holders(host.files)) if below_use(state, desired) else state
+        return replace(state, holders=read_holders(host.files)) if below_use(state, desired, scope) else state
 
-    def normalise(self, params: Mapping[str, Any], state: HugepagesState) -> HugepagesDesired:
-        return spec.normalise(params, state)
+    def resolve(self, declaration: HugepagesDeclaration, state: HugepagesState) -> HugepagesDesired:
+        return spec.resolve(declaration, state)
 
-    def restore(self, params: Mapping[str, Any], baseline: Baseline, state: HugepagesState) -> HugepagesDesired:
+    def restore(self, baseline: Baseline, state: HugepagesState) -> HugepagesDesired:
         known = {*state.pools, *state.tunables}
         for (path, _setting), values in baseline.values.items():
             if path in state.pools and not (isinstance(values.effective, int) and values.effective >= 0):
-                raise damaged(NAME, f"{path} has {values.effective!r}, which is not a number of pages")
-        wants = (
-            WantedTunable(path, values.effective)
-            for (path, _setting), values in baseline.values.items()
-            if path in known
-        )
+                raise ValueError(f"{path} has {values.effective!r}, which is not a number of pages")
         return HugepagesDesired(
-            tuple(wants), immediate=params["immediate"], permanent=params["permanent"], restoring=True
+            tuple(
+                WantedTunable(path, values.effective)
+                for (path, _setting), values in baseline.values.items()
+                if path in known
+            )
         )
 
-    def _restored(self, host: Host, params: Mapping[str, Any], state: HugepagesState) -> HugepagesDesired:
-        return self.restore(params, load_baseline(host.files, NAME), state)
-
-    def plan(self, state: HugepagesState, desired: HugepagesDesired) -> Plan:
-        boot = plan_next_boot(state, desired)
-        conflicts = _conflicts(state, desired, boot)
-        settings = [row for want in desired.wants for row in _settings(want, state, desired, boot)]
+    def plan(self, state: HugepagesState, desired: HugepagesDesired, scope: Scope) -> Plan:
+        boot = plan_next_boot(state, desired, scope)
+        conflicts = _conflicts(state, desired, boot, scope)
+        settings = [row for want in desired.wants for row in _settings(want, state, desired, boot, scope)]
         steps: Tuple[Step, ...] = ()
-        if any(row.status == DRIFTED for row in settings) or boot.changes(state, desired):
+        if any(row.status == DRIFTED for row in settings) or (scope.permanent and boot.changes(state)):
             from .plan import plan_steps
 
-            steps = plan_steps(state, desired, boot, settings)
+            steps = plan_steps(state, desired, boot, settings, scope)
         return Plan(tuple(settings), steps, desired.unmanaged, conflicts)
 
     def perform(self, step: Step, host: Host) -> None:
@@ -118,21 +118,21 @@ CONCERN = Hugepages()
 
 
 def _settings(
-    want: WantedTunable, state: HugepagesState, desired: HugepagesDesired, boot: NextBoot
+    want: WantedTunable, state: HugepagesState, desired: HugepagesDesired, boot: NextBoot, scope: Scope
 ) -> Tuple[Setting, ...]:
     object_, setting = names_of(want.tunable, state)
     pool = state.pools.get(want.tunable)
     effective = state.tunables[want.tunable].value if pool is None else pool.lasting
     at_boot, after = boot.now[want.tunable][0], boot.after[want.tunable][0]
     pending = ""
-    if pool is not None and pool.lasting < int(want.value or 0) and desired.permanent and after == want.value:
+    if pool is not None and pool.lasting < int(want.value or 0) and scope.permanent and after == want.value:
         from .plan import why_pending
 
         pending = why_pending(pool, int(want.value or 0), state, desired)
     row = Setting(
-        object_, setting, want.value, effective, at_boot, want.tunable, desired.immediate, desired.permanent, pending
+        object_, setting, want.value, effective, at_boot, want.tunable, scope.immediate, scope.permanent, pending
     )
-    if not desired.restoring:
+    if not scope.restoring:
         return (row,)
     # What was in effect and what the next boot brought need not have been the same.
     return (
@@ -141,12 +141,12 @@ def _settings(
     )
 
 
-def _conflicts(state: HugepagesState, desired: HugepagesDesired, boot: NextBoot) -> Tuple[Conflict, ...]:
+def _conflicts(state: HugepagesState, desired: HugepagesDesired, boot: NextBoot, scope: Scope) -> Tuple[Conflict, ...]:
     """Who else sets what is declared. Raises ``OwnedByAnother`` where the value would not stay the declared one."""
     stripped = bootloader.without(state.loader.command_line, boot.old_arguments)
     others = [*command_line_assignments(state, stripped), *state.others, *map(owners.of_tmpfiles, state.foreign)]
-    if desired.restoring or not others:
+    if scope.restoring or not others:
         return ()
     from .conflicts import find_conflicts
 
-    return find_conflicts(others, state, desired, boot)
+    return find_conflicts(others, state, desired, boot, scope)

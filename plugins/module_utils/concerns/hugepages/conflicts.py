@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import List, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 from ..._core.change import Conflict
 from ..._core.errors import OwnedByAnother
@@ -16,9 +16,12 @@ from .patterns import is_total, touches
 from .spec import HugepagesDesired
 from .state import COMMAND_LINE, TMPFILES, HugepagesState, names_of
 
+if TYPE_CHECKING:
+    from ..._core.contract import Scope
+
 
 def find_conflicts(
-    others: Sequence[BootAssignment], state: HugepagesState, desired: HugepagesDesired, boot: NextBoot
+    others: Sequence[BootAssignment], state: HugepagesState, desired: HugepagesDesired, boot: NextBoot, scope: Scope
 ) -> Tuple[Conflict, ...]:
     """Who else sets what is declared. Raises ``OwnedByAnother`` where the value would not stay the declared one."""
     found: List[Conflict] = []
@@ -41,7 +44,7 @@ def find_conflicts(
                 found.append(conflict)
             # A count on the command line is somebody's declaration; a policy there is only the kernel's first value.
             stays = line.later or (line.owner == COMMAND_LINE and pool is not None) or after != want.value
-            if desired.permanent and line.value != str(wanted) and stays:
+            if scope.permanent and line.value != str(wanted) and stays:
                 where = line.path if line.line is None else f"{line.path}:{line.line}"
                 raise OwnedByAnother(
                     f"set {setting}",

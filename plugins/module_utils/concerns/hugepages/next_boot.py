@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.setting import Scalar
 from ..._core.value import frozen
@@ -19,6 +19,9 @@ from .owners import BootAssignment, parse_tmpfiles
 from .patterns import assign_all
 from .spec import HugepagesDesired
 from .state import TMPFILES, HugepagesState, Pool, Values, assign
+
+if TYPE_CHECKING:
+    from ..._core.contract import Scope
 
 
 def boot_values(state: HugepagesState, *, ours: Sequence[TmpfilesLine], command_line: str) -> Values:
@@ -63,16 +66,14 @@ class NextBoot:
     now: Mapping[str, Tuple[Scalar, Optional[BootAssignment]]]
     after: Mapping[str, Tuple[Scalar, Optional[BootAssignment]]]
 
-    def changes(self, state: HugepagesState, desired: HugepagesDesired) -> bool:
+    def changes(self, state: HugepagesState) -> bool:
         """Whether anything of it is still to be done."""
-        if not desired.permanent:
-            return False
         files = bool(self.lines) != (state.our_text is not None) or bool(self.arguments) < state.loader.marked
         values = any(value[0] != self.after[tunable][0] for tunable, value in self.now.items())
         return files or values or self.arguments != self.old_arguments
 
 
-def plan_next_boot(state: HugepagesState, desired: HugepagesDesired) -> NextBoot:
+def plan_next_boot(state: HugepagesState, desired: HugepagesDesired, scope: Scope) -> NextBoot:
     """Our lines and arguments for the next boot: for each tunable that would not come right, or that we carry
     already.
     """
@@ -80,11 +81,11 @@ def plan_next_boot(state: HugepagesState, desired: HugepagesDesired) -> NextBoot
     old = state.loader.ours
     stripped = bootloader.without(command_line, old)
     now = boot_values(state, ours=state.ours, command_line=command_line)
-    if not desired.permanent:
+    if not scope.permanent:
         return NextBoot(state.ours, old, old, now, now)
     lines: List[TmpfilesLine] = []
     arguments: Tuple[str, ...] = ()
-    if not desired.restoring:
+    if not scope.restoring:
         without = boot_values(state, ours=(), command_line=stripped)
         carried = {line.target for line in in_effect(state.ours)}
         gigantic: Dict[int, Dict[Pool, int]] = {}

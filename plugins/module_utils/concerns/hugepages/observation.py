@@ -51,8 +51,6 @@ def read_state(host: Host, *, every_tunable: bool) -> HugepagesState:
     if loader.carried or HUGEPAGE in loader.command_line:
         arguments = read_arguments(files, loader)
     tmpfiles = owners.read_tmpfiles(files)
-    first = next((path for path in (*pools, *tunables)), None)
-    etc = "/etc/tmpfiles.d" if files.exists("/etc/tmpfiles.d") else "/etc"
     return HugepagesState(
         nodes=nodes,
         pools=pools,
@@ -69,7 +67,6 @@ def read_state(host: Host, *, every_tunable: bool) -> HugepagesState:
         our_text=tmpfiles.get(TMPFILES),
         arguments=arguments,
         awaited=files.read_optional(reboot_note(NAME)) or "",
-        read_only=tuple(path for path in (first, etc) if path and host.may_change and not files.writable(path)),
     )
 
 

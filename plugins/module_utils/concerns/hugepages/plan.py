@@ -7,15 +7,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from ..._core.change import Change, RoomAction, Step, WriteAttribute
-from ..._core.errors import InUse, NotPermitted
+from ..._core.errors import InUse
 from ..._core.planning import effective_change, file_action
 from ..._core.setting import BOOT, NOW, REBOOT, Setting
 from ..._core.value import frozen, replace
 from ..._linux.bootloader_plan import plan_arguments
 from ..._linux.numa import parse_meminfo
+from ..._machine import processes
 from . import spec
 from .command_line import parse_pages
 from .next_boot import NextBoot
@@ -24,6 +25,7 @@ from .spec import HugepagesDesired
 from .state import COMMAND_LINE, NAME, SHORT, TMPFILES, HugepagesState, Pool, names_of
 
 if TYPE_CHECKING:
+    from ..._core.contract import Scope
     from ..._core.protocols import Files
 
 AT_BOOT = "the kernel reserves pages of this size at boot"
@@ -41,18 +43,16 @@ class Grow(RoomAction):
 
 
 def plan_steps(
-    state: HugepagesState, desired: HugepagesDesired, boot: NextBoot, settings: List[Setting]
+    state: HugepagesState, desired: HugepagesDesired, boot: NextBoot, settings: List[Setting], scope: Scope
 ) -> Tuple[Step, ...]:
-    """The next boot first, then the running system. Raises ``InUse``, ``NotPermitted`` or ``DeclarationError``."""
-    shrink, tunables, grow = _effective(settings, state, desired)
-    steps = (*_boot_steps(state, desired, boot, settings), *shrink, *tunables, *grow)
-    _check_writable(steps, state)
-    return steps
+    """The next boot first, then the running system. Raises ``InUse`` or ``DeclarationError``."""
+    shrink, tunables, grow = _effective(settings, state, desired, scope)
+    return (*_boot_steps(state, boot, settings, scope), *shrink, *tunables, *grow)
 
 
-def below_use(state: HugepagesState, desired: HugepagesDesired) -> Optional[InUse]:
+def below_use(state: HugepagesState, desired: HugepagesDesired, scope: Scope) -> Optional[InUse]:
     """The error when the declaration takes pages away that somebody uses, or that are promised to somebody."""
-    if not desired.immediate:
+    if not scope.immediate:
         return None
     wanted = {want.tunable: int(want.value or 0) for want in desired.wants if state.pools.get(want.tunable) is not None}
     hint = "stop what uses them, or declare at least {} pages there"
@@ -86,16 +86,12 @@ def below_use(state: HugepagesState, desired: HugepagesDesired) -> Optional[InUs
 def read_holders(files: Files) -> Tuple[str, ...]:
     """The processes that hold huge pages, most first: ``HugetlbPages`` in proc_pid_status(5)."""
     found: List[Tuple[int, str]] = []
-    for pid in files.names("/proc"):
-        if pid.isdigit():
-            try:
-                text = files.read_optional(f"/proc/{pid}/status") or ""
-            except OSError:
-                continue  # It ended while we looked.
-            held = parse_meminfo(text).get("HugetlbPages", 0)
-            if held:
-                name = re.search(r"^Name:\s*(.+)$", text, re.MULTILINE)
-                found.append((held, f"{name[1] if name else '?'} (pid {pid}, {held // 1024} MiB)"))
+    for pid in processes.ids(files):
+        text = processes.text_of(files, pid, "status")
+        held = parse_meminfo(text).get("HugetlbPages", 0)
+        if held:
+            name = re.search(r"^Name:\s*(.+)$", text, re.MULTILINE)
+            found.append((held, f"{name[1] if name else '?'} (pid {pid}, {held // 1024} MiB)"))
     return tuple(text for _held, text in sorted(found, reverse=True))
 
 
@@ -120,10 +116,8 @@ def _reasons(text: str) -> List[str]:
     return found
 
 
-def _boot_steps(
-    state: HugepagesState, desired: HugepagesDesired, boot: NextBoot, settings: List[Setting]
-) -> List[Step]:
-    if not desired.permanent:
+def _boot_steps(state: HugepagesState, boot: NextBoot, settings: List[Setting], scope: Scope) -> List[Step]:
+    if not scope.permanent:
         return []
     pending = {setting.identity for setting in settings if setting.pending}
     lines: List[Change] = []
@@ -142,7 +136,7 @@ def _boot_steps(
     if text != state.our_text and (lines or text is None):
         if not lines:
             lines = [Change(TMPFILES, "file", "present", None, BOOT)]
-        steps.append(Step(file_action(TMPFILES, text), tuple(lines)))
+        steps.append(Step(file_action(TMPFILES, text), tuple(lines), probes=(TMPFILES,)))
     if arguments or boot.arguments != boot.old_arguments or (state.loader.marked and not boot.arguments):
         planned = plan_arguments(state.loader, boot.arguments, boot.old_arguments)
         if not arguments:
@@ -150,12 +144,16 @@ def _boot_steps(
             change = Change(COMMAND_LINE, NAME, old, new, BOOT)
             # Files of ours that bring nothing, and that a run that was killed left.
             arguments = [replace(change, setting="files", before="present") if old == new else change]
-        steps += [*planned[:-1], replace(planned[-1], changes=tuple(arguments))]
+        steps += [*planned[:-1], replace(planned[-1], changes=tuple(arguments), probes=(TMPFILES,))]
     return steps
 
 
+def _write(path: str, change: Change) -> Step:
+    return Step(WriteAttribute(path, str(change.after)), (change,), probes=(path,))
+
+
 def _effective(
-    settings: List[Setting], state: HugepagesState, desired: HugepagesDesired
+    settings: List[Setting], state: HugepagesState, desired: HugepagesDesired, scope: Scope
 ) -> Tuple[List[Step], List[Step], List[Step]]:
     """The steps on the running system: fewer pages, then transparent huge pages, then more pages.
 
@@ -170,12 +168,12 @@ def _effective(
         change = effective_change(row)
         pool = state.pools.get(row.identity)
         if pool is None:
-            tunables.append(Step(WriteAttribute(row.identity, str(row.wanted)), (change,)))
+            tunables.append(_write(row.identity, change))
         elif int(row.wanted or 0) < pool.lasting:
-            shrink.append(Step(WriteAttribute(pool.tunable, str(row.wanted)), (change,)))
+            shrink.append(_write(pool.tunable, change))
         else:
             growing.append((pool, int(row.wanted or 0), change))
-    below = below_use(state, desired)
+    below = below_use(state, desired, scope)
     if below:
         raise below
     if not growing:
@@ -183,20 +181,9 @@ def _effective(
     # The largest pages first: they need the longest pieces of memory.
     growing.sort(key=lambda row: -row[0].size_kb)
     targets = tuple((pool, wanted) for pool, wanted, _change in growing)
-    action = Grow(targets, desired.drop_caches, desired.on_shortage, desired.permanent)
-    return shrink, tunables, [Step(action, tuple(change for _pool, _wanted, change in growing))]
-
-
-def _check_writable(steps: Sequence[Step], state: HugepagesState) -> None:
-    for step in steps:
-        path = TMPFILES if isinstance(step.action, RoomAction) else getattr(step.action, "path", "")
-        if isinstance(step.action, Grow):
-            path = step.action.targets[0][0].tunable
-        for refused in state.read_only:
-            if path.split("/")[1:2] == refused.split("/")[1:2]:
-                raise NotPermitted(
-                    "write {}",
-                    object=refused,
-                    cause="the file system is read-only",
-                    hint="in a container without rights on the host, declare huge pages on the host",
-                )
+    action = Grow(targets, desired.drop_caches, desired.on_shortage, scope.permanent)
+    return (
+        shrink,
+        tunables,
+        [Step(action, tuple(change for _pool, _wanted, change in growing), probes=(targets[0][0].tunable,))],
+    )

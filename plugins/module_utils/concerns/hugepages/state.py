@@ -97,7 +97,6 @@ class HugepagesState:
     arguments: KernelArguments
     awaited: str
     """The reasons for which a reboot is awaited, a line each."""
-    read_only: Tuple[str, ...]
     holders: Tuple[str, ...] = ()
 
     @property

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.baseline import load as load_baseline
 from ..._core.change import Conflict, Plan, Step, Unmanaged
-from ..._core.declared import WANTED
+from ..._core.declared import WANTED, file_settings
 from ..._core.errors import CannotLook, DeclarationError
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
@@ -19,7 +18,7 @@ from ..._linux import bootloader
 from ..._linux.kernel_modules import read_installed
 from ..._linux.modprobe import INSTALL, LOAD, SOFTDEP, ModprobeLine, parse_command_line, read_files
 from .options import OPTIONS
-from .spec import NAME, KernelModulesDeclaration, parse, refusal
+from .spec import NAME, KernelModulesDeclaration, parse
 from .state import (
     BLOCK_FILE,
     BLOCKED,
@@ -36,8 +35,10 @@ from .state import (
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
-    from ..._core.protocols import Files, Host
+    from ..._core.contract import Scope
+    from ..._core.protocols import Host
 
+NOT_INSTALLED = "install it, leave it out, or set strict: false"
 HEADER = "# Written by the module gpufleet.node.kernel_modules; changes are lost.\n"
 
 
@@ -57,22 +58,19 @@ class KernelModules:
         owns=("kernel argument module_blacklist", "kernel argument modprobe.blacklist"),
     )
 
-    def observe(self, host: Host, params: Mapping[str, Any]) -> KernelModulesState:
+    def parse(self, params: Mapping[str, Any]) -> KernelModulesDeclaration:
+        return parse(params)
+
+    def everything(self, params: Mapping[str, Any], baseline: Baseline) -> KernelModulesDeclaration:
+        return KernelModulesDeclaration(tuple(name for name, setting in baseline.values if setting == STATE))
+
+    def observe(self, host: Host, declaration: KernelModulesDeclaration, scope: Scope) -> KernelModulesState:
         files = host.files
-        declared = KernelModulesDeclaration()
-        names: Tuple[str, ...] = ()
-        if params["state"] == "absent":
-            found = load_baseline(files, NAME).values
-            names = tuple(identity for identity, setting in found if setting == STATE)
-        else:
-            declared = parse(params)
-            names = (*declared.load, *declared.block)
         running = files.read_optional("/proc/cmdline") or ""
         block_text = files.read_optional(BLOCK_FILE)
         outdated = files.exists(OUTDATED)
         state = KernelModulesState(
-            names=names,
-            declared=declared,
+            names=declaration.names,
             installed=read_installed(files),
             loaded=parse_modules(files.read_optional("/proc/modules") or ""),
             lines=read_files(files),
@@ -80,76 +78,66 @@ class KernelModules:
             coming=_coming(host, running),
             load_text=files.read_optional(LOAD_FILE),
             block_text=block_text,
-            rebuild=_rebuild(host) if declared.block or block_text or outdated else (),
+            rebuild=_rebuild(host) if declaration.block or block_text or outdated else (),
             outdated=outdated,
-            read_only=_read_only(files) if host.may_change else (),
         )
-        at_stake = [name for name in declared.block if _would_lose(name, state)]
+        at_stake = [name for name in declaration.block if _would_lose(name, state)]
         if at_stake:
             from .vital import refuse_vital
 
             refuse_vital(files, state.installed, at_stake)
         return state
 
-    def normalise(self, params: Mapping[str, Any], state: KernelModulesState) -> KernelModulesDesired:
-        declared = state.declared
-        for name in declared.block:
+    def resolve(self, declaration: KernelModulesDeclaration, state: KernelModulesState) -> KernelModulesDesired:
+        for name in declaration.block:
             if state.installed.has_built_in(name):
-                raise refusal(
-                    DeclarationError,
-                    "block",
-                    name,
+                raise DeclarationError(
+                    "block {}",
+                    object=name,
                     cause=f"it is built into this kernel ({state.installed.release}), and is not a module",
                     hint="leave it out, or boot a kernel that has it as a module",
                 )
-        blocked = frozenset(declared.block)
-        for name in declared.load:
+        blocked = frozenset(declaration.block)
+        for name in declaration.load:
             needed = [other for other in state.needs(name) if other in blocked]
             if needed:
                 cause = f"it needs {needed[0]}, which is in the list block"
-                raise refusal(DeclarationError, "load", name, cause=cause, hint="remove one of the two")
+                raise DeclarationError("load {}", object=name, cause=cause, hint="remove one of the two")
         lacking = tuple(
-            Unmanaged(name, STATE, why_lacking(name, state)) for name in declared.load if not state.has(name)
+            Unmanaged(name, STATE, why_lacking(name, state), goal="load {}", hint=NOT_INSTALLED)
+            for name in declaration.load
+            if not state.has(name)
         )
-        if lacking and params["strict"]:
-            hint = "install it, leave it out, or set strict: false"
-            raise refusal(DeclarationError, "load", lacking[0].object, cause=lacking[0].reason, hint=hint)
-        load = tuple(name for name in declared.load if state.has(name))
+        load = tuple(name for name in declaration.load if state.has(name))
         return KernelModulesDesired(
             load=load,
-            block=declared.block,
+            block=declaration.block,
             load_text=_text([name for name in load if not state.installed.has_built_in(name)]),
-            block_text=_text([line for name in declared.block for line in _blocking(name)]),
+            block_text=_text([line for name in declaration.block for line in _blocking(name)]),
             unmanaged=lacking,
-            immediate=params["immediate"],
-            permanent=params["permanent"],
         )
 
-    def restore(self, params: Mapping[str, Any], baseline: Baseline, state: KernelModulesState) -> KernelModulesDesired:
+    def restore(self, baseline: Baseline, state: KernelModulesState) -> KernelModulesDesired:
         values = {name: baseline.values[(name, STATE)].effective for name in state.names}
-        desired = KernelModulesDesired(
+        return KernelModulesDesired(
             load=tuple(name for name, value in values.items() if value == LOADED),
             block=tuple(name for name, value in values.items() if value == NOT_LOADED),
-            immediate=params["immediate"],
-            permanent=params["permanent"],
-            restoring=True,
         )
-        if all(state.effective(name) == value for name, value in values.items()):
-            return desired
-        from .plan import leave_impossible
 
-        return leave_impossible(state, desired)
+    def plan(self, state: KernelModulesState, desired: KernelModulesDesired, scope: Scope) -> Plan:
+        if scope.restoring and scope.immediate and not _is_restored(state, desired):
+            from .plan import leave_impossible
 
-    def plan(self, state: KernelModulesState, desired: KernelModulesDesired) -> Plan:
-        rows = [row for name in desired.load for row in _rows(name, (LOADED, LOADED), state, desired)]
-        rows += [row for name in desired.block for row in _rows(name, (NOT_LOADED, BLOCKED), state, desired)]
-        rows += _file_rows(state, desired)
-        conflicts = () if desired.restoring else _conflicts(state, desired)
+            desired = leave_impossible(state, desired, scope)
+        rows = [row for name in desired.load for row in _rows(name, (LOADED, LOADED), state, scope)]
+        rows += [row for name in desired.block for row in _rows(name, (NOT_LOADED, BLOCKED), state, scope)]
+        rows += _file_rows(state, desired) if scope.permanent else []
+        conflicts = () if scope.restoring else _conflicts(state, desired, scope)
         steps: Tuple[Step, ...] = ()
         if any(row.status != IN_SYNC for row in rows):
             from .plan import plan_steps
 
-            rows, steps = plan_steps(state, desired, rows)
+            rows, steps = plan_steps(state, desired, rows, scope)
         return Plan(tuple(rows), steps, desired.unmanaged, conflicts)
 
     def perform(self, step: Step, host: Host) -> None:
@@ -163,6 +151,13 @@ class KernelModules:
 
 
 CONCERN = KernelModules()
+
+
+def _is_restored(state: KernelModulesState, desired: KernelModulesDesired) -> bool:
+    """Whether every module is already as it was."""
+    return all(state.effective(name) == LOADED for name in desired.load) and all(
+        state.effective(name) == NOT_LOADED for name in desired.block
+    )
 
 
 def parse_modules(text: str) -> Dict[str, Module]:
@@ -208,18 +203,6 @@ def _rebuild(host: Host) -> Tuple[str, ...]:
     return ()
 
 
-def _read_only(files: Files) -> Tuple[str, ...]:
-    """Those of our files that root may not write: what access(2) denies root is on a read-only file system."""
-    denied = []
-    for path in (LOAD_FILE, BLOCK_FILE):
-        folder = path.rpartition("/")[0]
-        while folder and not files.exists(folder):
-            folder = folder.rpartition("/")[0]
-        if not files.writable(f"{folder}/."):
-            denied.append(path)
-    return tuple(denied)
-
-
 def _text(lines: Sequence[str]) -> Optional[str]:
     return HEADER + "".join(f"{line}\n" for line in lines) if lines else None
 
@@ -229,12 +212,10 @@ def _blocking(name: str) -> List[str]:
     return [*lines, f"options {name} modeset=0"] if name in WITH_MODESET else lines
 
 
-def _rows(
-    name: str, wanted: Tuple[str, str], state: KernelModulesState, desired: KernelModulesDesired
-) -> List[Setting]:
+def _rows(name: str, wanted: Tuple[str, str], state: KernelModulesState, scope: Scope) -> List[Setting]:
     """What is wanted of a module now and at boot: one row, or two where the words differ."""
     row = Setting(name, STATE, wanted[0], state.effective(name), state.boot(name), name)
-    now, at_boot = desired.immediate, desired.permanent and not desired.restoring
+    now, at_boot = scope.immediate, scope.carries
     if wanted[0] == wanted[1]:
         return [replace(row, effective_matters=now, boot_matters=at_boot)]
     rows = [replace(row, boot_matters=False)] if now else []
@@ -242,23 +223,15 @@ def _rows(
 
 
 def _file_rows(state: KernelModulesState, desired: KernelModulesDesired) -> List[Setting]:
-    if not desired.permanent:
-        return []
-    made = []
-    for path, setting, found, wanted in (
-        (BLOCK_FILE, "block list", state.block_text, desired.block_text),
-        (LOAD_FILE, "load list", state.load_text, desired.load_text),
-    ):
-        goal = None if wanted is None else WANTED
-        present = None if found is None else WANTED if found == wanted else "another"
-        if goal is not None or present is not None:
-            made.append(Setting(path, setting, goal, present, present, path, effective_matters=False))
+    block = (BLOCK_FILE, "block list", desired.block_text, state.block_text)
+    load = (LOAD_FILE, "load list", desired.load_text, state.load_text)
+    made = [*file_settings((block, load), others="another")]
     if state.outdated:
         made.append(Setting("initramfs", "block list", WANTED, "another", "another", "initramfs", False))
     return made
 
 
-def _conflicts(state: KernelModulesState, desired: KernelModulesDesired) -> Tuple[Conflict, ...]:
+def _conflicts(state: KernelModulesState, desired: KernelModulesDesired, scope: Scope) -> Tuple[Conflict, ...]:
     """The lines of others that want the contrary of what is declared."""
     found = []
     for names, wanted in ((desired.load, LOADED), (desired.block, BLOCKED)):
@@ -272,4 +245,4 @@ def _conflicts(state: KernelModulesState, desired: KernelModulesDesired) -> Tupl
         return ()
     from .plan import conflicts_of
 
-    return conflicts_of(found, state, desired)
+    return conflicts_of(found, state, desired, scope)

@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 import os
-from typing import Container, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Container, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..._core.change import Change, Conflict, RemoveFile, ReplaceFile, RunCommand, Step, Unmanaged
 from ..._core.declared import WANTED
-from ..._core.errors import InUse, NotPermitted, OwnedByAnother
+from ..._core.errors import InUse, OwnedByAnother
 from ..._core.planning import file_action
 from ..._core.setting import BOOT, EFFECTIVE, NOW, REBOOT, Setting
 from ..._core.value import replace
@@ -28,7 +28,6 @@ from ..._linux.modprobe import (
     softdep_of,
     stop_of,
 )
-from .spec import refusal
 from .state import (
     BLOCK_FILE,
     BLOCKED,
@@ -44,6 +43,9 @@ from .state import (
     why_lacking,
 )
 
+if TYPE_CHECKING:
+    from ..._core.contract import Scope
+
 # What drives NVIDIA's GPUs without NVIDIA's driver.
 OTHER_DRIVERS = ("nouveau", "nova_core")
 # Some machines take minutes for each of their kernels.
@@ -52,24 +54,24 @@ NOTE = "The list of blocked modules changed, and the initramfs still has to be r
 
 
 def plan_steps(
-    state: KernelModulesState, desired: KernelModulesDesired, rows: Sequence[Setting]
+    state: KernelModulesState, desired: KernelModulesDesired, rows: Sequence[Setting], scope: Scope
 ) -> Tuple[List[Setting], Tuple[Step, ...]]:
-    """The rows, with what has to wait, and the steps. Raises ``OwnedByAnother``, ``InUse`` or ``NotPermitted``.
+    """The rows, with what has to wait, and the steps. Raises ``OwnedByAnother`` or ``InUse``.
 
     What is blocked comes first, so that nothing loads it again. What is to be loaded at boot comes after it was loaded
     here: no boot then meets a module that this machine refuses. Last is the initramfs, which takes longest.
     """
-    after = _lines_after(state, desired)
+    after = _lines_after(state, desired, scope)
     at_boot, now = ModprobeLines((*after, *state.coming)), ModprobeLines((*after, *state.running))
-    if desired.permanent and not desired.restoring:
+    if scope.carries:
         _refuse_owned(state, desired, at_boot)
     order, stuck = unload_order(desired.block, state.loaded)
-    settled = [_wait(row, stuck, state, desired, now) for row in rows]
+    settled = [_wait(row, stuck, state, scope, now) for row in rows]
     waiting = {row.identity for row in settled if row.pending}
     block, load = _file_steps(state, desired, settled, after, at_boot, waiting)
     due = bool(block) and _concerns_initramfs(state, after)
     note = (Step(ReplaceFile(OUTDATED, NOTE), notes=(OUTDATED,)),) if due and not state.outdated else ()
-    rebuild = _rebuild(state) if desired.permanent and (due or state.outdated) else ()
+    rebuild = _rebuild(state) if scope.permanent and (due or state.outdated) else ()
     differing = {r.identity: r for r in settled if r.effective_matters and r.effective != r.wanted and not r.pending}
     unload = [_run("rmmod", "unload", differing[name]) for name in order if name in differing]
     along, loads = _loads(state, desired, differing)
@@ -95,10 +97,13 @@ def unload_order(names: Sequence[str], loaded: Mapping[str, Module]) -> Tuple[Li
 
 
 def conflicts_of(
-    found: Iterable[Tuple[str, str, ModprobeLine]], state: KernelModulesState, desired: KernelModulesDesired
+    found: Iterable[Tuple[str, str, ModprobeLine]],
+    state: KernelModulesState,
+    desired: KernelModulesDesired,
+    scope: Scope,
 ) -> Tuple[Conflict, ...]:
     """``found`` are a module, what is wanted of it at boot, and a line that wants the contrary."""
-    after = ModprobeLines((*_lines_after(state, desired), *state.coming))
+    after = ModprobeLines((*_lines_after(state, desired, scope), *state.coming))
     return tuple(
         Conflict(
             line.owner,
@@ -112,10 +117,8 @@ def conflicts_of(
     )
 
 
-def leave_impossible(state: KernelModulesState, desired: KernelModulesDesired) -> KernelModulesDesired:
+def leave_impossible(state: KernelModulesState, desired: KernelModulesDesired, scope: Scope) -> KernelModulesDesired:
     """What is restored, without the modules that cannot be now: they stay as they are, and are named."""
-    if not desired.immediate:
-        return desired
     left: List[Unmanaged] = []
     order, stuck = unload_order(desired.block, state.loaded)
     unloaded = frozenset(order)
@@ -123,7 +126,7 @@ def leave_impossible(state: KernelModulesState, desired: KernelModulesDesired) -
         if state.effective(name) == LOADED and name not in unloaded:
             reason = stuck.get(name, "it is built into this kernel")
             left.append(Unmanaged(name, STATE, f"it stays loaded: {reason}"))
-    lines = ModprobeLines((*_lines_after(state, desired), *state.running))
+    lines = ModprobeLines((*_lines_after(state, desired, scope), *state.running))
     for name in desired.load:
         if state.effective(name) == NOT_LOADED:
             stop = stop_of(name, lines, state.needs(name))
@@ -148,9 +151,9 @@ def _why_stuck(module: Module, gone: Container[str]) -> str:
     return "an open device, a console or a mount uses it"
 
 
-def _lines_after(state: KernelModulesState, desired: KernelModulesDesired) -> Tuple[ModprobeLine, ...]:
+def _lines_after(state: KernelModulesState, desired: KernelModulesDesired, scope: Scope) -> Tuple[ModprobeLine, ...]:
     """The lines of files as the plan leaves them, in the order in which they are read."""
-    if not desired.permanent:
+    if not scope.permanent:
         return state.lines
     others = [line for line in state.lines if line.path not in (LOAD_FILE, BLOCK_FILE)]
     ours = [
@@ -168,23 +171,23 @@ def _refuse_owned(state: KernelModulesState, desired: KernelModulesDesired, afte
         if found != LOADED:
             stop = stop_of(name, after, state.needs(name)) or lines_of(BLACKLIST, name, after)[0]
             cause = f"{stop.where} says {stop.text}"
-            raise refusal(OwnedByAnother, "load", name, cause=cause, found=found, wanted=LOADED, hint=hint)
+            raise OwnedByAnother("load {}", object=name, cause=cause, found=found, wanted=LOADED, hint=hint)
     for name in desired.block:
         found = state.boot(name, after)
         softdep, command = softdep_of(name, after), install_of(name, after)
         if found != BLOCKED and softdep:
             cause = f"{softdep.where} says {softdep.text}, and modprobe runs no install command then"
-            raise refusal(OwnedByAnother, "block", name, cause=cause, found=found, wanted=BLOCKED, hint=hint)
+            raise OwnedByAnother("block {}", object=name, cause=cause, found=found, wanted=BLOCKED, hint=hint)
         if found != BLOCKED and command:
             cause = f"{command.where} comes before our line and says {command.text}"
-            raise refusal(OwnedByAnother, "block", name, cause=cause, found=found, wanted=BLOCKED, hint=hint)
+            raise OwnedByAnother("block {}", object=name, cause=cause, found=found, wanted=BLOCKED, hint=hint)
 
 
 def _wait(
     row: Setting,
     stuck: Mapping[str, str],
     state: KernelModulesState,
-    desired: KernelModulesDesired,
+    scope: Scope,
     lines: ModprobeLines,
 ) -> Setting:
     """The row, with the reason where it must wait for a reboot. Raises where no reboot would help."""
@@ -192,22 +195,22 @@ def _wait(
         return row
     name = row.identity
     if row.wanted == NOT_LOADED:
-        if name in stuck and not desired.permanent:
+        if name in stuck and not scope.permanent:
             hint = "stop what uses it, or set permanent: true and reboot"
-            raise refusal(InUse, "unload", name, cause=stuck[name], found=row.effective, wanted=NOT_LOADED, hint=hint)
+            raise InUse("unload {}", object=name, cause=stuck[name], found=row.effective, wanted=NOT_LOADED, hint=hint)
         return replace(row, pending=stuck.get(name, ""))
-    holder = next((other for other in OTHER_DRIVERS if other in stuck and desired.permanent), None)
+    holder = next((other for other in OTHER_DRIVERS if other in stuck and scope.permanent), None)
     if holder and name in NVIDIA and "nvidia" not in state.loaded:
         # It would find no device that is free, and refuse to be loaded.
         return replace(row, pending=f"{holder} has the GPUs until then, {stuck[holder]}")
     stop = stop_of(name, lines, state.needs(name))
     if stop is None:
         return row
-    if stop.word == REFUSE and desired.permanent:
+    if stop.word == REFUSE and scope.permanent:
         return replace(row, pending=f"the running kernel was booted with {stop.text}")
     cause = f"{stop.where} says {stop.text}"
     hint = "set permanent: true" if stop.path == BLOCK_FILE else "remove it there"
-    raise refusal(OwnedByAnother, "load", name, cause=cause, found=row.effective, wanted=LOADED, hint=hint)
+    raise OwnedByAnother("load {}", object=name, cause=cause, found=row.effective, wanted=LOADED, hint=hint)
 
 
 def _file_steps(
@@ -227,9 +230,6 @@ def _file_steps(
     made: Dict[str, List[Step]] = {BLOCK_FILE: [], LOAD_FILE: []}
     for row in differing:
         path, text = row.identity, texts[row.identity]
-        if path in state.read_only:
-            hint = "make it writable, or set permanent: false"
-            raise NotPermitted("write {}", object=path, cause="the file system is read-only", hint=hint)
         changes = [Change(path, row.setting, row.boot, row.wanted, BOOT)]
         for name in dict.fromkeys(names):
             # A name that goes from one list to the other is done with the second.
@@ -237,7 +237,7 @@ def _file_steps(
             before, then = state.boot(name), state.boot(name, at_boot)
             if mine == path and before != then:
                 changes.append(Change(name, STATE, before, then, BOOT, REBOOT if name in waiting else NOW))
-        made[path].append(Step(file_action(path, text), tuple(changes)))
+        made[path].append(Step(file_action(path, text), tuple(changes), probes=(path,)))
     return made[BLOCK_FILE], made[LOAD_FILE]
 
 

@@ -7,10 +7,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Mapping, Sequence, Tuple, Type
+from typing import Any, Mapping, Sequence, Tuple
 
-from ..._core.errors import DeclarationError, GpuFleetError
-from ..._core.setting import Scalar
+from ..._core.errors import DeclarationError
 from ..._core.value import frozen
 from ..._linux.kernel_modules import normal
 
@@ -19,8 +18,12 @@ NAME = "kernel_modules"
 
 @frozen
 class KernelModulesDeclaration:
-    """Names as the kernel writes them, each once, in the order of the declaration."""
+    """Names as the kernel writes them, each once, in the order of the declaration.
 
+    ``names`` are those of the modules that are looked at.
+    """
+
+    names: Tuple[str, ...]
     load: Tuple[str, ...] = ()
     block: Tuple[str, ...] = ()
 
@@ -31,26 +34,10 @@ def parse(params: Mapping[str, Any]) -> KernelModulesDeclaration:
     blocked = frozenset(block)
     for name in load:
         if name in blocked:
-            raise refusal(
-                DeclarationError, "load", name, cause="it is in load and in block", hint="leave it in one of the two"
+            raise DeclarationError(
+                "load {}", object=name, cause="it is in load and in block", hint="leave it in one of the two"
             )
-    return KernelModulesDeclaration(load, block)
-
-
-def refusal(
-    kind: Type[GpuFleetError],
-    goal: str,
-    name: str,
-    *,
-    cause: str,
-    found: Scalar = None,
-    wanted: Scalar = None,
-    hint: str = "",
-) -> GpuFleetError:
-    """An error about one module, whose message reads "Cannot load nvidia: ..."."""
-    error = kind(f"{goal} {name}", cause=cause, found=found, wanted=wanted, hint=hint)
-    error.object = name
-    return error
+    return KernelModulesDeclaration((*load, *block), load, block)
 
 
 def _names(option: str, texts: Sequence[str]) -> Tuple[str, ...]:

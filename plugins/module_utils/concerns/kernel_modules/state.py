@@ -14,7 +14,6 @@ from ..._core.change import Unmanaged
 from ..._core.value import frozen
 from ..._linux.kernel_modules import Installed
 from ..._linux.modprobe import BLACKLIST, LOAD, ModprobeLine, ModprobeLines, install_of, lines_of, stop_of
-from .spec import KernelModulesDeclaration
 
 LOAD_FILE = "/etc/modules-load.d/gpufleet-kernel_modules.conf"
 BLOCK_FILE = "/etc/modprobe.d/gpufleet-kernel_modules.conf"
@@ -46,7 +45,6 @@ class KernelModulesState:
     """
 
     names: Tuple[str, ...]
-    declared: KernelModulesDeclaration
     installed: Installed
     loaded: Mapping[str, Module]
     lines: Tuple[ModprobeLine, ...]
@@ -56,7 +54,6 @@ class KernelModulesState:
     block_text: Optional[str]
     rebuild: Tuple[str, ...]
     outdated: bool
-    read_only: Tuple[str, ...]
 
     def effective(self, name: str) -> str:
         return LOADED if name in self.loaded or self.installed.has_built_in(name) else NOT_LOADED
@@ -91,16 +88,13 @@ class KernelModulesState:
 
 @frozen
 class KernelModulesDesired:
-    """What shall be loaded and what not; ``restoring`` is ``state: absent``. None for a text means: no such file."""
+    """What shall be loaded and what not. None for a text means: no such file."""
 
     load: Tuple[str, ...]
     block: Tuple[str, ...]
     load_text: Optional[str] = None
     block_text: Optional[str] = None
     unmanaged: Tuple[Unmanaged, ...] = ()
-    immediate: bool = True
-    permanent: bool = True
-    restoring: bool = False
 
 
 def why_lacking(name: str, state: KernelModulesState) -> str:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Iterator, Sequence, Set, Tuple
 from ..._core.errors import DeclarationError
 from ..._core.regex import regex
 from ..._linux.kernel_modules import Installed, normal
-from .spec import refusal
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -50,11 +49,11 @@ def refuse_vital(files: Files, installed: Installed, names: Sequence[str]) -> No
     """
     for module, stands, does, hint in (*_under_mounts(files), *_under_routes(files)):
         if module in names:
-            raise refusal(DeclarationError, "block", module, cause=f"{stands}, which it {does}", hint=hint)
+            raise DeclarationError("block {}", object=module, cause=f"{stands}, which it {does}", hint=hint)
         for name in installed.dependencies(module) or ():
             if name in names:
                 cause = f"{stands}, which {module} {does}, and {module} needs it"
-                raise refusal(DeclarationError, "block", name, cause=cause, hint=hint)
+                raise DeclarationError("block {}", object=name, cause=cause, hint=hint)
 
 
 def _under_mounts(files: Files) -> Iterator[Tuple[str, str, str, str]]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core import declared
+from ..._core.baseline import Baseline
 from ..._core.change import Conflict, Plan, Step, Unmanaged
 from ..._core.errors import CannotLook, DeclarationError
 from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting
-from ..._core.shared_options import SHARED_OPTIONS
-from ..._linux import systemd
-from ..._linux.boot_service import why_not_persisted
+from ..._core.value import replace
+from ..._linux import boot_service, systemd
 from ..._nvidia import errors, gpus
 from ..._nvidia.gpus import NOT_THERE
 from .consumers import NAMES as CONSUMERS
@@ -26,12 +25,12 @@ from .options import OPTIONS
 from .records import INTERRUPTED_RUN, NOTIFIED, read_record
 from .resolve import resolve
 from .satisfied import satisfied
-from .spec import DISABLED, ENABLED, INSTANCES, MIG, NAME, MigEntry, check, parse
-from .state import MigGpu, MigLayoutDesired, MigLayoutState, geometry_of, layout_of
+from .spec import DISABLED, ENABLED, INSTANCES, MIG, NAME, MigEntry, MigLayoutDeclaration, check, parse
+from .state import MigGpu, MigLayoutState, geometry_of, layout_of
 from .text import NONE, layout_text
 
 if TYPE_CHECKING:
-    from ..._core.baseline import Baseline
+    from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
 
 MIG_MANAGER = "nvidia-mig-manager.service"
@@ -54,17 +53,25 @@ class MigLayout:
         interrupted=INTERRUPTED_RUN,
     )
 
-    def observe(self, host: Host, params: Mapping[str, Any]) -> MigLayoutState:
-        files = host.files
+    def parse(self, params: Mapping[str, Any]) -> MigLayoutDeclaration:
+        return replace(self.everything(params, Baseline({})), entries=parse(params["gpus"]))
+
+    def everything(self, params: Mapping[str, Any], baseline: Baseline) -> MigLayoutDeclaration:
         check(params)
-        absent = params["state"] == "absent"
-        entries = () if absent else parse(params["gpus"])
+        return MigLayoutDeclaration(
+            when_busy=params["when_busy"],
+            busy_timeout=params["busy_timeout"],
+            stop_services=tuple(params["stop_services"]),
+            changed=baseline.values,
+        )
+
+    def observe(self, host: Host, declaration: MigLayoutDeclaration, scope: Scope) -> MigLayoutState:
+        files, entries = host.files, declaration.entries
         interrupted_run, notified = files.exists(INTERRUPTED_RUN), files.exists(NOTIFIED)
-        if not entries and not absent and not interrupted_run and not notified:
+        if not entries and not scope.restoring and not interrupted_run and not notified:
             return MigLayoutState()
         host.nvml.begin()
-        not_persisted = why_not_persisted(files)
-        declaration = None if absent else declared.plan_present(files, self, params, SHARED_OPTIONS)[0].boot
+        carrier = boot_service.carrier(files, scope)
         readings: Tuple[MigReading, ...] = ()
         unserved: Tuple[Unmanaged, ...] = ()
         missing = NOT_THERE
@@ -75,7 +82,7 @@ class MigLayout:
 
             if isinstance(error, errors.NoDriver):
                 _explain_unbound(entries, (), files)
-            if absent and not interrupted_run and isinstance(error, errors.NoDriver):
+            if scope.restoring and not interrupted_run and isinstance(error, errors.NoDriver):
                 missing = gpus.UNSERVED
             else:
                 unserved = driverless.unserved(error, [entry.entry for entry in entries], files)
@@ -87,9 +94,9 @@ class MigLayout:
             gpus=found,
             unmanaged=without,
             readings=readings,
-            persisted=declaration is not None and not not_persisted,
-            same=declaration == declared.WANTED,
-            not_persisted=not_persisted,
+            # What is restored is brought by nobody.
+            carrier=replace(carrier, declared=None) if scope.restoring else carrier,
+            declaration=declaration,
             record=record,
             consumers=stale_consumers(host) if notified else (),
             conflicts=_conflicts(files),
@@ -97,55 +104,49 @@ class MigLayout:
             unserved=unserved,
             missing=missing,
         )
-        if absent:
+        if scope.restoring:
             from .restore import as_before
 
-            state = as_before(files, state)
+            state = as_before(state)
         if interrupted_run:
             from .interrupted import with_interrupted
 
             state = with_interrupted(files, state)
-        if not params["immediate"] or all(gpu.in_sync for gpu in state.gpus):
+        if not scope.immediate or all(gpu.in_sync for gpu in state.gpus):
             return state
         from .preconditions import with_preconditions
 
-        return with_preconditions(host, state, params)
+        return with_preconditions(host, state)
 
-    def normalise(self, params: Mapping[str, Any], state: MigLayoutState) -> MigLayoutDesired:
-        if params["strict"] and state.unmanaged:
-            first = state.unmanaged[0]
-            cause = f"the GPU has no MIG: {first.reason}"
-            raise DeclarationError(
-                "set mig", object=first.object, cause=cause, hint="leave it out, or set strict: false"
-            )
-        return MigLayoutDesired(params)
+    def resolve(self, declaration: MigLayoutDeclaration, state: MigLayoutState) -> None:
+        """What is wanted is in the state already, GPU by GPU."""
 
-    def restore(self, params: Mapping[str, Any], baseline: Baseline, state: MigLayoutState) -> MigLayoutDesired:
-        return MigLayoutDesired(params, restoring=True)
+    def restore(self, baseline: Baseline, state: MigLayoutState) -> None:
+        """Likewise."""
 
-    def plan(self, state: MigLayoutState, desired: MigLayoutDesired) -> Plan:
+    def plan(self, state: MigLayoutState, desired: None, scope: Scope) -> Plan:
         targets = {gpu.name: gpu.reading.layout for gpu in state.gpus}
         waiting: Dict[str, Tuple[str, str]] = {}
         if not all(gpu.in_sync for gpu in state.gpus):
             from . import plan
 
-            targets, waiting = plan.targets_of(state, desired)
+            targets, waiting = plan.targets_of(state)
         settings = [
             setting
             for gpu in state.gpus
-            for setting in _settings_of(gpu, targets[gpu.name], state, desired, waiting.get(gpu.name, ("", "")))
+            for setting in _settings_of(gpu, targets[gpu.name], state, scope, waiting.get(gpu.name, ("", "")))
         ]
-        if desired.params["immediate"]:
+        if scope.immediate:
             settings.extend(_consumer_setting(consumer) for consumer in state.consumers)
         unfinished = (
-            state.interrupted_run is not None or (desired.restoring and state.record is not None) or state.unresponsive
+            state.interrupted_run is not None or (scope.restoring and state.record is not None) or state.unresponsive
         )
         if not unfinished and all(setting.status == IN_SYNC for setting in settings):
             unmanaged = (*state.unserved, *state.unmanaged)
             return Plan(tuple(settings), unmanaged=unmanaged, conflicts=state.conflicts)
         from . import plan
 
-        return plan.complete(state, desired, settings, targets, waiting)
+        return plan.complete(state, scope, settings, targets, waiting)
 
     def perform(self, step: Step, host: Host) -> None:
         from . import apply
@@ -181,7 +182,10 @@ def _declared(
     without = [reading for entry, reading in won if reading.mode is None and not entry.mig]
     return (
         tuple(_gpu(entry, reading, record.get(reading.gpu.uuid)) for entry, reading in won if reading not in without),
-        tuple(Unmanaged(reading.gpu.name, MIG, reading.lacking) for reading in without),
+        tuple(
+            Unmanaged(reading.gpu.name, MIG, reading.lacking, cause=f"the GPU has no MIG: {reading.lacking}")
+            for reading in without
+        ),
     )
 
 
@@ -226,7 +230,7 @@ def _conflicts(files: Files) -> Tuple[Conflict, ...]:
 
 
 def _settings_of(
-    gpu: MigGpu, target: Layout, state: MigLayoutState, desired: MigLayoutDesired, waiting: Tuple[str, str]
+    gpu: MigGpu, target: Layout, state: MigLayoutState, scope: Scope, waiting: Tuple[str, str]
 ) -> List[Setting]:
     rows: List[Tuple[str, Scalar, Scalar, Scalar]] = []
     if gpu.declared:
@@ -243,8 +247,8 @@ def _settings_of(
             effective=effective,
             boot=boot,
             identity=gpu.reading.gpu.uuid,
-            effective_matters=desired.params["immediate"],
-            boot_matters=desired.params["permanent"] and not desired.restoring,
+            effective_matters=scope.immediate,
+            boot_matters=scope.carries,
             pending=pending if effective != wanted else "",
             needs=needs,
         )
@@ -261,8 +265,8 @@ def _mode_text(gpu: MigGpu) -> str:
 def _mode_at_boot(gpu: MigGpu, state: MigLayoutState) -> str:
     """Before Hopper the GPU itself keeps the mode; later ones begin without it, and the boot service brings it."""
     kept = not gpu.reading.resetless and bool(gpu.reading.mode and gpu.reading.mode[1])
-    brought = gpu.mig if state.same else kept or gpu.recorded is not None
-    return ENABLED if (brought if state.persisted else kept) else DISABLED
+    brought = gpu.mig if state.carrier.applies else kept or gpu.recorded is not None
+    return ENABLED if (brought if state.carrier.applies_any else kept) else DISABLED
 
 
 def _layout_at_boot(gpu: MigGpu, state: MigLayoutState) -> Scalar:
@@ -270,11 +274,11 @@ def _layout_at_boot(gpu: MigGpu, state: MigLayoutState) -> Scalar:
 
     The record was written together with the declaration that is on the node.
     """
-    if not state.persisted or (state.same and gpu.wanted == ()):
+    if not state.carrier.applies_any or (state.carrier.applies and gpu.wanted == ()):
         return NONE
     if gpu.recorded is None:
-        return None if state.same else NONE
-    if state.same and gpu.wanted is not None and not satisfied(gpu.recorded, gpu.wanted):
+        return None if state.carrier.applies else NONE
+    if state.carrier.applies and gpu.wanted is not None and not satisfied(gpu.recorded, gpu.wanted):
         return None
     return layout_text(gpu.recorded, gpu.geometry)
 

@@ -17,6 +17,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple
 
+from ..._core.record import read_note
 from ..._core.regex import regex
 from ..._core.value import frozen
 from ..._linux import systemd
@@ -38,7 +39,6 @@ REFRESH_SETTINGS = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
 OUTPUT = regex(r"^\s*NVIDIA_CTK_CDI_OUTPUT_FILE_PATH=[\"']?(?:/var(?=/run/))?([^\s\"']+)", re.MULTILINE)
 # The device files of GPUs and of their instances.
 DEVICE = regex(r"/dev/nvidia(?:-caps/nvidia-cap)?\d+\b")
-PROC = "/proc"
 # By need: how the program is called. That they have to be started again say k8s-device-plugin issue 992, mig-parted's
 # reconfigure-mig.sh (which does so with the plugin, GPU feature discovery, DCGM and its exporter), issue 473 of
 # dra-driver-nvidia-gpu and gres.conf(5).
@@ -79,10 +79,10 @@ class Consumer:
 
 def stale_consumers(host: Host) -> Tuple[Consumer, ...]:
     """Those that were there at a change and have not taken it up. Without a change since the boot, one read."""
-    text = host.files.read_optional(NOTIFIED)
-    if text is None:
+    # A damaged record notes nothing: nobody can say who was notified.
+    noted = read_note(host.files, NOTIFIED, _recorded)
+    if noted is None:
         return ()
-    noted = _parsed(text)
     old = [path for path, version in noted.specifications.items() if host.files.version(path) == version]
     found = [_specifications(host.files, old)] if old else []
     for need, identities in noted.processes.items():
@@ -103,9 +103,9 @@ def record(host: Host, present: Optional[FrozenSet[str]] = None) -> None:
     specifications = {path: version for path, version in versions.items() if version}
     needs = {processes.comm(command): need for need, command in COMMANDS.items()}
     found: Dict[str, List[str]] = {}
-    for name in files.names(PROC):
-        need = needs.get(_command(files, name)) if name.isdigit() else None
-        identity = _identity(files, int(name)) if need else ""
+    for pid in processes.ids(files):
+        need = needs.get(processes.name_of(files, pid))
+        identity = _identity(files, int(pid)) if need else ""
         if need and identity:
             found.setdefault(need, []).append(identity)
     if specifications or found:
@@ -150,24 +150,12 @@ class RecordedConsumers:
     processes: Mapping[str, Tuple[str, ...]]
 
 
-def _parsed(text: str) -> RecordedConsumers:
-    """A damaged record notes nothing: nobody can say who was notified."""
-    try:
-        document: Dict[str, Any] = json.loads(text)
-        if document["schema"] == SCHEMA:
-            specifications = {str(path): str(version) for path, version in document["specifications"].items()}
-            found = {str(need): tuple(map(str, noted)) for need, noted in document["processes"].items()}
-            return RecordedConsumers(specifications, found)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        pass
-    return RecordedConsumers({}, {})
-
-
-def _command(files: Files, pid: str) -> str:
-    try:
-        return (files.read_optional(f"{PROC}/{pid}/comm") or "").strip()
-    except ProcessLookupError:
-        return ""  # It ended while we read.
+def _recorded(document: Any) -> RecordedConsumers:
+    if document["schema"] != SCHEMA:
+        return RecordedConsumers({}, {})
+    specifications = {str(path): str(version) for path, version in document["specifications"].items()}
+    found = {str(need): tuple(map(str, noted)) for need, noted in document["processes"].items()}
+    return RecordedConsumers(specifications, found)
 
 
 def _runs(files: Files, identity: str) -> bool:

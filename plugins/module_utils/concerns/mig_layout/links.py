@@ -47,8 +47,7 @@ def read_links(host: Host) -> Links:
 
 
 def fabric_manager_runs(files: Files) -> bool:
-    pids = (name for name in files.names("/proc") if name.isdigit())
-    return any((files.read_optional(f"/proc/{pid}/comm") or "").strip() == FABRIC_MANAGER for pid in pids)
+    return any(processes.name_of(files, pid) == FABRIC_MANAGER for pid in processes.ids(files))
 
 
 def _connected(address: str, ends: Mapping[str, Set[str]]) -> Tuple[str, ...]:

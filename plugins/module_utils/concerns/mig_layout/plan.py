@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..._core.change import Blocker, Change, Plan, RemoveFile, ReplaceFile, Step
 from ..._core.errors import DeclarationError, InUse, Refused
@@ -35,32 +35,29 @@ from .spec import FAIL, SKIP, WAIT
 from .text import layout_text
 
 if TYPE_CHECKING:
+    from ..._core.contract import Scope
     from .busy import Holding
     from .driver import MigReading
-    from .state import MigGpu, MigLayoutDesired, MigLayoutState, Preconditions
+    from .state import MigGpu, MigLayoutState, Preconditions
 
 IDLE = "idle_gpu"
 VM_RESTART = "the GPU is passed through to this virtual machine, and its MIG mode changes when that is restarted"
 SHOWN = 4
 
 
-def targets_of(
-    state: MigLayoutState, desired: MigLayoutDesired
-) -> Tuple[Dict[str, Layout], Dict[str, Tuple[str, str]]]:
+def targets_of(state: MigLayoutState) -> Tuple[Dict[str, Layout], Dict[str, Tuple[str, str]]]:
     """The layout that every GPU is to have, by its name; and why some cannot have it in this run, and what it takes.
 
     Raises ``DeclarationError`` for a layout that cannot be.
     """
     targets = {gpu.name: _target_of(gpu, state.preconditions) for gpu in state.gpus}
-    waiting = _waiting(state, desired, targets)
+    waiting = _waiting(state, targets)
     # What waits changes when nobody uses the GPU, or at the next boot: the jobs of this moment have no say in that.
     targets.update({gpu.name: _target_at_rest(gpu) for gpu in state.gpus if gpu.name in waiting})
     return targets, waiting
 
 
-def _waiting(
-    state: MigLayoutState, desired: MigLayoutDesired, targets: Mapping[str, Layout]
-) -> Dict[str, Tuple[str, str]]:
+def _waiting(state: MigLayoutState, targets: Mapping[str, Layout]) -> Dict[str, Tuple[str, str]]:
     found: Dict[str, Tuple[str, str]] = {}
     for gpu in state.gpus:
         if state.preconditions is None or gpu.in_sync:
@@ -68,7 +65,7 @@ def _waiting(
         passed_through = gpu.reading.gpu.uuid in state.preconditions.passed_through
         if passed_through and gpu.reading.mode == (not gpu.mig, gpu.mig):
             found[gpu.name] = (VM_RESTART, REBOOT)
-        elif desired.params["when_busy"] == SKIP or not gpu.declared:
+        elif state.declaration.when_busy == SKIP or not gpu.declared:
             # What nobody declares keeps nobody from what is declared.
             reasons = _in_the_way(gpu, state, targets)
             if reasons:
@@ -79,7 +76,7 @@ def _waiting(
 
 def complete(
     state: MigLayoutState,
-    desired: MigLayoutDesired,
+    scope: Scope,
     settings: Sequence[Setting],
     targets: Mapping[str, Layout],
     waiting: Mapping[str, Tuple[str, str]],
@@ -88,7 +85,6 @@ def complete(
 
     What an interrupted run left of GPUs that nobody declares comes last, and keeps nothing else from its end.
     """
-    params = desired.params
     finish: Tuple[Step, ...] = ()
     finished: Tuple[Setting, ...] = ()
     unsettled: Tuple[str, ...] = ()
@@ -96,20 +92,20 @@ def complete(
         unsettled = state.interrupted_run.unsettled
         settings = [
             *settings,
-            *interrupted.settings_of(state.interrupted_run, waiting, immediate=params["immediate"]),
+            *interrupted.settings_of(state.interrupted_run, waiting, immediate=scope.immediate),
         ]
-        finish, finished = interrupted.end_of(state.interrupted_run) if params["immediate"] else ((), ())
-    changing = _changing(state, settings) if params["immediate"] else []
+        finish, finished = interrupted.end_of(state.interrupted_run) if scope.immediate else ((), ())
+    changing = _changing(state, settings) if scope.immediate else []
     at_boot = tuple(_changes(settings, BOOT, state.gpus))
     steps: List[Step] = []
     # What a run that was killed has stopped is started again, whatever becomes of this one.
-    if at_boot and state.not_persisted:
-        steps += [*finish, Step(RefuseNotPersisted(state.not_persisted))]
+    if at_boot and state.carrier.missing:
+        steps += [*finish, Step(RefuseNotPersisted(state.carrier.missing))]
     groups = _groups(changing, state, targets)
     declared = {gpu.reading.gpu.uuid for gpu in changing if gpu.declared}
     undoing = tuple(group for group in groups if declared.isdisjoint(work.uuid for work in group.gpus))
     doing = tuple(group for group in groups if group not in undoing)
-    stopped = tuple(params["stop_services"])
+    stopped = state.declaration.stop_services
     if doing:
         made = tuple(change for step in finish for change in step.changes)
         begin = Repartition(doing, stopped, unsettled, hold=bool(at_boot))
@@ -118,7 +114,7 @@ def complete(
         steps += finish
     if at_boot:
         steps.append(Step(ReplaceFile(RECORD, _record(state, targets)), at_boot))
-    if desired.restoring and params["permanent"] and state.record is not None:
+    if scope.restoring and scope.permanent and state.record is not None:
         steps.append(Step(RemoveFile(RECORD)))
     done = {work.uuid for group in doing for work in group.gpus}
     left = tuple(uuid for uuid in unsettled if uuid not in done)
@@ -130,7 +126,7 @@ def complete(
             Step(Repartition(undoing, stopped, left), tuple(_made_by(undoing, changing, settings, targets, state)))
         )
     settings = [*settings, *finished]
-    if state.unresponsive and params["immediate"]:
+    if state.unresponsive and scope.immediate:
         settings = [*settings, *(unresponsive_gpu.setting(name) for name in state.unresponsive)]
         steps.append(Step(unresponsive_gpu.FailUnresponsive(state.unresponsive, LOST)))
     return Plan(
@@ -138,7 +134,7 @@ def complete(
         steps=tuple(steps),
         unmanaged=(*state.unserved, *state.unmanaged),
         conflicts=state.conflicts,
-        blocker=_with_recovery_step(finish, _no_tool(changing, state) or _blocker(changing, state, params, targets)),
+        blocker=_with_recovery_step(finish, _no_tool(changing, state) or _blocker(changing, state, targets)),
     )
 
 
@@ -337,9 +333,7 @@ def _overlap(one: Instance, other: Instance, geometry: Geometry) -> bool:
     return one.start < other.start + sizes.get(other.profile, 0) and other.start < one.start + sizes.get(one.profile, 0)
 
 
-def _blocker(
-    changing: Sequence[MigGpu], state: MigLayoutState, params: Mapping[str, Any], targets: Mapping[str, Layout]
-) -> Optional[Blocker]:
+def _blocker(changing: Sequence[MigGpu], state: MigLayoutState, targets: Mapping[str, Layout]) -> Optional[Blocker]:
     """Who uses what would have to change. GPUs that are skipped for that are not among those that change."""
     found = [(gpu, reasons) for gpu in changing for reasons in [_in_the_way(gpu, state, targets)] if reasons]
     if not found:
@@ -350,7 +344,7 @@ def _blocker(
     why = _without_manager([gpu for gpu, _of_gpu in found], state)
     ways = ["start nvidia-fabricmanager, so that each GPU is reset alone"] if why else []
     ways.append("drain the node or stop these")
-    ways += ["set when_busy: wait or skip"] if params["when_busy"] == FAIL else []
+    ways += ["set when_busy: wait or skip"] if state.declaration.when_busy == FAIL else []
     together = state.preconditions.together if state.preconditions else {}
     if any(gpu.reading.gpu.uuid in together for gpu, _of_gpu in found):
         ways.append("list in stop_services what may be stopped for a reset")
@@ -360,7 +354,7 @@ def _blocker(
         cause="; ".join(filter(None, [*shown, why])),
         hint=f"nothing was changed; {', or '.join(ways)}",
     )
-    return Blocker(error, params["busy_timeout"] if params["when_busy"] == WAIT else 0.0)
+    return Blocker(error, state.declaration.busy_timeout if state.declaration.when_busy == WAIT else 0.0)
 
 
 def _without_manager(gpus: Sequence[MigGpu], state: MigLayoutState) -> str:

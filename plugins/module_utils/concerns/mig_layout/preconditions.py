@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, AbstractSet, Any, FrozenSet, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, AbstractSet, FrozenSet, Mapping, Sequence, Tuple
 
 from ..._core import match
 from ..._core.errors import DeclarationError
@@ -25,7 +25,7 @@ PASSTHROUGH = 1
 NVIDIA_SMI = "nvidia-smi"
 
 
-def with_preconditions(host: Host, state: MigLayoutState, params: Mapping[str, Any]) -> MigLayoutState:
+def with_preconditions(host: Host, state: MigLayoutState) -> MigLayoutState:
     """The state with all that a plan of changes has to know."""
     passed_through = host.nvml.ask(passed_through_to_us)
     changing = [gpu for gpu in state.gpus if not gpu.in_sync]
@@ -36,7 +36,7 @@ def with_preconditions(host: Host, state: MigLayoutState, params: Mapping[str, A
     # Services are stopped around a reset only.
     holdings = {
         **_holdings(host, state, touched - reset, ignore_units=()),
-        **_holdings(host, state, reset, ignore_units=params["stop_services"]),
+        **_holdings(host, state, reset, ignore_units=state.declaration.stop_services),
     }
     has_tool = not resets or host.commands.find(NVIDIA_SMI) is not None
     # Who may have to wait must not be the one that others wait for.

@@ -10,7 +10,9 @@ Instances at the same places keep their numbers and so their UUIDs, by which con
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Mapping, Optional
+
+from ..._core.record import read_note
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -25,15 +27,12 @@ SCHEMA = 1
 
 def read_record(files: Files) -> Optional[Mapping[str, str]]:
     """Layouts as text by UUID, None where there is no record. A damaged one is empty: any placement will do then."""
-    text = files.read_optional(RECORD)
-    if text is None:
-        return None
-    try:
-        document = json.loads(text)
-        found = document["gpus"] if document["schema"] == SCHEMA else {}
-        return {str(uuid): str(layout) for uuid, layout in found.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
+    return (read_note(files, RECORD, _layouts) or {}) if files.exists(RECORD) else None
+
+
+def _layouts(document: Any) -> Mapping[str, str]:
+    found = document["gpus"] if document["schema"] == SCHEMA else {}
+    return {str(uuid): str(layout) for uuid, layout in found.items()}
 
 
 def record_text(layouts: Mapping[str, str]) -> str:

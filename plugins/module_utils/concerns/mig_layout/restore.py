@@ -18,16 +18,15 @@ from .state import MigGpu, MigLayoutState, geometry_of, layout_of
 
 if TYPE_CHECKING:
     from ..._core.baseline import BaselineValue
-    from ..._core.protocols import Files
     from .driver import MigReading
 
 
-def as_before(files: Files, state: MigLayoutState) -> MigLayoutState:
+def as_before(state: MigLayoutState) -> MigLayoutState:
     """The state with the GPUs that were changed, as they are to be again.
 
     While a GPU does not respond, nobody knows whether it is one of those that were changed and are not there.
     """
-    found = baseline.load(files, NAME).values
+    found = state.declaration.changed
     there = {reading.gpu.uuid for reading in state.readings}
     gone = sorted({uuid for uuid, setting in found if setting in (MIG, INSTANCES)} - there)
     chosen = []

@@ -7,15 +7,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Collection, Dict, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Collection, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 from ..._core import match
 from ..._core.errors import DeclarationError
 from ..._core.nearest import did_you_mean
 from ..._core.regex import regex
-from ..._core.value import frozen
+from ..._core.value import field, frozen
 from ..._linux.systemd import is_service, is_template
 from ..._nvidia import gpus
+
+if TYPE_CHECKING:
+    from ..._core.baseline import BaselineValue, Key
 
 NAME = "mig_layout"
 MIG = "mig"
@@ -64,6 +67,17 @@ class MigEntry:
     mig: bool
     layout: str
     instances: Optional[Tuple[InstanceItem, ...]]
+
+
+@frozen
+class MigLayoutDeclaration:
+    """What is declared. ``changed`` are the values from before the first change, for ``state: absent``."""
+
+    entries: Tuple[MigEntry, ...] = ()
+    when_busy: str = FAIL
+    busy_timeout: float = 0.0
+    stop_services: Tuple[str, ...] = ()
+    changed: Mapping[Key, BaselineValue] = field(default_factory=dict)
 
 
 def check(params: Mapping[str, Any]) -> None:

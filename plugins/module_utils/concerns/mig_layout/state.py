@@ -6,15 +6,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, FrozenSet, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, FrozenSet, Mapping, Optional, Tuple
 
 from ..._core.change import Conflict, Unmanaged
 from ..._core.value import frozen, replace
+from ..._linux.boot_service import BootCarrier
 from ..._nvidia.gpus import NOT_THERE
 from .boards import geometry_of as published
 from .driver import MigReading
 from .model import Geometry, Layout, WantedInstance
 from .satisfied import satisfied
+from .spec import MigLayoutDeclaration
 from .text import parse_layout
 
 if TYPE_CHECKING:
@@ -99,18 +101,16 @@ class Preconditions:
 class MigLayoutState:
     """What was seen: the GPUs that are declared, and all that there are.
 
-    ``persisted`` is whether the next boot applies a declaration, ``not_persisted`` why it would not, ``same`` whether
-    that is this one. ``record`` are the recorded layouts as text by UUID. ``preconditions`` are those of a change, None
-    where there is none to make. ``interrupted_run`` is what an interrupted run left. ``unresponsive`` are the names of
-    GPUs that do not respond. ``unserved`` is what cannot be set because there is no driver, and ``missing`` why a GPU
-    is not seen.
+    ``carrier`` is what makes the layouts at the next boot. ``record`` are the recorded layouts as text by UUID.
+    ``preconditions`` are those of a change, None where there is none to make. ``interrupted_run`` is what an
+    interrupted run left. ``unresponsive`` are the names of GPUs that do not respond. ``unserved`` is what cannot be
+    set because there is no driver, and ``missing`` why a GPU is not seen.
     """
 
     gpus: Tuple[MigGpu, ...] = ()
     readings: Tuple[MigReading, ...] = ()
-    persisted: bool = False
-    same: bool = False
-    not_persisted: str = ""
+    carrier: BootCarrier = BootCarrier()
+    declaration: MigLayoutDeclaration = MigLayoutDeclaration()
     record: Optional[Mapping[str, str]] = None
     consumers: Tuple[Consumer, ...] = ()
     conflicts: Tuple[Conflict, ...] = ()
@@ -120,14 +120,6 @@ class MigLayoutState:
     preconditions: Optional[Preconditions] = None
     unserved: Tuple[Unmanaged, ...] = ()
     missing: str = NOT_THERE
-
-
-@frozen
-class MigLayoutDesired:
-    """What is declared is in the state already, GPU by GPU; ``restoring`` is ``state: absent``."""
-
-    params: Mapping[str, Any]
-    restoring: bool = False
 
 
 def geometry_of(reading: MigReading) -> Geometry:

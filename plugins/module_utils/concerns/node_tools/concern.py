@@ -11,22 +11,21 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core.change import Conflict, Plan, Step
-from ..._core.declared import WANTED
+from ..._core.contract import brings
+from ..._core.declared import describe_file
 from ..._core.registration import ALL, Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._linux import systemd
 from ..._linux.boot_service import ARCHIVE, PROGRAM, UNIT
 from .options import OPTIONS
 from .owners import unsafe, wrong
-from .spec import NAME, TARGET, check, interpreter_of, launcher_text, unit_text, wanted_links
+from .spec import NAME, TARGET, NodeToolsDeclaration, interpreter_of, launcher_text, parse
 from .state import MODE, UNIT_PATH, NodeToolsDesired, NodeToolsState
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
+    from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
-
-OTHERS = "others"
-NOT_READ = "as before the change"
 
 
 class NodeTools:
@@ -44,62 +43,59 @@ class NodeTools:
     def __init__(self, sent: Optional[bytes] = None) -> None:
         self._sent = sent
 
-    def observe(self, host: Host, params: Mapping[str, Any]) -> NodeToolsState:
-        if params["state"] == "present":
-            check(params)
+    def parse(self, params: Mapping[str, Any]) -> NodeToolsDeclaration:
+        return parse(params)
+
+    def everything(self, params: Mapping[str, Any], baseline: Baseline) -> NodeToolsDeclaration:
+        return NodeToolsDeclaration()
+
+    def observe(self, host: Host, declaration: NodeToolsDeclaration, scope: Scope) -> NodeToolsState:
         files = host.files
         launcher = files.read_optional(PROGRAM)
         interpreter = interpreter_of(launcher or "")
         unit = files.read_optional(UNIT_PATH)
         early: Tuple[str, ...] = ()
-        if params["state"] == "present" and params["permanent"] and unit != unit_text(params):
+        if scope.carries and unit != declaration.unit:
             from .plan import early_units
 
-            early = early_units(files, params["boot_before"])
-        due = systemd.reload_due(host, UNIT)
+            early = early_units(files, declaration.before)
         return NodeToolsState(
             archive=archive_sum(files),
             launcher=launcher,
             # Two runs with different interpreters agree on the first one that still is there.
             interpreter=interpreter if interpreter and files.exists(interpreter) else sys.executable,
-            unit=unit,
+            unit=systemd.unit_file(host, UNIT, UNIT_PATH, unit),
             masked=files.resolve(UNIT_PATH) == "/dev/null",
             links=systemd.links(files, UNIT, [systemd.ETC]),
-            reload_due=due,
-            reload_blocker=systemd.reload_blocker(host) if due else "",
             early=early,
             drop_ins=_drop_ins(files),
-            exposed=tuple(wrong(files)) if params["state"] == "present" else (),
-            unsafe=unsafe(files) if params["state"] == "present" else "",
+            exposed=() if scope.restoring else tuple(wrong(files)),
+            unsafe="" if scope.restoring else unsafe(files),
         )
 
-    def normalise(self, params: Mapping[str, Any], state: NodeToolsState) -> NodeToolsDesired:
-        if state.unsafe or (params["permanent"] and (state.masked or state.early)):
+    def resolve(self, declaration: NodeToolsDeclaration, state: NodeToolsState) -> NodeToolsDesired:
+        launcher = launcher_text(state.interpreter)
+        return NodeToolsDesired(declaration.archive, launcher, declaration.unit, declaration.links)
+
+    def restore(self, baseline: Baseline, state: NodeToolsState) -> NodeToolsDesired:
+        return NodeToolsDesired()
+
+    def plan(self, state: NodeToolsState, desired: NodeToolsDesired, scope: Scope) -> Plan:
+        if state.unsafe or (scope.carries and (state.masked or state.early)):
             from .plan import refuse_impossible
 
             refuse_impossible(state)
-        return NodeToolsDesired(
-            archive=params["archive_sha256"],
-            launcher=launcher_text(state.interpreter),
-            unit=unit_text(params),
-            links=wanted_links(params),
-            immediate=params["immediate"],
-            permanent=params["permanent"],
-        )
-
-    def restore(self, params: Mapping[str, Any], baseline: Baseline, state: NodeToolsState) -> NodeToolsDesired:
-        return NodeToolsDesired(immediate=params["immediate"], permanent=params["permanent"])
-
-    def plan(self, state: NodeToolsState, desired: NodeToolsDesired) -> Plan:
         settings: Tuple[Setting, ...] = ()
-        if desired.immediate or desired.permanent:
+        if scope.immediate or scope.permanent:
             settings += tuple(_setting(place.path, MODE, place.wanted, place.found) for place in state.exposed)
             settings += (
                 _setting(ARCHIVE, "archive", _short(desired.archive), _short(state.archive)),
-                _setting(PROGRAM, "command", *_describe(desired.launcher, state.launcher)),
+                _setting(PROGRAM, "command", *describe_file(desired.launcher, state.launcher)),
             )
-        if desired.permanent and not state.masked:
-            settings += (_unit_setting(state, desired), _links_setting(state, desired))
+        if scope.permanent and not state.masked:
+            wanted, found = describe_file(desired.unit, state.unit.text)
+            unit = state.unit.setting("unit", wanted, found, immediate=scope.immediate)
+            settings += (unit, _links_setting(state, desired))
         steps: Tuple[Step, ...] = ()
         if any(setting.status != IN_SYNC for setting in settings):
             from .plan import steps_of
@@ -130,39 +126,16 @@ def archive_sum(files: Files) -> Optional[str]:
 
 def lacks_archive(files: Files, params: Mapping[str, Any]) -> bool:
     """Whether a run with these parameters would have to write the archive."""
-    if params["state"] == "absent" or not (params["immediate"] or params["permanent"]):
-        return False
-    wanted: Optional[str] = params["archive_sha256"]
-    return archive_sum(files) != wanted
+    return brings(params) and archive_sum(files) != params["archive_sha256"]
 
 
 def _setting(path: str, setting: str, wanted: Optional[str], found: Optional[str]) -> Setting:
     return Setting(path, setting, wanted, found, found, path, boot_matters=False)
 
 
-def _unit_setting(state: NodeToolsState, desired: NodeToolsDesired) -> Setting:
-    wanted, found = _describe(desired.unit, state.unit)
-    return Setting(
-        object=UNIT_PATH,
-        setting="unit",
-        wanted=wanted,
-        effective=NOT_READ if state.reload_due else found,
-        boot=found,
-        identity=UNIT_PATH,
-        effective_matters=desired.immediate,
-        pending=f"systemd must reload it, and {state.reload_blocker}" if state.reload_blocker else "",
-        needs=systemd.DAEMON_RELOAD,
-    )
-
-
 def _links_setting(state: NodeToolsState, desired: NodeToolsDesired) -> Setting:
     wanted, found = _describe_links(desired.links), _describe_links(state.links)
     return Setting(UNIT, "enabled", wanted, found, found, UNIT, effective_matters=False)
-
-
-def _describe(wanted: Optional[str], found: Optional[str]) -> Tuple[Optional[str], Optional[str]]:
-    present = None if found is None else WANTED if found == wanted else OTHERS
-    return None if wanted is None else WANTED, present
 
 
 def _describe_links(links: Tuple[str, ...]) -> str:

@@ -15,7 +15,7 @@ from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
 from ..._linux import systemd
 from ..._linux.boot_service import PROGRAM, UNIT
-from ..._linux.systemd_apply import AnnounceUnit, ReloadUnits
+from ..._linux.systemd_apply import file_steps
 from .state import MODE, UNIT_PATH, NodeToolsDesired, NodeToolsState
 
 if TYPE_CHECKING:
@@ -105,12 +105,7 @@ def steps_of(
     unit: List[Step] = []
     if "enabled" in wrong:
         unit.append(Step(EnableUnit(bool(desired.links)), (boot_change(wrong["enabled"]),)))
-    text = wrong.get("unit")
-    if text is not None and text.boot != text.wanted:
-        replace = (Step(AnnounceUnit(UNIT)), Step(file_action(UNIT_PATH, desired.unit), (boot_change(text),)))
-        # systemctl takes links away only while the unit is there, and makes them by what it says.
-        unit = [*replace, *unit] if desired.unit is not None else [*unit, *replace]
-        unit.append(Step(ReloadUnits()))
-    elif text is not None and not text.pending:
-        unit.append(Step(ReloadUnits(), (effective_change(text),)))
+    replace, reload = file_steps(state.unit, wrong.get("unit"), desired.unit)
+    # systemctl takes links away only while the unit is there, and makes them by what it says.
+    unit = [*replace, *unit, *reload] if desired.unit is not None else [*unit, *replace, *reload]
     return (*files, *unit) if desired.unit is not None else (*unit, *files)

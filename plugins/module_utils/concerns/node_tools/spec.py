@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import Any, Mapping, Sequence, Tuple
+from typing import Any, Mapping, Optional, Sequence, Tuple
 
 from ..._core.errors import DeclarationError
+from ..._core.value import frozen
 from ..._linux.boot_service import ARCHIVE, PROGRAM, UNIT
 from ..._linux.systemd import is_service, is_template
 
@@ -35,7 +36,17 @@ BROKEN_EXIT = 64
 STOP_SECONDS = 5
 
 
-def check(params: Mapping[str, Any]) -> None:
+@frozen
+class NodeToolsDeclaration:
+    """What is declared; None for a sum or a text means: no such file. ``before`` are the units that wait for ours."""
+
+    archive: Optional[str] = None
+    unit: Optional[str] = None
+    links: Tuple[str, ...] = ()
+    before: Tuple[str, ...] = ()
+
+
+def parse(params: Mapping[str, Any]) -> NodeToolsDeclaration:
     """Raises ``DeclarationError`` on what no machine could have."""
     if not re.fullmatch(r"[0-9a-f]{64}", params["archive_sha256"] or ""):
         raise DeclarationError(
@@ -54,6 +65,9 @@ def check(params: Mapping[str, Any]) -> None:
             cause=f"it must be from {SHORTEST_SECONDS} to {LONGEST_SECONDS} seconds",
             wanted=seconds,
         )
+    return NodeToolsDeclaration(
+        params["archive_sha256"], unit_text(params), wanted_links(params), tuple(params["boot_before"])
+    )
 
 
 def _check_unit(unit: str) -> None:

@@ -12,6 +12,7 @@ from ..._core.change import Conflict
 from ..._core.value import frozen
 from ..._linux import systemd
 from ..._linux.boot_service import UNIT
+from ..._linux.systemd import UnitFile
 from .owners import Exposed
 
 UNIT_PATH = f"{systemd.ETC}/{UNIT}"
@@ -23,19 +24,16 @@ class NodeToolsState:
     """What was seen. None for a sum or a text means: no such file.
 
     ``interpreter`` is what the command on the node names, or what runs this where it names none that is there.
-    ``links`` are the folders in /etc that hold a link to the unit. ``reload_due`` says that systemd has not read the
-    unit since we changed it, ``reload_blocker`` why it must not now. ``early`` are those of ``boot_before`` that cannot
+    ``links`` are the folders in /etc that hold a link to the unit. ``early`` are those of ``boot_before`` that cannot
     wait. ``exposed`` is what of ours has a wrong owner or mode, ``unsafe`` what on the way to the program has.
     """
 
     archive: Optional[str]
     launcher: Optional[str]
     interpreter: str
-    unit: Optional[str]
+    unit: UnitFile
     masked: bool
     links: Tuple[str, ...]
-    reload_due: bool = False
-    reload_blocker: str = ""
     early: Tuple[str, ...] = ()
     drop_ins: Tuple[Conflict, ...] = ()
     exposed: Tuple[Exposed, ...] = ()
@@ -50,5 +48,3 @@ class NodeToolsDesired:
     launcher: Optional[str] = None
     unit: Optional[str] = None
     links: Tuple[str, ...] = ()
-    immediate: bool = True
-    permanent: bool = True

@@ -71,7 +71,8 @@ def set_affinity(action: SetAffinity, planned: Sequence[Change], host: Host) -> 
     """
     setter = Setter(host)
     wants = action.wants
-    if action.moved and action.declaration is not None:
+    read_only = host.files.exists(devices.DEFAULT) and not host.files.writable(devices.DEFAULT)
+    if action.moved and action.declaration is not None and not read_only:
         wants = differing(action.declaration, setter, host)
     for _round in range(ROUNDS):
         if not setter.set_all(wants) or action.declaration is None:

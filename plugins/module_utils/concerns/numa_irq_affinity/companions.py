@@ -20,6 +20,7 @@ from .spec import COOPERATE, IGNORE, NAME
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
+    from ..._core.contract import Scope
     from ..._core.protocols import Host
 
 
@@ -47,12 +48,12 @@ class WantedCompanions:
     mode: Optional[str] = None
 
 
-def observe(host: Host, *, permanent: bool) -> Companions:
+def observe(host: Host, scope: Scope) -> Companions:
     daemon = irqbalance.observe(host)
     is_off = daemon.startable and (daemon.status != ENABLED or daemon.process is None)
     return Companions(
         daemon=daemon,
-        later=hotplug.observe(host) if permanent else None,
+        later=hotplug.observe(host) if scope.permanent else None,
         baseline=load_baseline(host.files, NAME) if is_off else None,
     )
 
@@ -78,14 +79,12 @@ def restore(companions: Companions, baseline: Optional[Baseline]) -> WantedCompa
     return WantedCompanions(irqbalance.restore(companions.daemon, baseline))
 
 
-def settings(
-    companions: Companions, goal: WantedCompanions, *, immediate: bool, permanent: bool
-) -> Tuple[Setting, ...]:
+def settings(companions: Companions, goal: WantedCompanions, scope: Scope) -> Tuple[Setting, ...]:
     """Those of irqbalance, then those of the files for later."""
-    made = irqbalance.settings(companions.daemon, goal.balancing, immediate=immediate, permanent=permanent)
+    made = irqbalance.settings(companions.daemon, goal.balancing, immediate=scope.immediate, permanent=scope.permanent)
     if companions.later is None:
         return made
-    return (*made, *hotplug.settings(companions.later, unit=goal.unit, immediate=immediate))
+    return (*made, *hotplug.settings(companions.later, unit=goal.unit, immediate=scope.immediate))
 
 
 def conflicts(companions: Companions, goal: WantedCompanions, made: Sequence[Setting]) -> Tuple[Conflict, ...]:

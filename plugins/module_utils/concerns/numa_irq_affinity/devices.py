@@ -17,6 +17,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from ..._core.record import read_note
 from ..._core.regex import regex
 from ..._core.value import frozen, replace
 from ..._linux.near import majority, nearest_with_cpus
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ..._core.protocols import Files
 
 IRQ = "/proc/irq"
+DEFAULT = f"{IRQ}/default_smp_affinity"
 NOTE = "/run/gpufleet/numa_irq_affinity.json"
 INTERRUPT = "interrupt"
 GPU, NETWORK, INFINIBAND, NVME, STORAGE, OTHER = "gpu", "network", "infiniband", "nvme", "storage", "other"
@@ -98,11 +100,7 @@ def noted(files: Files) -> Dict[Tuple[str, str], str]:
 
     That is the PCI address and, of an interrupt, ``setting_of`` its name. What cannot be understood is nothing.
     """
-    try:
-        document = json.loads(files.read_optional(NOTE) or "[]")
-        return {(str(identity), str(setting)): str(reason) for identity, setting, reason in document}
-    except (ValueError, TypeError, RecursionError):
-        return {}
+    return read_note(files, NOTE, lambda rows: {(str(one), str(setting)): str(why) for one, setting, why in rows}) or {}
 
 
 def note_text(refused: Mapping[Tuple[str, str], str]) -> str:

@@ -20,7 +20,7 @@ from ..._core.value import frozen
 from ..._linux import systemd
 from ..._linux.boot_service import PROGRAM
 from ..._linux.boot_service import UNIT as BOOT_SERVICE
-from .irqbalance import HEADER, NOT_READ, describe
+from .irqbalance import HEADER, describe
 from .irqbalance import UNIT as IRQBALANCE
 from .spec import NAME
 
@@ -59,27 +59,17 @@ SUBSYSTEM=="queues", ACTION=="remove", DEVPATH=="*/pci*", {SAY}="remove", {SAY}=
 
 @frozen
 class Hotplug:
-    """The texts of the two files, None where one is not there.
+    """The two files; None for a text where one is not there."""
 
-    ``reload_due`` says that systemd has not read the unit since we changed it, ``reload_blocker`` why it must not now.
-    """
-
-    unit: Optional[str]
+    unit: systemd.UnitFile
     rules: Optional[str]
     udev_runs: bool = False
-    reload_due: bool = False
-    reload_blocker: str = ""
 
 
 def observe(host: Host) -> Hotplug:
-    due = systemd.reload_due(host, UNIT)
-    return Hotplug(
-        unit=host.files.read_optional(UNIT_PATH),
-        rules=host.files.read_optional(RULES),
-        udev_runs=host.files.exists(UDEV_RUNS),
-        reload_due=due,
-        reload_blocker=systemd.reload_blocker(host) if due else "",
-    )
+    files = host.files
+    unit = systemd.unit_file(host, UNIT, UNIT_PATH, files.read_optional(UNIT_PATH))
+    return Hotplug(unit, files.read_optional(RULES), files.exists(UDEV_RUNS))
 
 
 def unit_text(*, irqbalance: bool) -> str:
@@ -112,22 +102,10 @@ def unit_text(*, irqbalance: bool) -> str:
 def settings(found: Hotplug, *, unit: Optional[str], immediate: bool) -> Tuple[Setting, ...]:
     """Both files as settings of the next boot. ``unit`` is the text that is wanted, None for no file of ours."""
     rules = None if unit is None else RULES_TEXT
-    text, boot = describe(unit), describe(found.unit, unit)
+    text, boot = describe(unit), describe(found.unit.text, unit)
     made = []
-    if text is not None or boot is not None or found.reload_due:
-        made.append(
-            Setting(
-                object=UNIT_PATH,
-                setting="unit",
-                wanted=text,
-                effective=NOT_READ if found.reload_due else boot,
-                boot=boot,
-                identity=UNIT_PATH,
-                effective_matters=immediate,
-                pending=f"systemd must reload it, and {found.reload_blocker}" if found.reload_blocker else "",
-                needs=systemd.DAEMON_RELOAD,
-            )
-        )
+    if text is not None or boot is not None or found.unit.reload_due:
+        made.append(found.unit.setting("unit", text, boot, immediate=immediate))
     text, boot = describe(rules), describe(found.rules, rules)
     if text is not None or boot is not None:
         made.append(Setting(RULES, "rules", text, boot, boot, RULES, effective_matters=False))

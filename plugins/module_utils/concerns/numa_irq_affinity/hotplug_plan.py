@@ -9,25 +9,17 @@ from __future__ import annotations
 from typing import List, Optional, Tuple
 
 from ..._core.change import RunCommand, Step
-from ..._core.planning import boot_change, effective_change, file_action
+from ..._core.planning import boot_change, file_action
 from ..._core.setting import IN_SYNC, Setting
-from ..._linux.systemd_apply import AnnounceUnit, ReloadUnits
-from .hotplug import RULES, RULES_TEXT, UNIT, UNIT_PATH, Hotplug
+from ..._linux.systemd_apply import file_steps
+from .hotplug import RULES, RULES_TEXT, Hotplug
 
 
 def steps_of(found: Hotplug, made: Tuple[Setting, ...], *, unit: Optional[str]) -> Tuple[Step, ...]:
     """The unit before the rules that ask for it, and away after them."""
     wrong = {setting.setting: setting for setting in made if setting.status != IN_SYNC}
-    units: List[Step] = []
-    text = wrong.get("unit")
-    if text is not None and text.boot != text.wanted:
-        units += [
-            Step(AnnounceUnit(UNIT)),
-            Step(file_action(UNIT_PATH, unit), (boot_change(text),)),
-            Step(ReloadUnits()),
-        ]
-    elif text is not None and not text.pending:
-        units.append(Step(ReloadUnits(), (effective_change(text),)))
+    write, reload = file_steps(found.unit, wrong.get("unit"), unit)
+    units = (*write, *reload)
     rules: List[Step] = []
     if "rules" in wrong:
         action = file_action(RULES, None if unit is None else RULES_TEXT)

@@ -17,12 +17,13 @@ import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import Conflict
-from ..._core.declared import WANTED
+from ..._core.declared import OTHERS, WANTED
 from ..._core.regex import regex
 from ..._core.setting import Setting
 from ..._core.value import field, frozen
 from ..._linux import systemd, unit_command
 from ..._linux.boot_service import UNIT as BOOT_SERVICE
+from ..._machine import processes
 from .refusals import policy_script
 from .spec import COOPERATE, DISABLE, IGNORE, NAME
 
@@ -52,9 +53,7 @@ LEFT_ALONE = "devices left alone"
 START = "start at boot"
 SERVICE = "service"
 RUNNING, STOPPED = "running", "stopped"
-OTHERS = "others"
 NONE = "none"
-NOT_READ = "as before the change"
 NOT_TOLD = "another list"
 HEADER = f"# Written by gpufleet.node, module {NAME}. A change made here is overwritten by the next run."
 
@@ -91,8 +90,6 @@ class IrqbalanceDaemon:
     others say where its scripts are, empty where they do not; with ``one_script`` that is a file and no folder.
     ``banned_cpus`` are those that it uses for nothing, as its environment says it. ``scripts`` are our texts by path.
     ``devices`` are the listed ones that are there, None without a list, and ``untold`` says that it may not know them.
-    ``reload_due`` says that systemd has not read our drop-in since we changed it, ``reload_blocker`` why it must not
-    now.
     """
 
     status: str
@@ -101,12 +98,10 @@ class IrqbalanceDaemon:
     policy: str = ""
     one_script: bool = False
     banned_cpus: str = ""
-    drop_in: Optional[str] = None
+    drop_in: systemd.UnitFile = systemd.UnitFile(UNIT, DROP_IN, None)
     scripts: Mapping[str, str] = field(default_factory=dict)
     devices: Optional[Tuple[str, ...]] = None
     untold: bool = False
-    reload_due: bool = False
-    reload_blocker: str = ""
 
     @property
     def startable(self) -> bool:
@@ -151,7 +146,6 @@ def observe(host: Host) -> IrqbalanceDaemon:
     commands = lines.get("Service.ExecStart", ())
     line = commands[0] if len(commands) == 1 else ""
     policy = policy_of([word for word, _place in unit_command.words_of(line, environment, UNIT)])
-    due = systemd.reload_due(host, UNIT)
     scripts = {path: files.read_optional(path) for path in (_script(FOLDER), _script(policy or FOLDER))}
     return IrqbalanceDaemon(
         status=status,
@@ -160,12 +154,10 @@ def observe(host: Host) -> IrqbalanceDaemon:
         policy=policy,
         one_script=bool(policy) and _is_file(files, policy),
         banned_cpus=next((environment[name][0] for name in BANNED_CPUS if name in environment), ""),
-        drop_in=files.read_optional(DROP_IN),
+        drop_in=systemd.unit_file(host, UNIT, DROP_IN, files.read_optional(DROP_IN)),
         scripts={path: text for path, text in scripts.items() if text is not None},
         devices=_listed(files),
         untold=files.exists(UNTOLD),
-        reload_due=due,
-        reload_blocker=systemd.reload_blocker(host) if due else "",
     )
 
 
@@ -314,21 +306,10 @@ def _file_settings(daemon: IrqbalanceDaemon, want: WantedIrqbalance, *, immediat
         text = SCRIPT_TEXT if path == want.script else None
         ours, found = describe(text), describe(daemon.scripts.get(path), text)
         made.append(Setting(path, SCRIPT, ours, found, found, path, effective_matters=False))
-    if want.drop_in is not None or daemon.drop_in is not None or daemon.reload_due:
-        found = describe(daemon.drop_in, want.drop_in)
-        made.append(
-            Setting(
-                object=DROP_IN,
-                setting=TEXT,
-                wanted=describe(want.drop_in),
-                effective=NOT_READ if daemon.reload_due else found,
-                boot=found,
-                identity=DROP_IN,
-                effective_matters=immediate,
-                pending=_pending(daemon),
-                needs=systemd.DAEMON_RELOAD,
-            )
-        )
+    present = daemon.drop_in.text
+    if want.drop_in is not None or present is not None or daemon.drop_in.reload_due:
+        wanted, found = describe(want.drop_in), describe(present, want.drop_in)
+        made.append(daemon.drop_in.setting(TEXT, wanted, found, immediate=immediate, what="its drop-in"))
     return made
 
 
@@ -338,7 +319,7 @@ def _running_settings(daemon: IrqbalanceDaemon, want: WantedIrqbalance, *, comes
     service = RUNNING if daemon.process else STOPPED
     if want.service is not None and daemon.startable and (daemon.by_unit or not daemon.process):
         made.append(Setting(UNIT, SERVICE, want.service, service, None, UNIT, boot_matters=False))
-    arrives = comes or (daemon.drop_in is not None and daemon.drop_in == want.drop_in)
+    arrives = comes or (daemon.drop_in.text is not None and daemon.drop_in.text == want.drop_in)
     if want.policy is not None and daemon.by_unit and want.service != STOPPED and arrives:
         made.append(
             Setting(
@@ -349,7 +330,7 @@ def _running_settings(daemon: IrqbalanceDaemon, want: WantedIrqbalance, *, comes
                 boot=None,
                 identity=UNIT,
                 boot_matters=False,
-                pending=_pending(daemon),
+                pending=daemon.drop_in.pending("its drop-in"),
                 needs=systemd.DAEMON_RELOAD,
             )
         )
@@ -357,10 +338,6 @@ def _running_settings(daemon: IrqbalanceDaemon, want: WantedIrqbalance, *, comes
         found = NOT_TOLD if daemon.untold else _listing(daemon.devices)
         made.append(Setting(UNIT, LEFT_ALONE, _listing(want.devices), found, None, UNIT, boot_matters=False))
     return made
-
-
-def _pending(daemon: IrqbalanceDaemon) -> str:
-    return f"systemd must reload its drop-in, and {daemon.reload_blocker}" if daemon.reload_blocker else ""
 
 
 def _listing(devices: Optional[Sequence[str]]) -> Optional[str]:
@@ -379,33 +356,22 @@ def process(files: Files) -> Optional[IrqbalanceProcess]:
     """The process of the unit, or where it has none the first one of this name. What it runs bears other names."""
     for folder in CGROUPS:
         for pid in (files.read_optional(f"{folder}/cgroup.procs") or "").split():
-            if _comm(files, pid) == PROGRAM:
+            if processes.name_of(files, pid) == PROGRAM:
                 return _read_process(files, pid)
     for pid in _user_processes(files):
-        if _comm(files, pid) == PROGRAM:
+        if processes.name_of(files, pid) == PROGRAM:
             return _read_process(files, pid)
     return None
 
 
 def _user_processes(files: Files) -> Iterator[str]:
     """Without the threads of the kernel, of which there are a dozen for every CPU."""
-    threads = (files.read_optional("/proc/2/task/2/children") or "") if _comm(files, "2") == "kthreadd" else ""
-    known = set(threads.split())
-    return (name for name in files.names("/proc") if name.isdigit() and name not in known)
-
-
-def _comm(files: Files, pid: str) -> str:
-    return _read(files, f"/proc/{pid}/comm").strip()
+    is_kthreadd = processes.name_of(files, "2") == "kthreadd"
+    known = frozenset(processes.text_of(files, "2", "task/2/children").split() if is_kthreadd else ())
+    return (pid for pid in processes.ids(files) if pid not in known)
 
 
 def _read_process(files: Files, pid: str) -> IrqbalanceProcess:
-    command = _read(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0")
-    by_unit = re.search(rf"/{re.escape(UNIT)}(/|$)", _read(files, f"/proc/{pid}/cgroup"), re.MULTILINE) is not None
+    command = processes.text_of(files, pid, "cmdline").rstrip("\0").split("\0")
+    by_unit = re.search(rf"/{re.escape(UNIT)}(/|$)", processes.text_of(files, pid, "cgroup"), re.MULTILINE) is not None
     return IrqbalanceProcess(int(pid), tuple(command), by_unit)
-
-
-def _read(files: Files, path: str) -> str:
-    try:
-        return files.read_optional(path) or ""
-    except ProcessLookupError:
-        return ""  # It ended while we read.

@@ -16,10 +16,9 @@ from ..._core.planning import boot_change, effective_change, file_action
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
 from ..._linux import systemd, systemd_apply
-from ..._linux.systemd_apply import AnnounceUnit, ReloadUnits, RunService, StartAtBoot
+from ..._linux.systemd_apply import RunService, StartAtBoot, file_steps
 from .irqbalance import (
     DEVICES,
-    DROP_IN,
     LEFT_ALONE,
     POLICY,
     RUNNING,
@@ -66,15 +65,8 @@ def steps_of(
                 )
             )
     by_name = {setting.setting: setting for setting in wrong if setting.setting != SCRIPT}
-    text = by_name.get(TEXT)
-    if text is not None and text.boot != text.wanted:
-        boot += [
-            Step(AnnounceUnit(UNIT)),
-            Step(file_action(DROP_IN, want.drop_in), (boot_change(text),)),
-            Step(ReloadUnits()),
-        ]
-    elif text is not None and not text.pending:
-        boot.append(Step(ReloadUnits(), (effective_change(text),)))
+    write, reload = file_steps(daemon.drop_in, by_name.get(TEXT), want.drop_in)
+    boot += (*write, *reload)
     if START in by_name:
         boot.append(Step(StartAtBoot(UNIT, want.start == systemd.ENABLED), (boot_change(by_name[START]),)))
     return tuple(boot), tuple(_running_steps(daemon, want, by_name))

@@ -6,12 +6,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, AbstractSet, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core import baseline
-from ..._core.baseline import Baseline
 from ..._core.change import Change, RoomAction, Step, Unmanaged
-from ..._core.errors import CannotLook, NotPermitted
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import BOOT, Scalar, Setting
 from ..._core.value import frozen, replace
@@ -20,10 +17,11 @@ from ..._linux.boot_service import RefuseNotPersisted
 from . import companions, devices, irqbalance, steering
 from .observation import lacking, want_of
 from .processors import read_processors
-from .spec import NAME
 from .state import NOBODY, IrqAffinityDesired, IrqAffinityState, Observation, WantedAffinity
 
 if TYPE_CHECKING:
+    from ..._core.baseline import Baseline
+    from ..._core.contract import Scope
     from ..._core.protocols import Files
     from .model import Cpus, Processors
     from .spec import IrqAffinityDeclaration
@@ -47,14 +45,11 @@ class SetAffinity(RoomAction):
     moved: bool = False
 
 
-def observe_changed(files: Files) -> Tuple[Optional[Processors], Observation]:
-    """The devices that have something that was ever changed, with all their interrupts and queues as they are.
+def observe_changed(files: Files, kinds: Mapping[str, AbstractSet[str]]) -> Tuple[Optional[Processors], Observation]:
+    """The devices that have something of these ``kinds``, with all their interrupts and queues as they are.
 
-    The CPUs of the machine come first, None where nothing was.
+    The CPUs of the machine come first, None where there is no such device.
     """
-    kinds: Dict[str, Set[str]] = {}
-    for identity, setting in baseline.load(files, NAME).values:
-        kinds.setdefault(identity.partition(" ")[0], set()).add(setting.partition(" ")[0])
     if not kinds:
         return None, ((), (), {})
     processors = read_processors(files)
@@ -73,7 +68,7 @@ def observe_changed(files: Files) -> Tuple[Optional[Processors], Observation]:
     return processors, (there, tuple(wants), unmanaged)
 
 
-def restore(params: Mapping[str, Any], baseline: Baseline, state: IrqAffinityState) -> IrqAffinityDesired:
+def restore(baseline: Baseline, state: IrqAffinityState) -> IrqAffinityDesired:
     """What ``state: absent`` wants: the CPUs from before the first change, of what is still there by its name.
 
     An irqbalance that has them again places interrupts as it likes, between a write and the look after it as well.
@@ -98,9 +93,6 @@ def restore(params: Mapping[str, Any], baseline: Baseline, state: IrqAffinitySta
         wants=tuple(wants),
         goal=companions.restore(state.companions, baseline),
         unmanaged=tuple(unmanaged),
-        immediate=params["immediate"],
-        permanent=params["permanent"],
-        restoring=True,
     )
 
 
@@ -118,34 +110,31 @@ def _cpus_of(text: Scalar) -> Cpus:
     try:
         return frozenset() if text == NOBODY else cpulist.parse(str(text))
     except ValueError as error:
-        raise CannotLook(
-            "read the original CPUs in {}",
-            object=baseline.path_of(NAME),
-            cause=f"{text!r} is not a list of CPUs",
-            hint="restore it from a backup, or remove it to give up restoring",
-        ) from error
+        raise ValueError(f"{text!r} is not a list of CPUs") from error
 
 
 def steps_of(
-    state: IrqAffinityState, desired: IrqAffinityDesired, settings: Sequence[Setting], beside: Tuple[Setting, ...]
+    state: IrqAffinityState,
+    desired: IrqAffinityDesired,
+    settings: Sequence[Setting],
+    beside: Tuple[Setting, ...],
+    scope: Scope,
 ) -> Tuple[Step, ...]:
     """The steps that make the ``settings`` of ``desired.wants`` right, and those ``beside`` them."""
     wants, changes = _placing(desired, settings)
-    if wants and state.read_only:
-        raise NotPermitted(
-            f"set {wants[0].setting}",
-            object=wants[0].object,
-            cause=f"{state.read_only} is read-only here",
-            hint="run on the host itself, not in a container without the right to change it",
-        )
     refusal: Tuple[Step, ...] = ()
-    if state.not_persisted and any(change.scope == BOOT for change in changes):
-        refusal = (Step(RefuseNotPersisted(state.not_persisted)),)
+    if state.carrier.missing and any(change.scope == BOOT for change in changes):
+        refusal = (Step(RefuseNotPersisted(state.carrier.missing)),)
     first, last = companions.steps_of(state.companions, desired.goal, beside)
-    moved = bool(first) and desired.immediate and state.declaration is not None and not state.read_only
+    moved = bool(first) and scope.immediate and state.declaration is not None
     action = SetAffinity(wants, state.declaration, moved=moved)
-    placing = (Step(action, changes),) if changes or moved else ()
+    placing = (Step(action, changes, probes=_probes(wants)),) if changes or moved else ()
     return (*refusal, *first, *placing, *last)
+
+
+def _probes(wants: Sequence[WantedAffinity]) -> Tuple[str, ...]:
+    interrupts = (devices.DEFAULT,) if any(want.device for want in wants) else ()
+    return (*interrupts, *[want.path for want in wants if want.path][:1])
 
 
 def _placing(

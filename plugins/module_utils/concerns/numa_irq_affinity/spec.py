@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Mapping, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Mapping, Optional, Sequence, Tuple
 
 from ..._core import match
 from ..._core.errors import DeclarationError
 from ..._core.regex import regex
-from ..._core.value import frozen, replace
+from ..._core.value import field, frozen, replace
 from ..._linux import cpulist
 from ..._nvidia.gpus import pci_pattern
 from .model import ONE_PER_IRQ, Cpus
@@ -55,10 +55,15 @@ class InterruptEntry:
 
 @frozen
 class IrqAffinityDeclaration:
-    """What is declared of interrupts. ``reserved`` are CPUs that none is sent to."""
+    """What is declared of interrupts. ``reserved`` are CPUs that none is sent to, ``balancing`` is about irqbalance.
 
-    entries: Tuple[InterruptEntry, ...]
-    reserved: Cpus
+    ``changed`` is what was ever changed, for ``state: absent``: kinds of settings by PCI address.
+    """
+
+    entries: Tuple[InterruptEntry, ...] = ()
+    reserved: Cpus = frozenset()
+    balancing: str = COOPERATE
+    changed: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
 
 
 def parse(params: Mapping[str, Any]) -> IrqAffinityDeclaration:
@@ -67,6 +72,7 @@ def parse(params: Mapping[str, Any]) -> IrqAffinityDeclaration:
     return IrqAffinityDeclaration(
         entries=tuple(_entry(item, entry) for item, entry in zip(given, _matches(given))),
         reserved=_reserved(params["reserved_cpus"]),
+        balancing=params["irqbalance"],
     )
 
 

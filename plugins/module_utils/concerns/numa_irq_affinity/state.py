@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Mapping, Optional, Tuple
 
 from ..._core.change import Unmanaged
 from ..._core.value import frozen
+from ..._linux.boot_service import BootCarrier
 from ..._linux.cpulist import render
 from .companions import Companions, WantedCompanions
 from .model import Cpus, IrqDevice, Processors
@@ -51,8 +52,8 @@ class IrqAffinityState:
     """What was seen. ``wants`` are where the interrupts and queues of the declared ``devices`` belong, or, for
     ``state: absent``, those of devices that were ever changed, as they are. ``unmanaged`` are those that cannot be set.
 
-    ``persisted`` is whether the next boot applies this very declaration, and ``not_persisted`` why it applies none.
-    ``read_only`` is a folder of the kernel where nobody here may write. ``processors`` are there for ``state: absent``,
+    ``carrier`` is what brings the next boot all this. ``declaration`` is None for ``state: absent``.
+    ``processors`` are there for ``state: absent``,
     where something was ever changed.
     """
 
@@ -61,22 +62,17 @@ class IrqAffinityState:
     wants: Tuple[WantedAffinity, ...]
     unmanaged: Mapping[Key, Unmanaged]
     companions: Companions
-    persisted: bool = False
-    not_persisted: str = ""
-    read_only: str = ""
+    carrier: BootCarrier = BootCarrier()
     processors: Optional[Processors] = None
 
 
 @frozen
 class IrqAffinityDesired:
-    """The declaration on this machine; ``restoring`` is ``state: absent``."""
+    """What is wanted of this machine."""
 
     wants: Tuple[WantedAffinity, ...]
     goal: WantedCompanions
     unmanaged: Tuple[Unmanaged, ...] = ()
-    immediate: bool = True
-    permanent: bool = True
-    restoring: bool = False
 
 
 def text_of(cpus: Cpus) -> str:

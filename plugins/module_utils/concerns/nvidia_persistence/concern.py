@@ -9,16 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 from ..._core import declared
-from ..._core.change import Plan, Step, Unmanaged
-from ..._core.errors import CannotLook, DeclarationError
+from ..._core.change import Conflict, Plan, Step, Unmanaged
 from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.setting import IN_SYNC, REBOOT, Scalar, Setting
-from ..._core.shared_options import SHARED_OPTIONS
 from ..._core.value import replace
-from ..._linux import systemd
-from ..._linux.boot_service import why_not_persisted
-from ..._nvidia import errors, gpus
-from ..._nvidia.gpus import NOT_THERE
+from ..._linux import boot_service, systemd
+from ..._nvidia import gpus
+from ..._nvidia.readings import ask
 from . import daemon as persistence_daemon
 from .daemon import DROP_IN, UNIT
 from .driver import PersistenceGpu, read
@@ -28,10 +25,8 @@ from .state import RUNNING, SERVICE, START, STOPPED, TEXT, PersistenceDesired, P
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
+    from ..._core.contract import Scope
     from ..._core.protocols import Host
-
-OTHERS = "others"
-NOT_READ = "as before the change"
 
 
 class NvidiaPersistence:
@@ -46,84 +41,65 @@ class NvidiaPersistence:
         deadline=DRIVER_DEADLINE,
     )
 
-    def observe(self, host: Host, params: Mapping[str, Any]) -> PersistenceState:
+    def parse(self, params: Mapping[str, Any]) -> PersistenceDeclaration:
+        return parse(params)
+
+    def everything(self, params: Mapping[str, Any], baseline: Baseline) -> PersistenceDeclaration:
+        return PersistenceDeclaration()
+
+    def observe(self, host: Host, declaration: PersistenceDeclaration, scope: Scope) -> PersistenceState:
         files = host.files
-        wanted = PersistenceDeclaration() if params["state"] == "absent" else parse(params)
         host.nvml.begin()
         daemon = persistence_daemon.observe(files)
-        due = systemd.reload_due(host, UNIT)
-        unserved: Tuple[Unmanaged, ...] = ()
-        missing = NOT_THERE
-        try:
-            found = host.nvml.ask(read)
-        except CannotLook as error:
-            from ..._nvidia import driverless
-
-            found = ()
-            if params["state"] == "absent" and isinstance(error, errors.NoDriver):
-                # What is restored went with the driver.
-                missing = gpus.UNSERVED
-            else:
-                unserved = driverless.unserved(error, wanted.entries, host.files)
+        found, unserved, missing = ask(host, read, entries=declaration.entries, restoring=scope.restoring)
         state = PersistenceState(
             gpus=found,
-            wants=_wants(wanted, found),
+            wants=_wants(declaration, found),
             daemon=daemon,
-            reload_due=due,
-            reload_blocker=systemd.reload_blocker(host) if due else "",
+            drop_in=systemd.unit_file(host, UNIT, DROP_IN, daemon.drop_in),
             unserved=unserved,
             missing=missing,
         )
         if state.alike is None and any(want not in (None, daemon.boot) for want in state.wants):
-            known = declared.plan_present(files, self, params, SHARED_OPTIONS)[0].boot == declared.WANTED
-            return replace(state, persisted=known and not why_not_persisted(files))
+            return replace(state, persisted=boot_service.carrier(files, scope).applies)
         return state
 
-    def normalise(self, params: Mapping[str, Any], state: PersistenceState) -> PersistenceDesired:
+    def resolve(self, declaration: PersistenceDeclaration, state: PersistenceState) -> PersistenceDesired:
         named = [(gpu, want) for gpu, want in zip(state.gpus, state.wants) if want is not None]
         lacking = tuple(Unmanaged(gpu.name, SETTING, gpu.lacking) for gpu, _want in named if gpu.mode is None)
-        if lacking and params["strict"]:
-            raise DeclarationError(
-                f"set {SETTING}",
-                object=lacking[0].object,
-                cause=lacking[0].reason,
-                hint="leave it out, or set strict: false",
-            )
-        desired = PersistenceDesired(
+        return PersistenceDesired(
             wants=tuple((gpu, want) for gpu, want in named if gpu.mode is not None),
             drop_in=_drop_in(state),
             start=state.daemon.started_by or systemd.ENABLED if state.alike == ON else None,
             service=RUNNING if state.alike == ON and not state.daemon.masked else None,
             unresponsive=tuple(gpu.name for gpu in state.gpus if gpu.identity.lost),
             unmanaged=(*state.unserved, *lacking),
-            immediate=params["immediate"],
-            permanent=params["permanent"],
+            force=declaration.force,
         )
-        coherent = any(gpu.coherent and want == OFF for gpu, want in desired.wants)
-        if not coherent and (state.alike is None or state.daemon.undisputed(desired.drop_in, state.alike)):
-            return desired
-        from .plan import refuse_impossible
 
-        return replace(desired, conflicts=refuse_impossible(state, desired, force=params["force"]))
-
-    def restore(self, params: Mapping[str, Any], baseline: Baseline, state: PersistenceState) -> PersistenceDesired:
+    def restore(self, baseline: Baseline, state: PersistenceState) -> PersistenceDesired:
         from .plan import restore
 
-        return restore(params, baseline, state)
+        return restore(baseline, state)
 
-    def plan(self, state: PersistenceState, desired: PersistenceDesired) -> Plan:
-        settings = [_setting(gpu, want, state, desired) for gpu, want in desired.wants]
-        if desired.permanent:
-            settings += _unit_settings(state, desired)
-        if desired.immediate:
-            settings += _service_settings(state, desired, settings)
+    def plan(self, state: PersistenceState, desired: PersistenceDesired, scope: Scope) -> Plan:
+        conflicts: Tuple[Conflict, ...] = ()
+        if not scope.restoring and _is_disputed(state, desired):
+            from .plan import refuse_impossible
+
+            conflicts = refuse_impossible(state, desired, scope)
+        settings = [_setting(gpu, want, state, desired, scope) for gpu, want in desired.wants]
+        if scope.permanent:
+            settings += _unit_settings(state, desired, scope)
+        if scope.immediate:
+            settings += _service_settings(state, desired, settings, scope)
             settings += _lost_settings(desired)
         steps: Tuple[Step, ...] = ()
         if any(setting.status != IN_SYNC for setting in settings):
             from .plan import steps_of
 
-            steps = steps_of(state, desired, settings)
-        return Plan(tuple(settings), steps, desired.unmanaged, desired.conflicts)
+            steps = steps_of(state, desired, settings, scope)
+        return Plan(tuple(settings), steps, desired.unmanaged, conflicts)
 
     def perform(self, step: Step, host: Host) -> None:
         from . import apply
@@ -154,6 +130,13 @@ def _wants(wanted: PersistenceDeclaration, found: Tuple[PersistenceGpu, ...]) ->
     return tuple(None if winner is None else wanted.modes[winner] for winner in winners)
 
 
+def _is_disputed(state: PersistenceState, desired: PersistenceDesired) -> bool:
+    """Whether somebody else may have a say in what is wanted, or something may be lost by it."""
+    if any(gpu.coherent and want == OFF for gpu, want in desired.wants):
+        return True
+    return state.alike is not None and not state.daemon.undisputed(desired.drop_in, state.alike)
+
+
 def _drop_in(state: PersistenceState) -> Optional[str]:
     """What our drop-in must say. The daemon's own default stays where the GPUs are not wanted alike."""
     daemon, mode = state.daemon, state.alike
@@ -165,7 +148,9 @@ def _drop_in(state: PersistenceState) -> Optional[str]:
     return daemon.wanted_drop_in(mode)
 
 
-def _setting(gpu: PersistenceGpu, want: str, state: PersistenceState, desired: PersistenceDesired) -> Setting:
+def _setting(
+    gpu: PersistenceGpu, want: str, state: PersistenceState, desired: PersistenceDesired, scope: Scope
+) -> Setting:
     return Setting(
         object=gpu.name,
         setting=SETTING,
@@ -173,44 +158,32 @@ def _setting(gpu: PersistenceGpu, want: str, state: PersistenceState, desired: P
         effective=gpu.mode,
         boot=state.boot(want),
         identity=gpu.identity.uuid,
-        effective_matters=desired.immediate,
-        boot_matters=desired.permanent and not desired.restoring,
+        effective_matters=scope.immediate,
+        boot_matters=scope.carries,
         pending=desired.later if gpu.coherent and want == OFF else "",
         needs=REBOOT,
     )
 
 
-def _unit_settings(state: PersistenceState, desired: PersistenceDesired) -> List[Setting]:
+def _unit_settings(state: PersistenceState, desired: PersistenceDesired, scope: Scope) -> List[Setting]:
     """The drop-in and what starts the daemon, each where it is there or wanted."""
     made = []
-    present = state.daemon.drop_in
-    found = None if present is None else declared.WANTED if present == desired.drop_in else OTHERS
-    wanted = None if desired.drop_in is None else declared.WANTED
-    if wanted is not None or found is not None or state.reload_due:
-        made.append(
-            Setting(
-                object=DROP_IN,
-                setting=TEXT,
-                wanted=wanted,
-                effective=NOT_READ if state.reload_due else found,
-                boot=found,
-                identity=DROP_IN,
-                effective_matters=desired.immediate,
-                pending=f"systemd must reload it, and {state.reload_blocker}" if state.reload_blocker else "",
-                needs=systemd.DAEMON_RELOAD,
-            )
-        )
+    wanted, found = declared.describe_file(desired.drop_in, state.daemon.drop_in)
+    if wanted is not None or found is not None or state.drop_in.reload_due:
+        made.append(state.drop_in.setting(TEXT, wanted, found, immediate=scope.immediate))
     if desired.start is not None:
         start: Scalar = state.daemon.started_by or state.daemon.status
         made.append(Setting(UNIT, START, desired.start, start, start, UNIT, effective_matters=False))
     return made
 
 
-def _service_settings(state: PersistenceState, desired: PersistenceDesired, settings: List[Setting]) -> List[Setting]:
+def _service_settings(
+    state: PersistenceState, desired: PersistenceDesired, settings: List[Setting], scope: Scope
+) -> List[Setting]:
     """A daemon that runs is no end in itself: it is started where a GPU lacks it, and stopped if we started it."""
     found = RUNNING if state.daemon.running else STOPPED
     missed = any(setting.setting == SETTING and setting.effective != setting.wanted for setting in settings)
-    if desired.service is None or found == desired.service or not (missed or desired.restoring):
+    if desired.service is None or found == desired.service or not (missed or scope.restoring):
         return []
     return [Setting(UNIT, SERVICE, desired.service, found, None, UNIT, boot_matters=False, pending=desired.later)]
 

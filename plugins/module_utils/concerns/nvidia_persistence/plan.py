@@ -6,21 +6,24 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
-from ..._core.baseline import Baseline
 from ..._core.change import Change, Conflict, RoomAction, Step, Unmanaged
 from ..._core.errors import InUse, OwnedByAnother
-from ..._core.planning import boot_change, effective_change, file_action
+from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
 from ..._linux import systemd
-from ..._linux.systemd_apply import AnnounceUnit, ReloadUnits, RunService, StartAtBoot
+from ..._linux.systemd_apply import RunService, StartAtBoot, file_steps
 from ..._nvidia import unresponsive_gpu
 from ..._nvidia.errors import LOST
 from .daemon import DROP_IN, EXEC_START, UNIT, after_ours
 from .spec import OFF, ON, SETTING
 from .state import RUNNING, SERVICE, START, STOPPED, TEXT, PersistenceDesired, PersistenceState
+
+if TYPE_CHECKING:
+    from ..._core.baseline import Baseline
+    from ..._core.contract import Scope
 
 COHERENT = "its memory is a NUMA node of this machine (addressing mode ATS), which would go offline"
 PERMANENT = "or set permanent: false"
@@ -43,11 +46,11 @@ class SwitchModes(RoomAction):
     reopen: bool
 
 
-def refuse_impossible(state: PersistenceState, desired: PersistenceDesired, *, force: bool) -> Tuple[Conflict, ...]:
+def refuse_impossible(state: PersistenceState, desired: PersistenceDesired, scope: Scope) -> Tuple[Conflict, ...]:
     """Raise for what must not be done, and return who else has a say in what the daemon does at boot."""
     for gpu, want in desired.wants:
-        taken_away = (desired.immediate and gpu.mode == ON) or (desired.permanent and state.boot(want) == ON)
-        if want == OFF and gpu.coherent and taken_away and not force:
+        taken_away = (scope.immediate and gpu.mode == ON) or (scope.permanent and state.boot(want) == ON)
+        if want == OFF and gpu.coherent and taken_away and not desired.force:
             raise InUse(
                 f"disable {SETTING}", object=gpu.name, cause=COHERENT, hint="set force: true once nothing uses it"
             )
@@ -56,7 +59,7 @@ def refuse_impossible(state: PersistenceState, desired: PersistenceDesired, *, f
         return ()
     goal = f"keep {SETTING} {mode} across a reboot"
     if daemon.masked:
-        if not desired.permanent:
+        if not scope.permanent:
             return ()
         hint = f"run systemctl unmask {UNIT}, {PERMANENT}"
         raise OwnedByAnother(goal, object=UNIT, cause="it is masked", hint=hint)
@@ -67,7 +70,7 @@ def refuse_impossible(state: PersistenceState, desired: PersistenceDesired, *, f
         if lines:
             wins = "them" if overruled and source in after_ours(daemon.sources) else "us"
             conflicts.append(Conflict("systemd drop-in", source.path, None, "ExecStart", lines[-1], wins))
-    if desired.permanent and overruled:
+    if scope.permanent and overruled:
         last = next((conflict for conflict in reversed(conflicts) if conflict.wins == "them"), None)
         raise OwnedByAnother(
             goal,
@@ -81,7 +84,7 @@ def refuse_impossible(state: PersistenceState, desired: PersistenceDesired, *, f
     return tuple(conflicts)
 
 
-def restore(params: Mapping[str, Any], baseline: Baseline, state: PersistenceState) -> PersistenceDesired:
+def restore(baseline: Baseline, state: PersistenceState) -> PersistenceDesired:
     """What ``state: absent`` wants: the modes from before the first change, and no drop-in and no link of ours."""
     known = {uuid: value.effective for (uuid, setting), value in baseline.values.items() if setting == SETTING}
     there = [gpu for gpu in state.gpus if gpu.mode is not None]
@@ -99,22 +102,20 @@ def restore(params: Mapping[str, Any], baseline: Baseline, state: PersistenceSta
         unresponsive=missed,
         unmanaged=() if missed else tuple(Unmanaged(uuid, SETTING, state.missing) for uuid in sorted(gone)),
         later=f"{COHERENT}; it takes effect at the next boot" if later else "",
-        immediate=params["immediate"],
-        permanent=params["permanent"],
-        restoring=True,
     )
 
 
-def steps_of(state: PersistenceState, desired: PersistenceDesired, settings: Sequence[Setting]) -> Tuple[Step, ...]:
+def steps_of(
+    state: PersistenceState, desired: PersistenceDesired, settings: Sequence[Setting], scope: Scope
+) -> Tuple[Step, ...]:
     """The next boot first, then systemd's knowledge of it, the daemon, and the driver."""
     wrong = {(setting.object, setting.setting): setting for setting in settings if setting.status != IN_SYNC}
     modes = [setting for key, setting in wrong.items() if key[1] == SETTING]
-    steps = _boot_steps(state, desired, wrong, [boot_change(s) for s in modes if s.boot_matters and s.boot != s.wanted])
-    text, service = wrong.get((DROP_IN, TEXT)), wrong.get((UNIT, SERVICE))
-    if text is not None and text.boot != text.wanted:
-        steps.append(Step(ReloadUnits()))
-    elif text is not None and not text.pending:
-        steps.append(Step(ReloadUnits(), (effective_change(text),)))
+    at_boot = [boot_change(s) for s in modes if s.boot_matters and s.boot != s.wanted]
+    write, reload = file_steps(state.drop_in, wrong.get((DROP_IN, TEXT)), desired.drop_in)
+    steps = _boot_steps(state, desired, write, wrong.get((UNIT, START)), at_boot, scope)
+    steps += reload
+    service = wrong.get((UNIT, SERVICE))
     if service is not None and not service.pending:
         verb = "start" if service.wanted == RUNNING else "stop"
         steps.append(Step(RunService(verb, UNIT), (effective_change(service),)))
@@ -131,7 +132,7 @@ def steps_of(state: PersistenceState, desired: PersistenceDesired, settings: Seq
         restart = state.daemon.exists and switches_on and not coherent
         action = SwitchModes(modes_of_all, restart, reopen=coherent and switches_off)
         steps.append(Step(action, tuple(changes)))
-    if desired.unresponsive and desired.immediate:
+    if desired.unresponsive and scope.immediate:
         steps.append(Step(unresponsive_gpu.FailUnresponsive(desired.unresponsive, LOST)))
     return tuple(steps)
 
@@ -139,18 +140,17 @@ def steps_of(state: PersistenceState, desired: PersistenceDesired, settings: Seq
 def _boot_steps(
     state: PersistenceState,
     desired: PersistenceDesired,
-    wrong: Mapping[Tuple[str, str], Setting],
+    write: Sequence[Step],
+    start: Optional[Setting],
     modes: Sequence[Change],
+    scope: Scope,
 ) -> List[Step]:
     """The changes of ``modes`` belong to the last of these steps: only all of them together bring the mode at boot."""
     steps: List[Step] = []
     default = state.daemon.boot_with(desired.drop_in)
-    kept = desired.permanent and not desired.restoring
-    if kept and state.alike is None and any(want != default for _gpu, want in desired.wants):
+    if scope.carries and state.alike is None and any(want != default for _gpu, want in desired.wants):
         steps.append(Step(RequireBootService()))
-    text, start = wrong.get((DROP_IN, TEXT)), wrong.get((UNIT, START))
-    if text is not None and text.boot != text.wanted:
-        steps += [Step(AnnounceUnit(UNIT)), Step(file_action(DROP_IN, desired.drop_in), (boot_change(text),))]
+    steps += write
     if start is not None:
         enable = start.wanted == systemd.ENABLED
         steps.append(

@@ -21,11 +21,15 @@ OFF = "off"
 
 @frozen
 class PersistenceDeclaration:
-    """Either ``all`` GPUs alike, or entries with the mode of each; None for a mode leaves the GPU alone."""
+    """Either ``all`` GPUs alike, or entries with the mode of each; None for a mode leaves the GPU alone.
+
+    ``force`` switches it off also where that takes memory from the machine.
+    """
 
     all: Optional[str] = None
     entries: Tuple[match.MatchEntry, ...] = ()
     modes: Tuple[Optional[str], ...] = ()
+    force: bool = False
 
 
 def parse(params: Mapping[str, Any]) -> PersistenceDeclaration:
@@ -44,6 +48,7 @@ def parse(params: Mapping[str, Any]) -> PersistenceDeclaration:
         all=mode(params["enabled"]),
         entries=gpus.parse("gpus", params["gpus"]),
         modes=tuple(mode(entry.get("enabled")) for entry in params["gpus"]),
+        force=params["force"],
     )
 
 

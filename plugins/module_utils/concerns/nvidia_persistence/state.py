@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Optional, Tuple
 
-from ..._core.change import Conflict, Unmanaged
+from ..._core.change import Unmanaged
 from ..._core.value import frozen
+from ..._linux.systemd import UnitFile
 from ..._nvidia.gpus import NOT_THERE
 from .daemon import Persistenced
 from .driver import PersistenceGpu
@@ -25,17 +26,15 @@ STOPPED = "stopped"
 class PersistenceState:
     """What was seen. ``wants`` are the declared modes, one a GPU; None where nothing is declared of it.
 
-    ``persisted`` says that the boot service brings what is declared, ``reload_due`` that systemd has not read our
-    drop-in since we changed it, and ``reload_blocker`` why it must not now. ``unserved`` is what nobody can set because
-    there is no driver, and ``missing`` why a GPU is not seen.
+    ``persisted`` says that the boot service brings what is declared. ``unserved`` is what nobody can set because there
+    is no driver, and ``missing`` why a GPU is not seen.
     """
 
     gpus: Tuple[PersistenceGpu, ...]
     wants: Tuple[Optional[str], ...]
     daemon: Persistenced
+    drop_in: UnitFile
     persisted: bool = False
-    reload_due: bool = False
-    reload_blocker: str = ""
     unserved: Tuple[Unmanaged, ...] = ()
     missing: str = NOT_THERE
 
@@ -52,7 +51,7 @@ class PersistenceState:
 
 @frozen
 class PersistenceDesired:
-    """The declaration on this machine; ``restoring`` is ``state: absent``.
+    """What is wanted of this machine.
 
     ``drop_in`` is its text, None for no such file. ``start`` and ``service`` are wanted of the daemon's unit, None
     where it may be as it is. ``unresponsive`` are the names of GPUs that do not respond, and ``later`` why persistence
@@ -65,8 +64,5 @@ class PersistenceDesired:
     service: Optional[str] = None
     unresponsive: Tuple[str, ...] = ()
     unmanaged: Tuple[Unmanaged, ...] = ()
-    conflicts: Tuple[Conflict, ...] = ()
     later: str = ""
-    immediate: bool = True
-    permanent: bool = True
-    restoring: bool = False
+    force: bool = False

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Optional,
 
 from ..._core import match
 from ..._core.change import Conflict, Plan, Step, Unmanaged
-from ..._core.declared import WANTED
-from ..._core.errors import DeclarationError
+from ..._core.declared import file_settings
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting
 from ..._linux.tuned import Option, read_active
@@ -20,11 +19,12 @@ from . import devices, rules
 from .devices import Disk, Queue, Subject
 from .options import OPTIONS
 from .rules import OUR_RULES
-from .spec import NAME, NR_REQUESTS, SCHEDULER, TUNABLES, WBT, QueueEntry, parse
+from .spec import NAME, NR_REQUESTS, SCHEDULER, TUNABLES, WBT, NvmeSchedulerDeclaration, QueueEntry, parse
 from .state import OUR_MODULES, NvmeSchedulerDesired, NvmeSchedulerState, WantedQueue
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
+    from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
 
 
@@ -38,16 +38,17 @@ class NvmeScheduler:
         after=("hugepages",),
     )
 
-    def observe(self, host: Host, params: Mapping[str, Any]) -> NvmeSchedulerState:
-        files = host.files
-        absent = params["state"] == "absent"
-        entries = () if absent else parse(params["queues"])
-        settings = frozenset(setting for entry in entries for setting in entry.settings)
-        stacked = False
-        if absent:
-            from .plan import settings_in_baseline
+    def parse(self, params: Mapping[str, Any]) -> NvmeSchedulerDeclaration:
+        entries = parse(params["queues"])
+        return NvmeSchedulerDeclaration(entries, frozenset(setting for entry in entries for setting in entry.settings))
 
-            settings, stacked = settings_in_baseline(files)
+    def everything(self, params: Mapping[str, Any], baseline: Baseline) -> NvmeSchedulerDeclaration:
+        settings = frozenset(setting for _identity, setting in baseline.values if setting in TUNABLES)
+        stacked = any(identity.startswith(("md:", "dm:")) for identity, _setting in baseline.values)
+        return NvmeSchedulerDeclaration((), settings, stacked)
+
+    def observe(self, host: Host, declaration: NvmeSchedulerDeclaration, scope: Scope) -> NvmeSchedulerState:
+        files, entries, settings = host.files, declaration.entries, declaration.settings
         if SCHEDULER in settings:
             # A new scheduler takes these with it, declared or not.
             settings |= {NR_REQUESTS, WBT}
@@ -56,7 +57,7 @@ class NvmeScheduler:
             settings |= {SCHEDULER}
         texts = rules.read_texts(files)
         asked = frozenset(re.findall(r"ATTRS\{(model|address)\}", "".join(text for _path, text in texts)))
-        disks = devices.observe(files, settings=settings, entries=entries, asked=asked, others=stacked)
+        disks = devices.observe(files, settings=settings, entries=entries, asked=asked, others=declaration.stacked)
         winners = match.select([entry.entry for entry in entries], [disk.candidate for disk in disks])
         subjects: Mapping[str, Subject] = {}
         boot: Mapping[Tuple[str, str], Scalar] = {}
@@ -75,7 +76,6 @@ class NvmeScheduler:
 
             boot = owners.after_tuned(tuned, disks, boot)
         return NvmeSchedulerState(
-            entries=entries,
             disks=disks,
             winners=winners,
             texts=texts,
@@ -85,13 +85,12 @@ class NvmeScheduler:
             modules_text=files.read_optional(OUR_MODULES),
             modules=_modules(files, entries),
             udev_runs=files.exists("/run/udev/control"),
-            read_only=_read_only(files, disks) if host.may_change else (),
             owners=_owners(files, settings) if entries else (),
             tuned=tuned,
         )
 
-    def normalise(self, params: Mapping[str, Any], state: NvmeSchedulerState) -> NvmeSchedulerDesired:
-        entries = state.entries
+    def resolve(self, declaration: NvmeSchedulerDeclaration, state: NvmeSchedulerState) -> NvmeSchedulerDesired:
+        entries = declaration.entries
         wants: List[WantedQueue] = []
         unmanaged: List[Unmanaged] = []
         for disk, winner in zip(state.disks, state.winners):
@@ -106,38 +105,29 @@ class NvmeScheduler:
                     refuse_impossible(queue, values, state)
                 if values:
                     wants.append(WantedQueue(queue, values))
-        if params["strict"] and unmanaged:
-            first = unmanaged[0]
-            raise DeclarationError(
-                f"set {first.setting}",
-                object=first.object,
-                cause=first.reason,
-                hint="leave it out, or set strict: false",
-            )
         return NvmeSchedulerDesired(
             wants=tuple(wants),
             rules_text=rules.render(entries),
             modules_text=_modules_text(entries, state.modules),
             unmanaged=tuple(unmanaged),
-            immediate=params["immediate"],
-            permanent=params["permanent"],
         )
 
-    def restore(self, params: Mapping[str, Any], baseline: Baseline, state: NvmeSchedulerState) -> NvmeSchedulerDesired:
+    def restore(self, baseline: Baseline, state: NvmeSchedulerState) -> NvmeSchedulerDesired:
         from . import plan
 
-        return plan.restore(params, baseline, state)
+        return plan.restore(baseline, state)
 
-    def plan(self, state: NvmeSchedulerState, desired: NvmeSchedulerDesired) -> Plan:
-        settings = tuple(setting for want in desired.wants for setting in _settings_of(want, state, desired))
-        conflicts: Tuple[Conflict, ...] = () if desired.restoring else state.owners
-        if state.tuned and not desired.restoring:
+    def plan(self, state: NvmeSchedulerState, desired: NvmeSchedulerDesired, scope: Scope) -> Plan:
+        settings = tuple(setting for want in desired.wants for setting in _settings_of(want, state, scope))
+        conflicts: Tuple[Conflict, ...] = () if scope.restoring else state.owners
+        if state.tuned and not scope.restoring:
             from . import owners
 
             wanted = [(want.queue, want.values) for want in desired.wants]
-            conflicts += owners.of_tuned(state.tuned, wanted, permanent=desired.permanent)
-        if desired.permanent:
-            settings += tuple(_file_settings(state, desired))
+            conflicts += owners.of_tuned(state.tuned, wanted, permanent=scope.permanent)
+        if scope.permanent:
+            modules = (OUR_MODULES, "modules", desired.modules_text, state.modules_text)
+            settings += tuple(file_settings((modules, (OUR_RULES, "rules", desired.rules_text, state.rules_text))))
             if any(path != OUR_RULES for path, _text in state.texts):
                 from . import udev
 
@@ -145,13 +135,13 @@ class NvmeScheduler:
                     udev.with_ours(state.texts, desired.rules_text),
                     state.subjects,
                     {want.queue.name: want.values for want in desired.wants},
-                    restoring=desired.restoring,
+                    restoring=scope.restoring,
                 )
         steps: Tuple[Step, ...] = ()
         if any(setting.status != IN_SYNC for setting in settings):
             from .plan import steps_of
 
-            taken_along, steps = steps_of(state, desired, settings)
+            taken_along, steps = steps_of(state, desired, settings, scope)
             settings += taken_along
         return Plan(settings=settings, steps=steps, unmanaged=desired.unmanaged, conflicts=conflicts)
 
@@ -201,7 +191,7 @@ def _declared(
     }
 
 
-def _settings_of(want: WantedQueue, state: NvmeSchedulerState, desired: NvmeSchedulerDesired) -> List[Setting]:
+def _settings_of(want: WantedQueue, state: NvmeSchedulerState, scope: Scope) -> List[Setting]:
     queue = want.queue
     return [
         Setting(
@@ -211,35 +201,11 @@ def _settings_of(want: WantedQueue, state: NvmeSchedulerState, desired: NvmeSche
             effective=queue.values[setting],
             boot=state.boot.get((queue.name, setting)),
             identity=queue.identity,
-            effective_matters=desired.immediate,
-            boot_matters=desired.permanent and not desired.restoring,
+            effective_matters=scope.immediate,
+            boot_matters=scope.carries,
         )
         for setting, value in want.values.items()
     ]
-
-
-def _file_settings(state: NvmeSchedulerState, desired: NvmeSchedulerDesired) -> List[Setting]:
-    made = []
-    for path, setting, found, wanted in (
-        (OUR_MODULES, "modules", state.modules_text, desired.modules_text),
-        (OUR_RULES, "rules", state.rules_text, desired.rules_text),
-    ):
-        goal = None if wanted is None else WANTED
-        present = None if found is None else WANTED if found == wanted else "others"
-        if goal is not None or present is not None:
-            made.append(Setting(path, setting, goal, present, present, path, effective_matters=False))
-    return made
-
-
-def _read_only(files: Files, disks: Sequence[Disk]) -> Tuple[str, ...]:
-    """Where root may not write: what access(2) denies root is on a read-only file system."""
-    queues = [queue for disk in disks for queue in disk.queues if queue.values][:1]
-    tunables = [f"{queue.path}/queue/{TUNABLES[next(iter(queue.values))].file}" for queue in queues]
-    folder = OUR_RULES.rpartition("/")[0]
-    while folder and not files.exists(folder):
-        folder = folder.rpartition("/")[0]
-    places = {"/sys": tunables, OUR_RULES: [f"{folder}/."]}
-    return tuple(place for place, paths in places.items() if not all(map(files.writable, paths)))
 
 
 def _modules(files: Files, entries: Sequence[QueueEntry]) -> Dict[str, str]:

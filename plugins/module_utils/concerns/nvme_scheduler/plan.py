@@ -6,12 +6,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple
 
-from ..._core import baseline
-from ..._core.baseline import Baseline
 from ..._core.change import Change, RoomAction, RunCommand, Step, Unmanaged
-from ..._core.errors import DeclarationError, NotPermitted
+from ..._core.errors import DeclarationError
 from ..._core.planning import effective_change, file_action
 from ..._core.setting import BOOT, IN_SYNC, Scalar, Setting
 from ..._core.value import frozen
@@ -20,11 +18,12 @@ from .devices import Queue
 from .modules import KNOWN_SCHEDULERS
 from .owners import after_tuned
 from .rules import OUR_RULES
-from .spec import MAX_SCHED_RQ, NAME, NR_REQUESTS, SCHEDULER, TUNABLES, WBT
+from .spec import MAX_SCHED_RQ, NR_REQUESTS, SCHEDULER, TUNABLES, WBT
 from .state import OUR_MODULES, NvmeSchedulerDesired, NvmeSchedulerState, WantedQueue
 
 if TYPE_CHECKING:
-    from ..._core.protocols import Files
+    from ..._core.baseline import Baseline
+    from ..._core.contract import Scope
 
 
 @frozen
@@ -51,14 +50,7 @@ class SetQueues(RoomAction):
     queues: Tuple[QueueValues, ...]
 
 
-def settings_in_baseline(files: Files) -> Tuple[FrozenSet[str], bool]:
-    """The settings that were ever changed, and whether devices of md or device mapper were among them."""
-    found = baseline.load(files, NAME).values
-    settings = frozenset(setting for _identity, setting in found if setting in TUNABLES)
-    return settings, any(identity.startswith(("md:", "dm:")) for identity, _setting in found)
-
-
-def restore(params: Mapping[str, Any], baseline: Baseline, state: NvmeSchedulerState) -> NvmeSchedulerDesired:
+def restore(baseline: Baseline, state: NvmeSchedulerState) -> NvmeSchedulerDesired:
     """What ``state: absent`` wants: the values from before the first change, and no file of ours."""
     wants = []
     for queue in state.queues:
@@ -74,15 +66,7 @@ def restore(params: Mapping[str, Any], baseline: Baseline, state: NvmeSchedulerS
                 values.setdefault(NR_REQUESTS, kept)
         if values:
             wants.append(WantedQueue(queue, {setting: values[setting] for setting in TUNABLES if setting in values}))
-    return NvmeSchedulerDesired(
-        wants=tuple(wants),
-        rules_text=None,
-        modules_text=None,
-        immediate=params["immediate"],
-        permanent=params["permanent"],
-        restoring=True,
-        unmanaged=_gone(baseline, state),
-    )
+    return NvmeSchedulerDesired(tuple(wants), None, None, _gone(baseline, state))
 
 
 def _gone(baseline: Baseline, state: NvmeSchedulerState) -> Tuple[Unmanaged, ...]:
@@ -145,7 +129,7 @@ def refuse_impossible(queue: Queue, values: Mapping[str, Scalar], state: NvmeSch
 
 
 def steps_of(
-    state: NvmeSchedulerState, desired: NvmeSchedulerDesired, settings: Sequence[Setting]
+    state: NvmeSchedulerState, desired: NvmeSchedulerDesired, settings: Sequence[Setting], scope: Scope
 ) -> Tuple[Tuple[Setting, ...], Tuple[Step, ...]]:
     """The steps that make ``settings`` right, and what the kernel changes along with them."""
     by_object: Dict[str, List[Setting]] = {want.queue.name: [] for want in desired.wants}
@@ -156,23 +140,16 @@ def steps_of(
     changes: List[Change] = []
     for want in desired.wants:
         made = by_object[want.queue.name]
-        along = _taken_along(want, state) if desired.immediate and _changes_scheduler(want) else []
+        along = _taken_along(want, state) if scope.immediate and _changes_scheduler(want) else []
         reset.extend(along)
         of_queue = _queue_changes([*made, *along])
         if of_queue:
             queues.append(_queue_values(want, of_queue))
             changes.extend(of_queue)
-    if queues and "/sys" in state.read_only:
-        raise NotPermitted(
-            "change queue settings",
-            object=queues[0].queue,
-            cause="/sys is read-only here",
-            hint="run on the host itself, not in a container without the right to change it",
-        )
     checks, files = _file_steps(state, desired, settings)
     # udev is asked first: what it does not accept must not cost a change. The files come after the values, so that none
     # is left that the kernel refuses: one file is for all disks, and a disk that refuses keeps it as it was.
-    steps = (Step(SetQueues(tuple(queues)), tuple(changes)),) if queues else ()
+    steps = (Step(SetQueues(tuple(queues)), tuple(changes), probes=_files_of(queues[0])),) if queues else ()
     return tuple(reset), (*checks, *steps, *files)
 
 
@@ -237,6 +214,10 @@ def _queue_values(want: WantedQueue, changes: Sequence[Change]) -> QueueValues:
     )
 
 
+def _files_of(queue: QueueValues) -> Tuple[str, ...]:
+    return tuple(f"{queue.path}/{TUNABLES[setting].file}" for setting, _value in queue.values)
+
+
 def _file_steps(
     state: NvmeSchedulerState, desired: NvmeSchedulerDesired, settings: Sequence[Setting]
 ) -> Tuple[List[Step], List[Step]]:
@@ -246,20 +227,13 @@ def _file_steps(
         path = setting.object
         if path not in (OUR_MODULES, OUR_RULES) or setting.status == IN_SYNC:
             continue
-        if OUR_RULES in state.read_only:
-            raise NotPermitted(
-                "write {}",
-                object=path,
-                cause="the file system is read-only",
-                hint="make it writable, or set permanent: false",
-            )
         text = desired.rules_text if path == OUR_RULES else desired.modules_text
         changes = [Change(path, setting.setting, setting.boot, setting.wanted, BOOT)]
         if path == OUR_RULES:
             changes.extend(_boot_changes(state, desired))
             if text is not None:
                 checks.append(Step(CheckRules(text)))
-        steps.append(Step(file_action(path, text), tuple(changes)))
+        steps.append(Step(file_action(path, text), tuple(changes), probes=(path,)))
         if path == OUR_RULES and state.udev_runs:
             # udevd would also notice by itself, within seconds; a run that ends here loses nothing.
             steps.append(Step(RunCommand(("udevadm", "control", "--reload"), "reload the rules of udev")))

@@ -11,7 +11,7 @@ Documentation/block/queue-sysfs.rst of the kernel.
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, Sequence, Tuple
 
 from ..._core import match
 from ..._core.errors import DeclarationError
@@ -66,6 +66,15 @@ class QueueEntry:
 
     entry: match.MatchEntry
     settings: Mapping[str, Scalar]
+
+
+@frozen
+class NvmeSchedulerDeclaration:
+    """What is declared, and the settings that it is about; ``stacked``: also those of md and device mapper."""
+
+    entries: Tuple[QueueEntry, ...]
+    settings: FrozenSet[str]
+    stacked: bool = False
 
 
 def parse(queues: Sequence[Mapping[str, Any]]) -> Tuple[QueueEntry, ...]:

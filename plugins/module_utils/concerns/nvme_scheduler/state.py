@@ -12,7 +12,6 @@ from ..._core.change import Conflict, Unmanaged
 from ..._core.setting import Scalar
 from ..._core.value import frozen
 from .devices import Disk, Queue, Subject
-from .spec import QueueEntry
 
 if TYPE_CHECKING:
     from ..._linux.tuned import Option
@@ -22,13 +21,12 @@ OUR_MODULES = "/etc/modules-load.d/gpufleet-nvme_scheduler.conf"
 
 @frozen
 class NvmeSchedulerState:
-    """What was seen. ``winners`` are indexes of entries, one a disk; ``texts`` the rule files that mention a queue.
+    """What was seen. ``winners`` are indexes of the declared entries, one a disk.
 
-    ``boot`` is by device and setting, ``modules`` the kernel module of each scheduler that is one, ``tuned`` what its
-    active profile sets.
+    ``texts`` are the rule files that mention a queue, ``boot`` is by device and setting, ``modules`` the kernel module
+    of each scheduler that is one, ``tuned`` what its active profile sets.
     """
 
-    entries: Tuple[QueueEntry, ...]
     disks: Tuple[Disk, ...]
     winners: Tuple[Optional[int], ...]
     texts: Tuple[Tuple[str, str], ...]
@@ -38,7 +36,6 @@ class NvmeSchedulerState:
     modules_text: Optional[str]
     modules: Mapping[str, str]
     udev_runs: bool
-    read_only: Tuple[str, ...]
     owners: Tuple[Conflict, ...] = ()
     tuned: Tuple[Option, ...] = ()
 
@@ -57,12 +54,9 @@ class WantedQueue:
 
 @frozen
 class NvmeSchedulerDesired:
-    """The declaration on this machine; ``restoring`` is ``state: absent``. None for a text means: no such file."""
+    """What this machine shall have. None for a text means: no such file."""
 
     wants: Tuple[WantedQueue, ...]
     rules_text: Optional[str]
     modules_text: Optional[str]
     unmanaged: Tuple[Unmanaged, ...] = ()
-    immediate: bool = True
-    permanent: bool = True
-    restoring: bool = False

@@ -11,16 +11,18 @@ import sys
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core.change import Plan, Step
+from ..._core.contract import brings
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._nvidia.driver import BINDING_FOLDER
 from . import recognise
 from .options import OPTIONS
-from .spec import CONTROLLER, FOLDER, NAME, PACKAGE, check
+from .spec import CONTROLLER, FOLDER, NAME, PACKAGE, BindingDeclaration, parse
 from .state import BindingDesired, BindingState, ours
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
+    from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
 
 OBJECT = "nvidia-ml-py"
@@ -40,37 +42,39 @@ class NvmlBinding:
     def __init__(self, sent: Optional[str] = None) -> None:
         self._sent = sent
 
-    def observe(self, host: Host, params: Mapping[str, Any]) -> BindingState:
+    def parse(self, params: Mapping[str, Any]) -> BindingDeclaration:
+        return parse(params)
+
+    def everything(self, params: Mapping[str, Any], baseline: Baseline) -> BindingDeclaration:
+        return BindingDeclaration()
+
+    def observe(self, host: Host, declaration: BindingDeclaration, scope: Scope) -> BindingState:
         files = host.files
-        if params["state"] == "absent":
-            return BindingState(ours(files))
-        check(params)
-        if params["source"] == FOLDER:
-            return BindingState(ours(files), recognise.guarded(files, recognise.search(files, [params["folder"]])))
-        if params["source"] == PACKAGE:
+        if declaration.source == FOLDER:
+            return BindingState(ours(files), recognise.guarded(files, recognise.search(files, [declaration.folder])))
+        if declaration.source == PACKAGE:
             found = recognise.guarded(files, recognise.search(files, _search_path()))
             release = (files.read_optional("/etc/os-release") or "") if found is None else ""
             return BindingState(ours(files), found, release)
         return BindingState(ours(files))
 
-    def normalise(self, params: Mapping[str, Any], state: BindingState) -> BindingDesired:
-        source, matters = params["source"], params["immediate"] or params["permanent"]
-        if source == CONTROLLER:
-            wanted = f"{params['version'] or 'unknown version'} (sha256 {params['pynvml_sha256'][:12]})"
-            return BindingDesired(wanted, params["pynvml_sha256"], matters=matters)
+    def resolve(self, declaration: BindingDeclaration, state: BindingState) -> BindingDesired:
+        if declaration.source == CONTROLLER:
+            wanted = f"{declaration.version or 'unknown version'} (sha256 {declaration.sha256[:12]})"
+            return BindingDesired(wanted, declaration.sha256)
         from . import plan
 
-        plan.refuse_unfit(params, state)
-        if source == PACKAGE:
-            return BindingDesired(f"from the package {params['package']}", matters=matters)
-        text = plan.loader_text(params["folder"])
-        return BindingDesired(f"from {params['folder']}", recognise.digest(text), text, matters)
+        plan.refuse_unfit(declaration, state)
+        if declaration.source == PACKAGE:
+            return BindingDesired(f"from the package {declaration.package}")
+        text = plan.loader_text(declaration.folder)
+        return BindingDesired(f"from {declaration.folder}", recognise.digest(text), text)
 
-    def restore(self, params: Mapping[str, Any], baseline: Baseline, state: BindingState) -> BindingDesired:
-        return BindingDesired(matters=params["immediate"] or params["permanent"])
+    def restore(self, baseline: Baseline, state: BindingState) -> BindingDesired:
+        return BindingDesired()
 
-    def plan(self, state: BindingState, desired: BindingDesired) -> Plan:
-        if not desired.matters:
+    def plan(self, state: BindingState, desired: BindingDesired, scope: Scope) -> Plan:
+        if not (scope.immediate or scope.permanent):
             return Plan()
         effective = _effective(state, desired)
         setting = Setting(OBJECT, "binding", desired.wanted, effective, effective, OBJECT, boot_matters=False)
@@ -99,11 +103,10 @@ CONCERN = NvmlBinding()
 
 def lacks_file(files: Files, params: Mapping[str, Any]) -> bool:
     """Whether a run with these parameters would have to write the file of the controller."""
-    if params["state"] == "absent" or params["source"] != CONTROLLER:
+    if not brings(params) or params["source"] != CONTROLLER:
         return False
     found = ours(files)
-    right = found is not None and found.sha256 == params["pynvml_sha256"] and not found.fault
-    return not right and (params["immediate"] or params["permanent"])
+    return found is None or found.sha256 != params["pynvml_sha256"] or bool(found.fault)
 
 
 def _search_path() -> Tuple[str, ...]:

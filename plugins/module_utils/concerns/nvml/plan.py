@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Optional, Tuple
 
 from ..._core.change import Change, RoomAction, Step
 from ..._core.errors import DeclarationError
@@ -17,6 +17,7 @@ from .recognise import FILE
 from .spec import DEBIAN_PACKAGE, FOLDER
 
 if TYPE_CHECKING:
+    from .spec import BindingDeclaration
     from .state import BindingDesired, BindingState
 
 
@@ -45,10 +46,10 @@ class FindPackage(RoomAction):
     wanted: str
 
 
-def refuse_unfit(params: Mapping[str, Any], state: BindingState) -> None:
+def refuse_unfit(declaration: BindingDeclaration, state: BindingState) -> None:
     """Raise ``DeclarationError`` for a binding that will not do, or that no run of ours can bring."""
-    found, folder = state.elsewhere, params["source"] == FOLDER
-    goal = "use nvidia-ml-py from {}" if folder else f"use the package {params['package']}"
+    found, folder = state.elsewhere, declaration.source == FOLDER
+    goal = "use nvidia-ml-py from {}" if folder else f"use the package {declaration.package}"
     if found is not None and found.fault:
         raise DeclarationError(
             goal,
@@ -60,11 +61,11 @@ def refuse_unfit(params: Mapping[str, Any], state: BindingState) -> None:
     if found is None and folder:
         raise DeclarationError(
             goal,
-            object=params["folder"],
+            object=declaration.folder,
             cause=f"there is no {FILE} in it",
             hint="install nvidia-ml-py there, or name the folder site-packages that has it",
         )
-    if found is None and params["package"] == DEBIAN_PACKAGE and not _of_debian(state.release):
+    if found is None and declaration.package == DEBIAN_PACKAGE and not _of_debian(state.release):
         raise DeclarationError(
             goal,
             cause="only Debian and Ubuntu package it",

@@ -11,6 +11,7 @@ from typing import Any, Mapping
 
 from ..._core.errors import DeclarationError
 from ..._core.paths import path_fault
+from ..._core.value import frozen
 
 NAME = "nvml"
 CONTROLLER = "controller"
@@ -20,7 +21,18 @@ FOLDER = "folder"
 DEBIAN_PACKAGE = "python3-pynvml"
 
 
-def check(params: Mapping[str, Any]) -> None:
+@frozen
+class BindingDeclaration:
+    """Where the binding comes from; with no ``source`` there is none of ours."""
+
+    source: str = ""
+    package: str = ""
+    folder: str = ""
+    version: str = ""
+    sha256: str = ""
+
+
+def parse(params: Mapping[str, Any]) -> BindingDeclaration:
     """Raises ``DeclarationError`` on what no machine could have."""
     source, folder = params["source"], params["folder"]
     if source == CONTROLLER and params["lacking"]:
@@ -50,6 +62,7 @@ def check(params: Mapping[str, Any]) -> None:
             found=source,
             hint=f"set source: {FOLDER}, or leave folder out",
         )
+    return BindingDeclaration(source, params["package"], folder, params["version"], params["pynvml_sha256"])
 
 
 def not_on_the_controller(cause: str) -> DeclarationError:

@@ -42,7 +42,6 @@ class BindingDesired:
     wanted: Optional[str] = None
     sha256: Optional[str] = None
     text: Optional[str] = None
-    matters: bool = True
 
 
 def ours(files: Files) -> Optional[InstalledBinding]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
+from ..._core import baseline
 from ..._core.change import Change
 from ..._core.contract import diff
 from ..._core.defaults import complete, of_file
@@ -29,7 +30,7 @@ from ...concerns.container_runtime.model import (
 )
 from ...concerns.container_runtime.options import OPTIONS
 from ...concerns.container_runtime.plan import observe_changed
-from ...concerns.container_runtime.spec import parse
+from ...concerns.container_runtime.spec import changed_in, parse
 from ...concerns.container_runtime.state import (
     Engine,
     containers_ended_by,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
     from ...concerns.container_runtime.model import Settings
 
-FAIL, SKIP = "fail", "skip"
+SKIP = "skip"
 DOCKER_UNIT = "docker.service"
 # What makes systemd restart a unit with another (systemd.unit(5)).
 BINDS = ("Requires", "BindsTo", "PartOf", "Requisite")
@@ -188,7 +189,14 @@ def _seen(host: Host, engine: str) -> Optional[Engine]:
     entry = _declared(host.files, engine)
     if entry is not None:
         return inspect_entry(host, entry)
-    changed = next((seen for seen in observe_changed(host).engines if seen.engine == engine), None)
+    changed = next(
+        (
+            seen
+            for seen in observe_changed(host, changed_in(baseline.load(host.files, NAME))).engines
+            if seen.engine == engine
+        ),
+        None,
+    )
     if changed is not None:
         return changed
     seen = inspect(host, engine)

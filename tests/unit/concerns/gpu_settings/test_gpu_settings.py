@@ -10,6 +10,7 @@ from typing import Any, Dict, List
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment import assess
 from ansible_collections.gpufleet.node.plugins.module_utils._core.change import Plan
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Scope
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import BOOT, EFFECTIVE
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Identity
@@ -17,7 +18,10 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_setting
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.driver import GpuReading
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.plan import SetGpus
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.spec import GRAPHICS_CLOCKS
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.spec import (
+    GRAPHICS_CLOCKS,
+    GpuSettingsDeclaration,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.state import (
     GpuSettingsState,
     SettingsGpu,
@@ -572,9 +576,10 @@ def a_gpu(draw: Any, index: int) -> SettingsGpu:
 def test_a_plan_sets_what_differs_and_nothing_else_and_once_it_is_taken_there_is_no_other(
     gpus: Any, immediate: bool, permanent: bool
 ) -> None:
-    shared = {"immediate": immediate, "permanent": permanent, "strict": False}
+    nothing = GpuSettingsDeclaration((), frozenset())
+    scope = Scope(immediate, permanent)
     state = GpuSettingsState(gpus)
-    plan = CONCERN.plan(state, CONCERN.normalise(shared, state))
+    plan = CONCERN.plan(state, CONCERN.resolve(nothing, state), scope)
     taken = []
     actions = [step.action for step in plan.steps if isinstance(step.action, SetGpus)]
     values = {gpu.uuid: dict(gpu.values) for action in actions for gpu in action.gpus}
@@ -592,7 +597,8 @@ def test_a_plan_sets_what_differs_and_nothing_else_and_once_it_is_taken_there_is
         volatile = {setting: value for setting, value in made.items() if setting != "ecc"}
         boot = {**gpu.boot, **(wanted if permanent else {}), **({"ecc": made["ecc"]} if "ecc" in made else {})}
         taken.append(replace(gpu, effective={**gpu.effective, **volatile}, boot=boot))
-    again = CONCERN.plan(GpuSettingsState(tuple(taken)), CONCERN.normalise(shared, GpuSettingsState(tuple(taken))))
+    state = GpuSettingsState(tuple(taken))
+    again = CONCERN.plan(state, CONCERN.resolve(nothing, state), scope)
     assert again.changes == ()
     lost = [gpu.name for gpu in gpus if gpu.reading.gpu.lost]
     assert [name for step in again.steps for name in getattr(step.action, "gpus", ())] == (lost if immediate else [])

@@ -187,14 +187,14 @@ def test_wrong_input_is_refused_before_anything_changes(
 @pytest.mark.parametrize(
     ("folder", "declared", "message"),
     [
-        ("/sys", one(pages=2), f"Cannot write {pool_path(0)}: the file system is read-only. In a container"),
+        ("/sys", one(pages=2), "Cannot set hugepages_2M on node0: /sys is read-only here. Run on the host itself"),
         (
             "/sys",
             {"transparent": {"enabled": "never"}},
-            f"Cannot write {pool_path(0)}: the file system is read-only.",
+            "Cannot set enabled on transparent_hugepages: /sys is read-only here.",
         ),
-        ("/etc", one(pages=2), "Cannot write /etc: the file system is read-only."),
-        ("/etc", one("1G", pages=2), "Cannot write /etc: the file system is read-only."),
+        ("/etc", one(pages=2), f"Cannot write {TMPFILES}: the file system is read-only."),
+        ("/etc", one("1G", pages=2), f"Cannot write {TMPFILES}: the file system is read-only."),
     ],
 )
 @pytest.mark.parametrize("check_mode", [True, False])

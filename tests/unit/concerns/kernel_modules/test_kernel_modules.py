@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Mapping
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment import assess
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Scope
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
     DeclarationError,
     InUse,
@@ -22,6 +23,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import BOOT, EFFECTIVE
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_modules.concern import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_modules.state import KernelModulesState
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kernel_modules_machine import (
@@ -39,9 +41,13 @@ from kernel_modules_machine import (
     run,
     text_of,
 )
-from support import PATIENCE, Killed, quickest, snapshot
+from support import PATIENCE, FakeHost, Killed, quickest, snapshot
 
 DRIVER = ("nvidia", "nvidia-uvm")
+
+
+def observe(host: FakeHost, name: str) -> KernelModulesState:
+    return CONCERN.observe(host, CONCERN.parse(params([name])), Scope())
 
 
 def test_modules_are_loaded_now_and_at_every_boot_with_those_that_they_need(tmp_path: Path) -> None:
@@ -259,21 +265,21 @@ def test_modules_that_use_each_other_are_unloaded_in_that_order(tmp_path: Path) 
 )
 def test_the_next_boot_is_told_from_all_sources(tmp_path: Path, more: Mapping[str, str], boot: str) -> None:
     host, _kernel = machine(tmp_path, more)
-    state = CONCERN.observe(host, params(["nvidia_uvm"]))
+    state = observe(host, "nvidia_uvm")
     assert CONCERN.report(state)[1] == {"modules": {"nvidia_uvm": boot}}
 
 
 def test_debians_list_of_modules_counts_through_its_link(tmp_path: Path) -> None:
     host, _kernel = machine(tmp_path, {"/etc/modules": "# kernel modules\nnvidia\n"})
     (tmp_path / "etc/modules-load.d/modules.conf").symlink_to("../modules")
-    assert CONCERN.report(CONCERN.observe(host, params(["nvidia"])))[1] == {"modules": {"nvidia": "loaded"}}
+    assert CONCERN.report(observe(host, "nvidia"))[1] == {"modules": {"nvidia": "loaded"}}
 
 
 def test_a_link_that_leads_nowhere_says_nothing(tmp_path: Path) -> None:
     host, _kernel = machine(tmp_path)
     (tmp_path / "etc/modules-load.d/modules.conf").symlink_to("../modules")
     (tmp_path / "etc/modprobe.d/site.conf").symlink_to("/nowhere")
-    assert CONCERN.report(CONCERN.observe(host, params(["nvidia"])))[1] == {"modules": {"nvidia": "on demand"}}
+    assert CONCERN.report(observe(host, "nvidia"))[1] == {"modules": {"nvidia": "on demand"}}
 
 
 @pytest.mark.parametrize(

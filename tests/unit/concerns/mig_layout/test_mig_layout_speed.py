@@ -10,16 +10,18 @@ import time
 from typing import Dict, List, Tuple
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
+from ansible_collections.gpufleet.node.plugins.module_utils._core import declared
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome, Scope
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service import BootCarrier
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Identity
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.busy import Holding
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.driver import DriverInstance, MigReading
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.model import Repartition
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.spec import MigLayoutDeclaration
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.state import (
     MigGpu,
-    MigLayoutDesired,
     MigLayoutState,
     Preconditions,
 )
@@ -39,7 +41,7 @@ RUN_SECONDS = 0.050
 GPUS = 8
 
 
-def machine_of(key: str, seed: int) -> Tuple[MigLayoutState, MigLayoutDesired]:
+def machine_of(key: str, seed: int) -> MigLayoutState:
     """Eight GPUs of a model, each with instances, jobs on some of them, and another layout that is declared."""
     gpus: List[MigGpu] = []
     holdings: Dict[str, Tuple[Holding, ...]] = {}
@@ -63,19 +65,23 @@ def machine_of(key: str, seed: int) -> Tuple[MigLayoutState, MigLayoutDesired]:
     preconditions = Preconditions(
         together={}, holdings=holdings, modules=(), passed_through=frozenset(), has_tool=True, unmanaged=frozenset()
     )
-    state = MigLayoutState(
-        gpus=tuple(gpus), readings=readings, persisted=True, same=True, record={}, preconditions=preconditions
+    return MigLayoutState(
+        gpus=tuple(gpus),
+        readings=readings,
+        carrier=BootCarrier(declared.WANTED),
+        declaration=MigLayoutDeclaration(when_busy="skip"),
+        record={},
+        preconditions=preconditions,
     )
-    return state, MigLayoutDesired(params({}, when_busy="skip"))
 
 
 @pytest.mark.parametrize("key", geometries())
 def test_eight_gpus_of_any_model_are_planned_in_a_moment(key: str) -> None:
     slowest = 0.0
     for seed in range(0, 10 * GPUS, GPUS):
-        state, desired = machine_of(key, seed)
-        assert any(isinstance(step.action, Repartition) for step in CONCERN.plan(state, desired).steps)
-        slowest = max(slowest, quickest(lambda state=state, desired=desired: CONCERN.plan(state, desired)))
+        state = machine_of(key, seed)
+        assert any(isinstance(step.action, Repartition) for step in CONCERN.plan(state, None, Scope()).steps)
+        slowest = max(slowest, quickest(lambda state=state: CONCERN.plan(state, None, Scope())))
     print(f"{key}: {slowest * 1000:.1f} ms")
     assert slowest < PLAN_SECONDS * PATIENCE
 

@@ -140,8 +140,8 @@ def virtual_interface(name: str, *lower: str, devtype: str = "", marks: Sequence
 
 
 def params(*entries: Mapping[str, Any], **options: Any) -> Dict[str, Any]:
-    """The parameters of the module, as far as its entries and reserved CPUs."""
-    return {"interrupts": list(entries), "reserved_cpus": "", **options}
+    """The parameters of the module, as far as they are parsed."""
+    return {"interrupts": list(entries), "reserved_cpus": "", "irqbalance": "cooperate", **options}
 
 
 def two_sockets() -> Tree:

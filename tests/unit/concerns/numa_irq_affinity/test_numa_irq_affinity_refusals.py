@@ -218,8 +218,9 @@ def case(
         ),
         case(
             "a record of CPUs that are no list",
-            "Cannot read the original CPUs in /var/lib/gpufleet/baseline/numa_irq_affinity.json: "
-            "'all' is not a list of CPUs. Restore it from a backup, or remove it to give up restoring.",
+            "Cannot read the original values in /var/lib/gpufleet/baseline/numa_irq_affinity.json: "
+            "the file is damaged: 'all' is not a list of CPUs. Restore it from a backup, or remove it to give up "
+            "restoring.",
             prepare=no_list,
             state="absent",
         ),

@@ -211,7 +211,7 @@ def case(
         ),
         case(
             "a read-only /sys, as in a container",
-            "Cannot change queue settings on nvme0n1: /sys is read-only here. Run on the host itself, not in a "
+            "Cannot set nomerges on nvme0n1: /sys is read-only here. Run on the host itself, not in a "
             "container without the right to change it.",
             {"nomerges": 1},
             prepare=read_only_sys,

@@ -71,7 +71,7 @@ def test_a_second_run_reads_one_file_of_ours_and_changes_nothing(tmp_path: Path)
     host.files.reads.clear()
     outcome = run(host, None)
     assert (outcome.status, outcome.changes) == ("in_sync", ())
-    assert host.files.reads == [OURS, DECLARATION, "/run/gpufleet/reboot-required.d/nvml"]
+    assert host.files.reads == [DECLARATION, OURS, "/run/gpufleet/reboot-required.d/nvml"]
     assert snapshot(tmp_path / "node") == before
 
 

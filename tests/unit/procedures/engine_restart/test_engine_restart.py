@@ -40,7 +40,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.state import UNDER_WAY
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart import apply, restart
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart.options import OPTIONS
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart.options import (
+    OPTIONS as RESTART_OPTIONS,
+)
 from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from recorded import recorded_answer
 from support import FakeHost, Killed, build, snapshot
@@ -231,7 +233,7 @@ def declare(machine: Daemon, engine: str = "docker", **options: Any) -> Tuple[st
 
 
 def run(machine: Daemon, engine: str = "docker", *, check_mode: bool = False, **options: Any) -> Dict[str, Any]:
-    defaults = {name: argument.get("default") for name, argument in OPTIONS.items()}
+    defaults = {name: argument.get("default") for name, argument in RESTART_OPTIONS.items()}
     return restart.run({**defaults, "engine": engine, **options}, machine.host, check_mode=check_mode)
 
 
@@ -974,7 +976,7 @@ def test_every_need_of_a_daemon_has_a_handler_that_asks_for_just_that() -> None:
     assert {listen: (options["action"], options["engine"]) for listen, options in asked.items()} == {
         f"container_runtime {need}": tuple(need.split("_")) for need in NEEDS
     }
-    assert all(set(options) == set(OPTIONS) for options in asked.values())
+    assert all(set(options) == set(RESTART_OPTIONS) for options in asked.values())
 
 
 def test_the_role_runs_again_for_just_what_engines_say_that_they_need() -> None:

@@ -38,7 +38,10 @@ USE_CLI_OPTION, BIND_OPTION = "use_nvidia_container_cli", "bind_paths"
 
 
 class Apptainer(WithoutDaemon):
-    """``model.Kind`` of Apptainer. ``Configuration.parsed`` is the text."""
+    """``model.Kind`` of Apptainer. ``Configuration.parsed`` is the text.
+
+    Its program judges only the file that is in place.
+    """
 
     engine = APPTAINER
 
@@ -76,17 +79,10 @@ class Apptainer(WithoutDaemon):
         settings: Dict[SettingName, Any] = {name: value for name, value in switches.items() if value is not None}
         return {**settings, **dict.fromkeys(binds, True)}
 
-    def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
-        return self.restore(configuration, self.wanted(wanted, configuration))
-
     def restore(self, configuration: Configuration, baseline: Settings) -> Tuple[Edit, ...]:
         from . import edit
 
         return edit.edit(configuration, baseline)
-
-    def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
-        # Its program judges only the file that is in place.
-        return None
 
 
 def _bind(path: str) -> SettingName:

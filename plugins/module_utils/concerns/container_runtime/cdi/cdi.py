@@ -138,9 +138,6 @@ class Cdi(WithoutDaemon):
         names = {REMOVE_DUPLICATES: DUPLICATES, REMOVE_HOOKS: HOOKS}
         return {setting: NONE for option, setting in names.items() if wanted.options.get(option)}
 
-    def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
-        return self.restore(configuration, self.wanted(wanted, configuration))
-
     def restore(self, configuration: Configuration, baseline: Settings) -> Tuple[Edit, ...]:
         """What shall not be there goes. A file of which only the name is known cannot come back."""
         seen: Specifications = configuration.parsed
@@ -150,9 +147,6 @@ class Cdi(WithoutDaemon):
         if baseline.get(HOOKS) == NONE:
             gone.extend(seen.hooks)
         return tuple(Edit(document.path, document.text, None) for document in gone)
-
-    def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
-        return None
 
 
 def read_specifications(files: Files) -> Specifications:

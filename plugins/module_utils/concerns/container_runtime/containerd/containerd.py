@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Dict, Iterator, Optional, Tuple
 
 from ...._core.errors import DeclarationError
 from ...._core.value import replace
+from ...._machine import processes
 from ..model import (
     CDI,
     CONTAINERD,
@@ -218,15 +219,8 @@ def _runs(files: Files, installation: Installation) -> bool:
     for folder in CGROUPS:
         listed = files.read_optional(f"{folder}/system.slice/{installation.unit}/cgroup.procs")
         if installation.unit and listed is not None:
-            return any(_is_containerd(files, pid) for pid in listed.split())
-    return any(_is_containerd(files, pid) for pid in files.names("/proc") if pid.isdigit())
-
-
-def _is_containerd(files: Files, pid: str) -> bool:
-    try:
-        return (files.read_optional(f"/proc/{pid}/comm") or "").strip() == "containerd"
-    except ProcessLookupError:
-        return False
+            return any(processes.name_of(files, pid) == "containerd" for pid in listed.split())
+    return any(processes.name_of(files, pid) == "containerd" for pid in processes.ids(files))
 
 
 KIND = Containerd()

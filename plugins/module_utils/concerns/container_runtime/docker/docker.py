@@ -176,7 +176,7 @@ def _required_action(setting: SettingName, after: Settings) -> RequiredAction:
 
 def _process(files: Files, pid_file: str) -> Optional[processes.Process]:
     number = (files.read_optional(pid_file) or "").strip()
-    if not number.isdigit() or (files.read_optional(f"/proc/{number}/comm") or "").strip() != "dockerd":
+    if not number.isdigit() or processes.name_of(files, number) != "dockerd":
         return None
     return processes.read(files, int(number))
 

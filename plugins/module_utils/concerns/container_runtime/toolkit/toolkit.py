@@ -26,7 +26,10 @@ MAIN = "/etc/nvidia-container-runtime/config.toml"
 
 
 class Toolkit(WithoutDaemon):
-    """As ``model.Kind``, for the one file of the toolkit. ``WantedEngine.options`` is what ``declared`` makes."""
+    """As ``model.Kind``, for the one file of the toolkit. ``WantedEngine.options`` is what ``declared`` makes.
+
+    Its programs take every file that is TOML, and skip what they do not know: ``declared`` looks closer.
+    """
 
     engine = TOOLKIT
 
@@ -51,17 +54,10 @@ class Toolkit(WithoutDaemon):
             )
         return settings
 
-    def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
-        return self.restore(configuration, self.wanted(wanted, configuration))
-
     def restore(self, configuration: Configuration, baseline: Settings) -> Tuple[Edit, ...]:
         from . import edit
 
         return edit.edit(configuration, baseline)
-
-    def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
-        # Its programs take every file that is TOML, and skip what they do not know: ``declared`` looks closer.
-        return None
 
 
 KIND = Toolkit()
