@@ -11,7 +11,7 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from recorded import NoNvml, RecordedFiles, recorded_answer
@@ -45,28 +45,34 @@ class KernelFiles(RecordedFiles):
     """A recorded tree that remembers what was done to it.
 
     ``rules`` map a pattern of a path to what the kernel does with a write there, by ``store``, which is not logged.
-    ``read_only`` are folders that refuse every write with EROFS. ``kill_at`` ends the run before the n-th side effect
-    (counted from 1), and ``fail_at`` lets that one fail as a full disk does. ``before_lock`` and ``before_effect`` are
-    called before the lock is taken, and before each side effect. ``reads`` and ``log`` count and list what
-    happened.
+    ``read_only`` are folders that refuse every write with EROFS, ``unreadable`` files that refuse to be read with
+    EACCES. ``kill_at`` ends the run before the n-th side effect (counted from 1), and ``fail_at`` lets that one fail
+    with ``fail_error``, as a full disk does. ``before_lock`` and ``before_effect`` are called before the lock is taken,
+    and before each side effect. ``reads`` and ``log`` count and list what happened.
     """
 
     def __init__(self, root: Path) -> None:
         super().__init__(str(root))
         self.rules: List[Tuple[str, Rule]] = []
         self.read_only: List[str] = []
+        self.unreadable: Container[str] = ()
         self.log: List[Tuple[str, str, str]] = []
         self.reads: List[str] = []
         self.kill_at: Optional[int] = None
         self.fail_at: Optional[int] = None
+        self.fail_error = errno.ENOSPC
         self.before_lock: Callable[[], None] = lambda: None
         self.before_effect: Callable[[], None] = lambda: None
 
     def read(self, path: str) -> str:
         self.reads.append(path)
+        if path in self.unreadable:
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
         return super().read(path)
 
     def lock(self, path: str, timeout: float) -> Lock:
+        if self._refuses(path):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
         self.before_lock()
         return super().lock(path, timeout)
 
@@ -74,7 +80,7 @@ class KernelFiles(RecordedFiles):
         return not self._refuses(path) and super().writable(path)
 
     def write_attribute(self, path: str, value: str) -> None:
-        self._side_effect("set", path, value)
+        self.effect("set", path, value)
         real = self.resolve(path)
         for pattern, rule in self.rules:
             match = re.fullmatch(pattern, real)
@@ -84,22 +90,23 @@ class KernelFiles(RecordedFiles):
         super().write_attribute(path, value)
 
     def replace(self, path: str, text: str, mode: int = 0o644) -> None:
-        self._side_effect("replace", path, text)
+        self.effect("replace", path, text)
         super().replace(path, text, mode)
 
     def move(self, source: str, target: str) -> None:
         # The temporary file is complete, the old one still in place: a second point to be killed at.
-        self._side_effect("move", target, "")
+        self.effect("move", target, "")
         super().move(source, target)
 
     def remove(self, path: str) -> None:
-        self._side_effect("remove", path, "")
+        self.effect("remove", path, "")
         super().remove(path)
 
     def _refuses(self, path: str) -> bool:
         return any(path.startswith(folder) for folder in self.read_only)
 
-    def _side_effect(self, kind: str, path: str, value: str) -> None:
+    def effect(self, kind: str, path: str, value: str) -> None:
+        """Something that changes the machine is about to happen: a point to be killed at, or to fail at."""
         if self._refuses(path):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
         self.before_effect()
@@ -107,7 +114,7 @@ class KernelFiles(RecordedFiles):
         if self.kill_at is not None and len(self.log) >= self.kill_at:
             raise Killed
         if self.fail_at is not None and len(self.log) == self.fail_at:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            raise OSError(self.fail_error, os.strerror(self.fail_error), path)
 
 
 class ScriptedCommands:
@@ -176,6 +183,8 @@ def snapshot(root: Path, leave_out: Sequence[str] = ("run",)) -> Dict[str, Tuple
                 found[key] = ("link", os.readlink(path))
             elif path.is_dir():
                 found[key] = ("folder",)
+            elif not path.is_file():
+                found[key] = ("pipe",)
             else:
                 found[key] = ("file", oct(path.stat().st_mode), path.read_bytes().decode("latin-1"))
     return found

@@ -14,8 +14,9 @@ import json
 import os
 from typing import TYPE_CHECKING, AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, Tuple
 
-from .change import ReplaceFile, Step
+from .change import ReplaceFile, RoomAction, Step
 from .errors import CannotLook
+from .protocols import TEMPORARY, temporary_of
 from .record import read_record
 from .setting import Scalar, Setting
 from .value import frozen
@@ -45,12 +46,14 @@ class BaselineValue:
 class Baseline:
     """All values from before us: by (identity, setting), and the folders that were not there.
 
-    ``begun`` are those that a run is about to change, or was when it was killed.
+    ``begun`` are those that a run is about to change, or was when it was killed. ``files`` are those that runs wrote: a
+    run that is killed leaves a temporary file beside one.
     """
 
     values: Mapping[Key, BaselineValue]
     folders: Tuple[str, ...] = ()
     begun: FrozenSet[Key] = frozenset()
+    files: Tuple[str, ...] = ()
 
 
 def path_of(concern: str) -> str:
@@ -84,7 +87,12 @@ def _baseline(document: Any) -> Baseline:
         for entry in document["values"]
     }
     begun = frozenset((_text(identity), _text(setting)) for identity, setting in document.get("begun", ()))
-    return Baseline(values=values, folders=_folders(document["folders"]), begun=begun & values.keys())
+    return Baseline(
+        values=values,
+        folders=_paths(document["folders"]),
+        begun=begun & values.keys(),
+        files=_paths(document.get("files", [])),
+    )
 
 
 def _scalar(value: object) -> Scalar:
@@ -93,11 +101,11 @@ def _scalar(value: object) -> Scalar:
     raise TypeError(f"{value!r} is not the value of a setting")
 
 
-def _folders(value: object) -> Tuple[str, ...]:
-    folders = tuple(map(_text, value)) if isinstance(value, list) else ("",)
-    if all(os.path.isabs(folder) and "\0" not in folder for folder in folders):
-        return folders
-    raise TypeError(f"{value!r} are not folders")
+def _paths(value: object) -> Tuple[str, ...]:
+    paths = tuple(map(_text, value)) if isinstance(value, list) else ("",)
+    if all(os.path.isabs(path) and "\0" not in path for path in paths):
+        return paths
+    raise TypeError(f"{value!r} are not absolute paths")
 
 
 def _text(value: object) -> str:
@@ -123,15 +131,24 @@ def save(files: Files, concern: str, settings: Iterable[Setting], steps: Iterabl
             values[key] = BaselineValue(effective=setting.effective, boot=setting.boot)
     if not values:
         return frozenset()
-    targets = [path_of(concern)] + [step.action.path for step in steps if isinstance(step.action, ReplaceFile)]
+    targets = [target for step in steps for target in _targets(step)]
     folders: List[str] = list(known.folders)
-    for target in targets:
+    for target in (path_of(concern), *targets):
         folders.extend(folder for folder in _missing_folders(files, target) if folder not in folders)
-    if values == known.values and tuple(folders) == known.folders and known.values:
+    written = tuple(dict.fromkeys((*known.files, *targets)))
+    if (values, tuple(folders), written) == (known.values, known.folders, known.files) and known.values:
         return frozenset()
     new = frozenset(values.keys() - known.values.keys())
-    _write(files, concern, Baseline(values, tuple(folders), known.begun | new))
+    _write(files, concern, Baseline(values, tuple(folders), known.begun | new, written))
     return new
+
+
+def _targets(step: Step) -> Tuple[str, ...]:
+    """The files that a step writes beside the state folder, which has no owner but us."""
+    action = step.action
+    if isinstance(action, ReplaceFile):
+        return (action.path,)
+    return action.writes if isinstance(action, RoomAction) else ()
 
 
 def prune(
@@ -154,7 +171,7 @@ def prune(
     if values or changed:
         folders = tuple(folder for folder in known.folders if files.exists(folder))
         begun = frozenset(key for key in known.begun & values.keys() if key not in changed and key not in after)
-        _write(files, concern, Baseline(values, folders, begun))
+        _write(files, concern, Baseline(values, folders, begun, known.files))
     else:
         drop(files, concern)
 
@@ -167,6 +184,7 @@ def _write(files: Files, concern: str, known: Baseline) -> None:
             for (identity, setting), value in sorted(known.values.items())
         ],
         "folders": known.folders,
+        "files": known.files,
         **({"begun": sorted(known.begun)} if known.begun else {}),
     }
     files.replace(path_of(concern), json.dumps(document, indent=1) + "\n", 0o600)
@@ -174,8 +192,18 @@ def _write(files: Files, concern: str, known: Baseline) -> None:
 
 def drop(files: Files, concern: str) -> None:
     """Drop the record of a concern that was restored, with the folders that its files needed, where empty now."""
-    # The folders of others first: once the record is gone nobody knows of them.
-    for folder in sorted(load(files, concern).folders, key=len, reverse=True):
+    known = load(files, concern)
+    # What is beside the files of others first, and their folders: once the record is gone nobody knows of them.
+    for temporary in (temporary_of(files.resolve(path)) for path in known.files):
+        # A file system that is read-only would refuse to remove what is not there.
+        if files.exists(temporary):
+            files.remove(temporary)
+    for folder in OUR_FOLDERS:
+        for name in files.names(folder):
+            # We have the lock, so nobody is about to put it in place.
+            if name.endswith(TEMPORARY):
+                files.remove(f"{folder}/{name}")
+    for folder in sorted(known.folders, key=len, reverse=True):
         files.remove_folder(folder)
     files.remove(path_of(concern))
     for folder in OUR_FOLDERS:

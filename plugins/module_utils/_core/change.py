@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Optional, Tuple, Union
+from typing import ClassVar, Dict, Optional, Tuple, Union
 
 from .errors import GpuFleetError
 from .setting import BOOT, DRIFTED, EFFECTIVE, IN_SYNC, NOW, PENDING, REBOOT, Scalar, Setting
@@ -62,7 +62,12 @@ class RunCommand:
 
 
 class RoomAction:
-    """An action only one room knows how to perform; the room's ``apply`` handles it."""
+    """An action only one room knows how to perform; the room's ``apply`` handles it.
+
+    ``writes`` are the files outside of /var/lib/gpufleet and /run that it replaces.
+    """
+
+    writes: ClassVar[Tuple[str, ...]] = ()
 
 
 Action = Union[WriteAttribute, ReplaceFile, RemoveFile, RunCommand, RoomAction]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from . import baseline
 from .assessment import assess
@@ -67,13 +67,25 @@ LOCK_TIMEOUT_SECONDS = 60.0
 POLL_SECONDS = 5.0
 
 
+@contextlib.contextmanager
+def _locked(host: Host) -> Iterator[None]:
+    """The lock. Who has to wait for it lets go of the driver first: the other run may be about to reset a GPU."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(host.files.lock(LOCK, 0.0))
+        except TimeoutError:
+            host.nvml.close()
+            held.enter_context(host.files.lock(LOCK, LOCK_TIMEOUT_SECONDS))
+        yield
+
+
 def assess_alone(concern: AnyConcern, params: Params, host: Host, seen: Optional[GpuFleetError]) -> Tuple[Any, Plan]:
     """Look again while no other run changes anything. Where that cannot be had, what was ``seen`` first counts.
 
     Raises ``GpuFleetError`` as ``assess`` does.
     """
     try:
-        with host.files.lock(LOCK, LOCK_TIMEOUT_SECONDS):
+        with _locked(host):
             return assess(concern, params, host)
     except OSError:
         if seen is not None:
@@ -90,7 +102,7 @@ def execute(concern: AnyConcern, params: Params, host: Host, *, may_wait: bool) 
     given_up: Optional[float] = None
     while True:
         try:
-            with host.files.lock(LOCK, LOCK_TIMEOUT_SECONDS):
+            with _locked(host):
                 state, plan = assess(concern, params, host)
                 if plan.blocker is not None and plan.blocker.recovery_step is not None:
                     concern.perform(plan.blocker.recovery_step, host)

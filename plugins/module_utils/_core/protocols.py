@@ -88,7 +88,7 @@ class Files(Protocol):
 class Lock(Protocol):
     def __enter__(self) -> object: ...
 
-    def __exit__(self, *exc: object) -> None: ...
+    def __exit__(self, *exc: object) -> Optional[bool]: ...
 
 
 class Commands(Protocol):
@@ -146,7 +146,11 @@ class Host(Protocol):
         """One structured line in the system's journal; silently nothing where there is none."""
 
 
+# How the name of a file ends that is not in its place yet.
+TEMPORARY = ".gpufleet-tmp"
+
+
 def temporary_of(target: str) -> str:
     """The file beside ``target`` that becomes it. No daemon reads this ending, should a killed run leave it."""
     folder, name = os.path.split(target)
-    return f"{folder}/.{name}.gpufleet-tmp"
+    return f"{folder}/.{name}{TEMPORARY}"

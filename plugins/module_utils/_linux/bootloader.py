@@ -60,6 +60,10 @@ class BootLoader:
         """Whether a file of this concern says that it set arguments."""
         return bool(self.carried or self.recorded)
 
+    def will_lose(self, arguments: Arguments) -> bool:
+        """Whether only a menu that was generated has them, and the next one will not: a run that removes was killed."""
+        return self.name == GRUB and bool(arguments) and self.carried != arguments
+
 
 def detect(host: Host, concern: str, running: str) -> BootLoader:
     """The boot loader of this machine, with the files of ``concern``. ``running`` is /proc/cmdline."""

@@ -211,11 +211,19 @@ def node_diff(answer: Mapping[str, Any]) -> Dict[str, str]:
 
 def node_facts(host: Host) -> Dict[str, Optional[str]]:
     """The few facts that roles branch on."""
-    release = os_release.parse(host.files.read_optional(os_release.PATH) or "")
+    release = os_release.parse(_readable(host, os_release.PATH))
     manager = next((name for name in PACKAGE_MANAGERS if host.commands.find(name)), None)
     return {
         "distribution": release.get("ID"),
         "distribution_version": release.get("VERSION_ID"),
         "package_manager": manager,
-        "kernel": (host.files.read_optional("/proc/sys/kernel/osrelease") or "").strip() or None,
+        "kernel": _readable(host, "/proc/sys/kernel/osrelease").strip() or None,
     }
+
+
+def _readable(host: Host, path: str) -> str:
+    """The text of a file, empty where it is not there or we may not read it: no fact is worth the whole answer."""
+    try:
+        return host.files.read_optional(path) or ""
+    except OSError:
+        return ""

@@ -22,8 +22,13 @@ def managed(files: Files) -> Tuple[str, ...]:
 
 def reboot_noted(files: Files) -> Dict[str, List[str]]:
     """The reasons for a reboot that runs noted since the last one, by concern."""
-    return {
-        name: (files.read_optional(f"{REBOOT_FOLDER}/{name}") or "").splitlines()
-        for name in files.names(REBOOT_FOLDER)
-        if not name.startswith(".")
-    }
+    return {name: _reasons(files, name) for name in files.names(REBOOT_FOLDER) if not name.startswith(".")}
+
+
+def _reasons(files: Files, concern: str) -> List[str]:
+    path = f"{REBOOT_FOLDER}/{concern}"
+    try:
+        return (files.read_optional(path) or "").splitlines()
+    except OSError as error:
+        # There are some, or there were no file.
+        return [f"{path} cannot be read: {error.strerror}"]

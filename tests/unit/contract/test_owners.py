@@ -26,14 +26,15 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.
 from concern_machines import CONCERNS, Node, Nodes, difference, failure_of
 from recorded import RecordedHost
 
-pytest_plugins = ("concern_machines", "gpu_machine", "persistence_machine", "nvml_simulator_fixtures")
+pytest_plugins = ("concern_machines",)
 
 DECLARED = "/etc/gpufleet/declared.d"
 NOBODY = 65534
+UMASKS = (0o000, 0o027, 0o077)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
-@pytest.fixture(params=[0o000, 0o027, 0o077], ids=lambda umask: f"{umask:03o}")
+@pytest.fixture(params=UMASKS, ids=lambda umask: f"{umask:03o}")
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     return request.param
 
@@ -56,20 +57,21 @@ def test_what_is_not_there_yet_is_open_to_nobody(tmp_path: Path) -> None:
 
 @pytest.mark.once
 @pytest.mark.parametrize("concern", CONCERNS)
-def test_a_run_leaves_the_same_modes_whatever_its_umask_is(nodes: Nodes, concern: str, umask: int) -> None:
+def test_a_run_leaves_the_same_modes_whatever_its_umask_is(nodes: Nodes, concern: str) -> None:
     node = nodes(concern)
+    untouched = node.found()
     node.present()
     usual = modes(node)
-    if node.lasting:
-        node.absent()
-    other = nodes(concern)
-    former = os.umask(umask)
-    try:
-        other.present()
-    finally:
-        os.umask(former)
-    assert difference(modes(other), usual) == []
-    other.absent()
+    node.absent()
+    for umask in UMASKS:
+        former = os.umask(umask)
+        try:
+            node.present()
+            assert difference(modes(node), usual) == [], f"{umask:03o}"
+            node.absent()
+        finally:
+            os.umask(former)
+        assert node.differs_from(untouched) == [], f"{umask:03o}"
 
 
 def test_programs_that_we_run_do_not_get_the_umask_of_our_caller(tmp_path: Path, umask: int) -> None:

@@ -10,48 +10,22 @@ import errno
 import json
 import os
 from pathlib import Path
+from typing import Dict
 
 import engine_machine
 import irq_machine
 import pytest
 from ansible_collections.gpufleet.node.node.declarations import load as load_declarations
-from ansible_collections.gpufleet.node.plugins.module_utils._core import declared
+from ansible_collections.gpufleet.node.plugins.module_utils._core import baseline, declared
 from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import of_file
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, NotPermitted, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia import reset_counts
-from concern_machines import CONCERNS, Node, Nodes, difference, failure_of
-from support import Killed, build
+from concern_machines import ABSENT, CONCERNS, OTHER, PRESENT, Node, Nodes, failure_of
+from support import build
 
 pytestmark = pytest.mark.once
-pytest_plugins = ("concern_machines", "gpu_machine", "persistence_machine", "nvml_simulator_fixtures")
-
-OURS = ("var/lib/gpufleet", "etc/gpufleet")
-
-
-@pytest.mark.parametrize("concern", CONCERNS)
-def test_a_run_that_fails_anywhere_keeps_what_it_changed_and_no_more_and_can_be_restored(
-    nodes: Nodes, concern: str
-) -> None:
-    for point in range(1, 200):
-        node = nodes(concern)
-        untouched = node.found()
-        node.host.files.log.clear()
-        node.host.files.fail_at = point
-        failed = failure_of(node.present)
-        node.host.files.fail_at = None
-        if len(node.host.files.log) < point:
-            assert failed is None
-            assert point > 4
-            break
-        tree, state = node.found()
-        rest = {path: entry for path, entry in tree.items() if not path.startswith(OURS)}
-        if failed is not None and (rest, state) == untouched:
-            assert difference(tree, untouched[0]) == [], f"at side effect {point}"
-        node.absent()
-        assert node.differs_from(untouched) == [], f"at side effect {point}"
-    else:
-        pytest.fail("it never ended")
+pytest_plugins = ("concern_machines",)
 
 
 def test_interrupts_that_somebody_else_moves_after_a_run_that_could_not_stay_where_they_are(tmp_path: Path) -> None:
@@ -91,28 +65,6 @@ def test_a_binding_that_could_not_be_installed_leaves_nothing_to_restore(nodes: 
     assert isinstance(failure_of(node.present), NotPermitted)
     assert node.differs_from(untouched) == []
     assert node.absent().changes == ()
-
-
-@pytest.mark.parametrize("concern", CONCERNS)
-def test_a_run_that_is_killed_anywhere_can_be_restored(nodes: Nodes, concern: str) -> None:
-    for point in range(1, 200):
-        node = nodes(concern)
-        untouched = node.found()
-        node.host.files.log.clear()
-        node.host.files.kill_at = point
-        try:
-            node.present()
-        except Killed:
-            node.host.files.kill_at = None
-            node.absent()
-            assert node.differs_from(untouched) == [], f"at side effect {point}"
-        else:
-            node.host.files.kill_at = None
-            assert point > 4
-            node.absent()
-            break
-    else:
-        pytest.fail("it never ended")
 
 
 @pytest.mark.parametrize(
@@ -166,6 +118,8 @@ def test_what_the_kernel_never_says_of_an_interrupt_or_a_device_names_the_file(t
 
 
 HOSTILE = {
+    "empty": "",
+    "of a later release": '{"schema": 99, "values": [], "folders": []}',
     "a list": "[]",
     "a number": "1",
     "cut": '{"schema": 1, "values": [',
@@ -179,14 +133,22 @@ HOSTILE = {
 }
 
 
-def make_hostile(node: Node, path: str, kind: str) -> None:
+WHOLE, CUT_SHORT = "whole", "cut short"
+OURS = ("var/lib/gpufleet/", "etc/gpufleet/", "run/gpufleet/")
+LOCK = "/run/gpufleet/lock"
+
+
+def make_hostile(node: Node, path: str, kind: str, whole: str = "") -> None:
+    """Put this in place of a file, whose text is handed in where the kind is made of it."""
     real = Path(node.host.files.locate(path))
     real.parent.mkdir(parents=True, exist_ok=True)
     if real.is_dir():
         real.rmdir()
     elif os.path.lexists(real):
         real.unlink()
-    if kind == "a folder":
+    if kind in (WHOLE, CUT_SHORT):
+        real.write_text(whole if kind == WHOLE else whole[: len(whole) // 2])
+    elif kind == "a folder":
         real.mkdir()
     elif kind == "a pipe":
         os.mkfifo(real)
@@ -196,19 +158,75 @@ def make_hostile(node: Node, path: str, kind: str) -> None:
         real.write_bytes(HOSTILE[kind].encode("utf-8", "surrogateescape"))
 
 
-@pytest.mark.parametrize("kind", [*HOSTILE, "a folder", "a pipe"])
-@pytest.mark.parametrize("concern", ["hugepages", "container_runtime", "numa_irq_affinity", "nvme_scheduler"])
-def test_a_record_of_any_other_making_is_an_error_with_words_and_nothing_changes(
-    nodes: Nodes, concern: str, kind: str
+@pytest.mark.parametrize("concern", CONCERNS)
+def test_a_damaged_record_of_what_was_before_us_is_named_before_anything_changes(nodes: Nodes, concern: str) -> None:
+    node = nodes(concern)
+    untouched = node.found()
+    node.present()
+    path = baseline.path_of(concern)
+    whole = node.host.files.read(path)
+    for kind in (*HOSTILE, CUT_SHORT, "a folder", "a pipe"):
+        make_hostile(node, path, kind, whole)
+        before = node.found()
+        node.effects.clear()
+        look, failure = node.look(ABSENT), failure_of(node.absent)
+        assert failure is not None, kind
+        assert (failure.code, failure.object) == ("cannot_look", path), kind
+        assert (look["status"], look["msg"]) == ("unknown", str(failure)), kind
+        # A folder or a pipe is no work of ours, and the message says which of them it is.
+        assert failure.hint == baseline.HINT or kind in ("a folder", "a pipe"), kind
+        # What is there needs no record.
+        assert node.present().changes == (), kind
+        refused = node.outcome(OTHER)
+        if refused.error is not None:
+            assert path in str(refused.error), kind
+            assert refused.changes == (), kind
+        else:
+            # It changed nothing that was not recorded.
+            node.present()
+        assert node.effects == [] or refused.error is None, kind
+        assert node.found()[1] == before[1], kind
+    make_hostile(node, path, WHOLE, whole)
+    node.absent()
+    assert node.differs_from(untouched) == []
+
+
+def of_ours(node: Node) -> Dict[str, str]:
+    """The files of ours that a run left, with their texts, but the one that the law before this is about."""
+    tree, _state = node.everything()
+    return {
+        f"/{path}": entry[2]
+        for path, entry in tree.items()
+        if path.startswith(OURS) and entry[0] == "file" and f"/{path}" not in (LOCK, baseline.path_of(node.name))
+    }
+
+
+@pytest.mark.parametrize("concern", CONCERNS)
+def test_any_other_damaged_file_of_ours_is_named_before_anything_changes_or_of_no_matter(
+    nodes: Nodes, concern: str
 ) -> None:
     node = nodes(concern)
+    untouched = node.found()
     node.present()
-    make_hostile(node, f"/var/lib/gpufleet/baseline/{concern}.json", kind)
-    failure = failure_of(node.absent)
-    assert failure is not None
-    assert failure.code == "cannot_look"
-    assert f"/var/lib/gpufleet/baseline/{concern}.json" in str(failure)
-    assert node.run(node.declaration).changes == ()
+    assert declared.path_of(concern) in of_ours(node)
+    for path, whole in of_ours(node).items():
+        for kind in ("empty", "a list", "not UTF-8", CUT_SHORT):
+            make_hostile(node, path, kind, whole)
+            before = node.found()
+            for verb in (PRESENT, ABSENT):
+                outcome = node.outcome(verb)
+                if outcome.error is not None:
+                    assert path in str(outcome.error), kind
+                    assert outcome.error.hint, kind
+                    assert outcome.changes == (), kind
+                    assert node.differs_from(before) == [], kind
+                    make_hostile(node, path, WHOLE, whole)
+                    node.absent()
+                elif verb == ABSENT:
+                    assert node.differs_from(untouched) == [], f"{kind} {path}"
+            node.present()
+    node.absent()
+    assert node.differs_from(untouched) == []
 
 
 @pytest.mark.parametrize("value", ['"x\\u0000y"', '"0-99"', "-1", '""'])

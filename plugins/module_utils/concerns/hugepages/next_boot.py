@@ -70,7 +70,8 @@ class NextBoot:
         """Whether anything of it is still to be done."""
         files = bool(self.lines) != (state.our_text is not None) or bool(self.arguments) < state.loader.marked
         values = any(value[0] != self.after[tunable][0] for tunable, value in self.now.items())
-        return files or values or self.arguments != self.old_arguments
+        arguments = self.arguments != self.old_arguments or state.loader.will_lose(self.arguments)
+        return files or values or arguments
 
 
 def plan_next_boot(state: HugepagesState, desired: HugepagesDesired, scope: Scope) -> NextBoot:

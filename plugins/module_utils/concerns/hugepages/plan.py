@@ -137,13 +137,15 @@ def _boot_steps(state: HugepagesState, boot: NextBoot, settings: List[Setting], 
         if not lines:
             lines = [Change(TMPFILES, "file", "present", None, BOOT)]
         steps.append(Step(file_action(TMPFILES, text), tuple(lines), probes=(TMPFILES,)))
-    if arguments or boot.arguments != boot.old_arguments or (state.loader.marked and not boot.arguments):
+    moved = boot.arguments != boot.old_arguments or state.loader.will_lose(boot.arguments)
+    if arguments or moved or (state.loader.marked and not boot.arguments):
         planned = plan_arguments(state.loader, boot.arguments, boot.old_arguments)
         if not arguments:
             old, new = " ".join(boot.old_arguments) or None, " ".join(boot.arguments) or None
             change = Change(COMMAND_LINE, NAME, old, new, BOOT)
-            # Files of ours that bring nothing, and that a run that was killed left.
-            arguments = [replace(change, setting="files", before="present") if old == new else change]
+            # Files of ours that a run that was killed left, and that bring nothing, or that it took away.
+            found = None if new else "present"
+            arguments = [replace(change, setting="files", before=found) if old == new else change]
         steps += [*planned[:-1], replace(planned[-1], changes=tuple(arguments), probes=(TMPFILES,))]
     return steps
 

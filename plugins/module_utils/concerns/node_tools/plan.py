@@ -14,7 +14,7 @@ from ..._core.planning import boot_change, effective_change, file_action
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
 from ..._linux import systemd
-from ..._linux.boot_service import PROGRAM, UNIT
+from ..._linux.boot_service import ARCHIVE, PROGRAM, UNIT
 from ..._linux.systemd_apply import file_steps
 from .state import MODE, UNIT_PATH, NodeToolsDesired, NodeToolsState
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 class InstallArchive(RoomAction):
     """Give the archive this content, which must have this sum."""
 
+    writes = (ARCHIVE,)
     content: Optional[bytes]
     digest: str
 

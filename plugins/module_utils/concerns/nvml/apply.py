@@ -76,10 +76,11 @@ def _sent(action: Install) -> str:
 
 
 def _remove(host: Host) -> None:
-    host.files.remove(OURS)
     stem = f"{os.path.splitext(FILE)[0]}."
     for name in host.files.names(CACHE):
         if name.startswith(stem):
             host.files.remove(f"{CACHE}/{name}")
+    # Last, for without it a run that follows one that was killed sees nothing of ours.
+    host.files.remove(OURS)
     for folder in (CACHE, BINDING_FOLDER, os.path.dirname(BINDING_FOLDER)):
         host.files.remove_folder(folder)

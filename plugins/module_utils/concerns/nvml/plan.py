@@ -15,6 +15,7 @@ from ..._core.value import frozen
 from ..._linux import os_release
 from .recognise import FILE
 from .spec import DEBIAN_PACKAGE, FOLDER
+from .state import OURS
 
 if TYPE_CHECKING:
     from .spec import BindingDeclaration
@@ -28,6 +29,7 @@ class Install(RoomAction):
     With ``anew`` what is there goes first, because it is a link or others may write it.
     """
 
+    writes = (OURS,)
     sha256: str
     text: Optional[str]
     source: Optional[str]

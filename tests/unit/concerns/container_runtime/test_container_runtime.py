@@ -56,14 +56,6 @@ def test_the_files_say_what_is_declared_and_all_that_others_wrote(
     assert (machine.text(MAIN) or "").startswith(MINE)
 
 
-def test_a_second_run_changes_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = EngineMachine(tmp_path, monkeypatch, {MAIN: MINE})
-    run(machine, entry(default=True))
-    machine.writes()
-    outcome = run(machine, entry(default=True))
-    assert (outcome.status, outcome.changes, machine.host.files.log) == ("in_sync", (), [])
-
-
 def test_check_mode_writes_nothing_and_predicts_what_a_run_then_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -437,37 +437,6 @@ def test_what_was_found_on_a_gpu_that_is_lost_is_kept_until_it_is_back(gpu_machi
     assert not machine.host.files.exists("/var/lib/gpufleet")
 
 
-@pytest.mark.parametrize("state", ["present", "absent"])
-def test_a_run_that_is_killed_anywhere_is_completed_by_the_next(gpu_machine: MakeMachine, state: str) -> None:
-    machine = ready(gpu_machine, "l40s-1")
-    as_made = settings_of(machine)
-    wanted = {"locked_graphics_clocks": "1300-1400", "power_limit_watts": 250, "ecc": "disabled"}
-    ends = 0
-    for point in range(1, 50):
-        if state == "absent":
-            run(machine, wanted)
-        machine.host.files.log.clear()
-        machine.host.files.kill_at = point
-        try:
-            run(machine, wanted, state=state)
-        except Killed:
-            ends += 1
-        machine.host.files.kill_at = None
-        assert run(machine, wanted, state=state).error is None
-        if state == "present":
-            assert (locked(machine), machine.gpu(0)["power_limit"], machine.gpu(0)["ecc_pending"]) == (
-                (1300, 1400),
-                250000,
-                0,
-            )
-            run(machine, state="absent")
-        assert settings_of(machine) == as_made, point
-        assert not machine.host.files.exists(DECLARED)
-        if ends < point:
-            break
-    assert ends >= 5
-
-
 # --- what does not end well -------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment import assess
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, InUse, NotPermitted
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, InUse
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.hugepages.concern import CONCERN
 from hugepages_machine import (
@@ -85,16 +85,6 @@ def test_the_second_run_finds_nothing_to_do(tmp_path: Path, declared: Dict[str, 
     outcome = run(host, **declared)
     assert outcome.changes == ()
     assert snapshot(tmp_path, leave_out=()) == before
-
-
-def test_check_mode_predicts_the_real_run_and_touches_nothing(tmp_path: Path) -> None:
-    host = machine(tmp_path)
-    declared = {**UNEVEN, "transparent": {"enabled": "never"}}
-    before = snapshot(tmp_path, leave_out=())
-    predicted = run(host, check_mode=True, **declared)
-    assert snapshot(tmp_path, leave_out=()) == before
-    assert host.files.log == []
-    assert run(host, **declared).changes == predicted.changes
 
 
 def test_the_global_number_is_never_written_where_nodes_are(tmp_path: Path) -> None:
@@ -420,14 +410,6 @@ def test_without_permanent_no_file_is_written_outside_our_record(tmp_path: Path)
     assert pages(host, 0) == 512
     assert not host.files.exists(TMPFILES)
     assert not host.files.exists("/etc/gpufleet")
-
-
-def test_a_node_that_is_not_root_can_look_but_not_change(tmp_path: Path) -> None:
-    host = machine(tmp_path)
-    host.may_change = False
-    assert run(host, check_mode=True, **EVEN).status == "drifted"
-    with pytest.raises(NotPermitted, match="not running as root"):
-        run(host, **EVEN)
 
 
 @pytest.mark.parametrize(

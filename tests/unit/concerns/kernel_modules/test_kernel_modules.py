@@ -82,23 +82,6 @@ def test_only_a_driver_of_a_screen_gets_the_parameter_modeset(tmp_path: Path) ->
     assert text_of(host, BLOCK_FILE) == ["blacklist dummy", "install dummy /bin/false"]
 
 
-def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
-    host, _kernel = machine(tmp_path, loaded=NOUVEAU_LOADED, initramfs=True)
-    run(host, DRIVER, ["nouveau"])
-    host.files.log.clear()
-    host.commands.calls.clear()
-    outcome = run(host, DRIVER, ["nouveau"])
-    assert (outcome.status, outcome.changes, host.files.log, host.commands.calls) == ("in_sync", (), [], [])
-
-
-def test_check_mode_predicts_what_a_run_then_does(tmp_path: Path) -> None:
-    host, _kernel = machine(tmp_path, loaded=NOUVEAU_LOADED, initramfs=True)
-    before = snapshot(tmp_path)
-    predicted = run(host, DRIVER, ["nouveau"], check_mode=True)
-    assert snapshot(tmp_path) == before
-    assert predicted.changes == run(host, DRIVER, ["nouveau"]).changes
-
-
 def test_the_block_list_comes_first_and_the_load_list_after_the_modules_were_loaded(tmp_path: Path) -> None:
     host, _kernel = machine(tmp_path, loaded=NOUVEAU_LOADED, initramfs=True)
     run(host, ["nvidia"], ["nouveau"])

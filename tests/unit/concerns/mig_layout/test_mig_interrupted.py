@@ -358,4 +358,5 @@ def test_a_gpu_is_old_or_new_when_the_way_back_was_killed_too(gpu_machine: MakeM
 
 
 def test_every_concern_with_such_a_record_says_where_it_lies() -> None:
-    assert {entry.name: entry.interrupted for entry in REGISTRY if entry.interrupted} == {"mig_layout": INTERRUPTED_RUN}
+    known = {entry.name: entry.registration.interrupted for entry in REGISTRY}
+    assert {name: path for name, path in known.items() if path} == {"mig_layout": INTERRUPTED_RUN}

@@ -639,7 +639,7 @@ def test_a_damaged_transaction_is_named_and_no_gpu_is_touched(
     ("folder", "message"),
     [
         ("/var", "Cannot change mig_layout in /var/lib/gpufleet/baseline/mig_layout.json: Read-only file system."),
-        ("/run", "Cannot change mig_layout in /run/gpufleet/mig_layout.notified: Read-only file system."),
+        ("/run", "Cannot change mig_layout in /run/gpufleet/lock: Read-only file system."),
     ],
 )
 def test_a_folder_that_nobody_may_write_keeps_every_gpu_as_it_is(

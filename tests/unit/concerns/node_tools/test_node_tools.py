@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The concern ``node_tools``, with a systemctl that makes links as the real one does offline."""
+"""The concern ``node_tools``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -22,7 +22,6 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment imp
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import DRIFTED, IN_SYNC, PENDING
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd
@@ -40,76 +39,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.state import UNIT_PATH
 from ansible_collections.gpufleet.node.plugins.plugin_utils import archive
+from node_tools_machine import ETC, Systemctl, machine
 from support import FakeHost, Killed, build, snapshot
 
 CONTENT = archive.build()
 DIGEST = sha256(CONTENT).hexdigest()
-ETC = "/etc/systemd/system"
 WANTS = f"{ETC}/multi-user.target.wants/{UNIT}"
 DECLARED = "/etc/gpufleet/declared.d/node_tools.json"
-
-
-class Systemctl:
-    """systemctl. ``loaded`` is the text of the unit that systemd has read; None where it never did."""
-
-    def __init__(self, host: FakeHost) -> None:
-        self.files = host.files
-        self.root = Path(host.files.root)
-        self.loaded: Optional[str] = None
-        self.scopes: Dict[str, str] = {}
-        host.commands.programs["systemctl"] = self
-
-    @property
-    def text(self) -> str:
-        path = self.root / UNIT_PATH.lstrip("/")
-        return path.read_text() if path.exists() else ""
-
-    def __call__(self, argv: Sequence[str]) -> Completed:
-        verb = next(word for word in argv[1:] if not word.startswith("-"))
-        if verb != "show":
-            # A point to be killed at, like a write.
-            self.files._side_effect("run", verb, "")
-        if verb in ("enable", "reenable", "disable"):
-            assert "--no-reload" in argv
-            self._links(verb != "disable")
-        elif verb == "daemon-reload":
-            self.loaded = self.text
-        elif argv[2] == "--property=NeedDaemonReload,DropInPaths":
-            due = self.loaded is not None and self.loaded != self.text
-            return Completed(0, f"NeedDaemonReload={'yes' if due else 'no'}\n", "")
-        else:
-            blocks = [f"Id={unit}\n{self.scopes.get(unit, 'DevicePolicy=auto')}\n" for unit in argv[4:]]
-            return Completed(0, "\n".join(blocks), "")
-        return Completed(0, "", "")
-
-    def _links(self, enable: bool) -> None:
-        folder = self.root / ETC.lstrip("/")
-        # Not by glob, which leaves out links that lead nowhere on this machine.
-        for place in list(folder.iterdir()):
-            if place.is_dir() and UNIT in os.listdir(place):
-                (place / UNIT).unlink()
-                place.rmdir()
-        for key, ending in (("WantedBy", "wants"), ("RequiredBy", "requires")):
-            found = re.search(rf"^{key}=(.*)$", self.text, re.MULTILINE)
-            for unit in found[1].split() if enable and found else ():
-                (folder / f"{unit}.{ending}").mkdir(exist_ok=True)
-                (folder / f"{unit}.{ending}" / UNIT).symlink_to(UNIT_PATH)
-
-
-def machine(root: Path, more: Optional[Mapping[str, str]] = None, *, booted: bool = True) -> FakeHost:
-    files = {
-        f"{ETC}/.keep": "",
-        "/usr/local/sbin/.keep": "",
-        "/usr/local/lib/.keep": "",
-        "/var/lib/.keep": "",
-        **(more or {}),
-    }
-    files.update({"/run/systemd/system/.keep": ""} if booted else {})
-    # The interpreter that runs this is there, wherever that is.
-    files[sys.executable] = ""
-    host = build(root, files)
-    Systemctl(host)
-    return host
 
 
 def params(**options: Any) -> Dict[str, Any]:

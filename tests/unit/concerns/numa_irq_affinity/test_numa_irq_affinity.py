@@ -66,22 +66,6 @@ def test_one_call_sends_every_movable_interrupt_to_a_cpu_of_its_own_next_to_its_
         assert {int(cpu) for cpu in used} == HOME[node]
 
 
-def test_a_second_run_changes_and_writes_nothing(tmp_path: Path) -> None:
-    machine = IrqMachine(tmp_path)
-    assert run(machine, LOCAL).status == "drifted"
-    machine.writes()
-    outcome = run(machine, LOCAL)
-    assert (outcome.status, outcome.changes, machine.host.files.log) == ("in_sync", (), [])
-
-
-def test_check_mode_writes_nothing_and_predicts_what_a_run_then_does(tmp_path: Path) -> None:
-    machine = IrqMachine(tmp_path)
-    found = snapshot(tmp_path, leave_out=())
-    predicted = run(machine, LOCAL, check_mode=True)
-    assert snapshot(tmp_path, leave_out=()) == found
-    assert predicted.changes == run(machine, LOCAL).changes != ()
-
-
 def test_the_first_entry_that_matches_says_where_to(tmp_path: Path) -> None:
     machine = IrqMachine(tmp_path)
     run(machine, {**ETH, "cpus": "6,7"}, {"match": {"class": "network"}, "numa_node": 0}, reserved_cpus="0")
@@ -626,25 +610,6 @@ def test_absent_on_a_machine_that_was_never_changed_does_nothing(tmp_path: Path)
 
 
 # --- robust and fast --------------------------------------------------------------------------------------------------
-
-
-def test_a_run_that_is_killed_anywhere_is_finished_by_the_next_and_can_be_restored(tmp_path: Path) -> None:
-    first = IrqMachine(tmp_path / "first")
-    run(first, ETH)
-    effects = len(first.host.files.log)
-    for number in range(1, effects + 1):
-        root = tmp_path / str(number)
-        machine = IrqMachine(root)
-        found = snapshot(root)
-        machine.host.files.kill_at = number
-        with pytest.raises(Killed):
-            run(machine, ETH)
-        machine.host.files.kill_at = None
-        run(machine, ETH)
-        assert machine.of(ETH0) == first.of(ETH0)
-        assert run(machine, ETH).changes == ()
-        absent(machine)
-        assert snapshot(root) == found, number
 
 
 @pytest.mark.once

@@ -630,11 +630,10 @@ def test_absent_keeps_what_it_knows_of_a_gpu_that_is_lost(persistence_machine: M
 # --- killed -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("unit", [UBUNTU, None], ids=["ubuntu", "no daemon"])
-def test_a_run_that_was_killed_anywhere_is_finished_by_the_next_one(
-    persistence_machine: MakePersistenceMachine, unit: Any
+def test_a_run_without_a_daemon_that_was_killed_anywhere_is_finished_by_the_next_one(
+    persistence_machine: MakePersistenceMachine,
 ) -> None:
-    machine = persistence_machine("a30-4", unit=unit, files=BOOT_SERVICE)
+    machine = persistence_machine("a30-4", unit=None, files=BOOT_SERVICE)
     before = snapshot(machine.root)
     machine.run(enabled=True)
     effects = len(machine.host.files.log)

@@ -1,0 +1,16 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The machine on which ``kernel_modules`` keeps the contract of all concerns."""
+
+from __future__ import annotations
+
+import kernel_modules_machine
+from concern_machines import Make, Node, concern_of
+
+
+def contract_node(make: Make) -> Node:
+    loaded = kernel_modules_machine.NOUVEAU_LOADED
+    host, _kernel = kernel_modules_machine.machine(make.folder(), loaded=loaded, initramfs=True)
+    return Node(concern_of("kernel_modules"), host, {"load": ["dummy"], "block": ["nouveau"]}, {"load": ["nvidia_uvm"]})

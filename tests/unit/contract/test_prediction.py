@@ -1,0 +1,72 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a run says before it changes something, what a second one finds, and what is left when all is given back."""
+
+from __future__ import annotations
+
+import pytest
+from concern_machines import ABSENT, CONCERNS, OTHER, PRESENT, Nodes, difference
+
+pytestmark = pytest.mark.once
+pytest_plugins = ("concern_machines",)
+
+# From nothing of ours to nothing of ours, by every way there is.
+JOURNEY = (PRESENT, OTHER, ABSENT, OTHER, PRESENT, ABSENT)
+# What every run leaves until the next boot.
+LOCK = "/run/gpufleet/lock"
+
+
+@pytest.mark.parametrize("concern", CONCERNS)
+def test_check_mode_and_the_look_say_what_the_run_then_does_and_change_nothing(nodes: Nodes, concern: str) -> None:
+    node = nodes(concern)
+    for verb in JOURNEY:
+        before = node.everything()
+        node.effects.clear()
+        node.host.journal_lines.clear()
+        look = node.look(verb)
+        predicted = node.attempt(verb, check_mode=True)
+        assert (node.effects, node.host.journal_lines) == ([], [])
+        assert node.everything() == before
+        made = node.converge(verb)
+        assert predicted.error is None
+        assert made.changes == predicted.changes != ()
+        assert look["changes"] == [change.as_dict() for change in made.changes]
+        assert look["status"] == predicted.status == made.status == "drifted"
+        assert predicted.as_dict()["diff"] == made.as_dict()["diff"]
+        assert predicted.remaining.needs == made.remaining.needs == tuple(look["needs"])
+        assert predicted.remaining.reboot_reasons == made.remaining.reboot_reasons == tuple(look["reboot_reasons"])
+
+
+@pytest.mark.parametrize("concern", CONCERNS)
+def test_a_second_run_changes_nothing_and_takes_no_step(nodes: Nodes, concern: str) -> None:
+    node = nodes(concern)
+    for verb in (PRESENT, OTHER, ABSENT):
+        first = node.converge(verb)
+        before = node.everything()
+        node.effects.clear()
+        node.host.journal_lines.clear()
+        outcome = node.converge(verb)
+        assert outcome.changes == ()
+        assert outcome.status in ("in_sync", "pending")
+        assert outcome.remaining.needs == first.remaining.needs
+        assert (node.effects, node.host.journal_lines) == ([], [])
+        assert node.everything() == before
+        look = node.look(verb)
+        assert (look["status"], look["changes"]) == (outcome.status, [])
+
+
+@pytest.mark.parametrize("concern", CONCERNS)
+def test_absent_gives_everything_back_and_leaves_no_file_of_ours(nodes: Nodes, concern: str) -> None:
+    node = nodes(concern)
+    untouched = {path: entry for path, entry in node.everything()[0].items() if entry != ("folder",)}
+    outside = node.found()
+    for verbs in ((PRESENT,), (OTHER, PRESENT), (ABSENT,)):
+        for verb in verbs:
+            node.converge(verb)
+        node.absent()
+        assert node.differs_from(outside) == []
+        tree = {path: entry for path, entry in node.everything()[0].items() if entry != ("folder",)}
+        extra = [f"/{path}" for path, _then, _now in difference(tree, untouched)]
+        assert [path for path in extra if path != LOCK and path not in node.left] == []
