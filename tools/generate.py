@@ -155,8 +155,8 @@ def arguments_of_actions() -> Files:
 
 def arguments_in_modules() -> Files:
     """In its own file where a module imports nothing of ours before it knows which copy of it to take."""
-    for name in OVERLAY["in_modules"]:
-        module = next(entry for entry in modules() if entry.name == name)
+    known = {module.name: module for module in modules()}
+    for module in (known[name] for name in OVERLAY["in_modules"]):
         spec = {option: argument(entry) for option, entry in module.options.items()}
         text = f"\n{assigned('OPTIONS', spec)}"
         yield module.path, between(module.path.read_text(encoding="utf-8"), BEGIN_OPTIONS, END_OPTIONS, text)
@@ -337,20 +337,25 @@ def playbooks() -> Files:
         if path.parent.name == "meta":
             continue
         own = [known[path.stem]] if path.stem in known else list(known.values())
+        yield path, with_defaults(path.read_text(encoding="utf-8"), [*own, of_roles])
 
-        def with_default(match: re.Match[str], own: Sequence[Options] = own) -> str:
-            found = [options[match["name"]] for options in (*own, of_roles) if match["name"] in options]
-            if not found:
-                return match[0]
-            defaults = {repr(option["default"]) for option in found}
-            if len(defaults) > 1:
-                raise SystemExit(f"{match['name']} has several defaults: {', '.join(sorted(defaults))}")
-            default = found[0]["default"]
-            # However it is laid out over lines.
-            current = yaml.safe_load(match["literal"]) == default
-            return match[0] if current else match["before"] + emit.jinja(default)
 
-        yield path, DEFAULT.sub(with_default, path.read_text(encoding="utf-8"))
+def with_defaults(text: str, specifications: Sequence[Options]) -> str:
+    """A playbook with the literals that these specifications have. What none of them knows stays."""
+
+    def with_default(match: re.Match[str]) -> str:
+        found = [options[match["name"]] for options in specifications if match["name"] in options]
+        if not found:
+            return match[0]
+        defaults = {repr(option["default"]) for option in found}
+        if len(defaults) > 1:
+            raise SystemExit(f"{match['name']} has several defaults: {', '.join(sorted(defaults))}")
+        default = found[0]["default"]
+        # However it is laid out over lines.
+        current = yaml.safe_load(match["literal"]) == default
+        return match[0] if current else match["before"] + emit.jinja(default)
+
+    return DEFAULT.sub(with_default, text)
 
 
 def written_specifications() -> List[Path]:
