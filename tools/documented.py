@@ -92,8 +92,13 @@ def argument(option: Option) -> Option:
     found = {key: option[key] for key in KEYS if key in option}
     nested = option.get("suboptions")
     if nested is not None:
-        found["options"] = {name: argument(entry) for name, entry in nested.items()}
+        found["options"] = arguments(nested)
     return found
+
+
+def arguments(options: Options) -> Options:
+    """An argument specification, from the documentation of its options."""
+    return {name: argument(option) for name, option in options.items()}
 
 
 def of_role(option: Option, role: str, siblings: Options, *, role_default: bool = False) -> Option:

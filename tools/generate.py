@@ -28,7 +28,7 @@ from documented import (
     Module,
     Option,
     Options,
-    argument,
+    arguments,
     concerns,
     modules,
     of_role,
@@ -97,8 +97,8 @@ def made_from(source: str) -> str:
 # --- argument specifications ------------------------------------------------------------------------------------------
 
 
-def argument_specification(name: str, options: Options, *, title: str, source: str) -> str:
-    spec = {option: argument(entry) for option, entry in options.items()}
+def specification_file(name: str, spec: Mapping[str, Any], *, title: str, source: str) -> str:
+    """A Python file that holds nothing but argument specifications."""
     return (
         f"{LICENSE}{made_from(source)}\n"
         f'"""{title}"""\n\n'
@@ -117,18 +117,19 @@ def argument_specifications() -> Files:
     fragment = "plugins/doc_fragments/contract.py"
     path = f"{UTILS}/_core/shared_options.py"
     title = "The options that the modules of all concerns take."
-    yield ROOT / path, argument_specification("SHARED_OPTIONS", shared_options(), title=title, source=fragment)
+    spec = arguments(shared_options())
+    yield ROOT / path, specification_file("SHARED_OPTIONS", spec, title=title, source=fragment)
     places = {module.name: f"concerns/{module.name}" for module in concerns()}
     places.update(OVERLAY["packages"])
     for module in modules():
         if module.name in places:
             title = f"The options of ``{module.name}``."
             sent = OVERLAY["roles"].get(module.name, {}).get("sent", ())
-            options = {name: option for name, option in module.options.items() if name not in sent}
-            text = argument_specification("OPTIONS", options, title=title, source=source_of(module))
-            if sent:
-                spec = {name: argument(module.options[name]) for name in sent}
-                text += f"# What the controller hands over, which nobody declares.\n{assigned('SENT', spec)}"
+            spec = arguments(module.options)
+            handed_over = {name: spec.pop(name) for name in sent}
+            text = specification_file("OPTIONS", spec, title=title, source=source_of(module))
+            if handed_over:
+                text += f"# What the controller hands over, which nobody declares.\n{assigned('SENT', handed_over)}"
             yield ROOT / UTILS / places[module.name] / "options.py", text
 
 
@@ -139,17 +140,12 @@ def arguments_of_actions() -> Files:
     found = {}
     for module in modules():
         if module.name in actions and not module.is_concern and module.options:
-            options = {name: argument(option) for name, option in module.options.items()}
             found[module.name] = {
-                name: {**option, "no_log": True} if name in secret else option for name, option in options.items()
+                name: {**option, "no_log": True} if name in secret else option
+                for name, option in arguments(module.options).items()
             }
-    text = (
-        f"{LICENSE}{made_from('plugins/modules')}\n"
-        '"""The options of the modules that run on the controller, by the name of the module."""\n\n'
-        "from __future__ import annotations\n\n"
-        "from typing import Any, Mapping\n\n"
-        f"{assigned('ARGUMENTS', found)}"
-    )
+    title = "The options of the modules that run on the controller, by the name of the module."
+    text = specification_file("ARGUMENTS", found, title=title, source="plugins/modules")
     yield ROOT / "plugins" / "plugin_utils" / "arguments.py", text
 
 
@@ -157,8 +153,7 @@ def arguments_in_modules() -> Files:
     """In its own file where a module imports nothing of ours before it knows which copy of it to take."""
     known = {module.name: module for module in modules()}
     for module in (known[name] for name in OVERLAY["in_modules"]):
-        spec = {option: argument(entry) for option, entry in module.options.items()}
-        text = f"\n{assigned('OPTIONS', spec)}"
+        text = f"\n{assigned('OPTIONS', arguments(module.options))}"
         yield module.path, between(module.path.read_text(encoding="utf-8"), BEGIN_OPTIONS, END_OPTIONS, text)
 
 
@@ -206,7 +201,8 @@ def import_ours(name: str) -> Any:
 
 def said_of(registration: Any, *, others: Sequence[str]) -> Dict[str, Any]:
     """What it says, without what all say."""
-    everything = {key: tuple(others) if value == ("*",) else value for key, value in vars(registration).items()}
+    every = import_ours("_core.registration").ALL
+    everything = {key: tuple(others) if value == every else value for key, value in vars(registration).items()}
     return {key: value for key, value in everything.items() if value != getattr(type(registration)(), key)}
 
 
