@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 from typing import List
@@ -40,6 +41,12 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("once"):
                 item.add_marker(skip)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is imported and collected out of garbage collection, which makes each child copy all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 # How long an example takes is the machine's matter; what must be fast has a test that says so.

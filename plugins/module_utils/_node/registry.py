@@ -74,6 +74,12 @@ def _container_runtime() -> AnyConcern:
     return CONCERN
 
 
+def _resource_limits() -> AnyConcern:
+    from ..concerns.resource_limits.concern import CONCERN
+
+    return CONCERN
+
+
 REGISTRY: Tuple[RegisteredConcern, ...] = (
     RegisteredConcern(
         "hugepages",
@@ -112,6 +118,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "nvidia_persistence",
                 "nvme_scheduler",
                 "nvml",
+                "resource_limits",
             ),
         ),
     ),
@@ -173,5 +180,9 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
             after=("kernel_modules", "nvidia_persistence", "mig_layout", "gpu_settings", "numa_irq_affinity"),
             tells=("restart_containerd", "restart_crio", "reload_docker", "restart_docker"),
         ),
+    ),
+    RegisteredConcern(
+        "resource_limits",
+        _resource_limits,
     ),
 )

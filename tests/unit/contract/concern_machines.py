@@ -32,7 +32,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.registry impor
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.nvml import LocalNvml
 from gpu_machine import DEADLINE_SECONDS, GpuMachine, MakeMachine
 from nvml_simulator_machine import LIBRARY
-from support import FakeHost, snapshot
+from support import FakeHost, build, snapshot
 
 CONCERNS = tuple(entry.name for entry in REGISTRY)
 PRESENT, OTHER, ABSENT = "present", "other", "absent"
@@ -252,6 +252,13 @@ class Make:
         root = self._root / str(self._made)
         root.mkdir()
         return root
+
+    def machine(self, files: Mapping[str, str]) -> FakeHost:
+        """A new machine of these files (absolute path to text), and of the folders that every machine has."""
+        root = self.folder()
+        for name in ("etc", "run", "var/lib"):
+            (root / name).mkdir(parents=True)
+        return build(root, files)
 
     def fixture(self, name: str) -> Any:
         return self._request.getfixturevalue(name)

@@ -27,7 +27,15 @@ CONCERNS = [entry.name for entry in REGISTRY]
 COLLECTION = "ansible_collections.gpufleet.node."
 # From the ground up; what stands side by side on a floor knows nothing of the others there. A procedure may look as a
 # concern does, and no concern calls a procedure.
-FLOORS = (("_core",), ("_machine",), ("_linux", "_nvidia", "_text"), ("concerns",), ("procedures",), ("_node",))
+FLOORS = (
+    ("_core",),
+    ("_machine",),
+    ("_linux", "_nvidia", "_text"),
+    ("_kinds",),
+    ("concerns",),
+    ("procedures",),
+    ("_node",),
+)
 TOP = "_node"
 # Floors of which every folder is a house of its own.
 DIVIDED = ("concerns", "procedures")

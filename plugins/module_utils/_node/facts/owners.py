@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Iterator, List, Optional
 
 from ..._core.regex import regex
+from ..._kinds.tunables import of_tmpfiles
 from ..._linux.tuned import ENABLED, read_profiles
 from ...concerns.hugepages import owners as memory
 from ...concerns.nvme_scheduler.rules import read_texts
@@ -76,7 +77,7 @@ def _irqbalance(files: Files) -> Iterator[Facts]:
 def _hugepages(files: Files) -> Iterator[Facts]:
     lines = list(memory.read_sysctl(files))
     for path, text in memory.read_tmpfiles(files).items():
-        lines.extend(map(memory.of_tmpfiles, memory.parse_tmpfiles(path, text)))
+        lines.extend(map(of_tmpfiles, memory.parse_tmpfiles(path, text)))
     for line in lines:
         if OURS not in line.path:
             yield _owner(line.owner, line.tunable, line.path, line.line, line.value)

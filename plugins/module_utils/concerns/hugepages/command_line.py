@@ -13,11 +13,13 @@ import re
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
 from ..._core.errors import DeclarationError
+from ..._kinds.boot_arguments import COMMAND_LINE
+from ..._kinds.tunables import BootAssignment
 from ..._linux import bootloader
 from ..._linux.bootloader import find_sources
-from .owners import THP, BootAssignment
+from .owners import THP
 from .patterns import spread_total
-from .state import COMMAND_LINE, HugepagesState, KernelArguments, Pool, Values, format_size, pool_folder
+from .state import HugepagesState, KernelArguments, Pool, Values, format_size, pool_folder
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files

@@ -13,8 +13,8 @@ from ..._core.errors import DeclarationError
 from ..._core.registration import Registration
 from ..._core.setting import DRIFTED, Setting
 from ..._core.value import replace
-from ..._linux import bootloader
-from . import owners, spec
+from ..._kinds.tunables import of_tmpfiles
+from . import spec
 from .next_boot import NextBoot, boot_values, command_line_assignments, plan_next_boot
 from .observation import read_state
 from .options import OPTIONS
@@ -143,8 +143,11 @@ def _settings(
 
 def _conflicts(state: HugepagesState, desired: HugepagesDesired, boot: NextBoot, scope: Scope) -> Tuple[Conflict, ...]:
     """Who else sets what is declared. Raises ``OwnedByAnother`` where the value would not stay the declared one."""
-    stripped = bootloader.without(state.loader.command_line, boot.old_arguments)
-    others = [*command_line_assignments(state, stripped), *state.others, *map(owners.of_tmpfiles, state.foreign)]
+    others = [
+        *command_line_assignments(state, boot.arguments.others),
+        *state.others,
+        *map(of_tmpfiles, state.foreign),
+    ]
     if scope.restoring or not others:
         return ()
     from .conflicts import find_conflicts

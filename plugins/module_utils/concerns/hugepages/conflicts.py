@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 from ..._core.change import Conflict
 from ..._core.errors import OwnedByAnother
+from ..._kinds.boot_arguments import COMMAND_LINE
+from ..._kinds.tunables import BootAssignment
 from .next_boot import NextBoot
-from .owners import BootAssignment
 from .patterns import is_total, touches
 from .spec import HugepagesDesired
-from .state import COMMAND_LINE, TMPFILES, HugepagesState, names_of
+from .state import TMPFILES, HugepagesState, names_of
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope

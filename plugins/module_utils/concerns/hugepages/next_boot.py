@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.setting import Scalar
 from ..._core.value import frozen
-from ..._linux import bootloader
+from ..._kinds.boot_arguments import BootArguments
+from ..._kinds.tunables import BootAssignment, of_tmpfiles, tmpfiles_line
 from ..._linux.tmpfiles_d import TmpfilesLine, in_effect
-from . import owners, spec
+from . import spec
 from .command_line import parse_assignments, wanted_arguments
 from .observation import HUGEPAGE
-from .owners import BootAssignment, parse_tmpfiles
 from .patterns import assign_all
 from .spec import HugepagesDesired
 from .state import TMPFILES, HugepagesState, Pool, Values, assign
@@ -39,7 +39,7 @@ def boot_values(state: HugepagesState, *, ours: Sequence[TmpfilesLine], command_
     for line in [
         *command_line_assignments(state, command_line),
         *(line for line in at_boot if line.owner != "tuned"),
-        *map(owners.of_tmpfiles, in_effect([*earlier, *ours, *later])),
+        *map(of_tmpfiles, in_effect([*earlier, *ours, *later])),
         *(line for line in at_boot if line.owner == "tuned"),
     ]:
         if line.tunable in values:
@@ -61,33 +61,30 @@ class NextBoot:
     """The next boot as it is and as the plan leaves it: our lines, our arguments, and each tunable's value."""
 
     lines: Tuple[TmpfilesLine, ...]
-    arguments: Tuple[str, ...]
-    old_arguments: Tuple[str, ...]
+    arguments: BootArguments
     now: Mapping[str, Tuple[Scalar, Optional[BootAssignment]]]
     after: Mapping[str, Tuple[Scalar, Optional[BootAssignment]]]
 
     def changes(self, state: HugepagesState) -> bool:
         """Whether anything of it is still to be done."""
-        files = bool(self.lines) != (state.our_text is not None) or bool(self.arguments) < state.loader.marked
-        values = any(value[0] != self.after[tunable][0] for tunable, value in self.now.items())
-        arguments = self.arguments != self.old_arguments or state.loader.will_lose(self.arguments)
-        return files or values or arguments
+        file = bool(self.lines) != (state.file.text is not None)
+        return (
+            file or self.arguments.differs or any(value[0] != self.after[path][0] for path, value in self.now.items())
+        )
 
 
 def plan_next_boot(state: HugepagesState, desired: HugepagesDesired, scope: Scope) -> NextBoot:
     """Our lines and arguments for the next boot: for each tunable that would not come right, or that we carry
     already.
     """
-    command_line = state.loader.command_line
-    old = state.loader.ours
-    stripped = bootloader.without(command_line, old)
-    now = boot_values(state, ours=state.ours, command_line=command_line)
+    arguments = BootArguments(state.loader, state.loader.ours)
+    now = boot_values(state, ours=state.ours, command_line=state.loader.command_line)
     if not scope.permanent:
-        return NextBoot(state.ours, old, old, now, now)
+        return NextBoot(state.ours, arguments, now, now)
     lines: List[TmpfilesLine] = []
-    arguments: Tuple[str, ...] = ()
+    wanted: Tuple[str, ...] = ()
     if not scope.restoring:
-        without = boot_values(state, ours=(), command_line=stripped)
+        without = boot_values(state, ours=(), command_line=arguments.others)
         carried = {line.target for line in in_effect(state.ours)}
         gigantic: Dict[int, Dict[Pool, int]] = {}
         for want in desired.wants:
@@ -95,8 +92,9 @@ def plan_next_boot(state: HugepagesState, desired: HugepagesDesired, scope: Scop
             if pool is not None and spec.is_gigantic(pool):
                 gigantic.setdefault(pool.size_kb, {})[pool] = int(want.value or 0)
             elif without[want.tunable][0] != want.value or want.tunable in carried:
-                lines.extend(parse_tmpfiles(TMPFILES, f"w! {want.tunable} - - - - {want.value}"))
+                lines.append(tmpfiles_line(TMPFILES, want.tunable, want.value))
         if gigantic:
-            arguments = wanted_arguments(gigantic, without, stripped, state)
-    after = boot_values(state, ours=lines, command_line=" ".join((stripped, *arguments)))
-    return NextBoot(tuple(lines), arguments, old, now, after)
+            wanted = wanted_arguments(gigantic, without, arguments.others, state)
+    arguments = BootArguments(state.loader, wanted)
+    after = boot_values(state, ours=lines, command_line=arguments.command_line)
+    return NextBoot(tuple(lines), arguments, now, after)

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Dict, Sequence, Tuple
 
 from ..._core.contract import reboot_note
 from ..._core.errors import CannotLook
-from ..._core.setting import Scalar
+from ..._kinds import tunables as kernel
+from ..._kinds.own_files import OwnFile
+from ..._kinds.tunables import Tunable
 from ..._linux import bootloader, numa
 from ..._linux.numa import NumaNode, parse_meminfo
 from . import owners
 from .command_line import read_arguments
 from .owners import THP
-from .state import GLOBAL, NAME, TMPFILES, HugepagesState, KernelArguments, Pool, ThpTunable, pool_folder, thp_object
+from .state import GLOBAL, NAME, TMPFILES, HugepagesState, KernelArguments, Pool, pool_folder, thp_object
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
@@ -63,8 +65,8 @@ def read_state(host: Host, *, every_tunable: bool) -> HugepagesState:
         running=running,
         loader=loader,
         tmpfiles=tuple(line for path, text in tmpfiles.items() for line in owners.parse_tmpfiles(path, text)),
-        others=(*owners.read_sysctl(files), *owners.read_tuned(files)),
-        our_text=tmpfiles.get(TMPFILES),
+        others=(*owners.read_sysctl(files), *kernel.read_tuned(files, owners.of_tuned)),
+        file=OwnFile(TMPFILES, "file", tmpfiles.get(TMPFILES)),
         arguments=arguments,
         awaited=files.read_optional(reboot_note(NAME)) or "",
     )
@@ -78,21 +80,13 @@ def _pools(files: Files, size_kb: int, node: NumaNode) -> Tuple[Pool, ...]:
     return (Pool(size_kb, node, f"{folder}/nr_hugepages", total, free, surplus),)
 
 
-def _read_tunables(files: Files, thp_sizes: Sequence[int]) -> Dict[str, ThpTunable]:
+def _read_tunables(files: Files, thp_sizes: Sequence[int]) -> Dict[str, Tunable]:
     rows = [(f"{THP}/{name}", thp_object(None)) for name in ("enabled", "defrag", "shmem_enabled")]
     rows += [(f"{THP}/khugepaged/{name}", "khugepaged") for name in ("defrag", *KHUGEPAGED)]
     for size_kb in thp_sizes:
         rows += [(f"{THP}/hugepages-{size_kb}kB/{name}", thp_object(size_kb)) for name in ("enabled", "shmem_enabled")]
-    tunables = {}
-    for path, object_ in rows:
-        text = files.read_optional(path)
-        if text is not None:
-            words = text.split()
-            active = next((word[1:-1] for word in words if word.startswith("[")), None)
-            value: Scalar = active or (int(text) if text.strip().isdigit() else text.strip())
-            choices = tuple(word.strip("[]") for word in words) if active else ()
-            tunables[path] = ThpTunable(path, object_, path.rpartition("/")[2], value, choices)
-    return tunables
+    found = (kernel.read(files, path, object_) for path, object_ in rows)
+    return {tunable.path: tunable for tunable in found if tunable is not None}
 
 
 def _sizes(names: Sequence[str]) -> Tuple[int, ...]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import fnmatch
 from typing import Dict, List, Optional, Sequence
 
+from ..._kinds.tunables import BootAssignment
 from ..._linux.numa import NumaNode, spread
-from .owners import SYSCTL_TUNABLE, BootAssignment
+from .owners import SYSCTL_TUNABLE
 from .state import HugepagesState, Pool, Values, assign, pool_folder
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
-from ..._core.change import Change, RoomAction, Step, WriteAttribute
+from ..._core.change import Change, RoomAction, Step
 from ..._core.errors import InUse
-from ..._core.planning import effective_change, file_action
+from ..._core.planning import effective_change
 from ..._core.setting import BOOT, NOW, REBOOT, Setting
-from ..._core.value import frozen, replace
-from ..._linux.bootloader_plan import plan_arguments
+from ..._core.value import frozen
+from ..._kinds.tunables import tmpfiles_text, write_step
 from ..._linux.numa import parse_meminfo
 from ..._machine import processes
 from . import spec
@@ -22,7 +22,7 @@ from .command_line import parse_pages
 from .next_boot import NextBoot
 from .patterns import spread_total
 from .spec import HugepagesDesired
-from .state import COMMAND_LINE, NAME, SHORT, TMPFILES, HugepagesState, Pool, names_of
+from .state import SHORT, TMPFILES, HugepagesState, Pool, names_of
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -129,29 +129,13 @@ def _boot_steps(state: HugepagesState, boot: NextBoot, settings: List[Setting], 
             effect = REBOOT if tunable in pending else NOW
             change = Change(object_, setting, boot.now[tunable][0], value, BOOT, effect)
             (arguments if pool is not None and spec.is_gigantic(pool) else lines).append(change)
-    text = (
-        HEADER + "".join(f"w! {line.target} - - - - {line.argument}\n" for line in boot.lines) if boot.lines else None
-    )
+    text = tmpfiles_text(HEADER, boot.lines)
     steps: List[Step] = []
-    if text != state.our_text and (lines or text is None):
-        if not lines:
-            lines = [Change(TMPFILES, "file", "present", None, BOOT)]
-        steps.append(Step(file_action(TMPFILES, text), tuple(lines), probes=(TMPFILES,)))
-    moved = boot.arguments != boot.old_arguments or state.loader.will_lose(boot.arguments)
-    if arguments or moved or (state.loader.marked and not boot.arguments):
-        planned = plan_arguments(state.loader, boot.arguments, boot.old_arguments)
-        if not arguments:
-            old, new = " ".join(boot.old_arguments) or None, " ".join(boot.arguments) or None
-            change = Change(COMMAND_LINE, NAME, old, new, BOOT)
-            # Files of ours that a run that was killed left, and that bring nothing, or that it took away.
-            found = None if new else "present"
-            arguments = [replace(change, setting="files", before=found) if old == new else change]
-        steps += [*planned[:-1], replace(planned[-1], changes=tuple(arguments), probes=(TMPFILES,))]
+    if text != state.file.text and (lines or text is None):
+        steps.append(state.file.step(text, lines or [Change(TMPFILES, state.file.setting, "present", None, BOOT)]))
+    if arguments or boot.arguments.differs:
+        steps += boot.arguments.steps(arguments, probe=TMPFILES)
     return steps
-
-
-def _write(path: str, change: Change) -> Step:
-    return Step(WriteAttribute(path, str(change.after)), (change,), probes=(path,))
 
 
 def _effective(
@@ -170,9 +154,9 @@ def _effective(
         change = effective_change(row)
         pool = state.pools.get(row.identity)
         if pool is None:
-            tunables.append(_write(row.identity, change))
+            tunables.append(write_step(row.identity, change))
         elif int(row.wanted or 0) < pool.lasting:
-            shrink.append(_write(pool.tunable, change))
+            shrink.append(write_step(pool.tunable, change))
         else:
             growing.append((pool, int(row.wanted or 0), change))
     below = below_use(state, desired, scope)

@@ -13,9 +13,10 @@ from ..._core.change import Unmanaged
 from ..._core.errors import DeclarationError
 from ..._core.setting import Scalar
 from ..._core.value import field, frozen
+from ..._kinds.tunables import Tunable
 from ..._linux import numa
 from .owners import THP
-from .state import GIGANTIC_KB, HugepagesState, Pool, ThpTunable, format_size, thp_object
+from .state import GIGANTIC_KB, HugepagesState, Pool, format_size, thp_object
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
@@ -245,11 +246,9 @@ def check_memory(pools: Mapping[int, Mapping[Optional[int], int]], state: Hugepa
             )
 
 
-def check_tunable(tunable: ThpTunable, value: Scalar, state: HugepagesState) -> None:
-    problem = ""
-    if tunable.choices and value not in tunable.choices:
-        problem = f"this kernel knows only {', '.join(tunable.choices)}"
-    elif isinstance(value, int) and value < 0:
+def check_tunable(tunable: Tunable, value: Scalar, state: HugepagesState) -> None:
+    problem = tunable.refusal(value)
+    if isinstance(value, int) and value < 0:
         problem = "the value is negative"
     elif isinstance(value, int) and value >= 2**32:
         problem = f"the kernel accepts at most {2**32 - 1} here"

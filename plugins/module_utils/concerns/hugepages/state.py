@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Dict, FrozenSet, Mapping, Optional, Tuple
 
 from ..._core.setting import Scalar
 from ..._core.value import field, frozen
+from ..._kinds.own_files import OwnFile
+from ..._kinds.tunables import BootAssignment, Tunable
 from ..._linux import numa
 from ..._linux.bootloader import BootLoader
 from ..._linux.numa import NumaNode
-from .owners import BootAssignment
 
 if TYPE_CHECKING:
     from ..._linux.tmpfiles_d import TmpfilesLine
@@ -26,7 +27,6 @@ NAME = "hugepages"
 TMPFILES = "/etc/tmpfiles.d/00-gpufleet-hugepages.conf"
 GLOBAL = "/sys/kernel/mm/hugepages"
 GIGANTIC_KB = 1024 * 1024
-COMMAND_LINE = "kernel command line"
 SHORT = "the kernel found too little contiguous memory"
 Values = Dict[str, Tuple[Scalar, Optional[BootAssignment]]]
 
@@ -57,17 +57,6 @@ class Pool:
 
 
 @frozen
-class ThpTunable:
-    """One setting of transparent huge pages; ``choices`` are the words it takes, none for a number."""
-
-    path: str
-    object: str
-    setting: str
-    value: Scalar
-    choices: Tuple[str, ...]
-
-
-@frozen
 class KernelArguments:
     """What the command line of the next boot says about huge pages; on most machines it says nothing."""
 
@@ -85,7 +74,7 @@ class HugepagesState:
     """By the path of the tunable, as ``tunables``."""
     reserved: Mapping[int, int]
     default_kb: int
-    tunables: Mapping[str, ThpTunable]
+    tunables: Mapping[str, Tunable]
     thp_sizes: Tuple[int, ...]
     thp_kb: int
     kernel: Tuple[int, int]
@@ -93,7 +82,7 @@ class HugepagesState:
     loader: BootLoader
     tmpfiles: Tuple[TmpfilesLine, ...]
     others: Tuple[BootAssignment, ...]
-    our_text: Optional[str]
+    file: OwnFile
     arguments: KernelArguments
     awaited: str
     """The reasons for which a reboot is awaited, a line each."""

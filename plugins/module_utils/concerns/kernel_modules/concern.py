@@ -9,19 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import Conflict, Plan, Step, Unmanaged
-from ..._core.declared import WANTED, file_settings
 from ..._core.errors import CannotLook, DeclarationError
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import replace
+from ..._kinds.own_files import WANTED, OwnFile
 from ..._linux import bootloader
 from ..._linux.kernel_modules import read_installed
 from ..._linux.modprobe import INSTALL, LOAD, SOFTDEP, ModprobeLine, parse_command_line, read_files
 from .options import OPTIONS
 from .spec import NAME, KernelModulesDeclaration, parse
 from .state import (
+    ANOTHER,
     BLOCK_FILE,
     BLOCKED,
+    INITRAMFS,
     LOAD_FILE,
     LOADED,
     NOT_LOADED,
@@ -67,7 +69,7 @@ class KernelModules:
     def observe(self, host: Host, declaration: KernelModulesDeclaration, scope: Scope) -> KernelModulesState:
         files = host.files
         running = files.read_optional("/proc/cmdline") or ""
-        block_text = files.read_optional(BLOCK_FILE)
+        block = OwnFile(BLOCK_FILE, "block list", files.read_optional(BLOCK_FILE))
         outdated = files.exists(OUTDATED)
         state = KernelModulesState(
             names=declaration.names,
@@ -76,9 +78,9 @@ class KernelModules:
             lines=read_files(files),
             running=parse_command_line("/proc/cmdline", running),
             coming=_coming(host, running),
-            load_text=files.read_optional(LOAD_FILE),
-            block_text=block_text,
-            rebuild=_rebuild(host) if declaration.block or block_text or outdated else (),
+            load_file=OwnFile(LOAD_FILE, "load list", files.read_optional(LOAD_FILE)),
+            block_file=block,
+            rebuild=_rebuild(host) if declaration.block or block.text or outdated else (),
             outdated=outdated,
         )
         at_stake = [name for name in declaration.block if _would_lose(name, state)]
@@ -223,11 +225,11 @@ def _rows(name: str, wanted: Tuple[str, str], state: KernelModulesState, scope: 
 
 
 def _file_rows(state: KernelModulesState, desired: KernelModulesDesired) -> List[Setting]:
-    block = (BLOCK_FILE, "block list", desired.block_text, state.block_text)
-    load = (LOAD_FILE, "load list", desired.load_text, state.load_text)
-    made = [*file_settings((block, load), others="another")]
+    made = state.block_file.rows(desired.block_text, others=ANOTHER) + state.load_file.rows(
+        desired.load_text, others=ANOTHER
+    )
     if state.outdated:
-        made.append(Setting("initramfs", "block list", WANTED, "another", "another", "initramfs", False))
+        made.append(Setting(INITRAMFS, state.block_file.setting, WANTED, ANOTHER, ANOTHER, INITRAMFS, False))
     return made
 
 

@@ -10,11 +10,10 @@ import os
 from typing import TYPE_CHECKING, Container, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..._core.change import Change, Conflict, RemoveFile, ReplaceFile, RunCommand, Step, Unmanaged
-from ..._core.declared import WANTED
 from ..._core.errors import InUse, OwnedByAnother
-from ..._core.planning import file_action
 from ..._core.setting import BOOT, EFFECTIVE, NOW, REBOOT, Setting
 from ..._core.value import replace
+from ..._kinds.own_files import WANTED
 from ..._linux.modprobe import (
     BLACKLIST,
     LOAD,
@@ -29,8 +28,10 @@ from ..._linux.modprobe import (
     stop_of,
 )
 from .state import (
+    ANOTHER,
     BLOCK_FILE,
     BLOCKED,
+    INITRAMFS,
     LOAD_FILE,
     LOADED,
     NOT_LOADED,
@@ -222,22 +223,23 @@ def _file_steps(
     waiting: Container[str],
 ) -> Tuple[List[Step], List[Step]]:
     """The steps for the block list and for the load list, each with what it changes at boot."""
-    texts = {BLOCK_FILE: desired.block_text, LOAD_FILE: desired.load_text}
-    differing = [row for row in rows if row.identity in texts and row.boot != row.wanted]
-    files = [row.identity for row in differing]
+    files = {BLOCK_FILE: (state.block_file, desired.block_text), LOAD_FILE: (state.load_file, desired.load_text)}
+    differing = [row for row in rows if row.identity in files and row.boot != row.wanted]
+    written = [row.identity for row in differing]
     in_load_list = {line.name for line in (*state.lines, *after) if line.path == LOAD_FILE}
-    names = [line.name for line in (*state.lines, *after) if line.path in files and line.word in (LOAD, BLACKLIST)]
+    names = [line.name for line in (*state.lines, *after) if line.path in written and line.word in (LOAD, BLACKLIST)]
     made: Dict[str, List[Step]] = {BLOCK_FILE: [], LOAD_FILE: []}
     for row in differing:
-        path, text = row.identity, texts[row.identity]
+        path = row.identity
+        file, text = files[path]
         changes = [Change(path, row.setting, row.boot, row.wanted, BOOT)]
         for name in dict.fromkeys(names):
             # A name that goes from one list to the other is done with the second.
-            mine = LOAD_FILE if name in in_load_list and LOAD_FILE in files else BLOCK_FILE
+            mine = LOAD_FILE if name in in_load_list and LOAD_FILE in written else BLOCK_FILE
             before, then = state.boot(name), state.boot(name, at_boot)
             if mine == path and before != then:
                 changes.append(Change(name, STATE, before, then, BOOT, REBOOT if name in waiting else NOW))
-        made[path].append(Step(file_action(path, text), tuple(changes), probes=(path,)))
+        made[path].append(file.step(text, changes))
     return made[BLOCK_FILE], made[LOAD_FILE]
 
 
@@ -248,7 +250,7 @@ def _concerns_initramfs(state: KernelModulesState, after: Sequence[ModprobeLine]
 
 
 def _rebuild(state: KernelModulesState) -> Tuple[Step, ...]:
-    change = Change("initramfs", "block list", "another", WANTED, BOOT)
+    change = Change(INITRAMFS, state.block_file.setting, ANOTHER, WANTED, BOOT)
     drop = RemoveFile(OUTDATED)
     if not state.rebuild:
         return (Step(drop, (change,)),)

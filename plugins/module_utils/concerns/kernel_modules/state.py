@@ -12,6 +12,7 @@ from typing import Mapping, Optional, Tuple
 
 from ..._core.change import Unmanaged
 from ..._core.value import frozen
+from ..._kinds.own_files import OwnFile
 from ..._linux.kernel_modules import Installed
 from ..._linux.modprobe import BLACKLIST, LOAD, ModprobeLine, ModprobeLines, install_of, lines_of, stop_of
 
@@ -23,6 +24,8 @@ STATE = "state"
 LOADED = "loaded"
 NOT_LOADED = "not loaded"
 BLOCKED = "blocked"
+ANOTHER = "another"
+INITRAMFS = "initramfs"
 BLACKLISTED = "blacklisted"
 ON_DEMAND = "on demand"
 NVIDIA = ("nvidia", "nvidia_drm", "nvidia_modeset", "nvidia_peermem", "nvidia_uvm")
@@ -50,8 +53,8 @@ class KernelModulesState:
     lines: Tuple[ModprobeLine, ...]
     running: Tuple[ModprobeLine, ...]
     coming: Tuple[ModprobeLine, ...]
-    load_text: Optional[str]
-    block_text: Optional[str]
+    load_file: OwnFile
+    block_file: OwnFile
     rebuild: Tuple[str, ...]
     outdated: bool
 

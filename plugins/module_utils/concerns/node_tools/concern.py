@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core.change import Conflict, Plan, Step
 from ..._core.contract import brings
-from ..._core.declared import describe_file
 from ..._core.registration import ALL, Registration
 from ..._core.setting import IN_SYNC, Setting
+from ..._kinds import units
+from ..._kinds.own_files import OwnFile
 from ..._linux import systemd
 from ..._linux.boot_service import ARCHIVE, PROGRAM, UNIT
 from .options import OPTIONS
 from .owners import unsafe, wrong
 from .spec import NAME, TARGET, NodeToolsDeclaration, interpreter_of, launcher_text, parse
-from .state import MODE, UNIT_PATH, NodeToolsDesired, NodeToolsState
+from .state import COMMAND, MODE, UNIT_FILE, UNIT_PATH, NodeToolsDesired, NodeToolsState
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
@@ -51,11 +52,11 @@ class NodeTools:
 
     def observe(self, host: Host, declaration: NodeToolsDeclaration, scope: Scope) -> NodeToolsState:
         files = host.files
-        launcher = files.read_optional(PROGRAM)
-        interpreter = interpreter_of(launcher or "")
-        unit = files.read_optional(UNIT_PATH)
+        launcher = OwnFile(PROGRAM, COMMAND, files.read_optional(PROGRAM))
+        interpreter = interpreter_of(launcher.text or "")
+        unit = units.unit_file(host, UNIT, UNIT_PATH, UNIT_FILE, files.read_optional(UNIT_PATH))
         early: Tuple[str, ...] = ()
-        if scope.carries and unit != declaration.unit:
+        if scope.carries and unit.text != declaration.unit:
             from .plan import early_units
 
             early = early_units(files, declaration.before)
@@ -64,7 +65,7 @@ class NodeTools:
             launcher=launcher,
             # Two runs with different interpreters agree on the first one that still is there.
             interpreter=interpreter if interpreter and files.exists(interpreter) else sys.executable,
-            unit=systemd.unit_file(host, UNIT, UNIT_PATH, unit),
+            unit=unit,
             masked=files.resolve(UNIT_PATH) == "/dev/null",
             links=systemd.links(files, UNIT, [systemd.ETC]),
             early=early,
@@ -90,12 +91,10 @@ class NodeTools:
             settings += tuple(_setting(place.path, MODE, place.wanted, place.found) for place in state.exposed)
             settings += (
                 _setting(ARCHIVE, "archive", _short(desired.archive), _short(state.archive)),
-                _setting(PROGRAM, "command", *describe_file(desired.launcher, state.launcher)),
+                _setting(PROGRAM, COMMAND, *state.launcher.described(desired.launcher)),
             )
         if scope.permanent and not state.masked:
-            wanted, found = describe_file(desired.unit, state.unit.text)
-            unit = state.unit.setting("unit", wanted, found, immediate=scope.immediate)
-            settings += (unit, _links_setting(state, desired))
+            settings += (*state.unit.rows_in(desired.unit, scope), _links_setting(state, desired))
         steps: Tuple[Step, ...] = ()
         if any(setting.status != IN_SYNC for setting in settings):
             from .plan import steps_of
@@ -110,7 +109,7 @@ class NodeTools:
 
     def report(self, state: NodeToolsState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         return (
-            {"archive_sha256": state.archive, "interpreter": interpreter_of(state.launcher or "") or None},
+            {"archive_sha256": state.archive, "interpreter": interpreter_of(state.launcher.text or "") or None},
             {"service": systemd.MASKED if state.masked else _describe_links(state.links)},
         )
 

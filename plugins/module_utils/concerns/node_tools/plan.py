@@ -15,8 +15,7 @@ from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
 from ..._linux import systemd
 from ..._linux.boot_service import ARCHIVE, PROGRAM, UNIT
-from ..._linux.systemd_apply import file_steps
-from .state import MODE, UNIT_PATH, NodeToolsDesired, NodeToolsState
+from .state import COMMAND, MODE, UNIT_FILE, UNIT_PATH, NodeToolsDesired, NodeToolsState
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -101,12 +100,12 @@ def steps_of(
     if "archive" in wrong:
         install = RemoveArchive() if desired.archive is None else InstallArchive(sent, desired.archive)
         files.append(Step(install, (effective_change(wrong["archive"]),)))
-    if "command" in wrong:
-        files.append(Step(file_action(PROGRAM, desired.launcher, 0o755), (effective_change(wrong["command"]),)))
+    if COMMAND in wrong:
+        files.append(Step(file_action(PROGRAM, desired.launcher, 0o755), (effective_change(wrong[COMMAND]),)))
     unit: List[Step] = []
     if "enabled" in wrong:
         unit.append(Step(EnableUnit(bool(desired.links)), (boot_change(wrong["enabled"]),)))
-    replace, reload = file_steps(state.unit, wrong.get("unit"), desired.unit)
+    replace, reload = state.unit.steps(wrong.get(UNIT_FILE), desired.unit)
     # systemctl takes links away only while the unit is there, and makes them by what it says.
     unit = [*replace, *unit, *reload] if desired.unit is not None else [*unit, *replace, *reload]
     return (*files, *unit) if desired.unit is not None else (*unit, *files)

@@ -10,13 +10,16 @@ from typing import Optional, Tuple
 
 from ..._core.change import Conflict
 from ..._core.value import frozen
+from ..._kinds.own_files import OwnFile
+from ..._kinds.units import UnitFile
 from ..._linux import systemd
 from ..._linux.boot_service import UNIT
-from ..._linux.systemd import UnitFile
 from .owners import Exposed
 
 UNIT_PATH = f"{systemd.ETC}/{UNIT}"
 MODE = "mode and owner"
+COMMAND = "command"
+UNIT_FILE = "unit"
 
 
 @frozen
@@ -29,7 +32,7 @@ class NodeToolsState:
     """
 
     archive: Optional[str]
-    launcher: Optional[str]
+    launcher: OwnFile
     interpreter: str
     unit: UnitFile
     masked: bool

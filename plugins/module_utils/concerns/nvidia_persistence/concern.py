@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
-from ..._core import declared
 from ..._core.change import Conflict, Plan, Step, Unmanaged
 from ..._core.registration import DRIVER_DEADLINE, Registration
-from ..._core.setting import IN_SYNC, REBOOT, Scalar, Setting
+from ..._core.setting import IN_SYNC, REBOOT, Setting
 from ..._core.value import replace
+from ..._kinds import units
+from ..._kinds.units import RUNNING, STOPPED
 from ..._linux import boot_service, systemd
 from ..._nvidia import gpus
 from ..._nvidia.readings import ask
@@ -21,7 +22,7 @@ from .daemon import DROP_IN, UNIT
 from .driver import PersistenceGpu, read
 from .options import OPTIONS
 from .spec import NAME, OFF, ON, SETTING, PersistenceDeclaration, parse
-from .state import RUNNING, SERVICE, START, STOPPED, TEXT, PersistenceDesired, PersistenceState
+from .state import TEXT, PersistenceDesired, PersistenceState
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
@@ -56,7 +57,7 @@ class NvidiaPersistence:
             gpus=found,
             wants=_wants(declaration, found),
             daemon=daemon,
-            drop_in=systemd.unit_file(host, UNIT, DROP_IN, daemon.drop_in),
+            drop_in=units.unit_file(host, UNIT, DROP_IN, TEXT, daemon.drop_in),
             unserved=unserved,
             missing=missing,
         )
@@ -90,7 +91,9 @@ class NvidiaPersistence:
             conflicts = refuse_impossible(state, desired, scope)
         settings = [_setting(gpu, want, state, desired, scope) for gpu, want in desired.wants]
         if scope.permanent:
-            settings += _unit_settings(state, desired, scope)
+            daemon = state.daemon
+            settings += state.drop_in.rows_in(desired.drop_in, scope)
+            settings += units.start_row(UNIT, desired.start, daemon.started_by or daemon.status)
         if scope.immediate:
             settings += _service_settings(state, desired, settings, scope)
             settings += _lost_settings(desired)
@@ -165,18 +168,6 @@ def _setting(
     )
 
 
-def _unit_settings(state: PersistenceState, desired: PersistenceDesired, scope: Scope) -> List[Setting]:
-    """The drop-in and what starts the daemon, each where it is there or wanted."""
-    made = []
-    wanted, found = declared.describe_file(desired.drop_in, state.daemon.drop_in)
-    if wanted is not None or found is not None or state.drop_in.reload_due:
-        made.append(state.drop_in.setting(TEXT, wanted, found, immediate=scope.immediate))
-    if desired.start is not None:
-        start: Scalar = state.daemon.started_by or state.daemon.status
-        made.append(Setting(UNIT, START, desired.start, start, start, UNIT, effective_matters=False))
-    return made
-
-
 def _service_settings(
     state: PersistenceState, desired: PersistenceDesired, settings: List[Setting], scope: Scope
 ) -> List[Setting]:
@@ -185,7 +176,7 @@ def _service_settings(
     missed = any(setting.setting == SETTING and setting.effective != setting.wanted for setting in settings)
     if desired.service is None or found == desired.service or not (missed or scope.restoring):
         return []
-    return [Setting(UNIT, SERVICE, desired.service, found, None, UNIT, boot_matters=False, pending=desired.later)]
+    return [units.service_row(UNIT, desired.service, found, desired.later)]
 
 
 def _lost_settings(desired: PersistenceDesired) -> List[Setting]:

@@ -13,13 +13,12 @@ from ..._core.errors import InUse, OwnedByAnother
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
-from ..._linux import systemd
-from ..._linux.systemd_apply import RunService, StartAtBoot, file_steps
+from ..._kinds.units import SERVICE, START, STOPPED, service_step, start_step
 from ..._nvidia import unresponsive_gpu
 from ..._nvidia.errors import LOST
 from .daemon import DROP_IN, EXEC_START, UNIT, after_ours
 from .spec import OFF, ON, SETTING
-from .state import RUNNING, SERVICE, START, STOPPED, TEXT, PersistenceDesired, PersistenceState
+from .state import TEXT, PersistenceDesired, PersistenceState
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
@@ -112,13 +111,12 @@ def steps_of(
     wrong = {(setting.object, setting.setting): setting for setting in settings if setting.status != IN_SYNC}
     modes = [setting for key, setting in wrong.items() if key[1] == SETTING]
     at_boot = [boot_change(s) for s in modes if s.boot_matters and s.boot != s.wanted]
-    write, reload = file_steps(state.drop_in, wrong.get((DROP_IN, TEXT)), desired.drop_in)
+    write, reload = state.drop_in.steps(wrong.get((DROP_IN, TEXT)), desired.drop_in)
     steps = _boot_steps(state, desired, write, wrong.get((UNIT, START)), at_boot, scope)
     steps += reload
     service = wrong.get((UNIT, SERVICE))
     if service is not None and not service.pending:
-        verb = "start" if service.wanted == RUNNING else "stop"
-        steps.append(Step(RunService(verb, UNIT), (effective_change(service),)))
+        steps.append(service_step(service))
     changes = [effective_change(s) for s in modes if s.effective_matters and s.effective != s.wanted and not s.pending]
     if changes:
         wanted = {gpu.identity.uuid: want for gpu, want in desired.wants if not (desired.later and gpu.coherent)}
@@ -152,10 +150,7 @@ def _boot_steps(
         steps.append(Step(RequireBootService()))
     steps += write
     if start is not None:
-        enable = start.wanted == systemd.ENABLED
-        steps.append(
-            Step(StartAtBoot(UNIT, enable, static=state.daemon.status == systemd.STATIC), (boot_change(start),))
-        )
+        steps.append(start_step(start, state.daemon.status))
     if modes and steps:
         steps[-1] = Step(steps[-1].action, (*steps[-1].changes, *modes))
     return steps

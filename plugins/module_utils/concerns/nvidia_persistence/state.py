@@ -10,16 +10,12 @@ from typing import Optional, Tuple
 
 from ..._core.change import Unmanaged
 from ..._core.value import frozen
-from ..._linux.systemd import UnitFile
+from ..._kinds.units import UnitFile
 from ..._nvidia.gpus import NOT_THERE
 from .daemon import Persistenced
 from .driver import PersistenceGpu
 
 TEXT = "drop-in"
-START = "start at boot"
-SERVICE = "service"
-RUNNING = "running"
-STOPPED = "stopped"
 
 
 @frozen

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Optional,
 
 from ..._core import match
 from ..._core.change import Conflict, Plan, Step, Unmanaged
-from ..._core.declared import file_settings
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting
+from ..._kinds.own_files import OwnFile
 from ..._linux.tuned import Option, read_active
 from . import devices, rules
 from .devices import Disk, Queue, Subject
@@ -81,8 +81,8 @@ class NvmeScheduler:
             texts=texts,
             subjects=subjects,
             boot=boot,
-            rules_text=files.read_optional(OUR_RULES),
-            modules_text=files.read_optional(OUR_MODULES),
+            rules_file=OwnFile(OUR_RULES, "rules", files.read_optional(OUR_RULES)),
+            modules_file=OwnFile(OUR_MODULES, "modules", files.read_optional(OUR_MODULES)),
             modules=_modules(files, entries),
             udev_runs=files.exists("/run/udev/control"),
             owners=_owners(files, settings) if entries else (),
@@ -126,8 +126,7 @@ class NvmeScheduler:
             wanted = [(want.queue, want.values) for want in desired.wants]
             conflicts += owners.of_tuned(state.tuned, wanted, permanent=scope.permanent)
         if scope.permanent:
-            modules = (OUR_MODULES, "modules", desired.modules_text, state.modules_text)
-            settings += tuple(file_settings((modules, (OUR_RULES, "rules", desired.rules_text, state.rules_text))))
+            settings += (*state.modules_file.rows(desired.modules_text), *state.rules_file.rows(desired.rules_text))
             if any(path != OUR_RULES for path, _text in state.texts):
                 from . import udev
 

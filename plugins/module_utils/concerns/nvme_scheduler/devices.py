@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequ
 from ..._core.match import Candidate, names_explicitly
 from ..._core.setting import Scalar
 from ..._core.value import frozen, replace
+from ..._kinds.tunables import parse_value
 from .spec import NR_REQUESTS, SCHEDULER, TUNABLES, QueueEntry
 
 if TYPE_CHECKING:
@@ -187,9 +188,8 @@ class _Reader:
             if text is None:
                 missing.add(setting)
             elif setting == SCHEDULER:
-                schedulers = tuple(word.strip("[]") for word in text.split())
-                active = re.search(r"\[(\S+)\]", text)
-                values[setting] = active.group(1) if active else text.strip()
+                values[setting], schedulers = parse_value(text)
+                schedulers = schedulers or (str(values[setting]),)
             else:
                 values[setting] = int(text) if re.fullmatch(r"-?\d+\s*", text) else None
         limits = self._limits(path, values, schedulers) if mq or "max_sectors_kb" in values else QueueLimits()

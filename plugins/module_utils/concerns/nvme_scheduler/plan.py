@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple
 
 from ..._core.change import Change, RoomAction, RunCommand, Step, Unmanaged
 from ..._core.errors import DeclarationError
-from ..._core.planning import effective_change, file_action
+from ..._core.planning import boot_change, effective_change
 from ..._core.setting import BOOT, IN_SYNC, Scalar, Setting
 from ..._core.value import frozen
 from . import udev
@@ -224,19 +224,18 @@ def _file_steps(
     checks: List[Step] = []
     steps: List[Step] = []
     for setting in settings:
-        path = setting.object
-        if path not in (OUR_MODULES, OUR_RULES) or setting.status == IN_SYNC:
+        if setting.status == IN_SYNC:
             continue
-        text = desired.rules_text if path == OUR_RULES else desired.modules_text
-        changes = [Change(path, setting.setting, setting.boot, setting.wanted, BOOT)]
-        if path == OUR_RULES:
-            changes.extend(_boot_changes(state, desired))
-            if text is not None:
-                checks.append(Step(CheckRules(text)))
-        steps.append(Step(file_action(path, text), tuple(changes), probes=(path,)))
-        if path == OUR_RULES and state.udev_runs:
-            # udevd would also notice by itself, within seconds; a run that ends here loses nothing.
-            steps.append(Step(RunCommand(("udevadm", "control", "--reload"), "reload the rules of udev")))
+        if setting.object == OUR_MODULES:
+            steps.append(state.modules_file.step(desired.modules_text, (boot_change(setting),)))
+        elif setting.object == OUR_RULES:
+            if desired.rules_text is not None:
+                checks.append(Step(CheckRules(desired.rules_text)))
+            changes = (boot_change(setting), *_boot_changes(state, desired))
+            steps.append(state.rules_file.step(desired.rules_text, changes))
+            if state.udev_runs:
+                # udevd would also notice by itself, within seconds; a run that ends here loses nothing.
+                steps.append(Step(RunCommand(("udevadm", "control", "--reload"), "reload the rules of udev")))
     return checks, steps
 
 

@@ -14,6 +14,7 @@ from ..._core.value import frozen
 from .devices import Disk, Queue, Subject
 
 if TYPE_CHECKING:
+    from ..._kinds.own_files import OwnFile
     from ..._linux.tuned import Option
 
 OUR_MODULES = "/etc/modules-load.d/gpufleet-nvme_scheduler.conf"
@@ -32,8 +33,8 @@ class NvmeSchedulerState:
     texts: Tuple[Tuple[str, str], ...]
     subjects: Mapping[str, Subject]
     boot: Mapping[Tuple[str, str], Scalar]
-    rules_text: Optional[str]
-    modules_text: Optional[str]
+    rules_file: OwnFile
+    modules_file: OwnFile
     modules: Mapping[str, str]
     udev_runs: bool
     owners: Tuple[Conflict, ...] = ()

@@ -1,0 +1,129 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The kind *tunables*: values in /sys and /proc, and all who give them one at boot or later.
+
+What is in effect is what the kernel says. A boot passes the kernel command line, then systemd-sysctl and
+systemd-tmpfiles, which do not wait for each other, and tuned at the end. ``BootAssignment`` is one line of any of them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Callable, Dict, Mapping, Optional, Sequence, Tuple
+
+from .._core.change import Change, Step, WriteAttribute
+from .._core.setting import Scalar
+from .._core.value import frozen
+from .._linux import sysctl_d, tmpfiles_d, tuned
+
+if TYPE_CHECKING:
+    from .._core.protocols import Files
+    from .._linux.sysctl_d import SysctlLine
+    from .._linux.tmpfiles_d import TmpfilesLine
+
+
+@frozen
+class Tunable:
+    """One tunable; ``choices`` are the words it takes, none for a number."""
+
+    path: str
+    object: str
+    setting: str
+    value: Scalar
+    choices: Tuple[str, ...] = ()
+
+    def refusal(self, value: Scalar) -> str:
+        """Why the kernel would not take this word; empty where nothing is known against it."""
+        known = not self.choices or value in self.choices
+        return "" if known else f"this kernel knows only {', '.join(self.choices)}"
+
+
+def parse_value(text: str) -> Tuple[Scalar, Tuple[str, ...]]:
+    """What a file of the kernel says, and the words it offers, of which the one in brackets is set."""
+    active = re.search(r"\[(\S+)\]", text)
+    if active:
+        return active[1], tuple(word.strip("[]") for word in text.split())
+    word = text.strip()
+    return int(word) if re.fullmatch(r"-?[0-9]+", word) else word, ()
+
+
+def read(files: Files, path: str, object: str) -> Optional[Tunable]:
+    """A tunable that is named as its file; None where this kernel does not have it."""
+    text = files.read_optional(path)
+    return None if text is None else Tunable(path, object, path.rpartition("/")[2], *parse_value(text))
+
+
+def write_step(path: str, change: Change) -> Step:
+    """Write what the change is about into its file."""
+    return Step(WriteAttribute(path, str(change.after)), (change,), probes=(path,))
+
+
+@frozen
+class BootAssignment:
+    """A line somewhere that gives a tunable a value. ``tunable`` is a path below /sys or /proc, in tmpfiles.d maybe a
+    glob.
+
+    ``at_boot`` and ``later`` say when it is carried out: at boot, or again while the system runs (an installed package
+    runs systemd-tmpfiles, somebody runs ``sysctl --system``).
+    """
+
+    owner: str
+    path: str
+    line: Optional[int]
+    tunable: str
+    value: str
+    at_boot: bool = True
+    later: bool = True
+
+
+def of_tmpfiles(line: TmpfilesLine) -> BootAssignment:
+    value = (line.argument or "").strip()
+    return BootAssignment("tmpfiles.d", line.path, line.number, line.target, value, later=not line.boot_only)
+
+
+def tmpfiles_line(path: str, tunable: str, value: Scalar) -> TmpfilesLine:
+    """The line of a file of ours that writes a value at every boot, and not when systemd-tmpfiles runs later."""
+    (line,) = tmpfiles_d.parse(path, f"w! {tunable} - - - - {value}", tmpfiles_d.WRITE)
+    return line
+
+
+def tmpfiles_text(header: str, lines: Sequence[TmpfilesLine]) -> Optional[str]:
+    """The file of these lines; None for none."""
+    return header + "".join(f"w! {line.target} - - - - {line.argument}\n" for line in lines) if lines else None
+
+
+def read_sysctl(files: Files, tunables: Mapping[str, str]) -> Tuple[BootAssignment, ...]:
+    """The last assignment in sysctl.d to any of these keys, and that in /etc/sysctl.conf, which counts only later.
+
+    ``tunables`` are by key, as ``sysctl_d.normal`` has it. Keys of the same tunable are one.
+    """
+    found = sysctl_d.read_files(files)
+    counts = _of_sysctl("sysctl.d", found.boot, tunables, at_boot=True)
+    return counts if found.conf_at_boot else counts + _of_sysctl("sysctl.conf", found.conf, tunables, at_boot=False)
+
+
+def _of_sysctl(
+    owner: str, lines: Sequence[SysctlLine], tunables: Mapping[str, str], *, at_boot: bool
+) -> Tuple[BootAssignment, ...]:
+    last = {tunables[line.key]: line for line in sysctl_d.written(lines, tuple(tunables))}
+    return tuple(
+        BootAssignment(owner, line.path, line.number, tunable, line.value or "", at_boot)
+        for tunable, line in last.items()
+    )
+
+
+def read_tuned(files: Files, tunable_of: Callable[[str, str], str]) -> Tuple[BootAssignment, ...]:
+    """What the active profile of an enabled tuned sets, includes resolved: it does so whenever it starts.
+
+    ``tunable_of`` names the tunable of an option by plugin and key, empty for one that is not looked for.
+    """
+    if not files.exists("/etc/tuned/active_profile"):
+        return ()  # Most nodes have no tuned; its files are parsed only where it has a profile.
+    found: Dict[str, BootAssignment] = {}
+    for option in tuned.read_active(files):
+        tunable = tunable_of(option.plugin, option.key)
+        if tunable:
+            found[tunable] = BootAssignment("tuned", option.path, option.line, tunable, option.value)
+    return tuple(found.values())

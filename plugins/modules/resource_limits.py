@@ -1,0 +1,236 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: resource_limits
+short_description: What a session may lock in memory, open, start and run in real time
+version_added: 0.1.0
+author:
+  - gpufleet contributors (@gpufleet)
+description:
+  - Sets the limits that pam_limits gives to a new session, of ssh, su, sudo, cron and a login, for all users and for
+    root, to whom a line for C(*) does not apply.
+  - They stand in C(/etc/security/limits.d/99-gpufleet-resource_limits.conf). What is in effect is computed from
+    C(/etc/security/limits.conf) and all files of C(limits.d), in the order in which pam_limits reads them each time a
+    session begins. So they are in effect as soon as they are written, and after a reboot too, whichever of
+    O(immediate) and O(permanent) is true. Existing sessions keep their limits.
+  - A later file that sets another limit for C(*) or C(root) is an error, which names file and line. A line for a user
+    or a group takes precedence for them, and is listed in RV(conflicts).
+  - Services of systemd are not sessions, and keep the limits of their units.
+extends_documentation_fragment:
+  - gpufleet.node.contract
+  - gpufleet.node.contract.attributes
+options:
+  sessions:
+    description:
+      - The limits of a session, soft and hard. A limit that is not given is left alone.
+      - Each is one value for both, or C(soft:hard), such as V(1024:1048576).
+    type: dict
+    suboptions:
+      memlock:
+        description:
+          - How much memory a process may lock, as buffers that are pinned for a GPU or for RDMA are.
+          - A size with its unit, V(K), V(M), V(G) or V(T), or V(unlimited).
+        type: str
+      nofile:
+        description:
+          - How many files a process may have open. Not more than the sysctl C(fs.nr_open), with which no session would
+            open any more.
+        type: str
+      nproc:
+        description:
+          - How many processes and threads a user may have, or V(unlimited).
+        type: str
+      rtprio:
+        description:
+          - The highest real-time priority that a process may give itself, from V(0) to V(99).
+        type: str
+seealso:
+  - name: limits.conf(5)
+    description: Which line counts for whom.
+    link: https://man7.org/linux/man-pages/man5/limits.conf.5.html
+"""
+
+EXAMPLES = r"""
+- name: Let every session pin as much memory as it wants
+  gpufleet.node.resource_limits:
+    sessions:
+      memlock: unlimited
+      nofile: "1048576"
+
+- name: The same with a soft limit that a program raises by itself
+  gpufleet.node.resource_limits:
+    sessions:
+      memlock: 8G:unlimited
+
+- name: Restore what was there before
+  gpufleet.node.resource_limits:
+    state: absent
+"""
+
+RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
+status:
+  description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
+  returned: success
+  type: str
+  sample: drifted
+changes:
+  description: The plan, which check mode and real mode share.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: C(*) for all users but root, C(root), or the file.
+      type: str
+      sample: root
+    setting:
+      description: The limit and its type, or C(limits) for the file.
+      type: str
+      sample: hard memlock
+    before:
+      description: What was found.
+      type: raw
+      sample: null
+    after:
+      description: What was declared.
+      type: raw
+      sample: unlimited
+    scope:
+      description: C(effective) for sessions that begin now, C(boot) for those after the next boot.
+      type: str
+      sample: effective
+    takes_effect:
+      description: Always C(now).
+      type: str
+      sample: now
+needs:
+  description: What must still happen, which is nothing.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+  sample: []
+unmanaged:
+  description: Limits that nothing on this machine would read, as it has no pam_limits.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: C(*) or C(root).
+      type: str
+      sample: root
+    setting:
+      description: The limit and its type.
+      type: str
+      sample: hard memlock
+    reason:
+      description: Why.
+      type: str
+      sample: 'there is no /etc/security: pam_limits is not installed'
+conflicts:
+  description: What else sets these limits.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    owner:
+      description: Always C(limits.d).
+      type: str
+      sample: limits.d
+    path:
+      description: The file.
+      type: str
+      sample: /etc/security/limits.conf
+    line:
+      description: The line in it.
+      type: int
+      sample: 57
+    setting:
+      description: Whose limit, and which.
+      type: str
+      sample: '@gpu hard memlock'
+    value:
+      description: The limit that the line sets.
+      type: str
+      sample: '65536'
+    wins:
+      description: C(them) for a line about a user or a group, C(us) otherwise.
+      type: str
+      sample: them
+reboot_required:
+  description: Always false.
+  returned: always, unless the declaration was refused
+  type: bool
+  sample: false
+reboot_reasons:
+  description: Always empty.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+  sample: []
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description: C(declaration), C(conflict), C(not_permitted), C(not_in_effect) or C(cannot_look).
+      type: str
+      sample: conflict
+    object:
+      description: What it was about.
+      type: str
+      sample: '*'
+    found:
+      description: The limit that was found.
+      type: raw
+      sample: '65536'
+    wanted:
+      description: The limit that was wanted.
+      type: raw
+      sample: unlimited
+    hint:
+      description: The next step.
+      type: str
+# End of what all return.
+effective:
+  description: The declared limits, as a session that begins now gets them.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    limits:
+      description: By C(*) and C(root), memory in KiB. None where no file sets the limit.
+      type: dict
+      sample: {"*": {"soft memlock": "unlimited", "hard memlock": "unlimited"}}
+boot:
+  description: The same after the next boot.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    limits:
+      description: As in RV(effective).
+      type: dict
+      sample: {"*": {"soft memlock": "unlimited", "hard memlock": "unlimited"}}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.resource_limits.concern import CONCERN
+
+
+def main() -> None:
+    module = AnsibleModule(**arguments_of(CONCERN))
+    result = answer(module, CONCERN)
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
