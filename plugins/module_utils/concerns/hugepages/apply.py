@@ -10,11 +10,10 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, List, Tuple
 
-from ..._core import steps
 from ..._core.change import Step
 from ..._core.contract import REBOOT_FOLDER
 from ..._core.errors import GpuFleetError, NotPermitted, Refused
-from ..._linux.bootloader_plan import RegenerateGrub, regenerate
+from ..._kinds import steps
 from ..._linux.numa import FOLDER, parse_meminfo
 from .observation import read_number
 from .plan import Grow
@@ -37,9 +36,7 @@ class Shortage(GpuFleetError):
 def perform(step: Step, host: Host) -> None:
     """Take one step. Raises ``Shortage``, ``Refused`` or ``NotPermitted``."""
     try:
-        if isinstance(step.action, RegenerateGrub):
-            regenerate(step.action, host)
-        elif isinstance(step.action, Grow):
+        if isinstance(step.action, Grow):
             _grow_all(step.action, host)
         else:
             steps.perform(step, host)
