@@ -505,17 +505,12 @@ boot:
       sample: {"files": [/var/run/cdi/nvidia.yaml], "settings": {"duplicates": "none", "oci hooks": "none"}}
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 
 
 def main() -> None:
-    module = AnsibleModule(**arguments_of(CONCERN))
-    result = answer(module, CONCERN)
-    if result.get("failed"):
-        module.fail_json(**result)
-    module.exit_json(**result)
+    run(CONCERN)
 
 
 if __name__ == "__main__":

@@ -373,17 +373,12 @@ boot:
       sample: {"gpu0": {"mig": "enabled", "instances": "1g.10gb@0-1 2g.20gb@2 3g.40gb@4[1c@0 2c@1]"}}
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.concern import CONCERN
 
 
 def main() -> None:
-    module = AnsibleModule(**arguments_of(CONCERN))
-    result = answer(module, CONCERN)
-    if result.get("failed"):
-        module.fail_json(**result)
-    module.exit_json(**result)
+    run(CONCERN)
 
 
 if __name__ == "__main__":

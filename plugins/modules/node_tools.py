@@ -254,8 +254,12 @@ boot:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, NotSent
-from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of, host_of
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer
+from ansible_collections.gpufleet.node.plugins.module_utils._node.sent_file import (
+    arguments_with,
+    ask_where_lacking,
+    finish_or_ask,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.concern import (
     CONCERN,
     NodeTools,
@@ -264,33 +268,17 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.options import SENT
 
 
-def wants_archive(module: AnsibleModule) -> bool:
-    """Whether this run would have to write the archive; not when it would fail anyhow, and then says why itself."""
-    try:
-        return not module.check_mode and lacks_archive(host_of(module).files, module.params)
-    except (GpuFleetError, OSError):
-        return False
-
-
 def main() -> None:
-    arguments = arguments_of(CONCERN)
-    arguments["argument_spec"].update(SENT)
-    module = AnsibleModule(**arguments)
+    module = AnsibleModule(**arguments_with(CONCERN, SENT))
     # What was sent along is no part of what is declared, and no file of a recorded tree.
     path = module.params.pop("archive")
-    if path is None and wants_archive(module):
-        module.exit_json(changed=False, wants_file=True)
+    if path is None:
+        ask_where_lacking(module, lacks_archive)
     try:
         sent = Path(path).read_bytes() if path else None
     except OSError as error:
         module.fail_json(msg=f"Cannot read the archive that was sent in {path}: {error.strerror}.")
-    result = answer(module, NodeTools(sent))
-    if result.get("failed"):
-        if result["failure"]["code"] == NotSent.code and not result["changed"]:
-            # Another run has taken away since what was there.
-            module.exit_json(changed=False, wants_file=True)
-        module.fail_json(**result)
-    module.exit_json(**result)
+    finish_or_ask(module, answer(module, NodeTools(sent)))
 
 
 if __name__ == "__main__":

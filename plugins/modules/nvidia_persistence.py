@@ -277,17 +277,12 @@ boot:
       sample: {"gpu0": {"persistence_mode": "on"}}
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvidia_persistence.concern import CONCERN
 
 
 def main() -> None:
-    module = AnsibleModule(**arguments_of(CONCERN))
-    result = answer(module, CONCERN)
-    if result.get("failed"):
-        module.fail_json(**result)
-    module.exit_json(**result)
+    run(CONCERN)
 
 
 if __name__ == "__main__":

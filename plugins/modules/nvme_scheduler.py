@@ -301,17 +301,12 @@ boot:
       sample: {"nvme0n1": {"scheduler": "none", "read_ahead_kb": 4096}}
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_scheduler.concern import CONCERN
 
 
 def main() -> None:
-    module = AnsibleModule(**arguments_of(CONCERN))
-    result = answer(module, CONCERN)
-    if result.get("failed"):
-        module.fail_json(**result)
-    module.exit_json(**result)
+    run(CONCERN)
 
 
 if __name__ == "__main__":

@@ -251,8 +251,12 @@ boot:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, NotSent
-from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer, arguments_of, host_of
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import answer
+from ansible_collections.gpufleet.node.plugins.module_utils._node.sent_file import (
+    arguments_with,
+    ask_where_lacking,
+    finish_or_ask,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.concern import (
     CONCERN,
     NvmlBinding,
@@ -261,30 +265,14 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.concer
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.options import SENT
 
 
-def wants_file(module: AnsibleModule) -> bool:
-    """Whether this run would have to write the file; not when it would fail anyhow, and then says why itself."""
-    try:
-        return not module.check_mode and lacks_file(host_of(module).files, module.params)
-    except (GpuFleetError, OSError):
-        return False
-
-
 def main() -> None:
-    arguments = arguments_of(CONCERN)
-    arguments["argument_spec"].update(SENT)
-    module = AnsibleModule(**arguments)
+    module = AnsibleModule(**arguments_with(CONCERN, SENT))
     # Where the file lies, here and there, is no part of what is declared.
     sent = module.params.pop("pynvml")
     del module.params["file"]
-    if sent is None and wants_file(module):
-        module.exit_json(changed=False, wants_file=True)
-    result = answer(module, NvmlBinding(sent))
-    if result.get("failed"):
-        if result["failure"]["code"] == NotSent.code and not result["changed"]:
-            # Another run has taken away since what was there.
-            module.exit_json(changed=False, wants_file=True)
-        module.fail_json(**result)
-    module.exit_json(**result)
+    if sent is None:
+        ask_where_lacking(module, lacks_file)
+    finish_or_ask(module, answer(module, NvmlBinding(sent)))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "ansible_collections/gpufleet/node"
 UTILS = "plugins/module_utils"
 # What stands on Ansible, which a node need not have, and what is done around the work on a node.
-LEFT_OUT = (f"{UTILS}/_node/module.py", f"{UTILS}/procedures/")
+LEFT_OUT = (f"{UTILS}/_node/module.py", f"{UTILS}/_node/sent_file.py", f"{UTILS}/procedures/")
 # The first entry of the path is the archive itself.
 MAIN = f"""import hashlib
 import os

@@ -117,6 +117,19 @@ def arguments_of(concern: AnyConcern) -> Dict[str, Any]:
     return {"argument_spec": {**SHARED_OPTIONS, **concern.options}, "supports_check_mode": True}
 
 
+def run(concern: AnyConcern) -> None:
+    """The whole module of a concern."""
+    module = AnsibleModule(**arguments_of(concern))
+    finish(module, answer(module, concern))
+
+
+def finish(module: AnsibleModule, result: Mapping[str, Any]) -> None:
+    """End the module with this result."""
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
 def answer(module: AnsibleModule, concern: AnyConcern) -> Dict[str, Any]:
     """Converge and return the result; it says ``failed`` when it did not reach the end."""
     try:
