@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, List
 
 import pytest
 import runs
@@ -29,7 +29,7 @@ def test_the_machine_began_as_a_new_one_whatever_the_host_has(host: Any) -> None
 
 def test_what_check_mode_predicted_is_what_converge_did(host: Any) -> None:
     predicted, done = runs.predicted_and_done("converge.yml", name_of(host))
-    assert len(done) == 4
+    assert len(done) == 5
     assert all(done.values())
     assert predicted == done
 
@@ -41,11 +41,41 @@ def test_the_second_run_changed_nothing(host: Any) -> None:
 def test_nothing_in_effect_was_planned_but_our_own_program(host: Any) -> None:
     _predicted, done = runs.predicted_and_done("converge.yml", name_of(host))
     now = {change["object"] for changes in done.values() for change in changes if change["scope"] == "effective"}
-    assert now == {"/usr/local/lib/gpufleet/gpufleet.pyz", "/usr/local/sbin/gpufleet"}
+    # What pam_limits reads counts for the next session.
+    assert now == {"/usr/local/lib/gpufleet/gpufleet.pyz", "/usr/local/sbin/gpufleet", "*", "root"}
 
 
 def test_modprobe_keeps_a_blocked_module_out(host: Any) -> None:
     assert "install nouveau /bin/false" in host.check_output("cat /etc/modprobe.d/gpufleet-kernel_modules.conf")
+
+
+@pytest.mark.parametrize("user", ["nobody", "root"])
+def test_a_session_gets_the_declared_limits(host: Any, user: str) -> None:
+    assert _limits(host, user) == ["500", "1000", "0"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("nobody hard nofile 900", ["500", "900", "0"]),
+        ("nobody - nofile 0800 # decimal", ["800", "800", "0"]),
+        ("@nogroup HARD NOFILE 900", ["500", "900", "0"]),
+        ("* hard nofile 900", ["500", "1000", "0"]),
+    ],
+)
+def test_lines_of_others_count_as_the_module_says(host: Any, lines: str, expected: List[str]) -> None:
+    other = "/etc/security/limits.d/10-other.conf"
+    host.check_output("echo %s > %s", lines, other)
+    try:
+        assert _limits(host, "nobody") == expected
+    finally:
+        host.check_output("rm %s", other)
+
+
+def _limits(host: Any, user: str) -> List[str]:
+    """What a new session of this user has: open files soft and hard, and the highest real-time priority."""
+    said = host.check_output("su --shell /bin/bash %s --command 'ulimit -Sn; ulimit -Hn; ulimit -Hr'", user)
+    return [*said.split()]
 
 
 def test_systemd_accepts_the_boot_service_and_would_start_it(host: Any) -> None:
@@ -100,5 +130,5 @@ def test_udev_reads_the_rules_without_a_complaint(host: Any) -> None:
 
 
 def test_the_declaration_stays_on_the_node(host: Any) -> None:
-    for concern in ("hugepages", "nvme_scheduler", "kernel_modules", "node_tools"):
+    for concern in ("hugepages", "nvme_scheduler", "kernel_modules", "resource_limits", "node_tools"):
         assert host.check_output("cat /etc/gpufleet/declared.d/%s.json", concern)
