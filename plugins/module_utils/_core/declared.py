@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from .change import Change, RemoveFile, ReplaceFile, Step
 from .setting import BOOT, NOW, Setting
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 FOLDER = "/etc/gpufleet/declared.d"
 SCHEMA = 1
 WANTED = "as declared"
-OTHERS = "others"
 
 
 def path_of(concern: str) -> str:
@@ -32,27 +31,6 @@ def names(files: Files, folder: str = FOLDER) -> Tuple[str, ...]:
     return tuple(
         name[: -len(".json")] for name in files.names(folder) if name.endswith(".json") and not name.startswith(".")
     )
-
-
-def describe_file(
-    wanted: Optional[str], found: Optional[str], *, others: str = OTHERS
-) -> Tuple[Optional[str], Optional[str]]:
-    """A file of ours in words: what shall be in it and what is, None for no such file."""
-    present = None if found is None else WANTED if found == wanted else others
-    return None if wanted is None else WANTED, present
-
-
-def file_settings(
-    rows: Iterable[Tuple[str, str, Optional[str], Optional[str]]], *, others: str = OTHERS
-) -> Iterator[Setting]:
-    """Files of ours as settings of the next boot, each where it is there or wanted.
-
-    ``rows`` are path, setting, the text that is wanted and the text that is there.
-    """
-    for path, setting, wanted, found in rows:
-        goal, present = describe_file(wanted, found, others=others)
-        if goal is not None or present is not None:
-            yield Setting(path, setting, goal, present, present, path, effective_matters=False)
 
 
 def without_defaults(params: Mapping[str, Any], options: Mapping[str, Any]) -> Dict[str, Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.change import Change, Conflict, Plan, Step, Unmanaged
+from .._core.declared import WANTED
 from .._core.errors import OwnedByAnother
 from .._core.planning import boot_change, effective_change, file_action
 from .._core.registration import Registration
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from .._core.contract import Scope
     from .._core.protocols import Files, Host
 
-WANTED = "as declared"
 OTHERS = "others"
 
 

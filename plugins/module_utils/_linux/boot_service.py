@@ -65,12 +65,17 @@ def carrier(files: Files, scope: Scope) -> BootCarrier:
 
 @frozen
 class RefuseNotPersisted(RoomAction):
-    """Refuse before anything changes. ``why`` is what ``boot_service.why_not_persisted`` says."""
+    """The boot service makes the changes of this step. Where it does not, they are refused before anything changes.
+
+    ``why`` is what ``boot_service.why_not_persisted`` says, empty where the service does.
+    """
 
     why: str
 
 
 def refuse_not_persisted(why: str) -> None:
-    """Raises ``Refused`` with the reason and the way out of it."""
+    """Raises ``Refused`` with the reason and the way out of it, where there is one."""
+    if not why:
+        return
     cause, _semicolon, way = why.partition("; ")
     raise Refused("keep what is declared across a reboot", cause=cause, hint=f"{way} first, or set permanent: false")

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import Conflict, Plan, Step, Unmanaged
+from ..._core.declared import WANTED
 from ..._core.errors import CannotLook, DeclarationError
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import replace
-from ..._kinds.own_files import WANTED, OwnFile
+from ..._kinds.own_files import OwnFile
 from ..._linux import bootloader
 from ..._linux.kernel_modules import read_installed
 from ..._linux.modprobe import INSTALL, LOAD, SOFTDEP, ModprobeLine, parse_command_line, read_files

@@ -10,10 +10,10 @@ import os
 from typing import TYPE_CHECKING, Container, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..._core.change import Change, Conflict, RemoveFile, ReplaceFile, RunCommand, Step, Unmanaged
+from ..._core.declared import WANTED
 from ..._core.errors import InUse, OwnedByAnother
 from ..._core.setting import BOOT, EFFECTIVE, NOW, REBOOT, Setting
 from ..._core.value import replace
-from ..._kinds.own_files import WANTED
 from ..._linux.modprobe import (
     BLACKLIST,
     LOAD,

@@ -17,10 +17,11 @@ import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import Conflict
-from ..._core.declared import OTHERS, WANTED
+from ..._core.declared import WANTED
 from ..._core.regex import regex
 from ..._core.setting import Setting
 from ..._core.value import field, frozen
+from ..._kinds.own_files import OTHERS
 from ..._linux import systemd, unit_command
 from ..._linux.boot_service import UNIT as BOOT_SERVICE
 from ..._machine import processes

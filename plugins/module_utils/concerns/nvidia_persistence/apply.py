@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 from ..._core.change import Step
 from ..._core.errors import GpuFleetError, Refused
-from ..._linux import boot_service, systemd_apply
+from ..._kinds import steps
+from ..._linux import systemd_apply
 from ..._nvidia import reset_counts, unresponsive_gpu
 from .daemon import SOCKET, UNIT
-from .plan import RequireBootService, SwitchModes
+from .plan import SwitchModes
 from .spec import ON, SETTING, mode
 
 if TYPE_CHECKING:
@@ -23,22 +24,12 @@ if TYPE_CHECKING:
 
 def perform(step: Step, host: Host) -> None:
     action = step.action
-    if isinstance(action, RequireBootService):
-        require_boot_service(host)
-    elif isinstance(action, SwitchModes):
+    if isinstance(action, SwitchModes):
         switch_modes(action, host)
     elif isinstance(action, unresponsive_gpu.FailUnresponsive):
         unresponsive_gpu.fail_unresponsive(action)
     else:
-        systemd_apply.perform(step, host)
-
-
-def require_boot_service(host: Host) -> None:
-    cause, _semicolon, hint = boot_service.why_not_persisted(host.files).partition("; ")
-    if cause:
-        raise Refused(
-            f"keep {SETTING} across a reboot", cause=cause, hint=f"{hint or 'enable it'} first, or set permanent: false"
-        )
+        steps.perform(step, host)
 
 
 def switch_modes(action: SwitchModes, host: Host) -> None:

@@ -61,8 +61,8 @@ class NvidiaPersistence:
             unserved=unserved,
             missing=missing,
         )
-        if state.alike is None and any(want not in (None, daemon.boot) for want in state.wants):
-            return replace(state, persisted=boot_service.carrier(files, scope).applies)
+        if state.alike is None and any(state.wants):
+            return replace(state, carrier=boot_service.carrier(files, scope))
         return state
 
     def resolve(self, declaration: PersistenceDeclaration, state: PersistenceState) -> PersistenceDesired:

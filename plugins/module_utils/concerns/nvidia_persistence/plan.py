@@ -14,6 +14,7 @@ from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
 from ..._kinds.units import SERVICE, START, STOPPED, service_step, start_step
+from ..._linux.boot_service import RefuseNotPersisted
 from ..._nvidia import unresponsive_gpu
 from ..._nvidia.errors import LOST
 from .daemon import DROP_IN, EXEC_START, UNIT, after_ours
@@ -26,11 +27,6 @@ if TYPE_CHECKING:
 
 COHERENT = "its memory is a NUMA node of this machine (addressing mode ATS), which would go offline"
 PERMANENT = "or set permanent: false"
-
-
-@frozen
-class RequireBootService(RoomAction):
-    """Refuse unless the boot service will apply the declaration."""
 
 
 @frozen
@@ -147,7 +143,7 @@ def _boot_steps(
     steps: List[Step] = []
     default = state.daemon.boot_with(desired.drop_in)
     if scope.carries and state.alike is None and any(want != default for _gpu, want in desired.wants):
-        steps.append(Step(RequireBootService()))
+        steps.append(Step(RefuseNotPersisted(state.carrier.missing)))
     steps += write
     if start is not None:
         steps.append(start_step(start, state.daemon.status))

@@ -11,6 +11,7 @@ from typing import Optional, Tuple
 from ..._core.change import Unmanaged
 from ..._core.value import frozen
 from ..._kinds.units import UnitFile
+from ..._linux.boot_service import BootCarrier
 from ..._nvidia.gpus import NOT_THERE
 from .daemon import Persistenced
 from .driver import PersistenceGpu
@@ -22,7 +23,7 @@ TEXT = "drop-in"
 class PersistenceState:
     """What was seen. ``wants`` are the declared modes, one a GPU; None where nothing is declared of it.
 
-    ``persisted`` says that the boot service brings what is declared. ``unserved`` is what nobody can set because there
+    ``carrier`` is what brings the next boot what the daemon does not. ``unserved`` is what nobody can set because there
     is no driver, and ``missing`` why a GPU is not seen.
     """
 
@@ -30,7 +31,7 @@ class PersistenceState:
     wants: Tuple[Optional[str], ...]
     daemon: Persistenced
     drop_in: UnitFile
-    persisted: bool = False
+    carrier: BootCarrier = BootCarrier()
     unserved: Tuple[Unmanaged, ...] = ()
     missing: str = NOT_THERE
 
@@ -42,7 +43,7 @@ class PersistenceState:
 
     def boot(self, want: Optional[str]) -> str:
         """What the next boot makes of a GPU of which this is declared."""
-        return want if want is not None and self.persisted else self.daemon.boot
+        return want if want is not None and self.carrier.applies else self.daemon.boot
 
 
 @frozen

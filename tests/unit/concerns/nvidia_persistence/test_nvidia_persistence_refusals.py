@@ -207,14 +207,14 @@ def case(
         ),
         case(
             "no boot service",
-            "Cannot keep persistence_mode across a reboot: the boot service is not installed. Run the role node_tools "
+            "Cannot keep what is declared across a reboot: the boot service is not installed. Run the role node_tools "
             "first, or set permanent: false.",
             {"enabled": True},
             unit=None,
         ),
         case(
             "no boot service, and GPUs that are not wanted alike",
-            "Cannot keep persistence_mode across a reboot: the boot service is not enabled. Run the role node_tools "
+            "Cannot keep what is declared across a reboot: the boot service is not enabled. Run the role node_tools "
             "first, or set permanent: false.",
             {"gpus": [{"match": {"index": 0}, "enabled": True}]},
             files={**BOOT_SERVICE, f"/etc/systemd/system/multi-user.target.wants/{'gpufleet-boot.service'}": ""},
