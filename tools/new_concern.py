@@ -176,7 +176,7 @@ def files_of(name: str, kinds: Sequence[str]) -> Dict[str, str]:
     tests = f"tests/unit/concerns/{name}"
     alone = list(kinds) == ["own_files"]
     return {
-        f"plugins/modules/{name}.py": filled("module.py", values),
+        f"plugins/modules/{name}.py": "#!/usr/bin/python\n" + filled("module.py", values),
         f"{package}/__init__.py": "",
         **({} if alone else {f"{package}/spec.py": filled("spec.py", values)}),
         f"{package}/concern.py": filled("own_files.py", values) if alone else put_together(kinds, values),
