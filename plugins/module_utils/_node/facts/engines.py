@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, List, Tuple
 
 from ..._core.errors import GpuFleetError
-from ..._core.value import replace
 from ...concerns.container_runtime.cdi import cdi
 from ...concerns.container_runtime.model import CDI, DEFAULT_RUNTIME, ENGINES, RUNTIME
+from ...concerns.container_runtime.resolve import EngineDesired, not_taken_up
 from ...concerns.container_runtime.spec import ITS_OWN
-from ...concerns.container_runtime.state import inspect, not_taken_up
+from ...concerns.container_runtime.state import inspect
 from .fields import UNAVAILABLE, Facts, Fields
 from .services import engines
 
@@ -74,7 +74,7 @@ def _inspect(host: Host, engine: str) -> Tuple[str, Facts]:
     else:
         fields.add("daemon_version", running.version or None, UNSAID_BY_DAEMON)
         fields.add("containers", running.containers, UNSAID_BY_DAEMON)
-        late = not_taken_up(replace(seen, wanted=_of_files(configuration, running)))
+        late = not_taken_up(seen, EngineDesired(_of_files(configuration, running)))
         fields.add("not_taken_up", [str(name) for name in sorted(late)])
     return configuration.installation.flavour or engine, fields.facts
 

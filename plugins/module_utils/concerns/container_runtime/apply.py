@@ -15,7 +15,8 @@ from ..._core.setting import BOOT
 from . import last_good, original_files
 from .candidate import CandidateFiles
 from .model import Edit, shown
-from .plan import FOUND, LEFT, TEXT, WITHOUT, CheckEdits, KeepFiles, RequireRuntime
+from .plan import FOUND, LEFT, WITHOUT, CheckEdits, KeepFiles, RequireRuntime
+from .restore import TEXT
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
@@ -69,8 +70,7 @@ def check(action: CheckEdits, host: Host) -> Optional[Tuple[Change, ...]]:
     seen, edits = action.seen, action.edits
     installation = seen.configuration.installation
     after = seen.kind.read(CandidateFiles(host.files, edits), installation)
-    expected = {**seen.wanted, **(seen.leftover.left if seen.leftover else {})}
-    for name, wanted in expected.items():
+    for name, wanted in action.expected.items():
         if after.settings.get(name) != wanted:
             files = [document.path for document in after.documents if document.text is not None]
             raise Refused(
@@ -85,9 +85,8 @@ def check(action: CheckEdits, host: Host) -> Optional[Tuple[Change, ...]]:
         seen.kind.check(host, installation, edits)
     except Refused as error:
         as_found = set(edits) <= set(action.found)
-        goes = seen.entry is None or not seen.entry.present
         now = tuple(Edit(edit.path, edit.before, edit.before) for edit in edits)
-        if not goes or not (as_found or _refuses(seen, now, host) or _refuses(seen, action.found, host)):
+        if not action.goes or not (as_found or _refuses(seen, now, host) or _refuses(seen, action.found, host)):
             raise
         left = FOUND if as_found else WITHOUT
         return (Change(seen.configuration.documents[0].path, TEXT, LEFT, f"{left}, although {error.cause}", BOOT),)

@@ -8,34 +8,31 @@ the next start, and as declared.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
-from ..._core.change import Change, Plan, Step, Unmanaged
+from ..._core.change import Change, Plan, Step
 from ..._core.registration import Registration
-from ..._core.setting import DRIFTED, Scalar, Setting
-from .entries import CDI, TOOLKIT
-from .model import ENGINES, NAME, NEEDS, RESTART, RUNTIME, Configuration, WantedEngine, by_text, shown
+from ..._core.setting import DRIFTED, Setting
+from .entries import CDI
+from .model import ENGINES, NAME, NEEDS, RESTART, RUNTIME, by_text, shown
 from .options import OPTIONS
-from .spec import CURRENT, ContainerRuntimeDeclaration, changed_in, parse, refuse_running_only
-from .state import (
-    NOT_INSTALLED,
+from .resolve import (
     SPECIFICATION,
-    ContainerRuntimeState,
-    Engine,
+    ContainerRuntimeDesired,
+    EngineDesired,
     containers_ended_by,
-    inspect_entry,
     not_taken_up,
     required_action_of,
-    runtime_of,
+    resolve,
 )
+from .spec import CURRENT, ContainerRuntimeDeclaration, changed_in, parse, refuse_running_only
+from .state import ContainerRuntimeState, Engine, observe
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
     from ..._core.change import Blocker
     from ..._core.contract import Scope
     from ..._core.protocols import Host
-
-UNTOLD = "no driver is loaded, or a specification cannot be read, so it is not known whether it is current"
 
 
 class ContainerRuntime:
@@ -59,46 +56,34 @@ class ContainerRuntime:
 
     def observe(self, host: Host, declaration: ContainerRuntimeDeclaration, scope: Scope) -> ContainerRuntimeState:
         if scope.restoring:
-            from .plan import observe_changed
+            from .restore import observe_changed
 
-            return observe_changed(host, declaration.changed)
-        engines: List[Engine] = []
-        lacking: List[Unmanaged] = []
-        for entry in declaration.entries:
-            seen = inspect_entry(host, entry)
-            if seen is None:
-                lacking.extend(Unmanaged(entry.engine, name, NOT_INSTALLED) for name in _named(entry))
-            else:
-                engines.append(seen)
-        conflicts = tuple(one for seen in engines if seen.leftover for one in seen.leftover.conflicts)
-        if not declaration.refresh:
-            return ContainerRuntimeState(tuple(engines), tuple(lacking), conflicts=conflicts)
-        specification, refresh = _refresh(host, engines[-1].configuration)
-        if not specification or not refresh:
-            lacking.append(Unmanaged(CDI, SPECIFICATION, NOT_INSTALLED if specification else UNTOLD))
-            specification = ""
-        return ContainerRuntimeState(tuple(engines), tuple(lacking), specification, refresh, conflicts=conflicts)
+            return observe_changed(host, declaration)
+        return observe(host, declaration)
 
-    def resolve(self, declaration: ContainerRuntimeDeclaration, state: ContainerRuntimeState) -> None:
-        """What is wanted is in the state already, engine by engine."""
+    def resolve(
+        self, declaration: ContainerRuntimeDeclaration, state: ContainerRuntimeState
+    ) -> ContainerRuntimeDesired:
+        return resolve(declaration, state)
 
-    def restore(self, baseline: Baseline, state: ContainerRuntimeState) -> None:
-        """Likewise."""
+    def restore(self, baseline: Baseline, state: ContainerRuntimeState) -> ContainerRuntimeDesired:
+        from .restore import restore
 
-    def plan(self, state: ContainerRuntimeState, desired: None, scope: Scope) -> Plan:
-        settings = tuple(
-            row for seen in state.engines for row in rows_of(seen, immediate=scope.immediate, permanent=scope.permanent)
-        )
-        if state.specification:
+        return restore(changed_in(baseline), state)
+
+    def plan(self, state: ContainerRuntimeState, desired: ContainerRuntimeDesired, scope: Scope) -> Plan:
+        settings = tuple(row for seen in state.engines for row in rows_of(seen, desired.engines[seen.engine], scope))
+        if desired.refresh:
             settings += (_specification(state, scope),)
         steps: Tuple[Step, ...] = ()
         blocker: Optional[Blocker] = None
         if scope.restoring or any(setting.status == DRIFTED for setting in settings):
             from .plan import find_blocker, plan_steps
 
-            settings, steps = plan_steps(state, settings, scope)
-            blocker = None if steps else find_blocker(state)
-        return Plan(settings, steps, state.lacking, state.conflicts, blocker)
+            settings, steps = plan_steps(state, desired, settings, scope)
+            blocker = None if steps else find_blocker(desired)
+        conflicts = tuple(one for seen in state.engines if seen.leftover for one in seen.leftover.conflicts)
+        return Plan(settings, steps, desired.unmanaged, conflicts, blocker)
 
     def perform(self, step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
         from . import apply
@@ -108,35 +93,39 @@ class ContainerRuntime:
     def report(self, state: ContainerRuntimeState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         effective: Dict[str, Any] = {"engines": {}}
         boot: Dict[str, Any] = {"engines": {}}
+        desired = self._desired(state)
         for seen in state.engines:
             files = [document.path for document in seen.configuration.documents if document.text is not None]
             at_boot = {"files": files, "settings": by_text(seen.configuration.settings)}
             if seen.engine in ENGINES:
-                effective["engines"][seen.engine] = _report(seen)
+                effective["engines"][seen.engine] = _report(seen, desired.engines[seen.engine])
                 boot["engines"][seen.engine] = at_boot
             else:
                 effective[seen.engine] = boot[seen.engine] = at_boot
         return effective, boot
 
+    def _desired(self, state: ContainerRuntimeState) -> ContainerRuntimeDesired:
+        """What was wanted: a report says what a daemon needs for that."""
+        if state.declaration.changed:
+            from .restore import restore
+
+            return restore(state.declaration.changed, state)
+        return resolve(state.declaration, state)
+
 
 CONCERN = ContainerRuntime()
 
 
-def _named(entry: WantedEngine) -> Tuple[str, ...]:
-    """What an entry is about, where nobody can be asked what that means."""
-    return tuple(entry.options) if entry.engine == TOOLKIT else (str(runtime_of(entry)),)
-
-
-def rows_of(seen: Engine, *, immediate: bool, permanent: bool) -> Tuple[Setting, ...]:
+def rows_of(seen: Engine, want: EngineDesired, scope: Scope) -> Tuple[Setting, ...]:
     """The settings three ways."""
-    behind, required_action = not_taken_up(seen), required_action_of(seen)
+    behind, required_action = not_taken_up(seen, want), required_action_of(seen, want)
     pending = f"{seen.engine} needs a {required_action.action}: {required_action.why}" if required_action.action else ""
     rows = []
-    for name, wanted in seen.wanted.items():
+    for name, wanted in want.wanted.items():
         boot = seen.configuration.settings.get(name)
         effective = behind.get(name, wanted)
-        if seen.missing and name.kind == RUNTIME:
-            boot, effective = _gone(boot, seen), _gone(effective, seen)
+        if want.missing and name.kind == RUNTIME:
+            boot, effective = (None if value is None else f"{value}, {want.missing}" for value in (boot, effective))
         rows.append(
             Setting(
                 object=seen.engine,
@@ -145,20 +134,13 @@ def rows_of(seen: Engine, *, immediate: bool, permanent: bool) -> Tuple[Setting,
                 effective=shown(effective),
                 boot=shown(boot),
                 identity=seen.engine,
-                effective_matters=immediate,
-                boot_matters=permanent,
+                effective_matters=scope.immediate,
+                boot_matters=scope.permanent,
                 pending=pending if name in behind else "",
                 needs=f"{required_action.action}_{seen.engine}",
             )
         )
     return tuple(rows)
-
-
-def _refresh(host: Host, configuration: Configuration) -> Tuple[str, Tuple[str, ...]]:
-    """What is wrong with the CDI specification, empty where nobody can tell, and the command that makes it anew."""
-    from .cdi import cdi
-
-    return cdi.state_of(host.files, configuration.parsed), cdi.refresh_command(host, configuration.parsed)
 
 
 def _specification(state: ContainerRuntimeState, scope: Scope) -> Setting:
@@ -174,12 +156,9 @@ def _specification(state: ContainerRuntimeState, scope: Scope) -> Setting:
     )
 
 
-def _gone(value: Scalar, seen: Engine) -> Scalar:
-    return None if value is None else f"{value}, {seen.missing}"
-
-
-def _report(seen: Engine) -> Dict[str, Any]:
-    installation, running, required_action = seen.configuration.installation, seen.running, required_action_of(seen)
+def _report(seen: Engine, want: EngineDesired) -> Dict[str, Any]:
+    installation, running = seen.configuration.installation, seen.running
+    required_action = required_action_of(seen, want)
     settings = seen.configuration.settings if running is None else running.settings
     return {
         "flavour": installation.flavour or None,

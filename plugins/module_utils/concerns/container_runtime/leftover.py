@@ -41,6 +41,7 @@ Keys = Tuple[str, ...]
 class Leftover:
     """``left`` are the settings that are not as wanted once the edits are made, as they will be."""
 
+    edits: Tuple[Edit, ...]
     left: Settings
     conflicts: Tuple[Conflict, ...]
 
@@ -72,7 +73,7 @@ def find(host: Host, kind: Kind, installation: Installation, wanted: Settings, e
         for name, value in left.items()
         for owner, path, line in _places(after, name, str(value))
     )
-    return Leftover(left, conflicts)
+    return Leftover(edits, left, conflicts)
 
 
 def _said(conflict: Conflict) -> str:

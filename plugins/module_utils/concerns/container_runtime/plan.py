@@ -2,42 +2,28 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Container engines: the steps to what is declared, and what ``state: absent`` restores."""
+"""Container engines: the steps to what is wanted. Pure."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Tuple
 
-from ..._core.change import Blocker, Change, Conflict, RemoveFile, ReplaceFile, RoomAction, RunCommand, Step, Unmanaged
-from ..._core.setting import BOOT, EFFECTIVE, IN_SYNC, Scalar, Setting
-from ..._core.value import frozen, replace
-from . import last_good, leftover, original_files
-from .entries import TOOLKIT
-from .model import DEFAULT_RUNTIME, ENGINES, RUNTIME, Edit, SettingName, by_text, shown
-from .state import (
-    NOT_INSTALLED,
-    SPECIFICATION,
-    ContainerRuntimeState,
-    Engine,
-    inspect,
-    not_taken_up,
-)
+from ..._core.change import Blocker, Change, RemoveFile, ReplaceFile, RoomAction, RunCommand, Step
+from ..._core.setting import BOOT, EFFECTIVE, IN_SYNC, Setting
+from ..._core.value import frozen
+from . import last_good, original_files
+from .model import Edit, Settings, by_text, shown
+from .resolve import SPECIFICATION, ContainerRuntimeDesired, EngineDesired, not_taken_up
+from .restore import TEXT, texts_back
+from .state import ContainerRuntimeState, Engine
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
-    from ..._core.protocols import Host
-    from .original_files import OriginalFile
-    from .spec import Changed
 
-TEXT = "text"
 FOUND = "as it was found"
 LEFT = "as this collection left it"
 WITHOUT = "without what this collection added"
-EDITED = "it was edited since"
-WORDS = {"true": True, "false": False}
-# Their values are names and paths, whatever they spell.
-NAMES = (RUNTIME, DEFAULT_RUNTIME.kind)
 
 
 @frozen
@@ -51,12 +37,14 @@ class RequireRuntime(RoomAction):
 
 @frozen
 class CheckEdits(RoomAction):
-    """Let everybody who can say whether the files of an engine are good, and mean what is wanted, do so.
+    """Let everybody who can say whether the files of an engine are good, and mean what is ``expected``, do so.
 
-    ``found`` are those that would bring all texts from before our first change back.
+    ``goes``: they only take away. ``found`` are those that would bring all texts from before our first change back.
     """
 
     seen: Engine
+    expected: Settings
+    goes: bool
     edits: Tuple[Edit, ...]
     found: Tuple[Edit, ...] = ()
 
@@ -74,43 +62,14 @@ class KeepFiles(RoomAction):
     anew: bool
 
 
-def observe_changed(host: Host, changed: Changed) -> ContainerRuntimeState:
-    """The engines that we ever changed and that are still there, with what they had before."""
-    kept = original_files.load(host.files)
-    seen: List[Engine] = []
-    lacking: List[Unmanaged] = []
-    conflicts: List[Conflict] = []
-    # What went from the folders of CDI comes back as a text alone: what was wrong there has no other meaning.
-    for engine in (*ENGINES, TOOLKIT):
-        values = changed.get(engine)
-        if not values:
-            continue
-        here = inspect(host, engine)
-        if here is None:
-            lacking.extend(Unmanaged(engine, str(setting), NOT_INSTALLED) for setting in sorted(values))
-            continue
-        wanted = {setting: _typed(setting, value.boot) for setting, value in values.items()}
-        found = {setting: value.effective for setting, value in values.items()}
-        back = replace(here, wanted=wanted, baseline=found)
-        # What others have said since in files of theirs is no more ours to change than it was ours to write.
-        edits = _edits_back(back, kept)
-        rest = leftover.find(host, here.kind, here.configuration.installation, wanted, edits)
-        seen.append(replace(back, wanted={**wanted, **rest.left}, restore_edits=edits))
-        lacking.extend(rest.unmanaged(engine))
-        conflicts.extend(rest.conflicts)
-    there = {one.engine for one in seen}
-    lacking.extend(Unmanaged(one.path, TEXT, EDITED) for one in kept if one.engine not in there and not one.unedited)
-    return ContainerRuntimeState(tuple(seen), tuple(lacking), originals=kept, conflicts=tuple(conflicts))
-
-
-def find_blocker(state: ContainerRuntimeState) -> Optional[Blocker]:
+def find_blocker(desired: ContainerRuntimeDesired) -> Optional[Blocker]:
     """Why there is nothing to do although something is not as declared: others have it in files of theirs."""
-    errors = [seen.leftover.error(seen.engine) for seen in state.engines if seen.leftover]
+    errors = [want.leftover.error(engine) for engine, want in desired.engines.items() if want.leftover]
     return next((Blocker(error) for error in errors if error), None)
 
 
 def plan_steps(
-    state: ContainerRuntimeState, settings: Tuple[Setting, ...], scope: Scope
+    state: ContainerRuntimeState, desired: ContainerRuntimeDesired, settings: Tuple[Setting, ...], scope: Scope
 ) -> Tuple[Tuple[Setting, ...], Tuple[Step, ...]]:
     """The settings, with the files of engines that are gone, and the steps.
 
@@ -121,29 +80,29 @@ def plan_steps(
     rows: List[Setting] = []
     restoring = scope.restoring and scope.permanent
     for seen in state.engines:
-        changes = _changes(seen, [setting for setting in settings if setting.object == seen.engine])
-        if (
-            not changes
-            and not seen.leftover
-            and not (restoring and any(one.engine == seen.engine for one in state.originals))
-        ):
+        want = desired.engines[seen.engine]
+        changes = _changes(seen, want, [setting for setting in settings if setting.object == seen.engine])
+        originals = [one for one in state.originals if one.engine == seen.engine]
+        if not changes and not want.leftover and not (restoring and originals):
             continue
-        edits = seen.restore_edits if seen.entry is None else seen.kind.edit(seen.configuration, seen.entry)
+        edits = want.edits if want.entry is None else seen.kind.edit(seen.configuration, want.entry)
         edits = in_order(edits, seen.configuration.installation.drop_in)
-        if edits and not changes and seen.leftover:
+        if edits and not changes and want.leftover:
             changes = tuple(Change(edit.path, TEXT, LEFT, WITHOUT, BOOT) for edit in edits)
         elif edits and not changes:
             # A run that was killed on its way back, or a file of ours that says nothing.
             texts = [_text_row(edit) for edit in edits]
             rows.extend(texts)
-            changes = _changes(seen, texts)
-        needed = _needed(seen, changes if not edits else ())
-        first.extend(needed)
+            changes = _changes(seen, want, texts)
+        if want.entry is not None and want.missing:
+            # What must be there first; it has the changes where that alone would make them.
+            required = RequireRuntime(seen.engine, want.entry.runtime_path, want.missing)
+            first.append(Step(required, () if edits else changes))
         if edits:
-            first.append(
-                Step(CheckEdits(seen, edits, _texts([one for one in state.originals if one.engine == seen.engine])))
-            )
-            last.append(Step(_keep(seen, edits), notes=(original_files.RECORD, last_good.path_of(seen.engine))))
+            expected = {**want.wanted, **(want.leftover.left if want.leftover else {})}
+            goes = want.entry is None or not want.entry.present
+            first.append(Step(CheckEdits(seen, expected, goes, edits, texts_back(originals))))
+            last.append(Step(_keep(seen, want, edits), notes=(original_files.RECORD, last_good.path_of(seen.engine))))
             last.extend(_writes(edits, changes))
     last.extend(
         Step(RunCommand(state.refresh, "regenerate the CDI specification"), (_effective(setting),))
@@ -171,11 +130,11 @@ def in_order(edits: Sequence[Edit], drop_in: str) -> Tuple[Edit, ...]:
     return tuple(sorted(edits, key=rank))
 
 
-def _changes(seen: Engine, settings: Sequence[Setting]) -> Tuple[Change, ...]:
+def _changes(seen: Engine, want: EngineDesired, settings: Sequence[Setting]) -> Tuple[Change, ...]:
     """What the files change. A daemon takes it up later; an engine that runs nothing has it at once."""
     changes: List[Change] = []
     at_once = seen.running is None and not seen.interrupted_restart
-    left = by_text(seen.leftover.left) if seen.leftover else {}
+    left = by_text(want.leftover.left) if want.leftover else {}
     for row in settings:
         # What others have too only becomes theirs.
         after = shown(left[row.setting]) if row.setting in left else row.wanted
@@ -190,42 +149,17 @@ def _effective(row: Setting) -> Change:
     return Change(row.object, row.setting, row.effective, row.wanted, EFFECTIVE)
 
 
-def _keep(seen: Engine, edits: Tuple[Edit, ...]) -> KeepFiles:
+def _keep(seen: Engine, want: EngineDesired, edits: Tuple[Edit, ...]) -> KeepFiles:
     daemon = bool(seen.configuration.installation.unit)
     # What a restart was cut off with is not known to be any good.
-    anew = not seen.interrupted_restart and (seen.running is None or not _behind(seen))
+    anew = not seen.interrupted_restart and (seen.running is None or not _behind(seen, want))
     return KeepFiles(seen.engine, edits, daemon=daemon, anew=anew)
 
 
-def _needed(seen: Engine, changes: Tuple[Change, ...]) -> Tuple[Step, ...]:
-    """What must be there first; ``changes`` are what that alone would change."""
-    if seen.entry is None or not seen.missing:
-        return ()
-    return (Step(RequireRuntime(seen.engine, seen.entry.runtime_path, seen.missing), changes),)
-
-
-def _edits_back(seen: Engine, kept: Sequence[OriginalFile]) -> Tuple[Edit, ...]:
-    """The files as they were: byte for byte where nobody else has edited one of them."""
-    mine = [one for one in kept if one.engine == seen.engine]
-    read = {document.path for document in seen.configuration.documents}
-    # Such as what a link led to that somebody made a file of: there the engine reads a copy of ours.
-    unread = [one for one in mine if one.now is not None and one.path not in read]
-    if mine and not unread and all(one.unedited for one in mine):
-        return _texts(mine)
-    edits = seen.kind.restore(seen.configuration, seen.wanted)
-    edited = {edit.path for edit in edits}
-    return (*edits, *_texts([one for one in unread if one.unedited and one.path not in edited]))
-
-
-def _texts(kept: Sequence[OriginalFile]) -> Tuple[Edit, ...]:
-    return tuple(Edit(one.path, one.now, one.text) for one in kept if one.now != one.text)
-
-
-def _behind(seen: Engine) -> bool:
+def _behind(seen: Engine, want: EngineDesired) -> bool:
     """Whether the daemon lacks something that its files said before this change."""
     files = seen.configuration.settings
-    as_it_is = {name: files.get(name) for name in seen.wanted}
-    return bool(not_taken_up(replace(seen, wanted=as_it_is, baseline={})))
+    return bool(not_taken_up(seen, EngineDesired({name: files.get(name) for name in want.wanted})))
 
 
 def _orphans(state: ContainerRuntimeState) -> Iterator[Tuple[Setting, Edit]]:
@@ -248,9 +182,3 @@ def _writes(edits: Sequence[Edit], changes: Tuple[Change, ...]) -> Tuple[Step, .
         Step(RemoveFile(edit.path) if edit.after is None else ReplaceFile(edit.path, edit.after)) for edit in edits
     ]
     return (*steps[:-1], Step(steps[-1].action, changes))
-
-
-def _typed(setting: SettingName, value: Scalar) -> Scalar:
-    """A value from the record, in which what is true or false is a word."""
-    word: Optional[bool] = None if setting.kind in NAMES else WORDS.get(str(value))
-    return value if word is None else word

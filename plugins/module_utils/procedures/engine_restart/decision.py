@@ -15,7 +15,7 @@ from ..._core.defaults import complete, of_file
 from ..._core.errors import CannotLook, DeclarationError, GpuFleetError, InUse
 from ..._core.setting import EFFECTIVE
 from ..._core.shared_options import SHARED_OPTIONS
-from ..._core.value import frozen, replace
+from ..._core.value import frozen
 from ..._linux import systemd
 from ...concerns.container_runtime.model import (
     CONTAINERD,
@@ -29,16 +29,16 @@ from ...concerns.container_runtime.model import (
     shown,
 )
 from ...concerns.container_runtime.options import OPTIONS
-from ...concerns.container_runtime.plan import observe_changed
-from ...concerns.container_runtime.spec import changed_in, parse
-from ...concerns.container_runtime.state import (
-    Engine,
+from ...concerns.container_runtime.resolve import (
+    EngineDesired,
     containers_ended_by,
-    inspect,
-    inspect_entry,
     not_taken_up,
     required_action_of,
+    resolve,
 )
+from ...concerns.container_runtime.restore import observe_changed, restore
+from ...concerns.container_runtime.spec import ContainerRuntimeDeclaration, changed_in, parse
+from ...concerns.container_runtime.state import Engine, inspect, observe
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
@@ -62,13 +62,14 @@ class RestartOptions:
 
 @frozen
 class EngineView:
-    """An engine, with what its files say of the settings that are declared as what is wanted.
+    """An engine, with what its files say of the settings that are declared as what is ``wanted``.
 
     ``not_taken_up`` are those that its daemon does not have, with what it has. ``ended`` is how many containers a
     restart ends.
     """
 
     seen: Engine
+    wanted: Settings
     not_taken_up: Settings
     required_action: RequiredAction
     ended: int = 0
@@ -80,7 +81,7 @@ class EngineView:
     @property
     def changes(self) -> Tuple[Change, ...]:
         return tuple(
-            Change(self.seen.engine, str(name), shown(value), shown(self.seen.wanted[name]), EFFECTIVE)
+            Change(self.seen.engine, str(name), shown(value), shown(self.wanted[name]), EFFECTIVE)
             for name, value in self.not_taken_up.items()
         )
 
@@ -122,22 +123,24 @@ class RestartResult:
 def view_engine(host: Host, engine: str) -> EngineView:
     """Raises ``DeclarationError`` where there is nothing to restart, and ``CannotLook``."""
     try:
-        seen = _seen(host, engine)
+        found = _seen(host, engine)
     except OSError as error:
         raise CannotLook(
             f"look at {engine}", object=str(error.filename or ""), cause=error.strerror or str(error)
         ) from error
-    if seen is None:
+    if found is None:
         raise DeclarationError(f"restart {engine}", cause="it is not installed", hint="leave it out")
+    seen, desired = found
     if not seen.configuration.installation.unit:
         raise DeclarationError(
             f"restart {engine}", cause="no unit of systemd starts it", hint="restart it as it was started"
         )
     files = seen.configuration.settings
     # As long as the files do not say what is declared, no restart brings it.
-    seen = replace(seen, wanted={name: files.get(name) for name in seen.wanted})
-    required_action = required_action_of(seen)
-    return EngineView(seen, not_taken_up(seen), required_action, _ended(host, seen) if required_action.action else 0)
+    desired = EngineDesired({name: files.get(name) for name in desired.wanted}, baseline=desired.baseline)
+    required_action = required_action_of(seen, desired)
+    ended = _ended(host, seen) if required_action.action else 0
+    return EngineView(seen, desired.wanted, not_taken_up(seen, desired), required_action, ended)
 
 
 def _ended(host: Host, seen: Engine) -> int:
@@ -184,23 +187,20 @@ def _of(engine: str) -> str:
     return f" of Docker, whose unit {DOCKER_UNIT} is bound to this one," if engine == CONTAINERD else ""
 
 
-def _seen(host: Host, engine: str) -> Optional[Engine]:
+def _seen(host: Host, engine: str) -> Optional[Tuple[Engine, EngineDesired]]:
     """The engine with the settings that are declared, or that we changed and restore, or else that its files have."""
     entry = _declared(host.files, engine)
     if entry is not None:
-        return inspect_entry(host, entry)
-    changed = next(
-        (
-            seen
-            for seen in observe_changed(host, changed_in(baseline.load(host.files, NAME))).engines
-            if seen.engine == engine
-        ),
-        None,
-    )
-    if changed is not None:
-        return changed
-    seen = inspect(host, engine)
-    return replace(seen, wanted=seen.configuration.settings) if seen is not None else None
+        state = observe(host, ContainerRuntimeDeclaration((entry,)))
+        desired = resolve(state.declaration, state)
+    else:
+        state = observe_changed(host, ContainerRuntimeDeclaration(changed=changed_in(baseline.load(host.files, NAME))))
+        desired = restore(state.declaration.changed, state)
+    for seen in state.engines:
+        if seen.engine == engine:
+            return seen, desired.engines[engine]
+    here = inspect(host, engine)
+    return (here, EngineDesired(here.configuration.settings)) if here is not None else None
 
 
 def _declared(files: Files, engine: str) -> Optional[WantedEngine]:

@@ -7,13 +7,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import Any, Mapping
 
-from ...._core.errors import DeclarationError
 from ..entries import OF_CONTAINERD, PRIVILEGED, refuse_relative, wrong
-
-if TYPE_CHECKING:
-    from ...._core.protocols import Files
 
 # Those of runc are uint32.
 LARGEST = {"cni_max_conf_num": 2**31 - 1, "io_uid": 2**32 - 1, "io_gid": 2**32 - 1}
@@ -39,14 +35,3 @@ def check(where: str, options: Mapping[str, Any]) -> None:
                     raise wrong(where, f"in {option} {item!r} is not the key of an annotation", "write one per item")
     if options.get(ALLOWED) and options.get(REQUIRED) is False:
         raise wrong(where, f"{ALLOWED} is true and {REQUIRED} is false", "containerd would not start with that")
-
-
-def refuse_missing(files: Files, path: str) -> None:
-    """Raises ``DeclarationError``: containerd's CRI plugin does not load without its base specification."""
-    if path and not files.exists(path):
-        raise DeclarationError(
-            "set base_runtime_spec in containerd",
-            object=path,
-            cause="it does not exist",
-            hint="correct base_runtime_spec, or put the file there first",
-        )
