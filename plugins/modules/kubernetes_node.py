@@ -226,27 +226,16 @@ failure:
       sample: 'It stays cordoned: wait on with another run, or end them'
 """
 
-import sys
-
 from ansible.module_utils.basic import AnsibleModule, env_fallback
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from ansible_collections.gpufleet.node.plugins.module_utils._node.module import as_requested, host_of
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.client import (
-    access_arguments,
-    connect,
-)
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.drain import run
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.options import OPTIONS
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import carry_out
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.client import access_arguments
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.procedure import PROCEDURE
 
 
 def main() -> None:
-    spec = {**OPTIONS, **access_arguments(env_fallback)}
+    spec = {**PROCEDURE.options, **access_arguments(env_fallback)}
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
-    try:
-        ask = connect(module.params, sys.executable)
-        result = as_requested(module, run(module.params, ask, host_of(module), check_mode=module.check_mode))
-    except GpuFleetError as error:
-        result = {"failed": True, "changed": False, "msg": str(error), "failure": error.failure()}
+    result = carry_out(module, PROCEDURE)
     if result.get("failed"):
         module.fail_json(**result)
     module.exit_json(**result)

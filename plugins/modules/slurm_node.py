@@ -219,18 +219,13 @@ failure:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from ansible_collections.gpufleet.node.plugins.module_utils._node.module import as_requested, host_of
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.drain import run
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.options import OPTIONS
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import carry_out
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.procedure import PROCEDURE
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=dict(OPTIONS), supports_check_mode=True)
-    try:
-        result = as_requested(module, run(module.params, host_of(module), check_mode=module.check_mode))
-    except GpuFleetError as error:
-        result = {"failed": True, "changed": False, "msg": str(error), "failure": error.failure()}
+    module = AnsibleModule(argument_spec=dict(PROCEDURE.options), supports_check_mode=True)
+    result = carry_out(module, PROCEDURE)
     if result.get("failed"):
         module.fail_json(**result)
     module.exit_json(**result)

@@ -2,14 +2,97 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What procedures share that take a node out of service: whose the drain is, and how they wait."""
+"""What a procedure offers, the one way that all take, and what those share that take a node out of service."""
 
 from __future__ import annotations
 
 import time
-from typing import Iterator
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Protocol, Tuple, TypeVar
 
-from .errors import DeclarationError
+from .contract import Params, diff
+from .errors import DeclarationError, GpuFleetError
+
+if TYPE_CHECKING:
+    from .change import Change
+    from .protocols import Host
+
+Options = TypeVar("Options")
+State = TypeVar("State")
+Decision = TypeVar("Decision")
+
+
+class Result(Protocol):
+    """What came of a procedure, or in check mode would."""
+
+    @property
+    def error(self) -> Optional[GpuFleetError]:
+        """What went wrong after the first change."""
+
+    @property
+    def changes(self) -> Tuple[Change, ...]:
+        """What changed, for the difference."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was done."""
+
+    def report(self) -> Dict[str, Any]:
+        """The state after it, in the module's own words."""
+
+
+class Procedure(Protocol[Options, State, Decision]):
+    """What a room offers for one procedure. Every method but ``perform`` only reads.
+
+    A procedure is over when it is done: nothing is declared, and what it finds to do it finds by looking.
+    """
+
+    name: str
+    """That of its module, and the one that the journal has."""
+    options: Mapping[str, Any]
+    """The argument specification, as data."""
+
+    def parse(self, params: Params) -> Options:
+        """Pure. Raises ``DeclarationError`` on what makes no sense anywhere."""
+
+    def look(self, host: Host, options: Options) -> State:
+        """What the procedure is about, as it is now, and through whom more can be asked of it."""
+
+    def decide(self, state: State, options: Options) -> Decision:
+        """Pure: what has to be done, empty for nothing. Raises ``GpuFleetError`` where it may not be done."""
+
+    def predict(self, host: Host, options: Options, state: State, decision: Decision) -> Result:
+        """What ``perform`` would come to, as far as that can be asked without doing it."""
+
+    def perform(self, host: Host, options: Options, state: State, decision: Decision) -> Result:
+        """Do it, and wait until it is done; with nothing to do only wait.
+
+        Raises ``GpuFleetError`` before anything changed; a failure after that is in ``Result.error``.
+        """
+
+
+AnyProcedure = Procedure[Any, Any, Any]
+
+
+def run(procedure: AnyProcedure, params: Params, host: Host, *, check_mode: bool) -> Dict[str, Any]:
+    """The result of the module. ``check_mode`` is asked here and nowhere else.
+
+    Raises ``GpuFleetError`` where nothing was touched.
+    """
+    options = procedure.parse(params)
+    state = procedure.look(host, options)
+    decision = procedure.decide(state, options)
+    take = procedure.predict if check_mode else procedure.perform
+    result = take(host, options, state, decision)
+    answer = {"changed": result.changed, **result.report(), "diff": diff(result.changes)}
+    if result.error is not None:
+        answer.update(failure_of(result.error))
+    return answer
+
+
+def failure_of(error: GpuFleetError) -> Dict[str, Any]:
+    """What a result has of an error."""
+    return {"failed": True, "msg": str(error), "failure": error.failure()}
+
 
 # Whose drain it is, by how its reason begins. Who takes a node over from us gives it a reason of his own.
 MARK = "gpufleet: "

@@ -17,6 +17,7 @@ from ansible.module_utils.basic import AnsibleModule
 from .._core.contract import AnyConcern, refused
 from .._core.convergence import converge
 from .._core.errors import GpuFleetError
+from .._core.procedure import AnyProcedure, failure_of, run
 from .._core.protocols import Completed
 from .._core.shared_options import SHARED_OPTIONS
 from .._machine import journal, unix_http
@@ -136,9 +137,18 @@ def answer(module: AnsibleModule, concern: AnyConcern) -> Dict[str, Any]:
         outcome = converge(concern, module.params, host_of(module), check_mode=module.check_mode)
     except GpuFleetError as error:
         outcome = refused(error)
-    return as_requested(module, outcome.as_dict())
+    return _as_requested(module, outcome.as_dict())
 
 
-def as_requested(module: AnsibleModule, result: Dict[str, Any]) -> Dict[str, Any]:
+def carry_out(module: AnsibleModule, procedure: AnyProcedure) -> Dict[str, Any]:
+    """Do what the procedure finds to do and return the result; it says ``failed`` when it did not reach the end."""
+    try:
+        result = run(procedure, module.params, host_of(module), check_mode=module.check_mode)
+    except GpuFleetError as error:
+        return {"changed": False, **failure_of(error)}
+    return _as_requested(module, result)
+
+
+def _as_requested(module: AnsibleModule, result: Dict[str, Any]) -> Dict[str, Any]:
     """The result, with its difference only where the task shows one: Ansible prints what it is given, of every host."""
     return result if module._diff else {key: result[key] for key in result if key != "diff"}

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from ..._core import baseline
 from ..._core.change import Change
-from ..._core.contract import diff
 from ..._core.defaults import complete, of_file
 from ..._core.errors import CannotLook, DeclarationError, GpuFleetError, InUse
 from ..._core.setting import EFFECTIVE
@@ -97,13 +96,20 @@ class RestartResult:
     log: Tuple[str, ...] = ()
     error: Optional[GpuFleetError] = None
 
-    def as_dict(self) -> Dict[str, Any]:
+    @property
+    def changed(self) -> bool:
+        return bool(self.done)
+
+    @property
+    def changes(self) -> Tuple[Change, ...]:
+        return self.view.changes if self.done else ()
+
+    def report(self) -> Dict[str, Any]:
         required_action, engine = self.view.required_action, self.view.seen.engine
         settings = [
             {"setting": change.setting, "before": change.before, "after": change.after} for change in self.view.changes
         ]
-        result: Dict[str, Any] = {
-            "changed": bool(self.done),
+        return {
             "engine": engine,
             "unit": self.view.unit,
             "done": self.done or None,
@@ -113,11 +119,7 @@ class RestartResult:
             "stopped_containers": self.stopped,
             "restored": list(self.restored),
             "log": list(self.log),
-            "diff": diff(self.view.changes if self.done else ()),
         }
-        if self.error is not None:
-            result.update(failed=True, msg=str(self.error), failure=self.error.failure())
-        return result
 
 
 def view_engine(host: Host, engine: str) -> EngineView:

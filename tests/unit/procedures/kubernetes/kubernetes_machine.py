@@ -13,10 +13,10 @@ from typing import Any, Callable, Dict, Mapping, Optional
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import procedure
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes import drain
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.api_server import Refusal
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.node import ANNOTATION
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.options import OPTIONS
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.procedure import KubernetesDrain
 from api_server import Cluster
 from support import FakeHost, build
 
@@ -42,7 +42,8 @@ class Machine(Cluster):
     def run(self, *, check_mode: bool = False, **given: Any) -> Dict[str, Any]:
         """The result of the module, as ``main`` would make it."""
         try:
-            return drain.run({**DEFAULTS, **given}, self.ask, self.host, check_mode=check_mode)
+            drain = KubernetesDrain(lambda access: self.ask)
+            return procedure.run(drain, {**DEFAULTS, **given}, self.host, check_mode=check_mode)
         except GpuFleetError as error:
             return {"failed": True, "changed": False, "msg": str(error), "failure": error.failure()}
 

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import procedure
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm import drain
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.procedure import PROCEDURE
 from support import FakeHost, Killed, build
 
 NODE = "n1"
@@ -57,7 +57,7 @@ class Cluster:
     def run(self, *, check_mode: bool = False, **given: Any) -> Dict[str, Any]:
         """The result of the module, as ``main`` would make it."""
         try:
-            return drain.run({**DEFAULTS, **given}, self.host, check_mode=check_mode)
+            return procedure.run(PROCEDURE, {**DEFAULTS, **given}, self.host, check_mode=check_mode)
         except GpuFleetError as error:
             return {"failed": True, "changed": False, "msg": str(error), "failure": error.failure()}
 

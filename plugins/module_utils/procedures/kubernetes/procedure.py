@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..._core.change import Change
-from ..._core.contract import diff
 from ..._core.errors import (
     CannotLook,
     DeclarationError,
@@ -26,7 +26,9 @@ from ..._core.regex import regex
 from ..._core.setting import EFFECTIVE
 from ..._core.value import frozen
 from .api_server import ApiServer, Conflict, Eviction, NotNow
+from .client import connect
 from .node import Node
+from .options import OPTIONS
 from .pods import Pod, Rules, losing, to_evict
 
 if TYPE_CHECKING:
@@ -43,7 +45,10 @@ HOLDS = "It stays cordoned: run again to keep waiting, or end them"
 
 @frozen
 class Options:
-    """``timeout`` and ``poll`` are in seconds. Of the pods only those that all ``selectors`` choose must go."""
+    """``timeout`` and ``poll`` are in seconds. Of the pods only those that all ``selectors`` choose must go.
+
+    ``access`` is the way to the API server, for ``client.connect``.
+    """
 
     name: str
     state: str
@@ -53,6 +58,15 @@ class Options:
     selectors: Tuple[str, ...]
     rules: Rules
     eviction: Eviction
+    access: Mapping[str, Any]
+
+
+@frozen
+class Cluster:
+    """The API server, and the node as it was when the run began."""
+
+    server: ApiServer
+    node: Node
 
 
 @frozen
@@ -64,9 +78,12 @@ class Result:
     changes: Tuple[Change, ...] = ()
     error: Optional[GpuFleetError] = None
 
-    def as_dict(self) -> Dict[str, Any]:
-        result: Dict[str, Any] = {
-            "changed": bool(self.changes),
+    @property
+    def changed(self) -> bool:
+        return bool(self.changes)
+
+    def report(self) -> Dict[str, Any]:
+        return {
             "name": self.node.name,
             "owner": self.node.owner,
             "reason": self.node.mark or "",
@@ -74,37 +91,58 @@ class Result:
             "pods": [pod.as_dict() for pod in self.pods],
             "left": "it was not cordoned by this collection" if self.node.owner == THEIRS else "",
             "changes": [change.as_dict() for change in self.changes],
-            "diff": diff(self.changes),
         }
-        if self.error is not None:
-            result.update(failed=True, msg=str(self.error), failure=self.error.failure())
-        return result
 
 
-def options_of(params: Mapping[str, Any]) -> Options:
-    """Raises ``DeclarationError`` on what makes no sense."""
-    if not ONE_NAME.fullmatch(params["name"]):
-        raise refusal("name", "it must be the name of one node", params["name"])
-    if not params["reason"].strip() or not params["reason"].isprintable():
-        raise refusal("reason", "it must be one line of text", repr(params["reason"]))
-    refuse_senseless_times(params["timeout"], params["poll"])
-    return Options(
-        name=params["name"],
-        state=params["state"],
-        reason=params["reason"],
-        timeout=params["timeout"],
-        poll=params["poll"],
-        selectors=tuple(params["pod_selectors"]),
-        rules=Rules(params["force"], params["ignore_daemonsets"], params["delete_emptydir_data"]),
-        eviction=Eviction(params["disable_eviction"], params["grace_period"]),
-    )
+class KubernetesDrain:
+    """``procedure.Procedure`` for a node of Kubernetes. ``connect`` makes of ``Options.access`` what asks."""
+
+    name = NAME
+    options: Mapping[str, Any] = OPTIONS
+
+    def __init__(self, connect: Callable[[Mapping[str, Any]], Ask]) -> None:
+        self._connect = connect
+
+    def parse(self, params: Mapping[str, Any]) -> Options:
+        if not ONE_NAME.fullmatch(params["name"]):
+            raise refusal("name", "it must be the name of one node", params["name"])
+        if not params["reason"].strip() or not params["reason"].isprintable():
+            raise refusal("reason", "it must be one line of text", repr(params["reason"]))
+        refuse_senseless_times(params["timeout"], params["poll"])
+        return Options(
+            name=params["name"],
+            state=params["state"],
+            reason=params["reason"],
+            timeout=params["timeout"],
+            poll=params["poll"],
+            selectors=tuple(params["pod_selectors"]),
+            rules=Rules(params["force"], params["ignore_daemonsets"], params["delete_emptydir_data"]),
+            eviction=Eviction(params["disable_eviction"], params["grace_period"]),
+            access=params,
+        )
+
+    def look(self, host: Host, options: Options) -> Cluster:
+        server = ApiServer(self._connect(options.access), options.name)
+        return Cluster(server, server.node())
+
+    def decide(self, state: Cluster, options: Options) -> Tuple[Change, ...]:
+        return decide(state.node, options)
+
+    def predict(self, host: Host, options: Options, state: Cluster, decision: Tuple[Change, ...]) -> Result:
+        return _Work(options, state.server, host, check_mode=True).take(state.node, decision)
+
+    def perform(self, host: Host, options: Options, state: Cluster, decision: Tuple[Change, ...]) -> Result:
+        return _Work(options, state.server, host, check_mode=False).take(state.node, decision)
 
 
-def run(params: Mapping[str, Any], ask: Ask, host: Host, *, check_mode: bool) -> Dict[str, Any]:
-    """The result of the module. Raises ``GpuFleetError`` where nothing was touched."""
-    options = options_of(params)
-    work = _Work(options, ApiServer(ask, options.name), host, check_mode=check_mode)
-    return (work.drain() if options.state == DRAINED else work.resume()).as_dict()
+PROCEDURE = KubernetesDrain(lambda access: connect(access, sys.executable))
+
+
+def decide(node: Node, options: Options) -> Tuple[Change, ...]:
+    """A node is cordoned where nobody has, and uncordoned where it has our mark; a mark without a cordon goes too."""
+    if options.state == DRAINED:
+        return () if node.cordoned else _changes(node, f"{MARK}{options.reason}")
+    return () if node.mark is None else _changes(node, None)
 
 
 class _Work:
@@ -119,17 +157,12 @@ class _Work:
         # Those that were asked to go, by UID. They are not asked again while they end.
         self._asked: Set[str] = set()
 
-    def drain(self) -> Result:
-        """Cordon the node where nobody has, and wait until its pods have gone."""
-        node, error = self._mark(f"{MARK}{self._options.reason}", lambda node: not node.cordoned)
-        if error is not None:
+    def take(self, node: Node, changes: Tuple[Change, ...]) -> Result:
+        """Bring cordon and mark, or take them, and wait until the pods of a drained node have gone."""
+        node, error = self._mark(node, changes)
+        if error is not None or self._options.state != DRAINED:
             return self._result(node, error=error)
         return self._predict(node) if self._check_mode else self._empty(node)
-
-    def resume(self) -> Result:
-        """Uncordon the node where it has our mark. A mark without a cordon is taken away."""
-        node, error = self._mark(None, lambda node: node.mark is not None)
-        return self._result(node, error=error)
 
     def _result(self, node: Node, pods: Sequence[Pod] = (), error: Optional[GpuFleetError] = None) -> Result:
         return Result(node, _left(pods), tuple(self._changes), error)
@@ -144,19 +177,22 @@ class _Work:
 
     # --- cordon and mark ----------------------------------------------------------------------------------------------
 
-    def _mark(self, mark: Optional[str], needed: Callable[[Node], bool]) -> Tuple[Node, Optional[GpuFleetError]]:
+    def _mark(self, node: Node, changes: Tuple[Change, ...]) -> Tuple[Node, Optional[GpuFleetError]]:
         """The node with cordon and mark, or without, where that is needed: always by what it is at that moment."""
         goal, said = "drain or resume", ""
-        for _attempt in range(CONFLICTS + 1):
-            node = self._server.node()
-            if not needed(node):
+        mark = f"{MARK}{self._options.reason}" if self._options.state == DRAINED else None
+        for attempt in range(CONFLICTS + 1):
+            if attempt:
+                node = self._server.node()
+                changes = decide(node, self._options)
+            if not changes:
                 return node, None
             try:
                 after = self._server.mark(node, mark, dry_run=self._check_mode)
             except Conflict as conflict:
                 said = str(conflict)
                 continue
-            self._note(*_changes(node, mark))
+            self._note(*changes)
             if (after.cordoned, after.mark) == (mark is not None, mark):
                 return after, None
             cause = "the API server accepted the patch, but the node does not show it"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Tuple, Union
 
 from ..._core.change import Change
-from ..._core.contract import diff
 from ..._core.errors import CannotLook, GpuFleetError, InUse, NotInEffect, OwnedByAnother, Refused
 from ..._core.journal import journal
 from ..._core.procedure import DRAINED, IN_SERVICE, MARK, NOBODYS, OURS, THEIRS, refusal, refuse_senseless_times, turns
@@ -19,6 +18,7 @@ from ..._core.value import frozen
 from .controller import Controller
 from .jobs import Job, named
 from .node import DOWN, ERROR, FAIL, FUTURE, INVALID, NOT_RESPONDING, POWERING_UP, UNKNOWN, SlurmNode
+from .options import OPTIONS
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
@@ -52,10 +52,13 @@ class DrainResult:
     changes: Tuple[Change, ...] = ()
     error: Optional[GpuFleetError] = None
 
-    def as_dict(self) -> Dict[str, Any]:
+    @property
+    def changed(self) -> bool:
+        return bool(self.changes)
+
+    def report(self) -> Dict[str, Any]:
         node = self.node
-        result: Dict[str, Any] = {
-            "changed": bool(self.changes),
+        return {
             "name": node.name,
             "owner": node.owner,
             "node_state": node.state,
@@ -66,22 +69,54 @@ class DrainResult:
             "jobs": [job.as_dict() for job in self.jobs],
             "left": _whose(node) if node.owner == THEIRS else _why_away(node),
             "changes": [change.as_dict() for change in self.changes],
-            "diff": diff(self.changes),
         }
-        if self.error is not None:
-            result.update(failed=True, msg=str(self.error), failure=self.error.failure())
-        return result
 
 
-def run(params: Mapping[str, Any], host: Host, *, check_mode: bool) -> Dict[str, Any]:
-    """The result of the module. Raises ``GpuFleetError`` where nothing was touched."""
-    options = DrainOptions(**params)
-    _refuse_senseless(options)
-    controller = Controller(host.commands)
-    node = controller.node(options.name)
-    if options.state == DRAINED:
-        return _drain(options, node, controller, host, check_mode=check_mode).as_dict()
-    return _resume(options, node, controller, host, check_mode=check_mode).as_dict()
+class SlurmDrain:
+    """``procedure.Procedure`` for a node of Slurm."""
+
+    name = NAME
+    options: Mapping[str, Any] = OPTIONS
+
+    def parse(self, params: Mapping[str, Any]) -> DrainOptions:
+        options = DrainOptions(**params)
+        _refuse_senseless(options)
+        return options
+
+    def look(self, host: Host, options: DrainOptions) -> SlurmNode:
+        return Controller(host.commands).node(options.name)
+
+    def decide(self, state: SlurmNode, options: DrainOptions) -> Tuple[Change, ...]:
+        if options.state == DRAINED:
+            _refuse_trouble(state)
+            return _changes(state, DRAINED, f"{MARK}{options.reason}") if state.owner == NOBODYS else ()
+        if state.left_over:
+            # The mark is left where a run was cut off after the resume.
+            return (Change(state.name, "reason", state.reason, None, EFFECTIVE),)
+        if state.owner != OURS:
+            return ()
+        if state.rebooting:
+            raise Refused(
+                "resume {}",
+                object=state.name,
+                cause="a reboot is requested in Slurm",
+                found=state.state,
+                hint="wait for it, or scontrol cancel_reboot",
+            )
+        return _changes(state, IN_SERVICE, None)
+
+    def predict(self, host: Host, options: DrainOptions, state: SlurmNode, decision: Tuple[Change, ...]) -> DrainResult:
+        jobs = _jobs_of(Controller(host.commands), state) if options.state == DRAINED else ()
+        return DrainResult(state, jobs, decision)
+
+    def perform(self, host: Host, options: DrainOptions, state: SlurmNode, decision: Tuple[Change, ...]) -> DrainResult:
+        controller = Controller(host.commands)
+        if options.state == DRAINED:
+            return _drain(options, state, controller, host, decision)
+        return _resume(options, state, controller, host, decision) if decision else DrainResult(state)
+
+
+PROCEDURE = SlurmDrain()
 
 
 def _refuse_senseless(options: DrainOptions) -> None:
@@ -97,14 +132,9 @@ def _refuse_senseless(options: DrainOptions) -> None:
 
 
 def _drain(
-    options: DrainOptions, node: SlurmNode, controller: Controller, host: Host, *, check_mode: bool
+    options: DrainOptions, node: SlurmNode, controller: Controller, host: Host, changes: Tuple[Change, ...]
 ) -> DrainResult:
-    _refuse_trouble(node)
-    changes: Tuple[Change, ...] = ()
-    if node.owner == NOBODYS:
-        changes = _changes(node, DRAINED, f"{MARK}{options.reason}")
-        if check_mode:
-            return DrainResult(node, _jobs_of(controller, node), changes)
+    if changes:
         controller.drain(options.name, f"{MARK}{options.reason}")
         journal(host, NAME, changes)
         try:
@@ -113,7 +143,7 @@ def _drain(
             return DrainResult(node, changes=changes, error=error)
         if node.owner != OURS:
             return DrainResult(node, changes=changes, error=_not_taken("drain", node))
-    if check_mode or options.timeout == 0:
+    if options.timeout == 0:
         return DrainResult(node, _jobs_of(controller, node), changes)
     return _wait_until_idle(options, node, changes, controller)
 
@@ -197,22 +227,11 @@ def _jobs_of(controller: Controller, node: SlurmNode) -> Tuple[Job, ...]:
 
 
 def _resume(
-    options: DrainOptions, node: SlurmNode, controller: Controller, host: Host, *, check_mode: bool
+    options: DrainOptions, node: SlurmNode, controller: Controller, host: Host, changes: Tuple[Change, ...]
 ) -> DrainResult:
     if node.left_over:
-        return _tidy_up(options, node, controller, host, check_mode=check_mode)
-    if node.owner != OURS:
-        return DrainResult(node)
-    changes = _changes(node, IN_SERVICE, None)
-    if node.rebooting:
-        raise Refused(
-            "resume {}",
-            object=node.name,
-            cause="a reboot is requested in Slurm",
-            found=node.state,
-            hint="wait for it, or scontrol cancel_reboot",
-        )
-    if check_mode:
+        controller.clear_reason(options.name, AFTERWARDS)
+        journal(host, NAME, changes)
         return DrainResult(node, changes=changes)
     node = _await_slurmd(options, node, controller)
     if node.owner != OURS:
@@ -220,17 +239,6 @@ def _resume(
     controller.resume(options.name)
     journal(host, NAME, changes)
     return _await_service(options, node, changes, controller)
-
-
-def _tidy_up(
-    options: DrainOptions, node: SlurmNode, controller: Controller, host: Host, *, check_mode: bool
-) -> DrainResult:
-    """Take the mark that is left where a run was cut off after the resume."""
-    changes = (Change(node.name, "reason", node.reason, None, EFFECTIVE),)
-    if not check_mode:
-        controller.clear_reason(options.name, AFTERWARDS)
-        journal(host, NAME, changes)
-    return DrainResult(node, changes=changes)
 
 
 def _await_slurmd(options: DrainOptions, node: SlurmNode, controller: Controller) -> SlurmNode:
