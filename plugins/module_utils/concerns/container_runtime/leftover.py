@@ -10,7 +10,7 @@ What we wrote goes, also where somebody else wrote over it in the same file. A f
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from ..._core.change import Conflict, Unmanaged
 from ..._core.errors import OwnedByAnother
@@ -20,10 +20,9 @@ from ..._text.toml_text import parse
 from . import gpu_operator
 from .candidate import CandidateFiles
 from .containerd.meaning import PLUGINS, leaves
-from .crio.meaning import PLACES as OF_CRIO
 from .docker.meaning import KEYS
-from .model import CONTAINERD, CRIO, DOCKER, PODMAN, Configuration, shown
-from .podman.meaning import PLACES as OF_PODMAN
+from .merged_toml import MergedToml
+from .model import CONTAINERD, DOCKER, Configuration, shown
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
@@ -71,7 +70,7 @@ def find(host: Host, kind: Kind, installation: Installation, wanted: Settings, e
     conflicts = tuple(
         Conflict(owner, path, line, str(name), str(shown(value)), THEM)
         for name, value in left.items()
-        for owner, path, line in _places(after, name, str(value))
+        for owner, path, line in _places(kind, after, name, str(value))
     )
     return Leftover(edits, left, conflicts)
 
@@ -82,14 +81,16 @@ def _said(conflict: Conflict) -> str:
     return f"{conflict.path} sets it{place}, and that file {owner}"
 
 
-def _places(after: Configuration, setting: SettingName, value: str) -> Iterator[Tuple[str, str, Optional[int]]]:
+def _places(
+    kind: Kind, after: Configuration, setting: SettingName, value: str
+) -> Iterator[Tuple[str, str, Optional[int]]]:
     """Whose and where it is, in files but ours."""
     engine = after.installation.engine
     found: Iterable[Tuple[str, str, Keys]] = ()
     if engine == CONTAINERD:
         found = _in_containerd(after, setting)
-    elif engine in (CRIO, PODMAN):
-        found = _in_layers(after, setting)
+    elif isinstance(kind, MergedToml):
+        found = _in_layers(after, kind.places.keys(setting))
     for path, text, keys in found:
         yield _owner(path, value), path, _line(text, keys)
     if engine == DOCKER:
@@ -108,11 +109,8 @@ def _in_containerd(after: Configuration, setting: SettingName) -> Iterator[Tuple
             yield source.document.path, source.document.text or "", ("plugins", PLUGINS[source.version], *keys)
 
 
-def _in_layers(after: Configuration, setting: SettingName) -> Iterator[Tuple[str, str, Keys]]:
-    crios = after.installation.engine == CRIO
-    layers: Sequence[Any] = after.parsed if crios else after.parsed[0]
-    keys = (OF_CRIO if crios else OF_PODMAN).keys(setting)
-    for layer in layers:
+def _in_layers(after: Configuration, keys: Keys) -> Iterator[Tuple[str, str, Keys]]:
+    for layer in after.parsed:
         if layer.name != after.installation.drop_in and layer.value(keys, object) is not None:
             yield layer.document.path, layer.document.text or "", keys
 

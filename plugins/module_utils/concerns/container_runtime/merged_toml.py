@@ -10,16 +10,17 @@ runtimes) a later entry replaces the whole earlier one of that name (``unifyMap`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, runtime_checkable
 
 from ..._core.errors import DeclarationError, not_understood
 from ..._core.value import field, frozen
 from ..._text.toml_text import TomlError, parse
-from .model import CDI, DEFAULT_RUNTIME, NAME, RUNTIME, SPEC_DIRS, Document, SettingName, Settings, WantedEngine
+from .model import CDI, DEFAULT_RUNTIME, NAME, RUNTIME, SPEC_DIRS, Document, Kind, SettingName
 
 if TYPE_CHECKING:
     from ..._core.errors import CannotLook
     from ..._core.protocols import Files
+    from .model import Configuration, Edit, Settings, WantedEngine
 
 HEADER = f"# Written by gpufleet.node, module {NAME}. A change made here is overwritten by the next run.\n"
 
@@ -119,16 +120,43 @@ class Places:
             return (*self.runtimes, setting.name)
         return self.dirs if setting == CDI else self.default
 
+
+@runtime_checkable
+class MergedToml(Kind, Protocol):
+    """The part of ``Kind`` that is alike where files are read so. ``Configuration.parsed`` are the layers."""
+
+    places: Places
+
+    def program(self, layer: Layer, name: str) -> str:
+        """What a runtime starts, by the file whose entry counts."""
+
+    def spec_dirs(self, layers: Sequence[Layer]) -> Tuple[str, ...]:
+        """Where the engine looks for specifications of CDI."""
+
+    def entry(self, name: str, program: str, others: Sequence[Layer]) -> Any:
+        """A runtime as our file has it beside all others."""
+
+    def settings_of(self, layers: Sequence[Layer]) -> Dict[SettingName, Any]:
+        """What the files mean together. An empty name of the default is none: the engine takes its own then."""
+        settings: Dict[SettingName, Any] = {
+            SettingName(RUNTIME, name): self.program(layer, name)
+            for name, layer in entries(layers, self.places.runtimes).items()
+        }
+        settings[DEFAULT_RUNTIME] = last(layers, self.places.default, str) or None
+        settings[CDI] = not missing_dirs(self.spec_dirs(layers))
+        return settings
+
     def others_default(self, layers: Sequence[Layer], name: str) -> Optional[str]:
         """The default runtime that the files leave once none of them names this one."""
-        names = [layer.value(self.default, str) for layer in layers]
+        names = [layer.value(self.places.default, str) for layer in layers]
         return next((found for found in reversed(names) if found and found != name), None)
 
-    def wanted(self, wanted: WantedEngine, layers: Sequence[Layer], ours: str) -> Settings:
-        """As ``Kind.wanted``. With an absent runtime our file goes, and its default. Raises ``DeclarationError``."""
+    def wanted(self, wanted: WantedEngine, configuration: Configuration) -> Settings:
+        layers: Sequence[Layer] = configuration.parsed
         runtime = SettingName(RUNTIME, wanted.runtime_name)
         if not wanted.present:
-            layers = [layer for layer in layers if layer.name != ours]
+            # With the runtime our file goes, and its default.
+            layers = [layer for layer in layers if layer.name != configuration.installation.drop_in]
             return {runtime: None, DEFAULT_RUNTIME: self.others_default(layers, wanted.runtime_name)}
         if wanted.cdi is False:
             raise DeclarationError(
@@ -144,3 +172,15 @@ class Places:
         if wanted.cdi:
             settings[CDI] = True
         return settings
+
+    def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
+        from . import merged_toml_edit
+
+        if not wanted.present:
+            return merged_toml_edit.take_out(self, configuration, wanted.runtime_name)
+        return merged_toml_edit.bring(self, configuration, self.wanted(wanted, configuration), tidy=False)
+
+    def restore(self, configuration: Configuration, baseline: Settings) -> Tuple[Edit, ...]:
+        from . import merged_toml_edit
+
+        return merged_toml_edit.bring(self, configuration, baseline, tidy=True)

@@ -10,54 +10,43 @@ Other files are touched only where nothing else helps: to take a value away that
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, Callable, List, Mapping, Sequence, Tuple
+from typing import Any, List, Mapping, Sequence, Tuple
 
 from ..._core.errors import OwnedByAnother, Refused
 from ..._core.setting import Scalar
-from ..._core.value import frozen
 from ..._text.nested import get, put
 from ..._text.toml_edit import TomlEditError, dump, remove
-from .merged_toml import HEADER, Keys, Layer, Places, make_layer
-from .model import RUNTIME, Document, Edit, SettingName, Settings, shown
+from .merged_toml import HEADER, Keys, Layer, MergedToml, make_layer, missing_dirs
+from .model import CDI, DEFAULT_RUNTIME, RUNTIME, Configuration, Document, Edit, SettingName, Settings, shown
 
 
-@frozen
-class Shape:
-    """Where an engine has its settings in its files, and how they are written.
-
-    ``settings`` says what files mean together. ``written`` takes a setting, its value and all files but ours, and says
-    what ours has to have; None where no file can bring it about.
-    """
-
-    places: Places
-    settings: Callable[[Sequence[Layer]], Settings]
-    written: Callable[[SettingName, Scalar, Sequence[Layer]], Any]
-
-
-def bring(shape: Shape, layers: Sequence[Layer], ours: str, target: Settings, *, tidy: bool) -> Tuple[Edit, ...]:
+def bring(kind: MergedToml, configuration: Configuration, target: Settings, *, tidy: bool) -> Tuple[Edit, ...]:
     """The edits after which the settings in ``target`` have its values; None in it is a value that no file gives.
 
-    ``ours`` is the name of our file. ``tidy``: on the way back, where ours goes and what others say is left to them.
-    Raises ``OwnedByAnother`` where a file that is read after ours says something else.
+    ``tidy``: on the way back, where our file goes and what others say is left to them.
+    Raises ``OwnedByAnother`` where a file that is read after ours says something else, and ``Refused`` where a text
+    takes no edit.
     """
+    layers: Sequence[Layer] = configuration.parsed
+    ours = configuration.installation.drop_in
     now = list(layers)
     for setting, value in target.items():
-        if tidy or shape.settings(now).get(setting) != value:
-            now = _brought(shape, now, ours, setting=setting, value=value, tidy=tidy)
-    result = shape.settings(now)
+        if tidy or kind.settings_of(now).get(setting) != value:
+            now = _brought(kind, now, ours, setting=setting, value=value, tidy=tidy)
+    result = kind.settings_of(now)
     for setting, value in target.items():
         # Taken out is as near as files get to a value that came from a file of others that is gone.
         if value is not None and result.get(setting) != value and not tidy:
-            raise _overruled(shape, now, ours, setting=setting, value=value, found=result.get(setting))
+            raise _overruled(kind, now, ours, setting=setting, value=value, found=result.get(setting))
     return _edits(layers, now)
 
 
-def take_out(shape: Shape, layers: Sequence[Layer], ours: str, name: str) -> Tuple[Edit, ...]:
+def take_out(kind: MergedToml, configuration: Configuration, name: str) -> Tuple[Edit, ...]:
     """The edits after which no file has the runtime, nor names it as the default. Our file goes."""
-    places = shape.places
+    places, layers = kind.places, configuration.parsed
     now = []
     for layer in layers:
-        if layer.name == ours:
+        if layer.name == configuration.installation.drop_in:
             now.append(_our_file(layer, {}))
             continue
         is_default = layer.value(places.default, str) == name
@@ -75,13 +64,13 @@ def _edits(layers: Sequence[Layer], now: Sequence[Layer]) -> Tuple[Edit, ...]:
 
 
 def _brought(
-    shape: Shape, layers: List[Layer], ours: str, *, setting: SettingName, value: Scalar, tidy: bool
+    kind: MergedToml, layers: List[Layer], ours: str, *, setting: SettingName, value: Scalar, tidy: bool
 ) -> List[Layer]:
-    keys = shape.places.keys(setting)
+    keys = kind.places.keys(setting)
     others = [layer for layer in layers if layer.name != ours]
-    right = shape.settings(others).get(setting) == value
+    right = kind.settings_of(others).get(setting) == value
     theirs = tidy and any(layer.value(keys, object) is not None for layer in others)
-    written = None if right or theirs or value is None else shape.written(setting, value, others)
+    written = None if right or theirs or value is None else _written(kind, setting, value, others)
     goes = value is None and not right and not theirs
     now: List[Layer] = []
     for layer in layers:
@@ -90,6 +79,15 @@ def _brought(
         else:
             now.append(_removed(layer, keys) if goes else layer)
     return now
+
+
+def _written(kind: MergedToml, setting: SettingName, value: Scalar, others: Sequence[Layer]) -> Any:
+    """What our file has to have; None where no file can bring it about."""
+    if setting == CDI:
+        dirs = kind.spec_dirs(others)
+        # Not added to what is there, for a reader of version 4 knows no attributes.
+        return [*dirs, *missing_dirs(dirs)] if value else None
+    return value if setting == DEFAULT_RUNTIME else kind.entry(setting.name, str(value), others)
 
 
 def _with(layer: Layer, keys: Keys, value: Any) -> Layer:
@@ -123,9 +121,9 @@ def _removed(layer: Layer, keys: Keys) -> Layer:
 
 
 def _overruled(
-    shape: Shape, layers: Sequence[Layer], ours: str, *, setting: SettingName, value: Scalar, found: Scalar
+    kind: MergedToml, layers: Sequence[Layer], ours: str, *, setting: SettingName, value: Scalar, found: Scalar
 ) -> OwnedByAnother:
-    keys = shape.places.keys(setting)
+    keys = kind.places.keys(setting)
     others = [layer for layer in layers if layer.name != ours and layer.value(keys, object) is not None]
     return OwnedByAnother(
         f"set {setting}",

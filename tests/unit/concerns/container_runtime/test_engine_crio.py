@@ -18,9 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     Refused,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.crio.check import (
-    FOLDER as COPIES,
-)
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.candidate import SCRATCH
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.crio.crio import (
     DROP_IN,
     FOLDER,
@@ -42,6 +40,7 @@ from kind_machine import KindMachine
 from support import build, snapshot
 
 PATH = "/usr/bin/nvidia-container-runtime"
+COPIES = f"{SCRATCH}.crio"
 OUR_RUNTIME = SettingName(RUNTIME, "nvidia")
 SOCKET = "/run/crio/crio.sock"
 

@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     Refused,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.candidate import SCRATCH
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.cdi.oci_hooks import find_hooks
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.model import (
     CDI,
@@ -28,10 +29,6 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     Kind,
     SettingName,
     WantedEngine,
-)
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.podman.check import CANDIDATE
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.podman.check import (
-    FOLDER as COPIES,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.podman.podman import (
     DROP_IN,
@@ -44,6 +41,8 @@ from kind_machine import KindMachine
 from support import build, snapshot
 
 PATH = "/usr/bin/nvidia-container-runtime"
+COPIES = f"{SCRATCH}.podman"
+CANDIDATE = f"{COPIES}/containers.conf"
 OUR_RUNTIME = SettingName(RUNTIME, "nvidia")
 HOOK = "/usr/share/containers/oci/hooks.d/oci-nvidia-hook.json"
 

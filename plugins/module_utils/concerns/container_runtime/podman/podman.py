@@ -11,17 +11,30 @@ reads the files. What containers.conf of single users or of CONTAINERS_CONF says
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING, Optional, Tuple
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple
 
+from ...._core.change import RunCommand
+from ...._core.errors import Refused
 from ..cdi.oci_hooks import FOLDERS, find_hooks
-from ..merged_toml import read_layer
-from ..model import CDI, PODMAN, Configuration, Installation, Settings, WithoutDaemon
-from .meaning import PLACES, settings_of, string_list
+from ..merged_toml import Keys, Layer, MergedToml, Places, entries, make_layer, read_layer
+from ..model import (
+    CDI,
+    PODMAN,
+    RUNTIME,
+    SPEC_DIRS,
+    Configuration,
+    Document,
+    Edit,
+    Installation,
+    SettingName,
+    WithoutDaemon,
+)
 
 if TYPE_CHECKING:
     from ...._core.protocols import Files, Host
-    from ..model import Edit, WantedEngine
+    from ..model import WantedEngine
 
 PROGRAM = "podman"
 VENDOR = "/usr/share/containers/containers.conf"
@@ -29,12 +42,19 @@ MAIN = "/etc/containers/containers.conf"
 FOLDER = "/etc/containers/containers.conf.d"
 DROP_IN = f"{FOLDER}/99-gpufleet.conf"
 HOOKS = ("engine", "hooks_dir")
+SECONDS = 60.0
+GOAL = "validate the new configuration of Podman"
 
 
-class Podman(WithoutDaemon):
-    """``model.Kind`` of Podman. ``Configuration.parsed`` are the layers and the hooks."""
+class Podman(MergedToml, WithoutDaemon):
+    """``model.Kind`` of Podman. The hooks are the documents after those of the layers."""
 
     engine = PODMAN
+    places = Places(
+        runtimes=("engine", "runtimes"),
+        default=("engine", "runtime"),
+        dirs=("engine", "cdi_spec_dirs"),
+    )
 
     def find(self, host: Host) -> Optional[Installation]:
         program = host.commands.find(PROGRAM)
@@ -45,30 +65,73 @@ class Podman(WithoutDaemon):
         names = {name for name in files.names(FOLDER) if name.endswith(".conf")} | {os.path.basename(DROP_IN)}
         order = (VENDOR, installation.main, *(f"{FOLDER}/{name}" for name in sorted(names)))
         layers = tuple(read_layer(files, name) for name in order if not files.is_folder(name))
-        hooks = tuple(find_hooks(files, string_list(layers, HOOKS, FOLDERS)))
-        settings = dict(settings_of(layers))
+        hooks = tuple(find_hooks(files, _string_list(layers, HOOKS, FOLDERS)))
+        settings = self.settings_of(layers)
         settings[CDI] = settings[CDI] and not hooks
         documents = (*(layer.document for layer in layers), *hooks)
-        return Configuration(installation, documents, settings, parsed=(layers, hooks))
+        return Configuration(installation, documents, settings, parsed=layers)
 
-    def wanted(self, wanted: WantedEngine, configuration: Configuration) -> Settings:
-        layers, _hooks = configuration.parsed
-        return PLACES.wanted(wanted, layers, configuration.installation.drop_in)
+    def program(self, layer: Layer, name: str) -> str:
+        return ", ".join(map(str, layer.texts((*self.places.runtimes, name)) or ()))
+
+    def spec_dirs(self, layers: Sequence[Layer]) -> Tuple[str, ...]:
+        return _string_list(layers, self.places.dirs, SPEC_DIRS)
+
+    def entry(self, name: str, program: str, others: Sequence[Layer]) -> Any:
+        return program.split(", ")
 
     def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
-        from . import edit
-
-        return edit.edit(configuration, wanted)
-
-    def restore(self, configuration: Configuration, baseline: Settings) -> Tuple[Edit, ...]:
-        from . import edit
-
-        return edit.restore(configuration, baseline)
+        hooks = configuration.documents[len(configuration.parsed) :] if wanted.cdi else ()
+        return (*super().edit(configuration, wanted), *(Edit(hook.path, hook.text, None) for hook in hooks))
 
     def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
-        from . import check
+        """``podman info`` with our file, and whether each runtime in it is the one that Podman would start.
 
-        check.check(host, installation, edits)
+        Of the other files none counts for it: our file alone is what CONTAINERS_CONF names, in all releases.
+        Raises ``Refused``.
+        """
+        from ..candidate import SCRATCH, copies
+
+        texts = [edit.after for edit in edits if edit.path == host.files.resolve(installation.drop_in)]
+        if not installation.program or not texts or texts[0] is None:
+            return
+        folder = f"{SCRATCH}.{PODMAN}"
+        path = f"{folder}/containers.conf"
+        candidate = make_layer(path, Document(path, texts[0]))
+        settings = self.settings_of((candidate,))
+        with copies(host.files, folder, (candidate.document,)):
+            for name in entries((candidate,), self.places.runtimes):
+                _ask(host, installation.program, path, name, str(settings[SettingName(RUNTIME, name)]))
+
+
+def _ask(host: Host, program: str, candidate: str, name: str, path: str) -> None:
+    from ...._core.steps import run
+
+    argv = ("env", f"CONTAINERS_CONF={candidate}", program, "--runtime", name, "info", "--format", "json")
+    output = run(RunCommand(argv, GOAL, timeout=SECONDS), host)
+    try:
+        said = json.loads(output)["host"]["ociRuntime"]
+        found = f"{said['name']} {said['path']}"
+    except (ValueError, KeyError, TypeError) as error:
+        raise Refused(GOAL, object=name, cause=f"podman info does not say which runtime it has: {error!r}") from error
+    if found not in [f"{name} {one}" for one in path.split(", ")]:
+        raise Refused(GOAL, object=name, cause="podman info has another runtime", found=found, wanted=f"{name} {path}")
+
+
+def _string_list(layers: Sequence[Layer], keys: Keys, default: Sequence[str]) -> Tuple[str, ...]:
+    """A list that every file replaces, or adds to from an ``{append=true}`` on (containers.conf(5))."""
+    found: List[str] = list(default)
+    append = False
+    for layer in layers:
+        said = layer.texts(keys)
+        if said is None:
+            continue
+        for item in said:
+            if isinstance(item, dict):
+                append = bool(item.get("append", append))
+        texts = [item.rstrip("/") for item in said if isinstance(item, str)]
+        found = [*found, *texts] if append else texts
+    return tuple(found)
 
 
 KIND = Podman()
