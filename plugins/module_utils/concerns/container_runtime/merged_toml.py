@@ -6,21 +6,27 @@
 
 So CRI-O and Podman read theirs: a later value replaces an earlier one, and where a table maps names to something (the
 runtimes) a later entry replaces the whole earlier one of that name (``unifyMap`` of BurntSushi/toml, which both use).
+
+They are brought to other settings through the drop-in file that is ours. Other files are touched only where nothing
+else helps: to take a value away that they give.
 """
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, runtime_checkable
 
-from ..._core.errors import DeclarationError, not_understood
+from ..._core.errors import DeclarationError, OwnedByAnother, Refused, not_understood
 from ..._core.value import field, frozen
+from ..._text.nested import get, put
 from ..._text.toml_text import TomlError, parse
-from .model import CDI, DEFAULT_RUNTIME, NAME, RUNTIME, SPEC_DIRS, Document, Kind, SettingName
+from .model import CDI, DEFAULT_RUNTIME, NAME, RUNTIME, SPEC_DIRS, Document, Edit, Kind, SettingName, shown
 
 if TYPE_CHECKING:
     from ..._core.errors import CannotLook
     from ..._core.protocols import Files
-    from .model import Configuration, Edit, Settings, WantedEngine
+    from ..._core.setting import Scalar
+    from .model import Configuration, Settings, WantedEngine
 
 HEADER = f"# Written by gpufleet.node, module {NAME}. A change made here is overwritten by the next run.\n"
 
@@ -174,13 +180,118 @@ class MergedToml(Kind, Protocol):
         return settings
 
     def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
-        from . import merged_toml_edit
-
         if not wanted.present:
-            return merged_toml_edit.take_out(self, configuration, wanted.runtime_name)
-        return merged_toml_edit.bring(self, configuration, self.wanted(wanted, configuration), tidy=False)
+            return self._take_out(configuration, wanted.runtime_name)
+        return self._bring(configuration, self.wanted(wanted, configuration), tidy=False)
 
     def restore(self, configuration: Configuration, baseline: Settings) -> Tuple[Edit, ...]:
-        from . import merged_toml_edit
+        return self._bring(configuration, baseline, tidy=True)
 
-        return merged_toml_edit.bring(self, configuration, baseline, tidy=True)
+    def _bring(self, configuration: Configuration, target: Settings, *, tidy: bool) -> Tuple[Edit, ...]:
+        """The edits after which the settings in ``target`` have its values; None in it is a value that no file gives.
+
+        ``tidy``: on the way back, where our file goes and what others say is left to them.
+        Raises ``OwnedByAnother`` where a file that is read after ours says something else, and ``Refused`` where a text
+        takes no edit.
+        """
+        layers: Sequence[Layer] = configuration.parsed
+        ours = configuration.installation.drop_in
+        now = list(layers)
+        for setting, value in target.items():
+            if tidy or self.settings_of(now).get(setting) != value:
+                now = self._brought(now, ours, setting=setting, value=value, tidy=tidy)
+        result = self.settings_of(now)
+        for setting, value in target.items():
+            # Taken out is as near as files get to a value that came from a file of others that is gone.
+            if value is not None and result.get(setting) != value and not tidy:
+                keys = self.places.keys(setting)
+                others = [layer for layer in now if layer.name != ours and layer.value(keys, object) is not None]
+                raise OwnedByAnother(
+                    f"set {setting}",
+                    object=others[-1].document.path,
+                    cause=f"this file is read after {ours} and overrides it",
+                    found=shown(result.get(setting)),
+                    wanted=shown(value),
+                    hint="remove it from that file, or let the file come earlier in the order of names",
+                )
+        return _edits(layers, now)
+
+    def _take_out(self, configuration: Configuration, name: str) -> Tuple[Edit, ...]:
+        """The edits after which no file has the runtime, nor names it as the default. Our file goes."""
+        places, layers = self.places, configuration.parsed
+        now = []
+        for layer in layers:
+            if layer.name == configuration.installation.drop_in:
+                now.append(_our_file(layer, {}))
+                continue
+            is_default = layer.value(places.default, str) == name
+            without = _removed(layer, places.default) if is_default else layer
+            now.append(_removed(without, places.keys(SettingName(RUNTIME, name))))
+        return _edits(layers, now)
+
+    def _brought(
+        self, layers: List[Layer], ours: str, *, setting: SettingName, value: Scalar, tidy: bool
+    ) -> List[Layer]:
+        keys = self.places.keys(setting)
+        others = [layer for layer in layers if layer.name != ours]
+        right = self.settings_of(others).get(setting) == value
+        theirs = tidy and any(layer.value(keys, object) is not None for layer in others)
+        written = None if right or theirs or value is None else self._written(setting, value, others)
+        goes = value is None and not right and not theirs
+        now: List[Layer] = []
+        for layer in layers:
+            if layer.name == ours:
+                now.append(_with(layer, keys, written))
+            else:
+                now.append(_removed(layer, keys) if goes else layer)
+        return now
+
+    def _written(self, setting: SettingName, value: Scalar, others: Sequence[Layer]) -> Any:
+        """What our file has to have; None where no file can bring it about."""
+        if setting == CDI:
+            dirs = self.spec_dirs(others)
+            # Not added to what is there, for a reader of version 4 knows no attributes.
+            return [*dirs, *missing_dirs(dirs)] if value else None
+        return value if setting == DEFAULT_RUNTIME else self.entry(setting.name, str(value), others)
+
+
+def _edits(layers: Sequence[Layer], now: Sequence[Layer]) -> Tuple[Edit, ...]:
+    return tuple(
+        Edit(before.document.path, before.document.text, after.document.text)
+        for before, after in zip(layers, now)
+        if before.document.text != after.document.text
+    )
+
+
+def _with(layer: Layer, keys: Keys, value: Any) -> Layer:
+    """Our file with a value at these keys; None takes it away, with the tables that nothing is left in."""
+    if get(layer.data, keys) is None and value is None:
+        return layer
+    data = deepcopy(dict(layer.data))
+    put(data, keys, value)
+    return _our_file(layer, data)
+
+
+def _our_file(layer: Layer, data: Mapping[str, Any]) -> Layer:
+    from ..._text.toml_edit import dump
+
+    text = HEADER + dump(data) if data else None
+    return make_layer(layer.name, Document(layer.document.path, text))
+
+
+def _removed(layer: Layer, keys: Keys) -> Layer:
+    """A file of others without what it says at these keys; the rest of its text stays as it is."""
+    if layer.value(keys, object) is None:
+        return layer
+    from ..._text.toml_edit import TomlEditError, remove
+
+    try:
+        text = remove(layer.document.text or "", keys)
+    except TomlEditError as error:
+        raise Refused(
+            f"remove {'.'.join(keys)}",
+            object=layer.document.path,
+            cause=str(error),
+            hint="remove it by hand; nothing was changed",
+        ) from error
+    return make_layer(layer.name, Document(layer.document.path, text))

@@ -13,11 +13,9 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.apptainer.apptainer import (
+    ALWAYS_NV,
     KIND,
     MAIN,
-)
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.apptainer.meaning import (
-    ALWAYS_NV,
     SWITCHES,
     values,
 )

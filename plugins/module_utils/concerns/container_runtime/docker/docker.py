@@ -17,13 +17,16 @@ The daemon of the machine is meant. A rootless one belongs to a user, reads a fi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, Tuple
+import shlex
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
+from ...._core.errors import DeclarationError
 from ...._linux import unit_command
 from ...._machine import processes
 from ...._text import json_text
 from ..model import (
     CDI,
+    DEFAULT_RUNTIME,
     DEFAULT_ULIMITS,
     DOCKER,
     LIVE_RESTORE,
@@ -41,7 +44,6 @@ from ..model import (
     Settings,
     WantedEngine,
 )
-from . import wanted as docker_wanted
 from .meaning import (
     DATA_ROOT,
     EXEC_OPTS,
@@ -51,10 +53,12 @@ from .meaning import (
     SNAP,
     ParsedDocker,
     ask,
+    bytes_of,
     options_of,
     refuse_twice,
     reported,
     settings_of,
+    size_text,
     socket_among,
     socket_of,
     untold,
@@ -113,7 +117,8 @@ class Docker:
         return Configuration(installation, (Document(path, text),), settings, parsed)
 
     def wanted(self, wanted: WantedEngine, configuration: Configuration) -> Settings:
-        made = docker_wanted.settings(wanted, configuration)
+        """What is declared; None is a setting that must not be in the file. ``spec`` has looked at the values."""
+        made = _wanted(wanted, configuration)
         refuse_twice(configuration, made)
         return made
 
@@ -148,6 +153,53 @@ class Docker:
         from . import check
 
         check.check(host, self.read(host.files, installation), edits)
+
+
+def _wanted(wanted: WantedEngine, configuration: Configuration) -> Settings:
+    name, found = wanted.runtime_name, configuration.settings
+    runtime, default = SettingName(RUNTIME, name), found.get(DEFAULT_RUNTIME)
+    if not wanted.present:
+        gone: Dict[SettingName, Scalar] = {runtime: None}
+        return {**gone, DEFAULT_RUNTIME: None} if default == name else gone
+    made: Dict[SettingName, Scalar] = {runtime: _with_arguments(wanted, found.get(runtime))}
+    if wanted.default is not None:
+        made[DEFAULT_RUNTIME] = name if wanted.default else (None if default == name else default)
+    if wanted.cdi is not None:
+        made[CDI] = wanted.cdi
+    made.update(_options(wanted.options))
+    return made
+
+
+def _with_arguments(wanted: WantedEngine, found: Scalar) -> str:
+    """The path; arguments that others gave the runtime are none of ours and stay."""
+    words = shlex.split(str(found or ""))
+    return shlex.join([wanted.runtime_path, *words[1:]])
+
+
+def _options(options: Mapping[str, Any]) -> Dict[SettingName, Scalar]:
+    made: Dict[SettingName, Scalar] = {}
+    for setting in (LIVE_RESTORE, DATA_ROOT):
+        if setting.kind in options:
+            made[setting] = options[setting.kind]
+    if "exec_opts" in options:
+        made[EXEC_OPTS] = " ".join(_exec_option(option) for option in options["exec_opts"]) or None
+    if "default_shm_size" in options:
+        made[SHM_SIZE] = size_text(bytes_of(options["default_shm_size"]) or 0)
+    for name, limit in options.get("default_ulimits", {}).items():
+        made[SettingName(DEFAULT_ULIMITS, name)] = f"{limit['soft']}:{limit['hard']}"
+    return made
+
+
+def _exec_option(option: str) -> str:
+    # validatePlatformExecOpt and verifyCgroupDriver of moby know no other.
+    if option in ("native.cgroupdriver=systemd", "native.cgroupdriver=cgroupfs"):
+        return option
+    raise DeclarationError(
+        "set exec_opts",
+        object=DOCKER,
+        cause="dockerd knows native.cgroupdriver=systemd and native.cgroupdriver=cgroupfs",
+        found=option,
+    )
 
 
 def _meant(name: SettingName, settings: Settings) -> Scalar:

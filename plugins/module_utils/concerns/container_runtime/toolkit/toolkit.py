@@ -10,16 +10,19 @@ A key that is not in the file has the toolkit's default. Settings are called as 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, Tuple
+import json
+from typing import TYPE_CHECKING, Any, Optional, Tuple
 
+from ...._core.errors import Refused
 from ..entries import TOOLKIT
 from ..merged_toml import read_layer
-from ..model import Configuration, Installation, SettingName, Settings, WithoutDaemon
-from .options import FROM_CONTAINER, LDCONFIG, as_scalar, flat, wrong
+from ..model import Configuration, Edit, Installation, SettingName, Settings, WithoutDaemon
+from .options import FROM_CONTAINER, KEYS, LDCONFIG, TEXTS, as_scalar, flat, wrong
 
 if TYPE_CHECKING:
     from ...._core.protocols import Files, Host
-    from ..model import Edit, WantedEngine
+    from ...._core.setting import Scalar
+    from ..model import WantedEngine
 
 PROGRAMS = ("nvidia-ctk", "nvidia-container-runtime")
 MAIN = "/etc/nvidia-container-runtime/config.toml"
@@ -55,9 +58,32 @@ class Toolkit(WithoutDaemon):
         return settings
 
     def restore(self, configuration: Configuration, baseline: Settings) -> Tuple[Edit, ...]:
-        from . import edit
+        """The text with other values, None for a key that goes. Raises ``Refused`` where it does not take one."""
+        from ...._text.toml_edit import TomlEditError, remove, set_value
 
-        return edit.edit(configuration, baseline)
+        (document,) = configuration.documents
+        text = before = document.text or ""
+        for setting, value in baseline.items():
+            if configuration.settings.get(setting) == value:
+                continue
+            keys = tuple(setting.kind.split("."))
+            try:
+                text = remove(text, keys) if value is None else set_value(text, keys, _typed(setting.kind, value))
+            except TomlEditError as error:
+                raise Refused(
+                    f"set {setting}", object=document.path, cause=str(error), hint="edit the file by hand"
+                ) from error
+        return () if text == before else (Edit(document.path, document.text, text),)
+
+
+def _typed(name: str, value: Scalar) -> Any:
+    """The value of a setting as the file has it: a list is its text there. One that others wrote may be no list."""
+    if not isinstance(value, str) or not value.startswith("[") or KEYS.get(name, TEXTS) != TEXTS:
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 KIND = Toolkit()
