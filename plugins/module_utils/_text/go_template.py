@@ -50,8 +50,11 @@ class Struct(Dict[str, Any]):
 
 @frozen
 class Token:
+    """``blank`` is what stands before it: a field without one belongs to what it follows."""
+
     kind: str
     text: str
+    blank: str = ""
 
 
 class TemplateAction(NamedTuple):
@@ -105,7 +108,7 @@ def _parse(text: str, defined: Dict[str, List[TemplateNode]]) -> List[TemplateNo
                 nodes.append(TemplateNode("text", 0, text=part))
             continue
         word = part.tokens[0].text if part.tokens and part.tokens[0].kind == "word" else ""
-        rest = part.tokens[2:] if len(part.tokens) > 1 and part.tokens[1].kind == "space" else part.tokens[1:]
+        rest = part.tokens[1:]
         if word in ("if", "with", "range", "define", "block"):
             node = TemplateNode(word, part.line, tokens=rest)
             if word != "define":
@@ -168,11 +171,10 @@ def _parts(text: str) -> List[Any]:
 def _tokens(text: str, position: int, line: int) -> Tuple[Tuple[Token, ...], int, bool]:
     """The tokens of an action, where it ends, and whether it trims what follows."""
     tokens: List[Token] = []
+    blank = ""
     while True:
         end = _END.match(text, position)
         if end:
-            if tokens and tokens[-1].kind == "space":
-                tokens.pop()
             if not tokens:
                 raise TemplateError(line, "an action is empty")
             return tuple(tokens), end.end(), end[0].startswith("-")
@@ -180,18 +182,20 @@ def _tokens(text: str, position: int, line: int) -> Tuple[Tuple[Token, ...], int
         if found is None:
             shown = text[position : position + 20].partition("}}")[0].partition("\n")[0]
             raise TemplateError(line, f"{shown!r} is not supported" if shown else "an action is not closed")
-        tokens.append(Token(str(found.lastgroup), found[0]))
         position = found.end()
-        if found.lastgroup == "space" and len(tokens) == 1:
-            tokens.pop()
+        if found.lastgroup == "space":
+            blank = found[0]
+            continue
+        tokens.append(Token(str(found.lastgroup), found[0], blank))
+        blank = ""
 
 
 def _shown(action: Any) -> str:
-    return "{{ " + "".join(token.text for token in action.tokens).strip() + " }}"
+    return "{{ " + "".join(token.blank + token.text for token in action.tokens).strip() + " }}"
 
 
 def _name(node: TemplateNode) -> str:
-    tokens = [token for token in node.tokens if token.kind != "space"]
+    tokens = node.tokens[1:] if node.kind == "template" else node.tokens
     if not tokens or tokens[0].kind != "text" or (node.kind == "define" and len(tokens) > 1):
         raise TemplateError(node.line, f"a {node.kind} has no name")
     return _unquoted(tokens[0].text, node.line)
@@ -253,16 +257,11 @@ class _Rendering:
                     made.append(printed(value, node.line))
 
     def call(self, node: TemplateNode, dot: Any, variables: List[Dict[str, Any]]) -> str:
-        tokens = [token for token in node.tokens if token.kind != "space"]
-        tokens = tokens[1:] if node.kind == "template" else tokens
-        name = _name(TemplateNode(node.kind, node.line, tokens=tuple(tokens)))
+        name = _name(node)
         if name not in self.templates:
             raise TemplateError(node.line, f"there is no template {name}")
-        data = None
-        if len(tokens) > 1:
-            at = next(index for index, token in enumerate(node.tokens) if token == tokens[0])
-            given = TemplateNode("pipe", node.line, tokens=node.tokens[at + 1 :])
-            data = _Pipeline(self, given, dot, variables).result()
+        given = node.tokens[2:] if node.kind == "template" else node.tokens[1:]
+        data = _Pipeline(self, TemplateNode("pipe", node.line, tokens=given), dot, variables).result() if given else None
         return self.run(self.templates[name], data)
 
     def repeat(self, node: TemplateNode, dot: Any, variables: List[Dict[str, Any]], made: List[str]) -> None:
@@ -293,7 +292,7 @@ def _loop_variables(node: TemplateNode) -> Tuple[List[str], Tuple[Token, ...]]:
     signs = [index for index, token in enumerate(node.tokens) if token.text == ":="]
     if not signs:
         return [], node.tokens
-    before = [token for token in node.tokens[: signs[0]] if token.kind != "space" and token.text != ","]
+    before = [token for token in node.tokens[: signs[0]] if token.text != ","]
     if len(before) > 2 or any(token.kind != "variable" for token in before):
         raise TemplateError(node.line, "these variables of a range are not supported")
     return [token.text for token in before], node.tokens[signs[0] + 1 :]
@@ -312,18 +311,15 @@ class _Pipeline:
         self.assigns = False
 
     def result(self) -> Any:
-        self.skip()
-        start = self.position
         first = self.next()
-        self.skip()
-        if first is not None and first.kind == "variable" and self.peek() in (":=", "="):
-            sign = self.peek()
+        sign = self.peek()
+        if first is not None and first.kind == "variable" and sign in (":=", "="):
             self.position += 1
             self.assigns = True
             value = self.commands()
             self.assign(first.text, value, declares=sign == ":=")
         else:
-            self.position = start
+            self.position = 0
             value = self.commands()
         if self.position < len(self.tokens):
             raise self.error(f"{self.tokens[self.position].text} is not supported")
@@ -348,7 +344,6 @@ class _Pipeline:
         return value
 
     def command(self, last: Any) -> Any:
-        self.skip()
         token = self.tokens[self.position] if self.position < len(self.tokens) else None
         if token is None:
             raise self.error("a value is missing")
@@ -406,12 +401,11 @@ class _Pipeline:
             return self.fields(self.variable(token.text))
         if token.kind == "field":
             self.position -= 1
-            return self.fields(self.dot)
+            return self.fields(self.dot, first=True)
         if token.text == ".":
             return self.dot
         if token.text == "(":
             value = self.commands()
-            self.skip()
             if self.peek() != ")":
                 raise self.error("a closing parenthesis is missing")
             self.position += 1
@@ -424,10 +418,13 @@ class _Pipeline:
                 return scope[name]
         raise self.error(f"there is no variable {name}")
 
-    def fields(self, value: Any) -> Any:
-        """The value at the fields that follow."""
-        while self.position < len(self.tokens) and self.tokens[self.position].kind == "field":
-            name = self.tokens[self.position].text[1:]
+    def fields(self, value: Any, *, first: bool = False) -> Any:
+        """The value at the fields that follow; ``first``: also at one with a blank before it."""
+        while self.position < len(self.tokens):
+            token = self.tokens[self.position]
+            if token.kind != "field" or (token.blank and not first):
+                break
+            name, first = token.text[1:], False
             self.position += 1
             if isinstance(value, dict) and name in value:
                 value = value[name]
@@ -438,22 +435,16 @@ class _Pipeline:
         return value
 
     def next(self) -> Optional[Token]:
-        self.skip()
         if self.position >= len(self.tokens):
             return None
         self.position += 1
         return self.tokens[self.position - 1]
 
     def peek(self) -> str:
-        self.skip()
         return self.tokens[self.position].text if self.position < len(self.tokens) else ""
 
     def ended(self) -> bool:
         return self.peek() in ("", "|", ")")
-
-    def skip(self) -> None:
-        while self.position < len(self.tokens) and self.tokens[self.position].kind == "space":
-            self.position += 1
 
     def error(self, cause: str) -> TemplateError:
         return TemplateError(self.line, f"in {_shown(self)} {cause}")
