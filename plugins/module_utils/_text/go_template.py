@@ -261,7 +261,9 @@ class _Rendering:
         if name not in self.templates:
             raise TemplateError(node.line, f"there is no template {name}")
         given = node.tokens[2:] if node.kind == "template" else node.tokens[1:]
-        data = _Pipeline(self, TemplateNode("pipe", node.line, tokens=given), dot, variables).result() if given else None
+        data = (
+            _Pipeline(self, TemplateNode("pipe", node.line, tokens=given), dot, variables).result() if given else None
+        )
         return self.run(self.templates[name], data)
 
     def repeat(self, node: TemplateNode, dot: Any, variables: List[Dict[str, Any]], made: List[str]) -> None:

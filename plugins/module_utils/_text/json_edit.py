@@ -15,10 +15,24 @@ import re
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .._core.errors import DeclarationError, GpuFleetError
+from .._core.regex import regex
 from .._core.value import frozen
-from .json_text import BOM, Member, _end_of, _members, _root, parse
+from .json_text import BOM, parse
 
 INDENTATION = " " * 4
+BLANKS = regex(r"[ \t\r\n]*")
+DECODER = json.JSONDecoder()
+
+
+@frozen
+class Member:
+    """A key of an object with its value, as positions in the text; the ends lie behind the last character."""
+
+    key: str
+    key_start: int
+    key_end: int
+    start: int
+    end: int
 
 
 @frozen
@@ -40,13 +54,13 @@ def set_value(text: str, path: Sequence[str], value: Any) -> str:
     Raises ``DeclarationError`` where something else than an object is on the way.
     """
     mark, body = _split(text)
-    if not body.strip():
-        body = "{}\n"
-        result = mark + _inserted(body, 0, (), path, value)
-    else:
-        result = mark + _with_value(body, path, value)
-    wanted = parse(text, "")
-    _put(wanted, path, value)
+    result = mark + _with_value(body if body.strip() else "{}\n", path, value)
+    wanted = table = parse(text, "")
+    for key in path[:-1]:
+        if table.get(key) is None:
+            table[key] = {}
+        table = table[key]
+    table[path[-1]] = value
     return _proven(result, wanted)
 
 
@@ -55,7 +69,7 @@ def remove(text: str, path: Sequence[str]) -> str:
     mark, body = _split(text)
     if not body.strip():
         return text
-    start = _root(body)
+    start = _skip(body, 0)
     for key in path[:-1]:
         step = _find(_members(body, start), key)
         if step is None or body[step.start] != "{":
@@ -72,8 +86,10 @@ def remove(text: str, path: Sequence[str]) -> str:
         first, last = found.key_start, members[1].key_start
     else:
         first, last = start + 1, _end_of(body, start) - 1
-    wanted = parse(text, "")
-    _put(wanted, path, None, remove_it=True)
+    wanted = table = parse(text, "")
+    for key in path[:-1]:
+        table = table[key]
+    del table[path[-1]]
     return _proven(mark + body[:first] + body[last:], wanted)
 
 
@@ -86,7 +102,7 @@ def _find(members: Sequence[Member], key: str) -> Optional[Member]:
 
 
 def _with_value(text: str, path: Sequence[str], value: Any) -> str:
-    start = _root(text)
+    start = _skip(text, 0)
     outer: List[int] = []
     for depth, key in enumerate(path):
         members = _members(text, start)
@@ -171,19 +187,32 @@ def _nested(path: Sequence[str], value: Any) -> Any:
     return value
 
 
-def _put(document: Dict[str, Any], path: Sequence[str], value: Any, *, remove_it: bool = False) -> None:
-    for key in path[:-1]:
-        if document.get(key) is None:
-            document[key] = {}
-        document = document[key]
-    if remove_it:
-        del document[path[-1]]
-    else:
-        document[path[-1]] = value
-
-
 def _proven(text: str, wanted: Dict[str, Any]) -> str:
     # What no edit may ever do is worth a second parse: to lose or to change what it was not asked for.
     if parse(text, "") != wanted:
         raise GpuFleetError("edit the configuration", cause="the new text would not mean what was intended")
     return text
+
+
+def _skip(text: str, at: int) -> int:
+    match = BLANKS.match(text, at)
+    return match.end() if match else at
+
+
+def _end_of(text: str, start: int) -> int:
+    return DECODER.raw_decode(text, start)[1]
+
+
+def _members(text: str, start: int) -> Tuple[Member, ...]:
+    """The members of the object that begins at ``start``, in their order."""
+    members: List[Member] = []
+    at = _skip(text, start + 1)
+    while text[at] != "}":
+        key, key_end = DECODER.raw_decode(text, at)
+        value_start = _skip(text, _skip(text, key_end) + 1)
+        value_end = _end_of(text, value_start)
+        members.append(Member(key, at, key_end, value_start, value_end))
+        at = _skip(text, value_end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+    return tuple(members)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
 from .._core.errors import not_understood
 from .._core.regex import regex
-from .._core.value import frozen
 
 if TYPE_CHECKING:
     from .._core.errors import CannotLook
@@ -49,7 +48,7 @@ def parse(text: Optional[str], path: str) -> Dict[str, Any]:
     except json.JSONDecodeError as error:
         raise _unreadable(path, body, error.pos, error.msg) from error
     except RepeatedKey as error:
-        key, at = repetition(body)
+        key, at = _repetition(body)
         raise _unreadable(path, body, at, f"the key {json.dumps(key)} occurs twice") from error
     except RecursionError as error:
         raise _unreadable(path, body, 0, "its objects and lists are nested too deeply") from error
@@ -79,74 +78,21 @@ def _unreadable(path: str, text: str, at: int, cause: str) -> CannotLook:
     return not_understood(path, f"line {line}, column {column}: {cause}")
 
 
-BLANKS = regex(r"[ \t\r\n]*")
-DECODER = json.JSONDecoder()
+# A string, with the colon that makes a key of it.
+KEY_OR_BRACE = regex(r'("(?:[^"\\]|\\.)*")(\s*:)?|[{}]')
 
 
-@frozen
-class Member:
-    """A key of an object with its value, as positions in the text; the ends lie behind the last character."""
-
-    key: str
-    key_start: int
-    key_end: int
-    start: int
-    end: int
-
-
-def repetition(text: str) -> Tuple[str, int]:
+def _repetition(text: str) -> Tuple[str, int]:
     """A key that its object has already, and where it stands. The text has one."""
-    objects = [_root(text)]
-    while objects:
-        seen: Dict[str, None] = {}
-        for member in _members(text, objects.pop(0)):
-            if member.key in seen:
-                return member.key, member.key_start
-            seen[member.key] = None
-            objects += _objects_in(text, member)
+    around: List[Set[str]] = []
+    for match in KEY_OR_BRACE.finditer(text):
+        if match[0] == "{":
+            around.append(set())
+        elif match[0] == "}":
+            around.pop()
+        elif match[2]:
+            key = json.loads(match[1])
+            if key in around[-1]:
+                return key, match.start()
+            around[-1].add(key)
     raise LookupError("no key occurs twice")
-
-
-def _objects_in(text: str, member: Member) -> List[int]:
-    """Where the objects begin that a value is, or has in its arrays."""
-    found: List[int] = []
-    pending = [member.start]
-    while pending:
-        at = pending.pop(0)
-        if text[at] == "{":
-            found.append(at)
-        elif text[at] == "[":
-            at = _skip(text, at + 1)
-            while text[at] != "]":
-                pending.append(at)
-                at = _skip(text, _end_of(text, at))
-                at = _skip(text, at + 1) if text[at] == "," else at
-    return found
-
-
-def _root(text: str) -> int:
-    return _skip(text, 0)
-
-
-def _skip(text: str, at: int) -> int:
-    match = BLANKS.match(text, at)
-    return match.end() if match else at
-
-
-def _end_of(text: str, start: int) -> int:
-    return DECODER.raw_decode(text, start)[1]
-
-
-def _members(text: str, start: int) -> Tuple[Member, ...]:
-    """The members of the object that begins at ``start``, in their order."""
-    members: List[Member] = []
-    at = _skip(text, start + 1)
-    while text[at] != "}":
-        key, key_end = DECODER.raw_decode(text, at)
-        value_start = _skip(text, _skip(text, key_end) + 1)
-        value_end = _end_of(text, value_start)
-        members.append(Member(key, at, key_end, value_start, value_end))
-        at = _skip(text, value_end)
-        if text[at] == ",":
-            at = _skip(text, at + 1)
-    return tuple(members)

@@ -31,3 +31,17 @@ def put(tree: Tree, keys: Sequence[str], value: Any) -> None:
     for key in keys[:-1]:
         tree = tree.setdefault(key, {})
     tree[keys[-1]] = value
+
+
+def merged(one: Mapping[str, Any], other: Mapping[str, Any], *, joins_lists: bool = False) -> Tree:
+    """Tables by their keys, all else replaced by what the other has; lists are joined where that is said."""
+    made = dict(one)
+    for key, value in other.items():
+        present = made.get(key)
+        if isinstance(present, dict) and isinstance(value, dict):
+            made[key] = merged(present, value, joins_lists=joins_lists)
+        elif joins_lists and isinstance(present, list) and isinstance(value, list):
+            made[key] = [*present, *value]
+        else:
+            made[key] = value
+    return made

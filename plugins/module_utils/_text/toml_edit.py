@@ -15,6 +15,7 @@ from copy import deepcopy
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.regex import regex
+from .nested import merged
 from .toml_text import BYTE_ORDER_MARK, Moment, Path, Place, Span, TomlDocument, TomlError, parse
 
 _BARE_KEY = regex("[A-Za-z0-9_-]+")
@@ -64,7 +65,7 @@ def remove(text: str, path: Path) -> str:
     document = parse(text)
     if not path or document.get(path) is None:
         return text
-    expected = _without(document.data, path)
+    expected = _with(document.data, path, None)
     _prune(expected, path[:-1])
     return _checked(_cut(document, path), expected, _dotted(path), shrinks=path[:-1])
 
@@ -113,7 +114,7 @@ def set_block(text: str, marker: str, body: str) -> str:
         unended = span.end == len(text) and not text.endswith("\n")
         after = text[: span.start] + (block[: -len(ending)] if unended else block) + text[span.end :]
     rest = parse(remove_block(text, marker)).data
-    return _checked(after, _merged(rest, parse(body).data), f"the block {marker}")
+    return _checked(after, merged(rest, parse(body).data, joins_lists=True), f"the block {marker}")
 
 
 def block_body(text: str, marker: str) -> str:
@@ -130,7 +131,8 @@ def remove_block(text: str, marker: str) -> str:
         return text
     body = parse(_inside(text, span)).data
     after = _delete_lines(text, [_with_blank(text, span)])
-    if not same(_merged(_reread(after, f"the block {marker}"), body), document.data):
+    rest = _reread(after, f"the block {marker}")
+    if not same(merged(rest, body, joins_lists=True), document.data):
         raise TomlBlockError(f"the lines after the block {marker} belong to a table in it")
     return after
 
@@ -211,20 +213,15 @@ def _reread(after: str, what: str) -> Dict[str, Any]:
 
 
 def _with(data: Mapping[str, Any], path: Path, value: Any) -> Dict[str, Any]:
+    """The document with a value at a path, None for what goes from there."""
     changed = deepcopy(dict(data))
     table: Any = changed
     for part in path[:-1]:
         table = table.setdefault(part, {}) if isinstance(table, dict) else table[part]
-    table[path[-1]] = value
-    return changed
-
-
-def _without(data: Mapping[str, Any], path: Path) -> Dict[str, Any]:
-    changed = deepcopy(dict(data))
-    table: Any = changed
-    for part in path[:-1]:
-        table = table[part]
-    del table[path[-1]]
+    if value is None:
+        del table[path[-1]]
+    else:
+        table[path[-1]] = value
     return changed
 
 
@@ -234,19 +231,6 @@ def _prune(data: Any, path: Path) -> None:
         _prune(data[path[0]], path[1:])
         if data[path[0]] in ({}, []):
             del data[path[0]]
-
-
-def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> Dict[str, Any]:
-    made = dict(one)
-    for key, value in other.items():
-        present = made.get(key)
-        if isinstance(present, dict) and isinstance(value, dict):
-            made[key] = _merged(present, value)
-        elif isinstance(present, list) and isinstance(value, list):
-            made[key] = [*present, *value]
-        else:
-            made[key] = value
-    return made
 
 
 # --- Lines

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from ...._core.errors import not_understood
 from ...._core.setting import Scalar
 from ...._core.value import field, frozen
+from ...._text import nested
 from ...._text.toml_text import TomlError, parse
 from ..model import (
     CDI,
@@ -124,7 +125,8 @@ def merged(sources: Sequence[ConfigSource], merges: bool) -> Table:
     found: Table = {}
     for source in sources:
         if merges:
-            found = _merge(found, source.cri)
+            # By false and by empty texts too (mergo, as 2.x calls it).
+            found = nested.merged(found, source.cri)
         elif source.has_plugin:
             found = source.cri
     return found
@@ -296,18 +298,6 @@ def _expand(files: Files, pattern: str) -> Tuple[str, ...]:
         else:
             found = [f"{folder}/{part}" for folder in found]
     return tuple(path for path in found if files.exists(path))
-
-
-def _merge(one: Table, other: Table) -> Table:
-    """Tables by their keys, all else replaced, by false and by empty texts too (mergo, as 2.x calls it)."""
-    made = dict(one)
-    for key, value in other.items():
-        present = made.get(key)
-        if isinstance(present, dict) and isinstance(value, dict):
-            made[key] = _merge(present, value)
-        else:
-            made[key] = value
-    return made
 
 
 def _table(path: str, table: Table, key: str) -> Table:

@@ -17,7 +17,6 @@ import os
 import re
 from typing import TYPE_CHECKING, Optional, Tuple
 
-from ...._core.value import frozen
 from ...._linux import systemd, unit_command
 from ..model import CONTAINERD, Installation
 
@@ -38,34 +37,19 @@ MICROK8S_MAIN = "/var/snap/microk8s/current/args/containerd-template.toml"
 TEMPLATE = ".tmpl"
 
 
-@frozen
-class Rancher:
-    """k3s or RKE2."""
-
-    flavour: str
-    units: Tuple[str, ...]
-
-    @property
-    def data(self) -> str:
-        return f"/var/lib/rancher/{self.flavour}"
-
-    @property
-    def folder(self) -> str:
-        return f"{self.data}/agent/etc/containerd"
-
-
-RANCHERS = (
-    Rancher(K3S, ("k3s.service", "k3s-agent.service")),
-    Rancher(RKE2, ("rke2-server.service", "rke2-agent.service")),
-)
+# Those of Rancher, with the units that start them.
+RANCHERS = {
+    K3S: ("k3s.service", "k3s-agent.service"),
+    RKE2: ("rke2-server.service", "rke2-agent.service"),
+}
 
 
 def find(host: Host) -> Optional[Installation]:
     """The containerd that runs pods; None where there is none."""
     files = host.files
-    for rancher in RANCHERS:
-        if files.exists(rancher.folder):
-            return _rancher(files, rancher)
+    for flavour in RANCHERS:
+        if files.exists(_folder(flavour)):
+            return _rancher(files, flavour)
     if files.exists(K0S_MAIN):
         return Installation(
             CONTAINERD,
@@ -110,26 +94,29 @@ def tasks(installation: Installation) -> str:
     return f"{state}/io.containerd.runtime.v2.task"
 
 
-def _rancher(files: Files, rancher: Rancher) -> Installation:
-    main, drop_in, program = f"{rancher.folder}/config.toml", "", f"{rancher.data}/data/current/bin/containerd"
+def _folder(flavour: str) -> str:
+    return f"/var/lib/rancher/{flavour}/agent/etc/containerd"
+
+
+def _rancher(files: Files, flavour: str) -> Installation:
+    place = _folder(flavour)
+    main, drop_in, program = f"{place}/config.toml", "", f"/var/lib/rancher/{flavour}/data/current/bin/containerd"
     text = files.read_optional(main) or ""
     folder = re.search(r'^imports *= *\[.*["\'](/[^"\'*]*config-v3\.toml\.d)/\*\.toml["\']', text, re.MULTILINE)
     if folder:
         drop_in = f"{folder[1]}/{DROP_IN}"
     else:
         # They prefer the template of the newer version, and fall back to the older one where only that is there.
-        newer = files.exists(f"{rancher.folder}/config-v3.toml{TEMPLATE}") or re.search(
-            r"^version *= *3", text, re.MULTILINE
-        )
-        main = f"{rancher.folder}/config{'-v3' if newer else ''}.toml{TEMPLATE}"
+        newer = files.exists(f"{place}/config-v3.toml{TEMPLATE}") or re.search(r"^version *= *3", text, re.MULTILINE)
+        main = f"{place}/config{'-v3' if newer else ''}.toml{TEMPLATE}"
     return Installation(
         CONTAINERD,
         main=main,
         drop_in=drop_in,
-        flavour=rancher.flavour,
+        flavour=flavour,
         program=program if drop_in and files.exists(program) else "",
         socket="/run/k3s/containerd/containerd.sock",
-        unit=_unit(files, rancher.units),
+        unit=_unit(files, RANCHERS[flavour]),
     )
 
 
