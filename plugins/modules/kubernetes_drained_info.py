@@ -95,13 +95,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernete
     access_arguments,
     connect,
 )
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.marked import run
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.procedure import cordoned_nodes
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=access_arguments(env_fallback), supports_check_mode=True)
     try:
-        result = run(connect(module.params, sys.executable))
+        result = cordoned_nodes(connect(module.params, sys.executable))
     except GpuFleetError as error:
         module.fail_json(msg=str(error), failure=error.failure())
     module.exit_json(**result)

@@ -102,13 +102,13 @@ failure:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._node.module import host_of
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.marked import run
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.procedure import drained_nodes
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
     try:
-        result = run(host_of(module))
+        result = drained_nodes(host_of(module))
     except GpuFleetError as error:
         module.fail_json(msg=str(error), failure=error.failure())
     module.exit_json(**result)

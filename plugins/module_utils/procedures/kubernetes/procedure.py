@@ -138,6 +138,12 @@ class KubernetesDrain:
 PROCEDURE = KubernetesDrain(lambda access: connect(access, sys.executable))
 
 
+def cordoned_nodes(ask: Ask) -> Dict[str, Any]:
+    """Which nodes of the cluster are cordoned with our mark: the result of ``kubernetes_drained_info``."""
+    nodes = [{"name": node.name, "reason": node.mark} for node in ApiServer(ask, "").marked()]
+    return {"changed": False, "nodes": nodes}
+
+
 def decide(node: Node, options: Options) -> Tuple[Change, ...]:
     """A node is cordoned where nobody has, and uncordoned where it has our mark; a mark without a cordon goes too."""
     if options.state == DRAINED:

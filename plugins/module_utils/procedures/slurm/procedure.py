@@ -119,6 +119,21 @@ class SlurmDrain:
 PROCEDURE = SlurmDrain()
 
 
+def drained_nodes(host: Host) -> Dict[str, Any]:
+    """Which nodes of the cluster are drained with our mark: the result of ``slurm_drained_info``."""
+    nodes = [
+        {
+            "name": node.name,
+            "node_state": node.state,
+            "reason": node.reason,
+            "drained_by": node.user,
+            "since": node.since,
+        }
+        for node in Controller(host.commands).marked()
+    ]
+    return {"changed": False, "nodes": nodes}
+
+
 def _refuse_senseless(options: DrainOptions) -> None:
     if not ONE_NAME.fullmatch(options.name) or options.name.lower() == ALL:
         raise refusal("name", "it must be the name of one node", options.name)

@@ -17,11 +17,10 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.docker import reload
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart import apply
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart import procedure as restart
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart.options import (
     OPTIONS as RESTART_OPTIONS,
 )
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart.procedure import PROCEDURE
 from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from recorded import recorded_answer
 from support import FakeHost, build
@@ -67,7 +66,7 @@ class Daemon:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, files: Mapping[str, str]) -> None:
         self.root = root
         self.clock = Clock()
-        for module in (apply, reload):
+        for module in (restart, reload):
             monkeypatch.setattr(module, "time", self.clock)
         self.host: FakeHost = build(root, {"/run/systemd/system/.keep": "", "/var/lib/.keep": "", NVIDIA: "", **files})
         (root / NVIDIA.lstrip("/")).chmod(0o755)
@@ -210,4 +209,6 @@ def declare(machine: Daemon, engine: str = "docker", **options: Any) -> Tuple[st
 
 def run(machine: Daemon, engine: str = "docker", *, check_mode: bool = False, **options: Any) -> Dict[str, Any]:
     defaults = {name: argument.get("default") for name, argument in RESTART_OPTIONS.items()}
-    return procedure.run(PROCEDURE, {**defaults, "engine": engine, **options}, machine.host, check_mode=check_mode)
+    return procedure.run(
+        restart.PROCEDURE, {**defaults, "engine": engine, **options}, machine.host, check_mode=check_mode
+    )

@@ -12,10 +12,11 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, NotPermitted
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes import client, marked
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes import client
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.node import ANNOTATION, parse_node
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.options import OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.pods import parse_pods
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.procedure import cordoned_nodes
 from api_server import new_node
 from kubernetes_machine import NODE, Machine
 
@@ -597,14 +598,14 @@ def test_the_nodes_that_are_still_drained_are_one_question(machine: Machine) -> 
     left_over = new_node("k4")
     left_over["metadata"]["annotations"][ANNOTATION] = OURS
     machine.others = [cordoned("k2", OURS), cordoned("k3"), left_over]
-    assert marked.run(machine.ask) == {"changed": False, "nodes": [{"name": "k2", "reason": OURS}]}
+    assert cordoned_nodes(machine.ask) == {"changed": False, "nodes": [{"name": "k2", "reason": OURS}]}
     assert machine.looks == 1
 
 
 def test_a_cluster_that_does_not_say_which_nodes_are_drained_is_an_error(machine: Machine) -> None:
     machine.forbidden = "GET /api/v1/nodes"
     with pytest.raises(NotPermitted, match="Cannot ask Kubernetes for the cordoned nodes: nodes is forbidden"):
-        marked.run(machine.ask)
+        cordoned_nodes(machine.ask)
 
 
 def test_every_option_of_the_access_has_its_variable_and_the_key_is_secret() -> None:

@@ -10,13 +10,13 @@ from typing import Any, FrozenSet, List, Tuple
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm import marked
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.jobs import parse_jobs
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.node import (
     parse_marked,
     parse_node,
     parse_state,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.procedure import drained_nodes
 from slurm_machine import NODE, UNREACHABLE, Cluster
 from support import Killed
 
@@ -566,16 +566,16 @@ def test_filters_of_whoever_runs_it_hide_no_job(cluster: Cluster) -> None:
 
 
 def test_the_nodes_that_are_still_drained_are_one_question(cluster: Cluster) -> None:
-    assert marked.run(cluster.host) == {"changed": False, "nodes": []}
+    assert drained_nodes(cluster.host) == {"changed": False, "nodes": []}
     cluster.drained(OURS)
-    nodes = marked.run(cluster.host)["nodes"]
+    nodes = drained_nodes(cluster.host)["nodes"]
     assert [(node["name"], node["node_state"], node["reason"]) for node in nodes] == [(NODE, "IDLE+DRAIN", OURS)]
     assert cluster.asked == {"scontrol": 2, "squeue": 0}
     cluster.drained("bad DIMM")
-    assert marked.run(cluster.host)["nodes"] == []
+    assert drained_nodes(cluster.host)["nodes"] == []
 
 
 def test_a_cluster_that_does_not_say_which_nodes_are_drained_is_an_error(cluster: Cluster) -> None:
     cluster.broken = UNREACHABLE
     with pytest.raises(CannotLook, match=r"Cannot ask slurmctld for its nodes: .*Unable to contact"):
-        marked.run(cluster.host)
+        drained_nodes(cluster.host)
