@@ -79,7 +79,10 @@ def save(files: Files, engine: str, edits: Tuple[Edit, ...]) -> None:
         else:
             sums = (found, left) if found in kept.sums else ()
             noted[edit.path] = OriginalFile(edit.path, engine, kept.text, sums)
-    files.replace(RECORD, json.dumps({"schema": SCHEMA, "files": _document(noted)}, indent=1) + "\n", 0o600)
+    document = {
+        path: {"engine": kept.engine, "text": kept.text, "sums": list(kept.sums)} for path, kept in noted.items()
+    }
+    files.replace(RECORD, json.dumps({"schema": SCHEMA, "files": document}, indent=1) + "\n", 0o600)
 
 
 def _original_file(files: Files, path: str, entry: Mapping[str, Any]) -> OriginalFile:
@@ -88,7 +91,3 @@ def _original_file(files: Files, path: str, entry: Mapping[str, Any]) -> Origina
     if not os.path.isabs(path) or not isinstance(sums, list) or not all(isinstance(one, str) for one in texts):
         raise TypeError(f"{path} is not a file that was saved")
     return OriginalFile(path, engine, text, tuple(sums), files.read_optional(path))
-
-
-def _document(noted: Mapping[str, OriginalFile]) -> Dict[str, Dict[str, object]]:
-    return {path: {"engine": kept.engine, "text": kept.text, "sums": list(kept.sums)} for path, kept in noted.items()}

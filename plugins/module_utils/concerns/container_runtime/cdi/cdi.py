@@ -196,7 +196,8 @@ def state_of(files: Files, seen: Specifications) -> str:
     releases = {match[1] for match in map(LIBRARY.search, paths) if match}
     if releases and version not in releases:
         return f"it is of driver {', '.join(sorted(releases))}, and {version} is loaded"
-    there, named = _gpu_minors(files), _numbers(GPU_NODE, paths)
+    there = _minors(files, tuple(f"{GPUS}/{address}/information" for address in files.names(GPUS)))
+    named = _numbers(GPU_NODE, paths)
     if there and not named <= there:
         return f"it names /dev/nvidia{min(named - there)}, which does not exist"
     instances, capabilities = _instance_minors(files), _numbers(CAPABILITY_NODE, paths)
@@ -247,10 +248,6 @@ def _paths(value: Any) -> Iterator[str]:
 
 def _numbers(pattern: re.Pattern[str], paths: FrozenSet[str]) -> Set[int]:
     return {int(match[1]) for match in map(pattern.fullmatch, paths) if match}
-
-
-def _gpu_minors(files: Files) -> Set[int]:
-    return _minors(files, tuple(f"{GPUS}/{address}/information" for address in files.names(GPUS)))
 
 
 def _instance_minors(files: Files) -> Set[int]:

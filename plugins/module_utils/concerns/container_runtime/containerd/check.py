@@ -85,7 +85,9 @@ def _refuse_ignored(candidate: Configuration, reported: Settings) -> None:
     """
     for source in candidate.parsed.sources:
         said = meaning.settings_of(source.cri, 0) if source.version == 1 else {}
-        ignored = [name for name in sorted(said) if not _as_read(name, reported, candidate.settings)]
+        ignored = [
+            name for name in sorted(said) if not meaning.same(name, reported.get(name), candidate.settings.get(name))
+        ]
         if ignored:
             raise Refused(
                 GOAL,
@@ -94,10 +96,6 @@ def _refuse_ignored(candidate: Configuration, reported: Settings) -> None:
                 f"{', '.join(map(str, ignored))} would not take effect",
                 hint="write the file as version 2 or newer, or remove these tables, then run again",
             )
-
-
-def _as_read(name: SettingName, reported: Settings, settings: Settings) -> bool:
-    return meaning.same(name, reported.get(name), settings.get(name))
 
 
 def _unknown(setting: SettingName, cri: meaning.Table, candidate: Settings, now: Settings) -> bool:

@@ -46,11 +46,8 @@ def edits(configuration: Configuration, target: Settings, *, restoring: bool) ->
     text = main.text if theirs or main.text is None else remove_block(main.text, MARKER)
     for setting, value in in_order(target):
         others = _others(sources, installation, text)
-        if value is None:
-            left = _removed(setting, others, tree, text)
-            text = text if theirs else left
-        elif restoring and setting not in beside and _is_said(setting, others):
-            left = _restored(setting, value, others, tree, text)
+        if value is None or (restoring and setting not in beside and _is_said(setting, others)):
+            left = _left_to_others(setting, value, others, tree, text)
             text = text if theirs else left
         else:
             _bring(setting, value, others, tree, meaning.newest(others, installation))
@@ -86,30 +83,26 @@ def _bring(setting: SettingName, value: Scalar, others: Sequence[ConfigSource], 
             put(tree, keys, leaf)
 
 
-def _removed(setting: SettingName, others: Sequence[ConfigSource], tree: Tree, text: Optional[str]) -> Optional[str]:
-    """Take a setting out of our tree, and out of the main file; gives the text of that."""
-    for keys, _leaf in leaves(setting, None):
-        put(tree, keys, None)
-        if text is not None and others:
-            text = remove(text, ("plugins", PLUGINS[others[0].version], *keys))
-    return text
-
-
 def _is_said(setting: SettingName, others: Sequence[ConfigSource]) -> bool:
     return any(get(source.cri, keys) is not None for source in others for keys, _leaf in leaves(setting, True))
 
 
-def _restored(
+def _left_to_others(
     setting: SettingName, value: Scalar, others: Sequence[ConfigSource], tree: Tree, text: Optional[str]
 ) -> Optional[str]:
-    """Take a setting that others say out of our tree, and give it back to the main file where that says it.
+    """Take a setting out of our tree. The text of the main file without it, or with it where that says it.
 
     What another file says by now is its own matter.
     """
     for keys, leaf in leaves(setting, value):
         put(tree, keys, None)
-        if text is not None and others and get(others[0].cri, keys) is not None:
-            text = set_value(text, ("plugins", PLUGINS[others[0].version], *keys), leaf)
+        if text is None or not others:
+            continue
+        path = ("plugins", PLUGINS[others[0].version], *keys)
+        if value is None:
+            text = remove(text, path)
+        elif get(others[0].cri, keys) is not None:
+            text = set_value(text, path, leaf)
     return text
 
 
@@ -120,7 +113,8 @@ def _refuse_overruled(
     what no file shall have."""
     place = next((at for at, source in enumerate(sources) if source.name == installation.drop_in), None)
     for at, source in enumerate(sources[1:], start=1):
-        is_later = at > place if place is not None else _is_behind(source.name, installation.drop_in)
+        beside = os.path.dirname(source.name) == os.path.dirname(installation.drop_in)
+        is_later = at > place if place is not None else beside and source.name > installation.drop_in
         if source.name == installation.drop_in or not (value is None or is_later):
             continue
         for keys, leaf in leaves(setting, value):
@@ -134,11 +128,6 @@ def _refuse_overruled(
                     wanted=shown(value),
                     hint="remove it from that file",
                 )
-
-
-def _is_behind(path: str, ours: str) -> bool:
-    """Whether a file of the same folder comes after ours by its name."""
-    return os.path.dirname(path) == os.path.dirname(ours) and path > ours
 
 
 def _version_of(text: Optional[str]) -> int:
