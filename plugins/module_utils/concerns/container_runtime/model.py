@@ -11,7 +11,7 @@ decides.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Protocol, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Protocol, Sequence, Tuple
 
 from ..._core.setting import Scalar
 from ..._core.value import field, frozen, frozen_ordered
@@ -216,3 +216,26 @@ class WithoutDaemon(Kind, Protocol):
 
     def required_action(self, before: Settings, after: Settings) -> RequiredAction:
         return RequiredAction(NOTHING)
+
+
+class SingleFile(Kind, Protocol):
+    """The part of ``Kind`` that is alike where one file has all settings, and each is changed in its text by itself."""
+
+    def changed(self, text: str, setting: SettingName, value: Scalar, path: str) -> str:
+        """The text of the file at ``path`` with a setting, None for one that goes; every other character stays."""
+
+    def restore(self, configuration: Configuration, baseline: Settings) -> Tuple[Edit, ...]:
+        (document,) = configuration.documents
+        text = before = document.text or ""
+        for setting, value in baseline.items():
+            if configuration.settings.get(setting) != value:
+                text = self.changed(text, setting, value, document.path)
+        return () if text == before else (Edit(document.path, document.text, text),)
+
+
+def restart_for(engine: str, changed: Sequence[SettingName]) -> RequiredAction:
+    """A restart where something changed, of an engine whose containers outlive it; ``engine`` says what it does."""
+    if not changed:
+        return RequiredAction(NOTHING)
+    names = ", ".join(map(str, changed))
+    return RequiredAction(RESTART, f"{engine} {names} only when it starts; containers keep running")

@@ -12,7 +12,7 @@ A directive without a value, or with a # before it, is none. Every command reads
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from ...._core.errors import CannotLook, DeclarationError, not_understood
 from ...._core.regex import regex
@@ -21,15 +21,16 @@ from ..model import (
     BIND_PATH,
     Configuration,
     Document,
-    Edit,
     Installation,
     SettingName,
     Settings,
+    SingleFile,
     WithoutDaemon,
 )
 
 if TYPE_CHECKING:
     from ...._core.protocols import Files, Host
+    from ...._core.setting import Scalar
     from ..model import WantedEngine
 
 PROGRAM = "apptainer"
@@ -44,7 +45,7 @@ WORDS = {"yes": True, "no": False}
 DIRECTIVE = regex(r"^[ \t\n\f\r]*([a-zA-Z _-]+)[ \t]*=[ \t]*(.*)$", re.MULTILINE)
 
 
-class Apptainer(WithoutDaemon):
+class Apptainer(SingleFile, WithoutDaemon):
     """``model.Kind`` of Apptainer. ``Configuration.parsed`` is the text.
 
     Its program judges only the file that is in place.
@@ -86,21 +87,11 @@ class Apptainer(WithoutDaemon):
         settings: Dict[SettingName, Any] = {name: value for name, value in switches.items() if value is not None}
         return {**settings, **dict.fromkeys(binds, True)}
 
-    def restore(self, configuration: Configuration, baseline: Settings) -> Tuple[Edit, ...]:
-        """The text with other values; every other character of it stays."""
-        (document,) = configuration.documents
-        text = before = document.text or ""
-        for setting, value in baseline.items():
-            if configuration.settings.get(setting) == value:
-                continue
-            if setting.kind != BIND_PATH:
-                # A switch that no line says is off, as one that is switched off.
-                text = _switched(text, setting.kind, "yes" if value else "no")
-            elif value:
-                text = _added(text, BIND_PATH, setting.name)
-            else:
-                text = _unbound(text, setting.name)
-        return () if text == before else (Edit(document.path, before, text),)
+    def changed(self, text: str, setting: SettingName, value: Scalar, path: str) -> str:
+        if setting.kind != BIND_PATH:
+            # A switch that no line says is off, as one that is switched off.
+            return _switched(text, setting.kind, "yes" if value else "no")
+        return _added(text, BIND_PATH, setting.name) if value else _unbound(text, setting.name)
 
 
 def _bind(path: str) -> SettingName:

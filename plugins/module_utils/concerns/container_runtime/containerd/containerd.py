@@ -26,8 +26,6 @@ from ...._machine import processes
 from ..model import (
     CDI,
     CONTAINERD,
-    NOTHING,
-    RESTART,
     RUNTIME,
     Configuration,
     Document,
@@ -36,6 +34,7 @@ from ..model import (
     RunningDaemon,
     SettingName,
     Settings,
+    restart_for,
 )
 from . import keys, places
 from .meaning import (
@@ -154,11 +153,7 @@ class Containerd:
 
     def required_action(self, before: Settings, after: Settings) -> RequiredAction:
         changed = [name for name, value in after.items() if not same(name, before.get(name), value)]
-        if not changed:
-            return RequiredAction(NOTHING)
-        return RequiredAction(
-            RESTART, f"containerd reads {', '.join(map(str, changed))} only when it starts; containers keep running"
-        )
+        return restart_for("containerd reads", changed)
 
     def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
         from . import check

@@ -22,8 +22,6 @@ from ..merged_toml import Layer, MergedToml, Places, entries, make_layer, read_l
 from ..model import (
     CRIO,
     DEFAULT_RUNTIME,
-    NOTHING,
-    RESTART,
     RUNTIME,
     SPEC_DIRS,
     Configuration,
@@ -33,6 +31,7 @@ from ..model import (
     RunningDaemon,
     SettingName,
     Settings,
+    restart_for,
 )
 
 if TYPE_CHECKING:
@@ -128,11 +127,7 @@ class Crio(MergedToml):
 
     def required_action(self, before: Settings, after: Settings) -> RequiredAction:
         changed = [name for name, value in after.items() if not _same(name, before.get(name), value)]
-        if not changed:
-            return RequiredAction(NOTHING)
-        return RequiredAction(
-            RESTART, f"CRI-O reliably loads {', '.join(map(str, changed))} only when it starts; containers keep running"
-        )
+        return restart_for("CRI-O reliably loads", changed)
 
     def check(self, host: Host, installation: Installation, edits: Tuple[Edit, ...]) -> None:
         """``crio config`` on the candidate, and whether it says the settings that the files say to us.

@@ -43,6 +43,7 @@ from ..model import (
     RunningDaemon,
     SettingName,
     Settings,
+    SingleFile,
     WantedEngine,
 )
 from .meaning import (
@@ -76,7 +77,7 @@ PROGRAMS = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd")
 DECIDED: Settings = {LIVE_RESTORE: False, DATA_ROOT: "/var/lib/docker", SHM_SIZE: "64M"}
 
 
-class Docker:
+class Docker(SingleFile):
     """``model.Kind`` for Docker."""
 
     engine = DOCKER
@@ -126,14 +127,21 @@ class Docker:
     def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
         """Raises ``OwnedByAnother`` where the GPU Operator writes the file."""
         settings = self.wanted(wanted, configuration)
-        made = _edits(configuration, settings)
+        made = self.restore(configuration, settings)
         for setting, program in configuration.settings.items() if made and wanted.present else ():
             if setting.kind == RUNTIME:
                 refuse(DOCKER, configuration.documents[0].path, str(program), settings.get(setting))
         return made
 
-    def restore(self, configuration: Configuration, baseline: Settings) -> Tuple[Edit, ...]:
-        return _edits(configuration, baseline)
+    def changed(self, text: str, setting: SettingName, value: Scalar, path: str) -> str:
+        from ...._text import json_edit
+
+        for keys, wanted in _places(setting, value, json_text.parse(text, path)):
+            text = json_edit.remove(text, keys) if wanted is None else json_edit.set_value(text, keys, wanted)
+        # An object that we leave without a key would say less than nothing.
+        outer = KEYS[setting.kind][:1]
+        emptied = value is None and json_text.parse(text, path).get(outer[0]) == {}
+        return json_edit.remove(text, outer) if emptied else text
 
     def running(self, host: Host, configuration: Configuration) -> Optional[RunningDaemon]:
         parsed: ParsedDocker = configuration.parsed
@@ -156,29 +164,6 @@ class Docker:
         from . import check
 
         check.check(host, self.read(host.files, installation), edits)
-
-
-def _edits(configuration: Configuration, settings: Settings) -> Tuple[Edit, ...]:
-    """The file with these settings, of which None is one that goes; nothing where it means that already.
-
-    The values are those of ``Configuration.settings``: the baseline can be restored with them.
-    """
-    from ...._text import json_edit
-
-    document = configuration.documents[0]
-    values: Dict[str, Any] = json_text.parse(document.text, document.path)
-    text = document.text or ""
-    for setting, value in settings.items():
-        if configuration.settings.get(setting) != value:
-            for path, wanted in _places(setting, value, values):
-                text = json_edit.remove(text, path) if wanted is None else json_edit.set_value(text, path, wanted)
-            # An object that we leave without a key would say less than nothing.
-            outer = KEYS[setting.kind][:1]
-            values = json_text.parse(text, document.path)
-            if value is None and values.get(outer[0]) == {}:
-                text = json_edit.remove(text, outer)
-                values = json_text.parse(text, document.path)
-    return () if text == (document.text or "") else (Edit(document.path, document.text, text),)
 
 
 def _places(setting: SettingName, value: Scalar, values: Mapping[str, Any]) -> List[Tuple[Sequence[str], Any]]:

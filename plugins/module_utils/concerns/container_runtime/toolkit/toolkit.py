@@ -11,12 +11,12 @@ A key that is not in the file has the toolkit's default. Settings are called as 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Optional
 
 from ...._core.errors import Refused
 from ..entries import TOOLKIT
 from ..merged_toml import read_layer
-from ..model import Configuration, Edit, Installation, SettingName, Settings, WithoutDaemon
+from ..model import Configuration, Installation, SettingName, Settings, SingleFile, WithoutDaemon
 from .options import FROM_CONTAINER, KEYS, LDCONFIG, TEXTS, as_scalar, flat, wrong
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ PROGRAMS = ("nvidia-ctk", "nvidia-container-runtime")
 MAIN = "/etc/nvidia-container-runtime/config.toml"
 
 
-class Toolkit(WithoutDaemon):
+class Toolkit(SingleFile, WithoutDaemon):
     """As ``model.Kind``, for the one file of the toolkit. ``WantedEngine.options`` is what ``declared`` makes.
 
     Its programs take every file that is TOML, and skip what they do not know: ``declared`` looks closer.
@@ -57,23 +57,15 @@ class Toolkit(WithoutDaemon):
             )
         return settings
 
-    def restore(self, configuration: Configuration, baseline: Settings) -> Tuple[Edit, ...]:
-        """The text with other values, None for a key that goes. Raises ``Refused`` where it does not take one."""
+    def changed(self, text: str, setting: SettingName, value: Scalar, path: str) -> str:
+        """Raises ``Refused`` where the text does not take it."""
         from ...._text.toml_edit import TomlEditError, remove, set_value
 
-        (document,) = configuration.documents
-        text = before = document.text or ""
-        for setting, value in baseline.items():
-            if configuration.settings.get(setting) == value:
-                continue
-            keys = tuple(setting.kind.split("."))
-            try:
-                text = remove(text, keys) if value is None else set_value(text, keys, _typed(setting.kind, value))
-            except TomlEditError as error:
-                raise Refused(
-                    f"set {setting}", object=document.path, cause=str(error), hint="edit the file by hand"
-                ) from error
-        return () if text == before else (Edit(document.path, document.text, text),)
+        keys = tuple(setting.kind.split("."))
+        try:
+            return remove(text, keys) if value is None else set_value(text, keys, _typed(setting.kind, value))
+        except TomlEditError as error:
+            raise Refused(f"set {setting}", object=path, cause=str(error), hint="edit the file by hand") from error
 
 
 def _typed(name: str, value: Scalar) -> Any:
