@@ -319,7 +319,8 @@ class _Pipeline:
             self.position += 1
             self.assigns = True
             value = self.commands()
-            self.assign(first.text, value, declares=sign == ":=")
+            scope = self.variables[-1] if sign == ":=" else self.scope_of(first.text)
+            scope[first.text] = value
         else:
             self.position = 0
             value = self.commands()
@@ -327,14 +328,12 @@ class _Pipeline:
             raise self.error(f"{self.tokens[self.position].text} is not supported")
         return value
 
-    def assign(self, name: str, value: Any, *, declares: bool) -> None:
-        if declares:
-            self.variables[-1][name] = value
-            return
+    def scope_of(self, name: str) -> Dict[str, Any]:
+        """The innermost scope that has a variable."""
+        scope: Dict[str, Any]
         for scope in reversed(self.variables):
             if name in scope:
-                scope[name] = value
-                return
+                return scope
         raise self.error(f"there is no variable {name}")
 
     def commands(self) -> Any:
@@ -346,12 +345,12 @@ class _Pipeline:
         return value
 
     def command(self, last: Any) -> Any:
-        token = self.tokens[self.position] if self.position < len(self.tokens) else None
+        token = self.next()
         if token is None:
             raise self.error("a value is missing")
         if token.kind == "word" and token.text not in _WORDS:
-            self.position += 1
             return self.call(token.text, last)
+        self.position -= 1
         value = self.operand()
         if last is not _NOT_HERE or not self.ended():
             raise self.error(f"{token.text} is not a supported function")
@@ -400,7 +399,7 @@ class _Pipeline:
         if token.kind == "word":
             return _WORDS[token.text]
         if token.kind == "variable":
-            return self.fields(self.variable(token.text))
+            return self.fields(self.scope_of(token.text)[token.text])
         if token.kind == "field":
             self.position -= 1
             return self.fields(self.dot, first=True)
@@ -413,12 +412,6 @@ class _Pipeline:
             self.position += 1
             return self.fields(value)
         raise self.error(f"{token.text} is not supported")
-
-    def variable(self, name: str) -> Any:
-        for scope in reversed(self.variables):
-            if name in scope:
-                return scope[name]
-        raise self.error(f"there is no variable {name}")
 
     def fields(self, value: Any, *, first: bool = False) -> Any:
         """The value at the fields that follow; ``first``: also at one with a blank before it."""

@@ -181,10 +181,20 @@ class _Parser:
         return TomlDocument(text, self.data, self.written, self.tables)
 
     def error(self, position: int, cause: str) -> TomlError:
-        return error(self.text, position, cause)
+        if _NO_TEXT.match(self.text, position):
+            cause = f"the control character {self.text[position]!r} may not be here"
+        before = self.text[:position].lstrip(BYTE_ORDER_MARK)
+        return TomlError(before.count("\n") + 1, len(before) - before.rfind("\n"), cause)
 
     def misplaced(self, position: int) -> TomlError:
-        return misplaced(self.text, position)
+        """What is neither an assignment nor a header, at the place from which on it is not."""
+        opening = _OPENING.match(self.text, position)
+        key = _WHOLE_KEY.match(self.text, opening.end() if opening else position)
+        if key is None:
+            what = "header of a table" if opening else "key with an = after it"
+            return self.error(opening.end() if opening else position, f"this is not a {what}")
+        cause = "the header of a table goes on with a dot or ends with ]" if opening else "an = must follow the key"
+        return self.error(skip(BLANKS, self.text, key.end()), cause)
 
     def open(self, position: int) -> Tuple[Path, Dict[str, Any], int]:
         """The table that a header begins, and where the header ends.
@@ -417,21 +427,3 @@ def _is_date(moment: re.Match[str]) -> bool:
     except ValueError:
         return False
     return True
-
-
-def error(text: str, position: int, cause: str) -> TomlError:
-    if _NO_TEXT.match(text, position):
-        cause = f"the control character {text[position]!r} may not be here"
-    before = text[:position].lstrip(BYTE_ORDER_MARK)
-    return TomlError(before.count("\n") + 1, len(before) - before.rfind("\n"), cause)
-
-
-def misplaced(text: str, position: int) -> TomlError:
-    """What is neither an assignment nor a header, at the place from which on it is not."""
-    opening = _OPENING.match(text, position)
-    key = _WHOLE_KEY.match(text, opening.end() if opening else position)
-    if key is None:
-        what = "header of a table" if opening else "key with an = after it"
-        return error(text, opening.end() if opening else position, f"this is not a {what}")
-    cause = "the header of a table goes on with a dot or ends with ]" if opening else "an = must follow the key"
-    return error(text, skip(BLANKS, text, key.end()), cause)

@@ -19,6 +19,7 @@ from .model import (
     NOT_KNOWN,
     NOTHING,
     RESTART,
+    RUNTIME,
     RequiredAction,
     SettingName,
     Settings,
@@ -26,7 +27,7 @@ from .model import (
     shown,
 )
 from .spec import RUNTIME_PATH
-from .state import NO_FILE, runtime_of
+from .state import NO_FILE
 
 if TYPE_CHECKING:
     from .leftover import Leftover
@@ -74,14 +75,14 @@ def resolve(declaration: ContainerRuntimeDeclaration, state: ContainerRuntimeSta
         seen = there.get(entry.engine)
         if seen is None:
             # Nobody can be asked what the entry means.
-            names = tuple(entry.options) if entry.engine == TOOLKIT else (str(runtime_of(entry)),)
+            names = tuple(entry.options) if entry.engine == TOOLKIT else (str(_runtime_of(entry)),)
             unmanaged.extend(Unmanaged(entry.engine, name, NOT_INSTALLED) for name in names)
         else:
             engines[entry.engine] = _desired(entry, seen, state.unusable)
-    if declaration.refresh and not (state.specification and state.refresh):
+    can_refresh = bool(state.specification and state.refresh)
+    if declaration.refresh and not can_refresh:
         unmanaged.append(Unmanaged(CDI, SPECIFICATION, NOT_INSTALLED if state.specification else UNTOLD))
-        return ContainerRuntimeDesired(engines, tuple(unmanaged))
-    return ContainerRuntimeDesired(engines, tuple(unmanaged), declaration.refresh)
+    return ContainerRuntimeDesired(engines, tuple(unmanaged), declaration.refresh and can_refresh)
 
 
 def _desired(entry: WantedEngine, seen: Engine, unusable: Mapping[str, str]) -> EngineDesired:
@@ -95,9 +96,13 @@ def _desired(entry: WantedEngine, seen: Engine, unusable: Mapping[str, str]) -> 
             cause=unusable[str(specification)],
             hint="correct base_runtime_spec, or put the file there first",
         )
-    starts = entry.runtime_path in unusable and wanted.get(runtime_of(entry)) is not None
+    starts = entry.runtime_path in unusable and wanted.get(_runtime_of(entry)) is not None
     missing = _missing(entry, unusable[entry.runtime_path]) if starts else ""
     return EngineDesired(wanted, entry, missing=missing, leftover=seen.leftover)
+
+
+def _runtime_of(entry: WantedEngine) -> SettingName:
+    return SettingName(RUNTIME, entry.runtime_name)
 
 
 def _missing(entry: WantedEngine, cause: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
 from ..._core.value import field, frozen, replace
 from .kinds import kind_of
-from .model import RUNTIME, Configuration, Kind, RunningDaemon, SettingName, WantedEngine
+from .model import Configuration, Kind, RunningDaemon, WantedEngine
 from .spec import ContainerRuntimeDeclaration
 
 if TYPE_CHECKING:
@@ -122,7 +122,3 @@ def _unusable(files: Files, entry: WantedEngine) -> Dict[str, str]:
 
 def marker_of(engine: str) -> str:
     return f"{UNDER_WAY}/{engine}"
-
-
-def runtime_of(entry: WantedEngine) -> SettingName:
-    return SettingName(RUNTIME, entry.runtime_name)

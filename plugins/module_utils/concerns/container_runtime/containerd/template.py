@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ...._core.change import RunCommand
 from ...._core.errors import CannotLook, Refused
@@ -110,13 +110,23 @@ def states(path: str, text: str, facts: K3sFacts, installation: Installation) ->
     detected = {name: (RUNC_TYPE, f"/usr/bin/{program}") for name, program in DETECTED.items()}
     there = {**detected, **facts.runtimes}
     gone = {name: found for name, found in facts.runtimes.items() if name not in DETECTED}
+    templates = {"base": base(facts, version_of(installation))}
     made = []
     for name, runtimes in (("", facts.runtimes), ("with", there), ("without", gone)):
         if name and runtimes == facts.runtimes:
             continue
         for full in (False, True):
+            try:
+                rendered = render(text, data(facts, runtimes, full=full), templates=templates, functions=FUNCTIONS)
+            except TemplateError as error:
+                raise CannotLook(
+                    "parse {}",
+                    object=path,
+                    cause=str(error),
+                    hint="correct or simplify the template, then run again; nothing was written",
+                ) from error
             state = f" {name} {DETECTED['nvidia']} on the machine" if name else ""
-            made.append(_rendered(path, text, facts, installation, runtimes, state, full=full))
+            made.append(_understood(path, rendered, facts.flavour, installation, state))
     return made
 
 
@@ -124,38 +134,19 @@ def _settings(source: ConfigSource) -> Dict[SettingName, Scalar]:
     return meaning.settings_of(source.cri, source.version)
 
 
-def _rendered(
-    path: str,
-    text: str,
-    facts: K3sFacts,
-    installation: Installation,
-    runtimes: Mapping[str, Tuple[str, str]],
-    state: str,
-    *,
-    full: bool,
-) -> ConfigSource:
-    version = version_of(installation)
-    templates = {"base": base(facts, version)}
+def _understood(path: str, rendered: str, flavour: str, installation: Installation, state: str) -> ConfigSource:
+    """Raises ``CannotLook`` where containerd would not start with what was rendered."""
     try:
-        made = render(text, data(facts, runtimes, full=full), templates=templates, functions=FUNCTIONS)
-    except TemplateError as error:
-        raise CannotLook(
-            "parse {}",
-            object=path,
-            cause=str(error),
-            hint="correct or simplify the template, then run again; nothing was written",
-        ) from error
-    try:
-        return meaning.make_source(installation.main, Document(path, made))
+        return meaning.make_source(installation.main, Document(path, rendered))
     except CannotLook as error:
         wrong = error.__cause__
-        line = made.split("\n")[wrong.line - 1].strip() if isinstance(wrong, TomlError) else ""
+        line = rendered.split("\n")[wrong.line - 1].strip() if isinstance(wrong, TomlError) else ""
         what = f"{wrong.cause} ({line})" if isinstance(wrong, TomlError) else str(error)
         raise CannotLook(
             "parse {}",
             object=path,
-            cause=f"containerd would not start with what {facts.flavour} makes of it{state}: {what}",
-            hint=f"{facts.flavour} adds the runtimes that it detects through .ExtraRuntimes: a template that includes "
+            cause=f"containerd would not start with what {flavour} makes of it{state}: {what}",
+            hint=f"{flavour} adds the runtimes that it detects through .ExtraRuntimes: a template that includes "
             "these, or the base, must not define one of them again; nothing was written",
         ) from error
 
