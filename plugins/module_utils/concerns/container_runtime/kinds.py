@@ -18,31 +18,19 @@ if TYPE_CHECKING:
 def kind_of(engine: str) -> Kind:
     """How one of ``ENGINES``, the toolkit or CDI is configured."""
     if engine == DOCKER:
-        from .docker.docker import KIND as docker
-
-        return docker
-    if engine == CONTAINERD:
-        from .containerd.containerd import KIND as containerd
-
-        return containerd
-    if engine == CRIO:
-        from .crio.crio import KIND as crio
-
-        return crio
-    if engine == PODMAN:
-        from .podman.podman import KIND as podman
-
-        return podman
-    if engine == APPTAINER:
-        from .apptainer.apptainer import KIND as apptainer
-
-        return apptainer
-    if engine == TOOLKIT:
-        from .toolkit.toolkit import KIND as toolkit
-
-        return toolkit
-    if engine == CDI:
-        from .cdi.cdi import KIND as cdi
-
-        return cdi
-    raise KeyError(engine)
+        from .docker.docker import KIND
+    elif engine == CONTAINERD:
+        from .containerd.containerd import KIND
+    elif engine == CRIO:
+        from .crio.crio import KIND
+    elif engine == PODMAN:
+        from .podman.podman import KIND
+    elif engine == APPTAINER:
+        from .apptainer.apptainer import KIND
+    elif engine == TOOLKIT:
+        from .toolkit.toolkit import KIND
+    elif engine == CDI:
+        from .cdi.cdi import KIND
+    else:
+        raise KeyError(engine)
+    return KIND

@@ -31,7 +31,7 @@ from ..model import (
 if TYPE_CHECKING:
     from ...._core.protocols import Files, Host
     from ...._core.setting import Scalar
-    from ..model import WantedEngine
+    from ..model import Kind, WantedEngine
 
 PROGRAM = "apptainer"
 MAIN = "/etc/apptainer/apptainer.conf"
@@ -46,10 +46,7 @@ DIRECTIVE = regex(r"^[ \t\n\f\r]*([a-zA-Z _-]+)[ \t]*=[ \t]*(.*)$", re.MULTILINE
 
 
 class Apptainer(SingleFile, WithoutDaemon):
-    """``model.Kind`` of Apptainer. ``Configuration.parsed`` is the text.
-
-    Its program judges only the file that is in place.
-    """
+    """``model.Kind`` of Apptainer. Its program judges only the file that is in place."""
 
     engine = APPTAINER
 
@@ -70,7 +67,7 @@ class Apptainer(SingleFile, WithoutDaemon):
                 cause="it does not exist, and Apptainer runs nothing without it",
                 hint="install Apptainer with its configuration",
             )
-        return Configuration(installation, (Document(path, text),), settings_of(path, text), parsed=text)
+        return Configuration(installation, (Document(path, text),), settings_of(path, text))
 
     def wanted(self, wanted: WantedEngine, configuration: Configuration) -> Settings:
         if wanted.cdi is not None:
@@ -174,4 +171,4 @@ def _lines(text: str, name: str) -> List[re.Match[str]]:
     return [match for match in DIRECTIVE.finditer(text) if match[1].strip() == name and match[2].strip()]
 
 
-KIND = Apptainer()
+KIND: Kind = Apptainer()

@@ -27,7 +27,7 @@ from .oci_hooks import find_hooks
 
 if TYPE_CHECKING:
     from ...._core.protocols import Files, Host
-    from ..model import WantedEngine
+    from ..model import Kind, WantedEngine
 
 STATIC, GENERATED = SPEC_DIRS
 ENDINGS = (".json", ".yaml")
@@ -269,4 +269,4 @@ def _minors(files: Files, paths: Tuple[str, ...]) -> Set[int]:
     return {int(match[1]) for match in matches if match}
 
 
-KIND = Cdi()
+KIND: Kind = Cdi()

@@ -57,7 +57,7 @@ from .meaning import (
 if TYPE_CHECKING:
     from ...._core.protocols import Files, Host
     from ...._core.setting import Scalar
-    from ..model import Edit, WantedEngine
+    from ..model import Edit, Kind, WantedEngine
 
 CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd")
 
@@ -218,4 +218,4 @@ def _runs(files: Files, installation: Installation) -> bool:
     return any(processes.name_of(files, pid) == "containerd" for pid in processes.ids(files))
 
 
-KIND = Containerd()
+KIND: Kind = Containerd()

@@ -37,7 +37,7 @@ from ..model import (
 if TYPE_CHECKING:
     from ...._core.protocols import Files, Host
     from ...._core.setting import Scalar
-    from ..model import Edit, WantedEngine
+    from ..model import Edit, Kind, WantedEngine
 
 PROGRAM = "crio"
 UNIT = "crio.service"
@@ -182,4 +182,4 @@ def _below(files: Files, folder: str) -> Iterator[str]:
             yield path
 
 
-KIND = Crio()
+KIND: Kind = Crio()

@@ -69,6 +69,7 @@ from .meaning import (
 if TYPE_CHECKING:
     from ...._core.protocols import Files, Host
     from ...._core.setting import Scalar
+    from ..model import Kind
 
 SNAP_PID_FILE = "/run/snap.docker/docker.pid"
 SNAP_PROGRAM = "/snap/docker/current/bin/dockerd"
@@ -280,4 +281,4 @@ def _words(files: Files, process: Optional[processes.Process]) -> Tuple[unit_com
     return tuple((word, place) for word in (files.read_optional(place) or "").split("\0"))
 
 
-KIND = Docker()
+KIND: Kind = Docker()

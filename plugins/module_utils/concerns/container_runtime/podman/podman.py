@@ -34,7 +34,7 @@ from ..model import (
 
 if TYPE_CHECKING:
     from ...._core.protocols import Files, Host
-    from ..model import WantedEngine
+    from ..model import Kind, WantedEngine
 
 PROGRAM = "podman"
 VENDOR = "/usr/share/containers/containers.conf"
@@ -134,4 +134,4 @@ def _string_list(layers: Sequence[Layer], keys: Keys, default: Sequence[str]) ->
     return tuple(found)
 
 
-KIND = Podman()
+KIND: Kind = Podman()

@@ -22,7 +22,7 @@ from .options import FROM_CONTAINER, KEYS, LDCONFIG, TEXTS, as_scalar, flat, wro
 if TYPE_CHECKING:
     from ...._core.protocols import Files, Host
     from ...._core.setting import Scalar
-    from ..model import WantedEngine
+    from ..model import Kind, WantedEngine
 
 PROGRAMS = ("nvidia-ctk", "nvidia-container-runtime")
 MAIN = "/etc/nvidia-container-runtime/config.toml"
@@ -78,4 +78,4 @@ def _typed(name: str, value: Scalar) -> Any:
         return value
 
 
-KIND = Toolkit()
+KIND: Kind = Toolkit()
