@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core import baseline
 from ..._core.change import Change
@@ -210,5 +210,10 @@ def _declared(files: Files, engine: str) -> Optional[WantedEngine]:
     given = of_file(files, NAME)
     if given is None:
         return None
-    entries = parse(complete({**SHARED_OPTIONS, **OPTIONS}, given)).entries
+    entries = parse(whole(given)).entries
     return next((entry for entry in entries if entry.engine == engine), None)
+
+
+def whole(given: Mapping[str, Any]) -> Dict[str, Any]:
+    """A declaration of ``container_runtime`` with all its options."""
+    return complete({**SHARED_OPTIONS, **OPTIONS}, given)

@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any, Mapping, Optional, Tuple
 from ..._core import baseline
 from ..._core.contract import LOCK
 from ..._core.convergence import LOCK_TIMEOUT_SECONDS, drop_if_restored
-from ..._core.defaults import complete
 from ..._core.errors import CannotLook, DeclarationError, GpuFleetError, NotInEffect, NotPermitted, Refused
 from ..._core.regex import regex
-from ..._core.shared_options import SHARED_OPTIONS
 from ..._core.value import replace
 from ..._linux import systemd
 from ...concerns.container_runtime import last_good, original_files
@@ -35,10 +33,9 @@ from ...concerns.container_runtime.model import (
     Edit,
     Installation,
 )
-from ...concerns.container_runtime.options import OPTIONS as DECLARED_OPTIONS
 from ...concerns.container_runtime.plan import in_order
 from ...concerns.container_runtime.state import UNDER_WAY, marker_of
-from .decision import EngineView, RestartOptions, RestartResult, decide, view_engine
+from .decision import EngineView, RestartOptions, RestartResult, decide, view_engine, whole
 from .options import OPTIONS
 
 if TYPE_CHECKING:
@@ -320,7 +317,7 @@ def _settle(host: Host, view: EngineView) -> None:
 def _drop_records(host: Host) -> None:
     """The daemon may have been the last that still had what ``state: absent`` took away."""
     if host.files.exists(baseline.path_of(NAME)):
-        drop_if_restored(CONCERN, complete({**SHARED_OPTIONS, **DECLARED_OPTIONS}, {"state": "absent"}), host)
+        drop_if_restored(CONCERN, whole({"state": "absent"}), host)
 
 
 def _state(host: Host, unit: str) -> str:

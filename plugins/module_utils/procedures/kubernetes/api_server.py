@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Tu
 from ..._core.errors import CannotLook, DeclarationError, GpuFleetError, NotPermitted
 from ..._core.procedure import OURS
 from ..._core.value import frozen
-from .node import Node, parse_node, patch
-from .pods import Pod, parse_pods
+from .answers import Node, Pod, parse_node, parse_pods, patch
 
 if TYPE_CHECKING:
     # Method, path, query, body. Raises ``Refusal``.

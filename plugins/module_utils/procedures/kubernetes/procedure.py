@@ -25,11 +25,10 @@ from ..._core.procedure import DRAINED, IN_SERVICE, MARK, OURS, THEIRS, refusal,
 from ..._core.regex import regex
 from ..._core.setting import EFFECTIVE
 from ..._core.value import frozen
+from .answers import Node, Pod, Rules, losing, to_evict
 from .api_server import ApiServer, Conflict, Eviction, NotNow
 from .client import connect
-from .node import Node
 from .options import OPTIONS
-from .pods import Pod, Rules, losing, to_evict
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host

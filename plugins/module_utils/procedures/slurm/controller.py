@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Sequence, Tuple
 
 from ..._core.errors import CannotLook, DeclarationError, GpuFleetError, NotPermitted
 from ..._core.regex import regex
-from .jobs import FORMAT, Job, parse_jobs
-from .node import SlurmNode, parse_marked, parse_node
+from .answers import FORMAT, Job, SlurmNode, parse_jobs, parse_marked, parse_node
 
 if TYPE_CHECKING:
     from ..._core.protocols import Commands, Completed

@@ -15,9 +15,8 @@ from ..._core.procedure import DRAINED, IN_SERVICE, MARK, NOBODYS, OURS, THEIRS,
 from ..._core.regex import regex
 from ..._core.setting import EFFECTIVE
 from ..._core.value import frozen
+from .answers import DOWN, ERROR, FAIL, FUTURE, INVALID, NOT_RESPONDING, POWERING_UP, UNKNOWN, Job, SlurmNode, named
 from .controller import Controller
-from .jobs import Job, named
-from .node import DOWN, ERROR, FAIL, FUTURE, INVALID, NOT_RESPONDING, POWERING_UP, UNKNOWN, SlurmNode
 from .options import OPTIONS
 
 if TYPE_CHECKING:

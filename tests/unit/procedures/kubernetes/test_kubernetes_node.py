@@ -13,9 +13,12 @@ from typing import Any, Callable, Dict, List
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, NotPermitted
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes import client
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.node import ANNOTATION, parse_node
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.answers import (
+    ANNOTATION,
+    parse_node,
+    parse_pods,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.options import OPTIONS
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.pods import parse_pods
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.procedure import cordoned_nodes
 from api_server import new_node
 from kubernetes_machine import NODE, Machine

@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node as slurmctld tells of it: ``scontrol show node NAME --oneliner``. Pure.
+"""A node and its jobs as slurmctld tells of them: ``scontrol show node NAME --oneliner`` and ``squeue``. Pure.
 
-Where the fields are, and which end the line, is in ``slurm_sprint_node_table`` of Slurm (src/api/node_info.c).
+Where the fields of a node are, and which end the line, is in ``slurm_sprint_node_table`` (src/api/node_info.c).
 """
 
 from __future__ import annotations
 
-from typing import FrozenSet, List, Mapping, Set, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Sequence, Set, Tuple
 
 from ..._core.errors import CannotLook
 from ..._core.procedure import MARK, NOBODYS, OURS, THEIRS
@@ -62,6 +62,13 @@ NO_NODES = "No nodes in the system"
 # The first line of a reason ends with who gave it and when; what follows is of other fields.
 REASON = regex(r" Reason=(?P<text>.*?) \[(?P<user>[^\s@\[\]]+)@(?P<since>[^\]]+)\]")
 
+SEPARATOR = "|"
+# Number, state, user, partition, what is left of its time limit. Not the name, which may have anything in it.
+FORMAT = SEPARATOR.join(("%i", "%T", "%u", "%P", "%L"))
+# A job that waits is on no node, also where a reservation names one.
+WAITING = "PENDING"
+SHOWN = 5
+
 
 @frozen
 class SlurmNode:
@@ -112,9 +119,9 @@ class SlurmNode:
 def parse_node(text: str, name: str) -> SlurmNode:
     """What ``scontrol`` says of one node. Raises ``CannotLook`` where that is not one line about it."""
     lines = [line for line in text.splitlines() if line.strip()]
-    named = NAME.match(lines[0]) if lines else None
+    name_said = NAME.match(lines[0]) if lines else None
     state = STATE.search(lines[0]) if lines else None
-    if len(lines) != 1 or named is None or named[1] != name or state is None:
+    if len(lines) != 1 or name_said is None or name_said[1] != name or state is None:
         raise CannotLook(
             "ask slurmctld for {}",
             object=name,
@@ -138,13 +145,13 @@ def parse_marked(text: str) -> Tuple[SlurmNode, ...]:
     for line in text.splitlines():
         if not line.strip() or line.strip() == NO_NODES:
             continue
-        named = NAME.match(line)
-        if named is None:
+        name_said = NAME.match(line)
+        if name_said is None:
             raise CannotLook(
                 "ask slurmctld for its nodes", cause="scontrol returned an unexpected format", found=line[:200]
             )
         if f" Reason={MARK}" in line:
-            found.append(parse_node(line, named[1]))
+            found.append(parse_node(line, name_said[1]))
     return tuple(node for node in found if node.owner == OURS)
 
 
@@ -166,3 +173,42 @@ def parse_state(text: str) -> Tuple[str, FrozenSet[str]]:
     if len(bases) != 1:
         raise CannotLook("understand the state of a node", cause="the state is not known", found=text)
     return bases.pop(), frozenset(flags)
+
+
+@frozen
+class Job:
+    """One job. ``time_left`` is as squeue has it, such as ``1-02:30:00`` or ``UNLIMITED``."""
+
+    job: str
+    state: str
+    user: str
+    partition: str
+    time_left: str
+
+    def __str__(self) -> str:
+        return f"{self.job} of {self.user} ({self.state.lower()} in {self.partition}, {self.time_left.lower()} left)"
+
+    def as_dict(self) -> Dict[str, str]:
+        return dict(vars(self))
+
+
+def parse_jobs(text: str) -> Tuple[Job, ...]:
+    """The jobs that are on the node, in the order of squeue. Raises ``CannotLook`` on a line that is none."""
+    jobs = []
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        fields = [field.strip() for field in line.split(SEPARATOR)]
+        if len(fields) != len(FORMAT.split(SEPARATOR)):
+            raise CannotLook("read the jobs of a node", cause="squeue returned an unexpected format", found=line)
+        if fields[1] != WAITING:
+            jobs.append(Job(*fields))
+    return tuple(jobs)
+
+
+def named(jobs: Sequence[Job]) -> str:
+    """The jobs in words, the first few of many."""
+    if not jobs:
+        return "jobs that squeue does not show to this user"
+    more = f" and {len(jobs) - SHOWN} more" if len(jobs) > SHOWN else ""
+    return f"job{'s' if len(jobs) > 1 else ''} {', '.join(str(job) for job in jobs[:SHOWN])}{more}"
