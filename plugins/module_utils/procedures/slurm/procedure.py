@@ -94,14 +94,7 @@ class SlurmDrain:
             return (Change(state.name, "reason", state.reason, None, EFFECTIVE),)
         if state.owner != OURS:
             return ()
-        if state.rebooting:
-            raise Refused(
-                "resume {}",
-                object=state.name,
-                cause="a reboot is requested in Slurm",
-                found=state.state,
-                hint="wait for it, or scontrol cancel_reboot",
-            )
+        _refuse_reboot(state, "resume {}", "a reboot is requested in Slurm")
         return _changes(state, IN_SERVICE, None)
 
     def predict(self, host: Host, options: DrainOptions, state: SlurmNode, decision: Tuple[Change, ...]) -> DrainResult:
@@ -164,14 +157,7 @@ def _drain(
 
 def _refuse_trouble(node: SlurmNode) -> None:
     """Refuse a node that would not be out of service in a way that lasts, or is so already for a reason of its own."""
-    if node.rebooting:
-        raise Refused(
-            "drain {}",
-            object=node.name,
-            cause="a reboot is requested in Slurm, and it resumes after that",
-            found=node.state,
-            hint="wait for it, or scontrol cancel_reboot",
-        )
+    _refuse_reboot(node, "drain {}", "a reboot is requested in Slurm, and it resumes after that")
     away = _why_away(node)
     if away:
         raise Refused(
@@ -180,6 +166,12 @@ def _refuse_trouble(node: SlurmNode) -> None:
             cause=f"{away}, which must be fixed first",
             hint="resume it, or drain it yourself",
         )
+
+
+def _refuse_reboot(node: SlurmNode, goal: str, cause: str) -> None:
+    if node.rebooting:
+        hint = "wait for it, or scontrol cancel_reboot"
+        raise Refused(goal, object=node.name, cause=cause, found=node.state, hint=hint)
 
 
 def _wait_until_idle(
