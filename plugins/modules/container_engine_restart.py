@@ -183,17 +183,12 @@ failure:
       sample: correct what is declared, then run again
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._node.module import carry_out
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run_procedure
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart.procedure import PROCEDURE
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=dict(PROCEDURE.options), supports_check_mode=True)
-    result = carry_out(module, PROCEDURE)
-    if result.get("failed"):
-        module.fail_json(**result)
-    module.exit_json(**result)
+    run_procedure(PROCEDURE)
 
 
 if __name__ == "__main__":

@@ -226,19 +226,14 @@ failure:
       sample: 'It stays cordoned: wait on with another run, or end them'
 """
 
-from ansible.module_utils.basic import AnsibleModule, env_fallback
-from ansible_collections.gpufleet.node.plugins.module_utils._node.module import carry_out
+from ansible.module_utils.basic import env_fallback
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run_procedure
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.client import access_arguments
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.procedure import PROCEDURE
 
 
 def main() -> None:
-    spec = {**PROCEDURE.options, **access_arguments(env_fallback)}
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
-    result = carry_out(module, PROCEDURE)
-    if result.get("failed"):
-        module.fail_json(**result)
-    module.exit_json(**result)
+    run_procedure(PROCEDURE, {**PROCEDURE.options, **access_arguments(env_fallback)})
 
 
 if __name__ == "__main__":

@@ -218,17 +218,12 @@ failure:
       sample: 'it stays drained: run again to keep waiting, or end them'
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.node.plugins.module_utils._node.module import carry_out
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run_procedure
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.procedure import PROCEDURE
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=dict(PROCEDURE.options), supports_check_mode=True)
-    result = carry_out(module, PROCEDURE)
-    if result.get("failed"):
-        module.fail_json(**result)
-    module.exit_json(**result)
+    run_procedure(PROCEDURE)
 
 
 if __name__ == "__main__":

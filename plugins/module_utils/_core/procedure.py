@@ -73,7 +73,7 @@ class Procedure(Protocol[Options, State, Decision]):
 AnyProcedure = Procedure[Any, Any, Any]
 
 
-def run(procedure: AnyProcedure, params: Params, host: Host, *, check_mode: bool) -> Dict[str, Any]:
+def run_through(procedure: AnyProcedure, params: Params, host: Host, *, check_mode: bool) -> Dict[str, Any]:
     """The result of the module. ``check_mode`` is asked here and nowhere else.
 
     Raises ``GpuFleetError`` where nothing was touched.

@@ -17,13 +17,13 @@ from ansible.module_utils.basic import AnsibleModule
 from .._core.contract import AnyConcern, refused
 from .._core.convergence import converge
 from .._core.errors import GpuFleetError
-from .._core.procedure import AnyProcedure, failure_of, run
 from .._core.protocols import Completed
 from .._core.shared_options import SHARED_OPTIONS
 from .._machine import journal, unix_http
 from .._machine.files import UMASK, LocalFiles
 
 if TYPE_CHECKING:
+    from .._core.procedure import AnyProcedure
     from .._core.protocols import Host, Nvml
 
 # What timeout(1) answers: the program was asked to end, or had to be killed because it did not listen.
@@ -140,13 +140,16 @@ def answer(module: AnsibleModule, concern: AnyConcern) -> Dict[str, Any]:
     return _as_requested(module, outcome.as_dict())
 
 
-def carry_out(module: AnsibleModule, procedure: AnyProcedure) -> Dict[str, Any]:
-    """Do what the procedure finds to do and return the result; it says ``failed`` when it did not reach the end."""
+def run_procedure(procedure: AnyProcedure, spec: Optional[Mapping[str, Any]] = None) -> None:
+    """The whole module of a procedure; ``spec`` are the options that it takes, where they are more than its own."""
+    from .._core.procedure import failure_of, run_through
+
+    module = AnsibleModule(argument_spec=dict(spec or procedure.options), supports_check_mode=True)
     try:
-        result = run(procedure, module.params, host_of(module), check_mode=module.check_mode)
+        result = run_through(procedure, module.params, host_of(module), check_mode=module.check_mode)
     except GpuFleetError as error:
-        return {"changed": False, **failure_of(error)}
-    return _as_requested(module, result)
+        module.fail_json(changed=False, **failure_of(error))
+    finish(module, _as_requested(module, result))
 
 
 def _as_requested(module: AnsibleModule, result: Dict[str, Any]) -> Dict[str, Any]:

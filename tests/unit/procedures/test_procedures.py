@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Mapping
 import pytest
 import restart_machine
 from ansible_collections.gpufleet.node.plugins.module_utils import procedures
-from ansible_collections.gpufleet.node.plugins.module_utils._core.procedure import AnyProcedure, Procedure, run
+from ansible_collections.gpufleet.node.plugins.module_utils._core.procedure import AnyProcedure, Procedure, run_through
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.procedure import KubernetesDrain
 from kubernetes_machine import Machine
 from slurm_machine import Cluster
@@ -37,7 +37,7 @@ class Bed:
     pause: Callable[[], float]
 
     def run(self, *, check_mode: bool = False) -> Dict[str, Any]:
-        return run(self.procedure, self.params, self.host, check_mode=check_mode)
+        return run_through(self.procedure, self.params, self.host, check_mode=check_mode)
 
     def trace(self) -> Any:
         return (repr(self.told()), self.pause(), list(self.host.journal_lines), snapshot(self.root, ()))

@@ -209,6 +209,6 @@ def declare(machine: Daemon, engine: str = "docker", **options: Any) -> Tuple[st
 
 def run(machine: Daemon, engine: str = "docker", *, check_mode: bool = False, **options: Any) -> Dict[str, Any]:
     defaults = {name: argument.get("default") for name, argument in RESTART_OPTIONS.items()}
-    return procedure.run(
+    return procedure.run_through(
         restart.PROCEDURE, {**defaults, "engine": engine, **options}, machine.host, check_mode=check_mode
     )

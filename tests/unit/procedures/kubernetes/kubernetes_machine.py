@@ -43,7 +43,7 @@ class Machine(Cluster):
         """The result of the module, as ``main`` would make it."""
         try:
             drain = KubernetesDrain(lambda access: self.ask)
-            return procedure.run(drain, {**DEFAULTS, **given}, self.host, check_mode=check_mode)
+            return procedure.run_through(drain, {**DEFAULTS, **given}, self.host, check_mode=check_mode)
         except GpuFleetError as error:
             return {"failed": True, "changed": False, "msg": str(error), "failure": error.failure()}
 

@@ -57,7 +57,7 @@ class Cluster:
     def run(self, *, check_mode: bool = False, **given: Any) -> Dict[str, Any]:
         """The result of the module, as ``main`` would make it."""
         try:
-            return procedure.run(PROCEDURE, {**DEFAULTS, **given}, self.host, check_mode=check_mode)
+            return procedure.run_through(PROCEDURE, {**DEFAULTS, **given}, self.host, check_mode=check_mode)
         except GpuFleetError as error:
             return {"failed": True, "changed": False, "msg": str(error), "failure": error.failure()}
 
