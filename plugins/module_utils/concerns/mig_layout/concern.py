@@ -26,12 +26,15 @@ from .records import INTERRUPTED_RUN, NOTIFIED, read_record
 from .resolve import resolve
 from .satisfied import satisfied
 from .spec import DISABLED, ENABLED, INSTANCES, MIG, NAME, MigEntry, MigLayoutDeclaration, check, parse
-from .state import MigGpu, MigLayoutState, geometry_of, layout_of
+from .state import MigGpu, MigLayoutDesired, MigLayoutState, WantedGpu, geometry_of, layout_of
 from .text import NONE, layout_text
 
 if TYPE_CHECKING:
+    from ..._core.baseline import BaselineValue, Key
     from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
+    from ..._linux.boot_service import BootCarrier
+    from .transaction import Record
 
 MIG_MANAGER = "nvidia-mig-manager.service"
 STALE = "it was started before the layout changed, and only knows the previous one"
@@ -88,65 +91,75 @@ class MigLayout:
                 unserved = driverless.unserved(error, [entry.entry for entry in entries], files)
                 if interrupted_run:
                     raise
-        record = read_record(files)
-        found, without = _declared(entries, readings, record or {}, files)
         state = MigLayoutState(
-            gpus=found,
-            unmanaged=without,
             readings=readings,
+            won=_won(entries, readings, files),
             # What is restored is brought by nobody.
             carrier=replace(carrier, declared=None) if scope.restoring else carrier,
             declaration=declaration,
-            record=record,
+            record=read_record(files),
             consumers=stale_consumers(host) if notified else (),
             conflicts=_conflicts(files),
-            unresponsive=tuple(reading.gpu.name for reading in readings if reading.gpu.lost),
+            interrupted=_interrupted(files) if interrupted_run else None,
             unserved=unserved,
             missing=missing,
         )
-        if scope.restoring:
-            from .restore import as_before
-
-            state = as_before(state)
-        if interrupted_run:
-            from .interrupted import with_interrupted
-
-            state = with_interrupted(files, state)
-        if not scope.immediate or all(gpu.in_sync for gpu in state.gpus):
+        # Where the declaration on the node is this one, the next boot brings what is wanted. Who uses a GPU, and which
+        # are reset with it, takes many questions: it is read only of those that would change.
+        desired = _restored(declaration.changed, state) if scope.restoring else self.resolve(declaration, state)
+        state = replace(state, gpus=tuple(_seen(gpu, state.carrier) for gpu in desired.gpus if gpu.declared))
+        if not scope.immediate or desired.in_sync:
             return state
         from .preconditions import with_preconditions
 
-        return with_preconditions(host, state)
+        return with_preconditions(host, state, desired)
 
-    def resolve(self, declaration: MigLayoutDeclaration, state: MigLayoutState) -> None:
-        """What is wanted is in the state already, GPU by GPU."""
+    def resolve(self, declaration: MigLayoutDeclaration, state: MigLayoutState) -> MigLayoutDesired:
+        without = [reading for entry, reading in state.won if reading.mode is None and not entry.mig]
+        desired = MigLayoutDesired(
+            gpus=tuple(
+                _wanted(entry, reading, (state.record or {}).get(reading.gpu.uuid))
+                for entry, reading in state.won
+                if reading not in without
+            ),
+            unmanaged=tuple(
+                Unmanaged(reading.gpu.name, MIG, reading.lacking, cause=f"the GPU has no MIG: {reading.lacking}")
+                for reading in without
+            ),
+            unresponsive=state.unresponsive,
+        )
+        return _with_interrupted(state, desired)
 
-    def restore(self, baseline: Baseline, state: MigLayoutState) -> None:
-        """Likewise."""
+    def restore(self, baseline: Baseline, state: MigLayoutState) -> MigLayoutDesired:
+        return _restored(baseline.values, state)
 
-    def plan(self, state: MigLayoutState, desired: None, scope: Scope) -> Plan:
-        targets = {gpu.name: gpu.reading.layout for gpu in state.gpus}
+    def plan(self, state: MigLayoutState, desired: MigLayoutDesired, scope: Scope) -> Plan:
+        targets = {gpu.name: gpu.reading.layout for gpu in desired.gpus}
         waiting: Dict[str, Tuple[str, str]] = {}
-        if not all(gpu.in_sync for gpu in state.gpus):
+        if not desired.in_sync:
             from . import plan
 
-            targets, waiting = plan.targets_of(state)
+            targets, waiting = plan.targets_of(state, desired)
+        seen = {gpu.name: gpu for gpu in state.gpus}
         settings = [
             setting
-            for gpu in state.gpus
-            for setting in _settings_of(gpu, targets[gpu.name], state, scope, waiting.get(gpu.name, ("", "")))
+            for gpu in desired.gpus
+            if gpu.declared
+            for setting in _settings_of(gpu, targets[gpu.name], seen[gpu.name], scope, waiting.get(gpu.name, ("", "")))
         ]
         if scope.immediate:
             settings.extend(_consumer_setting(consumer) for consumer in state.consumers)
         unfinished = (
-            state.interrupted_run is not None or (scope.restoring and state.record is not None) or state.unresponsive
+            desired.interrupted_run is not None
+            or (scope.restoring and state.record is not None)
+            or desired.unresponsive
         )
         if not unfinished and all(setting.status == IN_SYNC for setting in settings):
-            unmanaged = (*state.unserved, *state.unmanaged)
+            unmanaged = (*state.unserved, *desired.unmanaged)
             return Plan(tuple(settings), unmanaged=unmanaged, conflicts=state.conflicts)
         from . import plan
 
-        return plan.complete(state, scope, settings, targets, waiting)
+        return plan.complete(state, desired, scope, settings, targets, waiting)
 
     def perform(self, step: Step, host: Host) -> None:
         from . import apply
@@ -154,11 +167,8 @@ class MigLayout:
         apply.perform(step, host)
 
     def report(self, state: MigLayoutState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-        own = [gpu for gpu in state.gpus if gpu.declared]
-        effective = {
-            gpu.name: {MIG: _mode_text(gpu), INSTANCES: layout_text(gpu.reading.layout, gpu.geometry)} for gpu in own
-        }
-        boot = {gpu.name: {MIG: _mode_at_boot(gpu, state), INSTANCES: _layout_at_boot(gpu, state)} for gpu in own}
+        effective = {gpu.name: dict(gpu.effective) for gpu in state.gpus}
+        boot = {gpu.name: dict(gpu.boot) for gpu in state.gpus}
         consumers = {
             one.need: {"units": list(one.units), "pids": list(one.pids), "files": list(one.files)}
             for one in state.consumers
@@ -169,24 +179,16 @@ class MigLayout:
 CONCERN = MigLayout()
 
 
-def _declared(
-    entries: Sequence[MigEntry], readings: Sequence[MigReading], record: Mapping[str, str], files: Files
-) -> Tuple[Tuple[MigGpu, ...], Tuple[Unmanaged, ...]]:
-    """The GPUs that are declared, and those that need nothing for it because they have no MIG."""
+def _won(
+    entries: Sequence[MigEntry], readings: Sequence[MigReading], files: Files
+) -> Tuple[Tuple[MigEntry, MigReading], ...]:
+    """The GPUs that are declared, each with the entry that wins it."""
     try:
         winners = gpus.select([entry.entry for entry in entries], [reading.gpu for reading in readings])
     except DeclarationError:
         _explain_unbound(entries, readings, files)
         raise
-    won = [(entries[winner], reading) for reading, winner in zip(readings, winners) if winner is not None]
-    without = [reading for entry, reading in won if reading.mode is None and not entry.mig]
-    return (
-        tuple(_gpu(entry, reading, record.get(reading.gpu.uuid)) for entry, reading in won if reading not in without),
-        tuple(
-            Unmanaged(reading.gpu.name, MIG, reading.lacking, cause=f"the GPU has no MIG: {reading.lacking}")
-            for reading in without
-        ),
-    )
+    return tuple((entries[winner], reading) for reading, winner in zip(readings, winners) if winner is not None)
 
 
 def _explain_unbound(entries: Sequence[MigEntry], readings: Sequence[MigReading], files: Files) -> None:
@@ -196,7 +198,27 @@ def _explain_unbound(entries: Sequence[MigEntry], readings: Sequence[MigReading]
     explain_unbound([entry.entry for entry in entries], files, there=there)
 
 
-def _gpu(entry: MigEntry, reading: MigReading, recorded: Optional[str]) -> MigGpu:
+def _interrupted(files: Files) -> Record:
+    from .transaction import Record, interrupted_run
+
+    return interrupted_run(files) or Record()
+
+
+def _with_interrupted(state: MigLayoutState, desired: MigLayoutDesired) -> MigLayoutDesired:
+    if state.interrupted is None:
+        return desired
+    from .interrupted import with_interrupted
+
+    return with_interrupted(state.interrupted, state.readings, desired)
+
+
+def _restored(changed: Mapping[Key, BaselineValue], state: MigLayoutState) -> MigLayoutDesired:
+    from .restore import as_before
+
+    return _with_interrupted(state, as_before(changed, state))
+
+
+def _wanted(entry: MigEntry, reading: MigReading, recorded: Optional[str]) -> WantedGpu:
     if reading.mode is None:
         raise DeclarationError(
             "partition {}",
@@ -207,7 +229,7 @@ def _gpu(entry: MigEntry, reading: MigReading, recorded: Optional[str]) -> MigGp
     geometry = geometry_of(reading)
     known = layout_of(recorded, geometry, device_id=reading.device_id)
     if not entry.mig:
-        return MigGpu(reading, False, (), geometry, known)
+        return WantedGpu(reading, False, (), geometry, known)
     if reading.lacking == TOO_OLD and (entry.layout or entry.instances):
         raise CannotLook("partition {}", object=reading.gpu.name, cause=TOO_OLD, hint="update it")
     if not geometry.profiles and (entry.layout or entry.instances):
@@ -218,7 +240,7 @@ def _gpu(entry: MigEntry, reading: MigReading, recorded: Optional[str]) -> MigGp
             hint="set mig: enabled alone first, and declare its instances once that is done",
         )
     wanted = resolve(entry, geometry, model=reading.gpu.model, device_id=reading.device_id, gpu=reading.gpu.name)
-    return MigGpu(reading, True, wanted, geometry, known)
+    return WantedGpu(reading, True, wanted, geometry, known)
 
 
 def _conflicts(files: Files) -> Tuple[Conflict, ...]:
@@ -229,56 +251,60 @@ def _conflicts(files: Files) -> Tuple[Conflict, ...]:
     return (Conflict(MIG_MANAGER, place, None, INSTANCES, "the layout of its own configuration", "them"),)
 
 
-def _settings_of(
-    gpu: MigGpu, target: Layout, state: MigLayoutState, scope: Scope, waiting: Tuple[str, str]
-) -> List[Setting]:
-    rows: List[Tuple[str, Scalar, Scalar, Scalar]] = []
-    if gpu.declared:
-        rows.append((MIG, ENABLED if gpu.mig else DISABLED, _mode_text(gpu), _mode_at_boot(gpu, state)))
+def _seen(gpu: WantedGpu, carrier: BootCarrier) -> MigGpu:
+    """A GPU as it is, and as the next boot makes it."""
+    return MigGpu(
+        gpu.name,
+        {MIG: _mode_text(gpu), INSTANCES: layout_text(gpu.reading.layout, gpu.geometry)},
+        {MIG: _mode_at_boot(gpu, carrier), INSTANCES: _layout_at_boot(gpu, carrier)},
+    )
+
+
+def _settings_of(gpu: WantedGpu, target: Layout, seen: MigGpu, scope: Scope, waiting: Tuple[str, str]) -> List[Setting]:
+    wanted = {MIG: ENABLED if gpu.mig else DISABLED}
     if gpu.wanted is not None and not gpu.undone:
-        now = layout_text(gpu.reading.layout, gpu.geometry)
-        rows.append((INSTANCES, layout_text(target, gpu.geometry), now, _layout_at_boot(gpu, state)))
+        wanted[INSTANCES] = layout_text(target, gpu.geometry)
     pending, needs = waiting
     return [
         Setting(
             object=gpu.name,
             setting=setting,
-            wanted=wanted,
-            effective=effective,
-            boot=boot,
+            wanted=value,
+            effective=seen.effective[setting],
+            boot=seen.boot[setting],
             identity=gpu.reading.gpu.uuid,
             effective_matters=scope.immediate,
             boot_matters=scope.carries,
-            pending=pending if effective != wanted else "",
+            pending=pending if seen.effective[setting] != value else "",
             needs=needs,
         )
-        for setting, wanted, effective, boot in rows
+        for setting, value in wanted.items()
     ]
 
 
-def _mode_text(gpu: MigGpu) -> str:
+def _mode_text(gpu: WantedGpu) -> str:
     current, pending = gpu.reading.mode or (False, False)
     text = ENABLED if current else DISABLED
     return text if current == pending else f"{text}, {ENABLED if pending else DISABLED} after a reset"
 
 
-def _mode_at_boot(gpu: MigGpu, state: MigLayoutState) -> str:
+def _mode_at_boot(gpu: WantedGpu, carrier: BootCarrier) -> str:
     """Before Hopper the GPU itself keeps the mode; later ones begin without it, and the boot service brings it."""
     kept = not gpu.reading.resetless and bool(gpu.reading.mode and gpu.reading.mode[1])
-    brought = gpu.mig if state.carrier.applies else kept or gpu.recorded is not None
-    return ENABLED if (brought if state.carrier.applies_any else kept) else DISABLED
+    brought = gpu.mig if carrier.applies else kept or gpu.recorded is not None
+    return ENABLED if (brought if carrier.applies_any else kept) else DISABLED
 
 
-def _layout_at_boot(gpu: MigGpu, state: MigLayoutState) -> Scalar:
+def _layout_at_boot(gpu: WantedGpu, carrier: BootCarrier) -> Scalar:
     """Instances never outlive a boot, so there are those that the boot service makes: at the recorded places.
 
     The record was written together with the declaration that is on the node.
     """
-    if not state.carrier.applies_any or (state.carrier.applies and gpu.wanted == ()):
+    if not carrier.applies_any or (carrier.applies and gpu.wanted == ()):
         return NONE
     if gpu.recorded is None:
-        return None if state.carrier.applies else NONE
-    if state.carrier.applies and gpu.wanted is not None and not satisfied(gpu.recorded, gpu.wanted):
+        return None if carrier.applies else NONE
+    if carrier.applies and gpu.wanted is not None and not satisfied(gpu.recorded, gpu.wanted):
         return None
     return layout_text(gpu.recorded, gpu.geometry)
 

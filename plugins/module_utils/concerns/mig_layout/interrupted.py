@@ -10,7 +10,7 @@ had before. Nothing of that takes an instance from a job.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from ..._core.change import Change, Step
 from ..._core.setting import EFFECTIVE, REBOOT, Setting
@@ -19,13 +19,13 @@ from .model import Geometry, Layout, Repartition
 from .records import INTERRUPTED_RUN
 from .restore import exactly
 from .spec import DISABLED, ENABLED, INSTANCES, MIG
-from .state import InterruptedGpu, InterruptedRun, MigGpu, MigLayoutState, geometry_of
+from .state import InterruptedGpu, InterruptedRun, MigLayoutDesired, WantedGpu, geometry_of
 from .text import layout_text
-from .transaction import Record, Snapshot, has, interrupted_run
+from .transaction import Snapshot, has
 
 if TYPE_CHECKING:
-    from ..._core.protocols import Files
     from .driver import MigReading
+    from .transaction import Record
 
 SETTING = "interrupted_change"
 WANTED = "finished by the next converge or gpufleet-boot.service"
@@ -33,14 +33,10 @@ AT_BOOT = "immediate is false, so it is left to gpufleet-boot.service at the nex
 RUN, KILLED, FINISHED = "run", "interrupted", "finished"
 
 
-def with_interrupted(files: Files, state: MigLayoutState) -> MigLayoutState:
-    """The state with what was interrupted, and with the GPUs that have to be brought back for it.
-
-    Raises ``CannotLook`` where the record is damaged.
-    """
-    record = interrupted_run(files) or Record()
-    chosen: Dict[str, MigGpu] = {gpu.reading.gpu.uuid: gpu for gpu in state.gpus}
-    readings: Dict[str, MigReading] = {reading.gpu.uuid: reading for reading in state.readings}
+def with_interrupted(record: Record, known: Iterable[MigReading], desired: MigLayoutDesired) -> MigLayoutDesired:
+    """What is wanted, and besides what was interrupted, with the GPUs that have to be brought back for it."""
+    chosen: Dict[str, WantedGpu] = {gpu.reading.gpu.uuid: gpu for gpu in desired.gpus}
+    readings: Dict[str, MigReading] = {reading.gpu.uuid: reading for reading in known}
     found: List[InterruptedGpu] = []
     for uuid, before in record.gpus.items():
         reading = readings.get(uuid)
@@ -55,7 +51,7 @@ def with_interrupted(files: Files, state: MigLayoutState) -> MigLayoutState:
         if uuid in readings and uuid not in lost
     )
     unfinished = bool(record.stopped) or persistence or len(found) + len(lost) < max(len(record.gpus), 1)
-    return replace(state, gpus=tuple(chosen.values()), interrupted_run=InterruptedRun(tuple(found), lost, unfinished))
+    return replace(desired, gpus=tuple(chosen.values()), interrupted_run=InterruptedRun(tuple(found), lost, unfinished))
 
 
 def settings_of(
@@ -90,7 +86,7 @@ def end_of(interrupted_run: InterruptedRun) -> Tuple[Tuple[Step, ...], Tuple[Set
     return (Step(Repartition((), unsettled=interrupted_run.unsettled), (change,)),), (setting,)
 
 
-def changes_of(gpu: MigGpu, target: Layout) -> List[Change]:
+def changes_of(gpu: WantedGpu, target: Layout) -> List[Change]:
     """What bringing this GPU back changes of what nobody declares."""
     mode = ENABLED if gpu.reading.mode and gpu.reading.mode[0] else DISABLED
     wanted = ENABLED if gpu.mig else DISABLED
@@ -100,7 +96,7 @@ def changes_of(gpu: MigGpu, target: Layout) -> List[Change]:
     return [Change(gpu.name, name, was, will, EFFECTIVE) for name, was, will in rows if was != will]
 
 
-def _settled(reading: MigReading, before: Snapshot, declared: Optional[MigGpu], *, rebooted: bool) -> bool:
+def _settled(reading: MigReading, before: Snapshot, declared: Optional[WantedGpu], *, rebooted: bool) -> bool:
     """Whether it is what it was, or what it was to be, or what is declared."""
     if declared is not None and declared.in_sync and (declared.wanted is not None or not declared.mig):
         return True
@@ -111,12 +107,12 @@ def _settled(reading: MigReading, before: Snapshot, declared: Optional[MigGpu], 
     return (rebooted and reading.resetless) or (toward is not None and has(reading, toward))
 
 
-def _brought_back(reading: MigReading, before: Snapshot, declared: Optional[MigGpu]) -> MigGpu:
+def _brought_back(reading: MigReading, before: Snapshot, declared: Optional[WantedGpu]) -> WantedGpu:
     """The GPU as it is to be: as declared, and what is not declared as it was."""
     layout = before.layout if before.mig or before.layout is None else ()
     wanted = None if layout is None else exactly(layout)
     if declared is None:
-        return MigGpu(
+        return WantedGpu(
             reading, before.mig, wanted if before.mig else (), geometry_of(reading), declared=False, undone=True
         )
     if declared.wanted is not None or not declared.mig:

@@ -38,28 +38,32 @@ if TYPE_CHECKING:
     from ..._core.contract import Scope
     from .busy import Holding
     from .driver import MigReading
-    from .state import MigGpu, MigLayoutState, Preconditions
+    from .state import MigLayoutDesired, MigLayoutState, Preconditions, WantedGpu
 
 IDLE = "idle_gpu"
 VM_RESTART = "the GPU is passed through to this virtual machine, and its MIG mode changes when that is restarted"
 SHOWN = 4
 
 
-def targets_of(state: MigLayoutState) -> Tuple[Dict[str, Layout], Dict[str, Tuple[str, str]]]:
+def targets_of(
+    state: MigLayoutState, desired: MigLayoutDesired
+) -> Tuple[Dict[str, Layout], Dict[str, Tuple[str, str]]]:
     """The layout that every GPU is to have, by its name; and why some cannot have it in this run, and what it takes.
 
     Raises ``DeclarationError`` for a layout that cannot be.
     """
-    targets = {gpu.name: _target_of(gpu, state.preconditions) for gpu in state.gpus}
-    waiting = _waiting(state, targets)
+    targets = {gpu.name: _target_of(gpu, state.preconditions) for gpu in desired.gpus}
+    waiting = _waiting(state, desired, targets)
     # What waits changes when nobody uses the GPU, or at the next boot: the jobs of this moment have no say in that.
-    targets.update({gpu.name: _target_at_rest(gpu) for gpu in state.gpus if gpu.name in waiting})
+    targets.update({gpu.name: _target_at_rest(gpu) for gpu in desired.gpus if gpu.name in waiting})
     return targets, waiting
 
 
-def _waiting(state: MigLayoutState, targets: Mapping[str, Layout]) -> Dict[str, Tuple[str, str]]:
+def _waiting(
+    state: MigLayoutState, desired: MigLayoutDesired, targets: Mapping[str, Layout]
+) -> Dict[str, Tuple[str, str]]:
     found: Dict[str, Tuple[str, str]] = {}
-    for gpu in state.gpus:
+    for gpu in desired.gpus:
         if state.preconditions is None or gpu.in_sync:
             continue
         passed_through = gpu.reading.gpu.uuid in state.preconditions.passed_through
@@ -76,6 +80,7 @@ def _waiting(state: MigLayoutState, targets: Mapping[str, Layout]) -> Dict[str, 
 
 def complete(
     state: MigLayoutState,
+    desired: MigLayoutDesired,
     scope: Scope,
     settings: Sequence[Setting],
     targets: Mapping[str, Layout],
@@ -88,15 +93,15 @@ def complete(
     finish: Tuple[Step, ...] = ()
     finished: Tuple[Setting, ...] = ()
     unsettled: Tuple[str, ...] = ()
-    if state.interrupted_run is not None:
-        unsettled = state.interrupted_run.unsettled
+    if desired.interrupted_run is not None:
+        unsettled = desired.interrupted_run.unsettled
         settings = [
             *settings,
-            *interrupted.settings_of(state.interrupted_run, waiting, immediate=scope.immediate),
+            *interrupted.settings_of(desired.interrupted_run, waiting, immediate=scope.immediate),
         ]
-        finish, finished = interrupted.end_of(state.interrupted_run) if scope.immediate else ((), ())
-    changing = _changing(state, settings) if scope.immediate else []
-    at_boot = tuple(_changes(settings, BOOT, state.gpus))
+        finish, finished = interrupted.end_of(desired.interrupted_run) if scope.immediate else ((), ())
+    changing = _changing(desired, settings) if scope.immediate else []
+    at_boot = tuple(_changes(settings, BOOT, desired.gpus))
     steps: List[Step] = []
     # What a run that was killed has stopped is started again, whatever becomes of this one.
     if at_boot and state.carrier.missing:
@@ -113,7 +118,7 @@ def complete(
     elif not steps:
         steps += finish
     if at_boot:
-        steps.append(Step(ReplaceFile(RECORD, _record(state, targets)), at_boot))
+        steps.append(Step(ReplaceFile(RECORD, _record(state, desired, targets)), at_boot))
     if scope.restoring and scope.permanent and state.record is not None:
         steps.append(Step(RemoveFile(RECORD)))
     done = {work.uuid for group in doing for work in group.gpus}
@@ -126,13 +131,13 @@ def complete(
             Step(Repartition(undoing, stopped, left), tuple(_made_by(undoing, changing, settings, targets, state)))
         )
     settings = [*settings, *finished]
-    if state.unresponsive and scope.immediate:
-        settings = [*settings, *(unresponsive_gpu.setting(name) for name in state.unresponsive)]
-        steps.append(Step(unresponsive_gpu.FailUnresponsive(state.unresponsive, LOST)))
+    if desired.unresponsive and scope.immediate:
+        settings = [*settings, *(unresponsive_gpu.setting(name) for name in desired.unresponsive)]
+        steps.append(Step(unresponsive_gpu.FailUnresponsive(desired.unresponsive, LOST)))
     return Plan(
         settings=tuple(settings),
         steps=tuple(steps),
-        unmanaged=(*state.unserved, *state.unmanaged),
+        unmanaged=(*state.unserved, *desired.unmanaged),
         conflicts=state.conflicts,
         blocker=_with_recovery_step(finish, _no_tool(changing, state) or _blocker(changing, state, targets)),
     )
@@ -140,7 +145,7 @@ def complete(
 
 def _made_by(
     groups: Sequence[ResetGroup],
-    changing: Sequence[MigGpu],
+    changing: Sequence[WantedGpu],
     settings: Sequence[Setting],
     targets: Mapping[str, Layout],
     state: MigLayoutState,
@@ -156,7 +161,7 @@ def _made_by(
 # --- targets ----------------------------------------------------------------------------------------------------------
 
 
-def _target_of(gpu: MigGpu, preconditions: Optional[Preconditions]) -> Layout:
+def _target_of(gpu: WantedGpu, preconditions: Optional[Preconditions]) -> Layout:
     if gpu.wanted is None or gpu.in_sync:
         return gpu.reading.layout
     # A GPU whose mode changes begins or ends without an instance.
@@ -166,19 +171,19 @@ def _target_of(gpu: MigGpu, preconditions: Optional[Preconditions]) -> Layout:
     return _solved(gpu, gpu.wanted, gpu.reading.layout, busy.busy_of(holdings, gpu.reading))
 
 
-def _target_at_rest(gpu: MigGpu) -> Layout:
+def _target_at_rest(gpu: WantedGpu) -> Layout:
     """The layout that it would be given if there were none, the recorded one if that will do."""
     return gpu.reading.layout if gpu.wanted is None else _solved(gpu, gpu.wanted, (), {})
 
 
-def _solved(gpu: MigGpu, wanted: Tuple[WantedInstance, ...], present: Layout, in_use: Busy) -> Layout:
+def _solved(gpu: WantedGpu, wanted: Tuple[WantedInstance, ...], present: Layout, in_use: Busy) -> Layout:
     try:
         return solve(gpu.geometry, present, wanted, busy=in_use, preferred=gpu.recorded or ())
     except Impossible as error:
         raise _impossible(gpu, error) from error
 
 
-def _impossible(gpu: MigGpu, error: Impossible) -> DeclarationError:
+def _impossible(gpu: WantedGpu, error: Impossible) -> DeclarationError:
     nearest = f"the nearest possible layout is {layout_text(error.nearest, gpu.geometry)}"
     beside = " or ".join(f"{count} x {profile.name}" for profile, count in left(gpu.geometry, error.nearest))
     return DeclarationError(
@@ -198,13 +203,15 @@ def _counted(wanted: Iterable[WantedInstance], geometry: Geometry) -> str:
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-def _changing(state: MigLayoutState, settings: Sequence[Setting]) -> List[MigGpu]:
+def _changing(desired: MigLayoutDesired, settings: Sequence[Setting]) -> List[WantedGpu]:
     """The GPUs that this run can make right."""
     waiting = {setting.object for setting in settings if setting.pending}
-    return [gpu for gpu in state.gpus if not gpu.in_sync and gpu.name not in waiting]
+    return [gpu for gpu in desired.gpus if not gpu.in_sync and gpu.name not in waiting]
 
 
-def _groups(changing: Sequence[MigGpu], state: MigLayoutState, targets: Mapping[str, Layout]) -> Tuple[ResetGroup, ...]:
+def _groups(
+    changing: Sequence[WantedGpu], state: MigLayoutState, targets: Mapping[str, Layout]
+) -> Tuple[ResetGroup, ...]:
     """Every GPU alone, and those that are reset together as one, with their neighbours as these are or shall be."""
     together = state.preconditions.together if state.preconditions else {}
     works = {gpu.reading.gpu.uuid: _work(gpu, targets) for gpu in changing}
@@ -237,7 +244,7 @@ def _resets(groups: Sequence[ResetGroup], state: MigLayoutState) -> Iterable[Cha
             yield Change(work.name, "reset", None, f"for the mode of {first.name}{why}", EFFECTIVE)
 
 
-def _work(gpu: MigGpu, targets: Mapping[str, Layout]) -> GpuTarget:
+def _work(gpu: WantedGpu, targets: Mapping[str, Layout]) -> GpuTarget:
     own = gpu.reading.gpu
     return GpuTarget(own.uuid, own.name, own.pci_address, gpu.mig, None if gpu.wanted is None else targets[gpu.name])
 
@@ -247,7 +254,7 @@ def _work_as_is(reading: MigReading) -> GpuTarget:
     return GpuTarget(reading.gpu.uuid, reading.gpu.name, reading.gpu.pci_address, on, reading.layout)
 
 
-def _changes(settings: Sequence[Setting], scope: str, of: Sequence[MigGpu]) -> Iterable[Change]:
+def _changes(settings: Sequence[Setting], scope: str, of: Sequence[WantedGpu]) -> Iterable[Change]:
     names = [gpu.name for gpu in of]
     for setting in settings:
         matters = setting.effective_matters if scope == EFFECTIVE else setting.boot_matters
@@ -256,11 +263,11 @@ def _changes(settings: Sequence[Setting], scope: str, of: Sequence[MigGpu]) -> I
             yield Change(setting.object, setting.setting, found, setting.wanted, scope)
 
 
-def _record(state: MigLayoutState, targets: Mapping[str, Layout]) -> str:
+def _record(state: MigLayoutState, desired: MigLayoutDesired, targets: Mapping[str, Layout]) -> str:
     """The record with the GPUs that are declared; of others, which may be away for now, it stays as it is."""
     present = {reading.gpu.uuid for reading in state.readings if not reading.gpu.lost}
     layouts: Dict[str, str] = {uuid: text for uuid, text in (state.record or {}).items() if uuid not in present}
-    for gpu in state.gpus:
+    for gpu in desired.gpus:
         if gpu.wanted is not None and gpu.mig and not gpu.undone:
             layouts[gpu.reading.gpu.uuid] = layout_text(targets[gpu.name], gpu.geometry)
     return record_text(layouts)
@@ -269,7 +276,7 @@ def _record(state: MigLayoutState, targets: Mapping[str, Layout]) -> str:
 # --- who is in the way ------------------------------------------------------------------------------------------------
 
 
-def _in_the_way(gpu: MigGpu, state: MigLayoutState, targets: Mapping[str, Layout]) -> Tuple[str, ...]:
+def _in_the_way(gpu: WantedGpu, state: MigLayoutState, targets: Mapping[str, Layout]) -> Tuple[str, ...]:
     """Why a GPU cannot be changed now, one reason for each that uses it; empty where nothing is in the way."""
     preconditions = state.preconditions
     if preconditions is None:
@@ -294,7 +301,7 @@ def _users(name: str, holdings: Sequence[Holding], *, working: bool) -> Tuple[st
     return tuple(f"{holding.name} uses {name}" for holding in holdings if holding.work or not working)
 
 
-def _users_of_instances(gpu: MigGpu, holdings: Sequence[Holding], target: Layout) -> Tuple[str, ...]:
+def _users_of_instances(gpu: WantedGpu, holdings: Sequence[Holding], target: Layout) -> Tuple[str, ...]:
     if gpu.wanted is None:
         return ()
     planned = moves(gpu.reading.layout, target)
@@ -333,7 +340,7 @@ def _overlap(one: Instance, other: Instance, geometry: Geometry) -> bool:
     return one.start < other.start + sizes.get(other.profile, 0) and other.start < one.start + sizes.get(one.profile, 0)
 
 
-def _blocker(changing: Sequence[MigGpu], state: MigLayoutState, targets: Mapping[str, Layout]) -> Optional[Blocker]:
+def _blocker(changing: Sequence[WantedGpu], state: MigLayoutState, targets: Mapping[str, Layout]) -> Optional[Blocker]:
     """Who uses what would have to change. GPUs that are skipped for that are not among those that change."""
     found = [(gpu, reasons) for gpu in changing for reasons in [_in_the_way(gpu, state, targets)] if reasons]
     if not found:
@@ -357,7 +364,7 @@ def _blocker(changing: Sequence[MigGpu], state: MigLayoutState, targets: Mapping
     return Blocker(error, state.declaration.busy_timeout if state.declaration.when_busy == WAIT else 0.0)
 
 
-def _without_manager(gpus: Sequence[MigGpu], state: MigLayoutState) -> str:
+def _without_manager(gpus: Sequence[WantedGpu], state: MigLayoutState) -> str:
     """Why these GPUs wait for who uses another one, where a fabric manager would let each be reset alone."""
     preconditions = state.preconditions
     if preconditions is None:
@@ -378,7 +385,7 @@ def _with_recovery_step(steps: Sequence[Step], blocker: Optional[Blocker]) -> Op
     return replace(blocker, recovery_step=steps[0]) if blocker is not None and steps else blocker
 
 
-def _no_tool(changing: Sequence[MigGpu], state: MigLayoutState) -> Optional[Blocker]:
+def _no_tool(changing: Sequence[WantedGpu], state: MigLayoutState) -> Optional[Blocker]:
     """A GPU alone is reset by the driver when its mode changes; several together only by nvidia-smi."""
     preconditions = state.preconditions
     if preconditions is None or preconditions.has_tool:

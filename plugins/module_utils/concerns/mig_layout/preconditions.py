@@ -18,17 +18,17 @@ from .state import Preconditions
 if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
     from ..._nvidia.driver import Driver
-    from .state import MigGpu, MigLayoutState
+    from .state import MigLayoutDesired, MigLayoutState, WantedGpu
 
 # NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH: this machine is a virtual one, and the GPU was given to it.
 PASSTHROUGH = 1
 NVIDIA_SMI = "nvidia-smi"
 
 
-def with_preconditions(host: Host, state: MigLayoutState) -> MigLayoutState:
-    """The state with all that a plan of changes has to know."""
+def with_preconditions(host: Host, state: MigLayoutState, desired: MigLayoutDesired) -> MigLayoutState:
+    """The state with all that a plan of these changes has to know."""
     passed_through = host.nvml.ask(passed_through_to_us)
-    changing = [gpu for gpu in state.gpus if not gpu.in_sync]
+    changing = [gpu for gpu in desired.gpus if not gpu.in_sync]
     resets = [gpu for gpu in changing if needs_reset(gpu) and gpu.reading.gpu.uuid not in passed_through]
     together, unmanaged = _together(host, state, resets) if resets else ({}, frozenset())
     touched = {gpu.reading.gpu.uuid for gpu in changing}.union(*together.values())
@@ -45,7 +45,7 @@ def with_preconditions(host: Host, state: MigLayoutState) -> MigLayoutState:
     return replace(state, preconditions=Preconditions(together, unmanaged, holdings, modules, passed_through, has_tool))
 
 
-def needs_reset(gpu: MigGpu) -> bool:
+def needs_reset(gpu: WantedGpu) -> bool:
     """Whether its mode changes with a reset only."""
     mode = gpu.reading.mode
     return mode is not None and mode[0] != gpu.mig and not gpu.reading.resetless
@@ -79,7 +79,7 @@ def _holdings(
 
 
 def _together(
-    host: Host, state: MigLayoutState, resets: Sequence[MigGpu]
+    host: Host, state: MigLayoutState, resets: Sequence[WantedGpu]
 ) -> Tuple[Mapping[str, Tuple[str, ...]], FrozenSet[str]]:
     uuids = {reading.gpu.pci_address: reading.gpu.uuid for reading in state.readings}
     groups, switched = links.read_links(host)

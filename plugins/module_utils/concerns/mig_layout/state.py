@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Into which instances every GPU is divided, now, at boot, and as declared."""
+"""Into which instances every GPU is divided, now and at boot, and what is wanted of it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, FrozenSet, Mapping, Optional, Tuple
 
 from ..._core.change import Conflict, Unmanaged
+from ..._core.setting import Scalar
 from ..._core.value import frozen, replace
 from ..._linux.boot_service import BootCarrier
 from ..._nvidia.gpus import NOT_THERE
@@ -16,17 +17,27 @@ from .boards import geometry_of as published
 from .driver import MigReading
 from .model import Geometry, Layout, WantedInstance
 from .satisfied import satisfied
-from .spec import MigLayoutDeclaration
+from .spec import MigEntry, MigLayoutDeclaration
 from .text import parse_layout
 
 if TYPE_CHECKING:
     from .busy import Holding
     from .consumers import Consumer
+    from .transaction import Record
 
 
 @frozen
 class MigGpu:
-    """One GPU that is declared: what the driver says, and what is wanted of it.
+    """A GPU that is declared, or restored: its mode and its instances in effect and at boot, by their setting."""
+
+    name: str
+    effective: Mapping[str, Scalar]
+    boot: Mapping[str, Scalar]
+
+
+@frozen
+class WantedGpu:
+    """What is wanted of one GPU, beside what the driver says of it.
 
     ``wanted`` is None where its instances are left alone. ``geometry`` is the driver's, or the published one while the
     driver does not tell it. ``recorded`` is the layout that the boot service makes, None where none is recorded.
@@ -99,27 +110,49 @@ class Preconditions:
 
 @frozen
 class MigLayoutState:
-    """What was seen: the GPUs that are declared, and all that there are.
+    """What was seen: all GPUs that there are, those that an entry wins, and in ``gpus`` those that are asked for.
 
     ``carrier`` is what makes the layouts at the next boot. ``record`` are the recorded layouts as text by UUID.
-    ``preconditions`` are those of a change, None where there is none to make. ``interrupted_run`` is what an
-    interrupted run left. ``unresponsive`` are the names of GPUs that do not respond. ``unserved`` is what cannot be
-    set because there is no driver, and ``missing`` why a GPU is not seen.
+    ``preconditions`` are those of a change, None where there is none to make. ``interrupted`` is the record of an
+    interrupted run. ``unserved`` is what cannot be set because there is no driver, and ``missing`` why a GPU is not
+    seen.
     """
 
     gpus: Tuple[MigGpu, ...] = ()
     readings: Tuple[MigReading, ...] = ()
+    won: Tuple[Tuple[MigEntry, MigReading], ...] = ()
     carrier: BootCarrier = BootCarrier()
     declaration: MigLayoutDeclaration = MigLayoutDeclaration()
     record: Optional[Mapping[str, str]] = None
     consumers: Tuple[Consumer, ...] = ()
     conflicts: Tuple[Conflict, ...] = ()
-    unmanaged: Tuple[Unmanaged, ...] = ()
-    unresponsive: Tuple[str, ...] = ()
-    interrupted_run: Optional[InterruptedRun] = None
+    interrupted: Optional[Record] = None
     preconditions: Optional[Preconditions] = None
     unserved: Tuple[Unmanaged, ...] = ()
     missing: str = NOT_THERE
+
+    @property
+    def unresponsive(self) -> Tuple[str, ...]:
+        """The names of GPUs that do not respond."""
+        return tuple(reading.gpu.name for reading in self.readings if reading.gpu.lost)
+
+
+@frozen
+class MigLayoutDesired:
+    """What is wanted of every GPU that is declared, restored or brought back.
+
+    ``unmanaged`` is what cannot be had. ``unresponsive`` are the names of GPUs of which nobody knows whether they have
+    it, and ``interrupted_run`` is what an interrupted run left between old and new.
+    """
+
+    gpus: Tuple[WantedGpu, ...] = ()
+    unmanaged: Tuple[Unmanaged, ...] = ()
+    unresponsive: Tuple[str, ...] = ()
+    interrupted_run: Optional[InterruptedRun] = None
+
+    @property
+    def in_sync(self) -> bool:
+        return all(gpu.in_sync for gpu in self.gpus)
 
 
 def geometry_of(reading: MigReading) -> Geometry:

@@ -22,9 +22,12 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.spec import MigLayoutDeclaration
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.state import (
     MigGpu,
+    MigLayoutDesired,
     MigLayoutState,
     Preconditions,
+    WantedGpu,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.text import layout_text
 from gpu_machine import MakeMachine
 from mig_layout_machine import params, ready
 from mig_machine import ALL_SMALL, H100
@@ -41,9 +44,10 @@ RUN_SECONDS = 0.050
 GPUS = 8
 
 
-def machine_of(key: str, seed: int) -> MigLayoutState:
+def machine_of(key: str, seed: int) -> Tuple[MigLayoutState, MigLayoutDesired]:
     """Eight GPUs of a model, each with instances, jobs on some of them, and another layout that is declared."""
-    gpus: List[MigGpu] = []
+    seen: List[MigGpu] = []
+    gpus: List[WantedGpu] = []
     holdings: Dict[str, Tuple[Holding, ...]] = {}
     for index in range(GPUS):
         case = Case(geometries()[key], seed + index)
@@ -55,7 +59,9 @@ def machine_of(key: str, seed: int) -> MigLayoutState:
         reading = MigReading(
             identity, mode=(True, True), resetless=True, geometry=case.geometry, instances=tuple(driver_instance)
         )
-        gpus.append(MigGpu(reading, True, case.wanted(), case.geometry, case.preferred))
+        gpus.append(WantedGpu(reading, True, case.wanted(), case.geometry, case.preferred))
+        now = {"mig": "enabled", "instances": layout_text(reading.layout, case.geometry)}
+        seen.append(MigGpu(identity.name, now, {"mig": "enabled", "instances": None}))
         holdings[identity.uuid] = tuple(
             Holding(f"job (pid {start})", start, start, first, True)
             for start, firsts in case.busy.items()
@@ -65,23 +71,24 @@ def machine_of(key: str, seed: int) -> MigLayoutState:
     preconditions = Preconditions(
         together={}, holdings=holdings, modules=(), passed_through=frozenset(), has_tool=True, unmanaged=frozenset()
     )
-    return MigLayoutState(
-        gpus=tuple(gpus),
+    state = MigLayoutState(
+        gpus=tuple(seen),
         readings=readings,
         carrier=BootCarrier(declared.WANTED),
         declaration=MigLayoutDeclaration(when_busy="skip"),
         record={},
         preconditions=preconditions,
     )
+    return state, MigLayoutDesired(tuple(gpus))
 
 
 @pytest.mark.parametrize("key", geometries())
 def test_eight_gpus_of_any_model_are_planned_in_a_moment(key: str) -> None:
     slowest = 0.0
     for seed in range(0, 10 * GPUS, GPUS):
-        state = machine_of(key, seed)
-        assert any(isinstance(step.action, Repartition) for step in CONCERN.plan(state, None, Scope()).steps)
-        slowest = max(slowest, quickest(lambda state=state: CONCERN.plan(state, None, Scope())))
+        state, desired = machine_of(key, seed)
+        assert any(isinstance(step.action, Repartition) for step in CONCERN.plan(state, desired, Scope()).steps)
+        slowest = max(slowest, quickest(lambda state=state, desired=desired: CONCERN.plan(state, desired, Scope())))
     print(f"{key}: {slowest * 1000:.1f} ms")
     assert slowest < PLAN_SECONDS * PATIENCE
 
