@@ -37,7 +37,7 @@ from .model import GpuTarget, Repartition, ResetGroup, SettleInterrupted
 from .preconditions import NVIDIA_SMI
 from .records import INTERRUPTED_RUN, NOTIFIED
 from .spec import DISABLED, ENABLED
-from .text import layout_text
+from .text import instance_text, layout_text
 from .transaction import NUMBERS, Record, Snapshot, TargetLayout, has
 
 if TYPE_CHECKING:
@@ -428,10 +428,10 @@ def _who_uses(host: Host, works: Sequence[GpuTarget], *, working: bool) -> List[
 
 
 def _used(holding: busy.Holding, reading: MigReading) -> str:
-    instances = tuple(one for one in reading.layout if one.start == holding.start)
-    if not instances:
-        return reading.gpu.name
-    return f"{layout_text(instances, reading.geometry or NUMBERS).partition('[')[0]} of {reading.gpu.name}"
+    for instance in reading.layout:
+        if instance.start == holding.start:
+            return f"{instance_text(instance, reading.geometry or NUMBERS)} of {reading.gpu.name}"
+    return reading.gpu.name
 
 
 # --- what is there ----------------------------------------------------------------------------------------------------
@@ -449,7 +449,7 @@ def _anew(host: Host) -> Readings:
 
 def _before(readings: Readings, work: GpuTarget) -> Snapshot:
     reading = _reading(readings, work)
-    return Snapshot(bool(reading.mode and reading.mode[0]), reading.layout, reading.persistence)
+    return Snapshot(reading.is_on, reading.layout, reading.persistence)
 
 
 def _reading(readings: Readings, work: GpuTarget) -> MigReading:
@@ -466,12 +466,11 @@ def _has_mode(readings: Readings, work: GpuTarget) -> bool:
 
 
 def _is_on(readings: Readings, work: GpuTarget) -> bool:
-    mode = _reading(readings, work).mode
-    return bool(mode and mode[0])
+    return _reading(readings, work).is_on
 
 
 def _divided(reading: MigReading) -> Partitioning:
-    return bool(reading.mode and reading.mode[0]), reading.instances
+    return reading.is_on, reading.instances
 
 
 # --- persistence mode -------------------------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def devices(files: Files, readings: Iterable[MigReading]) -> Optional[FrozenSet[
         if reading.gpu.lost or reading.minor is None:
             return None
         # A GPU in MIG mode is no device itself, and an instance without a compute instance is none either.
-        if divided or not (reading.mode and reading.mode[0]):
+        if divided or not reading.is_on:
             found.add(f"{holders.NVIDIA_DEVICES}{reading.minor}")
         for driver_instance in divided:
             paths = busy.capabilities(files, reading.minor, driver_instance)

@@ -67,6 +67,11 @@ class MigReading:
     beside: bool = True
 
     @property
+    def is_on(self) -> bool:
+        """Whether MIG mode is in effect."""
+        return self.mode is not None and self.mode[0]
+
+    @property
     def layout(self) -> Layout:
         return tuple(driver_instance.instance for driver_instance in self.instances)
 

@@ -170,7 +170,7 @@ class _PartitionedGpu:
         self._listed = {listed.start: listed for listed in nvml_mig.instances(self._gpu, self._profiles)}
 
     def _text(self, start: int) -> str:
-        return instance_text(driver_instance(self._listed[start]).instance, self._geometry).partition("[")[0]
+        return instance_text(driver_instance(self._listed[start]).instance, self._geometry)
 
 
 def _name(part: Compute) -> str:

@@ -88,7 +88,7 @@ def end_of(interrupted_run: InterruptedRun) -> Tuple[Tuple[Step, ...], Tuple[Set
 
 def changes_of(gpu: WantedGpu, target: Layout) -> List[Change]:
     """What bringing this GPU back changes of what nobody declares."""
-    mode = ENABLED if gpu.reading.mode and gpu.reading.mode[0] else DISABLED
+    mode = ENABLED if gpu.reading.is_on else DISABLED
     wanted = ENABLED if gpu.mig else DISABLED
     now, then = layout_text(gpu.reading.layout, gpu.geometry), layout_text(target, gpu.geometry)
     rows = [] if gpu.declared else [(MIG, mode, wanted)]

@@ -32,13 +32,13 @@ from .preconditions import needs_reset
 from .records import RECORD, record_text
 from .solver import Impossible, left, moves, solve
 from .spec import FAIL, SKIP, WAIT
-from .text import layout_text
+from .text import instance_text, layout_text
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
     from .busy import Holding
     from .driver import MigReading
-    from .state import MigLayoutDesired, MigLayoutState, Preconditions, WantedGpu
+    from .state import MigLayoutDesired, MigLayoutState, WantedGpu
 
 IDLE = "idle_gpu"
 VM_RESTART = "the GPU is passed through to this virtual machine, and its MIG mode changes when that is restarted"
@@ -52,7 +52,7 @@ def targets_of(
 
     Raises ``DeclarationError`` for a layout that cannot be.
     """
-    targets = {gpu.name: _target_of(gpu, state.preconditions) for gpu in desired.gpus}
+    targets = {gpu.name: _target_of(gpu, state) for gpu in desired.gpus}
     waiting = _waiting(state, desired, targets)
     # What waits changes when nobody uses the GPU, or at the next boot: the jobs of this moment have no say in that.
     targets.update({gpu.name: _target_at_rest(gpu) for gpu in desired.gpus if gpu.name in waiting})
@@ -64,7 +64,7 @@ def _waiting(
 ) -> Dict[str, Tuple[str, str]]:
     found: Dict[str, Tuple[str, str]] = {}
     for gpu in desired.gpus:
-        if state.preconditions is None or gpu.in_sync:
+        if gpu.in_sync:
             continue
         passed_through = gpu.reading.gpu.uuid in state.preconditions.passed_through
         if passed_through and gpu.reading.mode == (not gpu.mig, gpu.mig):
@@ -161,13 +161,13 @@ def _made_by(
 # --- targets ----------------------------------------------------------------------------------------------------------
 
 
-def _target_of(gpu: WantedGpu, preconditions: Optional[Preconditions]) -> Layout:
+def _target_of(gpu: WantedGpu, state: MigLayoutState) -> Layout:
     if gpu.wanted is None or gpu.in_sync:
         return gpu.reading.layout
     # A GPU whose mode changes begins or ends without an instance.
-    if not gpu.mig or gpu.reading.mode is None or not gpu.reading.mode[0]:
+    if not gpu.mig or not gpu.reading.is_on:
         return _solved(gpu, gpu.wanted, (), {})
-    holdings = preconditions.holdings.get(gpu.reading.gpu.uuid, ()) if preconditions else ()
+    holdings = state.preconditions.holdings.get(gpu.reading.gpu.uuid, ())
     return _solved(gpu, gpu.wanted, gpu.reading.layout, busy.busy_of(holdings, gpu.reading))
 
 
@@ -213,7 +213,7 @@ def _groups(
     changing: Sequence[WantedGpu], state: MigLayoutState, targets: Mapping[str, Layout]
 ) -> Tuple[ResetGroup, ...]:
     """Every GPU alone, and those that are reset together as one, with their neighbours as these are or shall be."""
-    together = state.preconditions.together if state.preconditions else {}
+    together = state.preconditions.together
     works = {gpu.reading.gpu.uuid: _work(gpu, targets) for gpu in changing}
     as_is = {reading.gpu.uuid: _work_as_is(reading) for reading in state.readings}
     groups: List[ResetGroup] = []
@@ -236,11 +236,11 @@ def _groups(
 
 def _resets(groups: Sequence[ResetGroup], state: MigLayoutState) -> Iterable[Change]:
     """What is reset, and which others with it: no setting, and something to know before it happens."""
-    unmanaged = state.preconditions.unmanaged if state.preconditions else ()
     for group in groups:
         first = group.gpus[0]
         for work in group.gpus if group.reset else ():
-            why = ", as no fabric manager runs" if work is not first and first.uuid in unmanaged else ""
+            alone = work is first or first.uuid not in state.preconditions.unmanaged
+            why = "" if alone else ", as no fabric manager runs"
             yield Change(work.name, "reset", None, f"for the mode of {first.name}{why}", EFFECTIVE)
 
 
@@ -250,8 +250,8 @@ def _work(gpu: WantedGpu, targets: Mapping[str, Layout]) -> GpuTarget:
 
 
 def _work_as_is(reading: MigReading) -> GpuTarget:
-    on = bool(reading.mode and reading.mode[0])
-    return GpuTarget(reading.gpu.uuid, reading.gpu.name, reading.gpu.pci_address, on, reading.layout)
+    own = reading.gpu
+    return GpuTarget(own.uuid, own.name, own.pci_address, reading.is_on, reading.layout)
 
 
 def _changes(settings: Sequence[Setting], scope: str, of: Sequence[WantedGpu]) -> Iterable[Change]:
@@ -279,22 +279,20 @@ def _record(state: MigLayoutState, desired: MigLayoutDesired, targets: Mapping[s
 def _in_the_way(gpu: WantedGpu, state: MigLayoutState, targets: Mapping[str, Layout]) -> Tuple[str, ...]:
     """Why a GPU cannot be changed now, one reason for each that uses it; empty where nothing is in the way."""
     preconditions = state.preconditions
-    if preconditions is None:
-        return ()
     uuid = gpu.reading.gpu.uuid
-    mode = gpu.reading.mode or (False, False)
-    if mode[0] != gpu.mig and uuid not in preconditions.passed_through:
+    holdings = preconditions.holdings.get(uuid, ())
+    if gpu.reading.is_on != gpu.mig and uuid not in preconditions.passed_through:
         if not needs_reset(gpu):
-            return _users(gpu.name, preconditions.holdings[uuid], working=True)
+            return _users(gpu.name, holdings, working=True)
         names = {reading.gpu.uuid: reading.gpu.name for reading in state.readings}
         holding: List[str] = []
-        for other in preconditions.together[uuid]:
+        for other in preconditions.together.get(uuid, ()):
             if other in preconditions.holdings:
                 holding.extend(_users(names[other], preconditions.holdings[other], working=False))
             else:
                 holding.append(f"{names[other]}, which has to be reset with {gpu.name}, does not respond")
         return (*holding, *(f"the kernel module {module}" for module in preconditions.modules))
-    return _users_of_instances(gpu, preconditions.holdings[uuid], targets[gpu.name])
+    return _users_of_instances(gpu, holdings, targets[gpu.name])
 
 
 def _users(name: str, holdings: Sequence[Holding], *, working: bool) -> Tuple[str, ...]:
@@ -318,7 +316,7 @@ def _users_of_instances(gpu: WantedGpu, holdings: Sequence[Holding], target: Lay
             instance = going[holding.start]
             could_stay = in_use[instance.profile] <= [one.profile for one in gpu.wanted].count(instance.profile)
             why = _in_the_way_of(instance, planned.create, gpu.geometry) if could_stay else "which is not declared"
-            reasons.append(f"{holding.name} uses {_without_parts(instance, gpu.geometry)}, {why}")
+            reasons.append(f"{holding.name} uses {instance_text(instance, gpu.geometry)}, {why}")
         else:
             for start, part in parts:
                 if start == holding.start and holding.compute_start in (None, part.start):
@@ -327,12 +325,8 @@ def _users_of_instances(gpu: WantedGpu, holdings: Sequence[Holding], target: Lay
 
 
 def _in_the_way_of(instance: Instance, created: Layout, geometry: Geometry) -> str:
-    others = [_without_parts(one, geometry) for one in created if _overlap(instance, one, geometry)]
+    others = [instance_text(one, geometry) for one in created if _overlap(instance, one, geometry)]
     return f"which blocks {' and '.join(others)}" if others else "which would have to move"
-
-
-def _without_parts(instance: Instance, geometry: Geometry) -> str:
-    return layout_text((instance,), geometry).partition("[")[0]
 
 
 def _overlap(one: Instance, other: Instance, geometry: Geometry) -> bool:
@@ -352,8 +346,7 @@ def _blocker(changing: Sequence[WantedGpu], state: MigLayoutState, targets: Mapp
     ways = ["start nvidia-fabricmanager, so that each GPU is reset alone"] if why else []
     ways.append("drain the node or stop these")
     ways += ["set when_busy: wait or skip"] if state.declaration.when_busy == FAIL else []
-    together = state.preconditions.together if state.preconditions else {}
-    if any(gpu.reading.gpu.uuid in together for gpu, _of_gpu in found):
+    if any(gpu.reading.gpu.uuid in state.preconditions.together for gpu, _of_gpu in found):
         ways.append("list in stop_services what may be stopped for a reset")
     error = InUse(
         "change the MIG layout",
@@ -367,8 +360,6 @@ def _blocker(changing: Sequence[WantedGpu], state: MigLayoutState, targets: Mapp
 def _without_manager(gpus: Sequence[WantedGpu], state: MigLayoutState) -> str:
     """Why these GPUs wait for who uses another one, where a fabric manager would let each be reset alone."""
     preconditions = state.preconditions
-    if preconditions is None:
-        return ""
     borne: Set[str] = set()
     for gpu in gpus:
         uuid = gpu.reading.gpu.uuid
@@ -387,11 +378,10 @@ def _with_recovery_step(steps: Sequence[Step], blocker: Optional[Blocker]) -> Op
 
 def _no_tool(changing: Sequence[WantedGpu], state: MigLayoutState) -> Optional[Blocker]:
     """A GPU alone is reset by the driver when its mode changes; several together only by nvidia-smi."""
-    preconditions = state.preconditions
-    if preconditions is None or preconditions.has_tool:
+    if state.preconditions.has_tool:
         return None
     for gpu in changing:
-        if len(preconditions.together.get(gpu.reading.gpu.uuid, ())) > 1:
+        if len(state.preconditions.together.get(gpu.reading.gpu.uuid, ())) > 1:
             return Blocker(
                 Refused(
                     "reset {}",

@@ -42,7 +42,7 @@ def as_before(changed: Mapping[Key, BaselineValue], state: MigLayoutState) -> Mi
 def _gpu(reading: MigReading, mode: Optional[BaselineValue], instances: Optional[BaselineValue]) -> WantedGpu:
     geometry = geometry_of(reading)
     # A pending mode is part of what was found ("disabled, enabled after a reset"); what was in effect counts.
-    mig = str(mode.effective).startswith(ENABLED) if mode else bool(reading.mode and reading.mode[0])
+    mig = str(mode.effective).startswith(ENABLED) if mode else reading.is_on
     if not mig:
         return WantedGpu(reading, False, (), geometry)
     if instances is None:

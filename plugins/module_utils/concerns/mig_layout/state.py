@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, FrozenSet, Mapping, Optional, Tuple
 
 from ..._core.change import Conflict, Unmanaged
 from ..._core.setting import Scalar
-from ..._core.value import frozen, replace
+from ..._core.value import field, frozen, replace
 from ..._linux.boot_service import BootCarrier
 from ..._nvidia.gpus import NOT_THERE
 from .boards import geometry_of as published
@@ -100,12 +100,12 @@ class Preconditions:
     ``has_tool``: whether nvidia-smi is there where GPUs are reset.
     """
 
-    together: Mapping[str, Tuple[str, ...]]
-    unmanaged: FrozenSet[str]
-    holdings: Mapping[str, Tuple[Holding, ...]]
-    modules: Tuple[str, ...]
-    passed_through: FrozenSet[str]
-    has_tool: bool
+    together: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
+    unmanaged: FrozenSet[str] = frozenset()
+    holdings: Mapping[str, Tuple[Holding, ...]] = field(default_factory=dict)
+    modules: Tuple[str, ...] = ()
+    passed_through: FrozenSet[str] = frozenset()
+    has_tool: bool = True
 
 
 @frozen
@@ -113,7 +113,7 @@ class MigLayoutState:
     """What was seen: all GPUs that there are, those that an entry wins, and in ``gpus`` those that are asked for.
 
     ``carrier`` is what makes the layouts at the next boot. ``record`` are the recorded layouts as text by UUID.
-    ``preconditions`` are those of a change, None where there is none to make. ``interrupted`` is the record of an
+    ``preconditions`` are those of a change, and empty where there is none to make. ``interrupted`` is the record of an
     interrupted run. ``unserved`` is what cannot be set because there is no driver, and ``missing`` why a GPU is not
     seen.
     """
@@ -127,7 +127,7 @@ class MigLayoutState:
     consumers: Tuple[Consumer, ...] = ()
     conflicts: Tuple[Conflict, ...] = ()
     interrupted: Optional[Record] = None
-    preconditions: Optional[Preconditions] = None
+    preconditions: Preconditions = Preconditions()
     unserved: Tuple[Unmanaged, ...] = ()
     missing: str = NOT_THERE
 

@@ -34,8 +34,8 @@ def layout_text(layout: Layout, geometry: Geometry) -> str:
 
 
 def instance_text(instance: Instance, geometry: Geometry) -> str:
-    """One GPU instance, such as ``3g.40gb@4``."""
-    return layout_text((instance,), geometry)
+    """One GPU instance without its compute instances, such as ``3g.40gb@4``."""
+    return layout_text((instance,), geometry).partition("[")[0]
 
 
 def parse_layout(text: str, geometry: Geometry, *, device_id: int = 0) -> Layout:

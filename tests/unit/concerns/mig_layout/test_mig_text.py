@@ -101,7 +101,8 @@ def test_the_order_of_the_instances_does_not_matter() -> None:
     [(spanning(H100, 4, 9), "3g.40gb@4"), (one(4, 9), "3g.40gb@4[]"), (one(4, 9, Compute(0, 1)), "3g.40gb@4[1c@0]")],
 )
 def test_one_instance_is_named_by_profile_and_place(instance: Instance, text: str) -> None:
-    assert instance_text(instance, H100) == text
+    assert layout_text((instance,), H100) == text
+    assert instance_text(instance, H100) == "3g.40gb@4"
 
 
 @pytest.mark.parametrize(
