@@ -14,9 +14,8 @@ from ..._core.errors import GpuFleetError
 from ..._core.regex import regex
 from ..._core.shared_options import SHARED_OPTIONS
 from ...concerns.numa_irq_affinity.devices import IRQ, disambiguate, noted, setting_of, why_managed
-from ...concerns.numa_irq_affinity.observation import observe_devices
+from ...concerns.numa_irq_affinity.observation import observe_devices, overview
 from ...concerns.numa_irq_affinity.options import OPTIONS
-from ...concerns.numa_irq_affinity.overview import of_devices
 from ...concerns.numa_irq_affinity.spec import NAME, parse
 from .fields import Facts, Fields, read, why
 from .pci import PciDevice
@@ -57,7 +56,7 @@ def _declared(files: Files) -> Tuple[Optional[List[Facts]], str]:
         return None, why(error, str(error.filename or path_of(NAME)))
     except GpuFleetError as error:
         return None, str(error)
-    return of_devices(found, wants), ""
+    return overview(found, wants), ""
 
 
 def parse_handlers(text: str) -> Dict[int, Optional[str]]:

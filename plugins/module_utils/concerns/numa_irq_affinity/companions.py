@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 from ..._core.baseline import load as load_baseline
-from ..._core.change import Conflict, Step
+from ..._core.change import Conflict
 from ..._core.setting import Setting
 from ..._core.value import frozen
 from ..._linux.systemd import ENABLED
@@ -89,15 +89,3 @@ def settings(companions: Companions, goal: WantedCompanions, scope: Scope) -> Tu
 
 def conflicts(companions: Companions, goal: WantedCompanions, made: Sequence[Setting]) -> Tuple[Conflict, ...]:
     return () if goal.mode is None else irqbalance.conflicts(companions.daemon, goal.mode, made)
-
-
-def steps_of(
-    companions: Companions, goal: WantedCompanions, made: Tuple[Setting, ...]
-) -> Tuple[Tuple[Step, ...], Tuple[Step, ...]]:
-    """The steps that come before the placing, which irqbalance would undo, and those after it."""
-    from . import hotplug_plan, irqbalance_apply
-
-    boot, running = irqbalance_apply.steps_of(companions.daemon, goal.balancing, made)
-    return (*boot, *running), () if companions.later is None else hotplug_plan.steps_of(
-        companions.later, made, unit=goal.unit
-    )

@@ -15,9 +15,8 @@ from ..._linux import boot_service
 from ..._linux.boot_service import BootCarrier
 from . import companions, irqbalance
 from .devices import setting_of
-from .observation import observe_devices
+from .observation import observe_devices, overview
 from .options import OPTIONS
-from .overview import overview
 from .spec import NAME, IrqAffinityDeclaration, parse
 from .state import IrqAffinityDesired, IrqAffinityState, WantedAffinity, text_of
 
@@ -118,7 +117,7 @@ class NumaIrqAffinity:
         return {"devices": effective, "irqbalance": irqbalance.report(state.companions.daemon)}, {"devices": boot}
 
     def devices(self, state: IrqAffinityState) -> List[Dict[str, Any]]:
-        return overview(state)
+        return overview(state.devices, state.wants) if state.declaration else []
 
 
 CONCERN = NumaIrqAffinity()

@@ -51,10 +51,8 @@ class TellDevices(RoomAction):
     restart: bool
 
 
-def steps_of(
-    daemon: IrqbalanceDaemon, want: WantedIrqbalance, made: Sequence[Setting]
-) -> Tuple[Tuple[Step, ...], Tuple[Step, ...]]:
-    """The steps of the next boot, and those of the running system, which come after them and before any placement."""
+def steps_of(daemon: IrqbalanceDaemon, want: WantedIrqbalance, made: Sequence[Setting]) -> Tuple[Step, ...]:
+    """The steps of the next boot, and after them those of the running system."""
     wrong = [setting for setting in made if setting.status != IN_SYNC]
     boot: List[Step] = []
     for setting in wrong:
@@ -69,7 +67,7 @@ def steps_of(
     boot += (*write, *reload)
     if START in by_name:
         boot.append(Step(StartAtBoot(UNIT, want.start == systemd.ENABLED), (boot_change(by_name[START]),)))
-    return tuple(boot), tuple(_running_steps(daemon, want, by_name))
+    return (*boot, *_running_steps(daemon, want, by_name))
 
 
 def perform(step: Step, host: Host) -> None:

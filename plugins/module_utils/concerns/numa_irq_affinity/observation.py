@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Sequence
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
 from ..._core.change import Unmanaged
 from . import steering
@@ -15,7 +16,7 @@ from .model import Cpus, Interrupt, IrqDevice
 from .planner import plan_interrupts
 from .processors import read_processors
 from .resolve import targets
-from .state import Key, Observation, WantedAffinity
+from .state import Key, Observation, WantedAffinity, text_of
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -51,3 +52,27 @@ def lacking(devices: Sequence[IrqDevice]) -> Dict[Key, Unmanaged]:
 def want_of(device: IrqDevice, interrupt: Interrupt, cpus: Cpus) -> WantedAffinity:
     key = (device.address, setting_of(interrupt.name))
     return WantedAffinity(device.name, key, wanted=cpus, effective=interrupt.cpus, device=device)
+
+
+def overview(devices: Sequence[IrqDevice], wants: Sequence[WantedAffinity]) -> List[Dict[str, Any]]:
+    """By device how many interrupts it has, the CPUs of those that can be moved, together, as they shall be and as they
+    are, how many of them are elsewhere, and how many cannot be moved for which reason.
+    """
+    by_key = {want.key: want for want in wants}
+    found = []
+    for device in devices:
+        keys = [(device.address, setting_of(interrupt.name)) for interrupt in device.interrupts]
+        movable = [by_key[key] for key in keys if key in by_key]
+        found.append(
+            {
+                "device": device.name,
+                "pci_address": device.address,
+                "numa_node": device.node,
+                "interrupts": len(device.interrupts),
+                "wanted": text_of(frozenset().union(*(want.wanted for want in movable))) if movable else None,
+                "effective": text_of(frozenset().union(*(want.effective for want in movable))) if movable else None,
+                "elsewhere": sum(want.effective != want.wanted for want in movable),
+                "unmanaged": dict(Counter(one.managed for one in device.interrupts if one.managed)),
+            }
+        )
+    return found

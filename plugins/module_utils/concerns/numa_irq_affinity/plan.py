@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, AbstractSet, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import Change, RoomAction, Step, Unmanaged
-from ..._core.planning import boot_change, effective_change
-from ..._core.setting import BOOT, Scalar, Setting
+from ..._core.change import Change, RoomAction, RunCommand, Step, Unmanaged
+from ..._core.planning import boot_change, effective_change, file_action
+from ..._core.setting import BOOT, IN_SYNC, Scalar, Setting
 from ..._core.value import frozen, replace
 from ..._linux import cpulist
 from ..._linux.boot_service import RefuseNotPersisted
-from . import companions, devices, irqbalance, steering
+from ..._linux.systemd_apply import file_steps
+from . import companions, devices, hotplug, irqbalance, irqbalance_apply, steering
 from .observation import lacking, want_of
 from .processors import read_processors
 from .state import NOBODY, IrqAffinityDesired, IrqAffinityState, Observation, WantedAffinity
@@ -125,11 +126,29 @@ def steps_of(
     refusal: Tuple[Step, ...] = ()
     if state.carrier.missing and any(change.scope == BOOT for change in changes):
         refusal = (Step(RefuseNotPersisted(state.carrier.missing)),)
-    first, last = companions.steps_of(state.companions, desired.goal, beside)
-    moved = bool(first) and scope.immediate and state.declaration is not None
+    goal, later = desired.goal, state.companions.later
+    # irqbalance would undo the placing, so it comes first.
+    balancing = irqbalance_apply.steps_of(state.companions.daemon, goal.balancing, beside)
+    last = () if later is None else hotplug_steps(later, beside, unit=goal.unit)
+    moved = bool(balancing) and scope.immediate and state.declaration is not None
     action = SetAffinity(wants, state.declaration, moved=moved)
     placing = (Step(action, changes, probes=_probes(wants)),) if changes or moved else ()
-    return (*refusal, *first, *placing, *last)
+    return (*refusal, *balancing, *placing, *last)
+
+
+def hotplug_steps(found: hotplug.Hotplug, made: Tuple[Setting, ...], *, unit: Optional[str]) -> Tuple[Step, ...]:
+    """The unit before the rules that ask for it, and away after them."""
+    wrong = {setting.setting: setting for setting in made if setting.status != IN_SYNC}
+    write, reload = file_steps(found.unit, wrong.get("unit"), unit)
+    units = (*write, *reload)
+    rules: List[Step] = []
+    if "rules" in wrong:
+        action = file_action(hotplug.RULES, None if unit is None else hotplug.RULES_TEXT)
+        rules.append(Step(action, (boot_change(wrong["rules"]),)))
+        if found.udev_runs:
+            # udevd would also notice by itself, within seconds; a run that ends here loses nothing.
+            rules.append(Step(RunCommand(("udevadm", "control", "--reload"), "reload the rules of udev")))
+    return (*units, *rules) if unit is not None else (*rules, *units)
 
 
 def _probes(wants: Sequence[WantedAffinity]) -> Tuple[str, ...]:

@@ -10,17 +10,21 @@ nobody has open, come later.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Sequence, Tuple
+from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 from ..._core import match
 from ..._core.value import replace
+from ..._linux import pci
+from ..._nvidia.gpus import PCI
 from . import devices, refusals
 from .model import Cpus, IrqDevice, IrqTarget, Processors
-from .near_gpu import nearest
 from .spec import ADDRESS, CLASS, CLASSES, DRIVER, INTERFACE, InterruptEntry, IrqAffinityDeclaration
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
+
+# The words of pci.distance, nearest first; behind them comes what nobody can tell.
+LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS", None)
 
 
 def targets(files: Files, declaration: IrqAffinityDeclaration, processors: Processors) -> Tuple[IrqTarget, ...]:
@@ -78,6 +82,25 @@ def _check_reserved(reserved: Cpus, processors: Processors) -> None:
         raise refusals.reserved_cpus(reserved, processors)
 
 
+def _nearest_gpu(files: Files, device: IrqDevice, found: Sequence[IrqDevice]) -> Optional[IrqDevice]:
+    """The nearest on the bus of the GPUs among ``found``, and of those that are as near the first.
+
+    None on a machine without a GPU.
+    """
+    own = _chain(files, device)
+    gpus = [other for other in found if other.kind == devices.GPU]
+    return min(gpus, key=lambda gpu: _level(device, own, gpu, _chain(files, gpu)), default=None)
+
+
+def _level(device: IrqDevice, own: pci.Chain, gpu: IrqDevice, other: pci.Chain) -> int:
+    same_node = None if None in (device.node, gpu.node) else device.local == gpu.local
+    return LEVELS.index(pci.distance(own, other, same_node=same_node))
+
+
+def _chain(files: Files, device: IrqDevice) -> pci.Chain:
+    return pci.chain(files.resolve(f"{PCI}/{device.address}"))
+
+
 class _Eligible:
     """The CPUs that the interrupts of a device may use, by the entry that wins it."""
 
@@ -95,7 +118,9 @@ class _Eligible:
             cpus = self._of_node(str(entry.entry), entry.numa_node)
             return self._left(str(entry.entry), f"of NUMA node {entry.numa_node}", cpus)
         if entry.near_gpu:
-            gpu = self._nearest_gpu(device, entry)
+            gpu = _nearest_gpu(self._files, device, self._found)
+            if gpu is None:
+                raise refusals.no_gpu(str(entry.entry), device.name)
             return self._left(device.name, f"next to its GPU {gpu.address}", gpu.local)
         return self._left(device.name, "next to it", device.local)
 
@@ -110,12 +135,6 @@ class _Eligible:
         if not cpus:
             raise refusals.numa_node(where, number, self._processors)
         return cpus
-
-    def _nearest_gpu(self, device: IrqDevice, entry: InterruptEntry) -> IrqDevice:
-        gpu = nearest(self._files, device, self._found)
-        if gpu is None:
-            raise refusals.no_gpu(str(entry.entry), device.name)
-        return gpu
 
     def _left(self, where: str, whose: str, cpus: Cpus) -> Cpus:
         """What is left of CPUs that were not named one by one: no reserved and no isolated ones.

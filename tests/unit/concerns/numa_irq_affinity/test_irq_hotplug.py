@@ -18,13 +18,14 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import IN_SYNC, PENDING
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd, systemd_apply
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service import PROGRAM
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity import hotplug, hotplug_plan
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity import hotplug
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.hotplug import (
     RULES,
     RULES_TEXT,
     UNIT,
     UNIT_PATH,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.plan import hotplug_steps
 from support import FakeHost, build
 from test_boot_service import verify
 
@@ -206,7 +207,7 @@ def machine(root: Path, files: Optional[Dict[str, str]] = None) -> Tuple[FakeHos
 def plan(host: FakeHost, unit: Optional[str], *, immediate: bool = True) -> Plan:
     found = hotplug.observe(host)
     made = hotplug.settings(found, unit=unit, immediate=immediate)
-    return Plan(made, hotplug_plan.steps_of(found, made, unit=unit))
+    return Plan(made, hotplug_steps(found, made, unit=unit))
 
 
 def run(host: FakeHost, unit: Optional[str]) -> None:

@@ -203,8 +203,8 @@ class Machine:
             else irqbalance.wanted(daemon, mode, devices, self.baseline)
         )
         made = irqbalance.settings(daemon, want, immediate=immediate, permanent=permanent)
-        boot, running = irqbalance_apply.steps_of(daemon, want, made)
-        return Plan(made, (*boot, *running), conflicts=irqbalance.conflicts(daemon, mode, made))
+        steps = irqbalance_apply.steps_of(daemon, want, made)
+        return Plan(made, steps, conflicts=irqbalance.conflicts(daemon, mode, made))
 
     def run(self, mode: str, devices: Sequence[str] = (), **options: bool) -> Tuple[Change, ...]:
         """A run to the end, and the proof by a second look that nothing is left to do."""
