@@ -23,6 +23,7 @@ from .shapes import (
     needed,
     one_of,
     optional,
+    rows,
     scalar,
     text,
     whole,
@@ -35,10 +36,12 @@ UNREADABLE = "unreadable"
 STATUSES = (IN_SYNC, PENDING, DRIFTED, UNKNOWN, INVALID)
 NAMES = frozenset(entry.name for entry in REGISTRY)
 
-_texts = needed(listed(needed(text)))
-_device = mapping(
-    device=needed(text),
-    pci_address=needed(text),
+_text = needed(text)
+_status = needed(one_of(STATUSES))
+_texts = needed(listed(_text))
+_devices = rows(
+    device=_text,
+    pci_address=_text,
     numa_node=whole,
     interrupts=needed(whole),
     wanted=text,
@@ -46,40 +49,21 @@ _device = mapping(
     elsewhere=needed(whole),
     unmanaged=needed(by_name(needed(whole))),
 )
-_setting = mapping(
-    object=needed(text),
-    setting=needed(text),
-    wanted=scalar,
-    effective=scalar,
-    boot=scalar,
-    status=needed(one_of(STATUSES)),
-)
+_settings = rows(object=_text, setting=_text, wanted=scalar, effective=scalar, boot=scalar, status=_status)
+_conflicts = rows(owner=_text, path=_text, line=whole, setting=_text, value=needed(scalar), wins=_text)
 _result = mapping(
-    status=needed(one_of(STATUSES)),
-    settings=needed(listed(needed(_setting))),
+    status=_status,
+    settings=needed(_settings),
     settings_in_sync=needed(whole),
-    changes=needed(listed(needed(mapping(scope=needed(text), takes_effect=needed(text))))),
+    changes=needed(rows(scope=_text, takes_effect=_text)),
     needs=_texts,
-    unmanaged=needed(listed(needed(mapping(object=needed(text), setting=needed(text), reason=needed(text))))),
+    unmanaged=needed(rows(object=_text, setting=_text, reason=_text)),
     unmanaged_total=needed(whole),
-    conflicts=needed(
-        listed(
-            needed(
-                mapping(
-                    owner=needed(text),
-                    path=needed(text),
-                    line=whole,
-                    setting=needed(text),
-                    value=needed(scalar),
-                    wins=needed(text),
-                )
-            )
-        )
-    ),
+    conflicts=needed(_conflicts),
     reboot_reasons=_texts,
     msg=text,
     failure=optional(mapping(code=text)),
-    devices=optional(listed(needed(_device))),
+    devices=optional(_devices),
 )
 
 
@@ -96,9 +80,9 @@ _look = mapping(
     concerns=needed(by_name(needed(_concern), names=NAMES)),
     orphaned=_texts,
     # Only a run that changes something asks for these.
-    reboot_noted=optional(by_name(listed(needed(text)))),
+    reboot_noted=optional(by_name(listed(_text))),
     facts=mapping(distribution=text, distribution_version=text, package_manager=text, kernel=text),
-    **{name: listed(needed(text)) for name in _lists},
+    **{name: listed(_text) for name in _lists},
 )
 
 

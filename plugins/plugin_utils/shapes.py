@@ -103,6 +103,11 @@ def listed(shape: Shape) -> Shape:
     return read
 
 
+def rows(**fields: Shape) -> Shape:
+    """A list of mappings with these fields, none of them null."""
+    return listed(needed(mapping(**fields)))
+
+
 def needed(shape: Shape) -> Shape:
     """What no answer is without."""
 

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from ..module_utils._core.setting import DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
-from ..module_utils._node.table import COUNTED, counts_of, devices_of, rows_of
+from ..module_utils._node.table import COUNTED, counts_of, devices_of, note_row, rows_of
 from .answers import Look, answered, look_in, why_unreadable
 
 UNREACHABLE = "unreachable"
@@ -83,7 +83,7 @@ def summarise(looks: Mapping[str, Look]) -> Summary:
         rows = summary.rows[node] = rows_of(node, look)
         why = why_unreadable(look)
         if why:
-            rows.append(unreadable(node, ANSWER, why))
+            rows.append(note_row(node, ANSWER, status=UNKNOWN, note=why))
         summary.devices[node] = devices_of(node, look)
         summary.nodes[status_of(look, rows)].append(node)
         for status, count in counts_of(look, rows).items():
@@ -92,12 +92,6 @@ def summarise(looks: Mapping[str, Look]) -> Summary:
         if reasons:
             summary.reboot_reasons[node] = reasons
     return summary
-
-
-def unreadable(node: str, what: str, why: str) -> Row:
-    """The row of an answer of a node that could not be read; ``what`` stands in place of its concern."""
-    none = dict.fromkeys(("wanted", "effective", "boot"))
-    return {"node": node, "concern": what, "object": what, "setting": "-", **none, "status": UNKNOWN, "note": why}
 
 
 def went_away(look: Optional[Look], *, in_play: bool) -> bool:

@@ -64,16 +64,15 @@ def rows_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
     rows = []
     for concern, result in look["concerns"].items():
         if "failure" in result:
-            message = str(result["msg"])
-            rows.append(_row(node, concern, NOTHING, status=result["status"], note=message))
+            rows.append(note_row(node, concern, status=result["status"], note=str(result["msg"])))
         rows.extend({"node": node, "concern": concern, **row} for row in result["settings"] if row["status"] != IN_SYNC)
         rows.extend(
-            _row(node, concern, entry["setting"], status=CONFLICT, note=_conflict(entry))
+            note_row(node, concern, entry["setting"], status=CONFLICT, note=_conflict(entry))
             for entry in result["conflicts"]
             if entry["wins"] == "them"
         )
     rows.extend(
-        _row(node, concern, "declaration", status=DRIFTED, note="on the node, but not in the inventory")
+        note_row(node, concern, "declaration", status=DRIFTED, note="on the node, but not in the inventory")
         for concern in look["orphaned"]
     )
     return rows
@@ -82,7 +81,7 @@ def rows_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
 def unmanaged_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
     """The rows of what nobody can set on one node, as far as the look lists it; a full look lists all."""
     return [
-        {**_row(node, concern, entry["setting"], status=UNMANAGED, note=entry["reason"]), "object": entry["object"]}
+        {**note_row(node, concern, entry["setting"], status=UNMANAGED, note=entry["reason"]), "object": entry["object"]}
         for concern, result in look["concerns"].items()
         for entry in result["unmanaged"]
     ]
@@ -312,18 +311,10 @@ def _text(value: Any) -> str:
     return text if len(text) <= WIDEST else text[: WIDEST - 3] + "..."
 
 
-def _row(node: str, concern: str, setting: str, *, status: str, note: str) -> Dict[str, Any]:
-    return {
-        "node": node,
-        "concern": concern,
-        "object": concern,
-        "setting": setting,
-        "wanted": None,
-        "effective": None,
-        "boot": None,
-        "status": status,
-        "note": note,
-    }
+def note_row(node: str, concern: str, setting: str = NOTHING, *, status: str, note: str) -> Dict[str, Any]:
+    """A row that says something in place of values, of a concern as a whole."""
+    of = {"node": node, "concern": concern, "object": concern, "setting": setting}
+    return {**of, **dict.fromkeys(VALUES), "status": status, "note": note}
 
 
 def _conflict(entry: Mapping[str, Any]) -> str:

@@ -15,13 +15,32 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ...module_utils._node.compressed import decompress
-from ..shapes import LONGEST, cpu_list, length, listed, mapping, needed, number, optional, plain, text, truth, whole
+from ..shapes import (
+    LONGEST,
+    cpu_list,
+    length,
+    listed,
+    mapping,
+    needed,
+    number,
+    optional,
+    plain,
+    rows,
+    text,
+    truth,
+    whole,
+)
 
 Answer = Mapping[str, Any]
 Texts = Tuple[str, ...]
 
 UNREADABLE = "its facts could not be read"
 
+# What the report has of a GPU as the answer has it.
+AS_IN_THE_ANSWER = (
+    *("index", "model", "pci_address", "uuid", "serial", "vbios", "gsp_firmware"),
+    *("temperature_celsius", "persistence", "processes"),
+)
 # What is counted of the health of a GPU, and where it lies in the facts.
 COUNTERS: Mapping[str, Texts] = {
     "ecc_volatile_corrected": ("ecc_volatile_corrected",),
@@ -209,7 +228,7 @@ def _none(reason: str) -> AnswerFacts:
 _text = needed(text)
 _texts = listed(_text)
 _link = mapping(speed_gts=number, width=whole, max_speed_gts=number, max_width=whole, degraded=truth, causes=_texts)
-_instance = mapping(profile=text, start=needed(whole), size=needed(whole), compute_instances=length)
+_instances = rows(profile=text, start=needed(whole), size=needed(whole), compute_instances=length)
 _gpu_shape = mapping(
     index=whole,
     model=text,
@@ -224,7 +243,7 @@ _gpu_shape = mapping(
     power=mapping(draw_watts=number, limit_watts=number),
     persistence=truth,
     ecc=mapping(current=truth),
-    mig=mapping(current=truth, instances=listed(needed(_instance))),
+    mig=mapping(current=truth, instances=_instances),
     processes=length,
 )
 _health_shape = mapping(
@@ -244,39 +263,26 @@ _shape = mapping(
     system=mapping(distribution=text, distribution_version=text, kernel=text, cpus=whole),
     memory=mapping(
         total_mib=whole,
-        hugepages=listed(needed(mapping(node=whole, size_kb=needed(whole), pages=whole, free=whole))),
+        hugepages=rows(node=whole, size_kb=needed(whole), pages=whole, free=whole),
     ),
     driver=mapping(version=text, kernel_module_version=text, cuda_version=text),
     firmware=mapping(
         machine=mapping(vendor=text, product=text, serial=text, bios_version=text, microcode=text),
-        nics=listed(needed(mapping(board_id=text, firmware=text))),
-        nvme=listed(needed(mapping(model=text, firmware=text))),
+        nics=rows(board_id=text, firmware=text),
+        nvme=rows(model=text, firmware=text),
     ),
-    block=listed(needed(mapping(pci_address=text, model=text, size_bytes=whole))),
+    block=rows(pci_address=text, model=text, size_bytes=whole),
     topology=mapping(
-        nodes=listed(
-            needed(mapping(node=needed(whole), cpus=cpu_list, memory_mib=whole, distances=listed(needed(whole))))
+        nodes=rows(node=needed(whole), cpus=cpu_list, memory_mib=whole, distances=listed(needed(whole))),
+        devices=rows(
+            kind=_text, pci_address=_text, names=_texts, numa_node=whole, cpu_node=whole, link=optional(_link)
         ),
-        devices=listed(
-            needed(
-                mapping(
-                    kind=_text,
-                    pci_address=_text,
-                    names=_texts,
-                    numa_node=whole,
-                    cpu_node=whole,
-                    link=optional(_link),
-                )
-            )
-        ),
-        distances=listed(needed(mapping(gpu=_text, nic=_text, level=text))),
+        distances=rows(gpu=_text, nic=_text, level=text),
     ),
-    interrupts=mapping(
-        devices=listed(needed(mapping(pci_address=_text, irqs=listed(needed(mapping(cpus=cpu_list, managed=text))))))
-    ),
+    interrupts=mapping(devices=rows(pci_address=_text, irqs=rows(cpus=cpu_list, managed=text))),
     gpus=listed(needed(_gpu_shape)),
     health=mapping(
-        xids=listed(needed(mapping(pci_address=_text, xid=needed(whole), count=needed(whole), last=text))),
+        xids=rows(pci_address=_text, xid=needed(whole), count=needed(whole), last=text),
         gpus=listed(needed(_health_shape)),
     ),
 )
@@ -405,24 +411,15 @@ def _xids(node: Answer, address: str) -> Texts:
 def _gpu(gpu: Answer, health: Answer, xids: Texts) -> GpuFacts:
     mig, links = gpu["mig"], health["nvlinks"]
     return GpuFacts(
-        index=gpu["index"],
-        model=gpu["model"],
-        pci_address=gpu["pci_address"],
-        uuid=gpu["uuid"],
-        serial=gpu["serial"],
-        vbios=gpu["vbios"],
-        gsp_firmware=gpu["gsp_firmware"],
+        **{name: gpu[name] for name in AS_IN_THE_ANSWER},
         lost=bool(gpu["lost"]),
         memory_mib=gpu["memory"]["total_mib"],
         used_mib=gpu["memory"]["used_mib"],
-        temperature_celsius=gpu["temperature_celsius"],
         draw_watts=gpu["power"]["draw_watts"],
         limit_watts=gpu["power"]["limit_watts"],
-        persistence=gpu["persistence"],
         ecc=gpu["ecc"]["current"],
         mig=mig["current"],
         instances=tuple(InstanceFacts(**instance) for instance in mig["instances"]),
-        processes=gpu["processes"],
         nvlinks=links["total"],
         nvlinks_inactive=links["inactive"],
         fabric=health["fabric"]["state"],

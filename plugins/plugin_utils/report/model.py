@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ...module_utils._core.setting import DRIFTED, IN_SYNC
+from ...module_utils._core.setting import DRIFTED, IN_SYNC, UNKNOWN
 from ...module_utils._core.version import VERSION
 from ...module_utils._node.registry import REGISTRY
+from ...module_utils._node.table import note_row
 from ..answers import Look, answered, why_unreadable
 from ..host_ranges import natural
-from ..summary import ANSWER, UNREACHABLE, Row, Summary, reboot_reasons, status_of, summarise, unreadable
+from ..summary import ANSWER, UNREACHABLE, Row, Summary, reboot_reasons, status_of, summarise
 from .facts import AnswerFacts, DeviceFacts, GpuFacts, NodeFacts, Texts, facts_in
 from .findings import Finding, findings_of
 from .installed import NOT_INSTALLED, STATUSES, split_never_converged
@@ -144,7 +145,10 @@ def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
         for name, host in hosts.items()
     )
     rows = {
-        name: [*found.rows.get(name, ()), *([unreadable(name, FACTS, known.missing or "")] if known.unreadable else [])]
+        name: [
+            *found.rows.get(name, ()),
+            *([note_row(name, FACTS, status=UNKNOWN, note=known.missing or "")] if known.unreadable else []),
+        ]
         for name, known in facts.items()
     }
     declared = {concern.name for node in nodes for concern in node.concerns}
