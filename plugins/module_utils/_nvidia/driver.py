@@ -11,7 +11,7 @@ Runs in the process that ``nvml.LocalNvml`` starts. The meaning of the calls and
 from __future__ import annotations
 
 import sys
-from typing import Any, Generic, List, Optional, Tuple, TypeVar
+from typing import Any, Generic, List, Optional, Tuple, Type, TypeVar
 
 from .._core.errors import CannotLook, GpuFleetError, NotPermitted, Refused
 from .._core.value import frozen
@@ -33,6 +33,13 @@ LIBRARY_NOT_FOUND = 12
 FUNCTION_NOT_FOUND = 13
 GPU_IS_LOST = 15
 LIB_RM_VERSION_MISMATCH = 18
+# Why there is no value, by what the driver returns in its place.
+LACKING = {
+    NOT_SUPPORTED: "not supported by this GPU",
+    FUNCTION_NOT_FOUND: "this driver is too old for it",
+    NO_PERMISSION: "root only",
+    GPU_IS_LOST: LOST,
+}
 
 
 @frozen
@@ -195,35 +202,28 @@ def explain(error: Exception, goal: str = GOAL, object_name: str = "") -> GpuFle
     code = getattr(error, "value", None)
     if not isinstance(code, int):
         return CannotLook(goal, object=object_name, cause=f"{type(error).__name__}: {error}")
-    if code in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):
-        return NoDriver(
-            goal,
-            object=object_name,
-            cause="the kernel module nvidia is not loaded",
-            hint="load it with modprobe nvidia, or declare it in kernel_modules_load, and check the kernel log",
-        )
-    if code == LIB_RM_VERSION_MISMATCH:
-        return DriverMismatch(
-            goal,
-            object=object_name,
-            cause="the driver's library and the loaded kernel module have different versions: the driver was "
-            "upgraded but not reloaded",
-            hint="reload the driver while no GPU is in use, or reboot the node",
-        )
-    if code == NO_PERMISSION:
-        # Who may not even look does not know what differs.
-        return (CannotLook if goal == GOAL else NotPermitted)(
-            goal,
-            object=object_name,
-            cause="the driver allows this only for root",
-            hint="run the task with become: true; in a container this also needs CAP_SYS_ADMIN",
-        )
-    if code == GPU_IS_LOST:
-        return CannotLook(goal, object=object_name, cause=LOST, hint=LOST_HINT)
+    # Who may not even look does not know what differs.
+    looks = goal == GOAL
+    kind: Type[GpuFleetError] = CannotLook if looks else Refused
     cause = f"the driver returned {_said(error)} ({code})"
-    if goal == GOAL:
-        return CannotLook(goal, object=object_name, cause=cause, hint="check the kernel log for NVRM")
-    return Refused(goal, object=object_name, cause=cause)
+    hint = "check the kernel log for NVRM" if looks else ""
+    if code in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):
+        kind, cause = NoDriver, "the kernel module nvidia is not loaded"
+        hint = "load it with modprobe nvidia, or declare it in kernel_modules_load, and check the kernel log"
+    elif code == LIB_RM_VERSION_MISMATCH:
+        kind = DriverMismatch
+        cause = (
+            "the driver's library and the loaded kernel module have different versions: the driver was upgraded but "
+            "not reloaded"
+        )
+        hint = "reload the driver while no GPU is in use, or reboot the node"
+    elif code == NO_PERMISSION:
+        kind = CannotLook if looks else NotPermitted
+        cause = "the driver allows this only for root"
+        hint = "run the task with become: true; in a container this also needs CAP_SYS_ADMIN"
+    elif code == GPU_IS_LOST:
+        kind, cause, hint = CannotLook, LOST, LOST_HINT
+    return kind(goal, object=object_name, cause=cause, hint=hint)
 
 
 def why_lost(error: Any) -> str:
@@ -233,13 +233,7 @@ def why_lost(error: Any) -> str:
 
 def why_lacking(error: Any) -> str:
     """Why there is no value, of an error in its place."""
-    if error.value == NOT_SUPPORTED:
-        return "not supported by this GPU"
-    if error.value == FUNCTION_NOT_FOUND:
-        return "this driver is too old for it"
-    if error.value == NO_PERMISSION:
-        return "root only"
-    return LOST if error.value == GPU_IS_LOST else f"the driver returned {_said(error)} ({error.value})"
+    return LACKING.get(error.value) or f"the driver returned {_said(error)} ({error.value})"
 
 
 def _said(error: Exception) -> str:

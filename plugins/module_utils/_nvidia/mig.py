@@ -10,7 +10,7 @@ Profiles are asked for by an enumeration that grows with releases, and known by 
 from __future__ import annotations
 
 from ctypes import byref, c_uint
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .driver import FUNCTION_NOT_FOUND, NOT_SUPPORTED, Gpu
 
@@ -103,6 +103,16 @@ def instances(gpu: Gpu, known: Sequence[NvmlProfile]) -> Tuple[NvmlInstance, ...
             place = info.placement
             found.append(NvmlInstance(place.start, place.size, info.id, profile, _parts(nvml, handle, slices), handle))
     return tuple(sorted(found, key=lambda listed: listed[:3]))
+
+
+def devices(gpu: Gpu) -> Iterator[Tuple[Any, Optional[int], Optional[int]]]:
+    """Every MIG device: its handle, and the numbers of its GPU instance and its compute instance."""
+    read = gpu.driver.read
+    for index in range(gpu.read("nvmlDeviceGetMaxMigDeviceCount").value or 0):
+        handle = gpu.read("nvmlDeviceGetMigDeviceHandleByIndex", index).value
+        if handle is not None:
+            instance = read("nvmlDeviceGetGpuInstanceId", handle).value
+            yield handle, instance, read("nvmlDeviceGetComputeInstanceId", handle).value
 
 
 def compute_profiles(gpu: Gpu, instance: Any) -> Dict[int, int]:

@@ -52,13 +52,8 @@ def _compute_instance(part: mig.NvmlComputeInstance, uuid: Optional[str]) -> Fac
 def _uuids(gpu: Gpu) -> Dict[Tuple[int, int], str]:
     """The UUIDs of the MIG devices, by the numbers of GPU instance and compute instance."""
     found: Dict[Tuple[int, int], str] = {}
-    read = gpu.driver.read
-    for index in range(gpu.read("nvmlDeviceGetMaxMigDeviceCount").value or 0):
-        device = gpu.read("nvmlDeviceGetMigDeviceHandleByIndex", index).value
-        if device is not None:
-            instance = read("nvmlDeviceGetGpuInstanceId", device).value
-            compute = read("nvmlDeviceGetComputeInstanceId", device).value
-            uuid = read("nvmlDeviceGetUUID", device).value
-            if instance is not None and compute is not None and uuid is not None:
-                found[instance, compute] = uuid
+    for device, instance, compute in mig.devices(gpu):
+        uuid = gpu.driver.read("nvmlDeviceGetUUID", device).value
+        if instance is not None and compute is not None and uuid is not None:
+            found[instance, compute] = uuid
     return found

@@ -11,7 +11,7 @@ architecture and the driver; the first that answers for all links counts. The nu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .fields import Facts, Fields
 
@@ -60,23 +60,13 @@ def gather(gpu: Gpu) -> Tuple[Optional[Facts], str]:
 
 
 def _sum(gpu: Gpu, kind: Errors, links: Sequence[int]) -> Tuple[Optional[int], str]:
-    """The errors of all links, one by one."""
-
-    def by_field() -> Tuple[List[Optional[int]], str]:
-        return _values(gpu, [(kind.field, link) for link in links])
-
-    def by_counter() -> Tuple[List[Optional[int]], str]:
+    """The errors of all links, one by one: by their fields, or else by their counters."""
+    values, reason = _values(gpu, [(kind.field, link) for link in links])
+    if None in values:
         answers = [gpu.read("nvmlDeviceGetNvLinkErrorCounter", link, kind.counter) for link in links]
-        return [answer.value for answer in answers], next((one.lacking for one in answers if one.lacking), "")
-
-    reason = ""
-    ways: Tuple[Callable[[], Tuple[List[Optional[int]], str]], ...] = (by_field, by_counter)
-    for way in ways:
-        values, reason = way()
-        known = [value for value in values if value is not None]
-        if len(known) == len(links):
-            return sum(known), ""
-    return None, reason
+        values, reason = [answer.value for answer in answers], next((one.lacking for one in answers if one.lacking), "")
+    known = [value for value in values if value is not None]
+    return (sum(known), "") if len(known) == len(links) else (None, reason)
 
 
 def _values(gpu: Gpu, wanted: Sequence[Any]) -> Tuple[List[Optional[int]], str]:

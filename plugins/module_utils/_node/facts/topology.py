@@ -123,18 +123,9 @@ def _place(files: Files, device: PciDevice, nodes: Mapping[int, NumaFacts], answ
     near = None
     if node is not None and node in nodes:
         near = nearest_with_cpus(node, node_cpus, dict(zip(nodes, nodes[node].distances)))
-    cpus, cpus_source = next(
-        (
-            pair
-            for pair in (
-                (affinity, "nvml_cpu_affinity"),
-                (local, "sysfs_local_cpulist"),
-                (nodes[near].cpus if near is not None else frozenset(), "numa_node"),
-            )
-            if pair[0]
-        ),
-        (frozenset(), ""),
-    )
+    of_node: FrozenSet[int] = nodes[near].cpus if near is not None else frozenset()
+    ways = ((affinity, "nvml_cpu_affinity"), (local, "sysfs_local_cpulist"), (of_node, "numa_node"))
+    cpus, cpus_source = next((way for way in ways if way[0]), (of_node, ""))
     fields.add("cpus", cpulist.render(cpus) or None, reason)
     fields.add("cpus_source", cpus_source or None, reason)
     cpu_node = majority(cpus, node_cpus)

@@ -68,7 +68,11 @@ def read(driver: Driver, settings: FrozenSet[str]) -> Tuple[GpuReading, ...]:
     readings = tuple(_read(gpu, settings) for gpu in driver.gpus())
     if not settings.intersection(LOCKS):
         return readings
-    return _with_clocks(driver, readings, settings)
+    load = _load_of_module()
+    return tuple(
+        reading if reading.gpu.lost else _with_clocks(gpu, reading, settings, load)
+        for gpu, reading in zip(driver.gpus(), readings)
+    )
 
 
 def _read(gpu: Gpu, settings: FrozenSet[str]) -> GpuReading:
@@ -116,15 +120,6 @@ def _read(gpu: Gpu, settings: FrozenSet[str]) -> GpuReading:
     )
 
 
-def _with_clocks(driver: Driver, readings: Tuple[GpuReading, ...], settings: FrozenSet[str]) -> Tuple[GpuReading, ...]:
-    """The readings with all that locks are judged by."""
-    load = _load_of_module()
-    return tuple(
-        reading if reading.gpu.lost else _with_clocks_of(gpu, reading, settings, load)
-        for gpu, reading in zip(driver.gpus(), readings)
-    )
-
-
 def _load_of_module() -> int:
     # The kernel gives every folder of sysfs a number of its own: that of a module is new with every load.
     try:
@@ -133,7 +128,8 @@ def _load_of_module() -> int:
         return 0
 
 
-def _with_clocks_of(gpu: Gpu, reading: GpuReading, settings: FrozenSet[str], load: int) -> GpuReading:
+def _with_clocks(gpu: Gpu, reading: GpuReading, settings: FrozenSet[str], load: int) -> GpuReading:
+    """The reading with all that locks are judged by."""
     memory = gpu.read("nvmlDeviceGetSupportedMemoryClocks").value or []
     graphics: List[int] = []
     if GRAPHICS_CLOCKS in settings:

@@ -135,24 +135,17 @@ def list_processes(driver: Driver, uuids: Sequence[str]) -> Mapping[str, Tuple[R
 
 def _running(gpu: Gpu) -> Iterator[RunningProcess]:
     """The processes of the GPU, and of its MIG devices: a driver may list some only there."""
+    from ..._nvidia import mig
+
     driver = gpu.driver
     found: Set[Tuple[int, MigPlace]] = set(_listed(driver, gpu.handle, WHOLE_GPU))
-    for device in _mig_devices(gpu):
-        instance = driver.read("nvmlDeviceGetGpuInstanceId", device).value
-        compute = driver.read("nvmlDeviceGetComputeInstanceId", device).value
+    for device, instance, compute in mig.devices(gpu):
         found.update(_listed(driver, device, (instance, compute)))
     names: Dict[int, str] = {}
     for pid, place in sorted(found, key=repr):
         if pid not in names:
             names[pid] = os.path.basename(str(driver.read("nvmlSystemGetProcessName", pid).value or ""))
         yield RunningProcess(pid, names[pid], place)
-
-
-def _mig_devices(gpu: Gpu) -> Iterator[object]:
-    for index in range(gpu.read("nvmlDeviceGetMaxMigDeviceCount").value or 0):
-        device = gpu.read("nvmlDeviceGetMigDeviceHandleByIndex", index).value
-        if device is not None:
-            yield device
 
 
 def _listed(driver: Driver, handle: object, where: MigPlace) -> Iterator[Tuple[int, MigPlace]]:
