@@ -18,7 +18,6 @@ from ..plugin_utils.fleet_text import WIDEST
 from ..plugin_utils.host_ranges import folded
 from ..plugin_utils.playbooks import (
     BEFORE_HOSTS,
-    COLLECTION,
     DRAINED,
     FAILURE,
     PROCEDURES,
@@ -27,6 +26,7 @@ from ..plugin_utils.playbooks import (
     options_of,
     right_value,
     specifications,
+    variables_of_roles,
 )
 from ..plugin_utils.profiles import VARIABLE as PROFILE
 from ..plugin_utils.profiles import faults, variables_of
@@ -78,9 +78,8 @@ OF_ANYBODY = {
 
 def known_names() -> Set[str]:
     """Every variable that a role or a playbook of this collection has."""
-    roles = [path.parents[1].name for path in (COLLECTION / "roles").glob("*/meta/argument_specs.yml")]
     playbooks = [set(specification["options"]) for specification in specifications().values()]
-    return OF_THE_PLAYBOOKS.union(OF_THE_HOSTS, *(options_of(role) for role in roles), *playbooks)
+    return OF_THE_PLAYBOOKS.union(OF_THE_HOSTS, variables_of_roles(), *playbooks)
 
 
 def unknown_variables(names: Iterable[str], known: Set[str]) -> Dict[str, Optional[str]]:

@@ -41,19 +41,15 @@ _value:
   elements: str
 """
 
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any, Callable, Dict, List, Sequence
 
-from ..plugin_utils.summary import REFUSED, registered
+from ..plugin_utils.summary import accepted
 
 
 def needs_convergence(hosts: Sequence[str], hostvars: Any, register: str, drained: Sequence[str] = ()) -> List[str]:
-    looks = registered(hostvars, hosts, register)
-    first = [host for host in hosts if host in drained and REFUSED not in (looks[host] or {})]
-    return first + [host for host in hosts if host not in first and _has_work(looks[host] or {})]
-
-
-def _has_work(look: Mapping[str, Any]) -> bool:
-    return bool(look.get("to_converge")) and REFUSED not in look
+    looks = accepted(hostvars, hosts, register)
+    first = [host for host in looks if host in drained]
+    return first + [host for host in looks if host not in first and looks[host].get("to_converge")]
 
 
 class FilterModule:

@@ -44,19 +44,19 @@ from typing import Any, Callable, Dict, List, Sequence
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..plugin_utils.playbooks import parse_list
-from ..plugin_utils.summary import REFUSED, registered
+from ..plugin_utils.summary import accepted
 from .reboot_reasons import reboot_reasons
 
 
 def needs_reboot(
     hosts: Sequence[str], hostvars: Any, register: str, drained: Sequence[str] = ()
 ) -> Dict[str, List[str]]:
-    looks = registered(hostvars, hosts, register)
+    looks = accepted(hostvars, hosts, register)
     first = set(drained)
-    found: Dict[str, List[str]] = {host: [] for host in hosts if host in first and REFUSED not in (looks[host] or {})}
-    for host in (host for host in hosts if REFUSED not in (looks[host] or {})):
+    found: Dict[str, List[str]] = {host: [] for host in looks if host in first}
+    for host, look in looks.items():
         variables = hostvars[host]
-        reasons = [*parse_list(variables.get("reboot_reasons", [])), *reboot_reasons(looks[host] or {})]
+        reasons = [*parse_list(variables.get("reboot_reasons", [])), *reboot_reasons(look)]
         if reasons and boolean(variables.get("reboot_allowed", True)):
             found[host] = reasons
     return found

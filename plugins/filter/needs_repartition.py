@@ -45,7 +45,7 @@ _value:
 from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 from ..module_utils._core.setting import EFFECTIVE
-from ..plugin_utils.summary import REFUSED, registered
+from ..plugin_utils.summary import accepted
 
 MIG_LAYOUT = "mig_layout"
 IDLE_GPU = "idle_gpu"
@@ -59,8 +59,7 @@ def repartitions(look: Mapping[str, Any]) -> bool:
 
 
 def needs_repartition(hosts: Sequence[str], hostvars: Any, register: str, drained: Sequence[str] = ()) -> List[str]:
-    found = registered(hostvars, hosts, register)
-    looks = {host: look or {} for host, look in found.items() if REFUSED not in (look or {})}
+    looks = accepted(hostvars, hosts, register)
     first = [host for host in looks if host in drained and MIG_LAYOUT in looks[host].get("concerns", {})]
     return first + [host for host in looks if host not in first and repartitions(looks[host])]
 

@@ -45,14 +45,11 @@ _value:
 """
 
 import json
-from typing import Any, Callable, Dict, List, Sequence, Set, Union
+from typing import Any, Callable, Dict, List, Sequence, Union
 
-import yaml
 from ansible.errors import AnsibleFilterError
 
-from ..plugin_utils.playbooks import COLLECTION, Option, limits_of, specifications
-
-SPECIFICATIONS_OF_ROLES = "roles/*/meta/argument_specs.yml"
+from ..plugin_utils.playbooks import Option, limits_of, specifications, variables_of_roles
 
 # The question for a type. What has choices is another one.
 QUESTIONS = {"int": "integer", "float": "float", "list": "textarea", "dict": "textarea"}
@@ -84,12 +81,6 @@ def survey(playbook: str, only: Sequence[str] = ()) -> Dict[str, Any]:
         "description": prose(specification["description"]),
         "spec": [question(name, option) for name, option in options.items() if name in only or not only],
     }
-
-
-def variables_of_roles() -> Set[str]:
-    """The public variables of all roles, which the inventory may set for a single host."""
-    documents = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in COLLECTION.glob(SPECIFICATIONS_OF_ROLES)]
-    return {name for document in documents for name in document["argument_specs"]["main"]["options"]}
 
 
 def question(name: str, option: Option) -> Dict[str, Any]:

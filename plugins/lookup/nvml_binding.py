@@ -50,7 +50,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from ansible.errors import AnsibleError
 from ansible.plugins.lookup import LookupBase
 
-from ..plugin_utils.binding import NoBinding, binding_of
+from ..plugin_utils.binding import options_for
 
 
 class LookupModule(LookupBase):
@@ -59,8 +59,4 @@ class LookupModule(LookupBase):
     def run(self, terms: Sequence[Any], variables: Optional[Any] = None, **kwargs: Any) -> List[Dict[str, str]]:
         if len(terms) > 1 or kwargs:
             raise AnsibleError("Cannot use the lookup nvml_binding: it takes one file at most, and no options.")
-        try:
-            binding = binding_of(str(terms[0] or "") if terms else "")
-        except NoBinding as error:
-            return [{"pynvml_sha256": "", "version": "", "lacking": str(error)}]
-        return [{"pynvml_sha256": binding.sha256, "version": binding.version, "lacking": ""}]
+        return [options_for(str(terms[0] or "") if terms else "")]

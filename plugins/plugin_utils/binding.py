@@ -12,6 +12,7 @@ import zipfile
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
+from typing import Dict
 
 from ..module_utils._machine.files import LocalFiles
 from ..module_utils.concerns.nvml.recognise import FILE, binding_fault, inspect, search
@@ -51,6 +52,15 @@ def binding_of(file: str = "") -> Binding:
         raise NoBinding(f"{found.path} cannot be used: {found.fault}")
     with open(found.path, "rb") as stream:
         return Binding(stream.read(), found.version)
+
+
+def options_for(file: str) -> Dict[str, str]:
+    """What the module is told of the binding that the controller has for the nodes, or lacks."""
+    try:
+        binding = binding_of(file)
+    except NoBinding as error:
+        return {"pynvml_sha256": "", "version": "", "lacking": str(error)}
+    return {"pynvml_sha256": binding.sha256, "version": binding.version, "lacking": ""}
 
 
 def _from_wheel(file: str) -> Binding:

@@ -19,7 +19,7 @@ from ..module_utils._core.shared_options import SHARED_OPTIONS
 from ..module_utils._node.registry import REGISTRY
 from ..module_utils.concerns.nvml.spec import CONTROLLER
 from .archive import build
-from .binding import NoBinding, binding_of
+from .binding import options_for
 from .playbooks import COLLECTION
 from .profiles import VARIABLE, asked
 from .profiles import value_of as value_in
@@ -37,18 +37,9 @@ def _defaults_of(role: str) -> Dict[str, Any]:
     return dict(pair for pair in asking if pair)
 
 
-def _brought(file: str) -> Dict[str, str]:
-    """What the controller says of the binding that it has for the nodes."""
-    try:
-        binding = binding_of(file)
-    except NoBinding as error:
-        return {"pynvml_sha256": "", "version": "", "lacking": str(error)}
-    return {"pynvml_sha256": binding.sha256, "version": binding.version, "lacking": ""}
-
-
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {role: _defaults_of(role) for role in ENTRIES}
 ARCHIVE_SHA256 = sha256(build()).hexdigest()
-BROUGHT = _brought("")
+BROUGHT = options_for("")
 
 
 def declaration_of(role: str, variables: Mapping[str, Any], template: Callable[[Any], Any]) -> Dict[str, Any]:
@@ -76,7 +67,7 @@ def declaration_of(role: str, variables: Mapping[str, Any], template: Callable[[
         declared["archive_sha256"] = ARCHIVE_SHA256
     if role == "nvml" and declared["source"] == CONTROLLER:
         file = value_of("nvml_file", "")
-        declared.update(_brought(str(file)) if file else BROUGHT)
+        declared.update(options_for(str(file)) if file else BROUGHT)
     return declared
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Set, Tuple
 
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -79,6 +79,12 @@ def options_of(role: str) -> Dict[str, Option]:
     text = (COLLECTION / "roles" / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
     found: Dict[str, Option] = yaml_load(text)["argument_specs"]["main"]["options"]
     return found
+
+
+def variables_of_roles() -> Set[str]:
+    """The public variables of all roles, which the inventory may set for a single host."""
+    roles = (path.parents[1].name for path in COLLECTION.glob("roles/*/meta/argument_specs.yml"))
+    return {name for role in roles for name in options_of(role)}
 
 
 def parse_list(value: Any) -> Any:

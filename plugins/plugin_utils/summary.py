@@ -61,6 +61,12 @@ def registered(hostvars: Any, hosts: Iterable[str], name: str) -> Dict[str, Opti
     return {host: result if isinstance(result, dict) else None for host, result in found.items()}
 
 
+def accepted(hostvars: Any, hosts: Iterable[str], name: str) -> Dict[str, Look]:
+    """The looks at the hosts that something may be done to, empty where there was none."""
+    looks = {host: look or {} for host, look in registered(hostvars, hosts, name).items()}
+    return {host: look for host, look in looks.items() if REFUSED not in look}
+
+
 def groups_of(variables: Mapping[str, Any], hosts: Iterable[str]) -> Dict[str, List[str]]:
     """The groups of the hosts in the inventory, by the variables of an action."""
     groups = {name: variables["hostvars"].raw_get(name).get("group_names", ()) for name in hosts}
