@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Sequence
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.helpers import pct_to_int
 
 from ..plugin_utils.arguments import ARGUMENTS
+from ..plugin_utils.fleet_action import FleetAction
 from ..plugin_utils.fleet_text import where
 from ..plugin_utils.playbooks import DRAINED, parse_list
 
@@ -26,17 +26,12 @@ def in_batches(hosts: Sequence[str], batches: Sequence[Any]) -> List[List[str]]:
     return found
 
 
-class ActionModule(ActionBase):
+class ActionModule(FleetAction):
     """Prints by the display where it stops, so that the names are not inside a JSON string."""
 
-    BYPASS_HOST_LOOP = True
-    _requires_connection = False
-    _VALID_ARGS = frozenset(("batches", "max_failed", "failed_variable"))
+    OPTIONS = ARGUMENTS["batch_gate"]
 
-    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
-        result: Dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _validated, arguments = self.validate_argument_spec(ARGUMENTS["batch_gate"])
+    def act(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Dict[str, Any]:
         sizes = parse_list(arguments["batches"])
         batches = in_batches(variables["ansible_play_hosts_all"], sizes if isinstance(sizes, list) else [sizes])
         # Those of this batch are the restriction of the inventory, so one of them says which one it is.
@@ -47,18 +42,18 @@ class ActionModule(ActionBase):
             for host in (batches[index - 1] if index else [])
             if host not in answering or arguments["failed_variable"] in variables["hostvars"].raw_get(host)
         ]
-        result.update(
-            changed=False,
-            batch=index + 1,
-            batches=len(batches),
-            failed_hosts=failed,
-            stop=len(failed) > arguments["max_failed"],
-            not_begun=[host for hosts in batches[index:] for host in hosts],
-        )
-        if result["stop"]:
+        stop = len(failed) > arguments["max_failed"]
+        not_begun = [host for hosts in batches[index:] for host in hosts]
+        if stop:
             drained = [host for host in failed if variables["hostvars"].raw_get(host).get(DRAINED)]
-            self._print(index, len(batches), failed, drained, result["not_begun"])
-        return result
+            self._print(index, len(batches), failed, drained, not_begun)
+        return {
+            "batch": index + 1,
+            "batches": len(batches),
+            "failed_hosts": failed,
+            "stop": stop,
+            "not_begun": not_begun,
+        }
 
     @staticmethod
     def _print(last: int, total: int, failed: Sequence[str], drained: Sequence[str], not_begun: Sequence[str]) -> None:

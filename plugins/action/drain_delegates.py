@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 from ..plugin_utils.arguments import ARGUMENTS
+from ..plugin_utils.fleet_action import FleetAction
 
 
 def asked(questions: Mapping[str, Mapping[str, Any]]) -> Dict[str, Dict[str, str]]:
@@ -30,17 +30,12 @@ def needed(hosts: Mapping[str, Mapping[str, str]]) -> List[str]:
     return [*delegates, *others[:1]]
 
 
-class ActionModule(ActionBase):
+class ActionModule(FleetAction):
     """Templates the questions of all hosts in one process: a task of each host's own costs as much as a look at it."""
 
-    BYPASS_HOST_LOOP = True
-    _requires_connection = False
-    _VALID_ARGS = frozenset(("backend", "questions"))
+    OPTIONS = ARGUMENTS["drain_delegates"]
 
-    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
-        result: Dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _validated, arguments = self.validate_argument_spec(ARGUMENTS["drain_delegates"])
+    def act(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Dict[str, Any]:
         defaults, above = self._around(variables["hostvars"])
         found = {}
         for host in variables["ansible_play_hosts"]:
@@ -53,8 +48,7 @@ class ActionModule(ActionBase):
             if backend in known[arguments["questions"]]:
                 found[host] = template(known[arguments["questions"]][backend])
         hosts = asked(found)
-        result.update(changed=False, hosts=hosts, needed=needed(hosts))
-        return result
+        return {"hosts": hosts, "needed": needed(hosts)}
 
     def _around(self, hostvars: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         """What ``hostvars`` does not have: the variables that those of a host stand above, and those above them."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..filter.is_disruptive import is_disruptive
@@ -17,6 +16,7 @@ from ..module_utils._core.setting import DRIFTED, INVALID, UNKNOWN
 from ..module_utils._core.wording import agreeing, counted
 from ..plugin_utils.answers import Look, answered
 from ..plugin_utils.arguments import ARGUMENTS
+from ..plugin_utils.fleet_action import FleetAction
 from ..plugin_utils.fleet_text import drift, forecast
 from ..plugin_utils.playbooks import DRAINED, FAILURE
 from ..plugin_utils.summary import REFUSED, UNREACHABLE, registered, summarise, went_away
@@ -31,17 +31,12 @@ NOTHING = {
 }
 
 
-class ActionModule(ActionBase):
+class ActionModule(FleetAction):
     """Prints by the display, line by line: a table inside a JSON string cannot be read."""
 
-    BYPASS_HOST_LOOP = True
-    _requires_connection = False
-    _VALID_ARGS = frozenset(("register", "fail_on_drift", "title", "detail", "forecast"))
+    OPTIONS = ARGUMENTS["drift_report"]
 
-    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
-        result: Dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _validated, arguments = self.validate_argument_spec(ARGUMENTS["drift_report"])
+    def act(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Dict[str, Any]:
         found = registered(variables["hostvars"], variables["ansible_play_hosts_all"], arguments["register"])
         looks: Dict[str, Look] = {host: look or {} for host, look in found.items()}
         summary = summarise(looks)
@@ -58,15 +53,14 @@ class ActionModule(ActionBase):
         display = Display()
         for line in ("", arguments["title"], *(f"  {line}" for line in lines)):
             display.display(line)
-        result.update(
-            changed=False,
-            rows=[row for rows in summary.rows.values() for row in rows],
-            devices=[device for devices in summary.devices.values() for device in devices],
-            counts=summary.counts,
-            nodes=summary.nodes,
-            reboot_reasons=summary.reboot_reasons,
-            refused=[host for host, look in looks.items() if look.get(REFUSED)],
-        )
+        result: Dict[str, Any] = {
+            "rows": [row for rows in summary.rows.values() for row in rows],
+            "devices": [device for devices in summary.devices.values() for device in devices],
+            "counts": summary.counts,
+            "nodes": summary.nodes,
+            "reboot_reasons": summary.reboot_reasons,
+            "refused": [host for host, look in looks.items() if look.get(REFUSED)],
+        }
         bad = [name for status in (DRIFTED, UNKNOWN, INVALID, UNREACHABLE) for name in summary.nodes[status]]
         if arguments["fail_on_drift"] and bad:
             are = agreeing(len(bad), "is", "are")

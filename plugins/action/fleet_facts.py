@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Mapping
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..module_utils._core.errors import GpuFleetError
@@ -14,6 +13,7 @@ from ..module_utils._core.wording import counted
 from ..plugin_utils.arguments import ARGUMENTS
 from ..plugin_utils.deliver import deliver, place_of
 from ..plugin_utils.destination import check
+from ..plugin_utils.fleet_action import FleetAction
 from ..plugin_utils.fleet_facts import NAME, document, missing
 from ..plugin_utils.fleet_text import where
 from ..plugin_utils.report.as_json import by_lines
@@ -24,22 +24,17 @@ GOAL = "write the facts"
 MODE = 0o640
 
 
-class ActionModule(ActionBase):
+class ActionModule(FleetAction):
     """Reads the registered results of all hosts and writes one file; contacts no host. Prints what it did."""
 
-    BYPASS_HOST_LOOP = True
-    _requires_connection = False
-    _VALID_ARGS = frozenset(("info", "dest", "headers"))
+    OPTIONS = ARGUMENTS["fleet_facts"]
 
-    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
-        result: Dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _validated, arguments = self.validate_argument_spec(ARGUMENTS["fleet_facts"])
+    def act(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Dict[str, Any]:
         infos = registered(variables["hostvars"], variables["ansible_play_hosts_all"], arguments["info"])
         found = document(infos, groups_of(variables, infos), generated=now())
         without = missing(found["nodes"])
         sentence = f"{counted(len(without), 'node')} without facts: {where(list(without))}"
-        result.update(changed=False, missing=without, sentence=sentence, nodes_total=len(infos))
+        result: Dict[str, Any] = {"missing": without, "sentence": sentence, "nodes_total": len(infos)}
         try:
             check(arguments["dest"], goal=GOAL)
             place = place_of(arguments["dest"], NAME)

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from ansible.plugins.action import ActionBase
-
 from ..module_utils._core.errors import GpuFleetError
 from ..plugin_utils.arguments import ARGUMENTS
 from ..plugin_utils.deliver import deliver
 from ..plugin_utils.destination import check
+from ..plugin_utils.fleet_action import FleetAction
 from ..plugin_utils.fleet_text import about
 from ..plugin_utils.report import as_html, as_json, as_junit, as_prometheus
 from ..plugin_utils.report.model import Host, Report, build
@@ -33,19 +32,14 @@ WRITERS: Mapping[str, Callable[[Report], str]] = {
 }
 
 
-class ActionModule(ActionBase):
+class ActionModule(FleetAction):
     """Reads the registered results of all hosts and writes files; contacts no host."""
 
-    BYPASS_HOST_LOOP = True
-    _requires_connection = False
-    _VALID_ARGS = frozenset(("look", "info", "dest", "formats", "title", "headers"))
+    OPTIONS = ARGUMENTS["fleet_report"]
 
-    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
-        result: Dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _validated, arguments = self.validate_argument_spec(ARGUMENTS["fleet_report"])
+    def act(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Dict[str, Any]:
         written: List[str] = []
-        result.update(changed=False, files=written)
+        result: Dict[str, Any] = {"files": written}
         try:
             check(arguments["dest"], goal=GOAL)
             report = build(

@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..plugin_utils.arguments import ARGUMENTS
+from ..plugin_utils.fleet_action import FleetAction
 from ..plugin_utils.fleet_text import on
 
 
@@ -25,17 +25,12 @@ def texts_of(variables: Mapping[str, Any], paths: Sequence[str]) -> Iterator[str
                 yield words
 
 
-class ActionModule(ActionBase):
+class ActionModule(FleetAction):
     """Prints by the display, as all that is told of a fleet: Ansible would print a message of each host."""
 
-    BYPASS_HOST_LOOP = True
-    _requires_connection = False
-    _VALID_ARGS = frozenset(("variables", "title", "least"))
+    OPTIONS = ARGUMENTS["fold_messages"]
 
-    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
-        result: Dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _validated, arguments = self.validate_argument_spec(ARGUMENTS["fold_messages"])
+    def act(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Dict[str, Any]:
         hosts: Dict[str, List[str]] = {}
         # Of a play in batches those of this one: the others were told of, or will be.
         for host in variables["ansible_play_batch"]:
@@ -51,4 +46,4 @@ class ActionModule(ActionBase):
             display.display(arguments["title"])
         for text in told:
             display.display(f"  {on(hosts[text])}: {text}")
-        return {**result, "changed": False, "told": told}
+        return {"told": told}
