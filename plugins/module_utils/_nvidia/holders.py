@@ -48,10 +48,6 @@ class Holders:
     holders: Tuple[Holder, ...]
     hidden: int
 
-    def of(self, device: str) -> Tuple[Holder, ...]:
-        """Those of one device file, such as ``/dev/nvidia0``."""
-        return tuple(holder for holder in self.holders if device in holder.devices)
-
 
 def find(files: Files, prefix: str = NVIDIA_DEVICES) -> Holders:
     """Every process with an open file whose path begins with ``prefix``. Others than root see only their own."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, List, Mapping, Optional
 
-from .fields import UNAVAILABLE, Facts, Fields, read
+from .fields import Facts, Fields, read
 from .services import find_program, service
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ ASKED = ("version", "nvml_version", "cuda_version", "confidential_computing")
 def gather(files: Files, answer: Facts, gpus: List[Facts], trouble: str) -> Facts:
     """``answer`` is what the driver says of itself, ``gpus`` of each GPU."""
     fields = Fields()
-    for name in ASKED:
-        fields.add(name, answer.get(name), answer.get(UNAVAILABLE, {}).get(name, trouble))
+    fields.take(answer, ASKED, trouble)
     text, reason = read(files, VERSION)
     module, why = read(files, MODULE)
     if module is None and text:

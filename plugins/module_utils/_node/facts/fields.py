@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Optional, Tuple, TypeVar
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -37,6 +37,12 @@ class Fields:
         """Fields that are null for the same reason."""
         for name in names:
             self.add(name, None, reason)
+
+    def take(self, answer: Facts, names: Iterable[str], reason: str) -> None:
+        """Fields of other facts, with their reasons; ``reason`` is that of those which are not there at all."""
+        reasons = answer.get(UNAVAILABLE, {})
+        for name in names:
+            self.add(name, answer.get(name), reasons.get(name, reason))
 
     @property
     def facts(self) -> Facts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .fields import UNAVAILABLE, Facts, Fields, read
+from .fields import Facts, Fields, read
 from .pci import GPU, NOT_ON_BUS, PciDevice
 
 if TYPE_CHECKING:
@@ -80,7 +80,5 @@ def _gpu(
         fields.add("kernel_driver", device.driver, "no driver is bound to it")
         fields.add("link", link)
     fields.add("lost", bool(answer.get("lost")))
-    state: Facts = answer.get("state", {})
-    for name in STATE:
-        fields.add(name, state.get(name), state.get(UNAVAILABLE, {}).get(name, reason))
+    fields.take(answer.get("state", {}), STATE, reason)
     return fields.facts

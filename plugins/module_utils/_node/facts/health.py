@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 from ..._core.setting import Scalar
 from ..._core.wording import counted
 from ..._nvidia.nvml import XID
-from .fields import UNAVAILABLE, Facts, Fields
+from .fields import Facts, Fields
 from .pci import GPU, PciDevice
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ def _gpu(address: str, answer: Facts, xids: Sequence[Facts], trouble: str) -> Fa
     health: Facts = answer.get("health", {})
     fields = Fields(pci_address=address)
     reason = answer.get("lost") or trouble or "the NVIDIA driver does not know this GPU"
-    for name in COUNTERS:
-        fields.add(name, health.get(name), health.get(UNAVAILABLE, {}).get(name, reason))
+    fields.take(health, COUNTERS, reason)
     problems = [answer["lost"]] if answer.get("lost") else _problems(health)
     problems += [
         f"Xid {xid['xid']} since boot, {counted(xid['count'], 'time')}"

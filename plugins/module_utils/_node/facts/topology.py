@@ -26,16 +26,14 @@ NOT_TOLD = "neither the driver nor the firmware reports its node"
 
 @frozen
 class NumaFacts:
-    """A NUMA node; ``distances`` are those to all nodes, in the order of their numbers.
+    """A NUMA node, as numbers and as facts; ``distances`` are those to all nodes, in the order of their numbers.
 
-    Where the kernel's words are not numbers there are none, and ``trouble`` says why, by field.
+    Where the kernel's words are not numbers there are none, and the facts say why.
     """
 
-    number: int
     cpus: FrozenSet[int]
-    memory_mib: int
     distances: Tuple[int, ...]
-    trouble: Facts
+    facts: Facts
 
 
 def gather(files: Files, devices: Sequence[PciDevice], links: Mapping[str, Facts], gpus: Mapping[str, Facts]) -> Facts:
@@ -52,7 +50,7 @@ def gather(files: Files, devices: Sequence[PciDevice], links: Mapping[str, Facts
         if answer.get("place") and address not in on_bus
     ]
     return {
-        "nodes": [_node_facts(node) for node in nodes.values()],
+        "nodes": [node.facts for node in nodes.values()],
         "devices": [facts for _device, facts in placed] + unseen,
         "distances": [
             _distance(gpu, at, nic, there, numa=bool(nodes))
@@ -79,17 +77,11 @@ def _read_node(files: Files, number: int) -> NumaFacts:
     memory = parse_meminfo(files.read_optional(f"{folder}/meminfo") or "")
     distances, far = read_as(files, f"{folder}/distance", lambda text: tuple(map(int, text.split())))
     cpus, wrong = read_as(files, f"{folder}/cpulist", cpulist.parse)
-    trouble = {"cpus": wrong, "distances": far}
-    return NumaFacts(number, cpus or frozenset(), memory.get("MemTotal", 0) // 1024, distances or (), trouble)
-
-
-def _node_facts(node: NumaFacts) -> Facts:
-    wrong = node.trouble["cpus"]
-    fields = Fields(node=node.number)
-    fields.add("cpus", None if wrong else cpulist.render(node.cpus), wrong)
-    fields.add("memory_mib", node.memory_mib)
-    fields.add("distances", list(node.distances) or None, node.trouble["distances"] or "the kernel does not report it")
-    return fields.facts
+    fields = Fields(node=number)
+    fields.add("cpus", None if cpus is None else cpulist.render(cpus), wrong)
+    fields.add("memory_mib", memory.get("MemTotal", 0) // 1024)
+    fields.add("distances", list(distances or ()) or None, far or "the kernel does not report it")
+    return NumaFacts(cpus or frozenset(), distances or (), fields.facts)
 
 
 def _place(files: Files, device: PciDevice, nodes: Mapping[int, NumaFacts], answer: Facts) -> Facts:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Set, Tuple
 
+from ..._core.baseline import load as load_baseline
 from ..._core.change import Change, Plan, Step
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._linux import boot_service
 from ..._linux.boot_service import BootCarrier
-from . import companions, irqbalance
+from ..._linux.systemd import ENABLED
+from . import hotplug, irqbalance
 from .devices import setting_of
 from .observation import observe_devices, overview
 from .options import OPTIONS
-from .spec import NAME, IrqAffinityDeclaration, parse
+from .spec import COOPERATE, IGNORE, NAME, IrqAffinityDeclaration, parse
 from .state import IrqAffinityDesired, IrqAffinityState, WantedAffinity, text_of
 
 if TYPE_CHECKING:
@@ -56,21 +58,36 @@ class NumaIrqAffinity:
             processors, (devices, wants, unmanaged) = observe_changed(files, declaration.changed)
         else:
             devices, wants, unmanaged = observe_devices(files, declaration)
+        daemon = irqbalance.observe(host)
+        is_off = daemon.startable and (daemon.status != ENABLED or daemon.process is None)
         return IrqAffinityState(
             declaration=None if scope.restoring else declaration,
             devices=devices,
             wants=wants,
             unmanaged=unmanaged,
-            companions=companions.observe(host, scope),
+            daemon=daemon,
+            later=hotplug.observe(host) if scope.permanent else None,
+            baseline=load_baseline(files, NAME) if is_off else None,
             carrier=boot_service.carrier(files, scope) if scope.permanent else BootCarrier(),
             processors=processors,
         )
 
     def resolve(self, declaration: IrqAffinityDeclaration, state: IrqAffinityState) -> IrqAffinityDesired:
+        daemon, mode, places = state.daemon, declaration.balancing, bool(declaration.entries)
+        unmanaged = tuple(state.unmanaged.values())
+        if not places and mode == COOPERATE:
+            # Nothing is at odds with irqbalance, so it shall be as it was before us.
+            return IrqAffinityDesired(state.wants, irqbalance.restore(daemon, state.baseline), unmanaged)
+        irqbalance.refuse_impossible(daemon, mode)
         addresses = [device.address for device in state.devices]
-        entries = bool(declaration.entries)
-        goal = companions.wanted(state.companions, declaration.balancing, addresses, entries=entries)
-        return IrqAffinityDesired(state.wants, goal, tuple(state.unmanaged.values()))
+        cooperates = mode == COOPERATE and daemon.startable
+        return IrqAffinityDesired(
+            wants=state.wants,
+            balancing=irqbalance.wanted(daemon, mode, addresses, state.baseline),
+            unmanaged=unmanaged,
+            unit=hotplug.unit_text(irqbalance=cooperates) if places else None,
+            mode=None if mode == IGNORE and not places else mode,
+        )
 
     def restore(self, baseline: Baseline, state: IrqAffinityState) -> IrqAffinityDesired:
         from . import plan
@@ -79,7 +96,7 @@ class NumaIrqAffinity:
 
     def plan(self, state: IrqAffinityState, desired: IrqAffinityDesired, scope: Scope) -> Plan:
         settings = tuple(_setting(want, state, scope) for want in desired.wants)
-        beside = companions.settings(state.companions, desired.goal, scope)
+        beside = _settings_beside(state, desired, scope)
         steps: Tuple[Step, ...] = ()
         if any(setting.status != IN_SYNC for setting in (*settings, *beside)):
             from .plan import steps_of
@@ -89,7 +106,7 @@ class NumaIrqAffinity:
             settings=(*settings, *beside),
             steps=steps,
             unmanaged=desired.unmanaged,
-            conflicts=companions.conflicts(state.companions, desired.goal, beside),
+            conflicts=() if desired.mode is None else irqbalance.conflicts(state.daemon, desired.mode, beside),
         )
 
     def perform(self, step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
@@ -114,13 +131,21 @@ class NumaIrqAffinity:
                 name: {**row, "cpus": row["wanted"] if state.carrier.applies else None} for name, row in rows.items()
             }
             boot[device.name] = {**place, "interrupts": at_boot}
-        return {"devices": effective, "irqbalance": irqbalance.report(state.companions.daemon)}, {"devices": boot}
+        return {"devices": effective, "irqbalance": irqbalance.report(state.daemon)}, {"devices": boot}
 
     def devices(self, state: IrqAffinityState) -> List[Dict[str, Any]]:
         return overview(state.devices, state.wants) if state.declaration else []
 
 
 CONCERN = NumaIrqAffinity()
+
+
+def _settings_beside(state: IrqAffinityState, desired: IrqAffinityDesired, scope: Scope) -> Tuple[Setting, ...]:
+    """What it takes beside the placing: irqbalance must leave our devices alone, and later ones must be placed too."""
+    made = irqbalance.settings(state.daemon, desired.balancing, immediate=scope.immediate, permanent=scope.permanent)
+    if state.later is None:
+        return made
+    return (*made, *hotplug.settings(state.later, unit=desired.unit, immediate=scope.immediate))
 
 
 def _setting(want: WantedAffinity, state: IrqAffinityState, scope: Scope) -> Setting:

@@ -15,7 +15,7 @@ from ..._core.value import frozen, replace
 from ..._linux import cpulist
 from ..._linux.boot_service import RefuseNotPersisted
 from ..._linux.systemd_apply import file_steps
-from . import companions, devices, hotplug, irqbalance, irqbalance_apply, steering
+from . import devices, hotplug, irqbalance, irqbalance_apply, steering
 from .observation import lacking, want_of
 from .processors import read_processors
 from .state import NOBODY, IrqAffinityDesired, IrqAffinityState, Observation, WantedAffinity
@@ -74,7 +74,7 @@ def restore(baseline: Baseline, state: IrqAffinityState) -> IrqAffinityDesired:
 
     An irqbalance that has them again places interrupts as it likes, between a write and the look after it as well.
     """
-    balanced = irqbalance.balances(state.companions.daemon)
+    balanced = irqbalance.balances(state.daemon)
     there = {want.key: want for want in state.wants}
     wants: List[WantedAffinity] = []
     unmanaged: List[Unmanaged] = []
@@ -92,7 +92,7 @@ def restore(baseline: Baseline, state: IrqAffinityState) -> IrqAffinityDesired:
             unmanaged.append(state.unmanaged.get(key, Unmanaged(*key, GONE)))
     return IrqAffinityDesired(
         wants=tuple(wants),
-        goal=companions.restore(state.companions, baseline),
+        balancing=irqbalance.restore(state.daemon, baseline),
         unmanaged=tuple(unmanaged),
     )
 
@@ -126,10 +126,9 @@ def steps_of(
     refusal: Tuple[Step, ...] = ()
     if state.carrier.missing and any(change.scope == BOOT for change in changes):
         refusal = (Step(RefuseNotPersisted(state.carrier.missing)),)
-    goal, later = desired.goal, state.companions.later
     # irqbalance would undo the placing, so it comes first.
-    balancing = irqbalance_apply.steps_of(state.companions.daemon, goal.balancing, beside)
-    last = () if later is None else hotplug_steps(later, beside, unit=goal.unit)
+    balancing = irqbalance_apply.steps_of(state.daemon, desired.balancing, beside)
+    last = () if state.later is None else hotplug_steps(state.later, beside, unit=desired.unit)
     moved = bool(balancing) and scope.immediate and state.declaration is not None
     action = SetAffinity(wants, state.declaration, moved=moved)
     placing = (Step(action, changes, probes=_probes(wants)),) if changes or moved else ()

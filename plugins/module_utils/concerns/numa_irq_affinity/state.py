@@ -12,10 +12,12 @@ from ..._core.change import Unmanaged
 from ..._core.value import frozen
 from ..._linux.boot_service import BootCarrier
 from ..._linux.cpulist import render
-from .companions import Companions, WantedCompanions
+from .hotplug import Hotplug
+from .irqbalance import IrqbalanceDaemon, WantedIrqbalance
 from .model import Cpus, IrqDevice, Processors
 
 if TYPE_CHECKING:
+    from ..._core.baseline import Baseline
     from .spec import IrqAffinityDeclaration
 
 NOBODY = "none"
@@ -52,27 +54,36 @@ class IrqAffinityState:
     """What was seen. ``wants`` are where the interrupts and queues of the declared ``devices`` belong, or, for
     ``state: absent``, those of devices that were ever changed, as they are. ``unmanaged`` are those that cannot be set.
 
-    ``carrier`` is what brings the next boot all this. ``declaration`` is None for ``state: absent``.
-    ``processors`` are there for ``state: absent``,
-    where something was ever changed.
+    ``later`` are the files for devices that come later, None where this run is not about them. ``baseline`` are the
+    values from before the first change, None unless irqbalance may be off because of us. ``carrier`` is what brings the
+    next boot all this. ``declaration`` is None for ``state: absent``, and ``processors`` are there for that, where
+    something was ever changed.
     """
 
     declaration: Optional[IrqAffinityDeclaration]
     devices: Tuple[IrqDevice, ...]
     wants: Tuple[WantedAffinity, ...]
     unmanaged: Mapping[Key, Unmanaged]
-    companions: Companions
+    daemon: IrqbalanceDaemon
+    later: Optional[Hotplug] = None
+    baseline: Optional[Baseline] = None
     carrier: BootCarrier = BootCarrier()
     processors: Optional[Processors] = None
 
 
 @frozen
 class IrqAffinityDesired:
-    """What is wanted of this machine."""
+    """What is wanted of this machine: of interrupts, queues and irqbalance.
+
+    ``unit`` is the text of the unit for devices that come later, None for no file of ours. ``mode`` is None where
+    irqbalance is not at odds with us, as nothing is placed.
+    """
 
     wants: Tuple[WantedAffinity, ...]
-    goal: WantedCompanions
+    balancing: WantedIrqbalance
     unmanaged: Tuple[Unmanaged, ...] = ()
+    unit: Optional[str] = None
+    mode: Optional[str] = None
 
 
 def text_of(cpus: Cpus) -> str:
