@@ -33,7 +33,7 @@ from ansible_collections.gpufleet.node.plugins.filter.removals import removals
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import rows_of, table
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.consumers import NAMES as CONSUMERS
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.consumers import NEEDS
 from ansible_collections.gpufleet.node.plugins.plugin_utils.declarations import (
     declaration_of,
     declaring,
@@ -227,9 +227,7 @@ def test_a_node_is_drained_only_where_a_gpu_is_to_be_divided_anew(mig_layout: An
 def test_who_must_hear_of_a_new_layout_has_a_handler_of_its_own() -> None:
     handlers = yaml.safe_load((ROOT / "roles" / "mig_layout" / "handlers" / "main.yml").read_text())
     told = {handler["listen"]: handler["vars"]["__mig_layout_consumer"] for handler in handlers}
-    assert told == {
-        f"mig_layout {need}": f"{{{{ __mig_layout_result.effective.consumers.{need} }}}}" for need in CONSUMERS
-    }
+    assert told == {f"mig_layout {need}": f"{{{{ __mig_layout_result.effective.consumers.{need} }}}}" for need in NEEDS}
 
 
 def test_a_variable_that_no_role_knows_is_named_with_the_nearest_one() -> None:

@@ -17,8 +17,7 @@ from ..._core.value import replace
 from ..._linux import boot_service, systemd
 from ..._nvidia import errors, gpus
 from ..._nvidia.gpus import NOT_THERE
-from .consumers import NAMES as CONSUMERS
-from .consumers import Consumer, stale_consumers
+from .consumers import NEEDS, Consumer, stale_consumers
 from .driver import TOO_OLD, MigReading, read
 from .model import Layout
 from .options import OPTIONS
@@ -51,7 +50,7 @@ class MigLayout:
     registration = Registration(
         after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence"),
         disturbs=("gpu_settings", "numa_irq_affinity", "container_runtime"),
-        tells=tuple(CONSUMERS),
+        tells=NEEDS,
         deadline=DRIVER_DEADLINE,
         interrupted=INTERRUPTED_RUN,
     )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 CDI = "cdi"
+CDI_NAME = "the CDI specification"
 # The specifications of nvidia-ctk; others have other names. Its service writes one of them.
 SPECIFICATIONS = tuple(f"{folder}/nvidia.{kind}" for folder in ("/etc/cdi", "/run/cdi") for kind in ("yaml", "json"))
 REFRESH = "nvidia-cdi-refresh.service"
@@ -39,26 +40,18 @@ REFRESH_SETTINGS = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
 OUTPUT = regex(r"^\s*NVIDIA_CTK_CDI_OUTPUT_FILE_PATH=[\"']?(?:/var(?=/run/))?([^\s\"']+)", re.MULTILINE)
 # The device files of GPUs and of their instances.
 DEVICE = regex(r"/dev/nvidia(?:-caps/nvidia-cap)?\d+\b")
-# By need: how the program is called. That they have to be started again say k8s-device-plugin issue 992, mig-parted's
-# reconfigure-mig.sh (which does so with the plugin, GPU feature discovery, DCGM and its exporter), issue 473 of
-# dra-driver-nvidia-gpu and gres.conf(5).
-COMMANDS = {
-    "device_plugin": "nvidia-device-plugin",
-    "gpu_feature_discovery": "gpu-feature-discovery",
-    "dra_driver": "gpu-kubelet-plugin",
-    "dcgm": "nv-hostengine",
-    "dcgm_exporter": "dcgm-exporter",
-    "slurm": "slurmd",
+# By need: what a person calls the program, and its command. That they have to be started again say k8s-device-plugin
+# issue 992, mig-parted's reconfigure-mig.sh (which does so with the plugin, GPU feature discovery, DCGM and its
+# exporter), issue 473 of dra-driver-nvidia-gpu and gres.conf(5).
+PROGRAMS = {
+    "device_plugin": ("the device plugin", "nvidia-device-plugin"),
+    "gpu_feature_discovery": ("GPU feature discovery", "gpu-feature-discovery"),
+    "dra_driver": ("the DRA driver", "gpu-kubelet-plugin"),
+    "dcgm": ("DCGM", "nv-hostengine"),
+    "dcgm_exporter": ("the DCGM exporter", "dcgm-exporter"),
+    "slurm": ("slurmd", "slurmd"),
 }
-NAMES = {
-    CDI: "the CDI specification",
-    "device_plugin": "the device plugin",
-    "gpu_feature_discovery": "GPU feature discovery",
-    "dra_driver": "the DRA driver",
-    "dcgm": "DCGM",
-    "dcgm_exporter": "the DCGM exporter",
-    "slurm": "slurmd",
-}
+NEEDS = (CDI, *PROGRAMS)
 
 
 @frozen
@@ -87,7 +80,7 @@ def stale_consumers(host: Host) -> Tuple[Consumer, ...]:
     found = [_specifications(host.files, old)] if old else []
     for need, identities in noted.processes.items():
         running = [int(one.partition(":")[0]) for one in identities if _runs(host.files, one)]
-        if need in COMMANDS and running:
+        if need in PROGRAMS and running:
             found.append(_consumer(host.files, need, running))
     return tuple(found)
 
@@ -101,7 +94,7 @@ def record(host: Host, present: Optional[FrozenSet[str]] = None) -> None:
     files = host.files
     versions = {path: files.version(path) for path in SPECIFICATIONS if not _names_exactly(files, path, present)}
     specifications = {path: version for path, version in versions.items() if version}
-    needs = {processes.comm(command): need for need, command in COMMANDS.items()}
+    needs = {processes.comm(command): need for need, (_name, command) in PROGRAMS.items()}
     found: Dict[str, List[str]] = {}
     for pid in processes.ids(files):
         need = needs.get(processes.name_of(files, pid))
@@ -173,8 +166,8 @@ def _specifications(files: Files, old: List[str]) -> Consumer:
     refreshed = output[1] if output else REFRESHED
     there = systemd.enabled(files, REFRESH) not in (systemd.NOT_FOUND, systemd.MASKED)
     if not there or refreshed not in old:
-        return Consumer(NAMES[CDI], CDI, files=tuple(old))
-    return Consumer(NAMES[CDI], CDI, units=(REFRESH,), files=tuple(path for path in old if path != refreshed))
+        return Consumer(CDI_NAME, CDI, files=tuple(old))
+    return Consumer(CDI_NAME, CDI, units=(REFRESH,), files=tuple(path for path in old if path != refreshed))
 
 
 def _consumer(files: Files, need: str, running: List[int]) -> Consumer:
@@ -186,7 +179,7 @@ def _consumer(files: Files, need: str, running: List[int]) -> Consumer:
             units[unit] = None
         else:
             pids.append(pid)
-    return Consumer(NAMES[need], need, tuple(units), tuple(pids))
+    return Consumer(PROGRAMS[need][0], need, tuple(units), tuple(pids))
 
 
 def _service(files: Files, pid: int) -> str:

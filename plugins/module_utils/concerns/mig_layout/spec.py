@@ -86,12 +86,8 @@ def check(params: Mapping[str, Any]) -> None:
         raise DeclarationError("use {}", object="busy_timeout", cause="it is below zero", wanted=params["busy_timeout"])
     for unit in params["stop_services"]:
         if not is_service(unit) or is_template(unit):
-            raise DeclarationError(
-                "use {}",
-                object="stop_services",
-                cause=f"{unit!r} is not the name of a service",
-                hint="write it as systemctl shows it, such as nvidia-dcgm.service",
-            )
+            hint = "write it as systemctl shows it, such as nvidia-dcgm.service"
+            raise _wrong("stop_services", f"{unit!r} is not the name of a service", hint)
 
 
 def parse(entries: Sequence[Mapping[str, Any]]) -> Tuple[MigEntry, ...]:
@@ -111,7 +107,7 @@ def _entry(given: Mapping[str, Any], entry: match.MatchEntry) -> MigEntry:
     elif layout is not None and not layout.strip():
         cause, hint = "layout is empty", "name one, such as all-1g, or leave it out"
     if cause:
-        raise DeclarationError("use {}", object=str(entry), cause=cause, hint=hint)
+        raise _wrong(str(entry), cause, hint)
     return MigEntry(
         entry,
         mig,

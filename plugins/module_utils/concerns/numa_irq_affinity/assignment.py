@@ -43,17 +43,19 @@ class IrqAssignment:
     own: Tuple[Quota, ...]
 
 
-def keep_in_place(
-    assignment: IrqAssignment, total: Optional[RemainingQuota], own: Optional[Sequence[RemainingQuota]]
+def _keep_in_place(
+    assignment: IrqAssignment, total: Optional[Quota], own: Optional[Sequence[Quota]]
 ) -> List[Optional[int]]:
-    """The present places of the items that can stay there together, None for the others. It takes the room.
+    """The present places of the items that can stay there together, None for the others.
 
     Without the one or the other, its shares bind nobody.
     """
+    of_all = None if total is None else RemainingQuota(total)
+    of_each = None if own is None else [RemainingQuota(quota) for quota in own]
     kept: List[Optional[int]] = []
     for item in assignment.items:
         place = item.present
-        rooms = [room for room in (total, own[item.owner] if own else None) if room is not None]
+        rooms = [room for room in (of_all, of_each[item.owner] if of_each else None) if room is not None]
         if place is not None and all(room.at(place) for room in rooms):
             for room in rooms:
                 room.take(place)
@@ -64,14 +66,15 @@ def keep_in_place(
 
 
 def assign(assignment: IrqAssignment) -> Sequence[int]:
-    """The place of every item, in their order.
+    """The place of every item, in their order: where they are, if all can stay.
 
-    Assigned anew until once more would make nothing better. So what was planned stays.
+    Otherwise they are assigned anew until once more would make nothing better. So what was planned stays.
     """
+    kept = [place for place in _keep_in_place(assignment, assignment.total, assignment.own) if place is not None]
+    if len(kept) == len(assignment.items):
+        return kept
     wide = _over_cpus(assignment)
-    least = (
-        None if None in keep_in_place(assignment, RemainingQuota(assignment.total), None) else _beyond(assignment, wide)
-    )
+    least = None if None in _keep_in_place(assignment, assignment.total, None) else _beyond(assignment, wide)
     while least is None or any(least):
         table = _Table(assignment, wide)
         places = table.assign()
@@ -98,9 +101,7 @@ def _over_cpus(assignment: IrqAssignment) -> List[Quota]:
 
 def _beyond(assignment: IrqAssignment, wide: Sequence[Quota]) -> Tuple[int, int]:
     """How many are beyond the share that their device has of the CPUs, and how many beyond that of the cores."""
-    over_cpus, over_cores = (
-        keep_in_place(assignment, None, [RemainingQuota(quota) for quota in every]) for every in (wide, assignment.own)
-    )
+    over_cpus, over_cores = (_keep_in_place(assignment, None, every) for every in (wide, assignment.own))
     return over_cpus.count(None), over_cores.count(None)
 
 

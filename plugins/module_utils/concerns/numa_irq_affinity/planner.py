@@ -7,7 +7,7 @@
 Interrupts that may use the same CPUs are assigned together, the smallest set of CPUs first; a set that overlaps another
 fills up where less lies. In each set these come one after the other: the CPUs have loads that are as even as they
 can be, then the cores have, then every device's own interrupts are spread over CPUs and cores in the same way, then few
-interrupts move. Where all can stay, that is all; ``assignment`` finds the places otherwise.
+interrupts move: none where all can stay. ``assignment`` finds the places.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import re
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ..._linux import cpus as topology
-from .assignment import IrqAssignment, PlannedIrq, assign, keep_in_place
+from .assignment import IrqAssignment, PlannedIrq, assign
 from .model import ALL, Cpus, Interrupt, IrqDevice, IrqTarget, Placement, Processors
-from .quota import RemainingQuota, even
+from .quota import even
 
 
 def plan_interrupts(processors: Processors, targets: Sequence[IrqTarget]) -> Tuple[Placement, ...]:
@@ -36,7 +36,7 @@ def plan_interrupts(processors: Processors, targets: Sequence[IrqTarget]) -> Tup
     loads: Dict[int, int] = {}
     for eligible in sorted(assigned, key=lambda cpus: (len(cpus), sorted(cpus))):
         assignment = _prepare(processors, eligible, assigned[eligible], loads)
-        for item, place in zip(assignment.items, _places(assignment)):
+        for item, place in zip(assignment.items, assign(assignment)):
             cpu = assignment.cpus[place]
             cpu_of[item.interrupt.number] = cpu
             loads[cpu] = loads.get(cpu, 0) + 1
@@ -102,14 +102,3 @@ def _beside(processors: Processors, eligible: Cpus, cores: topology.Cores, loads
 
 def _present(interrupt: Interrupt, place: Dict[int, int]) -> Optional[int]:
     return place.get(next(iter(interrupt.cpus))) if len(interrupt.cpus) == 1 else None
-
-
-def _places(assignment: IrqAssignment) -> Sequence[int]:
-    """The place of every item, in their order."""
-    kept = keep_in_place(
-        assignment, RemainingQuota(assignment.total), [RemainingQuota(quota) for quota in assignment.own]
-    )
-    places = [place for place in kept if place is not None]
-    if len(places) == len(kept):
-        return places
-    return assign(assignment)
