@@ -21,6 +21,7 @@ class FleetAction(ActionBase):
     """The options of the action, from ``ARGUMENTS``."""
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         cls._VALID_ARGS = frozenset(cls.OPTIONS)
 
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:

@@ -190,9 +190,9 @@ class AnswerFacts:
     report shows of it; both are None where there is none, and then ``missing`` is the reason.
     """
 
-    answer: Optional[Answer]
-    known: Optional[NodeFacts]
-    missing: Optional[str]
+    answer: Optional[Answer] = None
+    known: Optional[NodeFacts] = None
+    missing: Optional[str] = None
 
     @property
     def unreadable(self) -> bool:
@@ -206,23 +206,20 @@ def facts_in(info: Optional[Mapping[str, Any]], *, whole_answer: bool = False) -
     With ``whole_answer`` what the report shows nothing of must be sound too, for whoever writes down all of it.
     """
     if info is None:
-        return _none("gpu_node_info was not asked")
+        return AnswerFacts(missing="gpu_node_info was not asked")
     node = info.get("node")
     try:
         if "compressed" in info:
             node = decompress(needed(text)(info["compressed"]))
         if not node:
             message = info.get("msg")
-            return _none(message[:LONGEST] if message and isinstance(message, str) else "gpu_node_info has no answer")
+            said = message[:LONGEST] if message and isinstance(message, str) else "gpu_node_info has no answer"
+            return AnswerFacts(missing=said)
         if whole_answer:
             plain(node)
-        return AnswerFacts(node, facts_of(node), None)
+        return AnswerFacts(node, facts_of(node))
     except ValueError as error:
-        return _none(f"{UNREADABLE}: {error}")
-
-
-def _none(reason: str) -> AnswerFacts:
-    return AnswerFacts(None, None, reason)
+        return AnswerFacts(missing=f"{UNREADABLE}: {error}")
 
 
 _text = needed(text)
@@ -251,13 +248,9 @@ _health_shape = mapping(
     healthy=truth,
     problems=_texts,
     fabric=mapping(state=text),
-    ecc_volatile_corrected=whole,
-    ecc_volatile_uncorrected=whole,
-    ecc_aggregate_corrected=whole,
-    ecc_aggregate_uncorrected=whole,
     remapped_rows=mapping(correctable=whole, uncorrectable=whole),
-    pcie_replays=whole,
     nvlinks=mapping(total=whole, inactive=length, crc_errors=whole, replay_errors=whole, recovery_errors=whole),
+    **{path[0]: whole for path in COUNTERS.values() if len(path) == 1},
 )
 _shape = mapping(
     system=mapping(distribution=text, distribution_version=text, kernel=text, cpus=whole),
@@ -369,12 +362,9 @@ def _link_of(link: Optional[Answer]) -> Optional[Link]:
     if not link:
         return None
     return Link(
-        speed_gts=link["speed_gts"],
-        width=link["width"],
         best_speed_gts=link["max_speed_gts"],
         best_width=link["max_width"],
-        degraded=link["degraded"],
-        causes=link["causes"],
+        **{name: link[name] for name in ("speed_gts", "width", "degraded", "causes")},
     )
 
 

@@ -24,23 +24,16 @@ PROGRAM_FOLDERS = (
 )
 DPKG = "/var/lib/dpkg/status"
 
-# The program of each engine, and the packages that bring it.
-ENGINES: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
-    "docker": ("dockerd", ("docker-ce", "docker.io", "moby-engine")),
-    "containerd": ("containerd", ("containerd.io", "containerd", "moby-containerd")),
-    "crio": ("crio", ("cri-o",)),
-    "podman": ("podman", ("podman",)),
-    "apptainer": ("apptainer", ("apptainer",)),
-    "k3s": ("k3s", ()),
-    "rke2": ("rke2", ()),
-    "nvidia-container-toolkit": ("nvidia-ctk", ("nvidia-container-toolkit",)),
-}
-DAEMONS: Mapping[str, Tuple[str, ...]] = {
-    "docker": ("docker",),
-    "containerd": ("containerd",),
-    "crio": ("crio",),
-    "k3s": ("k3s", "k3s-agent"),
-    "rke2": ("rke2-server", "rke2-agent"),
+# The program of each engine, the packages that bring it, and the units of its daemon, none where it has no daemon.
+ENGINES: Mapping[str, Tuple[str, Tuple[str, ...], Tuple[str, ...]]] = {
+    "docker": ("dockerd", ("docker-ce", "docker.io", "moby-engine"), ("docker",)),
+    "containerd": ("containerd", ("containerd.io", "containerd", "moby-containerd"), ("containerd",)),
+    "crio": ("crio", ("cri-o",), ("crio",)),
+    "podman": ("podman", ("podman",), ()),
+    "apptainer": ("apptainer", ("apptainer",), ()),
+    "k3s": ("k3s", (), ("k3s", "k3s-agent")),
+    "rke2": ("rke2", (), ("rke2-server", "rke2-agent")),
+    "nvidia-container-toolkit": ("nvidia-ctk", ("nvidia-container-toolkit",), ()),
 }
 # What hands out the work of a node, with the units of systemd and the configuration by which it is known.
 ORCHESTRATORS: Mapping[str, Tuple[Tuple[str, ...], Tuple[str, ...]]] = {
@@ -86,15 +79,16 @@ def service(files: Files, *names: str) -> Facts:
 def engines(files: Files) -> List[Facts]:
     """The container engines that are installed."""
     found = []
-    binaries = {name: find_program(files, program) for name, (program, _packages) in ENGINES.items()}
-    packages, reason = read(files, DPKG) if any(binaries.values()) else (None, "")
+    binaries = {name: find_program(files, program) for name, (program, *_others) in ENGINES.items()}
+    installed, reason = read(files, DPKG) if any(binaries.values()) else (None, "")
     for name, binary in binaries.items():
         if binary is not None:
+            _program, packages, units = ENGINES[name]
             fields = Fields(name=name, binary=binary)
-            version = next(filter(None, (_version(packages or "", package) for package in ENGINES[name][1])), None)
+            version = next(filter(None, (_version(installed or "", package) for package in packages)), None)
             fields.add("version", version, reason or "no dpkg package owns it")
-            if name in DAEMONS:
-                fields.add("running", *runs(files, *DAEMONS[name]))
+            if units:
+                fields.add("running", *runs(files, *units))
             else:
                 fields.lack("it has no daemon", "running")
             found.append(fields.facts)
