@@ -72,7 +72,7 @@ KINDS: Mapping[str, Kind] = {
         ),
         rows=(
             "if scope.permanent:\n"
-            "    rows += state.drop_in.rows_in(desired.drop_in_text, scope)\n"
+            "    rows += state.drop_in.rows_in(desired.drop_in_text, immediate=scope.immediate)\n"
             "    rows += units.start_row(UNIT, desired.start, state.status)"
         ),
         steps=(

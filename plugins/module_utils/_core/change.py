@@ -70,6 +70,16 @@ class RoomAction:
     writes: ClassVar[Tuple[str, ...]] = ()
 
 
+@frozen
+class Refuse(RoomAction):
+    """Refuse this step and those after it, which are not taken.
+
+    Without an error it does nothing: the changes of the step are made by somebody else, such as the boot service.
+    """
+
+    error: Optional[GpuFleetError]
+
+
 Action = Union[WriteAttribute, ReplaceFile, RemoveFile, RunCommand, RoomAction]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from .change import RemoveFile, ReplaceFile, RunCommand, Step, WriteAttribute
+from .change import Refuse, RemoveFile, ReplaceFile, RunCommand, Step, WriteAttribute
 from .errors import GpuFleetError, NotPermitted, Refused
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ def perform(step: Step, host: Host) -> None:
             host.files.remove(action.path)
         elif isinstance(action, RunCommand):
             run(action, host)
+        elif isinstance(action, Refuse):
+            if action.error is not None:
+                raise action.error
         else:
             raise TypeError(f"{type(action).__name__} belongs to a room")
     except OSError as error:

@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The steps that kinds plan: files and values, units, the menu of a boot loader, and what the boot service brings."""
+"""The steps that kinds plan: files and values, units, and the menu of a boot loader."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._linux import boot_service, systemd_apply
+from .._linux import systemd_apply
 from .._linux.bootloader_plan import RegenerateGrub, regenerate
 
 if TYPE_CHECKING:
@@ -20,7 +20,5 @@ def perform(step: Step, host: Host) -> None:
     """Take one of them. Raises ``GpuFleetError`` with what the system said."""
     if isinstance(step.action, RegenerateGrub):
         regenerate(step.action, host)
-    elif isinstance(step.action, boot_service.RefuseNotPersisted):
-        boot_service.refuse_not_persisted(step.action.why)
     else:
         systemd_apply.perform(step, host)

@@ -20,7 +20,6 @@ from .._linux import systemd
 from .own_files import OTHERS, OwnFile
 
 if TYPE_CHECKING:
-    from .._core.contract import Scope
     from .._core.protocols import Host
 
 NOT_READ = "as before the change"
@@ -44,7 +43,7 @@ class UnitFile(OwnFile):
     def pending(self, what: str = "it") -> str:
         return f"systemd must reload {what}, and {self.reload_blocker}" if self.reload_blocker else ""
 
-    def unit_row(self, wanted: Scalar, found: Scalar, scope: Scope, *, what: str = "it") -> List[Setting]:
+    def unit_row(self, wanted: Scalar, found: Scalar, *, immediate: bool, what: str = "it") -> List[Setting]:
         """The file as a setting; ``wanted`` and ``found`` say in a word what shall be in it, and what is."""
         if wanted is None and found is None and not self.reload_due:
             return []
@@ -55,15 +54,15 @@ class UnitFile(OwnFile):
             effective=NOT_READ if self.reload_due else found,
             boot=found,
             identity=self.path,
-            effective_matters=scope.immediate,
+            effective_matters=immediate,
             pending=self.pending(what),
             needs=systemd.DAEMON_RELOAD,
         )
         return [row]
 
-    def rows_in(self, wanted: Optional[str], scope: Scope, *, others: str = OTHERS) -> List[Setting]:
+    def rows_in(self, wanted: Optional[str], *, immediate: bool, others: str = OTHERS) -> List[Setting]:
         """The same for this text; None for no such file."""
-        return self.unit_row(*self.described(wanted, others=others), scope)
+        return self.unit_row(*self.described(wanted, others=others), immediate=immediate)
 
     def steps(self, row: Optional[Setting], wanted: Optional[str]) -> Tuple[Tuple[Step, ...], Tuple[Step, ...]]:
         """Those that write this text, and those that let systemd read it; none without a row that differs."""

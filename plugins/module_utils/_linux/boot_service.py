@@ -6,9 +6,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
-from .._core.change import RoomAction
 from .._core.declared import WANTED
 from .._core.errors import Refused
 from .._core.setting import Scalar
@@ -63,19 +62,12 @@ def carrier(files: Files, scope: Scope) -> BootCarrier:
     return BootCarrier(scope.declared, why_not_persisted(files))
 
 
-@frozen
-class RefuseNotPersisted(RoomAction):
-    """The boot service makes the changes of this step. Where it does not, they are refused before anything changes.
+def not_persisted(why: str) -> Optional[Refused]:
+    """The error for changes that the boot service has to make, with the way out of it; None where it makes them.
 
-    ``why`` is what ``boot_service.why_not_persisted`` says, empty where the service does.
+    ``why`` is what ``why_not_persisted`` says.
     """
-
-    why: str
-
-
-def refuse_not_persisted(why: str) -> None:
-    """Raises ``Refused`` with the reason and the way out of it, where there is one."""
     if not why:
-        return
+        return None
     cause, _semicolon, way = why.partition("; ")
-    raise Refused("keep what is declared across a reboot", cause=cause, hint=f"{way} first, or set permanent: false")
+    return Refused("keep what is declared across a reboot", cause=cause, hint=f"{way} first, or set permanent: false")

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Seque
 
 from .._core.errors import CannotLook
 from .._core.regex import regex
-from .._core.setting import Scalar, Setting
-from .._core.value import frozen
 from .dropins import walk_files
 
 if TYPE_CHECKING:
@@ -43,7 +41,6 @@ FOLDERS = (
 ETC = "/etc/systemd/system"
 MARKER = "/run/gpufleet/daemon-reload"
 DAEMON_RELOAD = "daemon-reload"
-NOT_READ = "as before the change"
 
 ENABLED = "enabled"
 DISABLED = "disabled"
@@ -127,42 +124,6 @@ def enabled(files: Files, unit: str) -> str:
     if links(files, unit, [folder for folder in FOLDERS if not folder.startswith("/run/")]):
         return ENABLED
     return DISABLED if any(key.startswith("Install.") for key in unit_lines(files, unit)) else STATIC
-
-
-@frozen
-class UnitFile:
-    """A file of ours that belongs to a unit: a drop-in, or the unit itself. ``text`` is None for no such file.
-
-    ``reload_due`` says that systemd has not read it since we changed it, ``reload_blocker`` why it must not now.
-    """
-
-    unit: str
-    path: str
-    text: Optional[str]
-    reload_due: bool = False
-    reload_blocker: str = ""
-
-    def pending(self, what: str = "it") -> str:
-        return f"systemd must reload {what}, and {self.reload_blocker}" if self.reload_blocker else ""
-
-    def setting(self, name: str, wanted: Scalar, found: Scalar, *, immediate: bool, what: str = "it") -> Setting:
-        """``wanted`` and ``found`` say in a word what shall be in the file, and what is."""
-        return Setting(
-            object=self.path,
-            setting=name,
-            wanted=wanted,
-            effective=NOT_READ if self.reload_due else found,
-            boot=found,
-            identity=self.path,
-            effective_matters=immediate,
-            pending=self.pending(what),
-            needs=DAEMON_RELOAD,
-        )
-
-
-def unit_file(host: Host, unit: str, path: str, text: Optional[str]) -> UnitFile:
-    due = reload_due(host, unit)
-    return UnitFile(unit, path, text, due, reload_blocker(host) if due else "")
 
 
 def announce(host: Host, unit: str) -> None:

@@ -15,14 +15,11 @@ from typing import TYPE_CHECKING, Optional, Tuple
 
 from .._core import steps
 from .._core.change import RoomAction, RunCommand, Step
-from .._core.planning import boot_change, effective_change, file_action
 from .._core.value import frozen
 from .systemd import MARKER, announce, containers_that_lose_gpus, needs_reload, running
 
 if TYPE_CHECKING:
     from .._core.protocols import Host
-    from .._core.setting import Setting
-    from .systemd import UnitFile
 
 SECONDS = 90.0
 
@@ -54,18 +51,6 @@ class RunService(RoomAction):
 
     verb: str
     unit: str
-
-
-def file_steps(
-    file: UnitFile, setting: Optional[Setting], text: Optional[str]
-) -> Tuple[Tuple[Step, ...], Tuple[Step, ...]]:
-    """Those that give the file this text, and those that let systemd read it afterwards; none without a setting."""
-    if setting is None or (setting.boot == setting.wanted and setting.pending):
-        return (), ()
-    if setting.boot == setting.wanted:
-        return (), (Step(ReloadUnits(), (effective_change(setting),)),)
-    write = Step(file_action(file.path, text), (boot_change(setting),))
-    return (Step(AnnounceUnit(file.unit)), write), (Step(ReloadUnits()),)
 
 
 def perform(step: Step, host: Host) -> None:

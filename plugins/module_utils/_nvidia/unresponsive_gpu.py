@@ -8,23 +8,14 @@ from __future__ import annotations
 
 from typing import Tuple
 
-from .._core.change import RoomAction
+from .._core.change import Refuse, Step
 from .._core.errors import CannotLook
 from .._core.setting import Setting
-from .._core.value import frozen
-from .errors import LOST_HINT
+from . import errors
 
 DRIVER = "driver"
 ANSWERS = "answers"
 LOST = "lost"
-
-
-@frozen
-class FailUnresponsive(RoomAction):
-    """Fail for these GPUs, once all others have what is declared."""
-
-    gpus: Tuple[str, ...]
-    why: str
 
 
 def setting(gpu: str) -> Setting:
@@ -32,5 +23,6 @@ def setting(gpu: str) -> Setting:
     return Setting(gpu, DRIVER, ANSWERS, LOST, LOST, gpu)
 
 
-def fail_unresponsive(action: FailUnresponsive) -> None:
-    raise CannotLook("converge", object=", ".join(action.gpus), cause=action.why, hint=LOST_HINT)
+def refuse(gpus: Tuple[str, ...]) -> Step:
+    """Fail for these GPUs, once all others have what is declared."""
+    return Step(Refuse(CannotLook("converge", object=", ".join(gpus), cause=errors.LOST, hint=errors.LOST_HINT)))

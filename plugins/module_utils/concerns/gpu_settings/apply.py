@@ -16,7 +16,6 @@ from ..._core.setting import Scalar
 from ..._core.value import frozen
 from ..._linux import boot_service
 from ..._nvidia import reset_counts
-from ..._nvidia.unresponsive_gpu import FailUnresponsive, fail_unresponsive
 from . import locks
 from .driver import COMPUTE_MODES, ECC_MODES, clock_of, read
 from .plan import GpuValues, SetGpus
@@ -39,8 +38,6 @@ HINT = (
 def perform(step: Step, host: Host) -> None:
     if isinstance(step.action, SetGpus):
         set_gpus(step.action, host)
-    elif isinstance(step.action, FailUnresponsive):
-        fail_unresponsive(step.action)
     else:
         steps.perform(step, host)
 
@@ -90,8 +87,9 @@ def _refuse_what_does_not_last(action: SetGpus) -> None:
             "client exits",
             hint="run the role nvidia_persistence first, or declare default",
         )
-    if action.not_persisted:
-        boot_service.refuse_not_persisted(action.not_persisted)
+    error = boot_service.not_persisted(action.not_persisted)
+    if error is not None:
+        raise error
 
 
 def _record(action: SetGpus, host: Host, before: locks.Record, refused: Set[Tuple[str, str]]) -> None:

@@ -13,8 +13,7 @@ from ..._core.errors import DeclarationError
 from ..._core.planning import effective_change
 from ..._core.setting import BOOT, GPU_RESET, NOW, Scalar, Setting
 from ..._core.value import frozen
-from ..._nvidia.errors import LOST
-from ..._nvidia.unresponsive_gpu import FailUnresponsive
+from ..._nvidia import unresponsive_gpu
 from .driver import watts
 from .spec import DEFAULT, ECC, ENABLED, GRAPHICS_CLOCKS, LOCKS, MEMORY_CLOCKS, POWER, SETTINGS, VOLATILE, range_of
 from .state import GpuSettingsDesired, GpuSettingsState, SettingsGpu, WantedSettings
@@ -155,7 +154,7 @@ def steps_of(
         action = SetGpus(tuple(gpus), tuple(not_retained), not_persisted, scope.restoring)
         steps.append(Step(action, tuple(changes)))
     if desired.unresponsive and scope.immediate:
-        steps.append(Step(FailUnresponsive(desired.unresponsive, LOST)))
+        steps.append(unresponsive_gpu.refuse(desired.unresponsive))
     return tuple(steps)
 
 

@@ -25,10 +25,8 @@ from ..._core import steps
 from ..._core.change import Step
 from ..._core.errors import CannotLook, GpuFleetError, InUse, NotInEffect, NotPermitted, Refused
 from ..._core.value import replace
-from ..._linux import boot_service
 from ..._nvidia import reset_counts
 from ..._nvidia.errors import GOAL, DriverHangs
-from ..._nvidia.unresponsive_gpu import FailUnresponsive, fail_unresponsive
 from . import busy, consumers, services, transaction
 from .driver import DriverInstance, MigReading, read
 from .driver_apply import IN_USE, Activation, change, set_mode, set_persistence
@@ -58,10 +56,6 @@ def perform(step: Step, host: Host) -> None:
         repartition(step.action, host)
     elif isinstance(step.action, SettleInterrupted):
         settle_interrupted(step.action, host)
-    elif isinstance(step.action, boot_service.RefuseNotPersisted):
-        boot_service.refuse_not_persisted(step.action.why)
-    elif isinstance(step.action, FailUnresponsive):
-        fail_unresponsive(step.action)
     else:
         steps.perform(step, host)
 

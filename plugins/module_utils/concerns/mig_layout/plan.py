@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from ..._core.change import Blocker, Change, Plan, RemoveFile, ReplaceFile, Step
+from ..._core.change import Blocker, Change, Plan, Refuse, RemoveFile, ReplaceFile, Step
 from ..._core.errors import DeclarationError, InUse, Refused
 from ..._core.setting import BOOT, EFFECTIVE, REBOOT, Setting
 from ..._core.value import replace
-from ..._linux.boot_service import RefuseNotPersisted
+from ..._linux.boot_service import not_persisted
 from ..._nvidia import unresponsive_gpu
-from ..._nvidia.errors import LOST
 from . import busy, interrupted
 from .model import (
     Busy,
@@ -105,7 +104,7 @@ def complete(
     steps: List[Step] = []
     # What a run that was killed has stopped is started again, whatever becomes of this one.
     if at_boot and state.carrier.missing:
-        steps += [*finish, Step(RefuseNotPersisted(state.carrier.missing))]
+        steps += [*finish, Step(Refuse(not_persisted(state.carrier.missing)))]
     groups = _groups(changing, state, targets)
     declared = {gpu.reading.gpu.uuid for gpu in changing if gpu.declared}
     undoing = tuple(group for group in groups if declared.isdisjoint(work.uuid for work in group.gpus))
@@ -133,7 +132,7 @@ def complete(
     settings = [*settings, *finished]
     if desired.unresponsive and scope.immediate:
         settings = [*settings, *(unresponsive_gpu.setting(name) for name in desired.unresponsive)]
-        steps.append(Step(unresponsive_gpu.FailUnresponsive(desired.unresponsive, LOST)))
+        steps.append(unresponsive_gpu.refuse(desired.unresponsive))
     return Plan(
         settings=tuple(settings),
         steps=tuple(steps),

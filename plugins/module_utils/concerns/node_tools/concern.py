@@ -94,7 +94,7 @@ class NodeTools:
                 _setting(PROGRAM, COMMAND, *state.launcher.described(desired.launcher)),
             )
         if scope.permanent and not state.masked:
-            settings += (*state.unit.rows_in(desired.unit, scope), _links_setting(state, desired))
+            settings += (*state.unit.rows_in(desired.unit, immediate=scope.immediate), _links_setting(state, desired))
         steps: Tuple[Step, ...] = ()
         if any(setting.status != IN_SYNC for setting in settings):
             from .plan import steps_of

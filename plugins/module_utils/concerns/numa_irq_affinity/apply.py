@@ -16,7 +16,6 @@ from ..._core.change import Change, Step
 from ..._core.errors import Refused
 from ..._core.setting import BOOT, EFFECTIVE, Setting
 from ..._core.value import frozen
-from ..._linux import boot_service
 from ..._linux.cpulist import render
 from ..._linux.masks import render_mask
 from . import devices, irqbalance_apply, steering
@@ -56,10 +55,7 @@ class IrqRefusal:
 def perform(step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
     if isinstance(step.action, SetAffinity):
         return set_affinity(step.action, step.changes, host)
-    if isinstance(step.action, boot_service.RefuseNotPersisted):
-        boot_service.refuse_not_persisted(step.action.why)
-    else:
-        irqbalance_apply.perform(step, host)
+    irqbalance_apply.perform(step, host)
     return None
 
 

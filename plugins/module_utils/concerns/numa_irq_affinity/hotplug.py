@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Optional, Tuple
 from ..._core.declared import path_of
 from ..._core.setting import Setting
 from ..._core.value import frozen
+from ..._kinds.units import UnitFile, unit_file
 from ..._linux import systemd
 from ..._linux.boot_service import PROGRAM
 from ..._linux.boot_service import UNIT as BOOT_SERVICE
@@ -61,14 +62,14 @@ SUBSYSTEM=="queues", ACTION=="remove", DEVPATH=="*/pci*", {SAY}="remove", {SAY}=
 class Hotplug:
     """The two files; None for a text where one is not there."""
 
-    unit: systemd.UnitFile
+    unit: UnitFile
     rules: Optional[str]
     udev_runs: bool = False
 
 
 def observe(host: Host) -> Hotplug:
     files = host.files
-    unit = systemd.unit_file(host, UNIT, UNIT_PATH, files.read_optional(UNIT_PATH))
+    unit = unit_file(host, UNIT, UNIT_PATH, "unit", files.read_optional(UNIT_PATH))
     return Hotplug(unit, files.read_optional(RULES), files.exists(UDEV_RUNS))
 
 
@@ -102,10 +103,7 @@ def unit_text(*, irqbalance: bool) -> str:
 def settings(found: Hotplug, *, unit: Optional[str], immediate: bool) -> Tuple[Setting, ...]:
     """Both files as settings of the next boot. ``unit`` is the text that is wanted, None for no file of ours."""
     rules = None if unit is None else RULES_TEXT
-    text, boot = describe(unit), describe(found.unit.text, unit)
-    made = []
-    if text is not None or boot is not None or found.unit.reload_due:
-        made.append(found.unit.setting("unit", text, boot, immediate=immediate))
+    made = found.unit.unit_row(describe(unit), describe(found.unit.text, unit), immediate=immediate)
     text, boot = describe(rules), describe(found.rules, rules)
     if text is not None or boot is not None:
         made.append(Setting(RULES, "rules", text, boot, boot, RULES, effective_matters=False))

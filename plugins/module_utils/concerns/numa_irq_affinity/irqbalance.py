@@ -21,7 +21,9 @@ from ..._core.declared import WANTED
 from ..._core.regex import regex
 from ..._core.setting import Setting
 from ..._core.value import field, frozen
+from ..._kinds import units
 from ..._kinds.own_files import OTHERS
+from ..._kinds.units import RUNNING, SERVICE, START, STOPPED, UnitFile
 from ..._linux import systemd, unit_command
 from ..._linux.boot_service import UNIT as BOOT_SERVICE
 from ..._machine import processes
@@ -51,9 +53,6 @@ SCRIPT = "policy script"
 TEXT = "drop-in"
 POLICY = "policy"
 LEFT_ALONE = "devices left alone"
-START = "start at boot"
-SERVICE = "service"
-RUNNING, STOPPED = "running", "stopped"
 NONE = "none"
 NOT_TOLD = "another list"
 HEADER = f"# Written by gpufleet.node, module {NAME}. A change made here is overwritten by the next run."
@@ -99,7 +98,7 @@ class IrqbalanceDaemon:
     policy: str = ""
     one_script: bool = False
     banned_cpus: str = ""
-    drop_in: systemd.UnitFile = systemd.UnitFile(UNIT, DROP_IN, None)
+    drop_in: UnitFile = UnitFile(DROP_IN, TEXT, None, UNIT)
     scripts: Mapping[str, str] = field(default_factory=dict)
     devices: Optional[Tuple[str, ...]] = None
     untold: bool = False
@@ -155,7 +154,7 @@ def observe(host: Host) -> IrqbalanceDaemon:
         policy=policy,
         one_script=bool(policy) and _is_file(files, policy),
         banned_cpus=next((environment[name][0] for name in BANNED_CPUS if name in environment), ""),
-        drop_in=systemd.unit_file(host, UNIT, DROP_IN, files.read_optional(DROP_IN)),
+        drop_in=units.unit_file(host, UNIT, DROP_IN, TEXT, files.read_optional(DROP_IN)),
         scripts={path: text for path, text in scripts.items() if text is not None},
         devices=_listed(files),
         untold=files.exists(UNTOLD),
@@ -209,9 +208,9 @@ def settings(
     made: List[Setting] = []
     if permanent:
         made += _file_settings(daemon, want, immediate=immediate)
-        if want.start is not None and daemon.startable:
+        if daemon.startable:
             start = systemd.ENABLED if daemon.status == systemd.ENABLED else systemd.DISABLED
-            made.append(Setting(UNIT, START, want.start, start, start, UNIT, effective_matters=False))
+            made += units.start_row(UNIT, want.start, start)
     if immediate:
         made += _running_settings(daemon, want, comes=permanent)
     return tuple(made)
@@ -307,10 +306,8 @@ def _file_settings(daemon: IrqbalanceDaemon, want: WantedIrqbalance, *, immediat
         text = SCRIPT_TEXT if path == want.script else None
         ours, found = describe(text), describe(daemon.scripts.get(path), text)
         made.append(Setting(path, SCRIPT, ours, found, found, path, effective_matters=False))
-    present = daemon.drop_in.text
-    if want.drop_in is not None or present is not None or daemon.drop_in.reload_due:
-        wanted, found = describe(want.drop_in), describe(present, want.drop_in)
-        made.append(daemon.drop_in.setting(TEXT, wanted, found, immediate=immediate, what="its drop-in"))
+    wanted, found = describe(want.drop_in), describe(daemon.drop_in.text, want.drop_in)
+    made += daemon.drop_in.unit_row(wanted, found, immediate=immediate, what="its drop-in")
     return made
 
 
@@ -319,7 +316,7 @@ def _running_settings(daemon: IrqbalanceDaemon, want: WantedIrqbalance, *, comes
     made = []
     service = RUNNING if daemon.process else STOPPED
     if want.service is not None and daemon.startable and (daemon.by_unit or not daemon.process):
-        made.append(Setting(UNIT, SERVICE, want.service, service, None, UNIT, boot_matters=False))
+        made.append(units.service_row(UNIT, want.service, service))
     arrives = comes or (daemon.drop_in.text is not None and daemon.drop_in.text == want.drop_in)
     if want.policy is not None and daemon.by_unit and want.service != STOPPED and arrives:
         made.append(

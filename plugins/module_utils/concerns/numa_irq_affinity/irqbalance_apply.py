@@ -15,17 +15,16 @@ from ..._core.errors import Refused
 from ..._core.planning import boot_change, effective_change, file_action
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
-from ..._linux import systemd, systemd_apply
-from ..._linux.systemd_apply import RunService, StartAtBoot, file_steps
+from ..._kinds import units
+from ..._kinds.units import RUNNING, SERVICE, START
+from ..._linux import systemd_apply
+from ..._linux.systemd_apply import RunService
 from .irqbalance import (
     DEVICES,
     LEFT_ALONE,
     POLICY,
-    RUNNING,
     SCRIPT,
     SCRIPT_TEXT,
-    SERVICE,
-    START,
     TEXT,
     UNIT,
     UNTOLD,
@@ -63,10 +62,10 @@ def steps_of(daemon: IrqbalanceDaemon, want: WantedIrqbalance, made: Sequence[Se
                 )
             )
     by_name = {setting.setting: setting for setting in wrong if setting.setting != SCRIPT}
-    write, reload = file_steps(daemon.drop_in, by_name.get(TEXT), want.drop_in)
+    write, reload = daemon.drop_in.steps(by_name.get(TEXT), want.drop_in)
     boot += (*write, *reload)
     if START in by_name:
-        boot.append(Step(StartAtBoot(UNIT, want.start == systemd.ENABLED), (boot_change(by_name[START]),)))
+        boot.append(units.start_step(by_name[START], daemon.status))
     return (*boot, *_running_steps(daemon, want, by_name))
 
 
@@ -115,12 +114,12 @@ def _running_steps(daemon: IrqbalanceDaemon, want: WantedIrqbalance, wrong: Mapp
     service = wrong.get(SERVICE)
     stop = service is not None and want.service != RUNNING
     if service is not None and stop:
-        made.append(Step(RunService("stop", UNIT), (effective_change(service),)))
+        made.append(units.service_step(service))
     rows = [wrong[name] for name in (POLICY, LEFT_ALONE) if name in wrong and not wrong[name].pending]
     if rows:
         asks = rows[0].setting == POLICY or daemon.loaded == daemon.folder
         action = TellDevices(want.devices, restart=daemon.by_unit and asks and not stop)
         made.append(Step(action, tuple(effective_change(setting) for setting in rows)))
     if service is not None and not stop:
-        made.append(Step(RunService("start", UNIT), (effective_change(service),)))
+        made.append(units.service_step(service))
     return made

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, AbstractSet, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import Change, RoomAction, RunCommand, Step, Unmanaged
+from ..._core.change import Change, Refuse, RoomAction, RunCommand, Step, Unmanaged
 from ..._core.planning import boot_change, effective_change, file_action
 from ..._core.setting import BOOT, IN_SYNC, Scalar, Setting
 from ..._core.value import frozen, replace
 from ..._linux import cpulist
-from ..._linux.boot_service import RefuseNotPersisted
-from ..._linux.systemd_apply import file_steps
+from ..._linux.boot_service import not_persisted
 from . import devices, hotplug, irqbalance, irqbalance_apply, steering
 from .observation import lacking, want_of
 from .processors import read_processors
@@ -125,7 +124,7 @@ def steps_of(
     wants, changes = _placing(desired, settings)
     refusal: Tuple[Step, ...] = ()
     if state.carrier.missing and any(change.scope == BOOT for change in changes):
-        refusal = (Step(RefuseNotPersisted(state.carrier.missing)),)
+        refusal = (Step(Refuse(not_persisted(state.carrier.missing))),)
     # irqbalance would undo the placing, so it comes first.
     balancing = irqbalance_apply.steps_of(state.daemon, desired.balancing, beside)
     last = () if state.later is None else hotplug_steps(state.later, beside, unit=desired.unit)
@@ -138,7 +137,7 @@ def steps_of(
 def hotplug_steps(found: hotplug.Hotplug, made: Tuple[Setting, ...], *, unit: Optional[str]) -> Tuple[Step, ...]:
     """The unit before the rules that ask for it, and away after them."""
     wrong = {setting.setting: setting for setting in made if setting.status != IN_SYNC}
-    write, reload = file_steps(found.unit, wrong.get("unit"), unit)
+    write, reload = found.unit.steps(wrong.get("unit"), unit)
     units = (*write, *reload)
     rules: List[Step] = []
     if "rules" in wrong:

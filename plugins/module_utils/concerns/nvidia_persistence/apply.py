@@ -12,7 +12,7 @@ from ..._core.change import Step
 from ..._core.errors import GpuFleetError, Refused
 from ..._kinds import steps
 from ..._linux import systemd_apply
-from ..._nvidia import reset_counts, unresponsive_gpu
+from ..._nvidia import reset_counts
 from .daemon import SOCKET, UNIT
 from .plan import SwitchModes
 from .spec import ON, SETTING, mode
@@ -26,8 +26,6 @@ def perform(step: Step, host: Host) -> None:
     action = step.action
     if isinstance(action, SwitchModes):
         switch_modes(action, host)
-    elif isinstance(action, unresponsive_gpu.FailUnresponsive):
-        unresponsive_gpu.fail_unresponsive(action)
     else:
         steps.perform(step, host)
 

@@ -92,7 +92,7 @@ class NvidiaPersistence:
         settings = [_setting(gpu, want, state, desired, scope) for gpu, want in desired.wants]
         if scope.permanent:
             daemon = state.daemon
-            settings += state.drop_in.rows_in(desired.drop_in, scope)
+            settings += state.drop_in.rows_in(desired.drop_in, immediate=scope.immediate)
             settings += units.start_row(UNIT, desired.start, daemon.started_by or daemon.status)
         if scope.immediate:
             settings += _service_settings(state, desired, settings, scope)

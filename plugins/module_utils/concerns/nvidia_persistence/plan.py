@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
-from ..._core.change import Change, Conflict, RoomAction, Step, Unmanaged
+from ..._core.change import Change, Conflict, Refuse, RoomAction, Step, Unmanaged
 from ..._core.errors import InUse, OwnedByAnother
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
 from ..._kinds.units import SERVICE, START, STOPPED, service_step, start_step
-from ..._linux.boot_service import RefuseNotPersisted
+from ..._linux.boot_service import not_persisted
 from ..._nvidia import unresponsive_gpu
-from ..._nvidia.errors import LOST
 from .daemon import DROP_IN, EXEC_START, UNIT, after_ours
 from .spec import OFF, ON, SETTING
 from .state import TEXT, PersistenceDesired, PersistenceState
@@ -127,7 +126,7 @@ def steps_of(
         action = SwitchModes(modes_of_all, restart, reopen=coherent and switches_off)
         steps.append(Step(action, tuple(changes)))
     if desired.unresponsive and scope.immediate:
-        steps.append(Step(unresponsive_gpu.FailUnresponsive(desired.unresponsive, LOST)))
+        steps.append(unresponsive_gpu.refuse(desired.unresponsive))
     return tuple(steps)
 
 
@@ -143,7 +142,7 @@ def _boot_steps(
     steps: List[Step] = []
     default = state.daemon.boot_with(desired.drop_in)
     if scope.carries and state.alike is None and any(want != default for _gpu, want in desired.wants):
-        steps.append(Step(RefuseNotPersisted(state.carrier.missing)))
+        steps.append(Step(Refuse(not_persisted(state.carrier.missing))))
     steps += write
     if start is not None:
         steps.append(start_step(start, state.daemon.status))

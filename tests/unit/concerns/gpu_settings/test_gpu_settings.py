@@ -9,7 +9,7 @@ from typing import Any, Dict, List
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment import assess
-from ansible_collections.gpufleet.node.plugins.module_utils._core.change import Plan
+from ansible_collections.gpufleet.node.plugins.module_utils._core.change import Plan, Refuse
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Scope
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import BOOT, EFFECTIVE
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
@@ -570,7 +570,9 @@ def test_a_plan_sets_what_differs_and_nothing_else_and_once_it_is_taken_there_is
     again = CONCERN.plan(state, CONCERN.resolve(nothing, state), scope)
     assert again.changes == ()
     lost = [gpu.name for gpu in gpus if gpu.reading.gpu.lost]
-    assert [name for step in again.steps for name in getattr(step.action, "gpus", ())] == (lost if immediate else [])
+    refused = [step.action.error for step in again.steps if isinstance(step.action, Refuse)]
+    assert [error.object for error in refused if error] == ([", ".join(lost)] if lost and immediate else [])
+    assert len(refused) == len(again.steps)
     pending = {setting.object for setting in again.pending}
     differs = {gpu.name for gpu in taken if "ecc" in (gpu.wanted or {}) and gpu.wanted["ecc"] != gpu.effective["ecc"]}
     assert pending == (differs if immediate else set())
