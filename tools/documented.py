@@ -109,7 +109,8 @@ def of_role(option: Option, role: str, siblings: Options, *, role_default: bool 
     found: Option = {"description": described(option["description"], role, siblings)}
     found.update({key: option[key] for key in KEYS if key in option})
     if role_default and "default" not in found:
-        found["default"] = {"list": [], "dict": {}, "str": "", "path": ""}.get(option["type"])
+        # Else None: an empty text would be a declaration.
+        found["default"] = {"list": [], "dict": {}}.get(option["type"])
     nested = option.get("suboptions")
     if nested is not None:
         found["options"] = {name: of_role(entry, role, siblings) for name, entry in nested.items()}

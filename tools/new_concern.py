@@ -23,6 +23,7 @@ from typing import Dict, List, Mapping, Sequence, Set, Tuple
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATES = ROOT / "tools" / "concern"
 OVERLAY = ROOT / "tools" / "overlay.yml"
+OTHERS = ROOT / "tests" / "unit" / "controller" / "variables_of_others.yml"
 AFTER_ROLES = "\n# What the modules of all concerns return."
 # Of the names from typing, a file imports those that it uses.
 TYPING = ("Any", "Dict", "List", "Mapping", "Optional", "Sequence", "Tuple")
@@ -181,6 +182,7 @@ def files_of(name: str, kinds: Sequence[str]) -> Dict[str, str]:
         **({} if alone else {f"{package}/spec.py": filled("spec.py", values)}),
         f"{package}/concern.py": filled("own_files.py", values) if alone else put_together(kinds, values),
         f"roles/{name}/meta/main.yml": filled("role.yml", values),
+        f"roles/{name}/README.md": filled("README.md", values),
         f"changelogs/fragments/{name}.yml": filled("fragment.yml", values),
         f"{tests}/{name}_contract.py": filled("contract.py", values),
         f"{tests}/test_{name}.py": filled("test.py", values),
@@ -202,6 +204,9 @@ def main(arguments: Sequence[str]) -> None:
     name = options.name
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         parser.error(f"{name!r} is not a name: write it like core_dumps")
+    near = re.search(rf"^  - ({name}_\w*)$", OTHERS.read_text(encoding="utf-8"), re.MULTILINE)
+    if near:
+        parser.error(f"{name} begins {near[1]}, a variable of a role that others publish ({OTHERS.name})")
     files = files_of(name, options.kind)
     there = [path for path in files if (ROOT / path).exists()]
     if there:

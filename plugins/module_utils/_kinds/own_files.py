@@ -17,7 +17,7 @@ from .._core.declared import WANTED
 from .._core.errors import OwnedByAnother
 from .._core.planning import boot_change, effective_change, file_action
 from .._core.registration import Registration
-from .._core.setting import BOOT, IN_SYNC, Setting
+from .._core.setting import BOOT, IN_SYNC, Scalar, Setting
 from .._core.value import field, frozen
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class OwnFile:
     text: Optional[str]
 
     def described(self, wanted: Optional[str], *, others: str = OTHERS) -> Tuple[Optional[str], Optional[str]]:
-        """What shall be in it and what is, in words; None for no such file."""
-        found = None if self.text is None else WANTED if self.text == wanted else others
+        """What shall be in it and what is, in words; None for no such file. One that goes is not questioned."""
+        found = None if self.text is None else WANTED if wanted in (None, self.text) else others
         return None if wanted is None else WANTED, found
 
     def rows(self, wanted: Optional[str], *, others: str = OTHERS) -> List[Setting]:
@@ -81,15 +81,16 @@ class FilesDeclaration:
 
 @frozen
 class FilesState:
-    """What was seen of ``keys``: ``texts`` are the files by path, in the order in which they are read, ours too.
+    """What was seen of ``keys``, those that are declared and those that our file has.
 
-    ``facts`` is what the machine says besides, in the words of the concern.
+    ``texts`` are the files by path, in the order in which they are read, ours too. ``facts`` is what the machine says
+    besides, in the words of the concern.
     """
 
     keys: Tuple[Key, ...]
     texts: Mapping[str, str]
     file: OwnFile
-    facts: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @frozen
@@ -146,11 +147,14 @@ class OwnFilesConcern:
     # --- what the kind does ---
 
     def everything(self, params: Mapping[str, Any], baseline: Baseline) -> FilesDeclaration:
-        return FilesDeclaration({key: None for key in baseline.values if key[0] != self.path})
+        # The record has the files too, ours and the declaration.
+        return FilesDeclaration({key: None for key in baseline.values if not key[0].startswith("/")})
 
     def observe(self, host: Host, declaration: FilesDeclaration, scope: Scope) -> FilesState:
         file = OwnFile(self.path, self.setting, host.files.read_optional(self.path))
-        return FilesState(tuple(declaration.values), self.read(host.files), file)
+        # What an earlier declaration set is given up by this one.
+        before = (line.key for line in self.lines(self.path, file.text or ""))
+        return FilesState(tuple(dict.fromkeys((*declaration.values, *before))), self.read(host.files), file)
 
     def resolve(self, declaration: FilesDeclaration, state: FilesState) -> FilesDesired:
         return FilesDesired(declaration.values, self.render(declaration.values) if declaration.values else None)

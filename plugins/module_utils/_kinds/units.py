@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from .._core.change import Step
 from .._core.planning import boot_change, effective_change, file_action
-from .._core.setting import Scalar, Setting
+from .._core.setting import Setting
 from .._core.value import frozen
 from .._linux import systemd
-from .own_files import OTHERS, OwnFile
+from .own_files import OwnFile
 
 if TYPE_CHECKING:
     from .._core.protocols import Host
@@ -43,14 +43,15 @@ class UnitFile(OwnFile):
     def pending(self, what: str = "it") -> str:
         return f"systemd must reload {what}, and {self.reload_blocker}" if self.reload_blocker else ""
 
-    def unit_row(self, wanted: Scalar, found: Scalar, *, immediate: bool, what: str = "it") -> List[Setting]:
-        """The file as a setting; ``wanted`` and ``found`` say in a word what shall be in it, and what is."""
-        if wanted is None and found is None and not self.reload_due:
+    def rows_in(self, wanted: Optional[str], *, immediate: bool, what: str = "it") -> List[Setting]:
+        """The file as a setting of the unit as systemd has read it, where it is there, wanted, or not read yet."""
+        goal, found = self.described(wanted)
+        if goal is None and found is None and not self.reload_due:
             return []
         row = Setting(
             object=self.path,
             setting=self.setting,
-            wanted=wanted,
+            wanted=goal,
             effective=NOT_READ if self.reload_due else found,
             boot=found,
             identity=self.path,
@@ -59,10 +60,6 @@ class UnitFile(OwnFile):
             needs=systemd.DAEMON_RELOAD,
         )
         return [row]
-
-    def rows_in(self, wanted: Optional[str], *, immediate: bool, others: str = OTHERS) -> List[Setting]:
-        """The same for this text; None for no such file."""
-        return self.unit_row(*self.described(wanted, others=others), immediate=immediate)
 
     def steps(self, row: Optional[Setting], wanted: Optional[str]) -> Tuple[Tuple[Step, ...], Tuple[Step, ...]]:
         """Those that write this text, and those that let systemd read it; none without a row that differs."""

@@ -36,6 +36,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.table import r
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.consumers import NEEDS
 from ansible_collections.gpufleet.node.plugins.plugin_utils.declarations import (
     declaration_of,
+    declarations,
     declaring,
     is_plain,
 )
@@ -73,6 +74,10 @@ def test_a_concern_that_declares_nothing_is_not_looked_at_unless_it_shall_be_tak
     assert declaring({"hugepages": {**nothing, "state": "present"}}) == {}
     for something in ({"state": "absent"}, {"state": "absnet"}, {"pools": "2M"}, {"transparent": "always"}):
         assert list(declaring({"hugepages": {**nothing, "state": "present", **something}})) == ["hugepages"]
+
+
+def test_a_host_without_variables_declares_nothing() -> None:
+    assert declarations({}, Templar(loader=DataLoader(), variables={}).template) == {}
 
 
 def declare(variables: Mapping[str, Any]) -> Dict[str, Any]:

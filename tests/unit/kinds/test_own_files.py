@@ -86,9 +86,11 @@ def test_what_others_set_already_is_no_change_but_the_file_is_written_for_when_t
 def test_what_is_no_longer_declared_is_as_the_others_have_it(tmp_path: Path) -> None:
     host = machine(tmp_path, **{"10": "all size=4\n"})
     run(host, {"size": "8", "depth": "1"})
-    run(host, {"depth": "1"})
+    outcome = run(host, {"depth": "1"})
+    given_up = {(change.scope, change.before, change.after) for change in outcome.changes if change.setting == "size"}
+    assert given_up == {("effective", "8", "4"), ("boot", "8", "4")}
     assert host.files.read(OURS) == "all depth=1\n"
-    assert run(host, {"size": "4"}, check=True).effective == {"values": {"all": {"size": "4"}}}
+    assert run(host, {"size": "4"}, check=True).effective == {"values": {"all": {"size": "4", "depth": "1"}}}
 
 
 def test_an_earlier_file_loses_a_later_one_is_refused_and_an_exception_wins(tmp_path: Path) -> None:
@@ -127,6 +129,7 @@ def test_absent_says_what_comes_back(tmp_path: Path) -> None:
     outcome = run(host, state="absent")
     restored = {change.setting: change.after for change in outcome.changes if change.scope == "effective"}
     assert restored == {"size": "4", "depth": None}
+    assert outcome.effective == {"values": {"all": {"size": "4", "depth": None}}}
     assert not host.files.exists(OURS)
 
 
@@ -134,4 +137,4 @@ def test_a_file_is_described_by_what_it_holds() -> None:
     assert OwnFile(OURS, "values", None).rows(None) == []
     assert OwnFile(OURS, "values", "a").described("a") == ("as declared", "as declared")
     assert OwnFile(OURS, "values", "b").described("a", others="another") == ("as declared", "another")
-    assert OwnFile(OURS, "values", "b").described(None) == (None, "others")
+    assert OwnFile(OURS, "values", "b").described(None) == (None, "as declared")

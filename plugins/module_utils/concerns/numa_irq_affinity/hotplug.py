@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Optional, Tuple
 from ..._core.declared import path_of
 from ..._core.setting import Setting
 from ..._core.value import frozen
+from ..._kinds.own_files import OwnFile
 from ..._kinds.units import UnitFile, unit_file
 from ..._linux import systemd
 from ..._linux.boot_service import PROGRAM
 from ..._linux.boot_service import UNIT as BOOT_SERVICE
-from .irqbalance import HEADER, describe
+from .irqbalance import HEADER
 from .irqbalance import UNIT as IRQBALANCE
 from .spec import NAME
 
@@ -63,14 +64,14 @@ class Hotplug:
     """The two files; None for a text where one is not there."""
 
     unit: UnitFile
-    rules: Optional[str]
+    rules: OwnFile
     udev_runs: bool = False
 
 
 def observe(host: Host) -> Hotplug:
     files = host.files
     unit = unit_file(host, UNIT, UNIT_PATH, "unit", files.read_optional(UNIT_PATH))
-    return Hotplug(unit, files.read_optional(RULES), files.exists(UDEV_RUNS))
+    return Hotplug(unit, OwnFile(RULES, "rules", files.read_optional(RULES)), files.exists(UDEV_RUNS))
 
 
 def unit_text(*, irqbalance: bool) -> str:
@@ -103,8 +104,4 @@ def unit_text(*, irqbalance: bool) -> str:
 def settings(found: Hotplug, *, unit: Optional[str], immediate: bool) -> Tuple[Setting, ...]:
     """Both files as settings of the next boot. ``unit`` is the text that is wanted, None for no file of ours."""
     rules = None if unit is None else RULES_TEXT
-    made = found.unit.unit_row(describe(unit), describe(found.unit.text, unit), immediate=immediate)
-    text, boot = describe(rules), describe(found.rules, rules)
-    if text is not None or boot is not None:
-        made.append(Setting(RULES, "rules", text, boot, boot, RULES, effective_matters=False))
-    return tuple(made)
+    return (*found.unit.rows_in(unit, immediate=immediate), *found.rules.rows(rules))

@@ -17,12 +17,11 @@ import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import Conflict
-from ..._core.declared import WANTED
 from ..._core.regex import regex
 from ..._core.setting import Setting
 from ..._core.value import field, frozen
 from ..._kinds import units
-from ..._kinds.own_files import OTHERS
+from ..._kinds.own_files import OwnFile
 from ..._kinds.units import RUNNING, SERVICE, START, STOPPED, UnitFile
 from ..._linux import systemd, unit_command
 from ..._linux.boot_service import UNIT as BOOT_SERVICE
@@ -265,11 +264,6 @@ def policy_of(words: Sequence[str]) -> str:
     return found.rstrip("/") if found != "/" else found
 
 
-def describe(text: Optional[str], ours: Optional[str] = None) -> Optional[str]:
-    """What a file of ours holds, in a word. Without ``ours``, where none is wanted, its own text is not questioned."""
-    return None if text is None else WANTED if ours in (None, text) else OTHERS
-
-
 def _is_policy(option: str) -> bool:
     # An option may be cut short; --po could be two.
     return option.startswith("--pol") and "--policyscript".startswith(option)
@@ -301,14 +295,10 @@ def _without_ours(daemon: IrqbalanceDaemon) -> Optional[str]:
 
 
 def _file_settings(daemon: IrqbalanceDaemon, want: WantedIrqbalance, *, immediate: bool) -> List[Setting]:
-    made = []
+    made: List[Setting] = []
     for path in sorted({*daemon.scripts, *filter(None, [want.script])}):
-        text = SCRIPT_TEXT if path == want.script else None
-        ours, found = describe(text), describe(daemon.scripts.get(path), text)
-        made.append(Setting(path, SCRIPT, ours, found, found, path, effective_matters=False))
-    wanted, found = describe(want.drop_in), describe(daemon.drop_in.text, want.drop_in)
-    made += daemon.drop_in.unit_row(wanted, found, immediate=immediate, what="its drop-in")
-    return made
+        made += OwnFile(path, SCRIPT, daemon.scripts.get(path)).rows(SCRIPT_TEXT if path == want.script else None)
+    return [*made, *daemon.drop_in.rows_in(want.drop_in, immediate=immediate, what="its drop-in")]
 
 
 def _running_settings(daemon: IrqbalanceDaemon, want: WantedIrqbalance, *, comes: bool) -> List[Setting]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, AbstractSet, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import Change, Refuse, RoomAction, RunCommand, Step, Unmanaged
-from ..._core.planning import boot_change, effective_change, file_action
+from ..._core.planning import boot_change, effective_change
 from ..._core.setting import BOOT, IN_SYNC, Scalar, Setting
 from ..._core.value import frozen, replace
 from ..._linux import cpulist
@@ -141,8 +141,8 @@ def hotplug_steps(found: hotplug.Hotplug, made: Tuple[Setting, ...], *, unit: Op
     units = (*write, *reload)
     rules: List[Step] = []
     if "rules" in wrong:
-        action = file_action(hotplug.RULES, None if unit is None else hotplug.RULES_TEXT)
-        rules.append(Step(action, (boot_change(wrong["rules"]),)))
+        text = None if unit is None else hotplug.RULES_TEXT
+        rules.append(found.rules.step(text, [boot_change(wrong["rules"])]))
         if found.udev_runs:
             # udevd would also notice by itself, within seconds; a run that ends here loses nothing.
             rules.append(Step(RunCommand(("udevadm", "control", "--reload"), "reload the rules of udev")))

@@ -76,8 +76,8 @@ class ResourceLimits(OwnFilesConcern):
     def observe(self, host: Host, declaration: FilesDeclaration, scope: Scope) -> FilesState:
         state = super().observe(host, declaration, scope)
         most = host.files.read_optional(MOST_FILES)
-        facts = {MOST_FILES: int(most)} if most else {}
-        return replace(state, facts={**facts, FOLDER: int(host.files.is_folder(os.path.dirname(FOLDER)))})
+        facts = {MOST_FILES: int(most) if most else None, FOLDER: int(host.files.is_folder(os.path.dirname(FOLDER)))}
+        return replace(state, facts=facts)
 
     def resolve(self, declaration: FilesDeclaration, state: FilesState) -> FilesDesired:
         if not state.facts[FOLDER]:
@@ -86,7 +86,7 @@ class ResourceLimits(OwnFilesConcern):
             return FilesDesired({}, None, lacking)
         most = state.facts.get(MOST_FILES)
         for (domain, setting), value in declaration.values.items():
-            if setting.endswith(" nofile") and most is not None and int(value or 0) > most:
+            if setting.endswith(" nofile") and isinstance(most, int) and int(value or 0) > most:
                 raise DeclarationError(
                     f"set {setting}",
                     object=domain,
