@@ -199,18 +199,21 @@ def overlay_with(name: str, text: str) -> str:
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("name", help="the concern: its module, role, package and tag, and the prefix of its variables")
-    parser.add_argument("--kind", nargs="+", choices=sorted(KINDS), required=True, help="what it stands on")
+    parser.add_argument(
+        "--kind", nargs="+", choices=sorted(KINDS), required=True, help="the kinds of parts that the concern uses"
+    )
     options = parser.parse_args(arguments)
     name = options.name
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
-        parser.error(f"{name!r} is not a name: write it like core_dumps")
+        words = "lower-case words joined by underscores, such as core_dumps"
+        parser.error(f"{name!r} is not a valid name: use {words}")
     near = re.search(rf"^  - ({name}_\w*)$", OTHERS.read_text(encoding="utf-8"), re.MULTILINE)
     if near:
         parser.error(f"{name} begins {near[1]}, a variable of a role that others publish ({OTHERS.name})")
     files = files_of(name, options.kind)
     there = [path for path in files if (ROOT / path).exists()]
     if there:
-        parser.error(f"{there[0]} is there already")
+        parser.error(f"{there[0]} already exists")
     for path, text in files.items():
         place = ROOT / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -219,7 +222,7 @@ def main(arguments: Sequence[str]) -> None:
     OVERLAY.write_text(overlay_with(name, OVERLAY.read_text(encoding="utf-8")), encoding="utf-8")
     print("added its role to tools/overlay.yml")
     subprocess.run([sys.executable, str(ROOT / "tools" / "make.py"), "docs"], cwd=ROOT, check=True)
-    print("Next: docs/adding-a-concern.md. What is to be written says TODO, and has a test that fails.")
+    print("Next: follow docs/adding-a-concern.md. Replace each TODO; the new tests fail until you do.")
 
 
 if __name__ == "__main__":

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: resource_limits
-short_description: What a session may lock in memory, open, start and run in real time
+short_description: Resource limits (ulimits) of new sessions, set through pam_limits
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Sets the limits that pam_limits gives to a new session, of ssh, su, sudo, cron and a login, for all users and for
-    root, to whom a line for C(*) does not apply.
-  - They stand in C(/etc/security/limits.d/99-gpufleet-resource_limits.conf). What is in effect is computed from
-    C(/etc/security/limits.conf) and all files of C(limits.d), in the order in which pam_limits reads them each time a
-    session begins. So they are in effect as soon as they are written, and after a reboot too, whichever of
-    O(immediate) and O(permanent) is true. Existing sessions keep their limits.
-  - A later file that sets another limit for C(*) or C(root) is an error, which names file and line. A line for a user
-    or a group takes precedence for them, and is listed in RV(conflicts).
-  - Services of systemd are not sessions, and keep the limits of their units.
+  - Sets the limits that pam_limits applies to each new session (ssh, su, sudo, cron, console login), for all users.
+    Root gets its own lines, as C(*) does not apply to root.
+  - The limits are written to C(/etc/security/limits.d/99-gpufleet-resource_limits.conf). The effective limits are
+    computed from C(/etc/security/limits.conf) and all files of C(limits.d), in the order in which pam_limits reads them
+    each time a session begins. So new sessions get the limits as soon as the file is written, and after a reboot too,
+    if O(immediate) or O(permanent) is true. Running sessions keep theirs until they log in again.
+  - A later file that sets another limit for C(*) or C(root) is an error, which names file and line. A line for a user,
+    a group or a range of IDs takes precedence over C(*) for those it names, and is listed in RV(conflicts).
+  - systemd services are not sessions. Set C(LimitMEMLOCK=) and the like in their units.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -33,13 +33,14 @@ options:
     suboptions:
       memlock:
         description:
-          - How much memory a process may lock, as buffers that are pinned for a GPU or for RDMA are.
+          - How much memory a process may lock. Buffers that are registered for RDMA and memory locked with mlock(2)
+            count towards it.
           - A size with its unit, V(K), V(M), V(G) or V(T), or V(unlimited).
         type: str
       nofile:
         description:
-          - How many files a process may have open. Not more than the sysctl C(fs.nr_open), with which no session would
-            open any more.
+          - How many files a process may have open. It must not exceed the sysctl C(fs.nr_open), because pam_limits
+            would then refuse every new session.
         type: str
       nproc:
         description:
@@ -56,13 +57,13 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Let every session pin as much memory as it wants
+- name: Let every session lock as much memory as it wants
   gpufleet.node.resource_limits:
     sessions:
       memlock: unlimited
       nofile: "1048576"
 
-- name: The same with a soft limit that a program raises by itself
+- name: Set a soft limit that a program may raise up to the hard limit
   gpufleet.node.resource_limits:
     sessions:
       memlock: 8G:unlimited
@@ -132,7 +133,7 @@ unmanaged:
     reason:
       description: Why.
       type: str
-      sample: 'there is no /etc/security: pam_limits is not installed'
+      sample: /etc/security does not exist, so pam_limits is not installed
 conflicts:
   description: What else sets these limits.
   returned: always, unless the declaration was refused
@@ -205,7 +206,7 @@ effective:
   type: dict
   contains:
     limits:
-      description: By C(*) and C(root), memory in KiB. None where no file sets the limit.
+      description: The limits of C(*) and of C(root); C(memlock) is in KiB. V(null) where no file sets the limit.
       type: dict
       sample: {"*": {"soft memlock": "unlimited", "hard memlock": "unlimited"}}
 boot:

@@ -41,9 +41,9 @@ class Result(Protocol):
 
 
 class Procedure(Protocol[Options, State, Decision]):
-    """What a room offers for one procedure. Every method but ``perform`` only reads.
+    """What the package of a procedure offers. Every method but ``perform`` only reads.
 
-    A procedure is over when it is done: nothing is declared, and what it finds to do it finds by looking.
+    A procedure runs once and ends: nothing is declared, and it reads the machine to see what is to be done.
     """
 
     name: str

@@ -223,7 +223,7 @@ class OwnFilesConcern:
                     cause=f"{last.path} line {last.number} is read after {self.path}",
                     found=last.value,
                     wanted=wanted,
-                    hint="remove that line, or leave the setting out of the declaration",
+                    hint="remove that line, declare the same value, or leave the setting out of the declaration",
                 )
         # What is left of others stands before our line.
         others = [(line, "us") for line in lines if line.key in values and line.value != values[line.key]]

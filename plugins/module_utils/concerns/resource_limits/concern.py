@@ -81,7 +81,7 @@ class ResourceLimits(OwnFilesConcern):
 
     def resolve(self, declaration: FilesDeclaration, state: FilesState) -> FilesDesired:
         if not state.facts[FOLDER]:
-            reason = f"there is no {os.path.dirname(FOLDER)}: pam_limits is not installed"
+            reason = f"{os.path.dirname(FOLDER)} does not exist, so pam_limits is not installed"
             lacking = tuple(Unmanaged(*key, reason) for key in declaration.values)
             return FilesDesired({}, None, lacking)
         most = state.facts.get(MOST_FILES)
@@ -90,9 +90,9 @@ class ResourceLimits(OwnFilesConcern):
                 raise DeclarationError(
                     f"set {setting}",
                     object=domain,
-                    cause=f"{MOST_FILES} is {most}: with more, no session would open",
+                    cause=f"it is above {MOST_FILES}, which is {most}, so pam_limits would refuse every new session",
                     wanted=value,
-                    hint="raise the sysctl fs.nr_open first, or declare less",
+                    hint="raise the sysctl fs.nr_open first, or set a lower nofile",
                 )
         return super().resolve(declaration, state)
 

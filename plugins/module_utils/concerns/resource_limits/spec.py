@@ -20,6 +20,12 @@ UNLIMITED = "unlimited"
 ITEMS = ("memlock", "nofile", "nproc", "rtprio")
 KIB = {"K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
 HIGHEST_PRIORITY = 99
+VALID = {
+    "memlock": "a size with a unit (K, M, G or T), or unlimited",
+    "nofile": "a number, such as 1048576",
+    "nproc": "a number, or unlimited",
+    "rtprio": f"a number from 0 to {HIGHEST_PRIORITY}",
+}
 
 
 def parse(params: Mapping[str, Any]) -> FilesDeclaration:
@@ -34,30 +40,31 @@ def parse(params: Mapping[str, Any]) -> FilesDeclaration:
             _limit(item, part.strip()) for part in (text.split(":") if text.count(":") == 1 else (text, text))
         )
         if _number(soft) > _number(hard):
-            raise _wrong(item, "the soft limit is higher than the hard one", text)
+            raise _wrong(
+                item, "the soft limit is above the hard one", text, "lower the soft limit, or raise the hard one"
+            )
         for domain in (ALL_USERS, ROOT):
             values.update({(domain, f"{SOFT} {item}"): soft, (domain, f"{HARD} {item}"): hard})
     if not values:
         raise DeclarationError(
-            "read the declaration", cause="nothing is declared", hint="set sessions, such as {memlock: unlimited}"
+            "read the declaration",
+            cause="no limit is set in sessions",
+            hint="set at least one limit, such as sessions: {memlock: unlimited}, or state: absent",
         )
     return FilesDeclaration(values)
 
 
 def _limit(item: str, text: str) -> str:
     """A limit as limits.conf(5) has it: memory in KiB."""
-    if text == UNLIMITED:
-        if item in ("nofile", "rtprio"):
-            raise _wrong(item, "it has to be a number", text)
+    if text == UNLIMITED and item in ("memlock", "nproc"):
         return text
     size = re.fullmatch(r"([0-9]{1,12})([KMGT])(?:i?B)?", text)
     if item == "memlock" and size:
         return str(int(size[1]) * KIB[size[2]])
     if item == "memlock" or not re.fullmatch(r"[0-9]{1,12}", text):
-        known = "a size with its unit, such as 64G, or unlimited" if item == "memlock" else "a number"
-        raise _wrong(item, f"it is not {known}", text)
+        raise _wrong(item, f"the limit is not {VALID[item]}", text, f"set {VALID[item]}")
     if item == "rtprio" and int(text) > HIGHEST_PRIORITY:
-        raise _wrong(item, f"the highest priority is {HIGHEST_PRIORITY}", text)
+        raise _wrong(item, f"the highest priority is {HIGHEST_PRIORITY}", text, f"set {VALID[item]}")
     return str(int(text))
 
 
@@ -65,5 +72,5 @@ def _number(limit: str) -> float:
     return float("inf") if limit == UNLIMITED else int(limit)
 
 
-def _wrong(item: str, cause: str, wanted: str) -> DeclarationError:
-    return DeclarationError("set {}", object=f"sessions.{item}", cause=cause, wanted=wanted)
+def _wrong(item: str, cause: str, wanted: str, hint: str) -> DeclarationError:
+    return DeclarationError("set {}", object=f"sessions.{item}", cause=cause, wanted=wanted, hint=hint)

@@ -130,14 +130,14 @@ def test_without_pam_limits_nothing_is_written_and_strict_says_so(tmp_path: Path
 @pytest.mark.parametrize(
     ("sessions", "cause"),
     [
-        ({"nofile": "2000000"}, "no session would open"),
-        ({"nofile": "unlimited"}, "it has to be a number"),
-        ({"memlock": "1024"}, "a size with its unit"),
-        ({"memlock": "unlimited:8G"}, "the soft limit is higher"),
+        ({"nofile": "2000000"}, "pam_limits would refuse every new session"),
+        ({"nofile": "unlimited"}, "the limit is not a number, such as 1048576"),
+        ({"memlock": "1024"}, "the limit is not a size with a unit"),
+        ({"memlock": "unlimited:8G"}, "the soft limit is above the hard one"),
         ({"rtprio": "100"}, "the highest priority is 99"),
-        ({"nproc": "-1"}, "it is not a number"),
-        ({"nproc": "1:2:3"}, "it is not a number"),
-        ({}, "nothing is declared"),
+        ({"nproc": "-1"}, "the limit is not a number, or unlimited"),
+        ({"nproc": "1:2:3"}, "the limit is not a number, or unlimited"),
+        ({}, "no limit is set in sessions"),
     ],
 )
 def test_a_limit_that_no_session_could_have_is_refused(tmp_path: Path, sessions: Dict[str, str], cause: str) -> None:
