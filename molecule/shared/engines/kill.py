@@ -27,11 +27,12 @@ sys.path.insert(0, "/opt/collections")
 from ansible_collections.gpufleet.node.node.standard_host import StandardHost
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
+from ansible_collections.gpufleet.node.plugins.module_utils._core.procedure import run_through
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime import last_good
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.state import marker_of
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart import restart
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart.procedure import PROCEDURE
 
 Entry = Dict[str, Any]
 DOCKER_FILE = "/etc/docker/daemon.json"
@@ -49,7 +50,7 @@ def bring(entry: Entry, host: StandardHost) -> None:
 def take_up(entry: Entry, host: StandardHost) -> None:
     """A run of ``container_engine_restart``."""
     params = {"engine": entry["engine"], "action": "restart", "health_timeout": 30, "when_containers_run": "fail"}
-    result = restart.run(params, host, check_mode=False)
+    result = run_through(PROCEDURE, params, host, check_mode=False)
     if result.get("failed"):
         raise RuntimeError(result["msg"])
 

@@ -136,6 +136,37 @@ def load(path: Path) -> Any:
 # --- imports ----------------------------------------------------------------------------------------------------------
 
 
+def test_what_is_imported_of_ours_is_there() -> None:
+    """Also by the test beds, of which most run only in a container or on an emulated machine."""
+    missing = []
+    for path in python_files("molecule", "tests", "tools"):
+        for node in statements(tree_of(path), lazy=True):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith(COLLECTION):
+                continue
+            place = ROOT.joinpath(*str(node.module)[len(COLLECTION) :].split("."))
+            if place.with_suffix(".py").is_file():
+                names = defined_in(place.with_suffix(".py"))
+            else:
+                names = {child.stem for child in place.iterdir()} if place.is_dir() else set()
+            missing += [
+                f"{name_of(path)}: {alias.name} of {node.module}" for alias in node.names if alias.name not in names
+            ]
+    assert missing == []
+
+
+def defined_in(path: Path) -> Set[str]:
+    """The names that a file binds at its top, imports included."""
+    names: Set[str] = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+    return names
+
+
 def test_imports_point_down_and_what_stands_side_by_side_imports_nothing_of_each_other() -> None:
     height = {name: number for number, names in enumerate(FLOORS) for name in names}
     wrong = []
