@@ -144,6 +144,10 @@ class OwnFilesConcern:
         """The lines that give a part of an object, such as a group of the users, another value than the declared."""
         return iter(())
 
+    def winners(self, lines: Sequence[Line]) -> Mapping[Key, Line]:
+        """The line that decides about each setting: the last, unless the program that reads them sees it otherwise."""
+        return {line.key: line for line in lines}
+
     # --- what the kind does ---
 
     def everything(self, params: Mapping[str, Any], baseline: Baseline) -> FilesDeclaration:
@@ -166,9 +170,9 @@ class OwnFilesConcern:
     def plan(self, state: FilesState, desired: FilesDesired, scope: Scope) -> Plan:
         if not (scope.immediate or scope.permanent):
             return Plan()
-        now = self._winners(self._lines_of(state.texts))
+        now = self.winners(self._lines_of(state.texts))
         lines = self._lines_of(self._after(state, desired))
-        after = self._winners(lines)
+        after = self.winners(lines)
         rows = []
         for key in state.keys:
             found = now[key].value if key in now else None
@@ -190,7 +194,7 @@ class OwnFilesConcern:
         steps.perform(step, host)
 
     def report(self, state: FilesState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-        winners = self._winners(self._lines_of(state.texts))
+        winners = self.winners(self._lines_of(state.texts))
         found: Dict[str, Dict[str, Optional[str]]] = {}
         for key in state.keys:
             found.setdefault(key[0], {})[key[1]] = winners[key].value if key in winners else None
@@ -206,10 +210,6 @@ class OwnFilesConcern:
     def _lines_of(self, texts: Mapping[str, str]) -> List[Line]:
         return [line for path, text in texts.items() for line in self.lines(path, text)]
 
-    def _winners(self, lines: Sequence[Line]) -> Mapping[Key, Line]:
-        """The line that decides about each setting, which is the last."""
-        return {line.key: line for line in lines}
-
     def _conflicts(
         self, lines: Sequence[Line], after: Mapping[Key, Line], values: Mapping[Key, Optional[str]]
     ) -> Tuple[Conflict, ...]:
@@ -220,7 +220,7 @@ class OwnFilesConcern:
                 raise OwnedByAnother(
                     f"set {last.setting}",
                     object=last.object,
-                    cause=f"{last.path} line {last.number} is read after {self.path}",
+                    cause=f"{last.path} line {last.number} overrules {self.path}",
                     found=last.value,
                     wanted=wanted,
                     hint="remove that line, declare the same value, or leave the setting out of the declaration",

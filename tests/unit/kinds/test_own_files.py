@@ -101,7 +101,7 @@ def test_an_earlier_file_loses_a_later_one_is_refused_and_an_exception_wins(tmp_
         ("some size", "/etc/made.d/10.conf", 2, "them"),
     ]
     Path(host.files.locate("/etc/made.d/60.conf")).write_text("\nall size=16\n")
-    with pytest.raises(OwnedByAnother, match=r"/etc/made\.d/60\.conf line 2 is read after"):
+    with pytest.raises(OwnedByAnother, match=r"/etc/made\.d/60\.conf line 2 overrules"):
         run(host, {"size": "8"})
 
 

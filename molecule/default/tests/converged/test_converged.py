@@ -61,6 +61,8 @@ def test_a_session_gets_the_declared_limits(host: Any, user: str) -> None:
         ("nobody - nofile 0800 # decimal", ["800", "800", "0"]),
         ("@nogroup HARD NOFILE 900", ["500", "900", "0"]),
         ("* hard nofile 900", ["500", "1000", "0"]),
+        ("nobody - nofile 900K", ["900", "900", "0"]),
+        ("* -", ["500", "1000", "0"]),
     ],
 )
 def test_lines_of_others_count_as_the_module_says(host: Any, lines: str, expected: List[str]) -> None:

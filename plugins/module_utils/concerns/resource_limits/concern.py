@@ -11,6 +11,7 @@ session (limits.conf(5) and pam_limits.c of Linux-PAM). Of lines of the same dom
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import Unmanaged
@@ -30,6 +31,8 @@ MOST_FILES = "/proc/sys/fs/nr_open"
 HEADER = "# Written by the module gpufleet.node.resource_limits; changes are lost.\n"
 # As pam_limits reads a value that is no number.
 WORDS = ("-1", UNLIMITED, "infinity")
+# What those have whom a line "name -" takes out of pam_limits.
+EXEMPT = "exempt"
 
 
 class ResourceLimits(OwnFilesConcern):
@@ -55,17 +58,21 @@ class ResourceLimits(OwnFilesConcern):
     def lines(self, path: str, text: str) -> Iterator[Line]:
         for number, line in enumerate(text.split("\n"), 1):
             fields = line.partition("#")[0].split()
-            if len(fields) == 2 and fields[1] == "-":
-                # These users get no limits of pam_limits at all.
-                yield from (Line(path, number, fields[0], f"{kind} {item}", "none") for kind in TYPES for item in ITEMS)
+            if len(fields) == 2 and fields[1] == "-" and fields[0] != ALL_USERS:
+                yield from (Line(path, number, fields[0], f"{kind} {item}", EXEMPT) for kind in TYPES for item in ITEMS)
             elif len(fields) >= 4:
                 domain, kind, item, value = fields[0], *(field.lower() for field in fields[1:4])
-                if item in ITEMS and kind in (*TYPES, "-"):
+                limit = _limit(value)
+                if item in ITEMS and kind in (*TYPES, "-") and limit:
                     kinds = TYPES if kind == "-" else (kind,)
-                    yield from (Line(path, number, domain, f"{one} {item}", _normal(value)) for one in kinds)
+                    yield from (Line(path, number, domain, f"{one} {item}", limit) for one in kinds)
 
     def render(self, values: Mapping[Key, Optional[str]]) -> str:
         return HEADER + "".join(f"{domain} {setting} {value}\n" for (domain, setting), value in values.items())
+
+    def winners(self, lines: Sequence[Line]) -> Mapping[Key, Line]:
+        """Who is exempt is so whatever other lines say."""
+        return {**super().winners(lines), **super().winners([line for line in lines if line.value == EXEMPT])}
 
     def exceptions(self, lines: Sequence[Line], values: Mapping[Key, Optional[str]]) -> Iterator[Line]:
         """A line for a user or a group is stronger than one for all, wherever it stands."""
@@ -100,7 +107,11 @@ class ResourceLimits(OwnFilesConcern):
 CONCERN = ResourceLimits()
 
 
-def _normal(value: str) -> str:
+def _limit(value: str) -> str:
+    """As pam_limits reads it: the number that it begins with, decimal. Empty where it has none, and the line does not
+    count.
+    """
     if value in WORDS:
         return UNLIMITED
-    return str(int(value)) if value.lstrip("-").isdigit() else value
+    number = re.match(r"[+-]?[0-9]+", value)
+    return str(int(number[0])) if number else ""

@@ -64,6 +64,7 @@ def test_a_limit_is_set_for_all_users_and_for_root_whom_the_asterisk_does_not_me
         pytest.param({CONF: "* - nofile 700\n"}, {"soft nofile": "700", "hard nofile": "700"}, id="both"),
         pytest.param(
             {"50-a.conf": "* - nofile 700\n", "60-b.conf": "* HARD NOFILE 650 # less\n"},
+            # The soft one is cut to that when it is set.
             {"soft nofile": "700", "hard nofile": "650"},
             id="the last file",
         ),
@@ -72,8 +73,12 @@ def test_a_limit_is_set_for_all_users_and_for_root_whom_the_asterisk_does_not_me
             {"soft nofile": "512", "hard nofile": "512"},
             id="limits.conf first",
         ),
-        pytest.param({"10.conf": "* soft nofile 077\n"}, {"soft nofile": "77", "hard nofile": None}, id="decimal"),
-        pytest.param({"10.conf": "* - nofile 7\n* -\n"}, {"soft nofile": "none", "hard nofile": "none"}, id="exempt"),
+        pytest.param({"10.conf": "* - nofile 077\n"}, {"soft nofile": "77", "hard nofile": "77"}, id="decimal"),
+        pytest.param({"10.conf": "* - nofile 900K\n"}, {"soft nofile": "900", "hard nofile": "900"}, id="a unit"),
+        pytest.param(
+            {"10.conf": "* - nofile 700 more\n"}, {"soft nofile": "700", "hard nofile": "700"}, id="more words"
+        ),
+        pytest.param({"10.conf": "* - nofile 7\n* -\n"}, {"soft nofile": "7", "hard nofile": "7"}, id="all exempt"),
         pytest.param({"a.list": "* - nofile 7\n", "20.conf": "* - nofile\n"}, {}, id="no lines"),
     ],
 )
@@ -84,6 +89,25 @@ def test_the_lines_of_files_count_as_for_pam_limits(
     assert limits(machine(tmp_path, placed), "nofile") == {"soft nofile": None, "hard nofile": None, **expected}
 
 
+def test_who_is_exempt_is_so_whatever_comes_later_and_is_named(tmp_path: Path) -> None:
+    host = machine(tmp_path, {CONF: "root -\n"})
+    with pytest.raises(OwnedByAnother, match=r"Cannot set soft nofile on root: .*limits\.conf line 1 overrules"):
+        run(host, {"nofile": "700"})
+    host = machine(tmp_path / "other", {CONF: "operator -\n"})
+    conflicts = run(host, {"nofile": "700"}).as_dict()["conflicts"]
+    assert {(entry["setting"], entry["value"], entry["wins"]) for entry in conflicts} == {
+        ("operator soft nofile", "exempt", "them"),
+        ("operator hard nofile", "exempt", "them"),
+    }
+
+
+def test_a_value_that_is_no_number_does_not_count(tmp_path: Path) -> None:
+    assert limits(machine(tmp_path, {CONF: "* - nofile many\n"}), "nofile") == {
+        "soft nofile": None,
+        "hard nofile": None,
+    }
+
+
 def test_infinity_is_unlimited_by_any_of_its_names(tmp_path: Path) -> None:
     host = machine(tmp_path, {CONF: "* soft memlock -1\n* hard memlock infinity\n"})
     assert limits(host, "memlock") == {"soft memlock": "unlimited", "hard memlock": "unlimited"}
@@ -92,7 +116,7 @@ def test_infinity_is_unlimited_by_any_of_its_names(tmp_path: Path) -> None:
 def test_a_later_file_of_another_is_refused_with_its_line(tmp_path: Path) -> None:
     later = "/etc/security/limits.d/99-slurm.conf"
     host = machine(tmp_path, {later: "# Slurm\nroot hard memlock 65536\n"})
-    with pytest.raises(OwnedByAnother, match=r"99-slurm\.conf line 2 is read after"):
+    with pytest.raises(OwnedByAnother, match=r"99-slurm\.conf line 2 overrules"):
         run(host, {"memlock": "unlimited"})
     assert not host.files.exists(OURS)
 
