@@ -17,7 +17,7 @@ from .._core.declared import WANTED
 from .._core.errors import OwnedByAnother
 from .._core.planning import boot_change, effective_change, file_action
 from .._core.registration import Registration
-from .._core.setting import BOOT, IN_SYNC, Scalar, Setting
+from .._core.setting import IN_SYNC, Scalar, Setting
 from .._core.value import field, frozen
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from .._core.protocols import Files, Host
 
 OTHERS = "others"
+
+
+def header_of(concern: str) -> str:
+    """The first line of a file that is read as text with comments."""
+    return f"# Written by the module gpufleet.node.{concern}; changes are lost.\n"
 
 
 @frozen
@@ -155,10 +160,12 @@ class OwnFilesConcern:
         return FilesDeclaration({key: None for key in baseline.values if not key[0].startswith("/")})
 
     def observe(self, host: Host, declaration: FilesDeclaration, scope: Scope) -> FilesState:
-        file = OwnFile(self.path, self.setting, host.files.read_optional(self.path))
+        texts = self.read(host.files)
+        # Where it says nothing it is not among them, and may be there all the same.
+        file = OwnFile(self.path, self.setting, texts.get(self.path) or host.files.read_optional(self.path))
         # What an earlier declaration set is given up by this one.
         before = (line.key for line in self.lines(self.path, file.text or ""))
-        return FilesState(tuple(dict.fromkeys((*declaration.values, *before))), self.read(host.files), file)
+        return FilesState(tuple(dict.fromkeys((*declaration.values, *before))), texts, file)
 
     def resolve(self, declaration: FilesDeclaration, state: FilesState) -> FilesDesired:
         return FilesDesired(declaration.values, self.render(declaration.values) if declaration.values else None)
@@ -170,8 +177,11 @@ class OwnFilesConcern:
     def plan(self, state: FilesState, desired: FilesDesired, scope: Scope) -> Plan:
         if not (scope.immediate or scope.permanent):
             return Plan()
-        now = self.winners(self._lines_of(state.texts))
-        lines = self._lines_of(self._after(state, desired))
+        found_lines = self._lines_of(state.texts)
+        now = self.winners(found_lines)
+        # On a converged node nothing is parsed twice.
+        same = desired.text == state.texts.get(self.path)
+        lines = found_lines if same else self._lines_of(self._after(state, desired))
         after = self.winners(lines)
         rows = []
         for key in state.keys:
@@ -183,8 +193,7 @@ class OwnFilesConcern:
         if all(row.status == IN_SYNC for row in (*rows, *of_file)):
             return Plan((*rows, *of_file), (), desired.unmanaged, conflicts)
         differing = [row for row in rows if row.status != IN_SYNC]
-        changes = [change(row) for change in (effective_change, boot_change) for row in differing]
-        changes += [Change(row.object, row.setting, row.boot, row.wanted, BOOT) for row in of_file]
+        changes = [*map(effective_change, differing), *map(boot_change, (*differing, *of_file))]
         step = state.file.step(desired.text, changes)
         return Plan((*rows, *of_file), (step,), desired.unmanaged, conflicts)
 

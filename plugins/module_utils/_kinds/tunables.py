@@ -85,13 +85,17 @@ def of_tmpfiles(line: TmpfilesLine) -> BootAssignment:
 
 def tmpfiles_line(path: str, tunable: str, value: Scalar) -> TmpfilesLine:
     """The line of a file of ours that writes a value at every boot, and not when systemd-tmpfiles runs later."""
-    (line,) = tmpfiles_d.parse(path, f"w! {tunable} - - - - {value}", tmpfiles_d.WRITE)
+    (line,) = tmpfiles_d.parse(path, _written(tunable, value), tmpfiles_d.WRITE)
     return line
 
 
 def tmpfiles_text(header: str, lines: Sequence[TmpfilesLine]) -> Optional[str]:
     """The file of these lines; None for none."""
-    return header + "".join(f"w! {line.target} - - - - {line.argument}\n" for line in lines) if lines else None
+    return header + "".join(f"{_written(line.target, line.argument)}\n" for line in lines) if lines else None
+
+
+def _written(tunable: str, value: Scalar) -> str:
+    return f"w! {tunable} - - - - {value}"
 
 
 def read_sysctl(files: Files, tunables: Mapping[str, str]) -> Tuple[BootAssignment, ...]:

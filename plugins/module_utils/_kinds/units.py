@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from .._core.change import Step
-from .._core.planning import boot_change, effective_change, file_action
+from .._core.planning import boot_change, effective_change
 from .._core.setting import Setting
 from .._core.value import frozen
 from .._linux import systemd
@@ -69,7 +69,7 @@ class UnitFile(OwnFile):
             return (), ()
         if row.boot == row.wanted:
             return (), (Step(ReloadUnits(), (effective_change(row),)),)
-        write = Step(file_action(self.path, wanted), (boot_change(row),), probes=(self.path,))
+        write = self.step(wanted, (boot_change(row),))
         return (Step(AnnounceUnit(self.unit)), write), (Step(ReloadUnits()),)
 
 

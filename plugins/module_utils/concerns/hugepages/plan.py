@@ -14,6 +14,7 @@ from ..._core.errors import InUse
 from ..._core.planning import effective_change
 from ..._core.setting import BOOT, NOW, REBOOT, Setting
 from ..._core.value import frozen
+from ..._kinds.own_files import header_of
 from ..._kinds.tunables import tmpfiles_text, write_step
 from ..._linux.numa import parse_meminfo
 from ..._machine import processes
@@ -22,14 +23,13 @@ from .command_line import parse_pages
 from .next_boot import NextBoot
 from .patterns import spread_total
 from .spec import HugepagesDesired
-from .state import SHORT, TMPFILES, HugepagesState, Pool, names_of
+from .state import NAME, SHORT, TMPFILES, HugepagesState, Pool, names_of
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
     from ..._core.protocols import Files
 
 AT_BOOT = "the kernel reserves pages of this size at boot"
-HEADER = "# Written by the module gpufleet.node.hugepages; changes are lost.\n"
 
 
 @frozen
@@ -129,7 +129,7 @@ def _boot_steps(state: HugepagesState, boot: NextBoot, settings: List[Setting], 
             effect = REBOOT if tunable in pending else NOW
             change = Change(object_, setting, boot.now[tunable][0], value, BOOT, effect)
             (arguments if pool is not None and spec.is_gigantic(pool) else lines).append(change)
-    text = tmpfiles_text(HEADER, boot.lines)
+    text = tmpfiles_text(header_of(NAME), boot.lines)
     steps: List[Step] = []
     if text != state.file.text and (lines or text is None):
         steps.append(state.file.step(text, lines or [Change(TMPFILES, state.file.setting, "present", None, BOOT)]))

@@ -14,7 +14,7 @@ from ..._core.errors import CannotLook, DeclarationError
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import replace
-from ..._kinds.own_files import OwnFile
+from ..._kinds.own_files import OwnFile, header_of
 from ..._linux import bootloader
 from ..._linux.kernel_modules import read_installed
 from ..._linux.modprobe import INSTALL, LOAD, SOFTDEP, ModprobeLine, parse_command_line, read_files
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ..._core.protocols import Host
 
 NOT_INSTALLED = "install it, leave it out, or set strict: false"
-HEADER = "# Written by the module gpufleet.node.kernel_modules; changes are lost.\n"
 
 
 # Drivers with a parameter modeset: 0 keeps them from the screen even when something loads them in spite of all.
@@ -207,7 +206,7 @@ def _rebuild(host: Host) -> Tuple[str, ...]:
 
 
 def _text(lines: Sequence[str]) -> Optional[str]:
-    return HEADER + "".join(f"{line}\n" for line in lines) if lines else None
+    return header_of(NAME) + "".join(f"{line}\n" for line in lines) if lines else None
 
 
 def _blocking(name: str) -> List[str]:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from ..._core.regex import regex
 from ..._core.value import frozen
+from ..._kinds.own_files import header_of
 from ..._linux import systemd, udev_rules
-from .spec import OFF, ON
+from .spec import NAME, OFF, ON
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 UNIT = "nvidia-persistenced.service"
 SOCKET = "/var/run/nvidia-persistenced/socket"
 DROP_IN = f"{systemd.ETC}/{UNIT}.d/gpufleet.conf"
-HEADER = "# Written by the module gpufleet.node.nvidia_persistence; changes are lost.\n"
 EXEC_START = "Service.ExecStart"
 STOP_WHEN_UNNEEDED = "Unit.StopWhenUnneeded"
 FLAG = regex(r"\s+--?(no-)?persistence-mode(?:=\S*)?(?=\s|$)")
@@ -94,7 +94,7 @@ class Persistenced:
         lines = _last(self.sources, EXEC_START)
         if lines and self.default(None) != mode:
             text += f"[Service]\nExecStart=\nExecStart={line_for(lines[-1], mode)}\n"
-        return HEADER + text if text else None
+        return header_of(NAME) + text if text else None
 
 
 def observe(files: Files) -> Persistenced:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Tu
 from ..._core.change import Unmanaged
 from ..._core.errors import DeclarationError
 from ..._core.value import replace
-from ..._kinds.own_files import FilesDeclaration, FilesDesired, FilesState, Key, Line, OwnFilesConcern
+from ..._kinds.own_files import FilesDeclaration, FilesDesired, FilesState, Key, Line, OwnFilesConcern, header_of
 from .options import OPTIONS
 from .spec import ALL_USERS, ITEMS, ROOT, TYPES, UNLIMITED, parse
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 CONF = "/etc/security/limits.conf"
 FOLDER = "/etc/security/limits.d"
 MOST_FILES = "/proc/sys/fs/nr_open"
-HEADER = "# Written by the module gpufleet.node.resource_limits; changes are lost.\n"
 # As pam_limits reads a value that is no number.
 WORDS = ("-1", UNLIMITED, "infinity")
 # What those have whom a line "name -" takes out of pam_limits.
@@ -68,7 +67,9 @@ class ResourceLimits(OwnFilesConcern):
                     yield from (Line(path, number, domain, f"{one} {item}", limit) for one in kinds)
 
     def render(self, values: Mapping[Key, Optional[str]]) -> str:
-        return HEADER + "".join(f"{domain} {setting} {value}\n" for (domain, setting), value in values.items())
+        return header_of(self.name) + "".join(
+            f"{domain} {setting} {value}\n" for (domain, setting), value in values.items()
+        )
 
     def winners(self, lines: Sequence[Line]) -> Mapping[Key, Line]:
         """Who is exempt is so whatever other lines say."""
