@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -14,10 +15,9 @@ import sys
 import traceback
 from typing import Any, NoReturn, Optional, Sequence
 
-from ansible_collections.gpufleet.node.node.standard_host import StandardHost
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
+from ansible_collections.gpufleet.node.node.standard_host import this_host
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.importing import importing
-from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
 
 # Apart from those of `status`.
@@ -36,7 +36,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run one subcommand and return its exit status."""
     parser = Parser(prog="gpufleet", description="What is declared for this node, and what of it is in effect.")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (add_status, add_boot, add_facts, add_compile, add_version):
+    for add in (add_status, add_look, add_boot, add_facts, add_compile, add_version):
         add(commands)
     parsed = parser.parse_args(arguments)
     try:
@@ -56,11 +56,6 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return USAGE_EXIT
 
 
-def this_host() -> Host:
-    """This machine. Every subcommand asks here, so that a test bed has one place to hand in another."""
-    return StandardHost()
-
-
 def add_status(commands: Any) -> None:
     parser = commands.add_parser(
         "status",
@@ -78,6 +73,33 @@ def run_status(parsed: argparse.Namespace) -> int:
         from ansible_collections.gpufleet.node.node.status import status
 
     return status(this_host(), concern=parsed.concern, as_json=parsed.json)
+
+
+def add_look(commands: Any) -> None:
+    parser = commands.add_parser(
+        "look",
+        help="compare declarations that are handed in, as the controller does",
+        description="FILE is JSON with the options of the module node_state. Prints what that returns. Exit status: 0 "
+        "it is as expected, 1 it is not.",
+    )
+    parser.add_argument("--json", metavar="FILE", required=True, help="a file, or - for standard input")
+    parser.set_defaults(run=run_look)
+
+
+def run_look(parsed: argparse.Namespace) -> int:
+    from ansible_collections.gpufleet.node.node.look import answer_to, request_of
+
+    try:
+        if parsed.json == "-":
+            text = sys.stdin.buffer.read()
+        else:
+            with open(parsed.json, "rb") as stream:
+                text = stream.read()
+    except OSError as error:
+        raise CannotLook("read the request", object=parsed.json, cause=error.strerror or str(error)) from error
+    answer = answer_to(request_of(text))
+    print(json.dumps(answer, indent=1, sort_keys=True))
+    return int(answer.get("failed", False))
 
 
 def add_boot(commands: Any) -> None:
@@ -105,8 +127,7 @@ def run_boot(parsed: argparse.Namespace) -> int:
     with importing():
         from ansible_collections.gpufleet.node.node.boot import boot
 
-    # A run that was killed may have left it to us.
-    run_compile(argparse.Namespace(remove=False))
+    compile_where_missing()
     return boot(this_host(), timeout=parsed.timeout, concerns=parsed.concern, again=parsed.again)
 
 
@@ -142,14 +163,27 @@ def add_compile(commands: Any) -> None:
 
 
 def run_compile(parsed: argparse.Namespace) -> int:
-    from ansible_collections.gpufleet.node.node import compile as compiled
+    from ansible_collections.gpufleet.node.plugins.module_utils._linux import program_apply
 
+    files = this_host().files
     try:
-        (compiled.remove if parsed.remove else compiled.compile_program)()
+        if parsed.remove:
+            program_apply.remove_compiled(files)
+        else:
+            program_apply.compile_program(files)
     except OSError as error:
         print(f"Cannot compile the program: {error}. It works without that, only slower.", file=sys.stderr)
         return 1
     return 0
+
+
+def compile_where_missing() -> None:
+    """What a killed run left to do, or another Python, so that looks are fast again. No boot fails because of it."""
+    from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import compiled_fault
+
+    with contextlib.suppress(OSError):
+        if compiled_fault(this_host().files):
+            run_compile(argparse.Namespace(remove=False))
 
 
 def add_version(commands: Any) -> None:

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._machine import jour
 from ansible_collections.gpufleet.node.plugins.module_utils._machine.files import UMASK, LocalFiles
 
 if TYPE_CHECKING:
-    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Nvml
+    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host, Nvml
 
 CONTEXT = "security.selinux"
 SELINUX = "/sys/fs/selinux/enforce"
@@ -121,6 +121,11 @@ class StandardHost:
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         journal.send(message, fields)
+
+
+def this_host() -> Host:
+    """This machine. The program asks here, so that a test bed has one place to hand in another."""
+    return StandardHost()
 
 
 def _search_path() -> str:

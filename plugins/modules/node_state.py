@@ -266,16 +266,9 @@ facts:
       type: str
 """
 
-import os
-from importlib import import_module
-from typing import Any, Dict, Mapping, Sequence
+from typing import Any, Mapping
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-
-UTILS = "ansible_collections.gpufleet.node.plugins.module_utils"
-# Where the concern node_tools keeps the same sources compiled, by the sum of the archive they came in.
-COMPILED = f"/usr/local/lib/gpufleet/compiled/%s/{UTILS.replace('.', '/')}"
 
 # Made by `make docs` from the options above: change them there.
 OPTIONS: Mapping[str, Any] = {
@@ -287,113 +280,30 @@ OPTIONS: Mapping[str, Any] = {
 # End of what is made.
 
 
-def prefer_what_is_compiled(declared: Mapping[str, Any]) -> None:
-    """Take the rooms from the node where it has these very ones: compiling them is most of what a look costs."""
-    tools = declared.get("node_tools")
-    digest = str(tools.get("archive_sha256")) if isinstance(tools, dict) else ""
-    if not digest.isalnum() or not os.path.isdir(COMPILED % digest):
-        return
-    folder = (COMPILED % digest).partition(digest)[0].rstrip("/")
-    for place in map(os.stat, (f"{folder}/{digest}", folder, os.path.dirname(folder))):
-        if place.st_uid not in (0, os.geteuid()) or place.st_mode & 0o022:
-            return
-    utils = import_module(UTILS)
-    sent = list(utils.__path__)
-    utils.__path__.insert(0, COMPILED % digest)
-    # What stands on Ansible is only among what was sent.
-    import_module(f"{UTILS}._node").__path__.extend(f"{path}/_node" for path in sent)
-
-
-def validated(concern: Any, declaration: Any) -> Dict[str, Any]:
-    """A declaration made complete and checked as the concern's own module would. Raises ``DeclarationError``."""
-    from ..module_utils._core.errors import DeclarationError
-    from ..module_utils._core.shared_options import SHARED_OPTIONS
-
-    goal = f"read the declaration of {concern.name}"
-    if not isinstance(declaration, Mapping):
-        raise DeclarationError(goal, cause=f"it must be a dictionary of options, not {declaration!r}")
-    checked = ArgumentSpecValidator({**SHARED_OPTIONS, **concern.options}).validate(dict(declaration))
-    if checked.error_messages:
-        messages = [
-            f"unsupported option {message}" if "Supported parameters" in message else message
-            for message in checked.error_messages
-        ]
-        raise DeclarationError(goal, cause="; ".join(message.rstrip(".") for message in messages))
-    parameters: Dict[str, Any] = checked.validated_parameters
-    return parameters
-
-
-def unknown_concern(declared: Mapping[str, Any], names: Sequence[str]) -> Dict[str, str]:
-    """The first name that is no concern, and the next step; empty where all are."""
-    from ..module_utils._core.nearest import did_you_mean
-
-    for name in declared:
-        if name not in names:
-            hint = did_you_mean(name, names, otherwise=f"the concerns are {', '.join(names)}")
-            return {"object": name, "hint": hint}
-    return {}
-
-
-def objections(answer: Mapping[str, Any], *, expect: str, check_mode: bool) -> Dict[str, str]:
-    """What the caller did not expect, by concern."""
-    if expect == "nothing":
-        return {}
-    names = list(answer["invalid"])
-    if expect == "in_sync":
-        wrong = [*answer["drifted"], *answer["unknown"], *answer["invalid"]]
-        if check_mode:
-            # Nothing was changed, so a difference is as expected, and what waits for it too; what will fail fails now.
-            failing = [name for name in wrong if "failure" in answer["concerns"][name]]
-            wrong = [name for name in failing if name not in answer["waiting"]]
-        names += [name for name in wrong if name not in names]
-    texts = {}
-    for name in names:
-        result = answer["concerns"][name]
-        differences = [
-            f"{row['object']} {row['setting']} is {row['effective']} (at boot {row['boot']}), wanted {row['wanted']}"
-            for row in result["settings"]
-        ]
-        texts[name] = result.get("msg") or "; ".join(differences)
-    return texts
-
-
 def main() -> None:
     module = AnsibleModule(
         argument_spec=OPTIONS,
         supports_check_mode=True,
     )
-    declared, excluded = module.params["declared"], module.params["excluded"]
-    prefer_what_is_compiled(declared)
+    from ..module_utils._linux.program import prefer
+    from ..module_utils._machine.files import LocalFiles
+
+    tools = module.params["declared"].get("node_tools")
+    # What was sent is the same, and has to be compiled first: most of what a look costs.
+    prefer(LocalFiles(), str(tools.get("archive_sha256")) if isinstance(tools, dict) else "", packages=False)
     from ..module_utils._core.importing import importing
 
     with importing():
-        from ..module_utils._core.errors import DeclarationError, GpuFleetError
-        from ..module_utils._node.assessment import assess_node, node_diff
-        from ..module_utils._node.module import host_of
-        from ..module_utils._node.registry import REGISTRY
+        from ..module_utils._core.errors import GpuFleetError
+        from ..module_utils._node.look import look
+        from ..module_utils._node.module import finish, host_of
 
     try:
-        unknown = unknown_concern(declared, [entry.name for entry in REGISTRY])
-        if unknown:
-            raise DeclarationError("look", cause="there is no such concern", **unknown)
         host = host_of(module)
+        answer = look({**module.params, "check_mode": module.check_mode, "diff": module._diff}, host)
     except GpuFleetError as error:
         module.fail_json(msg=str(error), failure=error.failure())
-    answer = assess_node(
-        {name: declaration for name, declaration in declared.items() if name not in excluded},
-        host,
-        validate=validated,
-        full=module.params["detail"] == "full",
-        devices=module.params["detail"] == "devices",
-        excluded=[*declared, *excluded],
-    )
-    answer["changed"] = False
-    if module._diff:
-        answer["diff"] = node_diff(answer)
-    unexpected = objections(answer, expect=module.params["expect"], check_mode=module.check_mode)
-    if unexpected:
-        module.fail_json(msg="\n".join(f"{name}: {text}" for name, text in unexpected.items()), **answer)
-    module.exit_json(**answer)
+    finish(module, answer)
 
 
 if __name__ == "__main__":

@@ -12,26 +12,20 @@ from functools import cache
 from pathlib import Path
 from typing import Dict, Iterator
 
-from ..module_utils._linux.boot_service import COMPILED
-
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "ansible_collections/gpufleet/node"
 UTILS = "plugins/module_utils"
 # What stands on Ansible, which a node need not have, and what is done around the work on a node.
 LEFT_OUT = (f"{UTILS}/_node/module.py", f"{UTILS}/_node/sent_file.py", f"{UTILS}/procedures/")
 # The first entry of the path is the archive itself.
-MAIN = f"""import hashlib
-import os
-import sys
+MAIN = f"""import sys
+from hashlib import sha256
+
+from {PACKAGE.replace("/", ".")}.plugins.module_utils._linux.program import prefer
+from {PACKAGE.replace("/", ".")}.plugins.module_utils._machine.files import LocalFiles
 
 with open(sys.path[0], "rb") as archive:
-    compiled = "{COMPILED}/" + hashlib.sha256(archive.read()).hexdigest()
-# Only what root alone may write, for root will run it; without it all is as right, and slower.
-if os.path.isdir(compiled) and not any(
-    place.st_uid not in (0, os.geteuid()) or place.st_mode & 0o22
-    for place in map(os.stat, (compiled, os.path.dirname(compiled), os.path.dirname(os.path.dirname(compiled))))
-):
-    sys.path.insert(0, compiled)
+    prefer(LocalFiles(), sha256(archive.read()).hexdigest(), packages=True)
 from {PACKAGE.replace("/", ".")}.node.command import main
 
 raise SystemExit(main())

@@ -81,12 +81,11 @@ def hand_in(root: Optional[str] = None, *, library: str = "", deadline: Optional
         def of_module(converge: ModuleType) -> None:
             vars(converge)["host_of"] = recorded
 
-        def of_program(command: ModuleType) -> None:
-            # What is compiled is compiled for this machine, and not for the tree.
-            vars(command).update(this_host=recorded, run_compile=lambda _parsed: 0)
+        def of_program(standard_host: ModuleType) -> None:
+            vars(standard_host)["this_host"] = recorded
 
         changes[f"{UTILS}._node.module"] = of_module
-        changes["ansible_collections.gpufleet.node.node.command"] = of_program
+        changes["ansible_collections.gpufleet.node.node.standard_host"] = of_program
         # Where the concern nvml brings the binding.
         sys.path.append(str(Path(root) / BINDING_FOLDER))
     if deadline is not None:

@@ -54,6 +54,9 @@ class Files(Protocol):
     def version(self, path: str) -> str:
         """What changes whenever the file is written or replaced, also by the same text; empty where it is not there."""
 
+    def checksum(self, path: str) -> str:
+        """The CRC-32 of a file in hexadecimal, a hyphen and its size; empty where it is not there."""
+
     def modified(self, path: str) -> int:
         """When the file, links followed, was written last, in nanoseconds since 1970; 0 where it is not there."""
 

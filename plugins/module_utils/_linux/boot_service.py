@@ -13,16 +13,13 @@ from .._core.errors import Refused
 from .._core.setting import Scalar
 from .._core.value import frozen
 from . import systemd
+from .program import ARCHIVE, PROGRAM
 
 if TYPE_CHECKING:
     from .._core.contract import Scope
     from .._core.protocols import Files
 
 UNIT = "gpufleet-boot.service"
-PROGRAM = "/usr/local/sbin/gpufleet"
-ARCHIVE = "/usr/local/lib/gpufleet/gpufleet.pyz"
-# What is in the archive, unpacked and compiled, in a folder named after its sum.
-COMPILED = "/usr/local/lib/gpufleet/compiled"
 
 
 def why_not_persisted(files: Files) -> str:

@@ -17,13 +17,13 @@ from ansible_collections.gpufleet.node.node import status
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node, waiting
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import rows_of
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia import errors
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvidia_persistence.concern import (
     CONCERN as PERSISTENCE,
 )
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from gpu_machine import GpuMachine, MakeMachine
 from mig_machine import H100
 from support import FakeHost, build

@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.contract impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import modprobe
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_modules.concern import (
     CONCERN as KERNEL_MODULES,
@@ -25,7 +26,6 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_modu
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_scheduler import rules, udev
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_scheduler.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_scheduler.spec import parse
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from nvme_machine import RULES, Drive, machine, run, value
 from support import PATIENCE
 

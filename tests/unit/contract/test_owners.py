@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.node.node.declarations import load
 from ansible_collections.gpufleet.node.node.standard_host import StandardHost
 from ansible_collections.gpufleet.node.plugins.module_utils._core import baseline
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, OwnedByAnother
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service import ARCHIVE
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE
 from ansible_collections.gpufleet.node.plugins.module_utils._machine.files import LocalFiles
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools import apply, owners, spec
@@ -133,7 +133,7 @@ def test_a_link_put_in_the_place_of_what_was_seen_changes_nothing_else(tmp_path:
     link(secret, place)
     host = RecordedHost(str(tmp_path))
     host.files = FilesBelow(tmp_path)  # type: ignore[assignment]
-    seen = owners.Exposed(f"{DECLARED}/hugepages.json", "0666 0:0", "0644 0:0", 0o644, False)
+    seen = owners.Exposed(f"{DECLARED}/hugepages.json", "0666 0:0", "0644 0:0", 0o644, foreign=False, written=True)
     with pytest.raises(OSError, match=refusal):
         apply.protect(Protect((seen,)), host)
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600

@@ -26,7 +26,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import
     UNKNOWN,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.plugin_utils.report.model import Host
 from facts_machine import EXPECTED, MACHINES, Trees, gpu_host, quiet_host
 from gpu_machine import GpuMachine, MakeMachine

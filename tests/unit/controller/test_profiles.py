@@ -17,9 +17,9 @@ pytest.importorskip("ansible.plugins.action", reason="the controller's side need
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from ansible_collections.gpufleet.node.plugins.plugin_utils.declarations import declaration_of, declaring
 from ansible_collections.gpufleet.node.plugins.plugin_utils.profiles import (
     ProfileError,

@@ -30,12 +30,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed, Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import BOOT, EFFECTIVE, Setting
 from ansible_collections.gpufleet.node.plugins.module_utils._core.steps import perform
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service import (
-    ARCHIVE,
-    PROGRAM,
-    UNIT,
-    why_not_persisted,
-)
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service import UNIT, why_not_persisted
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE, PROGRAM
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools import spec
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.options import OPTIONS

@@ -461,7 +461,6 @@ def test_a_boot_of_some_concerns_is_about_those_alone(
     for name in ("hugepages", "gpu_settings", "mig_layout"):
         (folder / f"{name}.json").write_text("{")
     monkeypatch.setattr(command, "this_host", lambda: RecordedHost(str(tmp_path)))
-    monkeypatch.setattr(command, "run_compile", lambda _parsed: 0)
     assert command.main(["boot", "--concern", "hugepages", "--concern", "mig_layout", "--again", "60"]) == 1
     told = capsys.readouterr().out.splitlines()
     assert [line.split(":")[1].strip() for line in told] == ["hugepages", "mig_layout"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 
 if TYPE_CHECKING:
     from gpu_machine import MakeMachine

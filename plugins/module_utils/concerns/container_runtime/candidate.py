@@ -74,6 +74,9 @@ class CandidateFiles:
     def version(self, path: str) -> str:
         return self._files.version(path)
 
+    def checksum(self, path: str) -> str:
+        return self._files.checksum(path)
+
     def modified(self, path: str) -> int:
         return self._files.modified(path)
 

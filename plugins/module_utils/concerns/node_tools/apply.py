@@ -6,20 +6,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
-import sys
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from ..._core.change import Step
 from ..._core.errors import NotSent, Refused
-from ..._linux import systemd_apply
-from ..._linux.boot_service import ARCHIVE, COMPILED, UNIT
+from ..._linux import program_apply, systemd_apply
+from ..._linux.boot_service import UNIT
+from ..._linux.program import ARCHIVE, COMPILED
 from ..._machine.files import LocalFiles
-from .plan import EnableUnit, InstallArchive, Protect, RemoveArchive
+from .owners import program_written
+from .plan import CompileProgram, EnableUnit, InstallArchive, Protect, RemoveArchive
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
@@ -29,14 +29,12 @@ def perform(step: Step, host: Host) -> None:
     action = step.action
     if isinstance(action, InstallArchive):
         install_archive(action, host)
+    elif isinstance(action, CompileProgram):
+        program_apply.compile_program(host.files)
     elif isinstance(action, Protect):
         protect(action, host)
     elif isinstance(action, RemoveArchive):
-        _compile(host, "--remove")
-        if host.files.exists(COMPILED):
-            raise Refused(
-                "remove what was compiled", object=COMPILED, cause="it is still there", hint=f"rm -r {COMPILED}"
-            )
+        program_apply.remove_compiled(host.files)
         host.files.remove(ARCHIVE)
         host.files.remove_folder(os.path.dirname(ARCHIVE))
     elif isinstance(action, EnableUnit):
@@ -50,15 +48,15 @@ def protect(action: Protect, host: Host) -> None:
     if not isinstance(host.files, LocalFiles):
         raise TypeError("others have no owners that could be wrong")
     for place in action.places:
-        if place.path == COMPILED:
+        if place.path.startswith(COMPILED):
             continue
         if place.foreign:
             host.files.remove(place.path)
         else:
             _protect(host.files.locate(place.path), place.mode)
-    if any(place.path.startswith(os.path.dirname(ARCHIVE)) for place in action.places):
-        # Nobody knows what was put there meanwhile; it can be made again from the archive.
-        _compile(host, "--remove")
+    if program_written(action.places):
+        # Nobody knows what was put there meanwhile; the next step makes it again from the archive.
+        program_apply.remove_compiled(host.files)
 
 
 def _protect(target: str, mode: int) -> None:
@@ -97,10 +95,3 @@ def install_archive(action: InstallArchive, host: Host) -> None:
             hint="run again",
         )
     host.files.replace(ARCHIVE, content.decode("utf-8", "surrogateescape"))
-    _compile(host)
-
-
-def _compile(host: Host, *options: str) -> None:
-    """Let the program compile itself. Nothing depends on it: without it looks are slower, and the next boot tries."""
-    with contextlib.suppress(OSError):
-        host.commands.run([sys.executable, "-I", ARCHIVE, "compile", *options], timeout=120.0)

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import sys
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core.change import Conflict, Plan, Step
@@ -16,17 +15,19 @@ from ..._core.registration import ALL, Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._kinds import units
 from ..._kinds.own_files import OwnFile
-from ..._linux import systemd
-from ..._linux.boot_service import ARCHIVE, PROGRAM, UNIT
+from ..._linux import program, systemd
+from ..._linux.boot_service import UNIT
+from ..._linux.program import ARCHIVE, COMPILED, PROGRAM
 from .options import OPTIONS
-from .owners import unsafe, wrong
+from .owners import program_written, unsafe, wrong
 from .spec import NAME, TARGET, NodeToolsDeclaration, interpreter_of, launcher_text, parse
-from .state import COMMAND, MODE, UNIT_FILE, UNIT_PATH, NodeToolsDesired, NodeToolsState
+from .state import BYTECODE, COMMAND, INTACT, MODE, UNIT_FILE, UNIT_PATH, NodeToolsDesired, NodeToolsState
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
     from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
+    from .owners import Exposed
 
 
 class NodeTools:
@@ -60,8 +61,11 @@ class NodeTools:
             from .plan import early_units
 
             early = early_units(files, declaration.before)
+        exposed = () if scope.restoring else tuple(wrong(files))
+        archive, bytecode = _program(files, declaration.archive, exposed)
         return NodeToolsState(
-            archive=archive_sum(files),
+            archive=archive,
+            bytecode=bytecode,
             launcher=launcher,
             # Two runs with different interpreters agree on the first one that still is there.
             interpreter=interpreter if interpreter and files.exists(interpreter) else sys.executable,
@@ -70,7 +74,7 @@ class NodeTools:
             links=systemd.links(files, UNIT, [systemd.ETC]),
             early=early,
             drop_ins=_drop_ins(files),
-            exposed=() if scope.restoring else tuple(wrong(files)),
+            exposed=exposed,
             unsafe="" if scope.restoring else unsafe(files),
         )
 
@@ -93,6 +97,8 @@ class NodeTools:
                 _setting(ARCHIVE, "archive", _short(desired.archive), _short(state.archive)),
                 _setting(PROGRAM, COMMAND, *state.launcher.described(desired.launcher)),
             )
+            if desired.archive is not None:
+                settings += (_setting(COMPILED, BYTECODE, INTACT, state.bytecode),)
         if scope.permanent and not state.masked:
             settings += (*state.unit.rows_in(desired.unit, immediate=scope.immediate), _links_setting(state, desired))
         steps: Tuple[Step, ...] = ()
@@ -117,8 +123,22 @@ class NodeTools:
 CONCERN = NodeTools()
 
 
+def _program(files: Files, digest: Optional[str], exposed: Tuple[Exposed, ...]) -> Tuple[Optional[str], str]:
+    """The sum of the archive that is there, and what is to be said of the bytecode of the one with this sum."""
+    if digest is None:
+        return archive_sum(files), ""
+    if program_written(exposed):
+        return archive_sum(files), "others may have written it"
+    entry = program.entry_of(files, digest)
+    # What it was when it was compiled is told by a checksum, at a small part of the cost of the sum.
+    same = entry is not None and entry.archive == files.checksum(ARCHIVE)
+    return digest if same else archive_sum(files), program.fault_of(files, digest, entry) or INTACT
+
+
 def archive_sum(files: Files) -> Optional[str]:
     """The SHA-256 sum of the installed archive."""
+    from hashlib import sha256
+
     text = files.read_optional(ARCHIVE)
     return None if text is None else sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Iterator
+from typing import TYPE_CHECKING, Iterable, Iterator
 
 from ..._core.exposure import OURS, exposed, link_of_ours, ownership_fault
 from ..._core.value import frozen
-from ..._linux.boot_service import ARCHIVE, COMPILED, PROGRAM, UNIT
+from ..._linux.boot_service import UNIT
+from ..._linux.program import ARCHIVE, BYTECODE, COMPILED, LOOK, PROGRAM
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -27,41 +28,53 @@ FOLDERS = (
 )
 # The folders whose files count for something, and the mode that these have at the least.
 HELD = (("/etc/gpufleet/declared.d", 0o644), ("/var/lib/gpufleet", 0o600), ("/var/lib/gpufleet/baseline", 0o600))
+COMPILED_FILES = ((BYTECODE, 0o644), (LOOK, 0o755))
 PROGRAMS = ((ARCHIVE, 0o644), (PROGRAM, 0o755), (f"/etc/systemd/system/{UNIT}", 0o644))
 
 
 @frozen
 class Exposed:
-    """A file or folder of ours with another owner or mode than it must have; ``mode`` is the one that it gets."""
+    """A file or folder of ours with another owner or mode than it must have; ``mode`` is the one that it gets.
+
+    ``written`` is whether others than root could have written it.
+    """
 
     path: str
     found: str
     wanted: str
     mode: int
     foreign: bool
+    written: bool
 
 
 def wrong(files: Files) -> Iterator[Exposed]:
     """What of ours is there with another owner or mode than it must have, folders first."""
     places = [(folder, 0o755) for folder in (*FOLDERS, COMPILED)]
+    places += [(f"{COMPILED}/{name}", 0o755) for name in files.names(COMPILED)]
+    places += [(f"{COMPILED}/{name}/{file}", mode) for name in files.names(COMPILED) for file, mode in COMPILED_FILES]
     places += [(f"{folder}/{name}", mode) for folder, mode in HELD for name in files.names(folder)]
     for path, mode in (*places, *PROGRAMS):
         if link_of_ours(files, path) == path:
-            yield Exposed(path, "a link", f"{mode:04o} 0:0", mode, True)
+            yield Exposed(path, "a link", f"{mode:04o} 0:0", mode, foreign=True, written=True)
             continue
         status = files.status(path)
         if status is None or files.resolve(path) != path:
             continue
         found = stat.S_IMODE(status.st_mode)
         folder = stat.S_ISDIR(status.st_mode)
-        if folder and path not in (*FOLDERS, COMPILED):
+        if folder and path not in FOLDERS and not path.startswith(COMPILED):
             continue
         fault = ownership_fault(status, ours=True)
         if fault or found & mode != mode or (folder and found & 0o022):
             # A second name of a file of root's would give it away with the mode of ours.
             foreign = status.st_uid not in (0, os.geteuid()) or status.st_nlink > 1
             has = f"{found:04o} {status.st_uid}:{status.st_gid}"
-            yield Exposed(path, has, f"{mode:04o} 0:0", mode, foreign and not folder)
+            yield Exposed(path, has, f"{mode:04o} 0:0", mode, foreign and not folder, bool(fault))
+
+
+def program_written(places: Iterable[Exposed]) -> bool:
+    """Whether others than root could have written what is in the folder of the program."""
+    return any(place.written and place.path.startswith(os.path.dirname(ARCHIVE)) for place in places)
 
 
 def unsafe(files: Files) -> str:

@@ -14,8 +14,9 @@ from ..._core.planning import boot_change, effective_change, file_action
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
 from ..._linux import systemd
-from ..._linux.boot_service import ARCHIVE, PROGRAM, UNIT
-from .state import COMMAND, MODE, UNIT_FILE, UNIT_PATH, NodeToolsDesired, NodeToolsState
+from ..._linux.boot_service import UNIT
+from ..._linux.program import ARCHIVE, PROGRAM
+from .state import BYTECODE, COMMAND, MODE, UNIT_FILE, UNIT_PATH, NodeToolsDesired, NodeToolsState
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -29,6 +30,11 @@ class InstallArchive(RoomAction):
     writes = (ARCHIVE,)
     content: Optional[bytes]
     digest: str
+
+
+@frozen
+class CompileProgram(RoomAction):
+    """Compile the archive that is there, for looks without a module."""
 
 
 @frozen
@@ -100,6 +106,8 @@ def steps_of(
     if "archive" in wrong:
         install = RemoveArchive() if desired.archive is None else InstallArchive(sent, desired.archive)
         files.append(Step(install, (effective_change(wrong["archive"]),)))
+    if BYTECODE in wrong and desired.archive is not None:
+        files.append(Step(CompileProgram(), (effective_change(wrong[BYTECODE]),)))
     if COMMAND in wrong:
         files.append(Step(file_action(PROGRAM, desired.launcher, 0o755), (effective_change(wrong[COMMAND]),)))
     unit: List[Step] = []

@@ -12,7 +12,8 @@ from typing import Any, Mapping, Optional, Sequence, Tuple
 
 from ..._core.errors import DeclarationError
 from ..._core.value import frozen
-from ..._linux.boot_service import ARCHIVE, PROGRAM, UNIT
+from ..._linux.boot_service import UNIT
+from ..._linux.program import ARCHIVE, PROGRAM
 from ..._linux.systemd import is_service, is_template
 
 NAME = "node_tools"

@@ -20,18 +20,22 @@ UNIT_PATH = f"{systemd.ETC}/{UNIT}"
 MODE = "mode and owner"
 COMMAND = "command"
 UNIT_FILE = "unit"
+BYTECODE = "bytecode"
+INTACT = "intact"
 
 
 @frozen
 class NodeToolsState:
     """What was seen. None for a sum or a text means: no such file.
 
+    ``bytecode`` is what can be said of the program compiled, for the archive that is declared.
     ``interpreter`` is what the command on the node names, or what runs this where it names none that is there.
     ``links`` are the folders in /etc that hold a link to the unit. ``early`` are those of ``boot_before`` that cannot
     wait. ``exposed`` is what of ours has a wrong owner or mode, ``unsafe`` what on the way to the program has.
     """
 
     archive: Optional[str]
+    bytecode: str
     launcher: OwnFile
     interpreter: str
     unit: UnitFile

@@ -20,8 +20,8 @@ from ..._core.value import frozen
 from ..._kinds.own_files import OwnFile
 from ..._kinds.units import UnitFile, unit_file
 from ..._linux import systemd
-from ..._linux.boot_service import PROGRAM
 from ..._linux.boot_service import UNIT as BOOT_SERVICE
+from ..._linux.program import PROGRAM
 from .irqbalance import HEADER
 from .irqbalance import UNIT as IRQBALANCE
 from .spec import NAME

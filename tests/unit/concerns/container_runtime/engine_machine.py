@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Files, Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime import state
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.model import (
@@ -40,7 +41,6 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     setting_of,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from support import FakeHost, build
 
 BEFORE = "/var/lib/gpufleet/baseline/container_runtime.json"

@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.kinds import kind_of
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.model import (
@@ -23,7 +24,6 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     setting_of,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from support import PATIENCE, FakeHost, Killed, build, quickest, snapshot
 from test_engine_containerd import NEW, Containerd
 from test_gpu_node_info_engines import INFO, RUNNING, SPECIFICATION

@@ -14,6 +14,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.contract impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, GpuFleetError, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime import spec
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.containerd.containerd import KIND
@@ -28,7 +29,6 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     SYSTEMD_CGROUP,
     SettingName,
 )
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from support import FakeHost
 from test_engine_containerd import (
     DROP_IN,

@@ -18,11 +18,11 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, OwnedByAnother
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.containerd.places import K0S_MARK
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.containerd.template import mask
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from engine_corpus import BOM, DAEMON_JSON, DECLARED, K3S, STARTS, TOOLKIT, Start, machine, toml_meaning
 from support import PATIENCE, FakeHost, quickest, snapshot
 from test_engine_containerd import (

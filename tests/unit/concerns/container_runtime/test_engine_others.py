@@ -16,10 +16,10 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_text import parse
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from engine_corpus import DAEMON_JSON, Start, machine
 from support import FakeHost, snapshot
 from test_engine_containerd import BEGIN, END, FOLDER, KUBEADM, MAIN, NEW, OLD, V2, V3, Containerd

@@ -10,9 +10,9 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.concern import CONCERN
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from gpu_machine import GpuMachine, MakeMachine
 
 H100 = "hgx-h100-80gb-8"

@@ -13,9 +13,9 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 import pynvml as nvml
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.model import Layout
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from gpu_machine import GpuMachine, MakeMachine
 from gpu_settings_machine import BOOT_SERVICE, ENABLED
 from mig_machine import H100, divided

@@ -16,10 +16,10 @@ from ansible_collections.gpufleet.node.node import status as node_status
 from ansible_collections.gpufleet.node.node.boot import boot
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, InUse
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.model import Layout
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.records import INTERRUPTED_RUN
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
 from mig_layout_machine import DECLARED, declared, ready, run
 from mig_machine import A100, ALL_SMALL, H100, LINKED_A100, MIXED, ONE, layout_in

@@ -12,7 +12,7 @@ import node_tools_machine
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.concern import NodeTools
 from concern_machines import Make, Node
 
-PROGRAM = b"PK the program of the node"
+PROGRAM = node_tools_machine.small_program()
 
 
 def contract_node(make: Make) -> Node:

@@ -25,12 +25,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import DRIFTED, IN_SYNC, PENDING
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service import (
-    ARCHIVE,
-    PROGRAM,
-    UNIT,
-    why_not_persisted,
-)
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service import UNIT, why_not_persisted
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE, PROGRAM
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools import spec
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.concern import (
     CONCERN,
@@ -39,11 +35,14 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.state import UNIT_PATH
 from ansible_collections.gpufleet.node.plugins.plugin_utils import archive
-from node_tools_machine import ETC, Systemctl, machine
+from node_tools_machine import ETC, Systemctl, machine, small_program
 from support import FakeHost, Killed, build, snapshot
 
-CONTENT = archive.build()
+CONTENT = small_program()
 DIGEST = sha256(CONTENT).hexdigest()
+# What the controller sends.
+PRODUCT = archive.build()
+PRODUCT_DIGEST = sha256(PRODUCT).hexdigest()
 WANTS = f"{ETC}/multi-user.target.wants/{UNIT}"
 DECLARED = "/etc/gpufleet/declared.d/node_tools.json"
 
@@ -193,7 +192,7 @@ def test_without_permanent_there_is_only_the_command(tmp_path: Path) -> None:
     run(host, permanent=False)
     assert host.files.exists(PROGRAM)
     assert not host.files.exists(UNIT_PATH)
-    assert [call[-1] for call in host.commands.calls] == ["compile"]
+    assert host.commands.calls == []
 
 
 @pytest.mark.parametrize("booted", [True, False])
@@ -224,7 +223,7 @@ def test_two_runs_with_different_interpreters_agree_on_the_first_that_is_there(
     assert run(host).changes == ()
     assert run(host).effective["interpreter"] == "/usr/bin/python3.12"
     (tmp_path / "usr/bin/python3.12").unlink()
-    assert [change.setting for change in run(host).changes] == ["command"]
+    assert [change.setting for change in run(host).changes] == ["bytecode", "command"]
     assert run(host).effective["interpreter"] == "/usr/bin/python3"
 
 
@@ -238,7 +237,7 @@ def test_a_launcher_tells_its_interpreter(interpreter: str) -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 def test_the_launcher_runs_the_archive_and_falls_back_to_another_python(tmp_path: Path, there: bool) -> None:
-    (tmp_path / "program.pyz").write_bytes(CONTENT)
+    (tmp_path / "program.pyz").write_bytes(PRODUCT)
     interpreter = sys.executable if there else "/nonexistent/python"
     text = spec.launcher_text(interpreter).replace(ARCHIVE, str(tmp_path / "program.pyz"))
     (tmp_path / "gpufleet").write_text(text)
@@ -323,7 +322,7 @@ def test_a_service_is_never_started_stopped_or_restarted(tmp_path: Path) -> None
     run(host, boot_timeout=60)
     run(host, boot_failure="hold")
     run(host, state="absent")
-    assert set(verbs(host)) <= {"show", "reenable", "disable", "daemon-reload", ARCHIVE}
+    assert set(verbs(host)) <= {"show", "reenable", "disable", "daemon-reload"}
 
 
 @pytest.mark.parametrize("kill_at", range(1, 15))
@@ -528,15 +527,15 @@ def act(executions: Executions, **options: Any) -> Dict[str, Any]:
 def test_a_node_that_is_right_costs_one_execution_and_no_transfer() -> None:
     executions = Executions(wants=0)
     assert act(executions, boot_timeout=60) == {"changed": False}
-    assert executions.arguments == [{"boot_timeout": 60, "archive_sha256": DIGEST}]
+    assert executions.arguments == [{"boot_timeout": 60, "archive_sha256": PRODUCT_DIGEST}]
     assert executions.sent == []
 
 
 def test_the_archive_is_sent_when_the_module_asks_for_it() -> None:
     executions = Executions(wants=1)
     assert act(executions) == {"changed": True}
-    assert executions.sent == [CONTENT]
-    assert executions.arguments[1] == {"archive_sha256": DIGEST, "archive": "/tmp/task/gpufleet.pyz"}
+    assert executions.sent == [PRODUCT]
+    assert executions.arguments[1] == {"archive_sha256": PRODUCT_DIGEST, "archive": "/tmp/task/gpufleet.pyz"}
 
 
 def test_nothing_is_built_or_sent_for_a_node_that_gives_it_back() -> None:
@@ -552,7 +551,7 @@ def test_nothing_is_built_or_sent_for_a_node_that_gives_it_back() -> None:
         (
             {"archive_sha256": "0" * 64},
             "Cannot send the file of archive: archive_sha256 is not that of the file on this controller "
-            f"(found {DIGEST}, wanted {'0' * 64}). Leave archive_sha256 out.",
+            f"(found {PRODUCT_DIGEST}, wanted {'0' * 64}). Leave archive_sha256 out.",
         ),
     ],
 )
@@ -569,7 +568,7 @@ def test_the_lookup_says_which_archive_the_controller_installs() -> None:
     pytest.importorskip("ansible.plugins.lookup", reason="the controller's side needs Ansible's controller")
     from ansible_collections.gpufleet.node.plugins.lookup.node_archive import LookupModule
 
-    assert LookupModule().run([]) == [DIGEST]
+    assert LookupModule().run([]) == [PRODUCT_DIGEST]
     with pytest.raises(Exception, match="it takes none"):
         LookupModule().run(["x"])
 

@@ -21,8 +21,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.contract impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpulist
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.masks import parse_mask, render_mask
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.concern import CONCERN
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from gpu_settings_machine import BOOT_SERVICE, ENABLED
 from irq_trees import CPU, PCI, cpus, two_sockets
 from irq_trees import machine as host_of

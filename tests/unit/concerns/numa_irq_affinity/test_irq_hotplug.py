@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.change import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import IN_SYNC, PENDING
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd, systemd_apply
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service import PROGRAM
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import PROGRAM
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity import hotplug
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.hotplug import (
     RULES,

@@ -14,10 +14,10 @@ from ansible_collections.gpufleet.node.node.status import status
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpulist
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import interrupts as info_interrupts
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import device_table, devices_of, rows_of, table
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.spec import NAME
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from irq_machine import DECLARED, DRIVE0, ETH0, HOME, LOCAL, IrqMachine, run
 from irq_trees import large
 

@@ -15,13 +15,13 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import procedure
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.docker import reload
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart import procedure as restart
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart.options import (
     OPTIONS as RESTART_OPTIONS,
 )
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from recorded import recorded_answer
 from support import FakeHost, build
 

@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     Refused,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime import last_good, original_files
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
@@ -39,7 +40,6 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart.options import (
     OPTIONS as RESTART_OPTIONS,
 )
-from ansible_collections.gpufleet.node.plugins.modules.node_state import validated
 from restart_machine import (
     BEFORE,
     DAEMON_JSON,

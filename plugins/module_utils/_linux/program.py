@@ -1,0 +1,150 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The program on the node, compiled: where it is, who may believe it, and what is wrong with it.
+
+Two files in a folder that is named after the SHA-256 sum of the archive: the modules as bytecode, and an entry that the
+controller runs for a look. The entry says what the bytecode and the archive were when it was made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING, Optional
+
+from .._core.exposure import exposed
+from .._core.regex import regex
+from .._core.value import frozen
+from .._machine.bytecode import Finder
+from .._machine.files import checksum_of
+
+if TYPE_CHECKING:
+    from .._core.protocols import Files
+    from .._machine.files import LocalFiles
+
+PROGRAM = "/usr/local/sbin/gpufleet"
+ARCHIVE = "/usr/local/lib/gpufleet/gpufleet.pyz"
+COMPILED = "/usr/local/lib/gpufleet/compiled"
+LOOK, BYTECODE = "look", "bytecode"
+# What the entry ends with where it cannot look. Apart from those of Python, a shell, timeout(1) and ssh.
+OTHER_PYTHON, DAMAGED = 91, 92
+
+# Isolated and without site, which is a third of what Python's own start costs. `path` is what site would have found.
+# Nothing is written, so that a look changes nothing.
+ENTRY = """#!{interpreter} -IBS
+# What the controller runs for a look. Made by gpufleet.node with what is compiled beside it: see `gpufleet compile`.
+import sys
+from marshal import loads
+from zlib import crc32
+
+PYTHON = "{python}"
+BYTECODE = "{bytecode}"
+ARCHIVE = "{archive}"
+
+if sys.implementation.cache_tag != PYTHON:
+    sys.exit({other_python})
+with open("{folder}/bytecode", "rb", 0) as stream:
+    content = stream.read()
+if f"{{crc32(content):08x}}-{{len(content)}}" != BYTECODE:
+    sys.exit({damaged})
+sys.path[:] = {path}
+start = {{"__name__": "bytecode"}}
+exec(loads(loads(content)["{package}.plugins.module_utils._machine.bytecode"][1]), start)
+start["Finder"](content).install()
+from {package}.node.look import main
+
+main()
+"""
+PACKAGE = "ansible_collections.gpufleet.node"
+RECORDED = regex(r'#!(.+) -IBS\n(?:.*\n)*?PYTHON = "(.+)"\nBYTECODE = "(.+)"\nARCHIVE = "(.+)"\n')
+# Linux cuts a longer first line off, and splits it at the first blank.
+LONGEST_INTERPRETER = 120
+
+
+@frozen
+class Entry:
+    """What an entry says of itself: the Python that it was made by and for, and the checksums of the files."""
+
+    interpreter: str
+    python: str
+    bytecode: str
+    archive: str
+
+
+def folder_of(digest: str) -> str:
+    return f"{COMPILED}/{digest}"
+
+
+def entry_text(entry: Entry, digest: str) -> str:
+    """The entry for the archive with this SHA-256 sum, as the Python that runs this finds its modules."""
+    return ENTRY.format(
+        interpreter=entry.interpreter,
+        python=entry.python,
+        bytecode=entry.bytecode,
+        archive=entry.archive,
+        folder=folder_of(digest),
+        path=repr([folder for folder in sys.path if _is_shared(folder)]),
+        package=PACKAGE,
+        other_python=OTHER_PYTHON,
+        damaged=DAMAGED,
+    )
+
+
+def may_be_named(interpreter: str) -> bool:
+    """Whether the first line of a script can name this interpreter."""
+    return interpreter.startswith("/") and len(interpreter) <= LONGEST_INTERPRETER and not interpreter.split()[1:]
+
+
+def entry_of(files: Files, digest: str) -> Optional[Entry]:
+    """What the entry for this archive says; None where there is none, or it says something else."""
+    found = RECORDED.match(files.read_optional(f"{folder_of(digest)}/{LOOK}") or "")
+    return Entry(*found.groups()) if found else None
+
+
+def fault_of(files: Files, digest: str, entry: Optional[Entry]) -> str:
+    """Why what is compiled is of no use to a look; empty where it is of use."""
+    if entry is None:
+        return "missing" if may_be_named(sys.executable) else ""
+    if entry.interpreter != sys.executable:
+        if not files.exists(entry.interpreter):
+            return f"for {entry.interpreter}, which does not exist"
+    elif entry.python != sys.implementation.cache_tag:
+        return f"for {entry.python}, and {entry.interpreter} is {sys.implementation.cache_tag}"
+    return "" if entry.bytecode == files.checksum(f"{folder_of(digest)}/{BYTECODE}") else "damaged"
+
+
+def compiled_fault(files: Files) -> str:
+    """The same of the archive that is on the node; empty where there is none. Raises ``OSError``."""
+    from hashlib import sha256
+
+    text = files.read_optional(ARCHIVE)
+    if text is None:
+        return ""
+    digest = sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return fault_of(files, digest, entry_of(files, digest))
+
+
+def prefer(files: LocalFiles, digest: str, *, packages: bool) -> None:
+    """Import from here on what is compiled of the archive with this sum, where that is whole and root's alone.
+
+    Without it all is as right, and slower. ``packages`` as for ``Finder``.
+    """
+    entry = entry_of(files, digest)
+    place = f"{folder_of(digest)}/{BYTECODE}"
+    if entry is None or entry.python != sys.implementation.cache_tag or exposed(files, place):
+        return
+    with contextlib.suppress(OSError), open(files.locate(place), "rb", 0) as stream:
+        content = stream.read()
+        if checksum_of(content) == entry.bytecode:
+            Finder(content, packages=packages).install()
+
+
+def _is_shared(folder: str) -> bool:
+    """Whether this part of Python's path is the machine's, and not the caller's, the payload's or the home's."""
+    import site
+
+    theirs = [site.USER_SITE, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return os.path.isabs(folder) and os.path.isdir(folder) and folder not in theirs

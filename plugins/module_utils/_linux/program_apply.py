@@ -1,0 +1,64 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Compile the program on the node, and take away what was compiled."""
+
+from __future__ import annotations
+
+import io
+import sys
+import zipfile
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from .._core.errors import Refused
+from .._machine.bytecode import compiled
+from .._machine.files import checksum_of
+from .program import ARCHIVE, BYTECODE, COMPILED, LOOK, Entry, entry_text, folder_of, may_be_named
+
+if TYPE_CHECKING:
+    from .._core.protocols import Files
+
+MAIN = "__main__.py"
+
+
+def compile_program(files: Files) -> None:
+    """Compile the archive that is on the node, by and for the Python that runs this.
+
+    Raises ``OSError``, and ``Refused`` for an archive that cannot be compiled.
+    """
+    content = files.read(ARCHIVE).encode("utf-8", "surrogateescape")
+    digest = sha256(content).hexdigest()
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".py") and name != MAIN]
+            bytecode = compiled({name: archive.read(name) for name in names}, place=ARCHIVE)
+    except (zipfile.BadZipFile, SyntaxError) as error:
+        raise Refused(
+            "compile the program", object=ARCHIVE, cause=str(error), hint="run the role node_tools"
+        ) from error
+    # The entry last: it says what the bytecode beside it must be.
+    files.replace(f"{folder_of(digest)}/{BYTECODE}", bytecode.decode("utf-8", "surrogateescape"))
+    if may_be_named(sys.executable):
+        entry = Entry(sys.executable, sys.implementation.cache_tag, checksum_of(bytecode), checksum_of(content))
+        files.replace(f"{folder_of(digest)}/{LOOK}", entry_text(entry, digest), 0o755)
+    remove_compiled(files, keep=digest)
+
+
+def remove_compiled(files: Files, *, keep: str = "") -> None:
+    """Remove all that was compiled, but for what came from the archive with the sum ``keep``."""
+    for name in files.names(COMPILED):
+        if name != keep:
+            _remove(files, f"{COMPILED}/{name}")
+    files.remove_folder(COMPILED)
+
+
+def _remove(files: Files, path: str) -> None:
+    """With all below it, and of a link the link alone."""
+    if files.link(path) or not files.is_folder(path):
+        files.remove(path)
+        return
+    for name in files.names(path):
+        _remove(files, f"{path}/{name}")
+    files.remove_folder(path)

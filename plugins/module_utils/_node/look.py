@@ -1,0 +1,98 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the controller asks of a node in one look, and the answer: the same by the module and by the program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Dict
+
+from .._core.contract import AnyConcern
+from .._core.errors import DeclarationError
+from .._core.nearest import did_you_mean
+from .._core.shared_options import SHARED_OPTIONS
+from .assessment import assess_node, node_diff
+from .registry import REGISTRY
+
+if TYPE_CHECKING:
+    from .._core.protocols import Host
+
+
+def look(
+    request: Mapping[str, Any],
+    host: Host,
+) -> Dict[str, Any]:
+    """The result of ``node_state``, with ``failed`` and ``msg`` where what was found is not what ``expect`` says.
+
+    ``request`` has the options of ``node_state``, and ``check_mode`` and ``diff`` of the task. Raises
+    ``DeclarationError`` for what is no concern.
+    """
+    declared, excluded = request["declared"], request["excluded"]
+    _refuse_unknown(declared)
+    answer = assess_node(
+        {name: declaration for name, declaration in declared.items() if name not in excluded},
+        host,
+        validate=validated,
+        full=request["detail"] == "full",
+        devices=request["detail"] == "devices",
+        excluded=[*declared, *excluded],
+    )
+    answer["changed"] = False
+    if request["diff"]:
+        answer["diff"] = node_diff(answer)
+    unexpected = _objections(answer, expect=request["expect"], check_mode=request["check_mode"])
+    if unexpected:
+        answer["failed"] = True
+        answer["msg"] = "\n".join(f"{name}: {text}" for name, text in unexpected.items())
+    return answer
+
+
+def validated(concern: AnyConcern, declaration: Any) -> Dict[str, Any]:
+    """A declaration made complete and checked as the concern's own module would. Raises ``DeclarationError``."""
+    from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+    goal = f"read the declaration of {concern.name}"
+    if not isinstance(declaration, Mapping):
+        raise DeclarationError(goal, cause=f"it must be a dictionary of options, not {declaration!r}")
+    checked = ArgumentSpecValidator({**SHARED_OPTIONS, **concern.options}).validate(dict(declaration))
+    if checked.error_messages:
+        messages = [
+            f"unsupported option {message}" if "Supported parameters" in message else message
+            for message in checked.error_messages
+        ]
+        raise DeclarationError(goal, cause="; ".join(message.rstrip(".") for message in messages))
+    parameters: Dict[str, Any] = checked.validated_parameters
+    return parameters
+
+
+def _refuse_unknown(declared: Mapping[str, Any]) -> None:
+    names = [entry.name for entry in REGISTRY]
+    for name in declared:
+        if name not in names:
+            hint = did_you_mean(name, names, otherwise=f"the concerns are {', '.join(names)}")
+            raise DeclarationError("look", object=name, cause="there is no such concern", hint=hint)
+
+
+def _objections(answer: Mapping[str, Any], *, expect: str, check_mode: bool) -> Dict[str, str]:
+    """What the caller did not expect, by concern."""
+    if expect == "nothing":
+        return {}
+    names = list(answer["invalid"])
+    if expect == "in_sync":
+        wrong = [*answer["drifted"], *answer["unknown"], *answer["invalid"]]
+        if check_mode:
+            # Nothing was changed, so a difference is as expected, and what waits for it too; what will fail fails now.
+            failing = [name for name in wrong if "failure" in answer["concerns"][name]]
+            wrong = [name for name in failing if name not in answer["waiting"]]
+        names += [name for name in wrong if name not in names]
+    texts = {}
+    for name in names:
+        result = answer["concerns"][name]
+        differences = [
+            f"{row['object']} {row['setting']} is {row['effective']} (at boot {row['boot']}), wanted {row['wanted']}"
+            for row in result["settings"]
+        ]
+        texts[name] = result.get("msg") or "; ".join(differences)
+    return texts

@@ -1,0 +1,81 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A look by the program that is already on the node: one remote execution, which sends the declarations and no code.
+
+What could be on the node in its place is not asked: the command line itself checks that only root can have written
+what it runs, and any answer that is not the program's own counts as none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from ..module_utils._linux.program import BYTECODE, DAMAGED, LOOK, OTHER_PYTHON, folder_of
+from ..module_utils._node.look_frame import ANSWERED, unframed
+
+# Longer than the deadlines of all concerns of a node that works; who hangs longer is not worth waiting for.
+SECONDS = 300
+KILL_SECONDS = 10
+# The exit status of the command line itself.
+NO_PROGRAM = 93
+
+# What stat(1) may say of the folders from / down, of those that are ours, and of the two files: of root, and writable
+# by nobody else. On the way to ours a group may write: Debian's /usr/local/lib belongs to that of its staff.
+SHARED_FOLDER, OUR_FOLDER, PROGRAM, FILE = "0d???????-?", "0d????-??-?", "0-??x?-??-?", "0-????-??-?"
+
+# One line, which any login shell hands on. The standard input is read to its end in any case, for who sends it fails
+# where nobody reads. What `cd -P` finds must be the folder itself, for only of its own way the owners are asked.
+COMMAND = (
+    'd={folder}; s={no_program}; if cd -P "$d" 2>/dev/null && [ "$PWD" = "$d" ]; then '
+    "set -- $(stat -c %u%A {places} 2>/dev/null); cd /; "
+    'case "$*" in {pattern}) timeout -k {kill} {seconds} "$d/{look}"; s=$?;; esac; fi; '
+    '[ "$s" = {answered} ] || cat >/dev/null; exit "$s"'
+)
+
+WHY_NOT = {
+    NO_PROGRAM: "the node does not have the program of this release, or others than root may write it",
+    OTHER_PYTHON: "the program was made for another Python than the task uses",
+    DAMAGED: "the program on the node is damaged",
+    124: f"the program did not respond within {SECONDS} s",
+}
+NO_ANSWER = "the program gave no answer (exit status {})"
+
+
+def command_line(digest: str) -> str:
+    """What a POSIX shell on the node runs for a look by the program of the archive with this SHA-256 sum."""
+    folder = folder_of(digest)
+    ours = folder[: folder.index("/gpufleet") + len("/gpufleet")]
+    shared: List[str] = []
+    place = ours
+    while place != "/":
+        place = os.path.dirname(place)
+        shared.insert(0, place)
+    mine = [ours, os.path.dirname(folder), folder]
+    return COMMAND.format(
+        folder=folder,
+        no_program=NO_PROGRAM,
+        places=" ".join([*shared, *mine, LOOK, BYTECODE]),
+        pattern='" "'.join([*[SHARED_FOLDER] * len(shared), *[OUR_FOLDER] * len(mine), PROGRAM, FILE]),
+        kill=KILL_SECONDS,
+        seconds=SECONDS,
+        look=LOOK,
+        answered=ANSWERED,
+    )
+
+
+def understood(done: Mapping[str, Any]) -> Tuple[Optional[Dict[str, Any]], str]:
+    """The answer in what a remote execution returned; None with the reason where it is none."""
+    if done["rc"] != ANSWERED:
+        return None, WHY_NOT.get(done["rc"], NO_ANSWER.format(done["rc"]))
+    text = unframed(done["stdout"])
+    try:
+        answer = json.loads(text or "")
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        return None, "what the program printed is no whole answer"
+    return answer, ""
