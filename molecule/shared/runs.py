@@ -17,11 +17,15 @@ Changes = Dict[Tuple[str, str], List[Any]]
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a playbook. ``changes`` has the plan of each (host, task); a task that ran twice has both."""
+    """One run of a playbook. ``changes`` has the plan of each (host, task); a task that ran twice has both.
+
+    ``looks`` has by host who looked, each time: the program or the module.
+    """
 
     playbook: str
     check: bool
     changes: Changes
+    looks: Dict[str, List[str]]
 
     def of(self, host: str) -> Changes:
         return {key: changes for key, changes in self.changes.items() if key[0] == host}
@@ -36,7 +40,10 @@ def read(path: Optional[Path] = None) -> List[Run]:
         changes: Changes = {}
         for entry in raw["results"]:
             changes.setdefault((entry["host"], entry["task"]), []).extend(entry["changes"])
-        runs.append(Run(playbook=raw["playbook"], check=raw["check"], changes=changes))
+        looks: Dict[str, List[str]] = {}
+        for look in raw["looks"]:
+            looks.setdefault(look["host"], []).append(look["by"])
+        runs.append(Run(playbook=raw["playbook"], check=raw["check"], changes=changes, looks=looks))
     return runs
 
 
@@ -52,3 +59,8 @@ def repeated(playbook: str, host: str, path: Optional[Path] = None) -> Changes:
     """What the second real run of a playbook did to a host."""
     real = [run for run in read(path) if run.playbook == playbook and not run.check]
     return real[1].of(host)
+
+
+def lookers(playbook: str, host: str, path: Optional[Path] = None) -> List[List[str]]:
+    """Who looked at a host in each run of a playbook, the first one first."""
+    return [run.looks.get(host, []) for run in read(path) if run.playbook == playbook]

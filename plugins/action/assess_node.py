@@ -117,11 +117,11 @@ class ActionModule(ActionBase):
             return f"gpufleet_look_by is {wanted}"
         # Each of these is about the module: where it is sent, how it is started, and what it finds around it.
         if self._connection._shell.SHELL_FAMILY != "sh":
-            return "the shell of the node is none of POSIX"
+            return "the node has no POSIX shell"
         if not self._connection.is_pipelining_enabled(wrap_async=False):
             return "the connection does not pipeline"
         if C.DEFAULT_KEEP_REMOTE_FILES:
-            return "the files of modules are kept on the nodes"
+            return "Ansible is set to keep the files of modules on the nodes"
         if any(self._task.environment or ()):
             return "the task has an environment"
         return "the task is delegated" if self._task.delegate_to else ""

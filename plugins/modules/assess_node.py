@@ -15,6 +15,9 @@ description:
     M(gpufleet.node.node_state). It changes nothing.
   - It goes by the variables of the playbooks. C(gpufleet_concerns), C(gpufleet_skip) and the tags of the run limit it,
     C(gpufleet_detail) sets how much is returned, and C(gpufleet_expect) what is a failure.
+  - Where M(gpufleet.node.node_tools) keeps the program of this release on the node, that looks, in one remote execution
+    that sends no code. Otherwise M(gpufleet.node.node_state) does, as it does everywhere with
+    C(gpufleet_look_by=module).
   - The controller makes the declarations without a template for each variable, which for a fleet is most of what a
     look would cost there.
 options:
@@ -56,4 +59,14 @@ concerns:
   description: What M(gpufleet.node.node_state) answers, with everything else that it returns.
   returned: always
   type: dict
+looked_by:
+  description: Who looked, the program on the node or the module.
+  returned: always
+  type: str
+  sample: program
+not_by_program:
+  description: Why the program on the node did not look.
+  returned: when the module looked
+  type: str
+  sample: gpufleet_look_by is module
 """

@@ -42,7 +42,7 @@ WHY_NOT = {
     DAMAGED: "the program on the node is damaged",
     124: f"the program did not respond within {SECONDS} s",
 }
-NO_ANSWER = "the program gave no answer (exit status {})"
+UNANSWERED = "the program did not respond (exit status {})"
 
 
 def command_line(digest: str) -> str:
@@ -70,7 +70,7 @@ def command_line(digest: str) -> str:
 def understood(done: Mapping[str, Any]) -> Tuple[Optional[Dict[str, Any]], str]:
     """The answer in what a remote execution returned; None with the reason where it is none."""
     if done["rc"] != ANSWERED:
-        return None, WHY_NOT.get(done["rc"], NO_ANSWER.format(done["rc"]))
+        return None, WHY_NOT.get(done["rc"], UNANSWERED.format(done["rc"]))
     text = unframed(done["stdout"])
     try:
         answer = json.loads(text or "")

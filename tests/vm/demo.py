@@ -103,7 +103,10 @@ def converge(bed: Bed) -> None:
     chapter("site again: nothing to do")
     second = bed.playbook("site")
     expect(second.status == 0 and second.total("changed") == 0, "nothing changed")
-    expect(second.executions == {FIRST: 1}, "one remote execution: the look")
+    expect(
+        second.executions == second.by_program == {FIRST: 1},
+        "one remote execution: the look, by the program on the node",
+    )
 
 
 def meddle(bed: Bed) -> None:

@@ -165,7 +165,8 @@ def reboot(bed: Bed) -> None:
     expect(second.status == 0 and second.total("changed") == 0, "nothing changed")
     # Each node is a cluster of its own. Elsewhere the question is one for all nodes of a cluster.
     expect(
-        set(second.executions.values()) == {2}, "two remote executions a node: the look, and the question to its Slurm"
+        set(second.executions.values()) == {2} and set(second.by_program.values()) == {1},
+        "two remote executions a node: the look, by the program on it, and the question to its Slurm",
     )
 
     chapter("The inventory has another 1 GiB page, and somebody took ECC: that takes a boot, or a reset of the GPU")

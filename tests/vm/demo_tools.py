@@ -29,6 +29,8 @@ COUNTING_SSH = """#!/bin/sh
 echo "$@" >> "$GPUFLEET_SSH_LOG"
 exec ssh "$@"
 """
+# What is in a remote execution that starts the program on the node for a look.
+COMPILED = "/usr/local/lib/gpufleet/compiled/"
 # Lines of Ansible that say that nothing happened, or what is going to.
 QUIET = re.compile(r"(ok|skipping|included|PLAY|TASK|RUNNING HANDLER)\b.*|\s*")
 TASK = re.compile(r"(?:TASK|RUNNING HANDLER) \[(?:[\w.]+\.)?(.*)\] \**")
@@ -36,12 +38,16 @@ TASK = re.compile(r"(?:TASK|RUNNING HANDLER) \[(?:[\w.]+\.)?(.*)\] \**")
 
 @dataclass(frozen=True)
 class Run:
-    """What a playbook left: its exit status, its text, the recap by node and the remote executions by node."""
+    """What a playbook left: its exit status, its text, the recap by node and the remote executions by node.
+
+    ``by_program`` counts those of the remote executions that sent no module: looks by the program on the node.
+    """
 
     status: int
     text: str
     recap: Dict[str, Dict[str, int]]
     executions: Dict[str, int]
+    by_program: Dict[str, int]
 
     def total(self, key: str) -> int:
         return sum(counts[key] for counts in self.recap.values())
@@ -148,12 +154,16 @@ class Bed:
         print(f"$ ansible-playbook -i inventories/demo ... gpufleet.node.{name} {' '.join(arguments)}", flush=True)
         words = [*inventories, "--limit", ",".join(self.nodes), f"gpufleet.node.{name}", *arguments]
         status, text = play(words, environment=environment, log=self.folder / "playbooks.log")
-        executions = executions_of(calls.read_text(), self.folder)
+        log = calls.read_text()
+        executions = executions_of(log, self.folder)
+        looks = [line for line in log.splitlines() if COMPILED in line]
+        by_program = executions_of("\n".join(looks), self.folder)
         return Run(
             status=status,
             text=text,
             recap=recap_of(text),
             executions={node: executions[node] for node in self.nodes},
+            by_program={node: by_program[node] for node in self.nodes},
         )
 
 

@@ -14,10 +14,11 @@ from ansible.plugins.callback import CallbackBase
 DOCUMENTATION = r"""
 name: record_changes
 type: aggregate
-short_description: Write down what every task of this collection says it changes
+short_description: Write down what every task of this collection says it changes, and who looked
 description:
   - Appends one line of JSON a playbook to the file that the environment variable C(GPUFLEET_RUNS) names.
-  - A line has C(playbook), C(check) and C(results), a list of C(host), C(task) and C(changes).
+  - A line has C(playbook), C(check), C(results), a list of C(host), C(task) and C(changes), and C(looks), a list of
+    C(host) and C(by).
   - The tests compare what check mode predicted with what the next run did, see C(molecule/shared/runs.py).
 author:
   - gpufleet contributors (@gpufleet)
@@ -36,6 +37,7 @@ class CallbackModule(CallbackBase):
         super().__init__()
         self._playbook = ""
         self._results: List[Dict[str, Any]] = []
+        self._looks: List[Dict[str, str]] = []
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         self._playbook = os.path.basename(str(playbook._file_name))
@@ -49,13 +51,20 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_stats(self, stats: Any) -> None:
         path = os.environ.get("GPUFLEET_RUNS")
         if path:
-            run = {"playbook": self._playbook, "check": bool(context.CLIARGS.get("check")), "results": self._results}
+            run = {
+                "playbook": self._playbook,
+                "check": bool(context.CLIARGS.get("check")),
+                "results": self._results,
+                "looks": self._looks,
+            }
             with open(path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(run) + "\n")
 
     def _record(self, result: Any) -> None:
         # Attributes that both the oldest and the newest ansible-core have.
         task, host, answer = result._task, result._host, result._result
+        if "looked_by" in answer:
+            self._looks.append({"host": host.get_name(), "by": answer["looked_by"]})
         if "changes" in answer and str(task.action).startswith("gpufleet.node."):
             self._results.append(
                 {

@@ -32,7 +32,7 @@ LOOK, BYTECODE = "look", "bytecode"
 # What the entry ends with where it cannot look. Apart from those of Python, a shell, timeout(1) and ssh.
 OTHER_PYTHON, DAMAGED = 91, 92
 
-# Isolated and without site, which is a third of what Python's own start costs. `path` is what site would have found.
+# Isolated and without site, which is a third of what Python's own start costs. PATH has what site would have found.
 # Nothing is written, so that a look changes nothing.
 ENTRY = """#!{interpreter} -IBS
 # What the controller runs for a look. Made by gpufleet.node with what is compiled beside it: see `gpufleet compile`.
@@ -43,6 +43,7 @@ from zlib import crc32
 PYTHON = "{python}"
 BYTECODE = "{bytecode}"
 ARCHIVE = "{archive}"
+PATH = {path}
 
 if sys.implementation.cache_tag != PYTHON:
     sys.exit({other_python})
@@ -50,7 +51,7 @@ with open("{folder}/bytecode", "rb", 0) as stream:
     content = stream.read()
 if f"{{crc32(content):08x}}-{{len(content)}}" != BYTECODE:
     sys.exit({damaged})
-sys.path[:] = {path}
+sys.path[:] = PATH
 start = {{"__name__": "bytecode"}}
 exec(loads(loads(content)["{package}.plugins.module_utils._machine.bytecode"][1]), start)
 start["Finder"](content).install()
@@ -59,19 +60,23 @@ from {package}.node.look import main
 main()
 """
 PACKAGE = "ansible_collections.gpufleet.node"
-RECORDED = regex(r'#!(.+) -IBS\n(?:.*\n)*?PYTHON = "(.+)"\nBYTECODE = "(.+)"\nARCHIVE = "(.+)"\n')
+RECORDED = regex(r'#!(.+) -IBS\n(?:.*\n)*?PYTHON = "(.+)"\nBYTECODE = "(.+)"\nARCHIVE = "(.+)"\nPATH = (.+)\n')
 # Linux cuts a longer first line off, and splits it at the first blank.
 LONGEST_INTERPRETER = 120
 
 
 @frozen
 class Entry:
-    """What an entry says of itself: the Python that it was made by and for, and the checksums of the files."""
+    """What an entry says of itself: the Python that it was made by and for, and the checksums of the files.
+
+    ``path`` is where that Python finds its modules, as a list in Python.
+    """
 
     interpreter: str
     python: str
     bytecode: str
     archive: str
+    path: str
 
 
 def folder_of(digest: str) -> str:
@@ -79,14 +84,14 @@ def folder_of(digest: str) -> str:
 
 
 def entry_text(entry: Entry, digest: str) -> str:
-    """The entry for the archive with this SHA-256 sum, as the Python that runs this finds its modules."""
+    """The entry for the archive with this SHA-256 sum."""
     return ENTRY.format(
         interpreter=entry.interpreter,
         python=entry.python,
         bytecode=entry.bytecode,
         archive=entry.archive,
         folder=folder_of(digest),
-        path=repr([folder for folder in sys.path if _is_shared(folder)]),
+        path=entry.path,
         package=PACKAGE,
         other_python=OTHER_PYTHON,
         damaged=DAMAGED,
@@ -99,15 +104,19 @@ def may_be_named(interpreter: str) -> bool:
 
 
 def entry_of(files: Files, digest: str) -> Optional[Entry]:
-    """What the entry for this archive says; None where there is none, or it says something else."""
-    found = RECORDED.match(files.read_optional(f"{folder_of(digest)}/{LOOK}") or "")
-    return Entry(*found.groups()) if found else None
+    """What the entry for this archive says; None where there is none, or it is not as it was made."""
+    text = files.read_optional(f"{folder_of(digest)}/{LOOK}") or ""
+    found = RECORDED.match(text)
+    entry = Entry(*found.groups()) if found else None
+    return entry if entry is not None and entry_text(entry, digest) == text else None
 
 
 def fault_of(files: Files, digest: str, entry: Optional[Entry]) -> str:
     """Why what is compiled is of no use to a look; empty where it is of use."""
     if entry is None:
-        return "missing" if may_be_named(sys.executable) else ""
+        if not may_be_named(sys.executable):
+            return ""
+        return "damaged" if files.exists(f"{folder_of(digest)}/{LOOK}") else "missing"
     if entry.interpreter != sys.executable:
         if not files.exists(entry.interpreter):
             return f"for {entry.interpreter}, which does not exist"
@@ -132,7 +141,8 @@ def prefer(files: LocalFiles, digest: str, *, packages: bool) -> None:
 
     Without it all is as right, and slower. ``packages`` as for ``Finder``.
     """
-    entry = entry_of(files, digest)
+    # It comes from a declaration that nobody has checked yet.
+    entry = entry_of(files, digest) if digest.isalnum() else None
     place = f"{folder_of(digest)}/{BYTECODE}"
     if entry is None or entry.python != sys.implementation.cache_tag or exposed(files, place):
         return
@@ -140,11 +150,3 @@ def prefer(files: LocalFiles, digest: str, *, packages: bool) -> None:
         content = stream.read()
         if checksum_of(content) == entry.bytecode:
             Finder(content, packages=packages).install()
-
-
-def _is_shared(folder: str) -> bool:
-    """Whether this part of Python's path is the machine's, and not the caller's, the payload's or the home's."""
-    import site
-
-    theirs = [site.USER_SITE, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    return os.path.isabs(folder) and os.path.isdir(folder) and folder not in theirs

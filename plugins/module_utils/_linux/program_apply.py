@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import zipfile
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, List
 
 from .._core.errors import Refused
 from .._machine.bytecode import compiled
@@ -41,7 +42,8 @@ def compile_program(files: Files) -> None:
     # The entry last: it says what the bytecode beside it must be.
     files.replace(f"{folder_of(digest)}/{BYTECODE}", bytecode.decode("utf-8", "surrogateescape"))
     if may_be_named(sys.executable):
-        entry = Entry(sys.executable, sys.implementation.cache_tag, checksum_of(bytecode), checksum_of(content))
+        python = sys.implementation.cache_tag
+        entry = Entry(sys.executable, python, checksum_of(bytecode), checksum_of(content), repr(_path()))
         files.replace(f"{folder_of(digest)}/{LOOK}", entry_text(entry, digest), 0o755)
     remove_compiled(files, keep=digest)
 
@@ -52,6 +54,14 @@ def remove_compiled(files: Files, *, keep: str = "") -> None:
         if name != keep:
             _remove(files, f"{COMPILED}/{name}")
     files.remove_folder(COMPILED)
+
+
+def _path() -> List[str]:
+    """Where this Python finds the machine's modules, and not the caller's, the payload's or the home's."""
+    import site
+
+    shared = (os.path.dirname(os.__file__), *site.getsitepackages())
+    return [folder for folder in sys.path if os.path.isdir(folder) and folder.startswith(shared)]
 
 
 def _remove(files: Files, path: str) -> None:

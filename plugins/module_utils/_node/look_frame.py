@@ -11,6 +11,7 @@ from typing import Optional
 # Of no use to Python, a shell, timeout(1), sudo and ssh, which end with what is below 3 or above 123.
 ANSWERED = 90
 MARK = "gpufleet-look:"
+LONGEST = 12
 
 
 def framed(text: str) -> str:
@@ -19,10 +20,17 @@ def framed(text: str) -> str:
 
 
 def unframed(output: str) -> Optional[str]:
-    """The last answer in what was printed; None where there is none, or only a part of it."""
-    length, _colon, rest = output.rpartition(MARK)[2].partition(":")
-    # More digits than any answer has are not worth a conversion.
-    if MARK not in output or not (length.isdigit() and len(length) < 12):
-        return None
-    text = rest[: int(length)]
-    return text if len(text) == int(length) else None
+    """The last whole answer in what was printed; None where there is none, or only a part of it.
+
+    What an answer quotes may look like another one, but no line ends behind that.
+    """
+    end = len(output)
+    while True:
+        start = output.rfind(MARK, 0, end)
+        if start < 0:
+            return None
+        end = start
+        length, _colon, rest = output[start + len(MARK) :].partition(":")
+        # More digits than any answer has are not worth a conversion.
+        if length.isdigit() and len(length) < LONGEST and rest[int(length) :].startswith(("\n", "\r\n")):
+            return rest[: int(length)]

@@ -42,7 +42,13 @@ def test_nothing_in_effect_was_planned_but_our_own_program(host: Any) -> None:
     _predicted, done = runs.predicted_and_done("converge.yml", name_of(host))
     now = {change["object"] for changes in done.values() for change in changes if change["scope"] == "effective"}
     # What pam_limits reads counts for the next session.
-    assert now == {"/usr/local/lib/gpufleet/gpufleet.pyz", "/usr/local/sbin/gpufleet", "*", "root"}
+    assert now == {
+        "/usr/local/lib/gpufleet/gpufleet.pyz",
+        "/usr/local/lib/gpufleet/compiled",
+        "/usr/local/sbin/gpufleet",
+        "*",
+        "root",
+    }
 
 
 def test_modprobe_keeps_a_blocked_module_out(host: Any) -> None:

@@ -25,6 +25,14 @@ def test_the_second_run_changed_nothing(host: Any) -> None:
     assert not any(runs.repeated("converge.yml", name_of(host)).values())
 
 
+def test_once_the_program_is_on_the_node_no_look_sends_a_module(host: Any) -> None:
+    in_check_mode, first, second = runs.lookers("converge.yml", name_of(host))
+    # Check mode leaves nothing there. A converge looks before it changes anything, and again behind the roles.
+    assert in_check_mode == ["module"]
+    assert first == ["module", "program"]
+    assert second == ["program"]
+
+
 def test_the_kernel_says_what_is_declared(said: machine.Said) -> None:
     machine.assert_as_declared(said)
 

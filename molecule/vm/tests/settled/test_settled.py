@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import machine
+import runs
 
 
 def test_the_kernel_says_what_is_declared(said: machine.Said) -> None:
@@ -23,6 +24,10 @@ def test_other_clients_of_the_driver_see_the_declared_layout(said: machine.Said)
 
 def test_the_gpus_have_their_settings(said: machine.Said) -> None:
     machine.assert_gpus_as_declared(said, ecc=True)
+
+
+def test_the_boot_kept_the_program_that_looks(host: Any) -> None:
+    assert set(runs.lookers("converge.yml", str(host.backend.get_hostname()))[-1]) == {"program"}
 
 
 def test_no_change_is_left_unfinished_and_the_node_itself_says_that_all_is_right(host: Any) -> None:

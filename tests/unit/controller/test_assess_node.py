@@ -1,0 +1,170 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who looks at a node, the program that is on it or the module, and why."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, List
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import DAMAGED, OTHER_PYTHON
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, framed
+from ansible_collections.gpufleet.node.plugins.plugin_utils import program_look
+
+pytest.importorskip("ansible.plugins.action", reason="an action needs Ansible's controller, Python 3.11")
+
+from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure  # noqa: E402
+from ansible_collections.gpufleet.node.plugins.action import assess_node  # noqa: E402
+
+BY_PROGRAM = {"changed": False, "said": "by the program"}
+BY_MODULE = {"changed": False, "said": "by the module"}
+ARGUMENTS = {"declared": {"hugepages": {}}, "excluded": [], "expect": "nothing", "detail": "brief"}
+
+
+class Action:
+    """The action on a host where both answer; ``sent`` is what the program was asked, ``modules`` what was sent."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        action: Any = assess_node.ActionModule.__new__(assess_node.ActionModule)
+        self.action = action
+        self.done: Dict[str, Any] = {"rc": ANSWERED, "stdout": framed(json.dumps(BY_PROGRAM))}
+        self.sent: List[Dict[str, Any]] = []
+        self.modules: List[str] = []
+        self.pipelining = True
+        action._connection = SimpleNamespace(
+            _shell=SimpleNamespace(SHELL_FAMILY="sh"), is_pipelining_enabled=lambda wrap_async: self.pipelining
+        )
+        action._task = SimpleNamespace(check_mode=True, diff=False, environment=[], delegate_to=None)
+        action._templar = SimpleNamespace(template=lambda value: value.replace("{{ one }}", "module"))
+        action._display = SimpleNamespace(vvv=lambda *_arguments, **_more: None)
+        monkeypatch.setattr(action, "_low_level_execute_command", self._execute)
+        monkeypatch.setattr(action, "_execute_module", self._module)
+
+    def _execute(self, command: str, *, in_data: bytes) -> Dict[str, Any]:
+        assert command == program_look.command_line(assess_node.ARCHIVE_SHA256)
+        self.sent.append(json.loads(in_data))
+        return self.done
+
+    def _module(self, name: str, **_arguments: Any) -> Dict[str, Any]:
+        self.modules.append(name)
+        return BY_MODULE
+
+    def look(self, **variables: Any) -> Dict[str, Any]:
+        answer: Dict[str, Any] = self.action._look(ARGUMENTS, variables)
+        return answer
+
+
+@pytest.fixture
+def action(monkeypatch: pytest.MonkeyPatch) -> Action:
+    return Action(monkeypatch)
+
+
+def test_the_program_on_the_node_is_asked_once_and_no_module_is_sent(action: Action) -> None:
+    assert action.look() == {**BY_PROGRAM, "looked_by": "program"}
+    assert action.sent == [{**ARGUMENTS, "check_mode": True, "diff": False, "interpreter": ""}]
+    assert action.modules == []
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "asked"),
+    [
+        ("auto", ""),
+        ("auto_silent", ""),
+        ("auto_legacy_silent", ""),
+        ("/opt/python/bin/python3", "/opt/python/bin/python3"),
+        ("{{ one }}", "module"),
+    ],
+)
+def test_the_interpreter_that_a_module_would_have_is_named(action: Action, interpreter: str, asked: str) -> None:
+    action.look(ansible_python_interpreter=interpreter)
+    assert action.sent[0]["interpreter"] == asked
+
+
+def without_posix_shell(action: Action, _monkeypatch: pytest.MonkeyPatch) -> None:
+    action.action._connection._shell.SHELL_FAMILY = "powershell"
+
+
+def without_pipelining(action: Action, _monkeypatch: pytest.MonkeyPatch) -> None:
+    action.pipelining = False
+
+
+def with_kept_files(_action: Action, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assess_node.C, "DEFAULT_KEEP_REMOTE_FILES", True)
+
+
+def with_environment(action: Action, _monkeypatch: pytest.MonkeyPatch) -> None:
+    action.action._task.environment = [None, {"HTTPS_PROXY": "proxy:3128"}]
+
+
+def delegated(action: Action, _monkeypatch: pytest.MonkeyPatch) -> None:
+    action.action._task.delegate_to = "jump"
+
+
+@pytest.mark.parametrize(
+    ("circumstance", "why"),
+    [
+        (without_posix_shell, "the node has no POSIX shell"),
+        (without_pipelining, "the connection does not pipeline"),
+        (with_kept_files, "Ansible is set to keep the files of modules on the nodes"),
+        (with_environment, "the task has an environment"),
+        (delegated, "the task is delegated"),
+    ],
+)
+def test_where_the_program_may_see_something_else_it_is_not_asked(
+    action: Action,
+    monkeypatch: pytest.MonkeyPatch,
+    circumstance: Callable[[Action, pytest.MonkeyPatch], None],
+    why: str,
+) -> None:
+    circumstance(action, monkeypatch)
+    assert action.look() == {**BY_MODULE, "looked_by": "module", "not_by_program": why}
+    assert (action.sent, action.modules) == ([], ["gpufleet.node.node_state"])
+
+
+@pytest.mark.parametrize("value", ["module", "{{ one }}"])
+def test_who_wants_the_module_has_it(action: Action, value: str) -> None:
+    answer = action.look(gpufleet_look_by=value)
+    assert answer == {**BY_MODULE, "looked_by": "module", "not_by_program": "gpufleet_look_by is module"}
+    assert action.sent == []
+
+
+def test_an_empty_environment_is_none(action: Action) -> None:
+    action.action._task.environment = [None, {}]
+    assert action.look()["looked_by"] == "program"
+
+
+@pytest.mark.parametrize(
+    ("done", "why"),
+    [
+        ({"rc": OTHER_PYTHON, "stdout": ""}, "the program was made for another Python than the task uses"),
+        ({"rc": DAMAGED, "stdout": ""}, "the program on the node is damaged"),
+        ({"rc": 124, "stdout": ""}, "the program did not respond within 300 s"),
+        ({"rc": 1, "stdout": "motd\n"}, "the program did not respond (exit status 1)"),
+        ({"rc": ANSWERED, "stdout": framed("{}")[:-3]}, "what the program printed is no whole answer"),
+    ],
+)
+def test_where_the_program_has_no_answer_the_module_looks_and_it_is_said_why(
+    action: Action, done: Dict[str, Any], why: str
+) -> None:
+    action.done = done
+    assert action.look() == {**BY_MODULE, "looked_by": "module", "not_by_program": why}
+    assert len(action.sent) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [AnsibleConnectionFailure("no route to host"), AnsibleAuthenticationFailure("Incorrect sudo password")]
+)
+def test_a_host_out_of_reach_is_not_asked_again(
+    action: Action, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(*_arguments: Any, **_more: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(action.action, "_low_level_execute_command", fails)
+    with pytest.raises(type(error)):
+        action.look()
+    assert action.modules == []

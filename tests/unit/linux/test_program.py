@@ -1,0 +1,288 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The program compiled on the node: what is made, who believes it, and what its entry answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from hashlib import sha256
+from marshal import loads
+from pathlib import Path
+from typing import Any, Iterator, Mapping
+
+import pytest
+from ansible_collections.gpufleet.node.node.standard_host import StandardHost
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import Refused
+from ansible_collections.gpufleet.node.plugins.module_utils._linux import program, program_apply
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, unframed
+from ansible_collections.gpufleet.node.plugins.plugin_utils import archive
+from node_tools_machine import small_program
+
+PACKAGE = "ansible_collections.gpufleet.node"
+PRODUCT = archive.build()
+DIGEST = sha256(PRODUCT).hexdigest()
+# Whoever runs the tests may be anybody; on a node it is root.
+FILES = StandardHost().files
+
+
+class Program:
+    """The program at a place of its own."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+        self.archive, self.compiled = folder / "gpufleet.pyz", folder / "compiled"
+        for module in (program, program_apply):
+            monkeypatch.setattr(module, "ARCHIVE", str(self.archive))
+            monkeypatch.setattr(module, "COMPILED", str(self.compiled))
+        self.install(content)
+
+    def install(self, content: bytes) -> None:
+        self.archive.write_bytes(content)
+        self.folder = self.compiled / sha256(content).hexdigest()
+        self.bytecode, self.look = self.folder / program.BYTECODE, self.folder / program.LOOK
+        program_apply.compile_program(FILES)
+
+    def fault(self) -> str:
+        return program.compiled_fault(FILES)
+
+    def ask(self, request: Any) -> subprocess.CompletedProcess[str]:
+        text = request if isinstance(request, str) else json.dumps(request)
+        return subprocess.run([str(self.look)], input=text, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
+    return Program(tmp_path, monkeypatch, small_program())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        yield Program(tmp_path_factory.mktemp("program"), monkeypatch, PRODUCT)
+
+
+@pytest.fixture
+def damaged(whole: Program) -> Iterator[Program]:
+    """The whole program, which is put right again."""
+    before = {path: path.read_bytes() for path in (whole.bytecode, whole.look)}
+    yield whole
+    for path, content in before.items():
+        path.write_bytes(content)
+
+
+# --- what is made -----------------------------------------------------------------------------------------------------
+
+
+def test_all_of_the_program_is_compiled_under_the_sum_of_its_archive(whole: Program) -> None:
+    assert [path.name for path in whole.compiled.iterdir()] == [DIGEST]
+    assert sorted(path.name for path in whole.folder.iterdir()) == ["bytecode", "look"]
+    modules: Mapping[str, Any] = loads(whole.bytecode.read_bytes())
+    sources = [name for name in archive.sources(archive.ROOT) if not name.endswith("__init__.py")]
+    assert len(sources) > 50
+    for source in sources:
+        assert f"{PACKAGE}.{source[: -len('.py')].replace('/', '.')}" in modules
+
+
+def test_only_its_owner_may_write_it_whatever_the_umask_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0)
+    try:
+        made = Program(tmp_path, monkeypatch, small_program())
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (made.folder, made.bytecode, made.look)}
+    assert modes == {made.folder.name: 0o755, "bytecode": 0o644, "look": 0o755}
+
+
+def test_what_came_from_another_archive_goes(small: Program) -> None:
+    other = small.compiled / "0123"
+    (other / "below").mkdir(parents=True)
+    (other / "below" / "left.py").write_text("x")
+    (small.compiled / "link").symlink_to(small.folder)
+    program_apply.compile_program(FILES)
+    assert list(small.compiled.iterdir()) == [small.folder]
+    assert len(list(small.folder.iterdir())) == 2
+
+
+def test_nothing_of_it_is_left_when_it_is_removed(small: Program) -> None:
+    program_apply.remove_compiled(FILES)
+    program_apply.remove_compiled(FILES)
+    assert not small.compiled.exists()
+
+
+@pytest.mark.parametrize("content", [b"no archive", small_program()[:-40]])
+def test_an_archive_that_cannot_be_compiled_is_named(small: Program, content: bytes) -> None:
+    with pytest.raises(Refused) as caught:
+        small.install(content)
+    assert str(caught.value).startswith(f"Cannot compile the program in {small.archive}: ")
+
+
+def test_an_interpreter_that_no_first_line_can_name_has_no_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for interpreter in ("", "python3", f"/{'x' * 130}", "/opt/my python/bin/python3"):
+        monkeypatch.setattr(sys, "executable", interpreter)
+        made = Program(tmp_path, monkeypatch, small_program())
+        assert not made.look.exists()
+        # Nothing can be done about it, so it is no difference that every run would try to mend.
+        assert made.fault() == ""
+
+
+# --- what is wrong with it --------------------------------------------------------------------------------------------
+
+
+def test_what_is_whole_has_no_fault(small: Program) -> None:
+    assert small.fault() == ""
+
+
+def test_without_an_archive_nothing_is_missed(small: Program) -> None:
+    small.archive.unlink()
+    assert small.fault() == ""
+
+
+def test_damage_is_seen(small: Program) -> None:
+    content = small.bytecode.read_bytes()
+    for other in (b"", content[:-1], content + b"\0", bytes([content[0] ^ 1]) + content[1:]):
+        small.bytecode.write_bytes(other)
+        assert small.fault() == "damaged"
+    small.bytecode.unlink()
+    assert small.fault() == "damaged"
+    program_apply.compile_program(FILES)
+    assert small.fault() == ""
+
+
+def test_an_entry_that_is_missing_or_not_as_it_was_made_is_seen(small: Program) -> None:
+    made = small.look.read_text()
+    lines = made.splitlines(keepends=True)
+    for text in (
+        "",
+        "#!/bin/sh\nexit 90\n",
+        made[10:],
+        made + "\n",
+        "".join([lines[0], "raise KeyError\n", *lines[1:]]),
+    ):
+        small.look.write_text(text)
+        assert small.fault() == "damaged"
+    small.look.unlink()
+    assert small.fault() == "missing"
+
+
+def test_what_another_python_made_is_seen_where_that_python_is_gone_or_changed(small: Program) -> None:
+    text = small.look.read_text()
+    small.look.write_text(text.replace(f"#!{sys.executable} ", "#!/nonexistent/python3 "))
+    assert small.fault() == "for /nonexistent/python3, which does not exist"
+    tag = sys.implementation.cache_tag
+    small.look.write_text(text.replace(f'PYTHON = "{tag}"', 'PYTHON = "cpython-36"'))
+    assert small.fault() == f"for cpython-36, and {sys.executable} is {tag}"
+    # Two runs with different interpreters leave each other's alone.
+    small.look.write_text(text.replace(f"#!{sys.executable} ", "#!/bin/sh "))
+    assert small.fault() == ""
+
+
+# --- what the entry answers -------------------------------------------------------------------------------------------
+
+
+def test_the_entry_answers_a_look_and_starts_nothing_of_ansible(whole: Program) -> None:
+    done = whole.ask({"declared": {}})
+    assert (done.returncode, done.stderr) == (ANSWERED, "")
+    answer = json.loads(unframed(done.stdout) or "")
+    assert (answer["changed"], answer["concerns"], answer["facts"]["kernel"]) == (False, {}, os.uname().release)
+
+
+def test_a_wrong_declaration_is_an_answer_too(whole: Program) -> None:
+    done = whole.ask({"declared": {"hugepage": {}}})
+    assert done.returncode == ANSWERED
+    answer = json.loads(unframed(done.stdout) or "")
+    assert answer["failed"]
+    assert "Did you mean hugepages" in answer["msg"]
+
+
+@pytest.mark.parametrize("request_text", ["", "{", "[]", "{}", '{"declared": []}', "[" * 100_000])
+def test_what_is_no_request_has_no_answer(whole: Program, request_text: str) -> None:
+    done = whole.ask(request_text)
+    assert done.returncode not in (0, ANSWERED)
+    assert unframed(done.stdout) is None
+
+
+def test_it_does_not_answer_for_another_interpreter(whole: Program, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(sys.executable)
+    assert whole.ask({"declared": {}, "interpreter": str(tmp_path / "link")}).returncode == ANSWERED
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    for other in (str(wrapper), "/nonexistent/python3"):
+        done = whole.ask({"declared": {}, "interpreter": other})
+        assert (done.returncode, done.stdout) == (program.OTHER_PYTHON, "")
+
+
+def test_damaged_bytecode_is_not_run(damaged: Program) -> None:
+    content = damaged.bytecode.read_bytes()
+    for other in (b"", content[:-1], content[: len(content) // 2], content[:-1] + bytes([content[-1] ^ 1])):
+        damaged.bytecode.write_bytes(other)
+        done = damaged.ask({"declared": {}})
+        assert (done.returncode, done.stdout, done.stderr) == (program.DAMAGED, "", "")
+
+
+def test_bytecode_of_another_python_is_not_run(damaged: Program) -> None:
+    tag = sys.implementation.cache_tag
+    damaged.look.write_text(damaged.look.read_text().replace(f'PYTHON = "{tag}"', 'PYTHON = "cpython-36"'))
+    assert damaged.ask({"declared": {}}).returncode == program.OTHER_PYTHON
+
+
+def test_it_finds_no_module_in_the_folder_or_the_environment_of_its_caller(whole: Program, tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit(7)\n")
+    (tmp_path / "sitecustomize.py").write_text("raise SystemExit(7)\n")
+    done = subprocess.run(
+        [str(whole.look)],
+        input='{"declared": {}}',
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (ANSWERED, "")
+
+
+# --- who else takes it ------------------------------------------------------------------------------------------------
+
+
+def loader_with(whole: Program, digest: str, *, packages: bool = False) -> str:
+    """What loads the modules of a look that was sent in an archive of its own, as Ansible does it."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(whole.archive)!r})
+from {PACKAGE}.plugins.module_utils._linux import program
+from {PACKAGE}.plugins.module_utils._machine.files import LocalFiles
+program.COMPILED = {str(whole.compiled)!r}
+program.prefer(LocalFiles(), {digest!r}, packages={packages})
+from {PACKAGE}.plugins.module_utils._node import registry
+print(type(registry.__spec__.loader).__name__)
+"""
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_look_that_was_sent_takes_its_modules_from_the_node_only_where_they_are_the_very_same(
+    whole: Program,
+) -> None:
+    assert loader_with(whole, DIGEST) == "Finder"
+    assert loader_with(whole, DIGEST, packages=True) == "Finder"
+    for other in ("", "0" * 64, f"../compiled/{DIGEST}", "None"):
+        assert loader_with(whole, other) == "zipimporter"
+
+
+def test_it_does_not_take_what_is_damaged_or_what_others_may_have_written(damaged: Program) -> None:
+    damaged.bytecode.chmod(0o666)
+    assert loader_with(damaged, DIGEST) == "zipimporter"
+    damaged.bytecode.chmod(0o644)
+    damaged.folder.chmod(0o777)
+    assert loader_with(damaged, DIGEST) == "zipimporter"
+    damaged.folder.chmod(0o755)
+    assert loader_with(damaged, DIGEST) == "Finder"
+    damaged.bytecode.write_bytes(damaged.bytecode.read_bytes()[:-1])
+    assert loader_with(damaged, DIGEST) == "zipimporter"
