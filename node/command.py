@@ -79,8 +79,8 @@ def add_look(commands: Any) -> None:
     parser = commands.add_parser(
         "look",
         help="compare declarations that are handed in, as the controller does",
-        description="FILE is JSON with the options of the module node_state. Prints what that returns. Exit status: 0 "
-        "it is as expected, 1 it is not.",
+        description="FILE is JSON with the options of the module node_state, or of gpu_node_info. Prints what that "
+        "returns. Exit status: 0 it is as expected, 1 it is not.",
     )
     parser.add_argument("--json", metavar="FILE", required=True, help="a file, or - for standard input")
     parser.set_defaults(run=run_look)
@@ -147,12 +147,11 @@ def run_facts(parsed: argparse.Namespace) -> int:
     with importing():
         from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect import (
             DEFAULT_PARTS,
-            PARTS,
-            gather,
+            facts_answer,
         )
 
-    wanted = PARTS if "all" in parsed.part else parsed.part or DEFAULT_PARTS
-    print(json.dumps(gather(this_host(), wanted), indent=2))
+    answer = facts_answer(this_host(), parsed.part or DEFAULT_PARTS, compressed=False)
+    print(json.dumps(answer["node"], indent=2))
     return 0
 
 

@@ -21,6 +21,8 @@ DEFAULTS: Mapping[str, Any] = {
     "excluded": [],
     "expect": "nothing",
     "detail": "brief",
+    "facts": False,
+    "compress": False,
     "check_mode": False,
     "diff": False,
     "interpreter": "",
@@ -49,22 +51,35 @@ def respond(text: bytes) -> int:
 
 
 def request_of(text: bytes) -> Dict[str, Any]:
-    """The options of ``node_state`` with ``check_mode`` and ``diff``, complete. Raises ``DeclarationError``."""
+    """The options of ``node_state``, with ``check_mode`` and ``diff``, or those of ``gpu_node_info``, complete.
+
+    Raises ``DeclarationError``.
+    """
     try:
         request = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DeclarationError("read the request", cause=f"it is not JSON: {error}") from error
-    if not isinstance(request, dict) or not isinstance(request.get("declared"), dict):
-        raise DeclarationError("read the request", cause="it must be an object with the declarations in declared")
+    if not isinstance(request, dict) or not (_has(request, "declared", dict) or _has(request, "gather", list)):
+        cause = "it must be an object with the declarations in declared, or with the parts of the facts in gather"
+        raise DeclarationError("read the request", cause=cause)
     return {**DEFAULTS, **request}
 
 
 def answer_to(request: Mapping[str, Any]) -> Dict[str, Any]:
     """The result that the module would have, on this machine."""
+    host = this_host()
     with importing():
+        if "declared" not in request:
+            from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect import facts_answer
+
+            return {"changed": False, **facts_answer(host, request["gather"], compressed=request["compress"])}
         from ansible_collections.gpufleet.node.plugins.module_utils._node.look import look
 
     try:
-        return look(request, this_host())
+        return look(request, host)
     except GpuFleetError as error:
         return {"failed": True, "msg": str(error), "failure": error.failure()}
+
+
+def _has(request: Mapping[str, Any], name: str, kind: type) -> bool:
+    return isinstance(request.get(name), kind)

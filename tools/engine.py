@@ -34,7 +34,18 @@ LONGEST_SOCKET_FOLDER = 70
 BUILDERS = 2
 
 # What a bare server has: an init system, udev, what Ansible and a login need.
-PACKAGES = ("systemd", "systemd-sysv", "udev", "dbus", "kmod", "procps", "iproute2", "openssh-server", "sudo", "python3")
+PACKAGES = (
+    "systemd",
+    "systemd-sysv",
+    "udev",
+    "dbus",
+    "kmod",
+    "procps",
+    "iproute2",
+    "openssh-server",
+    "sudo",
+    "python3",
+)
 # What runs containers inside, and a client of containerd's interface for Kubernetes.
 ENGINES = ("docker.io", "containerd", "runc", "busybox-static", "python3-grpcio")
 # What only some suites have. The client of Docker is a package of its own, except in bookworm.

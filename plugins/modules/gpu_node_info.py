@@ -75,6 +75,10 @@ attributes:
     details: There is no difference to show.
   idempotent:
     support: full
+  action:
+    description: Has an action plugin, so that part of it runs on the controller.
+    support: full
+    details: Where the program of this release is on the node, that reads the facts, and no module is sent.
 notes:
   - Without persistence mode the driver initialises every GPU when it is asked, which takes seconds, and shows the
     values of that moment.
@@ -124,6 +128,16 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+looked_by:
+  description: Who read the facts, the program on the node or the module.
+  returned: always
+  type: str
+  sample: program
+not_by_program:
+  description: Why the program on the node did not read them.
+  returned: when the module did
+  type: str
+  sample: gpufleet_look_by is module
 node:
   description: The facts. A part that was not requested is missing; one that could not be read is null.
   returned: success, without O(compress)
@@ -1541,8 +1555,7 @@ from typing import Any, Mapping
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from ansible_collections.gpufleet.node.plugins.module_utils._node.compressed import compress
-from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect import PARTS, gather
+from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect import facts_answer
 from ansible_collections.gpufleet.node.plugins.module_utils._node.module import host_of
 
 # Made by `make docs` from the options above: change them there.
@@ -1585,23 +1598,18 @@ OPTIONS: Mapping[str, Any] = {
 }
 # End of what is made.
 
-ALL = "all"
-
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec=OPTIONS,
         supports_check_mode=True,
     )
-    parts = module.params["gather"]
     try:
         host = host_of(module)
     except GpuFleetError as error:
         module.fail_json(msg=str(error), failure=error.failure())
-    facts = gather(host, PARTS if ALL in parts else parts)
-    if module.params["compress"]:
-        module.exit_json(changed=False, compressed=compress(facts))
-    module.exit_json(changed=False, node=facts)
+    answer = facts_answer(host, module.params["gather"], compressed=module.params["compress"])
+    module.exit_json(changed=False, **answer)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,11 @@ options:
     type: str
     choices: [nothing, valid, in_sync]
     default: nothing
+  facts:
+    description:
+      - Whether to return the facts of the node too, RV(compressed), so that it is asked once for both.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - gpufleet.node.contract.attributes
 attributes:
@@ -247,6 +252,12 @@ reboot_noted:
   returned: always
   type: dict
   sample: {"hugepages": ["node0 1G pages is 0, wanted 16: the boot reserves them"]}
+compressed:
+  description:
+    - What M(gpufleet.node.gpu_node_info) returns by its defaults, as its O(gpufleet.node.gpu_node_info#module:compress)
+      makes it. The filter P(gpufleet.node.decompress#filter) reads it.
+  returned: with O(facts)
+  type: str
 facts:
   description: Facts that roles branch on.
   returned: always
@@ -276,6 +287,7 @@ OPTIONS: Mapping[str, Any] = {
     "excluded": {"type": "list", "elements": "str", "default": []},
     "detail": {"type": "str", "choices": ["brief", "devices", "full"], "default": "brief"},
     "expect": {"type": "str", "choices": ["nothing", "valid", "in_sync"], "default": "nothing"},
+    "facts": {"type": "bool", "default": False},
 }
 # End of what is made.
 

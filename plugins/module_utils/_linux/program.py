@@ -11,7 +11,6 @@ controller runs for a look. The entry says what the bytecode and the archive wer
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from typing import TYPE_CHECKING, Optional
 

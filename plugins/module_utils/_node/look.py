@@ -40,6 +40,10 @@ def look(
         excluded=[*declared, *excluded],
     )
     answer["changed"] = False
+    if request["facts"]:
+        from .facts.collect import facts_answer
+
+        answer.update(facts_answer(host, compressed=True))
     if request["diff"]:
         answer["diff"] = node_diff(answer)
     unexpected = _objections(answer, expect=request["expect"], check_mode=request["check_mode"])

@@ -36,7 +36,9 @@ PATHS = {path.stem: path for path in (ROOT / "playbooks").glob("*.yml")}
 PLAYBOOKS = sorted(PATHS)
 PREFIXES = ("gpufleet_", *(f"{name}_" for name in PLAYBOOKS))
 # What the action of the look takes from the variables of a host.
-READ_BY_THE_LOOK = {"gpufleet_concerns", "gpufleet_skip", "gpufleet_detail", "gpufleet_look_by"}
+READ_BY_THE_LOOK = {"gpufleet_concerns", "gpufleet_skip", "gpufleet_detail"}
+# Each playbook asks nodes, some of them in a role.
+READ_BY_ALL = {"gpufleet_look_by"}
 
 
 def texts(value: Any, key: str = "") -> Iterator[str]:
@@ -84,7 +86,7 @@ def read_by(playbook: str) -> Set[str]:
     names = {name.name for template in templates_of(playbook) for name in template.find_all(nodes.Name)}
     if any("gpufleet.node.assess_node:" in path.read_text(encoding="utf-8") for path in files_of(PATHS[playbook])):
         names |= READ_BY_THE_LOOK
-    return {name for name in names if name.startswith(PREFIXES)} - OF_THE_PLAYBOOKS
+    return {name for name in names if name.startswith(PREFIXES)} - OF_THE_PLAYBOOKS | READ_BY_ALL
 
 
 def defaults_in(playbook: str) -> Dict[str, List[Any]]:

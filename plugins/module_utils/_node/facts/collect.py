@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 NO_ANSWER = "the NVIDIA driver did not respond"
 DEFECT = "this is a defect of the collection, report it"
+ALL = "all"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 CONTAINER_MARKS = ("/run/.containerenv", "/.dockerenv", "/run/systemd/container")
 
@@ -214,3 +215,13 @@ PARTS: Mapping[str, Callable[[FactsNode], Any]] = {
 AFTER_HOLDERS = "block"
 WITH_DRIVER = frozenset(("gpus", "topology", "driver", "health"))
 DEFAULT_PARTS = tuple(name for name in PARTS if name != "holders")
+
+
+def facts_answer(host: Host, parts: Collection[str] = DEFAULT_PARTS, *, compressed: bool) -> Mapping[str, Any]:
+    """The facts as ``gpu_node_info`` returns them; ``all`` among the parts stands for all."""
+    facts = gather(host, PARTS if ALL in parts else parts)
+    if not compressed:
+        return {"node": facts}
+    from ..compressed import compress
+
+    return {"compressed": compress(facts)}

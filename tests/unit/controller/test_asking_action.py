@@ -17,19 +17,26 @@ from ansible_collections.gpufleet.node.plugins.plugin_utils import program_look
 
 pytest.importorskip("ansible.plugins.action", reason="an action needs Ansible's controller, Python 3.11")
 
-from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure  # noqa: E402
-from ansible_collections.gpufleet.node.plugins.action import assess_node  # noqa: E402
+from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure
+from ansible_collections.gpufleet.node.plugins.plugin_utils import asking_action
 
 BY_PROGRAM = {"changed": False, "said": "by the program"}
 BY_MODULE = {"changed": False, "said": "by the module"}
 ARGUMENTS = {"declared": {"hugepages": {}}, "excluded": [], "expect": "nothing", "detail": "brief"}
 
 
+class Asking(asking_action.AskingAction):
+    """One that does nothing else."""
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> Dict[str, Any]:
+        return {}
+
+
 class Action:
     """The action on a host where both answer; ``sent`` is what the program was asked, ``modules`` what was sent."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        action: Any = assess_node.ActionModule.__new__(assess_node.ActionModule)
+        action: Any = Asking.__new__(Asking)
         self.action = action
         self.done: Dict[str, Any] = {"rc": ANSWERED, "stdout": framed(json.dumps(BY_PROGRAM))}
         self.sent: List[Dict[str, Any]] = []
@@ -45,7 +52,7 @@ class Action:
         monkeypatch.setattr(action, "_execute_module", self._module)
 
     def _execute(self, command: str, *, in_data: bytes) -> Dict[str, Any]:
-        assert command == program_look.command_line(assess_node.ARCHIVE_SHA256)
+        assert command == program_look.command_line(asking_action.ARCHIVE_SHA256)
         self.sent.append(json.loads(in_data))
         return self.done
 
@@ -53,8 +60,8 @@ class Action:
         self.modules.append(name)
         return BY_MODULE
 
-    def look(self, **variables: Any) -> Dict[str, Any]:
-        answer: Dict[str, Any] = self.action._look(ARGUMENTS, variables)
+    def asked_for(self, **variables: Any) -> Dict[str, Any]:
+        answer: Dict[str, Any] = self.action.ask("gpufleet.node.node_state", ARGUMENTS, variables)
         return answer
 
 
@@ -64,7 +71,7 @@ def action(monkeypatch: pytest.MonkeyPatch) -> Action:
 
 
 def test_the_program_on_the_node_is_asked_once_and_no_module_is_sent(action: Action) -> None:
-    assert action.look() == {**BY_PROGRAM, "looked_by": "program"}
+    assert action.asked_for() == {**BY_PROGRAM, "looked_by": "program"}
     assert action.sent == [{**ARGUMENTS, "check_mode": True, "diff": False, "interpreter": ""}]
     assert action.modules == []
 
@@ -80,7 +87,7 @@ def test_the_program_on_the_node_is_asked_once_and_no_module_is_sent(action: Act
     ],
 )
 def test_the_interpreter_that_a_module_would_have_is_named(action: Action, interpreter: str, asked: str) -> None:
-    action.look(ansible_python_interpreter=interpreter)
+    action.asked_for(ansible_python_interpreter=interpreter)
     assert action.sent[0]["interpreter"] == asked
 
 
@@ -93,7 +100,7 @@ def without_pipelining(action: Action, _monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def with_kept_files(_action: Action, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assess_node.C, "DEFAULT_KEEP_REMOTE_FILES", True)
+    monkeypatch.setattr(asking_action.C, "DEFAULT_KEEP_REMOTE_FILES", True)
 
 
 def with_environment(action: Action, _monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,20 +128,20 @@ def test_where_the_program_may_see_something_else_it_is_not_asked(
     why: str,
 ) -> None:
     circumstance(action, monkeypatch)
-    assert action.look() == {**BY_MODULE, "looked_by": "module", "not_by_program": why}
+    assert action.asked_for() == {**BY_MODULE, "looked_by": "module", "not_by_program": why}
     assert (action.sent, action.modules) == ([], ["gpufleet.node.node_state"])
 
 
 @pytest.mark.parametrize("value", ["module", "{{ one }}"])
 def test_who_wants_the_module_has_it(action: Action, value: str) -> None:
-    answer = action.look(gpufleet_look_by=value)
+    answer = action.asked_for(gpufleet_look_by=value)
     assert answer == {**BY_MODULE, "looked_by": "module", "not_by_program": "gpufleet_look_by is module"}
     assert action.sent == []
 
 
 def test_an_empty_environment_is_none(action: Action) -> None:
     action.action._task.environment = [None, {}]
-    assert action.look()["looked_by"] == "program"
+    assert action.asked_for()["looked_by"] == "program"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +158,7 @@ def test_where_the_program_has_no_answer_the_module_looks_and_it_is_said_why(
     action: Action, done: Dict[str, Any], why: str
 ) -> None:
     action.done = done
-    assert action.look() == {**BY_MODULE, "looked_by": "module", "not_by_program": why}
+    assert action.asked_for() == {**BY_MODULE, "looked_by": "module", "not_by_program": why}
     assert len(action.sent) == 1
 
 
@@ -166,5 +173,5 @@ def test_a_host_out_of_reach_is_not_asked_again(
 
     monkeypatch.setattr(action.action, "_low_level_execute_command", fails)
     with pytest.raises(type(error)):
-        action.look()
+        action.asked_for()
     assert action.modules == []
