@@ -11,8 +11,8 @@ import json
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core import declared
+from ansible_collections.gpufleet.node.plugins.module_utils._core.arguments import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import AnyConcern
-from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.exposure import BELIEVED, exposed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.nearest import did_you_mean
@@ -82,7 +82,7 @@ def require(declarations: Declarations, concerns: Sequence[str], *, goal: str) -
 
 def complete_params(concern: AnyConcern, options: Mapping[str, Any]) -> Dict[str, Any]:
     """The parameters that the module of the concern would have. Raises ``DeclarationError``."""
-    return complete({**SHARED_OPTIONS, **concern.options}, options)
+    return validated({**SHARED_OPTIONS, **concern.options}, options, stored=True)
 
 
 def _load_one(files: Files, name: str, known: Sequence[str]) -> StoredDeclaration:

@@ -25,8 +25,8 @@ from typing import Any, Callable, Dict, Sequence
 sys.path.insert(0, "/opt/collections")
 
 from ansible_collections.gpufleet.node.node.standard_host import StandardHost
+from ansible_collections.gpufleet.node.plugins.module_utils._core.arguments import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
-from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
 from ansible_collections.gpufleet.node.plugins.module_utils._core.procedure import run_through
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime import last_good
@@ -41,7 +41,7 @@ MOST = 100
 
 def bring(entry: Entry, host: StandardHost) -> None:
     """A run of ``container_runtime``. What the daemon has of it does not matter here."""
-    params = complete({**SHARED_OPTIONS, **CONCERN.options}, {"engines": [entry]})
+    params = validated({**SHARED_OPTIONS, **CONCERN.options}, {"engines": [entry]})
     outcome = converge(CONCERN, params, host, check_mode=False)
     if outcome.error is not None:
         raise outcome.error
@@ -103,7 +103,7 @@ def judge(engine: str) -> None:
 def require_in_sync(entry: Entry) -> None:
     """Raises where a run would still change something, or the daemon does not have it, or a note of ours is left."""
     host, engine = StandardHost(), entry["engine"]
-    params = complete({**SHARED_OPTIONS, **CONCERN.options}, {"engines": [entry]})
+    params = validated({**SHARED_OPTIONS, **CONCERN.options}, {"engines": [entry]})
     outcome = converge(CONCERN, params, host, check_mode=True)
     state = subprocess.run(
         ["systemctl", "is-active", engine], check=False, capture_output=True, encoding="utf-8"

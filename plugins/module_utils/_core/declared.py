@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from .change import Change, RemoveFile, ReplaceFile, Step
+from .errors import CannotLook
 from .setting import BOOT, NOW, Setting
 from .version import VERSION
 
@@ -30,6 +31,29 @@ def names(files: Files, folder: str = FOLDER) -> Tuple[str, ...]:
     """The concerns that have a declaration on this node, or a document in another folder."""
     return tuple(
         name[: -len(".json")] for name in files.names(folder) if name.endswith(".json") and not name.startswith(".")
+    )
+
+
+def of_file(files: Files, concern: str) -> Optional[Dict[str, Any]]:
+    """What a concern declares on this node that is no default; None where it declares nothing.
+
+    Raises ``CannotLook`` for a file that is damaged or of another schema, and ``OSError`` for one that cannot be read.
+    """
+    path = path_of(concern)
+    text = files.read_optional(path)
+    if text is None:
+        return None
+    try:
+        document = json.loads(text)
+        if document["schema"] == SCHEMA and isinstance(document["declaration"], dict):
+            return dict(document["declaration"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise CannotLook(
+        "read the declaration",
+        object=path,
+        cause="the file is damaged, or of another release",
+        hint=f"run {concern} again, which writes it",
     )
 
 

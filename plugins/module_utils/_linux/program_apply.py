@@ -50,6 +50,9 @@ def compile_program(files: Files) -> None:
 
 def remove_compiled(files: Files, *, keep: str = "") -> None:
     """Remove all that was compiled, but for what came from the archive with the sum ``keep``."""
+    if files.link(COMPILED):
+        # Of somebody else: what it leads to is none of ours.
+        files.remove(COMPILED)
     for name in files.names(COMPILED):
         if name != keep:
             _remove(files, f"{COMPILED}/{name}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Dict
 
+from .._core import arguments
 from .._core.contract import AnyConcern
 from .._core.errors import DeclarationError
 from .._core.nearest import did_you_mean
@@ -55,20 +56,8 @@ def look(
 
 def validated(concern: AnyConcern, declaration: Any) -> Dict[str, Any]:
     """A declaration made complete and checked as the concern's own module would. Raises ``DeclarationError``."""
-    from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-
     goal = f"read the declaration of {concern.name}"
-    if not isinstance(declaration, Mapping):
-        raise DeclarationError(goal, cause=f"it must be a dictionary of options, not {declaration!r}")
-    checked = ArgumentSpecValidator({**SHARED_OPTIONS, **concern.options}).validate(dict(declaration))
-    if checked.error_messages:
-        messages = [
-            f"unsupported option {message}" if "Supported parameters" in message else message
-            for message in checked.error_messages
-        ]
-        raise DeclarationError(goal, cause="; ".join(message.rstrip(".") for message in messages))
-    parameters: Dict[str, Any] = checked.validated_parameters
-    return parameters
+    return arguments.validated({**SHARED_OPTIONS, **concern.options}, declaration, goal=goal)
 
 
 def _refuse_unknown(declared: Mapping[str, Any]) -> None:

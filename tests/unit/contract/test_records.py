@@ -17,7 +17,7 @@ import irq_machine
 import pytest
 from ansible_collections.gpufleet.node.node.declarations import load as load_declarations
 from ansible_collections.gpufleet.node.plugins.module_utils._core import baseline, declared
-from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import of_file
+from ansible_collections.gpufleet.node.plugins.module_utils._core.declared import of_file
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, NotPermitted, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia import reset_counts

@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List
 
@@ -14,6 +16,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import DAMAGED, OTHER_PYTHON
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, framed
 from ansible_collections.gpufleet.node.plugins.plugin_utils import program_look
+from playbook_runs import ansible_playbook
 
 pytest.importorskip("ansible.plugins.action", reason="an action needs Ansible's controller, Python 3.11")
 
@@ -175,3 +178,30 @@ def test_a_host_out_of_reach_is_not_asked_again(
     with pytest.raises(type(error)):
         action.asked_for()
     assert action.modules == []
+
+
+def test_a_machine_without_the_program_is_looked_at_by_the_module(tmp_path: Path) -> None:
+    """By Ansible itself, on this machine, which only reads."""
+    play = {
+        "hosts": "all",
+        "gather_facts": False,
+        "vars": {
+            "gpufleet_expect": "nothing",
+            "gpufleet_concerns": ["kernel_modules"],
+            "kernel_modules_block": ["nouveau"],
+        },
+        "tasks": [
+            {"gpufleet.node.assess_node": {}, "register": "look"},
+            {"gpufleet.node.gpu_node_info": {"gather": "memory", "compress": "no"}, "register": "info"},
+            {"ansible.builtin.debug": {"msg": "{{ [look.looked_by, look.not_by_program, look.concerns | list] }}"}},
+            {"ansible.builtin.debug": {"msg": "{{ [info.looked_by, info.not_by_program, 'memory' in info.node] }}"}},
+        ],
+    }
+    (tmp_path / "look.yml").write_text(json.dumps([play]))
+    here = {"ansible_connection": "local", "ansible_pipelining": True, "ansible_python_interpreter": sys.executable}
+    output = ansible_playbook(tmp_path, {"hosts": {"here": here}}, str(tmp_path / "look.yml"))
+    assert output.endswith("ends with 0")
+    texts = " ".join(output.split())
+    why = program_look.WHY_NOT[program_look.NO_PROGRAM]
+    assert f'[ "module", "{why}", [ "kernel_modules" ] ]' in texts
+    assert f'[ "module", "{why}", true ]' in texts

@@ -114,6 +114,14 @@ def test_nothing_of_it_is_left_when_it_is_removed(small: Program) -> None:
     assert not small.compiled.exists()
 
 
+def test_a_link_in_its_place_goes_and_what_it_leads_to_stays(small: Program, tmp_path: Path) -> None:
+    small.compiled.rename(tmp_path / "theirs")
+    small.compiled.symlink_to(tmp_path / "theirs")
+    program_apply.remove_compiled(FILES)
+    assert not small.compiled.is_symlink()
+    assert (tmp_path / "theirs" / small.folder.name / "look").exists()
+
+
 @pytest.mark.parametrize("content", [b"no archive", small_program()[:-40]])
 def test_an_archive_that_cannot_be_compiled_is_named(small: Program, content: bytes) -> None:
     with pytest.raises(Refused) as caught:

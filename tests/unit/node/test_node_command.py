@@ -14,23 +14,19 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping
 
 import pytest
 import recorded_bed
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.node.node import command
 from ansible_collections.gpufleet.node.node.declarations import load
 from ansible_collections.gpufleet.node.node.status import status
 from ansible_collections.gpufleet.node.plugins.module_utils._core.change import Unmanaged
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Scope
-from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
-from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
-from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.plugin_utils import archive
 from nvme_machine import Drive, machine, run
 from recorded import RecordedHost
@@ -148,77 +144,6 @@ def test_on_a_node_it_compares_what_the_module_declared(program: Path, tmp_path:
     assert host.files.read("/sys/block/nvme1n1/queue/read_ahead_kb") == "128\n"
 
 
-# Declarations made complete
-
-
-SAMPLES: Sequence[Any] = (
-    ("hugepages", {"pools": [{"size": "2M", "pages": 4}], "transparent": {"enabled": "never"}}),
-    ("hugepages", {}),
-    ("nvme_scheduler", {"queues": [{"match": {"name": "nvme*"}, "scheduler": "none"}, {"optional": True}]}),
-    ("nvme_scheduler", {"queues": [], "strict": True, "immediate": False}),
-)
-
-
-@pytest.mark.parametrize(("name", "declaration"), SAMPLES)
-def test_a_declaration_is_made_complete_as_ansible_would(name: str, declaration: Mapping[str, Any]) -> None:
-    concern = next(entry.concern for entry in REGISTRY if entry.name == name)
-    options = {**SHARED_OPTIONS, **concern.options}
-    validated = ArgumentSpecValidator(options).validate(dict(declaration))
-    assert validated.error_messages == []
-    assert complete(options, declaration) == validated.validated_parameters
-
-
-OPTIONS: Mapping[str, Any] = {
-    "count": {"type": "int"},
-    "mode": {"type": "str", "choices": ["a", "b"], "default": "a"},
-    "names": {"type": "list", "elements": "str", "default": []},
-    "free": {"type": "raw"},
-    "parts": {
-        "type": "list",
-        "elements": "dict",
-        "options": {"size": {"type": "float", "required": True}, "on": {"type": "bool", "default": True}},
-    },
-}
-
-
-def test_defaults_are_filled_at_every_depth_and_are_never_shared() -> None:
-    first = complete(OPTIONS, {"parts": [{"size": 2}], "free": [{"x": True}]})
-    assert first == {
-        "count": None,
-        "mode": "a",
-        "names": [],
-        "free": [{"x": True}],
-        "parts": [{"size": 2, "on": True}],
-    }
-    first["names"].append("x")
-    assert complete(OPTIONS, {})["names"] == []
-
-
-@pytest.mark.parametrize(
-    ("declaration", "message"),
-    [
-        ({"cuont": 1}, "Cannot read cuont in the declaration: there is no such option. Did you mean count."),
-        ({"zzz": 1}, "Cannot read zzz in the declaration: there is no such option."),
-        ({"count": "1"}, "Cannot read count in the declaration: '1' is not of type int."),
-        ({"count": True}, "Cannot read count in the declaration: True is not of type int."),
-        ({"mode": "c"}, "Cannot read mode in the declaration: 'c' is not one of a, b."),
-        ({"names": "x"}, "Cannot read names in the declaration: 'x' is not of type list."),
-        ({"names": ["x", 1]}, "Cannot read names[1] in the declaration: 1 is not of type str."),
-        ({"parts": [{}]}, "Cannot read parts[0].size in the declaration: it is missing."),
-        ({"parts": [{"size": 1, "of": 1}]}, "Cannot read parts[0].of in the declaration: there is no such option."),
-        (
-            {"parts": [{"size": 1, "on": 0}]},
-            "Cannot read parts[0].on in the declaration: 0 is not of type bool.",
-        ),
-    ],
-)
-def test_what_this_release_does_not_know_or_take_is_refused(declaration: Mapping[str, Any], message: str) -> None:
-    with pytest.raises(DeclarationError) as caught:
-        complete(OPTIONS, declaration)
-    # The next step depends on the nearest name.
-    assert str(caught.value).startswith(message)
-
-
 # Broken declarations
 
 
@@ -286,7 +211,8 @@ def test_an_option_that_this_release_does_not_know_is_named(tmp_path: Path, caps
     host = node(tmp_path, one={"declaration": {"valeu": "1"}})
     assert status(host, registry=ENTRIES) == 4
     out = capsys.readouterr().out
-    assert "Cannot read valeu in the declaration: there is no such option. Did you mean value." in out
+    assert "Cannot read the declaration: unsupported option valeu. Supported parameters include: " in out
+    assert "Did you mean value." in out
 
 
 # What it says

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.declared import path_of
-from ..._core.defaults import complete, of_file
+from ..._core.arguments import validated
+from ..._core.declared import of_file, path_of
 from ..._core.errors import GpuFleetError
 from ..._core.regex import regex
 from ..._core.shared_options import SHARED_OPTIONS
@@ -51,7 +51,8 @@ def _declared(files: Files) -> Tuple[Optional[List[Facts]], str]:
         options = of_file(files, NAME)
         if options is None:
             return None, NOT_DECLARED
-        found, wants, _unmanaged = observe_devices(files, parse(complete({**SHARED_OPTIONS, **OPTIONS}, options)))
+        params = validated({**SHARED_OPTIONS, **OPTIONS}, options, stored=True)
+        found, wants, _unmanaged = observe_devices(files, parse(params))
     except OSError as error:
         return None, why(error, str(error.filename or path_of(NAME)))
     except GpuFleetError as error:

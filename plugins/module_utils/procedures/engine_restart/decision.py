@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core import baseline
+from ..._core.arguments import validated
 from ..._core.change import Change
-from ..._core.defaults import complete, of_file
+from ..._core.declared import of_file
 from ..._core.errors import CannotLook, DeclarationError, GpuFleetError, InUse
 from ..._core.setting import EFFECTIVE
 from ..._core.shared_options import SHARED_OPTIONS
@@ -216,4 +217,4 @@ def _declared(files: Files, engine: str) -> Optional[WantedEngine]:
 
 def whole(given: Mapping[str, Any]) -> Dict[str, Any]:
     """A declaration of ``container_runtime`` with all its options."""
-    return complete({**SHARED_OPTIONS, **OPTIONS}, given)
+    return validated({**SHARED_OPTIONS, **OPTIONS}, given, stored=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Dict, Optional, Tuple
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._core import defaults
+from ansible_collections.gpufleet.node.plugins.module_utils._core import arguments
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.model import (
     Geometry,
@@ -42,7 +42,7 @@ WHERE = "gpus[0].instances[0]"
 
 def entry_of(**given: Any) -> MigEntry:
     """The one entry of a declaration, completed and checked as on the node."""
-    params = defaults.complete(OPTIONS, {"gpus": [given]})
+    params = arguments.validated(OPTIONS, {"gpus": [given]})
     check(params)
     return parse(params["gpus"])[0]
 
@@ -164,11 +164,7 @@ NO_PROFILE = "is neither the name of a profile, such as 3g.40gb, nor its number.
         ),
         (
             {"mig": "on"},
-            "Cannot read gpus[0].mig in the declaration: 'on' is not one of enabled, disabled.",
-        ),
-        (
-            {"instances": "1g"},
-            "Cannot read gpus[0].instances in the declaration: '1g' is not of type list.",
+            "Cannot read the declaration: value of mig must be one of: enabled, disabled, got: on found in gpus.",
         ),
     ],
 )
@@ -275,19 +271,19 @@ def test_a_compute_instance_that_no_gpu_could_have_is_refused(raw: Any, message:
         ),
         (
             {"when_busy": "kill"},
-            "Cannot read when_busy in the declaration: 'kill' is not one of fail, wait, skip.",
+            "Cannot read the declaration: value of when_busy must be one of: fail, wait, skip, got: kill.",
         ),
     ],
 )
 def test_other_options_are_checked(options: Dict[str, Any], message: str) -> None:
     with pytest.raises(DeclarationError) as caught:
-        check(defaults.complete(OPTIONS, options))
+        check(arguments.validated(OPTIONS, options))
     assert str(caught.value) == message
 
 
 def test_the_defaults_and_names_of_services_are_right() -> None:
-    check(defaults.complete(OPTIONS, {}))
-    check(defaults.complete(OPTIONS, {"busy_timeout": 0, "stop_services": ["nvidia-dcgm.service", "app@1.service"]}))
+    check(arguments.validated(OPTIONS, {}))
+    check(arguments.validated(OPTIONS, {"busy_timeout": 0, "stop_services": ["nvidia-dcgm.service", "app@1.service"]}))
 
 
 # --- what it means on a GPU -------------------------------------------------------------------------------------------

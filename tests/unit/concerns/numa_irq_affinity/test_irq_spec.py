@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Dict, Tuple
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._core.defaults import complete
+from ansible_collections.gpufleet.node.plugins.module_utils._core.arguments import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.options import OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.spec import (
@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_af
 
 def declared(*entries: Dict[str, Any], **options: Any) -> IrqAffinityDeclaration:
     """What is read of a declaration that was completed with the defaults of the options."""
-    return parse(complete(OPTIONS, {"interrupts": list(entries), **options}))
+    return parse(validated(OPTIONS, {"interrupts": list(entries), **options}))
 
 
 def entry(**keys: Any) -> InterruptEntry:
@@ -161,12 +161,13 @@ def case(name: str, message: str, *entries: Dict[str, Any], **options: Any) -> A
         ),
         case(
             "a spread that there is not",
-            "Cannot read interrupts[0].spread in the declaration: 'even' is not one of one_per_irq, all.",
+            "Cannot read the declaration: value of spread must be one of: one_per_irq, all, got: even found in "
+            "interrupts.",
             {"spread": "even"},
         ),
         case(
             "near to what is no GPU",
-            "Cannot read interrupts[0].near in the declaration: 'nvme' is not one of gpu.",
+            "Cannot read the declaration: value of near must be one of: gpu, got: nvme found in interrupts.",
             {"near": "nvme"},
         ),
     ],
