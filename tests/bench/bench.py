@@ -34,6 +34,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import bench_report as report  # noqa: E402
 import needs  # noqa: E402
 from bench_node import BenchError, Meter, Node, describe, find_node  # noqa: E402
+from bench_report import GUEST, QEMU  # noqa: E402
 from bench_ways import BENCH, FLOOR, GPUFLEET, WAYS, Runner, Way  # noqa: E402
 from runner import Board, Job, StageFailed  # noqa: E402
 
@@ -102,7 +103,7 @@ def measure(options: argparse.Namespace) -> Dict[str, Any]:
     job.log.write_bytes(b"")
     programs, mitogen, not_run = environment(job)
     posix = ansible_posix(job, programs)
-    with node_of(options, programs) as (node, accel):
+    with node_of(options, programs) as (node, accel, qemu):
         runner = Runner(
             node,
             programs=programs,
@@ -115,7 +116,7 @@ def measure(options: argparse.Namespace) -> Dict[str, Any]:
         converge(runner, ways)
         say("counting")
         counts = [runner.count(way) for way in ways]
-        meter = Meter(node)
+        meter = Meter(node, qemu=qemu)
         with Busy() as before:
             calibration = meter.calibrate()
         if before.share > BUSY_SHARE:
@@ -140,6 +141,7 @@ def measure(options: argparse.Namespace) -> Dict[str, Any]:
             "seconds": seconds,
             "busy_before": before.share,
             "busy_after": after.share,
+            "node_cpu_of": GUEST if qemu is None else QEMU,
         }
         meter.close()
         middle = report.medians(samples)
@@ -153,7 +155,7 @@ def measure(options: argparse.Namespace) -> Dict[str, Any]:
             "medians": middle,
             "ratio_to_gpufleet": report.ratios(middle, GPUFLEET),
             "ratio_to_floor": report.ratios(middle, FLOOR),
-            "goals": [{"met": met, "text": text} for met, text in report.goals(middle)],
+            "goals": [{"met": met, "text": text} for met, text in report.goals(middle, virtual=accel is not None)],
             "not_run": not_run,
         }
 
@@ -265,10 +267,10 @@ def ansible_posix(job: Job, programs: Path) -> str:
 
 
 @contextlib.contextmanager
-def node_of(options: argparse.Namespace, programs: Path) -> Iterator[Tuple[Node, Optional[str]]]:
-    """The node to measure on, and how its CPU is made when it is a virtual one of ours."""
+def node_of(options: argparse.Namespace, programs: Path) -> Iterator[Tuple[Node, Optional[str], Optional[int]]]:
+    """The node to measure on; of a virtual one of ours, how its CPU is made and the PID of its QEMU."""
     if options.inventory:
-        yield find_node(str(Path(options.inventory).resolve()), options.host, programs=programs), None
+        yield find_node(str(Path(options.inventory).resolve()), options.host, programs=programs), None, None
         return
     folder = ROOT / ".cache" / "vm" / "run" / BED_NAME
     try:
@@ -276,7 +278,8 @@ def node_of(options: argparse.Namespace, programs: Path) -> Iterator[Tuple[Node,
             gpus = f"{BED_NODE}={GPUS}"
             bed("up", "--nodes", BED_NODE, "--gpus", gpus, "--memory", "2048", "--replace", *owner(options.keep))
         accel = json.loads((folder / "bed.json").read_text(encoding="utf-8"))["accel"]
-        yield find_node(str(folder / "hosts.yml"), BED_NODE, programs=programs), accel
+        qemu = int((folder / BED_NODE / "qemu.pid").read_text(encoding="ascii"))
+        yield find_node(str(folder / "hosts.yml"), BED_NODE, programs=programs), accel, qemu
     finally:
         if not options.keep:
             bed("down")

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
+from bench_looks import MODULE, PROGRAM, looks_in, noting
 from bench_node import BenchError, Meter, Node
 
 BENCH = Path(__file__).resolve().parent
@@ -25,6 +26,9 @@ OURS = "/ansible_collections/gpufleet/node/"
 # Not below /run, from where nothing may be executed.
 COUNTING_FOLDER = "/var/tmp/gpufleet-bench"
 END_SECONDS = 10.0
+
+# What starts the program is the only source that Python compiles for it: a line as those of compiled.log.
+COUNT_ENTRY = "cd /usr/local/lib/gpufleet/compiled && for entry in */look; do echo $(wc -l < $entry) $entry; done"
 
 # A line a call is the whole count.
 _COUNTING_PROGRAM = """#!/bin/sh
@@ -39,7 +43,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(frozen=True)
 class Way:
-    """A playbook of the folder ``ways`` and what runs it; ``always`` unless it is left to those who ask for it."""
+    """A playbook of the folder ``ways`` and what runs it; ``always`` unless it is left to those who ask for it.
+
+    ``looked_by`` is who looks at the node, and ``variables`` what sees to it; empty for what is not the collection.
+    """
 
     name: str
     title: str
@@ -47,27 +54,41 @@ class Way:
     mitogen: bool = False
     pipelining: bool = True
     always: bool = True
+    looked_by: str = ""
+    variables: Tuple[str, ...] = ()
 
 
-FLOOR, GPUFLEET, USUAL = "floor", "gpufleet", "usual"
+FLOOR, GPUFLEET, GPUFLEET_MODULE = "floor", "gpufleet", "gpufleet_module"
+TASKS, USUAL, USUAL_MITOGEN = "tasks", "usual", "usual_mitogen"
 WAYS = (
     Way(FLOOR, "the floor: an empty module", "floor.yml"),
-    Way(GPUFLEET, "`gpufleet.node.site`", "gpufleet.yml"),
-    Way("tasks", "well-written tasks", "tasks.yml"),
+    Way(GPUFLEET, "`gpufleet.node.site`", "gpufleet.yml", looked_by=PROGRAM),
+    Way(
+        GPUFLEET_MODULE,
+        "`gpufleet.node.site` by the module",
+        "gpufleet.yml",
+        looked_by=MODULE,
+        variables=("gpufleet_look_by=module",),
+    ),
+    Way(TASKS, "well-written tasks", "tasks.yml"),
     Way("tasks_mitogen", "well-written tasks, mitogen", "tasks.yml", mitogen=True),
     Way(USUAL, "the usual way", "usual.yml"),
-    Way("usual_mitogen", "the usual way, mitogen", "usual.yml", mitogen=True),
+    Way(USUAL_MITOGEN, "the usual way, mitogen", "usual.yml", mitogen=True),
     Way("usual_default", "the usual way, no pipelining", "usual.yml", pipelining=False, always=False),
 )
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One timed run. CPU in seconds; bytes as the node's network interface counts them, headers and all."""
+    """One timed run. CPU in seconds; bytes as the node's network interface counts them, headers and all.
+
+    ``node_cpu`` is what the meter is for, and ``guest_cpu`` what the node says itself.
+    """
 
     way: str
     wall: float
     node_cpu: float
+    guest_cpu: float
     controller_cpu: float
     bytes_sent: float
     bytes_received: float
@@ -85,6 +106,7 @@ class Count:
     """
 
     way: str
+    looked_by: str
     executions: int
     lines: int
     lines_ours: int
@@ -126,6 +148,7 @@ class Runner:
             log = self._log(way, "converge")
             status, _usage = self._run(way, log=log, sockets=Path(sockets), variables={})
             _close_connections(Path(sockets))
+        # Whoever looks here: the program may come only with this.
         _recap(self.node.name, status=status, log=log)
 
     def count(self, way: Way) -> Count:
@@ -146,21 +169,28 @@ class Runner:
         python = f"{COUNTING_FOLDER}/python"
         self.node.ask(f"cat > {python} && chmod 755 {python}", data=_COUNTING_PYTHON.encode())
         log = self._log(way, "count")
+        by_program = way.looked_by == PROGRAM
         with tempfile.TemporaryDirectory(prefix="gpufleet-") as sockets:
-            arguments = ("-e", f"ansible_python_interpreter={python}")
+            # The program knows a Python that is none of its own, and leaves the look to the module.
+            arguments = () if by_program else ("-e", f"ansible_python_interpreter={python}")
             status, _usage = self._run(way, log=log, sockets=Path(sockets), variables=variables, arguments=arguments)
             _close_connections(Path(sockets))
         recap = _unchanged(way, _recap(self.node.name, status=status, log=log), log)
-        lines = self.node.text(f"cat {COUNTING_FOLDER}/compiled.log")
+        executions = len(calls.read_text().splitlines())
+        looks = self._looks(way)
+        if by_program and looks != executions:
+            raise BenchError(f"Cannot count {way.name}: {executions} remote executions are {looks} looks and more")
+        lines = self.node.text(COUNT_ENTRY if by_program else f"cat {COUNTING_FOLDER}/compiled.log")
         self.node.ask(f"rm -r {COUNTING_FOLDER}")
         (self.cache / "logs" / f"{way.name}.compiled").write_text(lines + "\n")
         compiled: Counter[bool] = Counter()
         for line in lines.splitlines():
             number, _space, name = line.partition(" ")
-            compiled[OURS in name] += int(number)
+            compiled[by_program or OURS in name] += int(number)
         return Count(
             way=way.name,
-            executions=len(calls.read_text().splitlines()),
+            looked_by=way.looked_by,
+            executions=executions,
             lines=compiled[True] + compiled[False],
             lines_ours=compiled[True],
             ok=recap["ok"],
@@ -180,14 +210,23 @@ class Runner:
             usage += orphans.wait()
             spent = meter.between(begin, meter.read())
         _unchanged(way, _recap(self.node.name, status=status, log=log), log)
+        self._looks(way)
         return Sample(
             way=way.name,
             wall=wall,
             node_cpu=spent.cpu_seconds,
+            guest_cpu=spent.guest_cpu_seconds,
             controller_cpu=usage,
             bytes_sent=spent.received,
             bytes_received=spent.sent,
         )
+
+    @property
+    def _looks_file(self) -> Path:
+        return self.cache / "looks.json"
+
+    def _looks(self, way: Way) -> int:
+        return looks_in(self._looks_file, way=way.name, looked_by=way.looked_by)
 
     def _log(self, way: Way, kind: str) -> Path:
         folder = self.cache / "logs"
@@ -198,7 +237,9 @@ class Runner:
         self, way: Way, *, log: Path, sockets: Path, variables: Mapping[str, str], arguments: Sequence[str] = ()
     ) -> Tuple[int, float]:
         """Returns the exit status of ansible-playbook and the CPU seconds of it and all its children."""
-        environment = {**self._environment, **variables, "ANSIBLE_SSH_CONTROL_PATH_DIR": str(sockets)}
+        # Also where nobody looks, so that no run is spared it.
+        environment = {**self._environment, **noting(self._looks_file), **variables}
+        environment["ANSIBLE_SSH_CONTROL_PATH_DIR"] = str(sockets)
         if not way.pipelining:
             environment["ANSIBLE_PIPELINING"] = "false"
         if way.mitogen:
@@ -209,6 +250,8 @@ class Runner:
         command = [str(self._programs / "ansible-playbook"), "-i", self.node.inventory, "--limit", self.node.name]
         for path in self.variables:
             command += ["-e", f"@{path}"]
+        for variable in way.variables:
+            command += ["-e", variable]
         command += [*arguments, str(BENCH / "ways" / way.playbook)]
         with log.open("wb") as output:
             process = subprocess.Popen(
