@@ -419,13 +419,13 @@ def bench(job: Job) -> None:
     job.run([str(folder / "bin" / "python"), program], environment=with_programs(job, folder), show=r".")
 
 
-def bench_scale(job: Job) -> None:
-    """What a fleet of a thousand hosts costs its controller."""
+def bench_scale(job: Job, arguments: Sequence[str] = ()) -> None:
+    """What a fleet of a thousand hosts costs its controller. The arguments are those of scale.py."""
     interpreter = needs.python(job, *CONTROLLERS["newest"])
     names = needs.requirements("core-newest", "nvml", "runner")
     folder = needs.venv(job, "runner", interpreter=interpreter, requirements=names)
-    program = str(ROOT / "tests" / "bench" / "scale" / "scale.py")
-    job.run([str(folder / "bin" / "python"), program], environment=with_programs(job, folder), show=r".")
+    command = [str(folder / "bin" / "python"), str(ROOT / "tests" / "bench" / "scale" / "scale.py"), *arguments]
+    job.run(command, environment=with_programs(job, folder), show=r".")
 
 
 def clean() -> None:
@@ -466,7 +466,7 @@ def schedule(target: str, options: argparse.Namespace) -> List[Stage]:
         Stage("try", try_it),
         Stage("demo", lambda job: demo(job, options.chapter)),
         Stage("bench", bench),
-        Stage("bench-scale", bench_scale),
+        Stage("bench-scale", lambda job: bench_scale(job, options.arguments)),
     )
     by_name = {stage.name: stage for stage in stages}
     chosen = options.scenario if target == "vm-test" else ()
@@ -522,8 +522,8 @@ def main() -> int:
     parser.add_argument("--python", action="append", choices=NODE_PYTHONS, help="unit tests on this Python only")
     parser.add_argument("--scenario", action="append", help="this scenario only")
     parser.add_argument("--chapter", default="", help="of the demonstration, and not its main job")
-    parser.add_argument("arguments", nargs="*", help="for pytest, after --")
-    # Intermixed: what is for pytest may come after an option of ours.
+    parser.add_argument("arguments", nargs="*", help="for pytest or scale.py, after --")
+    # Intermixed: what is for them may come after an option of ours.
     options = parser.parse_intermixed_args()
     if options.target == "help":
         parser.print_help()

@@ -147,7 +147,7 @@ class Runner:
         with tempfile.TemporaryDirectory(prefix="gpufleet-") as sockets:
             log = self._log(way, "converge")
             status, _usage = self._run(way, log=log, sockets=Path(sockets), variables={})
-            _close_connections(Path(sockets))
+            close_connections(Path(sockets))
         # Whoever looks here: the program may come only with this.
         _recap(self.node.name, status=status, log=log)
 
@@ -174,7 +174,7 @@ class Runner:
             # The program knows a Python that is none of its own, and leaves the look to the module.
             arguments = () if by_program else ("-e", f"ansible_python_interpreter={python}")
             status, _usage = self._run(way, log=log, sockets=Path(sockets), variables=variables, arguments=arguments)
-            _close_connections(Path(sockets))
+            close_connections(Path(sockets))
         recap = _unchanged(way, _recap(self.node.name, status=status, log=log), log)
         executions = len(calls.read_text().splitlines())
         looks = self._looks(way)
@@ -200,13 +200,13 @@ class Runner:
     def sample(self, way: Way, meter: Meter) -> Sample:
         """Time a way that has nothing to do, from no connection to its end. Raises ``BenchError`` when it has work."""
         log = self._log(way, "sample")
-        with tempfile.TemporaryDirectory(prefix="gpufleet-") as sockets, _Orphans() as orphans:
+        with tempfile.TemporaryDirectory(prefix="gpufleet-") as sockets, Orphans() as orphans:
             begin = meter.read()
             started = time.monotonic()
             status, usage = self._run(way, log=log, sockets=Path(sockets), variables={})
             wall = time.monotonic() - started
             # The connection that ssh keeps open has worked for this run as well, on both sides.
-            _close_connections(Path(sockets))
+            close_connections(Path(sockets))
             usage += orphans.wait()
             spent = meter.between(begin, meter.read())
         _unchanged(way, _recap(self.node.name, status=status, log=log), log)
@@ -262,13 +262,13 @@ class Runner:
         return process.returncode, usage.ru_utime + usage.ru_stime
 
 
-class _Orphans:
+class Orphans:
     """While it is open, processes that outlive their parents become our children, and what they used can be told."""
 
     def __init__(self) -> None:
         self._before: Set[int] = set()
 
-    def __enter__(self) -> _Orphans:
+    def __enter__(self) -> Orphans:
         self._before = _children()
         self._adopt(True)
         return self
@@ -306,7 +306,7 @@ def _children() -> Set[int]:
     return found
 
 
-def _close_connections(sockets: Path) -> None:
+def close_connections(sockets: Path) -> None:
     """End what ssh keeps open, and wait until it is gone."""
     for path in sockets.iterdir():
         command = ["ssh", "-o", f"ControlPath={path}", "-O", "exit", "any"]
