@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.connection import ConnectionBase
@@ -22,7 +22,7 @@ options:
   answers:
     description:
       - A folder with one file a module, C(<module>.json). Without its file a module does not reach the host.
-      - The program on the node answers as the module C(node_state), which is what both promise.
+      - The program on the node answers as the modules C(node_state) and C(gpu_node_info), which is what it promises.
     type: path
     required: true
     vars:
@@ -35,8 +35,10 @@ author:
 
 # How the program that Ansible sends calls itself, near its end or, in other releases, behind the module's archive.
 MODULE = re.compile(rb"ansible_module='([\w.]+)'")
-# Both show a difference only where they are asked to.
-DIFF = re.compile(rb'_ansible_diff\W+true|"diff":\s*true')
+# A difference is shown, and facts are brought along, only where that is asked for: of a module, or of the program.
+WITH_DIFF = re.compile(rb"diff\W+true")
+WITH_FACTS = re.compile(rb"facts\W+true")
+LOOK, FACTS = "node_state", "gpu_node_info"
 
 
 class Connection(ConnectionBase):
@@ -53,25 +55,34 @@ class Connection(ConnectionBase):
         self, cmd: str, in_data: Optional[bytes] = None, sudoable: bool = True
     ) -> Tuple[int, bytes, bytes]:
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
-        module = MODULE.search(in_data or b"")
+        sent = in_data or b""
+        module = MODULE.search(sent)
         if module is not None:
-            return 0, self._answer(module[1].decode().split(".")[-1], in_data).encode(), b""
+            return 0, self._answer(module[1].decode().split(".")[-1], sent).encode(), b""
         # The action has them in every process that gets here. With an empty module nobody shall pay for them.
         from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import COMPILED
         from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, framed
 
         if f"{COMPILED}/" not in cmd:
             raise AnsibleConnectionFailure(f"Cannot replay {cmd[:80]}: no module was sent with it.")
-        return ANSWERED, framed(self._answer("node_state", in_data)).encode(), b""
+        asked = LOOK if b'"declared"' in sent else FACTS
+        return ANSWERED, framed(self._answer(asked, sent)).encode(), b""
 
-    def _answer(self, module: str, sent: Optional[bytes]) -> str:
+    def _answer(self, module: str, sent: bytes) -> str:
+        told = self._recorded(module)
+        # What is sent for an empty module is not searched: it would be charged for it.
+        if "diff" in told and not WITH_DIFF.search(sent):
+            del told["diff"]
+        if module == LOOK and WITH_FACTS.search(sent):
+            told = {**self._recorded(FACTS), **told}
+        return json.dumps(told, separators=(",", ":"))
+
+    def _recorded(self, module: str) -> Dict[str, Any]:
         path = Path(self.get_option("answers")) / f"{module}.json"
         if not path.exists():
             raise AnsibleConnectionFailure(f"Cannot replay {module}: there is no answer of it.")
-        told = json.loads(path.read_bytes())
-        if not DIFF.search(sent or b""):
-            told.pop("diff", None)
-        return json.dumps(told, separators=(",", ":"))
+        told: Dict[str, Any] = json.loads(path.read_bytes())
+        return told
 
     def put_file(self, in_path: str, out_path: str) -> None:
         raise AnsibleConnectionFailure(f"Cannot replay the copy of {in_path}: only modules have answers.")
