@@ -6,27 +6,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import shutil
-import signal
-import subprocess
 from functools import cached_property
-from typing import TYPE_CHECKING, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence
 
-from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from ansible_collections.gpufleet.node.plugins.module_utils._machine import journal
-from ansible_collections.gpufleet.node.plugins.module_utils._machine.files import UMASK, LocalFiles
+from ansible_collections.gpufleet.node.plugins.module_utils._machine.files import LocalFiles
 
 if TYPE_CHECKING:
-    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host, Nvml
+    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed, Host, Nvml
 
 CONTEXT = "security.selinux"
 SELINUX = "/sys/fs/selinux/enforce"
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
-TIMED_OUT = 124
-GRACE_SECONDS = 5.0
 
 
 class StandardFiles(LocalFiles):
@@ -59,45 +51,21 @@ class StandardFiles(LocalFiles):
 
 
 class StandardCommands:
-    """Programs by ``subprocess``, each in a session of its own, so that its children end with it."""
+    """Programs, by the way to them that we have and the folders of those for administrators."""
 
     def find(self, name: str) -> Optional[str]:
-        return shutil.which(name, path=_search_path())
+        paths = [name] if "/" in name else [f"{folder}/{name}" for folder in _search_path()]
+        return next((path for path in paths if os.access(path, os.X_OK) and os.path.isfile(path)), None)
 
     def run(self, argv: Sequence[str], *, timeout: float = 60.0) -> Completed:
         program = self.find(argv[0])
         if program is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
-        process = subprocess.Popen(
-            [program, *argv[1:]],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PATH": _search_path(), "LANG": "C", "LC_ALL": "C"},
-            encoding="utf-8",
-            errors="surrogateescape",
-            start_new_session=True,
-            umask=UMASK,
-        )
-        try:
-            output, errors = process.communicate(timeout=timeout)
-            return Completed(status=process.returncode, output=output, errors=errors)
-        except subprocess.TimeoutExpired:
-            output, errors = self._end(process)
-            return Completed(status=TIMED_OUT, output=output, errors=errors)
-        except BaseException:
-            self._end(process)
-            raise
+        # Most looks start no program, and what starts one is a tenth of what they import.
+        from ansible_collections.gpufleet.node.node import programs
 
-    @staticmethod
-    def _end(process: subprocess.Popen[str]) -> tuple[str, str]:
-        """End a program and its children, politely first. One that hangs in the kernel is left behind."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.communicate(timeout=GRACE_SECONDS)
-        return "", ""
+        environment = {**os.environ, "PATH": os.pathsep.join(_search_path()), "LANG": "C", "LC_ALL": "C"}
+        return programs.run([program, *argv[1:]], environment, timeout=timeout)
 
 
 class StandardHost:
@@ -120,6 +88,8 @@ class StandardHost:
         return unix_http.get(socket, target)
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
+        from ansible_collections.gpufleet.node.plugins.module_utils._machine import journal
+
         journal.send(message, fields)
 
 
@@ -128,9 +98,9 @@ def this_host() -> Host:
     return StandardHost()
 
 
-def _search_path() -> str:
+def _search_path() -> List[str]:
     folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
-    return os.pathsep.join([*folders, *(folder for folder in SBIN if folder not in folders)])
+    return [*folders, *(folder for folder in SBIN if folder not in folders)]
 
 
 def _context(path: str) -> Optional[bytes]:

@@ -17,9 +17,11 @@ def importing() -> Iterator[None]:
 
     Searching through it, during the import and once more at the end, is a fifth of what the import of the look costs.
     """
+    searching = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        gc.enable()
+        if searching:
+            gc.enable()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from marshal import loads
 from typing import TYPE_CHECKING, Optional
 
 from .._core.exposure import exposed
@@ -35,6 +36,7 @@ OTHER_PYTHON, DAMAGED = 91, 92
 # Nothing is written, so that a look changes nothing.
 ENTRY = """#!{interpreter} -IBS
 # What the controller runs for a look. Made by gpufleet.node with what is compiled beside it: see `gpufleet compile`.
+import gc
 import sys
 from marshal import loads
 from zlib import crc32
@@ -50,10 +52,12 @@ with open("{folder}/bytecode", "rb", 0) as stream:
     content = stream.read()
 if f"{{crc32(content):08x}}-{{len(content)}}" != BYTECODE:
     sys.exit({damaged})
+# What a look makes is not worth a search for garbage.
+gc.disable()
 sys.path[:] = PATH
-start = {{"__name__": "bytecode"}}
-exec(loads(loads(content)["{package}.plugins.module_utils._machine.bytecode"][1]), start)
-start["Finder"](content).install()
+modules, start = loads(content), {{"__name__": "bytecode"}}
+exec(loads(modules["{package}.plugins.module_utils._machine.bytecode"][1]), start)
+start["Finder"](modules).install()
 from {package}.node.look import main
 
 main()
@@ -148,4 +152,4 @@ def prefer(files: LocalFiles, digest: str, *, packages: bool) -> None:
     with contextlib.suppress(OSError), open(files.locate(place), "rb", 0) as stream:
         content = stream.read()
         if checksum_of(content) == entry.bytecode:
-            Finder(content, packages=packages).install()
+            Finder(loads(content), packages=packages).install()

@@ -6,15 +6,17 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import os
 import sys
 import zipfile
 from hashlib import sha256
-from typing import TYPE_CHECKING, List
+from marshal import dumps
+from typing import TYPE_CHECKING, Dict, List, Mapping, Tuple
 
 from .._core.errors import Refused
-from .._machine.bytecode import compiled
+from .._machine import untyped
 from .._machine.files import checksum_of
 from .program import ARCHIVE, BYTECODE, COMPILED, LOOK, Entry, entry_text, folder_of, may_be_named
 
@@ -46,6 +48,32 @@ def compile_program(files: Files) -> None:
         entry = Entry(sys.executable, python, checksum_of(bytecode), checksum_of(content), repr(_path()))
         files.replace(f"{folder_of(digest)}/{LOOK}", entry_text(entry, digest), 0o755)
     remove_compiled(files, keep=digest)
+
+
+def compiled(sources: Mapping[str, bytes], *, place: str) -> bytes:
+    """The modules of these sources, by their path below ``place``, as one file for the Python that runs this.
+
+    Without docstrings, assertions and types, which a look has no use for. Raises ``SyntaxError``.
+    """
+    modules: Dict[str, Tuple[bool, bytes]] = {}
+    for path in sorted(sources):
+        parts = path[: -len(".py")].split("/")
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        tree = ast.parse(sources[path])
+        _leave_typing_out(tree)
+        code = compile(tree, f"{place}/{path}", "exec", dont_inherit=True, optimize=2)
+        modules[name] = (is_package, dumps(code))
+    return dumps(modules)
+
+
+def _leave_typing_out(tree: ast.Module) -> None:
+    """Put our stand-in for ``typing`` in its place, where that has all that is taken of it."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or node.module != "typing":
+            continue
+        if all(hasattr(untyped, name.name) for name in node.names):
+            node.module = untyped.__name__
 
 
 def remove_compiled(files: Files, *, keep: str = "") -> None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Modules compiled into one file, and imported from it.
+"""Modules that are imported from one file of bytecode, which ``program_apply.compile_program`` makes.
 
 Python searches the path for each module that it imports, and reads a file of its own for each: a third of what the
 imports of a look cost. Here the file is read once, and its sum says whether it is whole.
@@ -12,29 +12,16 @@ from __future__ import annotations
 
 import sys
 from _frozen_importlib import ModuleSpec
-from marshal import dumps, loads
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
+from marshal import loads
 
+# The first of all modules that a look has: what it imports is found without it. A type checker takes it for true.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
+    from typing import Any, Mapping, Tuple
 
-Modules = Mapping[str, Tuple[bool, bytes]]
-"""By its full name: whether the module is a package, and its code, marshalled."""
-
-
-def compiled(sources: Mapping[str, bytes], *, place: str) -> bytes:
-    """The modules of these sources, by their path below ``place``, as one file for the Python that runs this.
-
-    Without docstrings and assertions, which a look has no use for. Raises ``SyntaxError``.
-    """
-    modules: Dict[str, Tuple[bool, bytes]] = {}
-    for path in sorted(sources):
-        parts = path[: -len(".py")].split("/")
-        is_package = parts[-1] == "__init__"
-        name = ".".join(parts[:-1] if is_package else parts)
-        code = compile(sources[path], f"{place}/{path}", "exec", dont_inherit=True, optimize=2)
-        modules[name] = (is_package, dumps(code))
-    return dumps(modules)
+    Modules = Mapping[str, Tuple[bool, bytes]]
+    """By its full name: whether the module is a package, and its code, marshalled."""
 
 
 class Finder:
@@ -43,8 +30,8 @@ class Finder:
     Without ``packages`` only what is in them: they come from elsewhere, with what only is there.
     """
 
-    def __init__(self, content: bytes, *, packages: bool = True) -> None:
-        self._modules: Modules = loads(content)
+    def __init__(self, modules: Modules, *, packages: bool = True) -> None:
+        self._modules = modules
         self._packages = packages
 
     def install(self) -> None:

@@ -294,3 +294,51 @@ def test_it_does_not_take_what_is_damaged_or_what_others_may_have_written(damage
     assert loader_with(damaged, DIGEST) == "Finder"
     damaged.bytecode.write_bytes(damaged.bytecode.read_bytes()[:-1])
     assert loader_with(damaged, DIGEST) == "zipimporter"
+
+
+# --- without types ----------------------------------------------------------------------------------------------------
+
+
+def test_no_module_of_the_program_breaks_without_typing(whole: Program) -> None:
+    """All of them, imported from the bytecode as an entry does it; those that need Ansible are not among them."""
+    modules = loads(whole.bytecode.read_bytes())
+    code = f"""
+import sys
+from importlib import import_module
+from marshal import loads
+modules, start = loads(open({str(whole.bytecode)!r}, "rb").read()), {{}}
+exec(loads(modules["{PACKAGE}.plugins.module_utils._machine.bytecode"][1]), start)
+start["Finder"](modules).install()
+for name in modules:
+    import_module(name)
+print(len(modules))
+"""
+    done = subprocess.run([sys.executable, "-IBS", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) == len(modules)
+
+
+# What none of our looks needs, each of them a large part of what the look itself costs.
+COSTLY = {
+    "typing",
+    "subprocess",
+    "shutil",
+    "socket",
+    "pathlib",
+    "dataclasses",
+    "inspect",
+    "ast",
+    "argparse",
+    "tempfile",
+}
+COSTLY |= {"hashlib", "zipfile", "urllib.parse", "ctypes", "logging", "threading", "asyncio", "decimal", "traceback"}
+
+
+def test_a_look_imports_nothing_that_is_for_others(whole: Program) -> None:
+    request = {"declared": {"hugepages": {"pools": []}, "kernel_modules": {"block": ["nouveau"]}, "nvme_scheduler": {}}}
+    command = [sys.executable, "-IBS", "-X", "importtime", str(whole.look)]
+    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, check=False)
+    assert done.returncode == ANSWERED
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "json" in imported
+    assert sorted(imported & COSTLY) == []

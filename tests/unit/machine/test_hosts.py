@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
-from ansible_collections.gpufleet.node.node import standard_host
+from ansible_collections.gpufleet.node.node import programs, standard_host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._machine import journal, unix_http
 from recorded import RecordedFiles, RecordedHost
@@ -547,7 +547,7 @@ def test_a_command_that_takes_too_long_is_ended_and_leaves_124(real: Machine) ->
 def test_a_command_that_does_not_listen_is_killed_and_leaves_124(
     real: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standard_host, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(programs, "GRACE_SECONDS", 0.3)
     if not isinstance(real.host, standard_host.StandardHost):
         from ansible_collections.gpufleet.node.plugins.module_utils._node import module
 

@@ -14,7 +14,7 @@ else helps: to take a value away that they give.
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, runtime_checkable
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.errors import DeclarationError, OwnedByAnother, Refused, not_understood
 from ..._core.value import field, frozen
@@ -127,20 +127,22 @@ class Places:
         return self.dirs if setting == CDI else self.default
 
 
-@runtime_checkable
-class MergedToml(Kind, Protocol):
+class MergedToml(Kind):
     """The part of ``Kind`` that is alike where files are read so. ``Configuration.parsed`` are the layers."""
 
     places: Places
 
     def program(self, layer: Layer, name: str) -> str:
         """What a runtime starts, by the file whose entry counts."""
+        raise NotImplementedError
 
     def spec_dirs(self, layers: Sequence[Layer]) -> Tuple[str, ...]:
         """Where the engine looks for specifications of CDI."""
+        raise NotImplementedError
 
     def entry(self, name: str, program: str, others: Sequence[Layer]) -> Any:
         """A runtime as our file has it beside all others."""
+        raise NotImplementedError
 
     def settings_of(self, layers: Sequence[Layer]) -> Dict[SettingName, Any]:
         """What the files mean together. An empty name of the default is none: the engine takes its own then."""
