@@ -220,6 +220,7 @@ def container_scenarios() -> List[str]:
 def molecule(job: Job, scenarios: Sequence[str] = ()) -> None:
     """The scenarios in containers. Every one runs, whichever fails: one run tells all there is to tell."""
     folder = controller(job, "floor")
+    connections = connections_of_others(job)
     images = {scenario: _images_of(scenario) for scenario in scenarios or container_scenarios()}
     failed = []
     with engine.engine(job) as address:
@@ -227,7 +228,7 @@ def molecule(job: Job, scenarios: Sequence[str] = ()) -> None:
         for scenario, names in images.items():
             try:
                 variables = {variable: tags[name].result() for variable, name in names.items()}
-                run_scenario(job, scenario, folder, {**address, **variables})
+                run_scenario(job, scenario, folder, {**address, **connections, **variables})
             except StageFailed as failure:
                 if job.stopping:
                     raise
@@ -235,6 +236,13 @@ def molecule(job: Job, scenarios: Sequence[str] = ()) -> None:
                 failed.append(scenario)
     if failed:
         raise StageFailed(f"{len(failed)} of {len(images)} scenarios failed: {', '.join(failed)}")
+
+
+def connections_of_others(job: Job) -> Dict[str, str]:
+    """Other ways into a container than SSH."""
+    interpreter = needs.python(job, *CONTROLLERS["floor"])
+    others = needs.collections_of_others(job, "community.docker", "containers.podman", interpreter=interpreter)
+    return {"ANSIBLE_COLLECTIONS_PATH": f"{COLLECTIONS}:{others}"}
 
 
 def _images_of(scenario: str) -> Dict[str, str]:
@@ -311,7 +319,7 @@ def kubernetes(job: Job) -> None:
 def awx(job: Job) -> None:
     """What brings the playbooks into AWX, with the modules of awx.awx, ansible-builder and ansible-runner."""
     interpreter = needs.python(job, *CONTROLLERS["floor"])
-    others = needs.collection_of_others(job, "awx.awx", interpreter=interpreter)
+    others = needs.collections_of_others(job, "awx.awx", interpreter=interpreter)
     paths = {"ANSIBLE_COLLECTIONS_PATH": str(others), "PYTHONPATH": str(ROOT / "tests" / "nodes")}
     _beside(job, "awx", interpreter, **paths)
 

@@ -304,20 +304,20 @@ def venv(
     return folder
 
 
-def collection_of_others(job: Job, name: str, *, interpreter: Path) -> Path:
-    """A folder for ``ANSIBLE_COLLECTIONS_PATH`` with a collection that the package ``ansible`` has in it."""
-    folder = CACHE / "others" / f"{name}-{COLLECTIONS_OF_OTHERS}"
+def collections_of_others(job: Job, *names: str, interpreter: Path) -> Path:
+    """A folder for ``ANSIBLE_COLLECTIONS_PATH`` with collections that the package ``ansible`` has in it."""
+    folder = CACHE / "others" / f"{'-'.join(names)}-{COLLECTIONS_OF_OTHERS}"
     wheels = folder / "wheels"
-    with job.locked(CACHE / "locks" / "others", what=f"The collection {name}"):
+    with job.locked(CACHE / "locks" / "others", what=f"The collections of {COLLECTIONS_OF_OTHERS}"):
         if folder.exists() and not wheels.exists():
             return folder
-        job.say(f"taking {name} out of {COLLECTIONS_OF_OTHERS}")
+        job.say(f"taking {' and '.join(names)} out of {COLLECTIONS_OF_OTHERS}")
         shutil.rmtree(folder, ignore_errors=True)
         # For this interpreter: pip itself may run on one that is too old for the package.
         download = ["--python", str(interpreter), "download", "--quiet", "--no-deps", "--dest", str(wheels)]
         job.run([*_pip(job, interpreter), *download, COLLECTIONS_OF_OTHERS])
         with zipfile.ZipFile(next(wheels.glob("ansible-*.whl"))) as archive:
-            inside = f"ansible_collections/{name.replace('.', '/')}/"
+            inside = tuple(f"ansible_collections/{name.replace('.', '/')}/" for name in names)
             archive.extractall(folder, [member for member in archive.namelist() if member.startswith(inside)])
         shutil.rmtree(wheels)
     return folder

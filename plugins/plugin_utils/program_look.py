@@ -48,13 +48,14 @@ UNANSWERED = "the program did not respond (exit status {})"
 def command_line(digest: str) -> str:
     """What a POSIX shell on the node runs for a look by the program of the archive with this SHA-256 sum."""
     folder = folder_of(digest)
-    ours = folder[: folder.index("/gpufleet") + len("/gpufleet")]
+    compiled = os.path.dirname(folder)
+    ours = os.path.dirname(compiled)
     shared: List[str] = []
     place = ours
     while place != "/":
         place = os.path.dirname(place)
         shared.insert(0, place)
-    mine = [ours, os.path.dirname(folder), folder]
+    mine = [ours, compiled, folder]
     return COMMAND.format(
         folder=folder,
         no_program=NO_PROGRAM,

@@ -104,6 +104,7 @@ class Bench:
         monkeypatch.setattr(tools.make.engine, "images", images)
         monkeypatch.setattr(tools.make, "run_scenario", run_scenario)
         monkeypatch.setattr(tools.make, "controller", lambda _job, _which: Path("/nonexistent"))
+        monkeypatch.setattr(tools.make, "connections_of_others", lambda _job: {})
 
 
 class FakeJob:
