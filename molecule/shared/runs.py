@@ -19,7 +19,7 @@ Changes = Dict[Tuple[str, str], List[Any]]
 class Run:
     """One run of a playbook. ``changes`` has the plan of each (host, task); a task that ran twice has both.
 
-    ``looks`` has by host who looked, each time: the program or the module.
+    ``looks`` has by host who answered each question about the state or the facts: the program or the module.
     """
 
     playbook: str
@@ -62,5 +62,5 @@ def repeated(playbook: str, host: str, path: Optional[Path] = None) -> Changes:
 
 
 def lookers(playbook: str, host: str, path: Optional[Path] = None) -> List[List[str]]:
-    """Who looked at a host in each run of a playbook, the first one first."""
+    """Who answered each question to a host in each run of a playbook, the first one first."""
     return [run.looks.get(host, []) for run in read(path) if run.playbook == playbook]

@@ -27,9 +27,9 @@ def test_the_second_run_changed_nothing(host: Any) -> None:
 
 def test_once_the_program_is_on_the_node_no_look_sends_a_module(host: Any) -> None:
     in_check_mode, first, second = runs.lookers("converge.yml", name_of(host))
-    # Check mode leaves nothing there. A converge looks before it changes anything, and again behind the roles.
-    assert in_check_mode == ["module"]
-    assert first == ["module", "program"]
+    # A look, the facts for preflight, and another look behind the roles. Check mode leaves nothing on the node.
+    assert in_check_mode == ["module", "module", "module"]
+    assert first == ["module", "module", "program"]
     assert second == ["program"]
 
 
