@@ -225,6 +225,20 @@ def variables_of(module: Module) -> Options:
     return found
 
 
+def role_defaults() -> Files:
+    """What the variables of all roles are without a profile: the files of the roles take a controller long to read."""
+    found = {}
+    for module in concerns():
+        # What handlers read, and what is handed over, declares nothing.
+        handed_over = OVERLAY["roles"][module.name].get("sent", ())
+        declared = [option for option in (*module.options, *shared_options()) if option not in handed_over]
+        names = [f"{module.name}_{option}" for option in declared]
+        found[module.name] = {name: option["default"] for name, option in variables_of(module).items() if name in names}
+    title = "What the variables of a concern are without a profile, by the name of its role."
+    text = specification_file("ROLE_DEFAULTS", found, title=title, source="plugins/modules")
+    yield ROOT / "plugins" / "plugin_utils" / "role_defaults.py", text
+
+
 def role(module: Module) -> Files:
     folder = ROOT / "roles" / module.name
     overlay, documentation = OVERLAY["roles"][module.name], module.documentation
@@ -401,6 +415,7 @@ def files() -> Files:
     yield from registry()
     yield from arguments_of_actions()
     yield from arguments_in_modules()
+    yield from role_defaults()
     for module in concerns():
         yield from role(module)
         yield module.path, returned(module)

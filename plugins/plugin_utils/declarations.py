@@ -13,31 +13,19 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any, Callable, Dict, Mapping
 
-from ansible.parsing.dataloader import DataLoader
-
-from ..module_utils._core.shared_options import SHARED_OPTIONS
 from ..module_utils._node.registry import REGISTRY
 from ..module_utils.concerns.nvml.spec import CONTROLLER
 from .archive import build
 from .binding import options_for
-from .playbooks import COLLECTION
 from .profiles import VARIABLE, asked
 from .profiles import value_of as value_in
+from .role_defaults import ROLE_DEFAULTS
 
 ENTRIES = {entry.name: entry for entry in REGISTRY}
 
 
-def _defaults_of(role: str) -> Dict[str, Any]:
-    """What the variables are without a profile, by name: without those that handlers read, and that declare nothing."""
-    names = {f"{role}_{option}" for option in (*SHARED_OPTIONS, *ENTRIES[role].concern.options)}
-    path = COLLECTION / "roles" / role / "defaults" / "main.yml"
-    read = DataLoader().load_from_file(str(path), trusted_as_template=True)
-    asking = [asked(value) for name, value in read.items() if name in names]
-    # All of them ask the profile, and a test sees to it.
-    return dict(pair for pair in asking if pair)
-
-
-DEFAULTS: Mapping[str, Mapping[str, Any]] = {role: _defaults_of(role) for role in ENTRIES}
+# In the order in which they run.
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {role: ROLE_DEFAULTS[role] for role in ENTRIES}
 ARCHIVE_SHA256 = sha256(build()).hexdigest()
 BROUGHT = options_for("")
 
@@ -92,9 +80,9 @@ def declares_something(concern: str, declaration: Mapping[str, Any]) -> bool:
 
     What is there and of the wrong type counts, so that the look refuses it.
     """
-    entry = ENTRIES[concern]
-    empty = [name for name, option in entry.concern.options.items() if option.get("default") in (None, [], {})]
-    given = not entry.registration.serves and any(declaration.get(name) not in (None, [], {}) for name in empty)
+    empty = [name[len(concern) + 1 :] for name, default in DEFAULTS[concern].items() if default in (None, [], {})]
+    serves = ENTRIES[concern].registration.serves
+    given = not serves and any(declaration.get(name) not in (None, [], {}) for name in empty)
     return given or declaration.get("state", "present") != "present"
 
 
