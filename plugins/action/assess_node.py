@@ -48,6 +48,11 @@ class ActionModule(AskingAction):
             declared = declarations(variables, template)
         except ProfileError as error:
             raise AnsibleActionFail(str(error)) from None
+        # A play that ends with the report says so; whether one is wanted is for who runs it.
+        reports = "gpufleet_ends_with_report" in variables and bool(template(variables.get("gpufleet_report_dest")))
+        if reports and "gpufleet_keep_unreachable" in variables:
+            # As a template in the playbook this would cost every host its own compilation, too.
+            self._task.ignore_unreachable = True
         arguments = {
             "declared": declared,
             "excluded": []
@@ -60,8 +65,7 @@ class ActionModule(AskingAction):
             ),
             "expect": template(variables["gpufleet_expect"]),
             "detail": template(variables.get("gpufleet_detail", "brief")),
-            # A play that ends with the report says so; whether one is wanted is for who runs it.
-            "facts": "gpufleet_ends_with_report" in variables and bool(template(variables.get("gpufleet_report_dest"))),
+            "facts": reports,
         }
         answer = self.ask("gpufleet.node.node_state", arguments, variables)
         malformed = look_in(answer).get(UNREADABLE)

@@ -42,6 +42,7 @@ OF_THE_PLAYBOOKS = {
     *("gpufleet_expect", "gpufleet_look", "gpufleet_concern", "gpufleet_info", "gpufleet_facts", "gpufleet_report"),
     *("gpufleet_variables", "gpufleet_gate", "gpufleet_drift", DRAINED, FAILURE, "gpufleet_no_report"),
     "gpufleet_ends_with_report",
+    "gpufleet_keep_unreachable",
 }
 
 # What the variables of Ansible itself, and those that a role keeps to itself, begin with.

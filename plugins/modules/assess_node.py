@@ -15,6 +15,8 @@ description:
     M(gpufleet.node.node_state). It changes nothing.
   - It goes by the variables of the playbooks. C(gpufleet_concerns), C(gpufleet_skip) and the tags of the run limit it,
     C(gpufleet_detail) sets how much is returned, and C(gpufleet_expect) what is a failure.
+  - With C(gpufleet_keep_unreachable), and if a report is going to be written, a host that does not respond stays in the
+    play, which would otherwise be left without any. The report names it, and the playbook fails behind that.
   - Where M(gpufleet.node.node_tools) keeps the program of this release on the node, that looks, in one remote execution
     that sends no code. Otherwise M(gpufleet.node.node_state) does, as it does everywhere with
     C(gpufleet_look_by=module).
