@@ -43,7 +43,7 @@ ENDING = {IDLE_GPU, "restart_docker"}
 
 
 def is_disruptive(look: Mapping[str, Any]) -> bool:
-    needs = (need for result in look["concerns"].values() for need in result["needs"])
+    needs = (need for result in look["concerns"].values() for need in result.get("needs", ()))
     return repartitions(look) or not ENDING.isdisjoint(needs)
 
 

@@ -152,7 +152,7 @@ def _count(node: Mapping[str, Any], wanted: int) -> Iterator[Finding]:
 
 def _conflicts(owners: Sequence[Mapping[str, Any]], concerns: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for name, result in concerns.items():
-        for entry in result["conflicts"]:
+        for entry in result.get("conflicts", ()):
             if entry["wins"] == "them":
                 yield f"{name}: {entry['owner']} sets {entry['setting']} to {entry['value']} in {entry['path']}"
     for owner in owners:

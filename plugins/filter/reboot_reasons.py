@@ -48,7 +48,8 @@ def reboot_reasons(look: Mapping[str, Any]) -> List[str]:
             continue
         # A concern that differs has reasons too that will only be true once its role ran; those were never noted.
         known = noted.pop(concern, [])
-        reasons += [reason for reason in result["reboot_reasons"] if result["status"] == PENDING or reason in known]
+        found = result.get("reboot_reasons", ())
+        reasons += [reason for reason in found if result["status"] == PENDING or reason in known]
     for left in noted.values():
         reasons += left
     return list(dict.fromkeys(reasons))

@@ -86,7 +86,7 @@ def verification_failures(
 def _look(look: Mapping[str, Any]) -> Iterator[str]:
     for name, result in look["concerns"].items():
         if result["status"] == PENDING:
-            needs = [need for need in result["needs"] if need != "reboot"]
+            needs = [need for need in result.get("needs", ()) if need != "reboot"]
             yield from (f"{name} waits for {need}" for need in needs)
         elif result["status"] != IN_SYNC:
             yield f"{name} is {result['status']}" + (f": {result['msg']}" if result.get("msg") else "")

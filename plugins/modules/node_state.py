@@ -96,7 +96,8 @@ concerns:
   description:
     - The result of each declared concern, in the order of the registry.
     - The keys are those that the concern's own module returns. RV(concerns.effective) and RV(concerns.boot) are there
-      only with O(detail=full), without it, RV(concerns.settings) lists only what is not in sync.
+      only with O(detail=full). Without it, RV(concerns.settings) lists only what is not in sync, and what is empty,
+      false or zero is left out.
   returned: always
   type: dict
   contains:
@@ -121,7 +122,9 @@ concerns:
       type: list
       elements: str
     unmanaged:
-      description: What matched but cannot be set, with the reason. At most 8 entries without O(detail=full).
+      description:
+        - What matched but cannot be set, with the reason.
+        - Without O(detail=full) at most 8 entries, and none for a concern that is in sync, unless O(facts) is set.
       type: list
       elements: dict
     unmanaged_total:

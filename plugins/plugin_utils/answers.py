@@ -18,6 +18,7 @@ from .shapes import (
     LONGEST,
     Malformed,
     by_name,
+    count,
     listed,
     mapping,
     needed,
@@ -53,14 +54,15 @@ _settings = rows(object=_text, setting=_text, wanted=scalar, effective=scalar, b
 _conflicts = rows(owner=_text, path=_text, line=whole, setting=_text, value=needed(scalar), wins=_text)
 _result = mapping(
     status=_status,
-    settings=needed(_settings),
-    settings_in_sync=needed(whole),
-    changes=needed(rows(scope=_text, takes_effect=_text)),
-    needs=_texts,
-    unmanaged=needed(rows(object=_text, setting=_text, reason=_text)),
-    unmanaged_total=needed(whole),
-    conflicts=needed(_conflicts),
-    reboot_reasons=_texts,
+    # What is empty is left out.
+    settings=_settings,
+    settings_in_sync=count,
+    changes=rows(object=text, scope=_text, takes_effect=_text),
+    needs=listed(_text),
+    unmanaged=rows(object=_text, setting=_text, reason=_text),
+    unmanaged_total=count,
+    conflicts=_conflicts,
+    reboot_reasons=listed(_text),
     msg=text,
     failure=optional(mapping(code=text)),
     devices=optional(_devices),
@@ -70,7 +72,7 @@ _result = mapping(
 def _concern(value: Any) -> Dict[str, Any]:
     """What is not there says something too: of a concern that could be looked at there is no failure."""
     found: Dict[str, Any] = _result(value)
-    if found["failure"] and found["msg"] is None:
+    if found["msg"] is None and (found["failure"] or found["status"] in (UNKNOWN, INVALID)):
         raise Malformed("is missing").within(".msg")
     return {name: entry for name, entry in found.items() if entry is not None}
 

@@ -12,7 +12,7 @@ from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, Map
 from ..module_utils._core.setting import DRIFTED, GPU_RESET, IN_SYNC, PENDING, REBOOT
 from ..module_utils._core.wording import agreeing, counted
 from ..module_utils._node.table import describe_counts, device_table, ranged, spelled, table, unmanaged_of
-from .answers import Look, answered
+from .answers import Look, answered, look_in
 from .host_ranges import folded, natural
 from .summary import UNREACHABLE, Summary
 
@@ -110,7 +110,7 @@ def forecast(
         if host in failing:
             entries_of["fail"].append((host, failing[host]))
             continue
-        done = _done(look) if reasons is None else (("reboot", reason) for reason in reasons.get(host, ()))
+        done = _done(look_in(look)) if reasons is None else (("reboot", reason) for reason in reasons.get(host, ()))
         for verb, text in done:
             entries_of[verb].append((host, text))
         if host in drained:

@@ -155,6 +155,11 @@ def whole(value: Any) -> Any:
     return _sane(value)
 
 
+def count(value: Any) -> Any:
+    """How many there are; null is none."""
+    return 0 if value is None else whole(value)
+
+
 def number(value: Any) -> Any:
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise _not_a("number", value)

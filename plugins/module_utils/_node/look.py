@@ -13,6 +13,7 @@ from .._core import arguments
 from .._core.contract import AnyConcern
 from .._core.errors import DeclarationError
 from .._core.nearest import did_you_mean
+from .._core.setting import IN_SYNC
 from .._core.shared_options import SHARED_OPTIONS
 from .assessment import assess_node, node_diff
 from .registry import REGISTRY
@@ -51,6 +52,10 @@ def look(
     if unexpected:
         answer["failed"] = True
         answer["msg"] = "\n".join(f"{name}: {text}" for name, text in unexpected.items())
+    if request["detail"] != "full":
+        # Ansible handles every value of the answers of all hosts, and of a converged node nearly all are empty.
+        listed = request["facts"]
+        answer["concerns"] = {name: in_brief(result, listed=listed) for name, result in answer["concerns"].items()}
     return answer
 
 
@@ -58,6 +63,12 @@ def validated(concern: AnyConcern, declaration: Any) -> Dict[str, Any]:
     """A declaration made complete and checked as the concern's own module would. Raises ``DeclarationError``."""
     goal = f"read the declaration of {concern.name}"
     return arguments.validated({**SHARED_OPTIONS, **concern.options}, declaration, goal=goal)
+
+
+def in_brief(result: Mapping[str, Any], *, listed: bool) -> Dict[str, Any]:
+    """What somebody reads of a result. Where all is in sync, what nobody can set is only counted, unless ``listed``."""
+    counted = () if listed or result["status"] != IN_SYNC else ("unmanaged",)
+    return {name: value for name, value in result.items() if value and name not in counted}
 
 
 def _refuse_unknown(declared: Mapping[str, Any]) -> None:

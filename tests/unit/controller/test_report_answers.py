@@ -152,7 +152,8 @@ def replaced(value: Any, path: Sequence[Step], new: Any) -> Any:
     if not path:
         return new
     changed = copy.copy(value)
-    changed[path[0]] = replaced(value[path[0]], path[1:], new)
+    # What is empty in an answer is not there.
+    changed[path[0]] = replaced(value[path[0]], path[1:], new) if path[1:] else new
     return changed
 
 
@@ -175,7 +176,7 @@ MALFORMED_LOOKS: List[Tuple[Tuple[Step, ...], Any, str]] = [
     ((*FIRST, "reboot_reasons"), deep(), "concerns.hugepages.reboot_reasons[0] is a list, and not a string"),
     ((*FIRST, "changes"), 3, "concerns.hugepages.changes is a number, and not a list"),
     ((*FIRST, "changes"), [{"scope": "effective"}], "concerns.hugepages.changes[0].takes_effect is missing"),
-    (FIRST, {"status": "unknown"}, "concerns.hugepages.settings is missing"),
+    (FIRST, {"status": "unknown"}, "concerns.hugepages.msg is missing"),
     (("orphaned",), ["x" * 10**6], "orphaned[0] has 1000000 characters, more than 65536"),
 ]
 MALFORMED_FACTS: List[Tuple[Tuple[Step, ...], Any, str]] = [

@@ -17,6 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "scale"))
 
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import in_brief
 from bench_looks import looks_in, noting
 from playbook_runs import ansible_playbook, replaying
 from report_fleet import TREES, Kind
@@ -126,7 +127,7 @@ def test_what_is_replayed_is_what_a_look_answers_today(kinds: Tuple[Kind, ...], 
     names = list(concerns)
     nothing: Dict[str, Any] = {name: [] for name in ("drifted", "pending", "unknown", "waiting", "to_converge")}
     answer = {**found, **nothing, "in_sync": names, "managed": names, "changed": False, "diff": []}
-    answer["concerns"] = concerns
+    answer["concerns"] = {name: in_brief(result, listed=False) for name, result in concerns.items()}
     recorded = SCALE / "answers" / f"{machine}.json"
     fresh = tmp_path / recorded.name
     fresh.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
