@@ -30,6 +30,10 @@ GRUBBY = "GRUB with loader entries"
 OSTREE = "rpm-ostree"
 SYSTEMD = "systemd-boot"
 NONE = "none"
+# What GRUB's generator gives every entry, and what it gives after that to all but those for recovery.
+EVERY_ENTRY = "GRUB_CMDLINE_LINUX"
+NORMAL_ENTRIES = "GRUB_CMDLINE_LINUX_DEFAULT"
+TUNED = "/etc/tuned/bootcmdline"
 Arguments = Tuple[str, ...]
 
 
@@ -41,6 +45,7 @@ class BootLoader:
     entries, the one that boots by default last, with systemd-boot. ``carried`` are the arguments that ``source`` brings
     for this concern, ``recorded`` those that were noted before they were set, newest first, and ``ours`` are those of
     them that ``command_line`` has. ``reason`` says why arguments cannot be set, ``command`` generates ``config``.
+    ``variable`` is the one of GRUB's defaults that takes them.
     """
 
     name: str
@@ -54,6 +59,7 @@ class BootLoader:
     config: str = ""
     command: Tuple[str, ...] = ()
     reason: str = ""
+    variable: str = EVERY_ENTRY
 
     @property
     def marked(self) -> bool:
@@ -65,9 +71,12 @@ class BootLoader:
         return self.name == GRUB and bool(arguments) and self.carried != arguments
 
 
-def detect(host: Host, concern: str, running: str) -> BootLoader:
-    """The boot loader of this machine, with the files of ``concern``. ``running`` is /proc/cmdline."""
-    loader = _detect(host, concern, running)
+def detect(host: Host, concern: str, running: str, *, variable: str = EVERY_ENTRY) -> BootLoader:
+    """The boot loader of this machine, with the files of ``concern``. ``running`` is /proc/cmdline.
+
+    ``variable`` says which entries get the arguments, where GRUB generates its menu.
+    """
+    loader = _detect(host, concern, running, variable)
     recorded = tuple((host.files.read_optional(record_of(concern)) or "").splitlines())
     loader = replace(loader, concern=concern, recorded=recorded)
     if not loader.marked:
@@ -75,7 +84,7 @@ def detect(host: Host, concern: str, running: str) -> BootLoader:
     return replace(loader, ours=find_ours(host.files, loader))
 
 
-def _detect(host: Host, concern: str, running: str) -> BootLoader:
+def _detect(host: Host, concern: str, running: str, variable: str) -> BootLoader:
     files = host.files
     entries: Optional[Entries] = None
     if any(files.exists(folder) for folder in ENTRY_FOLDERS):
@@ -88,7 +97,7 @@ def _detect(host: Host, concern: str, running: str) -> BootLoader:
         if entries and (folder == "/boot/grub2" and files.exists(folder) if text is None else "blscfg" in text):
             return entries.grub(text or "", read_environment(files, config))
         if text is not None:
-            return read_grub(host, concern, config, text)
+            return read_grub(host, concern, config, text, variable)
     if files.exists("/etc/zipl.conf"):
         return BootLoader(NONE, running, reason="zipl is not supported")
     if entries:
@@ -197,7 +206,7 @@ def _options(text: str, variables: Mapping[str, str]) -> str:
     return re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], ""), line).strip()
 
 
-def read_grub(host: Host, concern: str, config: str, menu: str) -> BootLoader:
+def read_grub(host: Host, concern: str, config: str, menu: str, variable: str) -> BootLoader:
     """The loader whose generated ``menu`` is in the file ``config``, with the file of ``concern``."""
     generators: List[Tuple[str, ...]] = [("update-grub",)]
     generators += [(name, "-o", config) for name in ("grub-mkconfig", "grub2-mkconfig")]
@@ -209,7 +218,7 @@ def read_grub(host: Host, concern: str, config: str, menu: str) -> BootLoader:
     reads_drop_ins = "default/grub.d" in script if script else host.files.exists(DROP_INS)
     source = drop_in_of(concern) if reads_drop_ins else DEFAULTS
     text = host.files.read_optional(source)
-    line = rf'^GRUB_CMDLINE_LINUX="\$GRUB_CMDLINE_LINUX (.*)"  {re.escape(mark_of(concern))}$'
+    line = rf'^{variable}="\${variable} (.*)"  {re.escape(mark_of(concern))}$'
     found = re.search(line, text or "", re.MULTILINE)
     carried = tuple(found[1].split()) if found else ()
     return BootLoader(
@@ -221,6 +230,7 @@ def read_grub(host: Host, concern: str, config: str, menu: str) -> BootLoader:
         source=source,
         config=config,
         command=command,
+        variable=variable,
     )
 
 
@@ -262,11 +272,15 @@ def _menu_arguments(text: str, variables: Mapping[str, str]) -> str:
     wanted = default.split(">")
     for entry, arguments in lines:
         if len(entry) >= len(wanted) and all(part in names for part, names in zip(wanted, entry)):
-            return _expand(arguments)
-    return _expand(lines[0][1]) if lines else ""
+            return _expand(arguments, text)
+    return _expand(lines[0][1], text) if lines else ""
 
 
-def _expand(arguments: str) -> str:
+def _expand(arguments: str, text: str) -> str:
+    """The arguments with those of tuned, which a menu has in a variable; no other variable brings some that matter."""
+    if "$tuned_params" in arguments:
+        tuned = re.search(r'^\s*set tuned_params="?([^"\n]*)"?$', text, re.MULTILINE)
+        arguments = arguments.replace("$tuned_params", tuned[1] if tuned else "")
     return " ".join(word for word in arguments.split() if not word.startswith("$"))
 
 
@@ -290,8 +304,11 @@ def find_ours(files: Files, loader: BootLoader) -> Arguments:
 def find_sources(files: Files, loader: BootLoader, names: Sequence[str]) -> Dict[str, Tuple[str, int]]:
     """File and line of arguments, by their names; nothing for one that the usual files lack."""
     found: Dict[str, Tuple[str, int]] = {}
+    patterns = {name: re.sub("[-_]", "[-_]", re.escape(name).replace("\\-", "-")) for name in names}
     for path, number, line in _lines_of_others(files, loader):
-        found.update((name, (path, number)) for name in names if re.search(rf"\b{name}=", line))
+        for name, pattern in patterns.items():
+            if re.search(rf"(?<![\w.-]){pattern}(?![\w.-])", line):
+                found[name] = (path, number)
     return found
 
 
@@ -299,7 +316,7 @@ def _lines_of_others(files: Files, loader: BootLoader) -> Iterator[Tuple[str, in
     """Path, number and text of the lines from which menus and entries get their arguments, without those of ours."""
     known = loader.texts
     names = (name for name in files.names(DROP_INS) if name.endswith(".cfg") and name[0] != ".")
-    for path in (DEFAULTS, *(f"{DROP_INS}/{name}" for name in names), KERNEL_COMMAND_LINE):
+    for path in (DEFAULTS, *(f"{DROP_INS}/{name}" for name in names), KERNEL_COMMAND_LINE, TUNED):
         text = known[path] if path in known else files.read_optional(path)
         for number, line in enumerate((text or "").splitlines(), 1):
             if not line.lstrip().startswith("#") and MARK not in line:

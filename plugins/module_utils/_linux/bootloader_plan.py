@@ -73,9 +73,9 @@ def plan_arguments(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tu
 def _grub(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
     """A drop-in of ours, where the generator reads drop-ins as Debian's does; else a marked line in its defaults."""
     previous = loader.texts[loader.source]
-    text = _without_our_line(previous, loader.concern) if loader.source == DEFAULTS else None
+    text = _without_our_line(previous, loader) if loader.source == DEFAULTS else None
     if wanted:
-        line = f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {" ".join(wanted)}"  {mark_of(loader.concern)}'
+        line = f'{loader.variable}="${loader.variable} {" ".join(wanted)}"  {mark_of(loader.concern)}'
         text = f"{text or ''}{line}\n" if not text or text.endswith("\n") else f"{text}\n{line}"
     steps = []
     if text != previous:
@@ -84,10 +84,10 @@ def _grub(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step,
     return tuple(steps)
 
 
-def _without_our_line(text: Optional[str], concern: str) -> Optional[str]:
+def _without_our_line(text: Optional[str], loader: BootLoader) -> Optional[str]:
     if text is None:
         return None
-    line = rf"GRUB_CMDLINE_LINUX=.*{re.escape(mark_of(concern))}"
+    line = rf"{loader.variable}=.*{re.escape(mark_of(loader.concern))}"
     rest, ended = re.subn(rf"^{line}\n", "", text, flags=re.MULTILINE)
     return rest if ended else re.sub(rf"\n{line}\Z", "", rest)
 

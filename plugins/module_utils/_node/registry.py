@@ -20,6 +20,12 @@ def _hugepages() -> AnyConcern:
     return CONCERN
 
 
+def _kernel_cmdline() -> AnyConcern:
+    from ..concerns.kernel_cmdline.concern import CONCERN
+
+    return CONCERN
+
+
 def _kernel_modules() -> AnyConcern:
     from ..concerns.kernel_modules.concern import CONCERN
 
@@ -96,6 +102,11 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         ),
     ),
     RegisteredConcern(
+        "kernel_cmdline",
+        _kernel_cmdline,
+        names_knobs=True,
+    ),
+    RegisteredConcern(
         "kernel_modules",
         _kernel_modules,
         Registration(
@@ -112,6 +123,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "container_runtime",
                 "gpu_settings",
                 "hugepages",
+                "kernel_cmdline",
                 "kernel_modules",
                 "mig_layout",
                 "numa_irq_affinity",

@@ -1,0 +1,47 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A machine with two NUMA nodes of eight CPUs, two threads a core, whose GRUB generates its menu."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional
+
+import hugepages_machine
+from support import FakeHost
+
+CPU = "/sys/devices/system/cpu"
+GPU = "/sys/bus/pci/devices/0000:3b:00.0"
+DROP_IN = "/etc/default/grub.d/gpufleet-kernel_cmdline.cfg"
+MENU = "/boot/grub/grub.cfg"
+
+
+def cpus() -> Dict[str, str]:
+    files = {
+        f"{CPU}/possible": "0-15\n",
+        f"{CPU}/online": "0-15\n",
+        f"{CPU}/isolated": "\n",
+        f"{CPU}/nohz_full": "(null)\n",
+        f"{GPU}/vendor": "0x10de\n",
+        f"{GPU}/class": "0x030200\n",
+        f"{GPU}/local_cpulist": "8-11\n",
+    }
+    for number in range(16):
+        files[f"{CPU}/cpu{number}/topology/thread_siblings_list"] = f"{number // 2 * 2}-{number // 2 * 2 + 1}\n"
+    return files
+
+
+def machine(root: Path, *, extra: Optional[Mapping[str, str]] = None, **shape: Any) -> FakeHost:
+    return hugepages_machine.machine(root, extra={**cpus(), **(extra or {})}, **shape)
+
+
+def reboot(host: FakeHost) -> None:
+    """The kernel gets the line of the menu, and takes its lists of CPUs."""
+    line = next(line for line in host.files.read(MENU).splitlines() if line.strip().startswith("linux"))
+    passed = line.split(None, 2)[2]
+    host.files.store("/proc/cmdline", f"BOOT_IMAGE=/vmlinuz-6.8 {passed}")
+    words = dict(word.partition("=")[::2] for word in reversed(passed.split()))
+    host.files.store(f"{CPU}/isolated", words.get("isolcpus", "").replace("domain,", ""))
+    host.files.store(f"{CPU}/nohz_full", words.get("nohz_full", "(null)"))
