@@ -25,7 +25,7 @@ description:
   - With GRUB the arguments go to a drop-in or a marked line that appends to C(GRUB_CMDLINE_LINUX_DEFAULT). Entries for
     recovery do not get them, so what booted before can still be chosen in the menu. With loader entries all entries get
     them; there the line can be edited in the menu.
-  - Arguments that only a rescue system could mend (C(root), C(init), C(console), C(net.ifnames) and the like) are
+  - Arguments that only a rescue system could repair (C(root), C(init), C(console), C(net.ifnames) and the like) are
     refused, and so is a name that is nearly a known one, since the kernel ignores unknown names silently.
   - Lists of CPUs are checked against the machine before anything changes. Refused are CPUs that it does not have, CPU 0
     or a whole NUMA node isolated, one thread of a core isolated without the other, and lists that look inverted.
@@ -38,8 +38,8 @@ options:
   arguments:
     description:
       - The arguments by name, where C(-) and C(_) are equal. With V(true) an argument is there without a value, with a
-        string or a number it has that value, and with V(false) it must not be there. It is an error where somebody
-        else sets what is V(false).
+        string or a number it has that value, and with V(false) it must not be there. It is an error where another
+        owner sets what is V(false).
       - Words that YAML takes for booleans are to be quoted, as in C(mitigations) with V("off").
       - An argument that is no longer declared is removed where it is ours. C(hugepages) and C(hugepagesz) belong to the
         module M(gpufleet.node.hugepages).

@@ -66,7 +66,7 @@ def check_syntax(name: str, value: str) -> None:
         raise _wrong(name, "the list names no CPU", value, "list CPUs, such as 2-31")
     for item in items:
         if not re.fullmatch(_ITEM, item):
-            raise _wrong(name, f"{item} is not a CPU, a range or a range with a stride", value, "list CPUs, such as 2-31,34")
+            raise _wrong(name, f"{item} is not a CPU or a range of CPUs", value, "list CPUs, such as 2-31,34")
         numbers = re.fullmatch(r"([0-9]+)-([0-9]+)(:.*)?", item)
         if numbers and int(numbers[1]) > int(numbers[2]):
             raise _wrong(name, f"{item} is a range that goes backwards, and the kernel drops the whole list", value)
@@ -185,12 +185,8 @@ def _check_housekeeping(
             raise _wrong(name, cause, value, f"leave out a core of {cpulist.render(there)}")
     for core in sorted(filter(None, topology.siblings), key=min) if threads else ():
         if core & isolated and core & rest:
-            raise _wrong(
-                name,
-                f"CPUs {cpulist.render(core)} are threads of one core, and only {cpulist.render(core & isolated)} is isolated",
-                value,
-                "list all threads of a core or none",
-            )
+            cause = f"CPUs {cpulist.render(core)} are one core, and it isolates only {cpulist.render(core & isolated)}"
+            raise _wrong(name, cause, value, "list all threads of a core or none")
     if len(isolated & topology.online) * 2 > len(topology.online) and not most_isolated:
         raise _wrong(
             name,

@@ -157,8 +157,9 @@ def _conflicts(state: KernelCmdlineState, desired: KernelCmdlineDesired) -> Tupl
         if theirs is None or theirs == wanted:
             continue
         path, line = state.sources.get(name, ("/proc/cmdline", None))
-        later = state.loader.name == GRUB and (path == TUNED or (path.startswith(DROP_INS) and path > state.loader.source))
-        wins = name not in ADDS_UP and (name in FIRST_WINS or later)
+        after = path == TUNED or (path.startswith(DROP_INS) and path > state.loader.source)
+        later = after and state.loader.name == GRUB
+        wins = name not in ADDS_UP and later != (name in FIRST_WINS)
         if wanted is None or wins or state.loader.name == GRUBBY:
             raise OwnedByAnother(
                 f"remove {name} from the {COMMAND_LINE}" if wanted is None else f"set {name} on the {COMMAND_LINE}",
@@ -173,7 +174,7 @@ def _conflicts(state: KernelCmdlineState, desired: KernelCmdlineDesired) -> Tupl
 
 
 def _why(name: str, wanted: Scalar, path: str, line: object, state: KernelCmdlineState) -> str:
-    place = f"{path} line {line}" if line else "somebody else (in no file that is read here)"
+    place = f"{path} line {line}" if line else "another owner, in no file that is read here,"
     if wanted is None:
         return f"{place} sets it, and it is not ours"
     if name in FIRST_WINS:

@@ -96,11 +96,14 @@ def _value(name: str, value: Any) -> Scalar:
     if isinstance(value, bool):
         from .names import WORDS_OF_YAML
 
-        if name in WORDS_OF_YAML or (value and name in CPU_LISTS - {"rcu_nocbs"}):
+        if value and name in CPU_LISTS - {"rcu_nocbs"}:
+            raise _wrong(name, "it takes a list of CPUs", found="true", hint=f'write {name}: "2-31"')
+        if name in WORDS_OF_YAML:
             raise _wrong(
                 name,
-                f"its value is a word, and YAML reads on and yes as true, off and no as false (found {str(value).lower()})",
-                hint=f'write {name}: "{"on" if value else "off"}", or leave the name out to have no such argument from here',
+                "its value is a word, and YAML reads on and off as true and false",
+                found=str(value).lower(),
+                hint=f'write "{"on" if value else "off"}" in quotes, or leave the argument out',
             )
         return PRESENT if value else None
     if isinstance(value, int):

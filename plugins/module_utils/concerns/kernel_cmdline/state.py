@@ -114,19 +114,19 @@ def _read_iommu(files: Files) -> Optional[str]:
     return ",".join(types) or None
 
 
+# The file, the beginning of its variables, and what is taken out in any case: by kdump-config of kdump-tools, kdumpctl.
 KDUMP = (
-    # What the scripts of kdump-tools take out: /usr/sbin/kdump-config.
-    ("/etc/default/kdump-tools", "KDUMP_CMDLINE", "", "KDUMP_CMDLINE_APPEND", "crashkernel hugepages hugepagesz abm"),
-    ("/etc/sysconfig/kdump", "KDUMP_COMMANDLINE", "KDUMP_COMMANDLINE_REMOVE", "KDUMP_COMMANDLINE_APPEND", "crashkernel"),
+    ("/etc/default/kdump-tools", "KDUMP_CMDLINE", "crashkernel hugepages hugepagesz abm"),
+    ("/etc/sysconfig/kdump", "KDUMP_COMMANDLINE", "crashkernel"),
 )
 
 
 def read_kdump(files: Files) -> Optional[Kdump]:
     """Where the line of the crash kernel is decided, and how; None without such a service."""
-    for path, own, remove, append, removed in KDUMP:
+    for path, name, removed in KDUMP:
         text = files.read_optional(path)
         if text is not None:
             values = dict(re.findall(r"""^(\w+)=["']?([^"'\n]*)["']?\s*$""", text, re.MULTILINE))
-            gone = f"{removed} {values.get(remove, '')}".split()
-            return Kdump(path, values.get(own, ""), tuple(gone), values.get(append, ""))
+            gone = f"{removed} {values.get(f'{name}_REMOVE', '')}".split()
+            return Kdump(path, values.get(name, ""), tuple(gone), values.get(f"{name}_APPEND", ""))
     return None

@@ -172,11 +172,12 @@ def update_grub(host: FakeHost) -> Any:
                 variables[name] = re.sub(r"\$(\w+)", lambda match: variables.get(match[1], ""), value)
         words = f"{variables['GRUB_CMDLINE_LINUX']} {variables['GRUB_CMDLINE_LINUX_DEFAULT']}"
         line = f"/vmlinuz-6.8 root=/dev/vda1 ro {' '.join(words.split())}"
+        recovery = f"/vmlinuz-6.8 root=/dev/vda1 ro single {' '.join(variables['GRUB_CMDLINE_LINUX'].split())}"
         menu = (
             'set default="0"\n'
             f"menuentry 'Debian GNU/Linux' $menuentry_id_option 'gnulinux-simple' {{\n\tlinux\t{line}\n}}\n"
             f"submenu 'Advanced' $menuentry_id_option 'gnulinux-advanced' {{\n"
-            f"\tmenuentry 'Recovery' $menuentry_id_option 'gnulinux-recovery' {{\n\t\tlinux\t{line} single\n\t}}\n}}\n"
+            f"\tmenuentry 'Recovery' $menuentry_id_option 'gnulinux-recovery' {{\n\t\tlinux\t{recovery}\n\t}}\n}}\n"
         )
         (Path(files.root) / "boot/grub/grub.cfg").write_text(menu)
         return Completed(0, "done\n", "")
