@@ -24,7 +24,9 @@ SETTINGS = (
 
 def test_no_file_of_ours_is_left(host: Any) -> None:
     assert host.check_output("find /etc /var/lib /boot /usr/local -name '*gpufleet*'") == ""
-    assert "hugepages=" not in host.check_output("cat /boot/grub/grub.cfg")
+    menu = host.check_output("cat /boot/grub/grub.cfg")
+    assert "hugepages=" not in menu
+    assert "skew_tick=" not in menu
 
 
 def test_the_kernel_and_the_driver_have_the_values_from_before(host: Any, said: machine.Said) -> None:

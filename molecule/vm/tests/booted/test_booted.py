@@ -44,8 +44,16 @@ def test_the_boot_loader_brought_the_pages_of_1_gib(host: Any, said: machine.Sai
     assert said["pages"]["1048576"] == {"0": 1, "1": 1}
 
 
+def test_the_boot_loader_brought_the_arguments_and_the_kernel_took_them(host: Any) -> None:
+    assert "rcu_nocbs=3 skew_tick=1" in host.check_output("cat /proc/cmdline")
+    assert host.check_output("pgrep -x 'rcuo[gps]/3'")
+    assert host.run("pgrep -x 'rcuo[gps]/2'").rc == 1
+
+
 def test_the_boot_cleared_the_reasons_for_a_reboot(host: Any) -> None:
-    assert host.run("test -e /run/gpufleet/reboot-required.d/hugepages").rc == 1
+    assert (
+        host.run("ls /run/gpufleet/reboot-required.d/hugepages /run/gpufleet/reboot-required.d/kernel_cmdline").rc == 2
+    )
 
 
 def test_a_drive_that_appears_gets_its_settings_from_udev(host: Any) -> None:

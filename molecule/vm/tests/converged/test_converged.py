@@ -77,6 +77,13 @@ def test_pages_of_1_gib_wait_for_the_reboot_and_say_so(host: Any, said: machine.
     assert "hugepages=0:1,1:1" in host.check_output("cat /boot/grub/grub.cfg")
 
 
+def test_kernel_arguments_wait_for_the_reboot_in_all_entries_but_those_for_recovery(host: Any) -> None:
+    assert "kernel command line rcu_nocbs" in host.check_output("cat /run/gpufleet/reboot-required.d/kernel_cmdline")
+    lines = host.check_output(r"grep -P '^\s*linux\s' /boot/grub/grub.cfg").splitlines()
+    assert "rcu_nocbs=3 skew_tick=1" in lines[0]
+    assert [line for line in lines if "skew_tick" not in line] == [line for line in lines if " single " in f"{line} "]
+
+
 def test_udev_accepts_the_rules(host: Any) -> None:
     rules = "/etc/udev/rules.d/99-gpufleet-"
     if "verify" in host.run("udevadm --help").stdout:

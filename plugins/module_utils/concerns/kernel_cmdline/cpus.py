@@ -72,7 +72,7 @@ def check_syntax(name: str, value: str) -> None:
             raise _wrong(name, f"{item} is a range that goes backwards, and the kernel drops the whole list", value)
         stride = re.search(r":([0-9]+)/([0-9]+)$", item)
         if stride and not 0 < int(stride[1]) <= int(stride[2]):
-            raise _wrong(name, f"{item} uses none or more CPUs of each group than the group has", value)
+            raise _wrong(name, f"{item} takes {stride[1]} of every {stride[2]} CPUs", value)
 
 
 def expand(text: str, last: int) -> FrozenSet[int]:
@@ -143,8 +143,6 @@ def check_lists(lists: Mapping[str, str], topology: Topology, *, threads: bool, 
         if beyond and max(beyond) > last:
             cause = f"CPU {max(beyond)} does not exist, and the kernel drops the whole list"
             raise _wrong(name, cause, value, f"list CPUs up to {last}")
-        if not numbers:
-            raise _wrong(name, "the list names no CPU", value)
         found[name] = numbers
     isolating = [name for name in ISOLATING if name in found]
     for name in isolating:
@@ -197,4 +195,4 @@ def _check_housekeeping(
 
 
 def _wrong(name: str, cause: str, value: str, hint: str = "") -> DeclarationError:
-    return DeclarationError("declare {}", object=name, cause=cause, wanted=value, hint=hint)
+    return DeclarationError("declare {}", object=f"kernel argument {name}", cause=cause, wanted=value, hint=hint)

@@ -27,7 +27,7 @@ REFUSED_PREFIXES = ("rd.luks", "rd.lvm", "rd.md", "rd.dm", "rd.znet", "luks.", "
 # YAML reads on, off, yes and no as booleans, and these take such words as values.
 _TAKING_WORDS = """
 acpi amd_iommu audit gather_data_sampling hugetlb_free_vmemmap init_on_alloc init_on_free intel_iommu iommu
-kvm-intel.nested l1tf mds mitigations mmio_stale_data nmi_watchdog nohz numa numa_balancing pcie_aspm preempt
+l1tf mds mitigations mmio_stale_data nmi_watchdog nohz numa numa_balancing pcie_aspm preempt
 pti randomize_kstack_offset reg_file_data_sampling retbleed spec_rstack_overflow spec_store_bypass_disable
 spectre_v2 spectre_v2_user srbds transparent_hugepage transparent_hugepage_shmem tsx tsx_async_abort
 """

@@ -14,7 +14,7 @@ from ..._core.setting import BOOT, DRIFTED, NOW, REBOOT, Scalar, Setting
 from ..._core.value import field, frozen
 from ..._kinds.boot_arguments import COMMAND_LINE, BootArguments
 from ..._linux import cpulist
-from ..._linux.bootloader import DEFAULTS, DROP_INS, GRUB, GRUBBY, TUNED
+from ..._linux.bootloader import DEFAULTS, DROP_INS, GRUB, GRUBBY, NONE, TUNED
 from .grammar import ADDS_UP, FIRST_WINS, name_of, value_of
 from .state import GROUPS, KernelCmdlineState
 
@@ -61,6 +61,13 @@ def make_plan(state: KernelCmdlineState, desired: KernelCmdlineDesired, scope: S
             changes.append(Change(COMMAND_LINE, name, row.boot, row.wanted, BOOT, effect))
     steps: Tuple[Step, ...] = ()
     if scope.permanent and (changes or arguments.differs):
+        if state.loader.name == NONE and arguments.wanted:
+            raise DeclarationError(
+                "set kernel arguments for the next boot",
+                cause=state.loader.reason,
+                wanted=" ".join(arguments.wanted),
+                hint="set them where this machine gets its command line from (network boot, image), or leave them out",
+            )
         _check_length(arguments.command_line, state)
         steps = arguments.steps(changes, probe=DEFAULTS)
     if not steps:
@@ -69,9 +76,12 @@ def make_plan(state: KernelCmdlineState, desired: KernelCmdlineDesired, scope: S
 
 
 def _ours(state: KernelCmdlineState, desired: KernelCmdlineDesired) -> Tuple[str, ...]:
-    """The words that are needed beside those of others. One of ours stays where somebody else brings the same too."""
+    """The words that are needed beside those of others. One of ours stays where somebody else brings the same too.
+
+    They are in the order of their names, so that a declaration in another order changes nothing.
+    """
     needed = []
-    for name, word in desired.words.items():
+    for name, word in sorted(desired.words.items()):
         value = desired.arguments[name]
         if word in state.loader.ours or value_of(state.others, name, value) != value:
             needed.append(word)

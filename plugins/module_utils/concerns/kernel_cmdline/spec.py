@@ -58,7 +58,7 @@ def parse(params: Mapping[str, Any]) -> KernelCmdlineDeclaration:
             continue
         name = _name(str(key))
         if name in arguments:
-            raise _wrong(str(key), "it is declared twice", hint="- and _ are equal in names")
+            raise _wrong(str(key), "it is declared twice", hint="names with - and with _ are equal")
         arguments[name], spelled[name] = _value(name, value), str(key)
     declaration = KernelCmdlineDeclaration(arguments, spelled, params["most_isolated"], tuple(arguments))
     lists = declaration.lists

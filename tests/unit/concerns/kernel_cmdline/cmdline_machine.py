@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
 import hugepages_machine
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
+from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_cmdline.concern import CONCERN
 from support import FakeHost
 
 CPU = "/sys/devices/system/cpu"
@@ -45,3 +48,14 @@ def reboot(host: FakeHost) -> None:
     words = dict(word.partition("=")[::2] for word in reversed(passed.split()))
     host.files.store(f"{CPU}/isolated", words.get("isolcpus", "").replace("domain,", ""))
     host.files.store(f"{CPU}/nohz_full", words.get("nohz_full", "(null)"))
+
+
+def params(**declared: Any) -> Dict[str, Any]:
+    """Complete parameters, as argument validation would hand them over."""
+    shared = {"state": "present", "immediate": True, "permanent": True, "strict": False}
+    return {**shared, "arguments": None, "most_isolated": False, **declared}
+
+
+def run(host: FakeHost, arguments: Optional[Mapping[str, Any]] = None, **declared: Any) -> Outcome:
+    """One run of the module. Raises ``GpuFleetError`` before anything changed."""
+    return converge(CONCERN, params(arguments=arguments, **declared), host, check_mode=False)
