@@ -175,10 +175,14 @@ class Plan:
     @property
     def reboot_reasons(self) -> Tuple[str, ...]:
         return tuple(
-            f"{s.object} {s.setting} is {s.effective}, wanted {s.wanted}: {s.pending}"
+            f"{s.object} {s.setting} is {_worded(s.effective)}, wanted {_worded(s.wanted)}: {s.pending}"
             for s in self.pending
             if s.needs == REBOOT
         )
+
+
+def _worded(value: Scalar) -> Scalar:
+    return "not set" if value is None else value
 
 
 @frozen

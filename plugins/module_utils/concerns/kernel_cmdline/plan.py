@@ -117,12 +117,12 @@ def _verdict(name: str, wanted: Scalar, state: KernelCmdlineState) -> Scalar:
         # Of isolcpus only the domain part has a file, and partitions of cpusets may be in it too.
         if said is None or (flags and "domain" not in flags):
             return wanted
-        accepted = cpulist.parse(said)
         try:
-            asked = isolated_by(str(wanted), max(accepted, default=0))
+            accepted = cpulist.parse(said)
+            taken = isolated_by(str(wanted), max(accepted, default=0)) <= accepted
         except ValueError:
-            asked = frozenset((-1,))
-        return wanted if asked <= accepted else said or "none"
+            taken = False
+        return wanted if taken else said or "none"
     said = state.verdicts.get("iommu")
     passed_through = (name, wanted) in (("iommu", "pt"), ("iommu.passthrough", "1"))
     return said if passed_through and said not in (None, "identity") else wanted

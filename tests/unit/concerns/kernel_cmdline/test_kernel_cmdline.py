@@ -79,7 +79,7 @@ def test_arguments_are_pending_until_the_reboot_and_then_in_effect(tmp_path: Pat
     assert written.error is None
     assert written.remaining.status == PENDING
     assert written.as_dict()["reboot_reasons"][0] == (
-        "kernel command line iommu is None, wanted pt: the kernel takes its arguments when it boots"
+        "kernel command line iommu is not set, wanted pt: the kernel takes its arguments when it boots"
     )
     assert {change.takes_effect for change in written.changes[:3]} == {"reboot"}
     assert run(host, DECLARED).changes == ()
