@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
 
 from ..._core.setting import Scalar
-from ..._core.value import field, frozen
+from ..._core.value import field, frozen, replace
 from ..._linux import bootloader
 from .grammar import name_of, value_of
 
@@ -78,15 +78,12 @@ def read_state(host: Host, declaration: KernelCmdlineDeclaration) -> KernelCmdli
     limit = 0
     if changing:
         limit = SIZES.get((files.read_optional("/proc/sys/kernel/arch") or "").strip(), 2048) - 1
-    return KernelCmdlineState(
-        names,
-        running,
-        loader,
-        state.verdicts,
-        bootloader.find_sources(files, loader, foreign) if foreign else {},
-        topology,
-        limit,
-        read_kdump(files) if "crashkernel=" in loader.command_line else None,
+    return replace(
+        state,
+        sources=bootloader.find_sources(files, loader, foreign) if foreign else {},
+        topology=topology,
+        limit=limit,
+        kdump=read_kdump(files) if "crashkernel=" in loader.command_line else None,
     )
 
 
