@@ -61,7 +61,7 @@ EXAMPLES = r"""
   gpufleet.node.kernel_cmdline:
     arguments:
       iommu: pt
-      nohz_full: 2-15,18-31
+      nohz_full: 8-15,24-31
       nosmt: false
       mitigations: "off"
 
