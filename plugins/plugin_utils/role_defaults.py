@@ -36,6 +36,14 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "hugepages_permanent": True,
         "hugepages_strict": False,
     },
+    "kernel_cmdline": {
+        "kernel_cmdline_state": "present",
+        "kernel_cmdline_arguments": {},
+        "kernel_cmdline_most_isolated": False,
+        "kernel_cmdline_immediate": True,
+        "kernel_cmdline_permanent": True,
+        "kernel_cmdline_strict": False,
+    },
     "kernel_modules": {
         "kernel_modules_state": "present",
         "kernel_modules_load": [],
