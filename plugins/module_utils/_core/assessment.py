@@ -21,10 +21,17 @@ if TYPE_CHECKING:
     from .protocols import Files, Host
 
 
-def assess(concern: AnyConcern, params: Params, host: Host) -> Tuple[Any, Plan]:
-    """All but the performing: parse, read the machine and plan, without a change."""
+def assess(concern: AnyConcern, params: Params, host: Host, declaration: Any = None) -> Tuple[Any, Plan]:
+    """All but the performing: parse, read the machine and plan, without a change.
+
+    ``declaration`` is what the parameters are parsed to, where the caller has it.
+    """
     try:
-        state, plan = (_assess_absent if params["state"] == "absent" else _assess_present)(concern, params, host)
+        if params["state"] == "absent":
+            state, plan = _assess_absent(concern, params, host)
+        else:
+            known = concern.parse(params) if declaration is None else declaration
+            state, plan = _assess_present(concern, params, known, host)
         if host.may_change:
             for step in plan.steps:
                 _refuse_read_only(step, host.files)
@@ -38,8 +45,7 @@ def assess(concern: AnyConcern, params: Params, host: Host) -> Tuple[Any, Plan]:
         ) from error
 
 
-def _assess_present(concern: AnyConcern, params: Params, host: Host) -> Tuple[Any, Plan]:
-    declaration = concern.parse(params)
+def _assess_present(concern: AnyConcern, params: Params, declaration: Any, host: Host) -> Tuple[Any, Plan]:
     lying, step = declared.plan_present(host.files, concern, params, SHARED_OPTIONS)
     scope = Scope(params["immediate"], params["permanent"], declared=lying.boot)
     state = concern.observe(host, declaration, scope)

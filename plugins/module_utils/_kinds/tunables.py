@@ -55,9 +55,9 @@ def read(files: Files, path: str, object: str) -> Optional[Tunable]:
     return None if text is None else Tunable(path, object, path.rpartition("/")[2], *parse_value(text))
 
 
-def write_step(path: str, change: Change) -> Step:
-    """Write what the change is about into its file."""
-    return Step(WriteAttribute(path, str(change.after)), (change,), probes=(path,))
+def write_step(path: str, change: Change, *more: Change) -> Step:
+    """Write what the change is about into its file; ``more`` changes come with it."""
+    return Step(WriteAttribute(path, str(change.after)), (change, *more), probes=(path,))
 
 
 @frozen
@@ -106,6 +106,12 @@ def read_sysctl(files: Files, tunables: Mapping[str, str]) -> Tuple[BootAssignme
     found = sysctl_d.read_files(files)
     counts = _of_sysctl("sysctl.d", found.boot, tunables, at_boot=True)
     return counts if found.conf_at_boot else counts + _of_sysctl("sysctl.conf", found.conf, tunables, at_boot=False)
+
+
+def of_sysctl(owner: str, line: SysctlLine, *, at_boot: bool = True) -> BootAssignment:
+    """A line of sysctl.d, or an argument of the kernel, as an assignment to its key."""
+    number = None if line.path == sysctl_d.COMMAND_LINE else line.number
+    return BootAssignment(owner, line.path, number, line.key, line.value or "", at_boot)
 
 
 def _of_sysctl(

@@ -11,6 +11,7 @@ link in sysctl.d leads to it; for ``sysctl --system`` (procps) it is the last fi
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .._core.protocols import Files
 
 CONF = "/etc/sysctl.conf"
+COMMAND_LINE = "/proc/cmdline"
 
 _BLANKS = " \t\n\r"
 _SWAPPED = str.maketrans("./", "/.")
@@ -77,6 +79,20 @@ def parse(path: str, text: str) -> Iterator[SysctlLine]:
         key = normal(name[lenient:].strip(_BLANKS))
         if key and (equals or lenient):
             yield SysctlLine(path, number, key, value.strip(_BLANKS) if equals else None, lenient)
+
+
+def parse_command_line(text: str) -> Iterator[SysctlLine]:
+    """The arguments ``sysctl.KEY=value`` of the kernel, which it writes in order before it starts init.
+
+    Every dot is a slash there (fs/proc/proc_sysctl.c); keys of modules are not there yet.
+    """
+    if "sysctl" not in text:
+        return
+    for match in re.finditer(r'(?:^|\s)("?)sysctl[./]([^\s="]+)=("[^"]*"|[^\s"]*)', text):
+        value = match[3].strip('"')
+        if match[1]:
+            value = text[match.start(3) :].partition('"')[0]
+        yield SysctlLine(COMMAND_LINE, 1, match[2].replace(".", "/"), value, lenient=True)
 
 
 def normal(key: str) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ACTIVE = "/etc/tuned/active_profile"
 ENABLED = "/etc/systemd/system/multi-user.target.wants/tuned.service"
+MAIN = "/etc/tuned/tuned-main.conf"
 FOLDERS = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned")
 
 _Line = Tuple[str, int, str]
@@ -45,6 +46,12 @@ def read_active(files: Files) -> Tuple[Option, ...]:
     if not active or not files.exists(ENABLED):
         return ()
     return read_profiles(files, active.split())
+
+
+def reapplies_sysctl(files: Files) -> bool:
+    """Whether tuned applies sysctl.d of /run and /etc, and /etc/sysctl.conf, again behind the keys of a profile."""
+    said = re.findall(r"^\s*reapply_sysctl\s*=\s*(\S+)", files.read_optional(MAIN) or "", re.MULTILINE)
+    return not said or said[-1].lower() in ("1", "true", "yes", "on")
 
 
 def read_profiles(files: Files, names: Sequence[str]) -> Tuple[Option, ...]:

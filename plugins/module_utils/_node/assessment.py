@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .._core import declared
 from .._core.assessment import assess
@@ -34,6 +34,8 @@ ORPHANED: Mapping[str, Any] = {"permanent": False}
 DEFECT = "this is a defect of the collection, report it with the exception in the result"
 
 Validate = Callable[[AnyConcern, Mapping[str, Any]], Params]
+Parsed = Tuple[Params, Any]
+"""The parameters of a concern, and the declaration that they are parsed to."""
 
 
 def assess_node(
@@ -65,13 +67,20 @@ def assess_node(
     results: Dict[str, Dict[str, Any]] = {}
     wants_work: List[str] = []
     declared_here = [entry for entry in in_order(registry) if entry.name in declarations]
-    refused = _contested(declared_here, declarations, validate)
+    parsed = _parse_knobs(declared_here, declarations, validate)
+    refused = _contested(declared_here, parsed)
     for entry in declared_here:
         if entry.name in refused:
             result = failed(refused[entry.name])
         else:
             result = _assess_concern(
-                entry, declarations[entry.name], host, validate=validate, full=full, devices=devices
+                entry,
+                declarations[entry.name],
+                host,
+                validate=validate,
+                parsed=parsed.get(entry.name),
+                full=full,
+                devices=devices,
             )
         results[entry.name] = result
         told = any(need in entry.registration.tells for need in result["needs"])
@@ -114,17 +123,29 @@ def waiting(results: Mapping[str, Mapping[str, Any]], registry: Sequence[Registe
     ]
 
 
-def _contested(
+def _parse_knobs(
     entries: Sequence[RegisteredConcern], declarations: Mapping[str, Mapping[str, Any]], validate: Validate
-) -> Mapping[str, GpuFleetError]:
-    """The concerns that declare what another declared one owns."""
-    named: Dict[str, Sequence[str]] = {}
+) -> Mapping[str, Parsed]:
+    """The concerns that name knobs, with what their look begins with as well."""
+    parsed: Dict[str, Parsed] = {}
     for entry in entries:
         if entry.names_knobs:
             # What is declared wrong is refused by its own look.
             with contextlib.suppress(GpuFleetError):
-                concern: Any = entry.concern
-                named[entry.name] = concern.knobs(concern.parse(validate(concern, declarations[entry.name])))
+                concern = entry.concern
+                params = validate(concern, declarations[entry.name])
+                if params["state"] == "present":
+                    parsed[entry.name] = params, concern.parse(params)
+    return parsed
+
+
+def _contested(entries: Sequence[RegisteredConcern], parsed: Mapping[str, Parsed]) -> Mapping[str, GpuFleetError]:
+    """The concerns that declare what another declared one owns."""
+    named: Dict[str, Sequence[str]] = {}
+    for entry in entries:
+        if entry.name in parsed:
+            concern: Any = entry.concern
+            named[entry.name] = concern.knobs(parsed[entry.name][1])
     if not named:
         return {}
     from .._core.knobs import contested
@@ -138,14 +159,15 @@ def _assess_concern(
     host: Host,
     *,
     validate: Validate,
+    parsed: Optional[Parsed],
     full: bool,
     devices: bool,
 ) -> Dict[str, Any]:
     try:
         with deadline(entry.registration.deadline):
             concern = entry.concern
-            params = validate(concern, declaration)
-            state, plan = assess(concern, params, host)
+            params, known = parsed or (validate(concern, declaration), None)
+            state, plan = assess(concern, params, host, known)
             result = _describe(plan, full=full)
             if plan.blocker is not None and plan.blocker.fatal:
                 result.update(msg=str(plan.blocker.error), failure=plan.blocker.error.failure())

@@ -32,6 +32,12 @@ def _kernel_modules() -> AnyConcern:
     return CONCERN
 
 
+def _kernel_tunables() -> AnyConcern:
+    from ..concerns.kernel_tunables.concern import CONCERN
+
+    return CONCERN
+
+
 def _node_tools() -> AnyConcern:
     from ..concerns.node_tools.concern import CONCERN
 
@@ -116,6 +122,14 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         ),
     ),
     RegisteredConcern(
+        "kernel_tunables",
+        _kernel_tunables,
+        Registration(
+            after=("kernel_modules", "hugepages"),
+        ),
+        names_knobs=True,
+    ),
+    RegisteredConcern(
         "node_tools",
         _node_tools,
         Registration(
@@ -125,6 +139,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "hugepages",
                 "kernel_cmdline",
                 "kernel_modules",
+                "kernel_tunables",
                 "mig_layout",
                 "numa_irq_affinity",
                 "nvidia_persistence",

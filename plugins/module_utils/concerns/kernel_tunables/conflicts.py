@@ -1,0 +1,64 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who else gives a declared key its value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, List, Mapping, Tuple
+
+from ..._core.change import Conflict
+from ..._core.errors import OwnedByAnother
+from .keys import KUBELET, dotted, read_by_kernel
+from .next_boot import SYSCTL_CONF, said_by_others
+from .spec import OBJECT
+from .state import FILE
+
+if TYPE_CHECKING:
+    from ..._core.contract import Scope
+    from .next_boot import Values
+    from .state import KernelTunablesState
+
+
+def find_conflicts(
+    values: Mapping[str, str], after: Values, wanted: Mapping[str, object], state: KernelTunablesState, scope: Scope
+) -> Tuple[Conflict, ...]:
+    """Who else sets what is declared. Raises ``OwnedByAnother`` where the next boot would not bring the declared value.
+
+    ``after`` is what the next boot brings when the plan is done.
+    """
+    _refuse_beside_kubelet(values, state)
+    for key in values if scope.permanent else ():
+        value, source = after[key]
+        if value != wanted[key] and source is not None:
+            where = source.path if source.line is None else f"{source.path}:{source.line}"
+            what = "sets it too" if source.tunable == key else f"sets {dotted(source.tunable)}, which sets it to 0"
+            raise OwnedByAnother(
+                "set {}",
+                object=f"{OBJECT} {dotted(key)}",
+                cause=f"{source.owner} {what}, at {where}, and wins over {FILE}",
+                found=source.value,
+                wanted=str(wanted[key]),
+                hint="remove it there, or declare the same value",
+            )
+    found: List[Conflict] = []
+    for one in said_by_others(state, tuple(values)):
+        if read_by_kernel(one.tunable, one.value, state.found[one.tunable]) != values[one.tunable]:
+            # `sysctl --system` reads that file last, and systemd-sysctl at its link or not at all.
+            wins = "them" if one.owner == SYSCTL_CONF else "us"
+            found.append(Conflict(one.owner, one.path, one.line, f"{OBJECT} {dotted(one.tunable)}", one.value, wins))
+    return tuple(found)
+
+
+def _refuse_beside_kubelet(values: Mapping[str, str], state: KernelTunablesState) -> None:
+    for key in KUBELET.keys() & values.keys() if state.kubelet else ():
+        if values[key] != str(KUBELET[key]):
+            raise OwnedByAnother(
+                "set {}",
+                object=f"{OBJECT} {dotted(key)}",
+                cause=f"the kubelet of {state.kubelet} sets it when it starts, or refuses to start without its value",
+                found=KUBELET[key],
+                wanted=values[key],
+                hint="declare that value, or leave the key out",
+            )

@@ -1,0 +1,122 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What was seen of sysctl: values in effect, and everyone who gives them one at boot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from ..._core.setting import Scalar
+from ..._core.value import field, frozen
+from ..._kinds import tunables
+from ..._kinds.own_files import OwnFile
+from ..._kinds.tunables import BootAssignment
+from ..._linux import sysctl_d, tuned
+from .keys import ZEROED, decimals, found, interface_of, module_of
+
+if TYPE_CHECKING:
+    from ..._core.errors import DeclarationError
+    from ..._core.protocols import Files, Host
+    from ..._linux.sysctl_d import SysctlLine
+    from .spec import KernelTunablesDeclaration
+
+NAME = "kernel_tunables"
+PROC = "/proc/sys"
+# Behind 99-sysctl.conf, the link to /etc/sysctl.conf: of all lines for a key the last counts.
+FILE = "/etc/sysctl.d/zz-gpufleet-kernel_tunables.conf"
+RULES = "/etc/udev/rules.d/99-gpufleet-kernel_tunables.rules"
+KUBELET_FILES = ("/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet.conf")
+
+
+@frozen
+class KernelTunablesState:
+    """Everything a plan needs, read once. Keys are paths below /proc/sys.
+
+    ``found`` has the values in effect, None for a key that is not there. ``lines`` are those of sysctl.d, ours too,
+    ``conf`` those of /etc/sysctl.conf, ``command_line`` those of the kernel's command line, in the order in which they
+    are read. ``refusals`` are why declared keys cannot have their values.
+    """
+
+    found: Mapping[str, Optional[str]]
+    lines: Tuple[SysctlLine, ...]
+    conf: Tuple[SysctlLine, ...]
+    command_line: Tuple[SysctlLine, ...]
+    tuned: Tuple[BootAssignment, ...]
+    reapplied: bool
+    """Whether tuned applies what is in /run, /etc and /etc/sysctl.conf once more, behind its profile."""
+    kubelet: str
+    """A file of a kubelet; empty where there is none."""
+    file: OwnFile
+    rules: OwnFile
+    refusals: Mapping[str, DeclarationError] = field(default_factory=dict)
+
+    @property
+    def ours(self) -> Tuple[str, ...]:
+        """The keys in our file."""
+        return tuple(line.key for line in self.lines if line.path == FILE)
+
+
+def read_state(host: Host, declaration: KernelTunablesDeclaration) -> KernelTunablesState:
+    files = host.files
+    read = sysctl_d.read_files(files)
+    ours = [line.key for line in read.boot if line.path == FILE]
+    keys = tuple(dict.fromkeys(with_companions((*declaration.values, *declaration.looked_at, *ours))))
+    seen = {key: _read_value(files, key) for key in keys}
+    # A profile of tuned is read only where it has one, and the rest of it only where the profile has keys of ours.
+    applied: List[str] = []
+
+    def of_tuned(plugin: str, key: str) -> str:
+        if plugin == "sysctl":
+            applied.append(key)
+        name = sysctl_d.normal(key) if plugin == "sysctl" else f"vm/{key}" if plugin == "vm" else ""
+        return name if name in seen else ""
+
+    by_tuned = tunables.read_tuned(files, of_tuned)
+    return KernelTunablesState(
+        found=seen,
+        lines=read.boot,
+        conf=read.conf,
+        command_line=tuple(sysctl_d.parse_command_line(files.read_optional(sysctl_d.COMMAND_LINE) or "")),
+        tuned=by_tuned,
+        reapplied=bool(applied) and tuned.reapplies_sysctl(files),
+        kubelet=next((path for path in KUBELET_FILES if files.exists(path)), ""),
+        file=OwnFile(FILE, "file", files.read_optional(FILE)),
+        rules=OwnFile(RULES, "rules", files.read_optional(RULES)),
+    )
+
+
+def with_companions(keys: Sequence[str]) -> Iterator[str]:
+    """Keys, and those that a write into one of them changes too."""
+    for key in keys:
+        yield key
+        if key in ZEROED:
+            yield ZEROED[key]
+
+
+def _read_value(files: Files, key: str) -> Optional[str]:
+    path = f"{PROC}/{key}"
+    try:
+        text = None if files.is_folder(path) else files.read_optional(path)
+    except PermissionError:
+        # What nobody can read is a command, such as vm.compact_memory.
+        if not files.exists(path) or files.mode(path) & 0o444:
+            raise
+        return None
+    return None if text is None else found(key, text)
+
+
+def as_scalar(text: Optional[str]) -> Scalar:
+    numbers = decimals(text or "")
+    return numbers[0] if len(numbers) == 1 else text
+
+
+def missing(key: str, state: KernelTunablesState) -> Tuple[str, str]:
+    """Why a key is not there that may come, and what it takes; empty for one that is there, or does not come."""
+    if state.found[key] is not None:
+        return "", ""
+    module, interface = module_of(key), interface_of(key)
+    if module:
+        return f"the module {module} is not loaded", "load_module"
+    return (f"there is no interface {interface}", "add_interface") if interface else ("", "")
