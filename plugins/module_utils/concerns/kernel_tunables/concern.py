@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 
 from ..._core.change import Plan, Step, Unmanaged
 from ..._core.registration import Registration
-from ..._core.setting import IN_SYNC, Scalar, Setting
+from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import field, frozen, replace
 from . import spec
 from .keys import AT_LEAST, OPTIONAL, ZEROED, decimals, dotted, read_by_kernel

@@ -50,8 +50,7 @@ def rules_text(values: Mapping[str, str]) -> Optional[str]:
         if module:
             keys[module] = f"{keys.get(module, '')} --prefix=/{key}"
     lines = (
-        f'ACTION=="add", SUBSYSTEM=="module", KERNEL=="{module}", '
-        f'RUN+="/usr/lib/systemd/systemd-sysctl{prefixes}"\n'
+        f'ACTION=="add", SUBSYSTEM=="module", KERNEL=="{module}", RUN+="/usr/lib/systemd/systemd-sysctl{prefixes}"\n'
         for module, prefixes in keys.items()
     )
     return header_of(NAME) + "".join(lines) if keys else None

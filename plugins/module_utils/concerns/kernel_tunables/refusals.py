@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterator, List, Optional
+from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 
 from ..._core.nearest import did_you_mean
 from ..._linux import kernel_modules
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .spec import KernelTunablesDeclaration
     from .state import KernelTunablesState
 
+UNKNOWN = "this kernel does not have the key"
 # Queueing disciplines that are always built in.
 QDISCS = ("bfifo", "mq", "noqueue", "pfifo", "pfifo_fast")
 
@@ -69,17 +70,16 @@ def _present(files: Files, key: str, value: str, declaration: KernelTunablesDecl
     return None
 
 
-def _no_module(files: Files, key: str, value: str, prefix: str, known: object) -> Optional[DeclarationError]:
+def _no_module(files: Files, key: str, value: str, prefix: str, known: Sequence[str]) -> Optional[DeclarationError]:
     """What the kernel loads by itself when it is named has to be there for it."""
     installed = kernel_modules.read_installed(files)
-    names: List[str] = [*known] if isinstance(known, (list, tuple)) else []
     module = f"{prefix}_{value}"
     # Without a list of modules there is nothing to be said against one.
-    if value in names or not installed.depends or installed.has_built_in(module):
+    if value in known or not installed.depends or installed.has_built_in(module):
         return None
     if installed.dependencies(module) is not None:
         return None
-    return wrong(key, f"this kernel has no module {module}", wanted=value, hint=did_you_mean(value, names))
+    return wrong(key, f"this kernel has no module {module}", wanted=value, hint=did_you_mean(value, known))
 
 
 def _absent(files: Files, key: str) -> Optional[DeclarationError]:
@@ -100,7 +100,9 @@ def _absent(files: Files, key: str) -> Optional[DeclarationError]:
     parts = key.split("/")
     if parts[0] == "net" and len(parts) > 5 and parts[2] in ("conf", "neigh"):
         spelt = "/".join((*parts[:3], ".".join(parts[3:-1]), parts[-1]))
-        return wrong(key, "this kernel does not have the key", hint=f"for an interface with a dot in its name, declare {spelt}")
+        return wrong(
+            key, "this kernel does not have the key", hint=f"for an interface with a dot in its name, declare {spelt}"
+        )
     names = [dotted(name) for name in _names(files, "")]
     return wrong(key, "this kernel does not have the key", hint=did_you_mean(dotted(key), names))
 

@@ -109,9 +109,7 @@ def _value(key: str, value: Any) -> str:
     if isinstance(value, bool):
         raise wrong(key, f"{str(value).lower()} is not a value of sysctl", hint="write 1 or 0")
     if not isinstance(value, (int, str)):
-        raise wrong(
-            key, "the value is neither a whole number nor a string", hint="write several numbers as one string"
-        )
+        raise wrong(key, "the value is neither a whole number nor a string", hint="write several numbers as one string")
     text = str(value).strip()
     if not text or len(text) > LONGEST:
         raise wrong(key, "the value is empty or too long", hint="leave the key out where it is to stay as it is")
@@ -130,7 +128,9 @@ def _value(key: str, value: Any) -> str:
     if key == RESERVED_PORTS:
         ports = merged_ports(text)
         if ports is None:
-            raise wrong(key, "the value is not a list of ports and ranges", wanted=text, hint="write it like 8080,9000-9010")
+            raise wrong(
+                key, "the value is not a list of ports and ranges", wanted=text, hint="write it like 8080,9000-9010"
+            )
         return ports
     return " ".join(text.split())
 
