@@ -26,6 +26,9 @@ trixie)
   systemctl enable --now irqbalance
   ;;
 esac
+# What a vendor left, under a name that sorts behind the usual ones.
+echo 'vm.swappiness = 30' >/etc/sysctl.d/99-zz-vendor.conf
+echo 30 >/proc/sys/vm/swappiness
 sh stand_ins.sh
 python3 said.py >before.said
 python3 interrupts.py before >before.interrupts

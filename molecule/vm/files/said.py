@@ -5,7 +5,7 @@
 """Print as JSON what the kernel and the driver of this node say, without the collection.
 
 ``pages``: huge pages by their KiB and NUMA node. ``transparent_hugepages``: by file. ``queues``: those of NVMe
-drives, by the last digit of the serial number, which is the NUMA node. ``modules``: what is loaded. ``gpus``: as
+drives, by the last digit of the serial number, which is the NUMA node. ``sysctl``: by key. ``modules``: what is loaded. ``gpus``: as
 the simulated driver has them; power in milliwatts, clocks in MHz, modes as NVML numbers them. ``nvidia_smi``: the
 profiles it lists, by GPU. ``modes``: of MIG, current and pending. ``pynvml``: the MIG devices that the binding
 lists, with the memory slice at which each begins; none without a binding.
@@ -22,6 +22,7 @@ from typing import Any, Dict, List
 
 NODES = Path("/sys/devices/system/node")
 THP = Path("/sys/kernel/mm/transparent_hugepage")
+SYSCTL = ("vm/swappiness", "vm/dirty_background_bytes", "vm/dirty_background_ratio", "net/ipv4/tcp_rmem")
 QUEUE = ("scheduler", "read_ahead_kb", "nr_requests", "rq_affinity", "nomerges", "max_sectors_kb")
 
 
@@ -98,6 +99,7 @@ said = {
     "pages": pages(),
     "transparent_hugepages": transparent_hugepages(),
     "queues": queues(),
+    "sysctl": {key: text(Path("/proc/sys") / key).replace("\t", " ") for key in SYSCTL},
     "modules": [line.split()[0] for line in Path("/proc/modules").read_text().splitlines()],
     "gpus": json.loads(output("nvml-sim", "describe", "--json"))["gpus"],
     "nvidia_smi": listed(),

@@ -33,6 +33,12 @@ def assert_as_declared(said: Said) -> None:
         "shmem_enabled": "advise",
         "pages_to_scan": "2048",
     }
+    assert said["sysctl"] == {
+        "vm/swappiness": "5",
+        "vm/dirty_background_bytes": "268435456",
+        "vm/dirty_background_ratio": "0",
+        "net/ipv4/tcp_rmem": "4096 87380 268435456",
+    }
     assert_has(
         said["queues"]["0"], scheduler="none", read_ahead_kb="4096", rq_affinity="2", nomerges="1", max_sectors_kb="128"
     )

@@ -12,6 +12,7 @@ import runs
 
 TMPFILES = "/etc/tmpfiles.d/00-gpufleet-hugepages.conf"
 RULES = "/etc/udev/rules.d/99-gpufleet-nvme_scheduler.rules"
+SYSCTL = "/etc/sysctl.d/zz-gpufleet-kernel_tunables.conf"
 THP = "/sys/kernel/mm/transparent_hugepage"
 
 
@@ -29,7 +30,7 @@ def test_the_machine_began_as_a_new_one_whatever_the_host_has(host: Any) -> None
 
 def test_what_check_mode_predicted_is_what_converge_did(host: Any) -> None:
     predicted, done = runs.predicted_and_done("converge.yml", name_of(host))
-    assert len(done) == 5
+    assert len(done) == 6
     assert all(done.values())
     assert predicted == done
 
@@ -53,6 +54,12 @@ def test_nothing_in_effect_was_planned_but_our_own_program(host: Any) -> None:
 
 def test_modprobe_keeps_a_blocked_module_out(host: Any) -> None:
     assert "install nouveau /bin/false" in host.check_output("cat /etc/modprobe.d/gpufleet-kernel_modules.conf")
+
+
+def test_the_last_file_that_systemd_sysctl_reads_is_ours(host: Any) -> None:
+    effective = host.check_output("systemd-analyze cat-config sysctl.d")
+    assert re.findall(r"^# (/\S+)$", effective, re.MULTILINE)[-1] == SYSCTL
+    assert re.findall(r"^vm\.swappiness *= *(\d+)$", effective, re.MULTILINE)[-1] == "5"
 
 
 @pytest.mark.parametrize("user", ["nobody", "root"])
@@ -138,5 +145,5 @@ def test_udev_reads_the_rules_without_a_complaint(host: Any) -> None:
 
 
 def test_the_declaration_stays_on_the_node(host: Any) -> None:
-    for concern in ("hugepages", "nvme_scheduler", "kernel_modules", "resource_limits", "node_tools"):
+    for concern in ("hugepages", "nvme_scheduler", "kernel_modules", "kernel_tunables", "resource_limits", "node_tools"):
         assert host.check_output("cat /etc/gpufleet/declared.d/%s.json", concern)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import Plan, Step, Unmanaged
+from ..._core.change import Conflict, Plan, Step, Unmanaged
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import field, frozen, replace
@@ -115,7 +115,7 @@ class KernelTunables:
             rows += _rows(key, state, desired, now, after, scope)
         if scope.permanent:
             rows += [*state.rules.rows(desired.rules), *state.file.rows(desired.text)]
-        conflicts = ()
+        conflicts: Tuple[Conflict, ...] = ()
         if not scope.restoring and (state.kubelet or any(said_by_others(state, tuple(state.found)))):
             from .conflicts import find_conflicts
 
