@@ -108,10 +108,10 @@ def read_sysctl(files: Files, tunables: Mapping[str, str]) -> Tuple[BootAssignme
     return counts if found.conf_at_boot else counts + _of_sysctl("sysctl.conf", found.conf, tunables, at_boot=False)
 
 
-def of_sysctl(owner: str, line: SysctlLine, *, at_boot: bool = True) -> BootAssignment:
+def of_sysctl(owner: str, line: SysctlLine) -> BootAssignment:
     """A line of sysctl.d, or an argument of the kernel, as an assignment to its key."""
     number = None if line.path == sysctl_d.COMMAND_LINE else line.number
-    return BootAssignment(owner, line.path, number, line.key, line.value or "", at_boot)
+    return BootAssignment(owner, line.path, number, line.key, line.value or "")
 
 
 def _of_sysctl(

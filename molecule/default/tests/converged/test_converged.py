@@ -145,5 +145,6 @@ def test_udev_reads_the_rules_without_a_complaint(host: Any) -> None:
 
 
 def test_the_declaration_stays_on_the_node(host: Any) -> None:
-    for concern in ("hugepages", "nvme_scheduler", "kernel_modules", "kernel_tunables", "resource_limits", "node_tools"):
+    concerns = "hugepages nvme_scheduler kernel_modules kernel_tunables resource_limits node_tools"
+    for concern in concerns.split():
         assert host.check_output("cat /etc/gpufleet/declared.d/%s.json", concern)

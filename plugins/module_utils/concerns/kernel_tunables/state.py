@@ -52,11 +52,6 @@ class KernelTunablesState:
     rules: OwnFile
     refusals: Mapping[str, DeclarationError] = field(default_factory=dict)
 
-    @property
-    def ours(self) -> Tuple[str, ...]:
-        """The keys in our file."""
-        return tuple(line.key for line in self.lines if line.path == FILE)
-
 
 def read_state(host: Host, declaration: KernelTunablesDeclaration) -> KernelTunablesState:
     files = host.files
