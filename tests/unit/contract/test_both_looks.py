@@ -25,6 +25,7 @@ GOOD: Mapping[str, Any] = {
     "nvme_scheduler": {"queues": [{"scheduler": "none", "read_ahead_kb": 4096}]},
     "kernel_modules": {"block": ["nouveau"]},
     "resource_limits": {"sessions": {"nofile": "500:1000"}},
+    "kernel_tunables": {"sysctl": {"vm.swappiness": 10, "net.ipv4.tcp_rmem": "4096 87380 16777216"}},
     "nvidia_persistence": {},
     "numa_irq_affinity": {},
 }
@@ -39,11 +40,13 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "hugepages": {"pools": [{"size": 2048, "pages": 64}], "transparent": {"enabled": False}},
         "kernel_modules": {"block": [1, 2.5, True]},
         "resource_limits": {"sessions": {"nofile": 500}},
+        "kernel_tunables": {"sysctl": {"vm.swappiness": "10", "kernel.numa_balancing": False, 1: 2.5}},
     },
     "wrong types": {
         "hugepages": {"pools": "none", "transparent": []},
         "nvme_scheduler": {"queues": [7], "strict": "perhaps"},
         "kernel_modules": {"block": {"nouveau": True}},
+        "kernel_tunables": {"sysctl": ["vm.swappiness"]},
         "node_tools": {"boot_timeout": "1.5"},
     },
     "no such value": {"hugepages": {"state": "gone"}, "nvidia_persistence": {"state": 1}},
