@@ -4,7 +4,7 @@
 
 """Units of systemd as their files have them, and the only way of ours to make systemd read them again.
 
-Files alone, no program runs: ``unit_lines``, ``drop_ins``, ``enabled``, ``links``, ``running``.
+Files alone, no program runs: ``UnitFiles``, ``unit_lines``, ``drop_ins``, ``enabled``, ``links``, ``running``.
 A room that changes a file of a unit plans ``AnnounceUnit`` before its first write and ``ReloadUnits`` after its last
 (``systemd_apply``). A reload that is refused stays due: ``reload_due`` finds it again, and asks systemd only then.
 """
@@ -12,6 +12,7 @@ A room that changes a file of a unit plans ``AnnounceUnit`` before its first wri
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -37,6 +38,13 @@ FOLDERS = (
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
     "/run/systemd/generator.late",
+)
+# What is in these is gone at the next boot, and nobody writes it again.
+VOLATILE = (
+    "/run/systemd/system.control",
+    "/run/systemd/transient",
+    "/run/systemd/system",
+    "/run/systemd/system.attached",
 )
 ETC = "/etc/systemd/system"
 MARKER = "/run/gpufleet/daemon-reload"
@@ -116,14 +124,71 @@ def links(files: Files, unit: str, folders: Sequence[str] = FOLDERS) -> Tuple[st
 
 def enabled(files: Files, unit: str) -> str:
     """What a boot makes of a unit: enabled, disabled, static (nothing says how to enable it), masked, not-found."""
-    fragment = _fragment(files, unit)
-    if fragment is None:
-        return NOT_FOUND
-    if _is_mask(files, fragment):
-        return MASKED
-    if links(files, unit, [folder for folder in FOLDERS if not folder.startswith("/run/")]):
-        return ENABLED
-    return DISABLED if any(key.startswith("Install.") for key in unit_lines(files, unit)) else STATIC
+    return UnitFiles(files).status(unit)
+
+
+class UnitFiles:
+    """The files of all units as the next boot finds them. Each folder is listed once, however many units are asked for.
+
+    What somebody put into /run is gone by then; what generators write there comes again.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._paths: Dict[str, List[str]] = {}
+        self._links: Dict[str, List[str]] = {}
+        for folder in FOLDERS:
+            for name in files.names(folder):
+                if name.endswith((".wants", ".requires")):
+                    if not folder.startswith("/run/"):
+                        for unit in files.names(f"{folder}/{name}"):
+                            self._links.setdefault(unit, []).append(f"{folder}/{name}")
+                elif folder not in VOLATILE:
+                    self._paths.setdefault(name, []).append(f"{folder}/{name}")
+
+    @property
+    def names(self) -> Tuple[str, ...]:
+        """All that may be the name of a unit."""
+        return tuple(self._paths)
+
+    def paths(self, unit: str) -> List[str]:
+        """The files of a unit, the strongest first; of an instance without one those of its template."""
+        files = self._files
+        template = re.sub("@.+(?=[.])", "@", unit)
+        names = dict.fromkeys((unit, template))
+        found = [path for name in names for path in self._paths.get(name, ())]
+        return [path for path in found if files.exists(path) or files.resolve(path) == "/dev/null"]
+
+    def links(self, unit: str) -> Sequence[str]:
+        """The folders such as ``/etc/systemd/system/timers.target.wants`` that have its name."""
+        return self._links.get(unit, ())
+
+    def status(self, unit: str, *, unmasked: bool = False) -> str:
+        """What ``enabled`` says; ``unmasked``: what it would say if nothing masked the unit."""
+        paths = self.paths(unit)
+        if unmasked:
+            paths = [path for path in paths if not _is_mask(self._files, path)]
+        if not paths:
+            return NOT_FOUND
+        if _is_mask(self._files, paths[0]):
+            return MASKED
+        if self.links(unit):
+            return ENABLED
+        return DISABLED if self.installable(unit) else STATIC
+
+    def installable(self, unit: str) -> bool:
+        """Whether the unit says how to enable it, masked or not."""
+        path = next((path for path in self.paths(unit) if not _is_mask(self._files, path)), None)
+        texts = map(self._files.read_optional, (*([path] if path else ()), *drop_ins(self._files, unit)))
+        return any(key.startswith("Install.") for text in texts for key, _value in assignments(text or ""))
+
+    def real_name(self, unit: str) -> str:
+        """The name of the unit that this one is another name of, or the name itself."""
+        for path in self.paths(unit):
+            name = os.path.basename(self._files.resolve(path))
+            if name != "null" and name.rpartition(".")[2] == unit.rpartition(".")[2] and "@." not in name:
+                return name
+        return unit
 
 
 def announce(host: Host, unit: str) -> None:

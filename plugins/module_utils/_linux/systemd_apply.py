@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .._core.protocols import Host
 
 SECONDS = 90.0
+# Each has 90 seconds to stop, by systemd's default, and some have more.
+SECONDS_OF_MANY = 300.0
 
 
 @frozen
@@ -46,6 +48,22 @@ class StartAtBoot(RoomAction):
 
 
 @frozen
+class ChangeUnitFiles(RoomAction):
+    """Mask, unmask, enable or disable units (``verb``), all at once."""
+
+    verb: str
+    units: Tuple[str, ...]
+
+
+@frozen
+class RunUnits(RoomAction):
+    """Start or stop units (``verb``), all at once."""
+
+    verb: str
+    units: Tuple[str, ...]
+
+
+@frozen
 class RunService(RoomAction):
     """Start, stop or restart a unit (``verb``)."""
 
@@ -64,6 +82,10 @@ def perform(step: Step, host: Host) -> None:
         start_at_boot(step.action, host)
     elif isinstance(step.action, RunService):
         run_service(step.action, host)
+    elif isinstance(step.action, ChangeUnitFiles):
+        change_unit_files(step.action, host)
+    elif isinstance(step.action, RunUnits):
+        run_units(step.action, host)
     else:
         steps.perform(step, host)
 
@@ -82,6 +104,21 @@ def start_at_boot(action: StartAtBoot, host: Host) -> None:
 def run_service(action: RunService, host: Host) -> None:
     """Raises ``Refused`` with what systemd said."""
     _systemctl(host, (action.verb, action.unit), f"{action.verb} {action.unit}")
+
+
+def change_unit_files(action: ChangeUnitFiles, host: Host) -> None:
+    """Raises ``Refused`` with what systemd said."""
+    goal = f"{action.verb} {', '.join(action.units)}"
+    _systemctl(host, ("--no-reload", action.verb, *action.units), goal)
+    reload_where_harmless(host)
+
+
+def run_units(action: RunUnits, host: Host) -> None:
+    """Raises ``Refused`` with what systemd said. What was masked when systemd read its units can start after that."""
+    if action.verb == "start":
+        reload_where_harmless(host)
+    command = ("systemctl", action.verb, *action.units)
+    steps.run(RunCommand(command, f"{action.verb} {', '.join(action.units)}", SECONDS_OF_MANY), host)
 
 
 def restart(host: Host, unit: str) -> None:
