@@ -86,6 +86,12 @@ def _container_runtime() -> AnyConcern:
     return CONCERN
 
 
+def _quiet_services() -> AnyConcern:
+    from ..concerns.quiet_services.concern import CONCERN
+
+    return CONCERN
+
+
 def _resource_limits() -> AnyConcern:
     from ..concerns.resource_limits.concern import CONCERN
 
@@ -145,6 +151,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "nvidia_persistence",
                 "nvme_scheduler",
                 "nvml",
+                "quiet_services",
                 "resource_limits",
             ),
         ),
@@ -207,6 +214,11 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
             after=("kernel_modules", "nvidia_persistence", "mig_layout", "gpu_settings", "numa_irq_affinity"),
             tells=("restart_containerd", "restart_crio", "reload_docker", "restart_docker"),
         ),
+    ),
+    RegisteredConcern(
+        "quiet_services",
+        _quiet_services,
+        names_knobs=True,
     ),
     RegisteredConcern(
         "resource_limits",
