@@ -204,7 +204,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         _numa_irq_affinity,
         Registration(
             after=("node_tools", "kernel_modules", "nvidia_persistence", "mig_layout"),
-            owns=("kernel argument irqaffinity",),
+            owns=("kernel argument irqaffinity", "unit irqbalance.service"),
         ),
     ),
     RegisteredConcern(

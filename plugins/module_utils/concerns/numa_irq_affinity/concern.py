@@ -37,7 +37,7 @@ class NumaIrqAffinity:
     # The driver of the GPUs requests their interrupts with its first client, and again after a reset.
     registration = Registration(
         after=("node_tools", "kernel_modules", "nvidia_persistence", "mig_layout"),
-        owns=("kernel argument irqaffinity",),
+        owns=("kernel argument irqaffinity", "unit irqbalance.service"),
     )
 
     def parse(self, params: Mapping[str, Any]) -> IrqAffinityDeclaration:

@@ -41,7 +41,7 @@ class QuietServices:
         return parse(params)
 
     def knobs(self, declaration: QuietServicesDeclaration) -> Tuple[str, ...]:
-        return tuple(f"unit {unit.name}" for unit in declaration.units)
+        return tuple(dict.fromkeys(f"unit {unit.name}" for unit in declaration.units))
 
     def everything(self, params: Mapping[str, Any], baseline: Baseline) -> QuietServicesDeclaration:
         # The record has the declaration on the node too.

@@ -332,3 +332,8 @@ def test_a_converged_look_costs_one_question(tmp_path: Path) -> None:
     run(host, "man-db.timer", "cups.service", "apt-daily.timer", check=True)
     assert len(units_of(host).asked) == 1
     assert [path for path in host.files.reads if path.startswith(LIB)] == []
+
+
+def test_each_unit_is_named_once_among_the_knobs_of_all_concerns() -> None:
+    params = {"units": [{"name": ["a.timer", "a.timer"]}, "b.service"], "method": "mask", "stop_jobs": False}
+    assert CONCERN.knobs(CONCERN.parse(params)) == ("unit a.timer", "unit b.service")
