@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: resource_limits
-short_description: Resource limits (ulimits) of new sessions, set through pam_limits
+short_description: Resource limits (ulimits) of sessions, through pam_limits, and of services, through systemd
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
@@ -20,7 +20,15 @@ description:
     if O(immediate) or O(permanent) is true. Running sessions keep theirs until they log in again.
   - A later file that sets another limit for C(*) or C(root) is an error, which names file and line. A line for a user,
     a group or a range of IDs takes precedence over C(*) for those it names, and is listed in RV(conflicts).
-  - systemd services are not sessions. Set C(LimitMEMLOCK=) and the like in their units.
+  - Services are not sessions, and get their limits from systemd. O(services) are those of all services that set none
+    themselves, written to C(/etc/systemd/system.conf.d/99-gpufleet-resource_limits.conf). systemd is re-executed to
+    read them, which no service notices. O(units) are those of named services, each in a drop-in of its unit.
+  - No service is restarted. What is in effect for a service that runs is read from C(/proc/PID/limits), and a limit
+    that it gets only with its next start is pending, with C(restart) in RV(needs). While containers would lose their
+    GPUs by it, systemd is neither re-executed nor reloaded, and the limit is pending with C(daemon-reexec) or
+    C(daemon-reload).
+  - With O(state=absent), the files are removed and systemd reads that. A service that runs keeps its limits until it is
+    restarted.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -50,7 +58,58 @@ options:
         description:
           - The highest real-time priority that a process may give itself, from V(0) to V(99).
         type: str
+  services:
+    description:
+      - The limits of all services that set none in their unit. A limit that is not given is left alone.
+      - Services that run already keep theirs until they are restarted, and are not looked at. Name those that matter in
+        O(units).
+    type: dict
+    suboptions:
+      memlock:
+        description: As in O(sessions).
+        type: str
+      nofile:
+        description: As in O(sessions).
+        type: str
+      nproc:
+        description: As in O(sessions).
+        type: str
+      rtprio:
+        description: As in O(sessions).
+        type: str
+  units:
+    description:
+      - The limits of named services, such as C(slurmd.service), whether or not their units set others.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description:
+          - The service, with the suffix C(.service).
+        type: str
+        required: true
+      memlock:
+        description: As in O(sessions).
+        type: str
+      nofile:
+        description: As in O(sessions).
+        type: str
+      nproc:
+        description: As in O(sessions).
+        type: str
+      rtprio:
+        description: As in O(sessions).
+        type: str
+      optional:
+        description:
+          - Whether a machine may lack the service. Otherwise that is an error.
+        type: bool
+        default: false
 seealso:
+  - name: systemd.exec(5)
+    description: What C(LimitMEMLOCK=) and the like do.
+    link: https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html
   - name: limits.conf(5)
     description: Which line counts for whom.
     link: https://man7.org/linux/man-pages/man5/limits.conf.5.html
@@ -67,6 +126,13 @@ EXAMPLES = r"""
   gpufleet.node.resource_limits:
     sessions:
       memlock: 8G:unlimited
+
+- name: Let Slurm and its jobs lock memory too, after its next restart
+  gpufleet.node.resource_limits:
+    units:
+      - name: slurmd.service
+        memlock: unlimited
+        nofile: "1048576"
 
 - name: Restore what was there before
   gpufleet.node.resource_limits:
@@ -87,11 +153,12 @@ changes:
   elements: dict
   contains:
     object:
-      description: C(*) for all users but root, C(root), or the file.
+      description: C(*) for all users but root, C(root), C(services) for all services, a unit, or the
+        file.
       type: str
       sample: root
     setting:
-      description: The limit and its type, or C(limits) for the file.
+      description: The limit, for sessions with its type, or C(limits) for the file.
       type: str
       sample: hard memlock
     before:
@@ -111,7 +178,8 @@ changes:
       type: str
       sample: now
 needs:
-  description: What must still happen, which is nothing.
+  description:
+    - What must still happen, C(restart) of a service, C(daemon-reload), C(daemon-reexec) or nothing.
   returned: always, unless the declaration was refused
   type: list
   elements: str
@@ -141,7 +209,7 @@ conflicts:
   elements: dict
   contains:
     owner:
-      description: Always C(limits.d).
+      description: C(limits.d) or C(systemd).
       type: str
       sample: limits.d
     path:
@@ -149,7 +217,7 @@ conflicts:
       type: str
       sample: /etc/security/limits.conf
     line:
-      description: The line in it.
+      description: The line in it, C(null) for systemd.
       type: int
       sample: 57
     setting:
@@ -181,7 +249,8 @@ failure:
   type: dict
   contains:
     code:
-      description: C(declaration), C(conflict), C(not_permitted), C(not_in_effect) or C(cannot_look).
+      description:
+        - C(declaration), C(conflict), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
       type: str
       sample: conflict
     object:
@@ -209,6 +278,10 @@ effective:
       description: The limits of C(*) and of C(root); C(memlock) is in KiB. V(null) where no file sets the limit.
       type: dict
       sample: {"*": {"soft memlock": "unlimited", "hard memlock": "unlimited"}}
+    services:
+      description: C(soft:hard) for C(services) and each unit, of its process where one runs; C(memlock) is in bytes.
+      type: dict
+      sample: {"slurmd.service": {"memlock": "8388608:8388608"}}
 boot:
   description: The same after the next boot.
   returned: always, unless the declaration was refused
@@ -218,6 +291,10 @@ boot:
       description: As in RV(effective).
       type: dict
       sample: {"*": {"soft memlock": "unlimited", "hard memlock": "unlimited"}}
+    services:
+      description: C(soft:hard) as the files have it. V(null) where none sets the limit.
+      type: dict
+      sample: {"slurmd.service": {"memlock": "infinity:infinity"}}
 """
 
 from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run

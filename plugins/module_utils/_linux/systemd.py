@@ -48,7 +48,10 @@ VOLATILE = (
 )
 ETC = "/etc/systemd/system"
 MARKER = "/run/gpufleet/daemon-reload"
+# It is there from before a file of systemd's own configuration changes until systemd was executed anew.
+REEXEC_MARKER = "/run/gpufleet/daemon-reexec"
 DAEMON_RELOAD = "daemon-reload"
+DAEMON_REEXEC = "daemon-reexec"
 
 ENABLED = "enabled"
 DISABLED = "disabled"
@@ -80,6 +83,12 @@ def unit_lines(files: Files, unit: str, *, without: str = "") -> Mapping[str, Tu
             else:
                 values.clear()
     return {key: tuple(values) for key, values in merged.items()}
+
+
+def sources(files: Files, unit: str) -> Tuple[str, ...]:
+    """The files that a unit is made of, in the order in which they count; none for one that is not there."""
+    fragment = _fragment(files, unit)
+    return () if fragment is None else (fragment, *drop_ins(files, unit))
 
 
 def drop_ins(files: Files, unit: str) -> Tuple[str, ...]:
@@ -261,6 +270,7 @@ def show(host: Host, properties: Tuple[str, ...], units: Tuple[str, ...]) -> Ite
     """The properties of units, each with its values, for one may have a line for each. Raises ``CannotLook``."""
     goal = "query systemd"
     try:
+        # Without a unit it tells of systemd itself.
         completed = host.commands.run(["systemctl", "show", f"--property={','.join(properties)}", "--", *units])
     except OSError as error:
         raise CannotLook(goal, object="systemctl", cause=error.strerror or str(error)) from error

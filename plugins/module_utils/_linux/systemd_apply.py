@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Optional, Tuple
 from .._core import steps
 from .._core.change import RoomAction, RunCommand, Step
 from .._core.value import frozen
-from .systemd import MARKER, announce, containers_that_lose_gpus, needs_reload, running
+from .systemd import MARKER, REEXEC_MARKER, announce, containers_that_lose_gpus, needs_reload, running
 
 if TYPE_CHECKING:
     from .._core.protocols import Host
@@ -36,6 +36,11 @@ class AnnounceUnit(RoomAction):
 @frozen
 class ReloadUnits(RoomAction):
     """Let systemd do so, if it may."""
+
+
+@frozen
+class ReexecuteManager(RoomAction):
+    """Let systemd read its own configuration, and with it all units, if it may; REEXEC_MARKER was noted before."""
 
 
 @frozen
@@ -78,6 +83,8 @@ def perform(step: Step, host: Host) -> None:
     elif isinstance(step.action, ReloadUnits):
         # What must wait is found again by the look that follows, with its reason.
         reload_announced(host)
+    elif isinstance(step.action, ReexecuteManager):
+        reexecute(host)
     elif isinstance(step.action, StartAtBoot):
         start_at_boot(step.action, host)
     elif isinstance(step.action, RunService):
@@ -157,6 +164,14 @@ def reload_where_harmless(host: Host) -> None:
     """Let systemd see new links. Nothing needs it, but until then ``systemctl`` asks for a reload at every unit."""
     if running(host.files) and not containers_that_lose_gpus(host):
         steps.run(RunCommand(("systemctl", "daemon-reload"), "reload systemd units", SECONDS), host)
+
+
+def reexecute(host: Host) -> None:
+    """Start systemd anew with all that it knows, which no service notices; what must wait as for a reload does."""
+    if running(host.files) and not containers_that_lose_gpus(host):
+        steps.run(RunCommand(("systemctl", "daemon-reexec"), "re-execute systemd", SECONDS), host)
+        host.files.remove(MARKER)
+        host.files.remove(REEXEC_MARKER)
 
 
 def _systemctl(host: Host, arguments: Tuple[str, ...], goal: str) -> None:

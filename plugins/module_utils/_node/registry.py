@@ -223,5 +223,6 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
     RegisteredConcern(
         "resource_limits",
         _resource_limits,
+        names_knobs=True,
     ),
 )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The concern ``resource_limits``: how much a session may lock in memory, open, start and run in real time.
+"""The concern ``resource_limits``: how much a session or service may lock in memory, open, start, run in real time.
 
 pam_limits reads /etc/security/limits.conf and then limits.d, by the names of its files, each time that it opens a
 session (limits.conf(5) and pam_limits.c of Linux-PAM). Of lines of the same domain the last counts.
@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import Unmanaged
+from ..._core.change import Plan, Step, Unmanaged
 from ..._core.errors import DeclarationError
-from ..._core.value import replace
+from ..._core.value import field, frozen, replace
 from ..._kinds.own_files import FilesDeclaration, FilesDesired, FilesState, Key, Line, OwnFilesConcern, header_of
+from . import services
 from .options import OPTIONS
-from .spec import ALL_USERS, ITEMS, ROOT, TYPES, UNLIMITED, parse
+from .services import ServicesState
+from .spec import ALL_USERS, DEFAULT, ITEMS, ROOT, TYPES, UNLIMITED, LimitsDeclaration, parse
 
 if TYPE_CHECKING:
+    from ..._core.baseline import Baseline
     from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
 
@@ -34,8 +37,22 @@ WORDS = ("-1", UNLIMITED, "infinity")
 EXEMPT = "exempt"
 
 
+@frozen
+class LimitsState(FilesState):
+    """What was seen of sessions, and of services."""
+
+    services: ServicesState = field(default_factory=ServicesState)
+
+
+@frozen
+class LimitsDesired(FilesDesired):
+    """What is wanted of sessions, and of services."""
+
+    services: Mapping[Key, Optional[str]] = field(default_factory=dict)
+
+
 class ResourceLimits(OwnFilesConcern):
-    """``convergence.Concern`` for the limits of sessions."""
+    """``convergence.Concern`` for the limits of sessions and services."""
 
     name = "resource_limits"
     options = OPTIONS
@@ -43,8 +60,16 @@ class ResourceLimits(OwnFilesConcern):
     setting = "limits"
     owner = "limits.d"
 
-    def parse(self, params: Mapping[str, Any]) -> FilesDeclaration:
+    def parse(self, params: Mapping[str, Any]) -> LimitsDeclaration:
         return parse(params)
+
+    def knobs(self, declaration: LimitsDeclaration) -> Tuple[str, ...]:
+        return tuple(f"Limit{item.upper()} of {unit}" for unit, item in declaration.services if unit != DEFAULT)
+
+    def everything(self, params: Mapping[str, Any], baseline: Baseline) -> LimitsDeclaration:
+        # Those of services are found by our files.
+        keys = (key for key in super().everything(params, baseline).values if key[1] not in ITEMS)
+        return LimitsDeclaration(dict.fromkeys(keys))
 
     def read(self, files: Files) -> Mapping[str, str]:
         paths = [CONF, *(f"{FOLDER}/{name}" for name in files.names(FOLDER) if name.endswith(".conf"))]
@@ -81,20 +106,34 @@ class ResourceLimits(OwnFilesConcern):
             if line.object not in (ALL_USERS, ROOT) and line.value != values.get((ALL_USERS, line.setting), line.value):
                 yield line
 
-    def observe(self, host: Host, declaration: FilesDeclaration, scope: Scope) -> FilesState:
+    def observe(self, host: Host, declaration: FilesDeclaration, scope: Scope) -> LimitsState:
         state = super().observe(host, declaration, scope)
         most = host.files.read_optional(MOST_FILES)
         facts = {MOST_FILES: int(most) if most else None, FOLDER: int(host.files.is_folder(os.path.dirname(FOLDER)))}
-        return replace(state, facts=facts)
+        wanted = declaration.services if isinstance(declaration, LimitsDeclaration) else {}
+        return LimitsState(state.keys, state.texts, state.file, facts, services.observe(host, wanted))
 
-    def resolve(self, declaration: FilesDeclaration, state: FilesState) -> FilesDesired:
-        if not state.facts[FOLDER]:
-            reason = f"{os.path.dirname(FOLDER)} does not exist, so pam_limits is not installed"
-            lacking = tuple(Unmanaged(*key, reason) for key in declaration.values)
-            return FilesDesired({}, None, lacking)
+    def resolve(self, declaration: FilesDeclaration, state: FilesState) -> LimitsDesired:
+        assert isinstance(declaration, LimitsDeclaration)
+        assert isinstance(state, LimitsState)
         most = state.facts.get(MOST_FILES)
+        number = most if isinstance(most, int) else None
+        lacking = state.services.lacking
+        for unit in lacking:
+            if any(unit == one for one, _item in declaration.services) and unit not in declaration.optional:
+                raise DeclarationError(
+                    "set limits of {}",
+                    object=unit,
+                    cause="this machine has no such unit",
+                    hint="leave it out, or set optional: true for it",
+                )
+        wanted = {key: value for key, value in declaration.services.items() if key[0] not in lacking}
+        services.refuse_impossible(wanted, number)
+        if declaration.values and not state.facts[FOLDER]:
+            reason = f"{os.path.dirname(FOLDER)} does not exist, so pam_limits is not installed"
+            return LimitsDesired({}, None, tuple(Unmanaged(*key, reason) for key in declaration.values), wanted)
         for (domain, setting), value in declaration.values.items():
-            if setting.endswith(" nofile") and isinstance(most, int) and int(value or 0) > most:
+            if setting.endswith(" nofile") and number is not None and int(value or 0) > number:
                 raise DeclarationError(
                     f"set {setting}",
                     object=domain,
@@ -102,7 +141,41 @@ class ResourceLimits(OwnFilesConcern):
                     wanted=value,
                     hint="raise the sysctl fs.nr_open first, or set a lower nofile",
                 )
-        return super().resolve(declaration, state)
+        of_sessions = super().resolve(declaration, state)
+        return LimitsDesired(of_sessions.values, of_sessions.text, (), wanted)
+
+    def restore(self, baseline: Baseline, state: FilesState) -> LimitsDesired:
+        return LimitsDesired({}, None)
+
+    def plan(self, state: FilesState, desired: FilesDesired, scope: Scope) -> Plan:
+        of_sessions = super().plan(state, desired, scope)
+        if not (scope.immediate or scope.permanent):
+            return of_sessions
+        assert isinstance(state, LimitsState)
+        assert isinstance(desired, LimitsDesired)
+        rows, steps, conflicts = services.plan(state.services, desired.services, scope)
+        return replace(
+            of_sessions,
+            settings=(*of_sessions.settings, *rows),
+            steps=(*of_sessions.steps, *steps),
+            conflicts=(*of_sessions.conflicts, *conflicts),
+        )
+
+    def perform(self, step: Step, host: Host) -> None:
+        from ..._kinds import steps
+
+        steps.perform(step, host)
+
+    def report(self, state: FilesState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        assert isinstance(state, LimitsState)
+        effective, boot = super().report(state)
+        now: Dict[str, Dict[str, Optional[str]]] = {}
+        later: Dict[str, Dict[str, Optional[str]]] = {}
+        for unit, item in state.services.keys:
+            target = state.services.targets[unit]
+            now.setdefault(unit, {})[item] = target.effective.get(item)
+            later.setdefault(unit, {})[item] = target.value(item)[0] or None
+        return {**effective, "services": now}, {**boot, "services": later}
 
 
 CONCERN = ResourceLimits()

@@ -19,4 +19,26 @@ OPTIONS: Mapping[str, Any] = {
             "rtprio": {"type": "str"},
         },
     },
+    "services": {
+        "type": "dict",
+        "options": {
+            "memlock": {"type": "str"},
+            "nofile": {"type": "str"},
+            "nproc": {"type": "str"},
+            "rtprio": {"type": "str"},
+        },
+    },
+    "units": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str", "required": True},
+            "memlock": {"type": "str"},
+            "nofile": {"type": "str"},
+            "nproc": {"type": "str"},
+            "rtprio": {"type": "str"},
+            "optional": {"type": "bool", "default": False},
+        },
+    },
 }

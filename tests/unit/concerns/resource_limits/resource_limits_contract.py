@@ -6,16 +6,40 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import limits_machine
 from concern_machines import Make, Node, concern_of
 
 FILES = {
+    **limits_machine.FILES,
     "/etc/security/limits.conf": "# <domain> <type> <item> <value>\n* hard memlock 65536\n",
     "/etc/security/limits.d/10-rdma.conf": "@rdma - memlock 1048576\n",
-    "/proc/sys/fs/nr_open": "1048576\n",
 }
 
 
 def contract_node(make: Make) -> Node:
-    declaration = {"sessions": {"memlock": "unlimited", "nofile": "1024:1048576"}}
-    other = {"sessions": {"memlock": "8G", "rtprio": "50"}}
-    return Node(concern_of("resource_limits"), make.machine(FILES), declaration, other)
+    declaration = {
+        "sessions": {"memlock": "unlimited", "nofile": "1024:1048576"},
+        "services": {"memlock": "unlimited"},
+        "units": [{"name": "slurmd.service", "nofile": "1048576"}],
+    }
+    other = {
+        "sessions": {"memlock": "8G", "rtprio": "50"},
+        "units": [{"name": "slurmd.service", "memlock": "1G"}, {"name": "containerd.service", "nproc": "unlimited"}],
+    }
+    host = make.machine(FILES)
+    systemd = limits_machine.Systemd(host)
+
+    def set_state(state: Any) -> None:
+        systemd.read = dict(state)
+
+    return Node(
+        concern_of("resource_limits"),
+        host,
+        declaration,
+        other,
+        state=lambda: dict(systemd.read),
+        save_state=lambda: dict(systemd.read),
+        set_state=set_state,
+    )

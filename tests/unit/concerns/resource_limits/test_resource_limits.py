@@ -161,7 +161,7 @@ def test_without_pam_limits_nothing_is_written_and_strict_says_so(tmp_path: Path
         ({"rtprio": "100"}, "the highest priority is 99"),
         ({"nproc": "-1"}, "the limit is not a number, or unlimited"),
         ({"nproc": "1:2:3"}, "the limit is not a number, or unlimited"),
-        ({}, "no limit is set in sessions"),
+        ({}, "no limit is set in sessions, services or units"),
     ],
 )
 def test_a_limit_that_no_session_could_have_is_refused(tmp_path: Path, sessions: Dict[str, str], cause: str) -> None:
