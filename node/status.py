@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.node.node.declarations import UPDATE, complete
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import INVALID, REBOOT
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.systemd import DAEMON_RELOAD
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.systemd import DAEMON_REEXEC, DAEMON_RELOAD
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node, failed
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.table import (
 )
 
 # What was left undone for a reason should not be done by hand.
-WHY_NOT_NOW = {DAEMON_RELOAD: ", which now would take their GPUs from running containers"}
+WHY_NOT_NOW = dict.fromkeys((DAEMON_RELOAD, DAEMON_REEXEC), ", which now would take their GPUs from running containers")
 IN_SYNC_EXIT, DRIFTED_EXIT, PENDING_EXIT, UNKNOWN_EXIT, INVALID_EXIT = 0, 1, 2, 3, 4
 
 

@@ -121,7 +121,8 @@ changes:
       sample: now
 needs:
   description:
-    - What must still happen, C(end_of_job) or nothing. With O(state=absent) also C(daemon-reload).
+    - What must still happen, such as C(end of man-db.service), or nothing. With O(state=absent) also
+      C(daemon-reload).
   returned: always, unless the declaration was refused
   type: list
   elements: str

@@ -24,9 +24,9 @@ description:
     themselves, written to C(/etc/systemd/system.conf.d/99-gpufleet-resource_limits.conf). systemd is re-executed to
     read them, which no service notices. O(units) are those of named services, each in a drop-in of its unit.
   - No service is restarted. What is in effect for a service that runs is read from C(/proc/PID/limits), and a limit
-    that it gets only with its next start is pending, with C(restart) in RV(needs). While containers would lose their
-    GPUs by it, systemd is neither re-executed nor reloaded, and the limit is pending with C(daemon-reexec) or
-    C(daemon-reload).
+    that it gets only with its next start is pending, and RV(needs) says which service has to be restarted.
+  - While containers would lose their GPUs by it, systemd is neither re-executed nor reloaded, and the limit is pending
+    with C(daemon-reexec) or C(daemon-reload).
   - With O(state=absent), the files are removed and systemd reads that. A service that runs keeps its limits until it is
     restarted.
 extends_documentation_fragment:
@@ -179,7 +179,8 @@ changes:
       sample: now
 needs:
   description:
-    - What must still happen, C(restart) of a service, C(daemon-reload), C(daemon-reexec) or nothing.
+    - What must still happen, such as C(restart of slurmd.service), C(daemon-reload), C(daemon-reexec)
+      or nothing.
   returned: always, unless the declaration was refused
   type: list
   elements: str

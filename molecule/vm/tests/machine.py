@@ -76,3 +76,18 @@ def assert_interrupts_as_declared(host: Any) -> None:
     """On CPUs next to their devices, also of those that came a moment ago."""
     looked = host.run("python3 /root/interrupts.py settled 4")
     assert looked.rc == 0, looked.stdout + looked.stderr
+
+
+MEMLOCK = str(64 * 1024**2)
+
+
+def assert_quiet(host: Any) -> None:
+    """The timer that fleet.yml declares is off, and cannot be started."""
+    state = host.run("systemctl is-enabled dpkg-db-backup.timer; systemctl is-active dpkg-db-backup.timer")
+    assert state.stdout.split() == ["masked", "inactive"]
+
+
+def memlock_of_sshd(host: Any) -> str:
+    """The soft limit of the process that listens."""
+    command = "grep 'Max locked memory' /proc/$(systemctl show -P MainPID ssh.service)/limits"
+    return str(host.check_output(command).split()[3])

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
@@ -116,6 +118,45 @@ def test_what_the_next_boot_makes_of_a_unit_is_told_by_files(
     host = build(tmp_path, files, links)
     assert systemd.enabled(host.files, UNIT) == expected
     assert host.commands.calls == []
+
+
+@pytest.mark.skipif(shutil.which("systemctl") is None, reason="no systemctl on this machine")
+@pytest.mark.parametrize(
+    ("text", "links", "expected"),
+    [
+        (PLAIN, {}, systemd.STATIC),
+        (INSTALLABLE, {}, systemd.DISABLED),
+        (INSTALLABLE, {f"{ETC}/multi-user.target.wants/{UNIT}": f"{LIB}/{UNIT}"}, systemd.ENABLED),
+        (
+            INSTALLABLE,
+            {f"{ETC}/multi-user.target.wants/{UNIT}": f"{LIB}/{UNIT}", f"{ETC}/{UNIT}": "/dev/null"},
+            systemd.MASKED,
+        ),
+    ],
+)
+def test_systemctl_says_the_same(tmp_path: Path, text: str, links: Dict[str, str], expected: str) -> None:
+    host = build(tmp_path, {f"{LIB}/{UNIT}": text}, links)
+    said = subprocess.run(
+        ["systemctl", f"--root={tmp_path}", "is-enabled", UNIT], stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert systemd.UnitFiles(host.files).status(UNIT) == expected == said.stdout.strip()
+
+
+def test_a_mask_in_run_is_gone_at_the_next_boot(tmp_path: Path) -> None:
+    host = build(tmp_path, {f"{LIB}/{UNIT}": PLAIN}, {f"{RUN}/{UNIT}": "/dev/null"})
+    assert systemd.enabled(host.files, UNIT) == systemd.STATIC
+
+
+def test_what_is_under_a_mask_an_instance_and_another_name_are_told(tmp_path: Path) -> None:
+    host = build(
+        tmp_path,
+        {f"{LIB}/{UNIT}": INSTALLABLE, f"{LIB}/a@.service": INSTALLABLE},
+        {f"{ETC}/{UNIT}": "/dev/null", f"{LIB}/other.service": UNIT},
+    )
+    files = systemd.UnitFiles(host.files)
+    assert (files.status(UNIT), files.status(UNIT, unmasked=True)) == (systemd.MASKED, systemd.DISABLED)
+    assert (files.status("a@b.service"), files.real_name("a@b.service")) == (systemd.DISABLED, "a@b.service")
+    assert files.real_name("other.service") == UNIT
 
 
 def test_a_drop_in_that_leads_nowhere_says_nothing(tmp_path: Path) -> None:

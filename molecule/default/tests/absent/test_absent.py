@@ -20,3 +20,13 @@ def test_no_configuration_file_was_added(host: Any) -> None:
     known = host.check_output("cut -c67- /root/before.sums | sort")
     found = "find /etc /usr/lib/udev /usr/lib/tmpfiles.d -type f | sort"
     assert host.check_output(found) == known
+
+
+def test_systemd_has_its_own_limits_again(host: Any) -> None:
+    assert host.check_output("systemctl show -P DefaultLimitMEMLOCK") != str(1024**2)
+    assert host.check_output("systemctl show -P LimitNOFILE demo-index.service") != "900"
+
+
+def test_the_timer_is_enabled_and_runs_as_before(host: Any) -> None:
+    assert host.check_output("systemctl is-enabled demo-index.timer") == "enabled"
+    assert host.check_output("systemctl is-active demo-index.timer") == "active"

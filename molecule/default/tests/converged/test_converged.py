@@ -30,7 +30,7 @@ def test_the_machine_began_as_a_new_one_whatever_the_host_has(host: Any) -> None
 
 def test_what_check_mode_predicted_is_what_converge_did(host: Any) -> None:
     predicted, done = runs.predicted_and_done("converge.yml", name_of(host))
-    assert len(done) == 6
+    assert len(done) == 7
     assert all(done.values())
     assert predicted == done
 
@@ -49,6 +49,10 @@ def test_nothing_in_effect_was_planned_but_our_own_program(host: Any) -> None:
         "/usr/local/sbin/gpufleet",
         "*",
         "root",
+        # systemd is executed anew, and units are stopped and read again.
+        "services",
+        "demo-index.service",
+        "demo-index.timer",
     }
 
 
@@ -85,6 +89,30 @@ def test_lines_of_others_count_as_the_module_says(host: Any, lines: str, expecte
         assert _limits(host, "nobody") == expected
     finally:
         host.check_output("rm %s", other)
+
+
+def test_a_new_service_gets_the_declared_limits(host: Any) -> None:
+    assert host.check_output("systemctl show -P DefaultLimitMEMLOCK") == str(1024**2)
+    fresh = "systemd-run --quiet --wait --pipe /bin/bash -c 'ulimit -Sl; ulimit -Hl'"
+    assert host.check_output(fresh).split() == ["1024", "1024"]
+    shown = host.check_output("systemctl show -P LimitNOFILESoft -P LimitNOFILE demo-index.service")
+    assert sorted(shown.split()) == ["600", "900"]
+
+
+def test_a_quiet_timer_does_not_run_and_nothing_starts_it(host: Any) -> None:
+    assert host.run("systemctl is-enabled demo-index.timer").stdout.strip() == "masked"
+    assert host.run("systemctl is-active demo-index.timer").stdout.strip() == "inactive"
+    assert host.run("systemctl start demo-index.timer").rc != 0
+
+
+def test_a_job_in_progress_is_left_to_end(host: Any) -> None:
+    host.check_output("systemctl start --no-block demo-index.service")
+    try:
+        status = host.run("gpufleet status --concern quiet_services")
+        assert "demo-index.service" in status.stdout + status.stderr
+        assert host.run("systemctl is-active demo-index.service").stdout.strip() == "activating"
+    finally:
+        host.check_output("systemctl stop demo-index.service")
 
 
 def _limits(host: Any, user: str) -> List[str]:
@@ -145,6 +173,6 @@ def test_udev_reads_the_rules_without_a_complaint(host: Any) -> None:
 
 
 def test_the_declaration_stays_on_the_node(host: Any) -> None:
-    concerns = "hugepages nvme_scheduler kernel_modules kernel_tunables resource_limits node_tools"
+    concerns = "hugepages nvme_scheduler kernel_modules kernel_tunables resource_limits quiet_services node_tools"
     for concern in concerns.split():
         assert host.check_output("cat /etc/gpufleet/declared.d/%s.json", concern)

@@ -83,3 +83,9 @@ def _places(text: str) -> Dict[Tuple[str, str, str], Any]:
 def test_no_gpu_is_divided(said: machine.Said) -> None:
     assert said["nvidia_smi"] == {}
     assert said["modes"] == ["Disabled, Disabled"] * 8
+
+
+def test_the_timer_is_enabled_and_runs_as_before(host: Any) -> None:
+    assert host.check_output("systemctl is-enabled dpkg-db-backup.timer") == "enabled"
+    assert host.check_output("systemctl is-active dpkg-db-backup.timer") == "active"
+    assert host.check_output("systemctl show -P LimitMEMLOCK ssh.service") != machine.MEMLOCK

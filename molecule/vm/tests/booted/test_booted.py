@@ -61,3 +61,8 @@ def test_a_drive_that_appears_gets_its_settings_from_udev(host: Any) -> None:
     host.run_expect([0], f"echo 1 > {controller}/remove && echo 1 > /sys/bus/pci/rescan && udevadm settle")
     machine.assert_as_declared(machine.ask(host))
     machine.assert_interrupts_as_declared(host)
+
+
+def test_a_quiet_timer_is_still_off_and_sshd_has_the_declared_limit(host: Any) -> None:
+    machine.assert_quiet(host)
+    assert machine.memlock_of_sshd(host) == machine.MEMLOCK

@@ -103,3 +103,9 @@ def test_every_change_is_a_line_in_the_journal(host: Any) -> None:
     made = [(change["object"], change["setting"], change["scope"]) for changes in done.values() for change in changes]
     logged = [(entry["GPUFLEET_OBJECT"], entry["GPUFLEET_SETTING"], entry["GPUFLEET_SCOPE"]) for entry in entries]
     assert sorted(logged) == sorted(made)
+
+
+def test_a_quiet_timer_is_off_and_sshd_keeps_its_limit_until_it_is_restarted(host: Any) -> None:
+    machine.assert_quiet(host)
+    assert machine.memlock_of_sshd(host) != machine.MEMLOCK
+    assert host.check_output("systemctl show -P LimitMEMLOCK ssh.service") == machine.MEMLOCK

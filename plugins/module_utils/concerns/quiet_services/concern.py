@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ..._core.contract import Scope
     from ..._core.protocols import Host
 
-END_OF_JOB = "end_of_job"
-
 
 class QuietServices:
     """``convergence.Concern`` for units that shall be off."""
@@ -128,4 +126,4 @@ def _job_row(unit: Unit, desired: QuietServicesDesired) -> Setting:
     """A job that a timer began, such as the installation of a package, is not cut short without a word."""
     pending = "" if desired.stop_jobs else "the job that it is at is not stopped; set stop_jobs: true to stop it"
     row = units.service_row(unit.name, STOPPED, RUNNING, pending)
-    return replace(row, setting=JOB, needs=END_OF_JOB)
+    return replace(row, setting=JOB, needs=f"end of {unit.name}")

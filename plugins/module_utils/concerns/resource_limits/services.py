@@ -37,7 +37,6 @@ IN_PROC = {
     "Max realtime priority": "rtprio",
 }
 SIZES = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5, "E": 1024**6}
-RESTART = "restart"
 # As some releases show infinity.
 NO_LIMIT = str(2**64 - 1)
 
@@ -157,7 +156,10 @@ def plan(
 def _pending(target: Target, blocker: str) -> Tuple[str, str]:
     """Why a limit is not in effect yet, where that is not ours to mend, and what mends it."""
     if target.runs:
-        return f"its process keeps the limits with which it was started; restart {target.unit}", RESTART
+        return (
+            f"its process keeps the limits with which it was started; restart {target.unit}",
+            f"restart of {target.unit}",
+        )
     if target.unit == DEFAULT:
         return (f"systemd must be re-executed, and {blocker}" if blocker else ""), systemd.DAEMON_REEXEC
     return (f"systemd must reload it, and {blocker}" if blocker else ""), systemd.DAEMON_RELOAD

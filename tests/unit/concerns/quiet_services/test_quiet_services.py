@@ -140,7 +140,7 @@ def test_a_job_that_a_timer_began_is_left_to_end_and_pending_until_then(tmp_path
     units_of(host).states["man-db.service"] = "activating"
     outcome = run(host, "man-db.timer")
     assert (outcome.status, outcome.remaining.status) == ("drifted", "pending")
-    assert outcome.as_dict()["needs"] == ["end_of_job"]
+    assert outcome.as_dict()["needs"] == ["end of man-db.service"]
     assert not outcome.as_dict()["reboot_required"]
     [job] = outcome.remaining.pending
     assert (job.object, job.setting) == ("man-db.service", "job in progress")

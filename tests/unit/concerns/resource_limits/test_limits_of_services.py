@@ -85,7 +85,7 @@ def test_one_that_runs_keeps_what_it_was_started_with_until_somebody_restarts_it
     systemd_of(host).pids["slurmd.service"] = 812
     outcome = run(host, slurmd(memlock="unlimited", nofile="131072"))
     assert outcome.remaining.status == "pending"
-    assert outcome.as_dict()["needs"] == ["restart"]
+    assert outcome.as_dict()["needs"] == ["restart of slurmd.service"]
     [waiting] = outcome.remaining.pending
     assert (waiting.object, waiting.setting, waiting.effective, waiting.boot) == (
         "slurmd.service",
