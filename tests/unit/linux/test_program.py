@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import json
 import os
 import stat
 import subprocess
 import sys
+import zipfile
 from hashlib import sha256
 from marshal import loads
 from pathlib import Path
@@ -316,6 +319,23 @@ print(len(modules))
     done = subprocess.run([sys.executable, "-IBS", "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) == len(modules)
+
+
+def test_nothing_asks_at_run_time_whether_a_value_is_of_a_type_of_typing() -> None:
+    """The stand-in for typing has no such types: those of ``collections.abc`` have."""
+    found = []
+    with zipfile.ZipFile(io.BytesIO(PRODUCT)) as opened:
+        sources = {name: opened.read(name) for name in opened.namelist() if name.endswith(".py")}
+    assert sources
+    for name, source in sources.items():
+        tree = ast.parse(source)
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "typing"]
+        types = {alias.asname or alias.name for node in imports for alias in node.names}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+                asked = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+                found += [f"{name}:{node.lineno}: {type_}" for type_ in sorted(asked & types)]
+    assert found == []
 
 
 # What none of our looks needs, each of them a large part of what the look itself costs.

@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Mapping
+from collections.abc import Mapping
+from typing import Any, Dict, List
 
 from ...._core.nearest import did_you_mean
 from ...._core.regex import regex

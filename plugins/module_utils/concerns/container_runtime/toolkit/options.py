@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Tuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Tuple
 
 from ...._core.errors import DeclarationError
 from ...._core.nearest import nearest
