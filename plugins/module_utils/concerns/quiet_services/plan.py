@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Sequence, Tuple
 
-from ..._core.change import RoomAction, Step
+from ..._core.change import Step
 from ..._core.errors import DeclarationError, InUse
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
@@ -19,7 +19,7 @@ from ..._linux.systemd_apply import ChangeUnitFiles, RunUnits
 if TYPE_CHECKING:
     from .state import QuietServicesState
 
-# What they start comes after them when it is stopped, and before them when it is started.
+# They fail, and stay failed, if what they start is masked while they wait for their time.
 TRIGGERS = (".timer", ".socket", ".path")
 
 
@@ -54,13 +54,16 @@ def refuse_impossible(state: QuietServicesState, rows: Sequence[Setting]) -> Non
 
 
 def steps_of(state: QuietServicesState, rows: Sequence[Setting]) -> Tuple[Step, ...]:
-    """The next boot first, so that nothing starts again what is stopped then; what starts others is stopped first."""
+    """What starts others is stopped first; then the next boot, so that nothing starts again what is stopped last."""
     verbs: Dict[str, List[Setting]] = {}
     for row in rows:
         if row.setting == START and row.boot != row.wanted:
             for verb in _verbs(str(row.boot), str(row.wanted), state.units[row.object].beneath):
                 verbs.setdefault(verb, []).append(row)
-    steps: List[Step] = []
+    running = [row for row in rows if row.setting != START and row.effective_matters and row.effective != row.wanted]
+    due = [row for row in running if not row.pending]
+    stopped = [row for row in due if row.wanted == STOPPED]
+    steps = list(_run("stop", [row for row in stopped if row.object.endswith(TRIGGERS)]))
     for verb in ("unmask", "mask", "disable", "enable"):
         changed = verbs.get(verb, [])
         # The last verb of a unit makes the change.
@@ -68,14 +71,14 @@ def steps_of(state: QuietServicesState, rows: Sequence[Setting]) -> Tuple[Step, 
         if changed:
             changes = tuple(boot_change(row) for row in changed if row.object not in later)
             steps.append(Step(ChangeUnitFiles(verb, tuple(row.object for row in changed)), changes))
-    running = [row for row in rows if row.setting != START and row.effective_matters and row.effective != row.wanted]
-    for verb, wanted in (("stop", STOPPED), ("start", RUNNING)):
-        due = [row for row in running if row.wanted == wanted and not row.pending]
-        due.sort(key=lambda row: row.object.endswith(TRIGGERS), reverse=True)
-        if due:
-            action: RoomAction = RunUnits(verb, tuple(row.object for row in due))
-            steps.append(Step(action, tuple(map(effective_change, due))))
+    steps += _run("stop", [row for row in stopped if not row.object.endswith(TRIGGERS)])
+    steps += _run("start", [row for row in due if row.wanted == RUNNING])
     return tuple(steps)
+
+
+def _run(verb: str, rows: Sequence[Setting]) -> Iterator[Step]:
+    if rows:
+        yield Step(RunUnits(verb, tuple(row.object for row in rows)), tuple(map(effective_change, rows)))
 
 
 def _verbs(found: str, wanted: str, beneath: str) -> Tuple[str, ...]:

@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterator, List, Mapping, Tuple
+from collections.abc import Mapping
+from typing import Any, Dict, Iterator, List, Tuple
 
 from ..._core.errors import DeclarationError
 from ..._core.nearest import did_you_mean, nearest
