@@ -34,5 +34,5 @@ def test_what_nobody_else_declares_and_what_is_ones_own_is_allowed() -> None:
 
 
 def test_every_owner_names_knobs_by_their_kind() -> None:
-    kinds = ("sysctl ", "kernel argument ")
+    kinds = ("sysctl ", "kernel argument ", "unit ")
     assert [knob for entry in REGISTRY for knob in entry.registration.owns if not knob.startswith(kinds)] == []

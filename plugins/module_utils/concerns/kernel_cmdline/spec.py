@@ -53,7 +53,8 @@ def parse(params: Mapping[str, Any]) -> KernelCmdlineDeclaration:
         )
     arguments: Dict[str, Scalar] = {}
     spelled: Dict[str, str] = {}
-    for key, value in (params["arguments"] or {}).items():
+    # In one order: what is kept on the node has another than the inventory, and the line would differ.
+    for key, value in sorted((params["arguments"] or {}).items(), key=lambda entry: str(entry[0])):
         if value is None:
             continue
         name = _name(str(key))

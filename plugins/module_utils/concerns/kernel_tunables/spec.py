@@ -64,7 +64,8 @@ def parse(params: Mapping[str, Any]) -> KernelTunablesDeclaration:
             wanted=values[RT_RUNTIME],
             hint="set at most the period, or -1 for no limit",
         )
-    return KernelTunablesDeclaration(values)
+    # In one order: what is kept on the node has another than the inventory, and the file would differ.
+    return KernelTunablesDeclaration({key: values[key] for key in sorted(values)})
 
 
 def wrong(key: str, cause: str, **values: Any) -> DeclarationError:
