@@ -69,6 +69,14 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "mig_layout_permanent": True,
         "mig_layout_strict": False,
     },
+    "node_swap": {
+        "node_swap_state": "present",
+        "node_swap_enabled": None,
+        "node_swap_size": None,
+        "node_swap_immediate": True,
+        "node_swap_permanent": True,
+        "node_swap_strict": False,
+    },
     "node_tools": {
         "node_tools_state": "present",
         "node_tools_boot_failure": "continue",

@@ -69,6 +69,9 @@ class Files(Protocol):
     def writable(self, path: str) -> bool:
         """Whether access(2) would let us write it: false on a read-only file system, also for root."""
 
+    def free(self, path: str) -> int:
+        """How many bytes the file system of a folder has for files of root."""
+
     def write_attribute(self, path: str, value: str) -> None:
         """Hand a value to a file of the kernel by one write(2)."""
 

@@ -58,3 +58,18 @@ def _unescaped(escape: re.Match[bytes]) -> bytes:
 
 def _unquoted(part: re.Match[str]) -> str:
     return next(text for text in part.groups() if text is not None)
+
+
+def unit_of_path(path: str, kind: str) -> str:
+    """The unit of a path, such as ``dev-sda3.swap`` for /dev/sda3 (systemd.unit(5), "String escaping")."""
+    words = [word for word in path.split("/") if word]
+    escaped = ["".join(map(_unit_character, word)) for word in words]
+    if escaped and escaped[0].startswith("."):
+        escaped[0] = f"\\x2e{escaped[0][1:]}"
+    return f"{'-'.join(escaped) or '-'}.{kind}"
+
+
+def _unit_character(character: str) -> str:
+    if character.isascii() and (character.isalnum() or character in ":_."):
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))

@@ -108,6 +108,10 @@ class LocalFiles:
     def writable(self, path: str) -> bool:
         return os.access(self.locate(path), os.W_OK)
 
+    def free(self, path: str) -> int:
+        system = os.statvfs(self.locate(path))
+        return system.f_bfree * system.f_frsize
+
     def write_attribute(self, path: str, value: str) -> None:
         # Without O_TRUNC and O_CREAT: a tunable that is not there must not become a file.
         descriptor = os.open(self.locate(path), os.O_WRONLY | os.O_CLOEXEC)

@@ -38,6 +38,12 @@ def _kernel_tunables() -> AnyConcern:
     return CONCERN
 
 
+def _node_swap() -> AnyConcern:
+    from ..concerns.node_swap.concern import CONCERN
+
+    return CONCERN
+
+
 def _node_tools() -> AnyConcern:
     from ..concerns.node_tools.concern import CONCERN
 
@@ -136,6 +142,13 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         names_knobs=True,
     ),
     RegisteredConcern(
+        "node_swap",
+        _node_swap,
+        Registration(
+            owns=("unit *.swap", "unit zramswap.service", "unit zram-config.service", "unit dphys-swapfile.service"),
+        ),
+    ),
+    RegisteredConcern(
         "node_tools",
         _node_tools,
         Registration(
@@ -147,6 +160,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "kernel_modules",
                 "kernel_tunables",
                 "mig_layout",
+                "node_swap",
                 "numa_irq_affinity",
                 "nvidia_persistence",
                 "nvme_scheduler",

@@ -1,0 +1,78 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who else has a word in it: cloud-init and the agent of Azure bring swap again, and kubelet does not start with it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Iterator, Tuple
+
+from ..._core.change import Conflict
+from ..._linux import systemd
+
+if TYPE_CHECKING:
+    from ..._core.protocols import Files
+
+THEM, US = "them", "us"
+WAAGENT = "/etc/waagent.conf"
+AGENTS = ("walinuxagent.service", "waagent.service")
+CLOUD = "/etc/cloud"
+INSTANCE = "/var/lib/cloud/instance"
+KUBELET = "/var/lib/kubelet/config.yaml"
+
+
+def of_swap_off(files: Files) -> Tuple[Conflict, ...]:
+    """Those who make swap."""
+    return (*_agent(files), *_cloud_init(files))
+
+
+def of_swap_on(files: Files) -> Tuple[Conflict, ...]:
+    """kubelet does not start while there is swap, unless its configuration lets it (failSwapOn, true by default)."""
+    text = files.read_optional(KUBELET)
+    if text is None:
+        return ()
+    found = next(_matching(text, r"failSwapOn:\s*(\S+)"), None)
+    if found is not None and found[1] == "false":
+        return ()
+    return (Conflict("kubelet", KUBELET, found[0] if found else None, "failSwapOn", "true", THEM),)
+
+
+def _agent(files: Files) -> Iterator[Conflict]:
+    text = files.read_optional(WAAGENT)
+    if text is None or not any(systemd.enabled(files, unit) == systemd.ENABLED for unit in AGENTS):
+        return
+    sizes = [value for _number, value in _matching(text, r"ResourceDisk\.SwapSizeMB\s*=\s*(\d+)")]
+    if sizes and int(sizes[-1]) == 0:
+        return
+    for number, value in _matching(text, r"ResourceDisk\.EnableSwap\s*=\s*(\w+)"):
+        if value.lower() == "y":
+            yield Conflict("WALinuxAgent", WAAGENT, number, "ResourceDisk.EnableSwap", value, THEM)
+
+
+def _cloud_init(files: Files) -> Iterator[Conflict]:
+    """Its module mounts runs once for an instance: what it made then is in fstab, and it makes it for the next one."""
+    if files.exists(f"{CLOUD}/cloud-init.disabled"):
+        return
+    folder = f"{CLOUD}/cloud.cfg.d"
+    paths = [f"{CLOUD}/cloud.cfg", *(f"{folder}/{name}" for name in files.names(folder) if name.endswith(".cfg"))]
+    wins = US if files.exists(f"{INSTANCE}/sem/config_mounts") else THEM
+    for path in (*paths, f"{INSTANCE}/cloud-config.txt"):
+        key = ""
+        for number, line in enumerate((files.read_optional(path) or "").splitlines(), 1):
+            top = re.match(r"([A-Za-z_]+):", line)
+            key = top[1] if top else key
+            size = re.search(r"\bsize:\s*['\"]?([0-9A-Za-z.]+)", line) if key == "swap" else None
+            if size and size[1] != "0":
+                yield Conflict("cloud-init", path, number, "swap", size[1], wins)
+            elif key == "mounts" and re.match(r"\s*-\s*\[[^#]*,\s*['\"]?swap['\"]?\s*[,\]]", line):
+                yield Conflict("cloud-init", path, number, "mounts", line.strip(), wins)
+
+
+def _matching(text: str, pattern: str) -> Iterator[Tuple[int, str]]:
+    """The lines that are this assignment, by number, with the value."""
+    for number, line in enumerate(text.splitlines(), 1):
+        found = re.match(rf"\s*{pattern}", line)
+        if found:
+            yield number, found[1]
