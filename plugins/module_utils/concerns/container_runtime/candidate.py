@@ -86,6 +86,9 @@ class CandidateFiles:
     def writable(self, path: str) -> bool:
         return False
 
+    def free(self, path: str) -> int:
+        return self._files.free(path)
+
     def write_attribute(self, path: str, value: str) -> None:
         raise self._refusal(path)
 

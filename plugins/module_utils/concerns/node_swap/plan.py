@@ -141,8 +141,8 @@ def _boot_rows(state: NodeSwapState, desired: NodeSwapDesired, scope: Scope) -> 
             else:
                 rows.append(_at_boot(unit.unit, OFF, f"{ON} ({unit.source})", unit.mask))
     rows += [_at_boot(mask.rpartition("/")[2], ON, OFF, mask) for mask in desired.unmasked]
-    for unit in desired.enabled:
-        rows += units.start_row(unit, systemd.ENABLED, state.statuses[unit])
+    for name in desired.enabled:
+        rows += units.start_row(name, systemd.ENABLED, state.statuses[name])
     if desired.size is not None:
         rows += units.start_row(UNIT, systemd.ENABLED, state.unit_status)
     elif state.unit_status == systemd.ENABLED:
@@ -222,7 +222,7 @@ def _with_pending(row: Setting, pending: str, needs: str) -> Setting:
 def _steps(state: NodeSwapState, desired: NodeSwapDesired, rows: Sequence[Setting], scope: Scope) -> List[Step]:
     wrong = {(row.object, row.setting): row for row in rows if row.status != IN_SYNC}
     node = wrong.get((NODE, SWAP))
-    boot = [*_boot_steps(state, desired, wrong.values())]
+    boot = [*_boot_steps(state, desired, list(wrong.values()))]
     write, reload = state.unit_file.steps(wrong.get((UNIT_PATH, UNIT_SETTING)), _unit_text(desired))
     start = wrong.get((UNIT, units.START))
     starts = [] if start is None else [units.start_step(start, state.unit_status)]
@@ -240,6 +240,9 @@ def _steps(state: NodeSwapState, desired: NodeSwapDesired, rows: Sequence[Settin
     if state.systemd_runs and (generated or (desired.restoring and boot)):
         boot.append(Step(ReadFstab(), tuple(map(effective_change, generated))))
     running = _running_steps(state, [row for row in wrong.values() if row.setting == SWAP and row.object != NODE])
+    if desired.size is not None and size is not None and state.area(SWAP_FILE) is not None:
+        # It was on, and went off to be made anew.
+        running.append(Step(SwapOn(SWAP_FILE, ON)))
     if node is not None and scope.immediate and node.effective != node.wanted and not node.pending:
         running[-1] = Step(running[-1].action, (*running[-1].changes, effective_change(node)))
     if desired.size is None and size is not None:

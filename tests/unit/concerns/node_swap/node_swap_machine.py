@@ -139,6 +139,7 @@ class Programs:
 
     def generate(self) -> None:
         folder = Path(self.host.files.root, GENERATOR.lstrip("/"))
+        folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():
             old.unlink()
         for line in fstab.parse(self.host.files.read("/etc/fstab"), "\0"):
