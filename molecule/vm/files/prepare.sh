@@ -29,6 +29,13 @@ esac
 # What a vendor left, under a name that sorts behind the usual ones.
 echo 'vm.swappiness = 30' >/etc/sysctl.d/99-zz-vendor.conf
 echo 30 >/proc/sys/vm/swappiness
+# Swap as an installer makes it, in use and in fstab.
+fallocate --length 64M /swap.img
+chmod 0600 /swap.img
+mkswap /swap.img
+echo '/swap.img none swap sw,pri=7 0 0' >>/etc/fstab
+systemctl daemon-reload
+swapon --priority 7 /swap.img
 sh stand_ins.sh
 python3 said.py >before.said
 python3 interrupts.py before >before.interrupts

@@ -5,10 +5,10 @@
 """Print as JSON what the kernel and the driver of this node say, without the collection.
 
 ``pages``: huge pages by their KiB and NUMA node. ``transparent_hugepages``: by file. ``queues``: those of NVMe
-drives, by the last digit of the serial number, which is the NUMA node. ``sysctl``: by key. ``modules``: what is
-loaded. ``gpus``: as the simulated driver has them; power in milliwatts, clocks in MHz, modes as NVML numbers them.
-``nvidia_smi``: the profiles it lists, by GPU. ``modes``: of MIG, current and pending. ``pynvml``: the MIG devices that
-the binding lists, with the memory slice at which each begins; none without a binding.
+drives, by the last digit of the serial number, which is the NUMA node. ``sysctl``: by key. ``swap``: the priority of
+each area in use. ``modules``: what is loaded. ``gpus``: as the simulated driver has them; power in milliwatts, clocks in
+MHz, modes as NVML numbers them. ``nvidia_smi``: the profiles it lists, by GPU. ``modes``: of MIG, current and pending.
+``pynvml``: the MIG devices that the binding lists, with the memory slice at which each begins; none without a binding.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ said = {
     "transparent_hugepages": transparent_hugepages(),
     "queues": queues(),
     "sysctl": {key: text(Path("/proc/sys") / key).replace("\t", " ") for key in SYSCTL},
+    "swap": {line.split()[0]: line.split()[4] for line in Path("/proc/swaps").read_text().splitlines()[1:]},
     "modules": [line.split()[0] for line in Path("/proc/modules").read_text().splitlines()],
     "gpus": json.loads(output("nvml-sim", "describe", "--json"))["gpus"],
     "nvidia_smi": listed(),

@@ -39,6 +39,7 @@ def assert_as_declared(said: Said) -> None:
         "vm/dirty_background_ratio": "0",
         "net/ipv4/tcp_rmem": "4096 87380 268435456",
     }
+    assert said["swap"] == {}
     assert_has(
         said["queues"]["0"], scheduler="none", read_ahead_kb="4096", rq_affinity="2", nomerges="1", max_sectors_kb="128"
     )
