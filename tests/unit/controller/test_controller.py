@@ -302,7 +302,7 @@ OF_OTHERS: Dict[str, List[str]] = yaml.safe_load(
 TO_COME = (
     *("cpu_isolation", "cpu_power", "dcgm", "device_plugin", "fabric_manager", "filesystems", "gds", "gpu_slices"),
     *("gpu_virtualization", "job_environment", "kernel_cmdline", "kernel_tunables", "kubelet_config", "mps"),
-    *("nic_settings", "node_swap", "nvme_of", "rdma", "resource_limits", "slurm_gres"),
+    *("nic_settings", "nvme_of", "rdma", "resource_limits", "slurm_gres"),
 )
 # One name for two things, in Kubespray and in DeepOps. Nothing can tell them apart, so that there must be no third.
 OF_BOTH = {"drain_timeout", "reboot_timeout"}
