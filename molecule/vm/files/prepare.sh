@@ -34,7 +34,12 @@ fallocate --length 64M /swap.img
 chmod 0600 /swap.img
 mkswap /swap.img
 echo '/swap.img none swap sw,pri=7 0 0' >>/etc/fstab
+# A timer that runs and is enabled, of a package: the image has those of Debian masked.
+mkdir -p /usr/local/lib/systemd/system
+printf '[Service]\nType=oneshot\nExecStart=/bin/true\n' >/usr/local/lib/systemd/system/demo-index.service
+printf '[Timer]\nOnCalendar=yearly\n[Install]\nWantedBy=timers.target\n' >/usr/local/lib/systemd/system/demo-index.timer
 systemctl daemon-reload
+systemctl enable --now demo-index.timer
 swapon --priority 7 /swap.img
 sh stand_ins.sh
 python3 said.py >before.said

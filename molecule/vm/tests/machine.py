@@ -84,7 +84,7 @@ MEMLOCK = str(64 * 1024**2)
 
 def assert_quiet(host: Any) -> None:
     """The timer that fleet.yml declares is off, and cannot be started."""
-    state = host.run("systemctl is-enabled dpkg-db-backup.timer; systemctl is-active dpkg-db-backup.timer")
+    state = host.run("systemctl is-enabled demo-index.timer; systemctl is-active demo-index.timer")
     assert state.stdout.split() == ["masked", "inactive"]
 
 

@@ -86,6 +86,6 @@ def test_no_gpu_is_divided(said: machine.Said) -> None:
 
 
 def test_the_timer_is_enabled_and_runs_as_before(host: Any) -> None:
-    assert host.check_output("systemctl is-enabled dpkg-db-backup.timer") == "enabled"
-    assert host.check_output("systemctl is-active dpkg-db-backup.timer") == "active"
+    assert host.check_output("systemctl is-enabled demo-index.timer") == "enabled"
+    assert host.check_output("systemctl is-active demo-index.timer") == "active"
     assert host.check_output("systemctl show -P LimitMEMLOCK ssh.service") != machine.MEMLOCK
