@@ -76,7 +76,8 @@ class Reading:
 
     def _value(self, name: str, option: Mapping[str, Any], value: Any, place: Tuple[str, ...]) -> Any:
         if value is None and not option.get("required") and option.get("default") is None:
-            return None
+            # Ansible converts no null, and then looks for it among the choices.
+            return self._choice(name, option["choices"], None, place) if "choices" in option else None
         kind = option.get("type", "str")
         try:
             value = self._types[kind](value)

@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.arguments impo
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
+from ansible_collections.gpufleet.node.plugins.plugin_utils.role_defaults import ROLE_DEFAULTS
 
 SPECIFICATIONS: Mapping[str, Mapping[str, Any]] = {
     entry.name: {**SHARED_OPTIONS, **entry.concern.options} for entry in REGISTRY
@@ -173,6 +174,33 @@ def test_what_ansible_accepts_has_the_same_values_and_what_it_refuses_is_refused
             assert json.dumps(found, sort_keys=True) == json.dumps(wanted, sort_keys=True), declaration
     assert accepted >= 20
     assert refused >= 20
+
+
+@pytest.mark.parametrize(
+    ("name", "declaration", "cause"),
+    [
+        (
+            "hugepages",
+            {"transparent": {"enabled": None}},
+            "value of enabled must be one of: always, madvise, never, got: None found in transparent",
+        ),
+        ("hugepages", {"transparent": None}, ""),
+    ],
+)
+def test_null_is_no_choice_and_may_stand_for_what_has_none(name: str, declaration: Any, cause: str) -> None:
+    wanted, messages = theirs(SPECIFICATIONS[name], declaration)
+    found, causes = ours(SPECIFICATIONS[name], declaration)
+    assert messages == causes == [cause] * bool(cause)
+    assert cause or found == wanted
+
+
+@pytest.mark.parametrize("name", SPECIFICATIONS)
+def test_what_a_role_declares_by_its_defaults_is_accepted(name: str) -> None:
+    declared = {variable[len(name) + 1 :]: value for variable, value in ROLE_DEFAULTS[name].items()}
+    required = {option: "0" for option, spec in SPECIFICATIONS[name].items() if spec.get("required")}
+    wanted, messages = theirs(SPECIFICATIONS[name], {**declared, **required})
+    assert messages == []
+    assert ours(SPECIFICATIONS[name], {**declared, **required}) == (wanted, [])
 
 
 OPTIONS: Mapping[str, Any] = {
