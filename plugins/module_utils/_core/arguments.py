@@ -222,7 +222,7 @@ def _evaluated(text: str) -> Dict[str, Any]:
     """A dictionary as JSON or Python writes it."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         from ast import literal_eval
 
         try:

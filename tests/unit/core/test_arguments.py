@@ -203,6 +203,14 @@ def test_what_a_role_declares_by_its_defaults_is_accepted(name: str) -> None:
     assert ours(SPECIFICATIONS[name], {**declared, **required}) == (wanted, [])
 
 
+@pytest.mark.parametrize("start", ['{"a":', "{'a':", "{["])
+def test_what_is_nested_too_deep_is_refused_by_itself(start: str) -> None:
+    cause = (
+        "argument 'one' is of type str and we were unable to convert to dict: unable to evaluate string as dictionary"
+    )
+    assert ours({"one": {"type": "dict"}}, {"one": start * 100_000}) == (None, [cause])
+
+
 OPTIONS: Mapping[str, Any] = {
     "names": {"type": "list", "elements": "str", "default": []},
     "file": {"type": "path"},
