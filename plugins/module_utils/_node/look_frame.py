@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How the answer of the program on a node is told from whatever else a login prints, whole from half."""
+"""The frame that tells the program's answer from what else a login prints, and a whole answer from a part of one."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ def framed(text: str) -> str:
 
 
 def unframed(output: str) -> Optional[str]:
-    """The last whole answer in what was printed; None where there is none, or only a part of it.
+    """The first whole answer in what was printed; None where there is none, or only a part of it.
 
-    What an answer quotes may look like another one, but no line ends behind that.
+    What an answer quotes may look like another one, and is passed over with the answer that it is in.
     """
-    end = len(output)
-    while True:
-        start = output.rfind(MARK, 0, end)
-        if start < 0:
-            return None
-        end = start
-        length, _colon, rest = output[start + len(MARK) :].partition(":")
+    start = output.find(MARK)
+    while start >= 0:
+        start += len(MARK)
         # More digits than any answer has are not worth a conversion.
-        if length.isdigit() and len(length) < LONGEST and rest[int(length) :].startswith(("\n", "\r\n")):
-            return rest[: int(length)]
+        length, colon, _text = output[start : start + LONGEST].partition(":")
+        if colon and length.isdigit() and length.isascii():
+            begin = start + len(length) + len(colon)
+            end = begin + int(length)
+            if output.startswith(("\n", "\r\n"), end):
+                return output[begin:end]
+        start = output.find(MARK, start)
+    return None

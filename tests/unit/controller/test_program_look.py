@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 from pathlib import Path
 from typing import Any, List, Tuple
@@ -15,7 +16,7 @@ from typing import Any, List, Tuple
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import program
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import DAMAGED, OTHER_PYTHON
-from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, framed
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, MARK, framed
 from ansible_collections.gpufleet.node.plugins.plugin_utils import program_look
 from ansible_collections.gpufleet.node.plugins.plugin_utils.program_look import NO_PROGRAM, command_line, understood
 
@@ -202,10 +203,34 @@ def test_what_is_no_whole_answer_is_none(node: Node, script: str, why: str) -> N
 
 def test_what_a_login_prints_around_the_answer_is_none_of_it() -> None:
     text = '{"changed":false,"msg":"gpufleet-look:2:{} it said: gpufleet-look:2:{}"}'
-    for before in ("", "Welcome to node7\n", "gpufleet-look:2:{}\nno newline before the answer "):
-        for after in ("", "logout\n", "gpufleet-look:9:{}"):
+    for before in (
+        "",
+        "Welcome to node7\n",
+        "gpufleet-look:2:{} no newline before the answer ",
+        "gpufleet-look:\u00b2:",
+    ):
+        for after in ("", "logout\n", "gpufleet-look:9:{}", "gpufleet-look:2:{}\n"):
             answer, why = understood({"rc": ANSWERED, "stdout": f"{before}{framed(text)}{after}"})
             assert (answer, why) == (json.loads(text), "")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_what_an_answer_ends_with_is_no_answer(end: str) -> None:
+    for text in ('{"msg":"gpufleet-look:2:"}', '{"msg":"gpufleet-look:1:"}', '{"msg":"gpufleet-look:0:"}'):
+        answer, why = understood({"rc": ANSWERED, "stdout": framed(text).strip() + end})
+        assert (answer, why) == (json.loads(text), "")
+
+
+def test_whatever_is_printed_is_an_answer_or_none() -> None:
+    chosen = random.Random(1)
+    parts = [MARK, "2", "11", "\u00b2", "\u0663", "-", "_", " ", ":", "{}", "\n", "\r\n", '{"a":"', '"}', framed("{}")]
+    answered = 0
+    for _number in range(5000):
+        output = "".join(chosen.choices(parts, k=chosen.randrange(1, 9)))
+        answer, why = understood({"rc": ANSWERED, "stdout": output})
+        assert (answer is None) == bool(why)
+        answered += answer is not None
+    assert answered >= 100
 
 
 def test_a_program_that_hangs_is_ended(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
