@@ -12,21 +12,19 @@ import sys
 from typing import Any, Dict, Mapping, NoReturn
 
 from ansible_collections.gpufleet.node.node.standard_host import this_host
+from ansible_collections.gpufleet.node.plugins.module_utils._core import arguments
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.importing import importing
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import OTHER_PYTHON
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, framed
 
-DEFAULTS: Mapping[str, Any] = {
-    "excluded": [],
-    "expect": "nothing",
-    "detail": "brief",
-    "facts": False,
-    "compress": False,
-    "check_mode": False,
-    "diff": False,
-    "interpreter": "",
+# What a module is told beside its options.
+OF_THE_TASK: Mapping[str, Any] = {
+    "check_mode": {"type": "bool", "default": False},
+    "diff": {"type": "bool", "default": False},
+    "interpreter": {"type": "str", "default": ""},
 }
+GOAL = "read the request"
 
 
 def main() -> NoReturn:
@@ -51,18 +49,22 @@ def respond(text: bytes) -> int:
 
 
 def request_of(text: bytes) -> Dict[str, Any]:
-    """The options of ``node_state``, with ``check_mode`` and ``diff``, or those of ``gpu_node_info``, complete.
+    """The options of ``node_state`` or ``gpu_node_info``, with what is said of the task, complete and of their types.
 
     Raises ``DeclarationError``.
     """
     try:
         request = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DeclarationError("read the request", cause=f"it is not JSON: {error}") from error
-    if not isinstance(request, dict) or not (_has(request, "declared", dict) or _has(request, "gather", list)):
-        cause = "it must be an object with the declarations in declared, or with the parts of the facts in gather"
-        raise DeclarationError("read the request", cause=cause)
-    return {**DEFAULTS, **request}
+        raise DeclarationError(GOAL, cause=f"it is not JSON: {error}") from error
+    if isinstance(request, dict) and "declared" in request:
+        from ansible_collections.gpufleet.node.plugins.module_utils._node.options import OPTIONS
+    elif isinstance(request, dict) and "gather" in request:
+        from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.options import OPTIONS
+    else:
+        cause = "it must be a mapping with declared (the declarations) or gather (the parts of the facts)"
+        raise DeclarationError(GOAL, cause=cause)
+    return arguments.validated({**OPTIONS, **OF_THE_TASK}, request, goal=GOAL)
 
 
 def answer_to(request: Mapping[str, Any]) -> Dict[str, Any]:
@@ -79,7 +81,3 @@ def answer_to(request: Mapping[str, Any]) -> Dict[str, Any]:
         return look(request, host)
     except GpuFleetError as error:
         return {"failed": True, "msg": str(error), "failure": error.failure()}
-
-
-def _has(request: Mapping[str, Any], name: str, kind: type) -> bool:
-    return isinstance(request.get(name), kind)

@@ -20,6 +20,7 @@ import pytest
 import recorded_bed
 from ansible_collections.gpufleet.node.node import command
 from ansible_collections.gpufleet.node.node.declarations import load
+from ansible_collections.gpufleet.node.node.look import request_of
 from ansible_collections.gpufleet.node.node.status import status
 from ansible_collections.gpufleet.node.plugins.module_utils._core.change import Unmanaged
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Scope
@@ -337,6 +338,53 @@ def test_wrong_usage_has_an_exit_status_of_its_own(
         command.main(arguments)
     assert caught.value.code == 64
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ("{", "it is not JSON: Expecting property name"),
+        ([], "it must be a mapping with declared (the declarations) or gather (the parts of the facts)."),
+        ({}, "it must be a mapping with declared (the declarations) or gather (the parts of the facts)."),
+        ({"declared": []}, "argument 'declared' is of type list and we were unable to convert to dict"),
+        (
+            {"declared": {}, "expect": "in-sync"},
+            "value of expect must be one of: nothing, valid, in_sync, got: in-sync.",
+        ),
+        ({"declared": {}, "detail": None}, "value of detail must be one of: brief, devices, full, got: ."),
+        ({"declared": {}, "facts": "perhaps"}, "argument 'facts' is of type str and we were unable to convert to bool"),
+        ({"declared": {}, "exclude": []}, "unsupported option exclude. Supported parameters include: check_mode"),
+        ({"declared": {}, "gather": []}, "unsupported option gather."),
+        ({"declared": {}, "check_mode": {}}, "argument 'check_mode' is of type dict"),
+        ({"gather": ["gpu"]}, "value of gather must be one or more of: all, block, "),
+        ({"gather": {}}, "argument 'gather' is of type dict and we were unable to convert to list"),
+        ({"gather": [], "compress": 7}, "argument 'compress' is of type int and we were unable to convert to bool"),
+    ],
+)
+def test_a_request_for_a_look_is_refused_as_the_module_would(
+    request_: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "request.json"
+    file.write_text(request_ if isinstance(request_, str) else json.dumps(request_))
+    assert command.main(["look", "--json", str(file)]) == 64
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"Cannot read the request: {said}")
+    assert printed.out == ""
+
+
+def test_a_request_is_converted_as_the_module_would() -> None:
+    request = request_of(b'{"declared": {}, "excluded": "hugepages,nvml", "diff": "yes"}')
+    assert request == {
+        "declared": {},
+        "excluded": ["hugepages", "nvml"],
+        "detail": "brief",
+        "expect": "nothing",
+        "facts": False,
+        "check_mode": False,
+        "diff": True,
+        "interpreter": "",
+    }
+    assert request_of(b'{"gather": "gpus"}')["gather"] == ["gpus"]
 
 
 def test_a_recorded_tree_that_is_not_there_is_an_error_and_no_answer(program: Path, tmp_path: Path) -> None:
