@@ -65,7 +65,10 @@ class AskingAction(ActionBase):
 
     def _interpreter(self, variables: Mapping[str, Any]) -> str:
         """The Python that the module would run with; empty where Ansible is left to find one."""
-        interpreter = variables.get("ansible_python_interpreter", AUTO)
+        interpreter = variables.get("ansible_python_interpreter")
+        if interpreter is None:
+            # The environment and ansible.cfg, which nobody has to ask where the inventory says it.
+            interpreter = C.config.get_config_value("INTERPRETER_PYTHON")
         if not is_plain(interpreter):
             interpreter = self._templar.template(interpreter)
         return "" if str(interpreter).startswith(AUTO) else str(interpreter)

@@ -20,6 +20,7 @@ from playbook_runs import ansible_playbook
 
 pytest.importorskip("ansible.plugins.action", reason="an action needs Ansible's controller, Python 3.11")
 
+from ansible.config.manager import ConfigManager
 from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure
 from ansible_collections.gpufleet.node.plugins.plugin_utils import asking_action
 
@@ -92,6 +93,30 @@ def test_the_program_on_the_node_is_asked_once_and_no_module_is_sent(action: Act
 def test_the_interpreter_that_a_module_would_have_is_named(action: Action, interpreter: str, asked: str) -> None:
     action.asked_for(ansible_python_interpreter=interpreter)
     assert action.sent[0]["interpreter"] == asked
+
+
+def test_the_interpreter_of_the_environment_and_of_ansible_cfg_is_named(
+    action: Action, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = tmp_path / "ansible.cfg"
+    settings.write_text("[defaults]\ninterpreter_python = /opt/cfg/python3\n")
+    monkeypatch.delenv("ANSIBLE_PYTHON_INTERPRETER", raising=False)
+    monkeypatch.setattr(asking_action.C, "config", ConfigManager(str(settings)))
+    action.asked_for()
+    monkeypatch.setenv("ANSIBLE_PYTHON_INTERPRETER", "/opt/environment/python3")
+    action.asked_for()
+    action.asked_for(ansible_python_interpreter=None)
+    action.asked_for(ansible_python_interpreter="/opt/inventory/python3")
+    asked = [request["interpreter"] for request in action.sent]
+    assert asked == [f"/opt/{place}/python3" for place in ("cfg", "environment", "environment", "inventory")]
+
+
+def test_the_settings_are_not_read_for_a_host_that_names_its_interpreter(
+    action: Action, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking_action.C, "config", None)
+    action.asked_for(ansible_python_interpreter="auto")
+    assert action.sent[0]["interpreter"] == ""
 
 
 def without_posix_shell(action: Action, _monkeypatch: pytest.MonkeyPatch) -> None:
