@@ -16,9 +16,10 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ..module_utils._linux.program import BYTECODE, DAMAGED, LOOK, OTHER_PYTHON, folder_of
 from ..module_utils._node.look_frame import ANSWERED, unframed
+from ..module_utils._node.registry import REGISTRY
 
-# Longer than the deadlines of all concerns of a node that works; who hangs longer is not worth waiting for.
-SECONDS = 300
+# More than the deadlines of all concerns together; a node that hangs longer is not worth waiting for.
+SECONDS = int(sum(entry.registration.deadline for entry in REGISTRY)) + 60
 KILL_SECONDS = 10
 # The exit status of the command line itself.
 NO_PROGRAM = 93

@@ -177,7 +177,7 @@ def test_an_empty_environment_is_none(action: Action) -> None:
     [
         ({"rc": OTHER_PYTHON, "stdout": ""}, "the program was made for another Python than the task uses"),
         ({"rc": DAMAGED, "stdout": ""}, "the program on the node is damaged"),
-        ({"rc": 124, "stdout": ""}, "the program did not respond within 300 s"),
+        ({"rc": 124, "stdout": ""}, f"the program did not respond within {program_look.SECONDS} s"),
         ({"rc": 1, "stdout": "motd\n"}, "the program did not respond (exit status 1)"),
         ({"rc": ANSWERED, "stdout": framed("{}")[:-3]}, "what the program printed is no whole answer"),
     ],

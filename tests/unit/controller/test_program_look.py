@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import program
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import DAMAGED, OTHER_PYTHON
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, MARK, framed
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.plugin_utils import program_look
 from ansible_collections.gpufleet.node.plugins.plugin_utils.program_look import NO_PROGRAM, command_line, understood
 
@@ -241,6 +242,10 @@ def test_a_program_that_hangs_is_ended(node: Node, monkeypatch: pytest.MonkeyPat
         status, output, _errors = node.run()
         assert (status in (124, 137), output) == (True, "")
         assert understood({"rc": status, "stdout": output})[0] is None
+
+
+def test_a_look_may_take_as_long_as_all_concerns_together() -> None:
+    assert sum(entry.registration.deadline for entry in REGISTRY) + 60 == program_look.SECONDS
 
 
 @pytest.mark.parametrize("status", [0, 1, 2, 126, 127, 137, 255])
