@@ -21,8 +21,10 @@ from ..module_utils._node.registry import REGISTRY
 # More than the deadlines of all concerns together; a node that hangs longer is not worth waiting for.
 SECONDS = int(sum(entry.registration.deadline for entry in REGISTRY)) + 60
 KILL_SECONDS = 10
-# The exit status of the command line itself.
-NO_PROGRAM = 93
+# The exit statuses of the command line itself.
+NO_PROGRAM, LINKED = 93, 94
+# Of what a program says on its way out.
+LONGEST = 200
 
 # What stat(1) may say of the folders from / down, of those that are ours, and of the two files: of root, and writable
 # by nobody else. On the way to ours a group may write: Debian's /usr/local/lib belongs to that of its staff.
@@ -31,19 +33,24 @@ SHARED_FOLDER, OUR_FOLDER, PROGRAM, FILE = "0d???????-?", "0d????-??-?", "0-??x?
 # One line, which any login shell hands on. The standard input is read to its end in any case, for who sends it fails
 # where nobody reads. What `cd -P` finds must be the folder itself, for only of its own way the owners are asked.
 COMMAND = (
-    'd={folder}; s={no_program}; if cd -P "$d" 2>/dev/null && [ "$PWD" = "$d" ]; then '
+    'd={folder}; s={no_program}; if cd -P "$d" 2>/dev/null; then if [ "$PWD" = "$d" ]; then '
     "set -- $(stat -c %u%A {places} 2>/dev/null); cd /; "
-    'case "$*" in {pattern}) timeout -k {kill} {seconds} "$d/{look}"; s=$?;; esac; fi; '
+    'case "$*" in {pattern}) timeout -k {kill} {seconds} "$d/{look}"; s=$?;; esac; else s={linked}; fi; fi; '
     '[ "$s" = {answered} ] || cat >/dev/null; exit "$s"'
 )
 
 WHY_NOT = {
-    NO_PROGRAM: "the node does not have the program of this release, or others than root may write it",
-    OTHER_PYTHON: "the program was made for another Python than the task uses",
+    NO_PROGRAM: "this release's program is not on the node, or it is writable by users other than root",
+    LINKED: "the folder of the program is reached through a link",
+    OTHER_PYTHON: "the program was compiled for another Python than the one this task uses",
     DAMAGED: "the program on the node is damaged",
     124: f"the program did not respond within {SECONDS} s",
+    126: "the program may not be executed: look for noexec on /usr/local, SELinux and fapolicyd",
+    127: "the Python in the first line of the program, or timeout(1), is missing",
+    137: f"the program was killed, for want of memory or because it did not respond within {SECONDS} s",
 }
-UNANSWERED = "the program did not respond (exit status {})"
+FAILED = "the program failed with exit status {}"
+NOT_WHOLE = "the answer of the program is incomplete or not JSON"
 
 
 def command_line(digest: str) -> str:
@@ -60,6 +67,7 @@ def command_line(digest: str) -> str:
     return COMMAND.format(
         folder=folder,
         no_program=NO_PROGRAM,
+        linked=LINKED,
         places=" ".join([*shared, *mine, LOOK, BYTECODE]),
         pattern='" "'.join([*[SHARED_FOLDER] * len(shared), *[OUR_FOLDER] * len(mine), PROGRAM, FILE]),
         kill=KILL_SECONDS,
@@ -72,12 +80,18 @@ def command_line(digest: str) -> str:
 def understood(done: Mapping[str, Any]) -> Tuple[Optional[Dict[str, Any]], str]:
     """The answer in what a remote execution returned; None with the reason where it is none."""
     if done["rc"] != ANSWERED:
-        return None, WHY_NOT.get(done["rc"], UNANSWERED.format(done["rc"]))
+        return None, WHY_NOT.get(done["rc"]) or _failed(done)
     text = unframed(done["stdout"])
     try:
         answer = json.loads(text or "")
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
-        return None, "what the program printed is no whole answer"
+        return None, NOT_WHOLE
     return answer, ""
+
+
+def _failed(done: Mapping[str, Any]) -> str:
+    """Why, in the last words of what failed where it said any."""
+    lines = done["stderr"].strip().splitlines()
+    return ": ".join([FAILED.format(done["rc"]), *[line.strip()[:LONGEST] for line in lines[-1:]]])

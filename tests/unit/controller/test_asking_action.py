@@ -175,11 +175,11 @@ def test_an_empty_environment_is_none(action: Action) -> None:
 @pytest.mark.parametrize(
     ("done", "why"),
     [
-        ({"rc": OTHER_PYTHON, "stdout": ""}, "the program was made for another Python than the task uses"),
+        ({"rc": OTHER_PYTHON, "stdout": ""}, "the program was compiled for another Python than the one this task uses"),
         ({"rc": DAMAGED, "stdout": ""}, "the program on the node is damaged"),
         ({"rc": 124, "stdout": ""}, f"the program did not respond within {program_look.SECONDS} s"),
-        ({"rc": 1, "stdout": "motd\n"}, "the program did not respond (exit status 1)"),
-        ({"rc": ANSWERED, "stdout": framed("{}")[:-3]}, "what the program printed is no whole answer"),
+        ({"rc": 1, "stdout": "motd\n", "stderr": "E\n"}, "the program failed with exit status 1: E"),
+        ({"rc": ANSWERED, "stdout": framed("{}")[:-3]}, program_look.NOT_WHOLE),
     ],
 )
 def test_where_the_program_has_no_answer_the_module_looks_and_it_is_said_why(

@@ -19,7 +19,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils._linux.program impor
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, MARK, framed
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.plugin_utils import program_look
-from ansible_collections.gpufleet.node.plugins.plugin_utils.program_look import NO_PROGRAM, command_line, understood
+from ansible_collections.gpufleet.node.plugins.plugin_utils.program_look import (
+    LINKED,
+    NO_PROGRAM,
+    NOT_WHOLE,
+    command_line,
+    understood,
+)
 
 DIGEST = "0123456789abcdef" * 4
 REQUEST = '{"declared": {}}'
@@ -78,8 +84,8 @@ class Node:
         return done.returncode, done.stdout, done.stderr
 
     def why_not(self, request: str = REQUEST) -> str:
-        status, output, _errors = self.run(request)
-        answer, why = understood({"rc": status, "stdout": output})
+        status, output, errors = self.run(request)
+        answer, why = understood({"rc": status, "stdout": output, "stderr": errors})
         assert (answer is None) == bool(why)
         return why
 
@@ -156,7 +162,8 @@ def test_a_link_is_not_followed_to_where_nobody_asked_who_owns_it(node: Node, pl
     elsewhere = node.ours.parent / "elsewhere"
     path.rename(elsewhere)
     path.symlink_to(elsewhere)
-    assert node.run() == (NO_PROGRAM, "", "")
+    assert node.run() == (LINKED, "", "")
+    assert node.why_not(LONG_REQUEST) == "the folder of the program is reached through a link"
 
 
 @pytest.mark.parametrize("file", ["look", "bytecode"])
@@ -178,23 +185,24 @@ def test_a_node_without_stat_or_timeout_is_looked_at_by_the_module(node: Node) -
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("exit 0", "the program did not respond (exit status 0)"),
-        ("echo Traceback >&2; exit 1", "the program did not respond (exit status 1)"),
-        (f"exit {OTHER_PYTHON}", "the program was made for another Python than the task uses"),
+        ("exit 0", "the program failed with exit status 0"),
+        ("echo KeyError: 1 >&2; echo >&2; exit 1", "the program failed with exit status 1: KeyError: 1"),
+        ("head -c 5000 /dev/zero | tr '\\0' x >&2; exit 3", f"the program failed with exit status 3: {'x' * 200}"),
+        (f"exit {OTHER_PYTHON}", "the program was compiled for another Python than the one this task uses"),
         (f"exit {DAMAGED}", "the program on the node is damaged"),
-        (f"exit {ANSWERED}", "what the program printed is no whole answer"),
-        (f"echo gpufleet-look:; exit {ANSWERED}", "what the program printed is no whole answer"),
-        (f"echo 'gpufleet-look:9:{{}}'; exit {ANSWERED}", "what the program printed is no whole answer"),
-        (f"echo 'gpufleet-look:2:[]'; exit {ANSWERED}", "what the program printed is no whole answer"),
-        (f"echo 'gpufleet-look:-2:{{}}'; exit {ANSWERED}", "what the program printed is no whole answer"),
+        (f"exit {ANSWERED}", NOT_WHOLE),
+        (f"echo gpufleet-look:; exit {ANSWERED}", NOT_WHOLE),
+        (f"echo 'gpufleet-look:9:{{}}'; exit {ANSWERED}", NOT_WHOLE),
+        (f"echo 'gpufleet-look:2:[]'; exit {ANSWERED}", NOT_WHOLE),
+        (f"echo 'gpufleet-look:-2:{{}}'; exit {ANSWERED}", NOT_WHOLE),
         (
             f"printf 'gpufleet-look:20:{{\"changed\": fal'; exit {ANSWERED}",
-            "what the program printed is no whole answer",
+            NOT_WHOLE,
         ),
-        (f"printf 'gpufleet-look:{'9' * 5000}:'; exit {ANSWERED}", "what the program printed is no whole answer"),
+        (f"printf 'gpufleet-look:{'9' * 5000}:'; exit {ANSWERED}", NOT_WHOLE),
         # Whole, and of a program that then failed.
-        ("echo 'gpufleet-look:2:{}'; exit 1", "the program did not respond (exit status 1)"),
-        ("echo 'gpufleet-look:2:{}'; kill -9 $$", "the program did not respond (exit status 137)"),
+        ("echo 'gpufleet-look:2:{}'; exit 1", "the program failed with exit status 1"),
+        ("echo 'gpufleet-look:2:{}'; kill -9 $$", program_look.WHY_NOT[137]),
     ],
 )
 def test_what_is_no_whole_answer_is_none(node: Node, script: str, why: str) -> None:
@@ -235,20 +243,29 @@ def test_whatever_is_printed_is_an_answer_or_none() -> None:
 
 
 def test_a_program_that_hangs_is_ended(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = program_look.SECONDS
     monkeypatch.setattr(program_look, "SECONDS", 0.2)
     monkeypatch.setattr(program_look, "KILL_SECONDS", 0.2)
     for script in ("exec sleep 60", "trap '' TERM; while :; do sleep 0.1; done"):
         node.says(script)
         status, output, _errors = node.run()
         assert (status in (124, 137), output) == (True, "")
-        assert understood({"rc": status, "stdout": output})[0] is None
+        assert f"within {waited} s" in node.why_not()
 
 
 def test_a_look_may_take_as_long_as_all_concerns_together() -> None:
     assert sum(entry.registration.deadline for entry in REGISTRY) + 60 == program_look.SECONDS
 
 
-@pytest.mark.parametrize("status", [0, 1, 2, 126, 127, 137, 255])
+def test_a_program_whose_python_is_gone_or_that_may_not_be_executed_says_so(node: Node) -> None:
+    node.write(node.look, "#!/nonexistent/python3 -IBS\n")
+    assert node.why_not() == "the Python in the first line of the program, or timeout(1), is missing"
+    # To the kernel this is the same as a file system with noexec.
+    node.write(node.look, f"#!{node.bytecode}\n")
+    assert node.why_not() == "the program may not be executed: look for noexec on /usr/local, SELinux and fapolicyd"
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 255])
 def test_only_the_status_of_an_answer_counts(status: int) -> None:
-    done: Any = {"rc": status, "stdout": framed("{}")}
-    assert understood(done) == (None, f"the program did not respond (exit status {status})")
+    done: Any = {"rc": status, "stdout": framed("{}"), "stderr": ""}
+    assert understood(done) == (None, f"the program failed with exit status {status}")
