@@ -17,8 +17,10 @@ from ..plugin_utils.profiles import ProfileError
 from ..plugin_utils.scope import excluded
 from ..plugin_utils.summary import REFUSED
 
-# What is kept of an answer that is no look: the module broke down, or the host is out of reach.
-KEPT = ("failed", "unreachable", "failure", "exception", "rc")
+# What is said of every look, and what else is kept of an answer that is none: the module broke down, or the host is out
+# of reach.
+LOOKED = ("looked_by", "not_by_program")
+KEPT = ("failed", "unreachable", "failure", "exception", "rc", *LOOKED)
 
 
 def in_short(answer: Mapping[str, Any]) -> Dict[str, Any]:
@@ -76,7 +78,8 @@ class ActionModule(AskingAction):
                 cause=malformed,
                 hint="check what else on the node could be answering instead of its Python",
             )
-            return {"failed": True, "msg": str(cannot), "failure": cannot.failure(), UNREADABLE: malformed}
+            said = {name: answer[name] for name in LOOKED if name in answer}
+            return {"failed": True, "msg": str(cannot), "failure": cannot.failure(), UNREADABLE: malformed, **said}
         # Ansible prints all that a task failed with. What is wrong is in the table, and the playbook fails in a line.
         if not answered(answer):
             return {**result, **in_short(answer)}

@@ -22,6 +22,7 @@ pytest.importorskip("ansible.plugins.action", reason="an action needs Ansible's 
 
 from ansible.config.manager import ConfigManager
 from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure
+from ansible_collections.gpufleet.node.plugins.action import assess_node
 from ansible_collections.gpufleet.node.plugins.plugin_utils import asking_action
 
 BY_PROGRAM = {"changed": False, "said": "by the program"}
@@ -203,6 +204,22 @@ def test_a_host_out_of_reach_is_not_asked_again(
     with pytest.raises(type(error)):
         action.asked_for()
     assert action.modules == []
+
+
+@pytest.mark.parametrize("answer", [{"failed": True, "msg": "MODULE FAILURE"}, {"unreachable": True}, {"concerns": 1}])
+@pytest.mark.parametrize("looked", [{"looked_by": "program"}, {"looked_by": "module", "not_by_program": "it is gone"}])
+def test_what_looked_is_said_of_a_look_that_failed_too(
+    answer: Dict[str, Any], looked: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    action: Any = assess_node.ActionModule.__new__(assess_node.ActionModule)
+    action._templar = SimpleNamespace(template=lambda value: value)
+    action._task = SimpleNamespace(args={})
+    monkeypatch.setattr(asking_action.AskingAction, "run", lambda *_arguments: {})
+    monkeypatch.setattr(action, "ask", lambda *_arguments: {**answer, **looked})
+    variables = {"ansible_run_tags": ["all"], "ansible_skip_tags": [], "gpufleet_expect": "nothing"}
+    result = action.run(task_vars=variables)
+    assert {name: result[name] for name in result if name in ("looked_by", "not_by_program")} == looked
+    assert "msg" in result
 
 
 def test_a_machine_without_the_program_is_looked_at_by_the_module(tmp_path: Path) -> None:
