@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An action that asks the program on the node, or sends the module where that may not or cannot answer."""
+"""An action that asks the program on the node, and sends the module where the program may not or cannot answer."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class AskingAction(ActionBase):
         if self._connection._shell.SHELL_FAMILY != "sh":
             return "the node has no POSIX shell"
         if not self._connection.is_pipelining_enabled(wrap_async=False):
-            return "the connection does not pipeline"
+            return "pipelining is off, or this connection or become method does not support it"
         if C.DEFAULT_KEEP_REMOTE_FILES:
-            return "Ansible is set to keep the files of modules on the nodes"
+            return "ANSIBLE_KEEP_REMOTE_FILES is set"
         if any(self._task.environment or ()):
             return "the task has an environment"
         return "the task is delegated" if self._task.delegate_to else ""

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who looks at a node, the program that is on it or the module, and why."""
+"""What looks at a node, the program that is on it or the module, and why."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def delegated(action: Action, _monkeypatch: pytest.MonkeyPatch) -> None:
     ("circumstance", "why"),
     [
         (without_posix_shell, "the node has no POSIX shell"),
-        (without_pipelining, "the connection does not pipeline"),
-        (with_kept_files, "Ansible is set to keep the files of modules on the nodes"),
+        (without_pipelining, "pipelining is off, or this connection or become method does not support it"),
+        (with_kept_files, "ANSIBLE_KEEP_REMOTE_FILES is set"),
         (with_environment, "the task has an environment"),
         (delegated, "the task is delegated"),
     ],
