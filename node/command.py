@@ -79,8 +79,8 @@ def add_look(commands: Any) -> None:
     parser = commands.add_parser(
         "look",
         help="compare declarations that are handed in, as the controller does",
-        description="FILE is JSON with the options of the module node_state, or of gpu_node_info. Prints what that "
-        "returns. Exit status: 0 it is as expected, 1 it is not.",
+        description="FILE holds the options of node_state or gpu_node_info as JSON. Prints the result of that module. "
+        "Exit status: 0 the node is as expect says, 1 it is not, 64 the request is wrong.",
     )
     parser.add_argument("--json", metavar="FILE", required=True, help="a file, or - for standard input")
     parser.set_defaults(run=run_look)
