@@ -16,9 +16,9 @@ description:
   - It goes by the variables of the playbooks. C(gpufleet_concerns), C(gpufleet_skip) and the tags of the run limit it,
     C(gpufleet_detail) sets how much is returned, and C(gpufleet_expect) what is a failure.
   - With C(gpufleet_keep_unreachable), and if a report is going to be written, a host that does not respond stays in the
-    play, which would otherwise be left without any. The report names it, and the playbook fails behind that.
-  - Where M(gpufleet.node.node_tools) keeps the program of this release on the node, that looks, in one remote execution
-    that sends no code. Otherwise M(gpufleet.node.node_state) does, as it does everywhere with
+    play, so that a host is left to write the report. The report names it, and the playbook fails afterwards.
+  - Where M(gpufleet.node.node_tools) keeps this release's program on the node, that program looks, in one remote
+    execution that sends no code. Otherwise M(gpufleet.node.node_state) does, as it does everywhere with
     C(gpufleet_look_by=module).
   - The controller makes the declarations without a template for each variable, which for a fleet is most of what a
     look would cost there.
@@ -62,7 +62,7 @@ concerns:
   returned: always
   type: dict
 looked_by:
-  description: Who looked, the program on the node or the module.
+  description: "What looked: the program or the module."
   returned: always
   type: str
   sample: program

@@ -78,7 +78,7 @@ attributes:
   action:
     description: Has an action plugin, so that part of it runs on the controller.
     support: full
-    details: Where the program of this release is on the node, that reads the facts, and no module is sent.
+    details: Where this release's program is on the node, that program reads the facts, and no module is sent.
 notes:
   - Without persistence mode the driver initialises every GPU when it is asked, which takes seconds, and shows the
     values of that moment.
@@ -129,7 +129,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 looked_by:
-  description: Who read the facts, the program on the node or the module.
+  description: "What read the facts: the program or the module."
   returned: always
   type: str
   sample: program
