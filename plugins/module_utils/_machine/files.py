@@ -36,11 +36,15 @@ class LocalFiles:
         raise NotImplementedError
 
     def read(self, path: str) -> str:
+        return self.read_bytes(path).decode("utf-8", "surrogateescape")
+
+    def read_bytes(self, path: str) -> bytes:
+        """The whole content of a file; raises ``OSError`` as ``read``."""
         try:
             # A pipe in place of a file has nothing in it, and nobody waits for who writes into it.
             with FileIO(self.locate(path), opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
                 # To the end, past short reads: files of /proc that list things hand out about a page at a time.
-                return (stream.readall() or b"").decode("utf-8", "surrogateescape")
+                return stream.readall() or b""
         except OSError as error:
             # read(2) knows no name, and open(2) of a recorded tree another one.
             error.filename = path
@@ -84,8 +88,7 @@ class LocalFiles:
 
     def checksum(self, path: str) -> str:
         try:
-            with open(self.locate(path), "rb", 0) as stream:
-                return checksum_of(stream.read())
+            return checksum_of(self.read_bytes(path))
         except (FileNotFoundError, NotADirectoryError):
             return ""
 

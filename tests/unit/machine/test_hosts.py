@@ -115,6 +115,26 @@ def test_what_is_not_there_reads_as_none_has_no_names_and_is_not_writable(machin
         files.read(machine.path("missing"))
 
 
+def test_a_pipe_in_place_of_a_file_is_empty_and_not_waited_for(machine: Machine) -> None:
+    (machine.root / "empty").touch()
+    os.mkfifo(machine.root / "pipe")
+    released: List[str] = []
+
+    def release() -> None:
+        """Whoever waits for a writer would wait for ever."""
+        released.append("pipe")
+        os.close(os.open(machine.root / "pipe", os.O_WRONLY | os.O_NONBLOCK))
+
+    late = threading.Timer(AT_ONCE_SECONDS, release)
+    late.start()
+    files = machine.host.files
+    assert files.read(machine.path("pipe")) == ""
+    assert files.checksum(machine.path("pipe")) == files.checksum(machine.path("empty"))
+    late.cancel()
+    late.join()
+    assert released == []
+
+
 @pytest.mark.parametrize(("name", "number"), [("folder", errno.EISDIR), ("missing", errno.ENOENT)])
 def test_what_cannot_be_read_is_named_as_it_was_asked_for(machine: Machine, name: str, number: int) -> None:
     (machine.root / "folder").mkdir()
