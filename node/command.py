@@ -180,7 +180,7 @@ def compile_where_missing() -> None:
     """What a killed run left to do, or another Python, so that looks are fast again. No boot fails because of it."""
     from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import compiled_fault
 
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, GpuFleetError):
         if compiled_fault(this_host().files):
             run_compile(argparse.Namespace(remove=False))
 

@@ -144,12 +144,12 @@ def prefer(files: LocalFiles, digest: str, *, packages: bool) -> None:
 
     Without it all is as right, and slower. ``packages`` as for ``Finder``.
     """
-    # It comes from a declaration that nobody has checked yet.
-    entry = entry_of(files, digest) if digest.isalnum() else None
-    place = f"{folder_of(digest)}/{BYTECODE}"
-    if entry is None or entry.python != sys.implementation.cache_tag or exposed(files, place):
-        return
-    with contextlib.suppress(OSError), open(files.locate(place), "rb", 0) as stream:
-        content = stream.read()
+    with contextlib.suppress(OSError):
+        # It comes from a declaration that nobody has checked yet.
+        entry = entry_of(files, digest) if digest.isalnum() else None
+        place = f"{folder_of(digest)}/{BYTECODE}"
+        if entry is None or entry.python != sys.implementation.cache_tag or exposed(files, place):
+            return
+        content = files.read_bytes(place)
         if checksum_of(content) == entry.bytecode:
             Finder(loads(content), packages=packages).install()

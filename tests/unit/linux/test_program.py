@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import io
 import json
 import os
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping
 
 import pytest
-from ansible_collections.gpufleet.node.node.standard_host import StandardHost
+from ansible_collections.gpufleet.node.node.standard_host import StandardFiles, StandardHost
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import program, program_apply
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, unframed
@@ -297,6 +298,22 @@ def test_it_does_not_take_what_is_damaged_or_what_others_may_have_written(damage
     assert loader_with(damaged, DIGEST) == "Finder"
     damaged.bytecode.write_bytes(damaged.bytecode.read_bytes()[:-1])
     assert loader_with(damaged, DIGEST) == "zipimporter"
+
+
+@pytest.mark.parametrize("file", [program.LOOK, program.BYTECODE])
+def test_without_what_cannot_be_read_it_is_only_slower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    made = Program(tmp_path, monkeypatch, PRODUCT)
+    (made.folder / file).unlink()
+    (made.folder / file).mkdir()
+    assert loader_with(made, DIGEST) == "zipimporter"
+    monkeypatch.setattr(StandardFiles, "locate", lambda self, path: refuse(path) if path.endswith(file) else path)
+    program.prefer(FILES, DIGEST, packages=True)
+
+
+def refuse(path: str) -> str:
+    raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
 
 # --- without types ----------------------------------------------------------------------------------------------------
