@@ -162,14 +162,17 @@ def add_compile(commands: Any) -> None:
 
 
 def run_compile(parsed: argparse.Namespace) -> int:
+    from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import LOCK
     from ansible_collections.gpufleet.node.plugins.module_utils._linux import program_apply
 
     files = this_host().files
     try:
-        if parsed.remove:
-            program_apply.remove_compiled(files)
-        else:
-            program_apply.compile_program(files)
+        # Another run may be writing the same files, and then it compiles.
+        with files.lock(LOCK, 0.0):
+            if parsed.remove:
+                program_apply.remove_compiled(files)
+            else:
+                program_apply.compile_program(files)
     except OSError as error:
         print(f"Cannot compile the program: {error}. It works without that, only slower.", file=sys.stderr)
         return 1

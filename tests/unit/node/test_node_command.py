@@ -23,12 +23,14 @@ from ansible_collections.gpufleet.node.node.declarations import load
 from ansible_collections.gpufleet.node.node.look import request_of
 from ansible_collections.gpufleet.node.node.status import status
 from ansible_collections.gpufleet.node.plugins.module_utils._core.change import Unmanaged
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Scope
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import LOCK, Scope
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE, COMPILED
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.plugin_utils import archive
+from node_tools_machine import small_program
 from nvme_machine import Drive, machine, run
 from recorded import RecordedHost
 from support import FakeHost, build
@@ -443,6 +445,33 @@ def test_a_boot_of_some_concerns_is_about_those_alone(
     assert said.startswith(
         "Cannot apply on hugepage: nothing of this name is declared on this node. Did you mean hugepages."
     )
+
+
+def test_an_archive_that_cannot_be_compiled_lets_the_boot_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build(tmp_path, {ARCHIVE: "no archive"})
+    monkeypatch.setattr(command, "this_host", lambda: RecordedHost(str(tmp_path)))
+    assert command.main(["boot"]) == 0
+    assert command.main(["compile"]) == 64
+    assert capsys.readouterr().err.startswith(f"Cannot compile the program in {ARCHIVE}: ")
+
+
+def test_nothing_is_compiled_while_another_run_may_write_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / ARCHIVE.lstrip("/")).parent.mkdir(parents=True)
+    (tmp_path / ARCHIVE.lstrip("/")).write_bytes(small_program())
+    host = RecordedHost(str(tmp_path))
+    monkeypatch.setattr(command, "this_host", lambda: host)
+    said = f"Cannot compile the program: {tmp_path}{LOCK} is held by another run."
+    with host.files.lock(LOCK, 0.0):
+        for subcommand, status in (("boot", 0), ("compile", 1)):
+            assert command.main([subcommand]) == status
+            assert capsys.readouterr().err.startswith(said)
+            assert not host.files.exists(COMPILED)
+    assert command.main(["boot"]) == 0
+    assert host.files.exists(COMPILED)
 
 
 def test_a_defect_is_no_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
