@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.node.node.declarations import load
 from ansible_collections.gpufleet.node.node.standard_host import StandardHost
 from ansible_collections.gpufleet.node.plugins.module_utils._core import baseline
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, OwnedByAnother
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE, COMPILED
 from ansible_collections.gpufleet.node.plugins.module_utils._machine.files import LocalFiles
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools import apply, owners, spec
@@ -110,6 +110,37 @@ def test_a_wrong_mode_is_named_with_what_was_found_and_is_mended(
     rows = [(c.object, c.setting, c.before, c.after) for c in outcome.changes]
     assert rows == [(path, "mode and owner", f"{mode:04o} {os.geteuid()}:{os.getegid()}", wanted)]
     assert f"{stat.S_IMODE(os.stat(real).st_mode):04o}" == wanted.split()[0]
+    assert node.present().changes == ()
+
+
+@pytest.mark.parametrize(
+    ("place", "mode"),
+    [
+        ("", 0o700),
+        ("", 0o775),
+        ("/*", 0o700),
+        ("/*", 0o775),
+        ("/*/look", 0o644),
+        ("/*/look", 0o775),
+        ("/*/look", 0o777),
+        ("/*/look", 0o4755),
+        ("/*/bytecode", 0o600),
+        ("/*/bytecode", 0o664),
+    ],
+)
+def test_the_compiled_program_is_made_again_where_the_controller_would_not_run_it(
+    nodes: Nodes, place: str, mode: int
+) -> None:
+    node = nodes("node_tools")
+    node.present()
+    compiled = Path(node.host.files.locate(COMPILED))
+    (path,) = compiled.parent.glob(f"compiled{place}")
+    wanted = stat.S_IMODE(path.stat().st_mode)
+    path.chmod(mode)
+    changes = [(change.object, change.setting, change.after) for change in node.present().changes]
+    seen = COMPILED + str(path)[len(str(compiled)) :]
+    assert changes == [(seen, "mode and owner", f"{wanted:04o} 0:0"), (COMPILED, "bytecode", "intact")]
+    assert stat.S_IMODE(path.stat().st_mode) == wanted
     assert node.present().changes == ()
 
 

@@ -16,9 +16,9 @@ from ..._core.change import Step
 from ..._core.errors import NotSent, Refused
 from ..._linux import program_apply, systemd_apply
 from ..._linux.boot_service import UNIT
-from ..._linux.program import ARCHIVE, COMPILED
+from ..._linux.program import ARCHIVE
 from ..._machine.files import LocalFiles
-from .owners import program_written
+from .owners import distrust, is_compiled
 from .plan import CompileProgram, EnableUnit, InstallArchive, Protect, RemoveArchive
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ def protect(action: Protect, host: Host) -> None:
     if not isinstance(host.files, LocalFiles):
         raise TypeError("others have no owners that could be wrong")
     for place in action.places:
-        if place.path.startswith(COMPILED):
+        if is_compiled(place.path):
             continue
         if place.foreign:
             host.files.remove(place.path)
         else:
             _protect(host.files.locate(place.path), place.mode)
-    if program_written(action.places):
-        # Nobody knows what was put there meanwhile; the next step makes it again from the archive.
+    if distrust(action.places):
+        # The next step makes it again.
         program_apply.remove_compiled(host.files)
 
 

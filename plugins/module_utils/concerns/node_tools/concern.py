@@ -19,7 +19,7 @@ from ..._linux import program, systemd
 from ..._linux.boot_service import UNIT
 from ..._linux.program import ARCHIVE, COMPILED, PROGRAM
 from .options import OPTIONS
-from .owners import program_written, unsafe, wrong
+from .owners import distrust, unsafe, wrong
 from .spec import NAME, TARGET, NodeToolsDeclaration, interpreter_of, launcher_text, parse
 from .state import BYTECODE, COMMAND, INTACT, MODE, UNIT_FILE, UNIT_PATH, NodeToolsDesired, NodeToolsState
 
@@ -127,8 +127,9 @@ def _program(files: Files, digest: Optional[str], exposed: Tuple[Exposed, ...]) 
     """The sum of the archive that is there, and what is to be said of the bytecode of the one with this sum."""
     if digest is None:
         return archive_sum(files), ""
-    if program_written(exposed):
-        return archive_sum(files), "others may have written it"
+    distrusted = distrust(exposed)
+    if distrusted:
+        return archive_sum(files), distrusted
     entry = program.entry_of(files, digest)
     # What it was when it was compiled is told by a checksum, at a small part of the cost of the sum.
     same = entry is not None and entry.archive == files.checksum(ARCHIVE)

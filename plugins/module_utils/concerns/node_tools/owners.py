@@ -62,19 +62,31 @@ def wrong(files: Files) -> Iterator[Exposed]:
             continue
         found = stat.S_IMODE(status.st_mode)
         folder = stat.S_ISDIR(status.st_mode)
-        if folder and path not in FOLDERS and not path.startswith(COMPILED):
+        compiled = is_compiled(path)
+        if folder and path not in FOLDERS and not compiled:
             continue
         fault = ownership_fault(status, ours=True)
-        if fault or found & mode != mode or (folder and found & 0o022):
+        # The controller runs nothing compiled that has more than the mode that it was made with.
+        if fault or found & mode != mode or (folder and found & 0o022) or (compiled and found != mode):
             # A second name of a file of root's would give it away with the mode of ours.
             foreign = status.st_uid not in (0, os.geteuid()) or status.st_nlink > 1
             has = f"{found:04o} {status.st_uid}:{status.st_gid}"
             yield Exposed(path, has, f"{mode:04o} 0:0", mode, foreign and not folder, bool(fault))
 
 
-def program_written(places: Iterable[Exposed]) -> bool:
-    """Whether others than root could have written what is in the folder of the program."""
-    return any(place.written and place.path.startswith(os.path.dirname(ARCHIVE)) for place in places)
+def is_compiled(path: str) -> bool:
+    return path == COMPILED or path.startswith(f"{COMPILED}/")
+
+
+def distrust(places: Iterable[Exposed]) -> str:
+    """Why all that is compiled must be made again from the archive; empty where it need not.
+
+    Nobody knows what others wrote there, and what is made again has the owner and mode that it must have.
+    """
+    places = tuple(places)
+    if any(place.written and place.path.startswith(os.path.dirname(ARCHIVE)) for place in places):
+        return "others may have written it"
+    return "with another mode or owner" if any(is_compiled(place.path) for place in places) else ""
 
 
 def unsafe(files: Files) -> str:
