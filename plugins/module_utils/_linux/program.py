@@ -117,9 +117,9 @@ def entry_of(files: Files, digest: str) -> Optional[Entry]:
 def fault_of(files: Files, digest: str, entry: Optional[Entry]) -> str:
     """Why what is compiled is of no use to a look; empty where it is of use."""
     if entry is None:
-        if not may_be_named(sys.executable):
-            return ""
-        return "damaged" if files.exists(f"{folder_of(digest)}/{LOOK}") else "missing"
+        if files.exists(f"{folder_of(digest)}/{LOOK}"):
+            return "damaged"
+        return "missing" if may_be_named(sys.executable) else ""
     if entry.interpreter != sys.executable:
         if not files.exists(entry.interpreter):
             return f"for {entry.interpreter}, which does not exist"

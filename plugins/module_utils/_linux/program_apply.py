@@ -47,6 +47,9 @@ def compile_program(files: Files) -> None:
         python = sys.implementation.cache_tag
         entry = Entry(sys.executable, python, checksum_of(bytecode), checksum_of(content), repr(_path()))
         files.replace(f"{folder_of(digest)}/{LOOK}", entry_text(entry, digest), 0o755)
+    else:
+        # One that another interpreter left is not about this bytecode.
+        files.remove(f"{folder_of(digest)}/{LOOK}")
     remove_compiled(files, keep=digest)
 
 

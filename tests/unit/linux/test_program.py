@@ -144,6 +144,20 @@ def test_an_interpreter_that_no_first_line_can_name_has_no_entry(
         assert made.fault() == ""
 
 
+def test_an_entry_goes_when_an_interpreter_that_cannot_be_named_compiles_anew(
+    small: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for damaged in (small.bytecode, small.look):
+        program_apply.compile_program(FILES)
+        damaged.write_bytes(b"x")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "executable", "/opt/my python/bin/python3")
+            assert small.fault() == "damaged"
+            program_apply.compile_program(FILES)
+            assert small.fault() == ""
+        assert small.fault() == "missing"
+
+
 # --- what is wrong with it --------------------------------------------------------------------------------------------
 
 
