@@ -120,10 +120,12 @@ def fault_of(files: Files, digest: str, entry: Optional[Entry]) -> str:
         if files.exists(f"{folder_of(digest)}/{LOOK}"):
             return "damaged"
         return "missing" if may_be_named(sys.executable) else ""
-    if entry.interpreter != sys.executable:
-        if not files.exists(entry.interpreter):
-            return f"for {entry.interpreter}, which does not exist"
-    elif entry.python != sys.implementation.cache_tag:
+    if not files.exists(entry.interpreter):
+        return f"for {entry.interpreter}, which does not exist"
+    # An upgrade may have changed it under its name, and this run may know it by another one.
+    if entry.python != sys.implementation.cache_tag and files.resolve(entry.interpreter) == files.resolve(
+        sys.executable
+    ):
         return f"for {entry.python}, and {entry.interpreter} is {sys.implementation.cache_tag}"
     return "" if entry.bytecode == files.checksum(f"{folder_of(digest)}/{BYTECODE}") else "damaged"
 

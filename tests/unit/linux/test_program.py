@@ -209,6 +209,20 @@ def test_what_another_python_made_is_seen_where_that_python_is_gone_or_changed(s
     assert small.fault() == ""
 
 
+def test_an_upgrade_of_the_python_of_the_entry_is_seen_by_any_of_its_names(
+    small: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named, upgraded = tmp_path / "python3", os.path.realpath(sys.executable)
+    named.symlink_to(upgraded)
+    tag = sys.implementation.cache_tag
+    text = small.look.read_text().replace(f'PYTHON = "{tag}"', 'PYTHON = "cpython-36"')
+    small.look.write_text(text.replace(f"#!{sys.executable} ", f"#!{named} "))
+    monkeypatch.setattr(sys, "executable", upgraded)
+    assert small.fault() == f"for cpython-36, and {named} is {tag}"
+    program_apply.compile_program(FILES)
+    assert small.fault() == ""
+
+
 # --- what the entry answers -------------------------------------------------------------------------------------------
 
 
