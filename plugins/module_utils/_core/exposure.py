@@ -39,6 +39,23 @@ def exposed(files: Files, path: str, *, matter: str = RUN) -> str:
     return ""
 
 
+def exposed_way(files: Files, path: str, *, matter: str = RUN) -> str:
+    """As ``exposed``, also by the links on the way: who may write where one of them is may lead it elsewhere."""
+    # Links in a circle lead nowhere, and would never end here.
+    places = [path] if files.exists(path) else []
+    for place in places:
+        folder = os.path.dirname(place)
+        while folder != place:
+            target = files.link(place)
+            if target:
+                fault = exposed(files, folder, matter=matter)
+                if fault:
+                    return fault
+                places.append(os.path.join(folder, target))
+            place, folder = folder, os.path.dirname(folder)
+    return exposed(files, path, matter=matter)
+
+
 def _is_ours(path: str) -> bool:
     return any(path == folder or path.startswith(f"{folder}/") for folder in OURS)
 

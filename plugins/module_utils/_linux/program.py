@@ -11,11 +11,13 @@ controller runs for a look. The entry says what the bytecode and the archive wer
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import sys
 from marshal import loads
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Iterable, Optional, Tuple
 
-from .._core.exposure import exposed
+from .._core.exposure import exposed, exposed_way
 from .._core.regex import regex
 from .._core.value import frozen
 from .._machine.bytecode import Finder
@@ -63,7 +65,7 @@ from {package}.node.look import main
 main()
 """
 PACKAGE = "ansible_collections.gpufleet.node"
-RECORDED = regex(r'#!(.+) -IBS\n(?:.*\n)*?PYTHON = "(.+)"\nBYTECODE = "(.+)"\nARCHIVE = "(.+)"\nPATH = (.+)\n')
+RECORDED = regex(r'#!(.+) -IBS\n(?:.*\n)*?PYTHON = "(.+)"\nBYTECODE = "(.+)"\nARCHIVE = "(.+)"\nPATH = (\["/.+"\])\n')
 # Linux cuts a longer first line off, and splits it at the first blank.
 LONGEST_INTERPRETER = 120
 
@@ -72,14 +74,14 @@ LONGEST_INTERPRETER = 120
 class Entry:
     """What an entry says of itself: the Python that it was made by and for, and the checksums of the files.
 
-    ``path`` is where that Python finds its modules, as a list in Python.
+    ``path`` is where that Python finds its modules.
     """
 
     interpreter: str
     python: str
     bytecode: str
     archive: str
-    path: str
+    path: Tuple[str, ...]
 
 
 def folder_of(digest: str) -> str:
@@ -94,7 +96,8 @@ def entry_text(entry: Entry, digest: str) -> str:
         bytecode=entry.bytecode,
         archive=entry.archive,
         folder=folder_of(digest),
-        path=entry.path,
+        # As Python writes it too.
+        path=json.dumps(entry.path),
         package=PACKAGE,
         other_python=OTHER_PYTHON,
         damaged=DAMAGED,
@@ -106,12 +109,36 @@ def may_be_named(interpreter: str) -> bool:
     return interpreter.startswith("/") and len(interpreter) <= LONGEST_INTERPRETER and not interpreter.split()[1:]
 
 
+def python_path() -> Tuple[str, ...]:
+    """Where this Python finds the machine's modules, and not the caller's, the payload's or the home's."""
+    import site
+
+    shared = (os.path.dirname(os.__file__), *site.getsitepackages())
+    return tuple(folder for folder in sys.path if os.path.isdir(folder) and folder.startswith(shared))
+
+
+def exposed_python(files: Files, interpreter: str, path: Iterable[str]) -> str:
+    """Why others than root may change what this interpreter runs from this path; empty where nobody may."""
+    return next(filter(None, (exposed_way(files, place) for place in (interpreter, *path))), "")
+
+
+def may_have_entry(files: Files) -> bool:
+    """Whether an entry can name the Python that runs this, which root would run at every look."""
+    return may_be_named(sys.executable) and not exposed_python(files, sys.executable, python_path())
+
+
 def entry_of(files: Files, digest: str) -> Optional[Entry]:
     """What the entry for this archive says; None where there is none, or it is not as it was made."""
     text = files.read_optional(f"{folder_of(digest)}/{LOOK}") or ""
     found = RECORDED.match(text)
-    entry = Entry(*found.groups()) if found else None
-    return entry if entry is not None and entry_text(entry, digest) == text else None
+    if not found:
+        return None
+    interpreter, python, bytecode, archive, path = found.groups()
+    try:
+        entry = Entry(interpreter, python, bytecode, archive, tuple(json.loads(path)))
+    except ValueError:
+        return None
+    return entry if entry_text(entry, digest) == text else None
 
 
 def fault_of(files: Files, digest: str, entry: Optional[Entry]) -> str:
@@ -119,7 +146,7 @@ def fault_of(files: Files, digest: str, entry: Optional[Entry]) -> str:
     if entry is None:
         if files.exists(f"{folder_of(digest)}/{LOOK}"):
             return "damaged"
-        return "missing" if may_be_named(sys.executable) else ""
+        return "missing" if may_have_entry(files) else ""
     if not files.exists(entry.interpreter):
         return f"for {entry.interpreter}, which does not exist"
     # An upgrade may have changed it under its name, and this run may know it by another one.
@@ -127,6 +154,9 @@ def fault_of(files: Files, digest: str, entry: Optional[Entry]) -> str:
         sys.executable
     ):
         return f"for {entry.python}, and {entry.interpreter} is {sys.implementation.cache_tag}"
+    others = exposed_python(files, entry.interpreter, entry.path)
+    if others:
+        return f"for {entry.interpreter}: {others}"
     return "" if entry.bytecode == files.checksum(f"{folder_of(digest)}/{BYTECODE}") else "damaged"
 
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import ast
 import io
-import os
 import sys
 import zipfile
 from hashlib import sha256
 from marshal import dumps
-from typing import TYPE_CHECKING, Dict, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Dict, Mapping, Tuple
 
 from .._core.errors import Refused
 from .._machine import untyped
 from .._machine.files import checksum_of
-from .program import ARCHIVE, BYTECODE, COMPILED, LOOK, Entry, entry_text, folder_of, may_be_named
+from .program import ARCHIVE, BYTECODE, COMPILED, LOOK, Entry, entry_text, folder_of, may_have_entry, python_path
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -43,9 +42,9 @@ def compile_program(files: Files) -> None:
         ) from error
     # The entry last: it says what the bytecode beside it must be.
     files.replace(f"{folder_of(digest)}/{BYTECODE}", bytecode.decode("utf-8", "surrogateescape"))
-    if may_be_named(sys.executable):
+    if may_have_entry(files):
         python = sys.implementation.cache_tag
-        entry = Entry(sys.executable, python, checksum_of(bytecode), checksum_of(content), repr(_path()))
+        entry = Entry(sys.executable, python, checksum_of(bytecode), checksum_of(content), python_path())
         files.replace(f"{folder_of(digest)}/{LOOK}", entry_text(entry, digest), 0o755)
     else:
         # One that another interpreter left is not about this bytecode.
@@ -88,14 +87,6 @@ def remove_compiled(files: Files, *, keep: str = "") -> None:
         if name != keep:
             _remove(files, f"{COMPILED}/{name}")
     files.remove_folder(COMPILED)
-
-
-def _path() -> List[str]:
-    """Where this Python finds the machine's modules, and not the caller's, the payload's or the home's."""
-    import site
-
-    shared = (os.path.dirname(os.__file__), *site.getsitepackages())
-    return [folder for folder in sys.path if os.path.isdir(folder) and folder.startswith(shared)]
 
 
 def _remove(files: Files, path: str) -> None:

@@ -11,6 +11,7 @@ import errno
 import io
 import json
 import os
+import site
 import stat
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from typing import Any, Iterator, Mapping
 import pytest
 from ansible_collections.gpufleet.node.node.standard_host import StandardFiles, StandardHost
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import Refused
+from ansible_collections.gpufleet.node.plugins.module_utils._core.exposure import exposed_way
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import program, program_apply
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, unframed
 from ansible_collections.gpufleet.node.plugins.plugin_utils import archive
@@ -189,6 +191,7 @@ def test_an_entry_that_is_missing_or_not_as_it_was_made_is_seen(small: Program) 
         "#!/bin/sh\nexit 90\n",
         made[10:],
         made + "\n",
+        made.replace("PATH = [", 'PATH = ["/x" '),
         "".join([lines[0], "raise KeyError\n", *lines[1:]]),
     ):
         small.look.write_text(text)
@@ -221,6 +224,52 @@ def test_an_upgrade_of_the_python_of_the_entry_is_seen_by_any_of_its_names(
     assert small.fault() == f"for cpython-36, and {named} is {tag}"
     program_apply.compile_program(FILES)
     assert small.fault() == ""
+
+
+def test_no_entry_is_made_or_believed_that_names_a_python_which_others_may_change(
+    small: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, folder = tmp_path / "home", tmp_path / "venv" / "bin"
+    home.mkdir()
+    folder.mkdir(parents=True)
+    # What it leads to in the end is root's, and who may lead it elsewhere is not.
+    (folder / "python").symlink_to("../../home/python")
+    (home / "python").symlink_to(sys.executable)
+    for loose in (folder, home):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "executable", str(folder / "python"))
+            program_apply.compile_program(FILES)
+            assert small.fault() == ""
+            loose.chmod(0o777)
+            assert small.fault() == f"for {folder}/python: {loose} is world-writable, and root would run it"
+            program_apply.compile_program(FILES)
+            assert not small.look.exists()
+            assert small.fault() == ""
+        # Another interpreter can have one.
+        assert small.fault() == "missing"
+        loose.chmod(0o755)
+
+
+def test_no_entry_is_made_or_believed_with_modules_that_others_may_change(
+    small: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(packages)])
+    monkeypatch.syspath_prepend(str(packages))
+    program_apply.compile_program(FILES)
+    assert str(packages) in small.look.read_text()
+    packages.chmod(0o777)
+    why = f"{packages} is world-writable, and root would run it"
+    assert small.fault() == f"for {sys.executable}: {why}"
+    program_apply.compile_program(FILES)
+    assert (small.look.exists(), small.fault()) == (False, "")
+
+
+def test_links_in_a_circle_on_the_way_have_an_end(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("../" + tmp_path.name + "/b")
+    (tmp_path / "b").symlink_to("a")
+    assert exposed_way(FILES, str(tmp_path / "a")) == ""
 
 
 # --- what the entry answers -------------------------------------------------------------------------------------------
