@@ -79,7 +79,7 @@ def case(
             "default_ulimits, engine, exec_opts, io_gid, io_type, io_uid, live_restore, no_new_keyring, "
             "no_pivot_root, pod_annotations, privileged_without_host_devices, "
             "privileged_without_host_devices_all_devices_allowed, runc_root, runtime_name, runtime_path, sandboxer, "
-            "shim_cgroup, snapshotter, state, systemd_cgroup, use_nvidia_container_cli.",
+            "shim_cgroup, snapshotter, state, systemd_cgroup, use_nvidia_container_cli. Did you mean runtime_path.",
             entry(runtime="nvidia"),
         ),
         case(
