@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple, cast
 
 from ..._core.change import Plan, Step, Unmanaged
 from ..._core.errors import DeclarationError
@@ -114,8 +114,8 @@ class ResourceLimits(OwnFilesConcern):
         return LimitsState(state.keys, state.texts, state.file, facts, services.observe(host, wanted))
 
     def resolve(self, declaration: FilesDeclaration, state: FilesState) -> LimitsDesired:
-        assert isinstance(declaration, LimitsDeclaration)
-        assert isinstance(state, LimitsState)
+        declaration = cast(LimitsDeclaration, declaration)
+        state = cast(LimitsState, state)
         most = state.facts.get(MOST_FILES)
         number = most if isinstance(most, int) else None
         lacking = state.services.lacking
@@ -151,8 +151,8 @@ class ResourceLimits(OwnFilesConcern):
         of_sessions = super().plan(state, desired, scope)
         if not (scope.immediate or scope.permanent):
             return of_sessions
-        assert isinstance(state, LimitsState)
-        assert isinstance(desired, LimitsDesired)
+        state = cast(LimitsState, state)
+        desired = cast(LimitsDesired, desired)
         rows, steps, conflicts = services.plan(state.services, desired.services, scope)
         return replace(
             of_sessions,
@@ -167,7 +167,7 @@ class ResourceLimits(OwnFilesConcern):
         steps.perform(step, host)
 
     def report(self, state: FilesState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-        assert isinstance(state, LimitsState)
+        state = cast(LimitsState, state)
         effective, boot = super().report(state)
         now: Dict[str, Dict[str, Optional[str]]] = {}
         later: Dict[str, Dict[str, Optional[str]]] = {}
