@@ -43,7 +43,8 @@ def exposed_way(files: Files, path: str, *, matter: str = RUN) -> str:
     """As ``exposed``, also by the links on the way: who may write where one of them is may lead it elsewhere."""
     # Links in a circle lead nowhere, and would never end here.
     places = [path] if files.exists(path) else []
-    for place in places:
+    while places:
+        place = places.pop()
         folder = os.path.dirname(place)
         while folder != place:
             target = files.link(place)

@@ -147,7 +147,8 @@ def fault_of(files: Files, digest: str, entry: Optional[Entry]) -> str:
         if files.exists(f"{folder_of(digest)}/{LOOK}"):
             return "damaged"
         return "missing" if may_have_entry(files) else ""
-    if not files.exists(entry.interpreter):
+    # What runs this is there, also where the machine is a recorded one.
+    if entry.interpreter != sys.executable and not files.exists(entry.interpreter):
         return f"for {entry.interpreter}, which does not exist"
     # An upgrade may have changed it under its name, and this run may know it by another one.
     if entry.python != sys.implementation.cache_tag and files.resolve(entry.interpreter) == files.resolve(

@@ -111,7 +111,7 @@ class Writer:
             return chosen.choice(ODD)
         kind = option.get("type", "str")
         if "options" in option:
-            many = [self.declaration(option["options"]) for _ in range(chosen.randrange(3))]
+            many = [self.declaration(option["options"]) for _number in range(chosen.randrange(3))]
             one = self.declaration(option["options"])
             right = many if kind == "list" else one
             return chosen.choice([right, right, right, one, json.dumps(one)])
