@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Tuple
+from typing import TYPE_CHECKING, List, Tuple
 
 from .._core.value import frozen
 from .fstab import decode
+from .numa import parse_meminfo
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -60,10 +61,7 @@ def read_areas(files: Files) -> Tuple[Area, ...]:
 
 
 def read_memory(files: Files) -> Memory:
-    values: Dict[str, int] = {}
-    for line in files.read(MEMINFO).splitlines():
-        name, _colon, value = line.partition(":")
-        values[name] = int(value.split()[0])
+    values = parse_meminfo(files.read(MEMINFO))
     return Memory(
         total_kb=values["MemTotal"],
         available_kb=values["MemAvailable"],
