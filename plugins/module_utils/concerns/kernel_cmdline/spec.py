@@ -53,8 +53,7 @@ def parse(params: Mapping[str, Any]) -> KernelCmdlineDeclaration:
         )
     arguments: Dict[str, Scalar] = {}
     spelled: Dict[str, str] = {}
-    # In one order: what is kept on the node has another than the inventory, and the line would differ.
-    for key, value in sorted((params["arguments"] or {}).items(), key=lambda entry: str(entry[0])):
+    for key, value in (params["arguments"] or {}).items():
         if value is None:
             continue
         name = _name(str(key))

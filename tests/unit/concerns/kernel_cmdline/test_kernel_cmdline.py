@@ -331,8 +331,8 @@ def test_an_argument_that_another_concern_owns_is_refused_before_the_first_look(
     declared = CONCERN.parse(params(arguments={"transparent-hugepage": "never", "sysctl.vm.swappiness": 1}))
     knobs = CONCERN.knobs(declared)
     assert knobs == (
-        "kernel argument sysctl.vm.swappiness",
         "kernel argument transparent_hugepage",
+        "kernel argument sysctl.vm.swappiness",
         "sysctl vm.swappiness",
     )
     owned = {"hugepages": HUGEPAGES.registration.owns}

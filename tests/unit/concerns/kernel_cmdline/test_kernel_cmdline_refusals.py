@@ -70,7 +70,7 @@ WRONG: Dict[str, Any] = {
     ),
     "the same name twice": (
         {"rcu_nocbs": "2", "rcu-nocbs": "3"},
-        "Cannot declare kernel argument rcu_nocbs: it is declared twice. Names with - and with _ are equal.",
+        "Cannot declare kernel argument rcu-nocbs: it is declared twice. Names with - and with _ are equal.",
     ),
     "a word that YAML took": (
         {"mitigations": False},
