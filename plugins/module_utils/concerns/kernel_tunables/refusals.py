@@ -100,11 +100,9 @@ def _absent(files: Files, key: str) -> Optional[DeclarationError]:
     parts = key.split("/")
     if parts[0] == "net" and len(parts) > 5 and parts[2] in ("conf", "neigh"):
         spelt = "/".join((*parts[:3], ".".join(parts[3:-1]), parts[-1]))
-        return wrong(
-            key, "this kernel does not have the key", hint=f"for an interface with a dot in its name, declare {spelt}"
-        )
+        return wrong(key, UNKNOWN, hint=f"for an interface with a dot in its name, declare {spelt}")
     names = [dotted(name) for name in _names(files, "")]
-    return wrong(key, "this kernel does not have the key", hint=did_you_mean(dotted(key), names))
+    return wrong(key, UNKNOWN, hint=did_you_mean(dotted(key), names))
 
 
 def _names(files: Files, folder: str) -> Iterator[str]:
