@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.errors import CannotLook
@@ -145,15 +146,23 @@ class UnitFiles:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._paths: Dict[str, List[str]] = {}
-        self._links: Dict[str, List[str]] = {}
+        self._wants: List[str] = []
         for folder in FOLDERS:
             for name in files.names(folder):
                 if name.endswith((".wants", ".requires")):
                     if not folder.startswith("/run/"):
-                        for unit in files.names(f"{folder}/{name}"):
-                            self._links.setdefault(unit, []).append(f"{folder}/{name}")
+                        self._wants.append(f"{folder}/{name}")
                 elif folder not in VOLATILE:
                     self._paths.setdefault(name, []).append(f"{folder}/{name}")
+
+    @cached_property
+    def _links(self) -> Mapping[str, List[str]]:
+        """By unit. A unit that is not there is told without them, and those are most that are asked for."""
+        found: Dict[str, List[str]] = {}
+        for folder in self._wants:
+            for unit in self._files.names(folder):
+                found.setdefault(unit, []).append(folder)
+        return found
 
     @property
     def names(self) -> Tuple[str, ...]:

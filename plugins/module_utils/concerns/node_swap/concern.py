@@ -70,14 +70,15 @@ class NodeSwap:
             path_of(identity) for identity, setting in before if setting == SWAP and identity.startswith(("/", "UUID"))
         ]
         starts = [identity for identity, setting in before if setting == units.START]
+        unit_files = systemd.UnitFiles(files)
         return NodeSwapState(
             areas=areas,
             identities={area.path: _identity(files, area.path) for area in areas},
             fstab_text=text,
             fstab=lines,
-            units=sources.read_units(files, UNIT) if declaration.enabled is False else (),
+            units=sources.read_units(files, unit_files, UNIT) if declaration.enabled is False else (),
             unit_file=units.unit_file(host, UNIT, UNIT_PATH, UNIT_SETTING, files.read_optional(UNIT_PATH)),
-            unit_status=systemd.enabled(files, UNIT),
+            unit_status=unit_files.status(UNIT),
             file_size=size,
             generated=generated,
             reload_blocker=systemd.reload_blocker(host) if generated else "",
@@ -89,7 +90,7 @@ class NodeSwap:
             conflicts=_owners(files, declaration),
             masks=tuple(path for path in masks if files.read_optional(path) == ""),
             gone=tuple(path for path in on if not files.exists(path)),
-            statuses={unit: systemd.enabled(files, unit) for unit in starts},
+            statuses={unit: unit_files.status(unit) for unit in starts},
         )
 
     def resolve(self, declaration: NodeSwapDeclaration, state: NodeSwapState) -> NodeSwapDesired:

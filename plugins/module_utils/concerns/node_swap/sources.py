@@ -9,7 +9,7 @@ partition or for zram, and services that make swap themselves.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Iterator, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Iterator, List, Optional, Tuple
 
 from ..._core.errors import CannotLook
 from ..._core.value import frozen
@@ -19,6 +19,7 @@ from ..._linux.escapes import unit_of_path
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
+    from ..._linux.systemd import UnitFiles
 
 # zram-tools of Debian, zram-config of Ubuntu, and dphys-swapfile of Raspberry Pi OS.
 SERVICES = ("zramswap.service", "zram-config.service", "dphys-swapfile.service")
@@ -45,12 +46,12 @@ class BootUnit:
         return f"{systemd.ETC}/{self.unit}"
 
 
-def read_units(files: Files, ours: str) -> Tuple[BootUnit, ...]:
+def read_units(files: Files, unit_files: UnitFiles, ours: str) -> Tuple[BootUnit, ...]:
     """All that are not masked, but for ``ours``. Raises ``CannotLook`` where a partition cannot be told."""
-    found = list(_native(files, ours))
+    found = list(_native(files, unit_files, ours))
     known = {unit.unit for unit in found}
     for unit, source in (*_partitions(files), *_zram(files)):
-        if unit not in known and systemd.enabled(files, unit) != systemd.MASKED:
+        if unit not in known and unit_files.status(unit) != systemd.MASKED:
             found.append(BootUnit(unit, source))
     return tuple(found)
 
@@ -61,13 +62,10 @@ def generated(files: Files) -> Tuple[str, ...]:
     return tuple(name for name in sorted(names) if not files.exists(f"{systemd.ETC}/{name}"))
 
 
-def _native(files: Files, ours: str) -> Iterator[BootUnit]:
-    folders = [systemd.ETC, "/run/systemd/system", *(f"{root}/systemd/system" for root in ROOTS[2:])]
-    if files.link("/lib"):
-        folders.pop()
-    names: Set[str] = {name for folder in folders for name in files.names(folder) if name.endswith(".swap")}
-    for unit in (*sorted(names - {ours}), *SERVICES):
-        if systemd.enabled(files, unit) == systemd.ENABLED:
+def _native(files: Files, unit_files: UnitFiles, ours: str) -> Iterator[BootUnit]:
+    names = (name for name in unit_files.names if name.endswith(".swap") and name != ours)
+    for unit in (*sorted(names), *SERVICES):
+        if unit_files.status(unit) == systemd.ENABLED:
             yield BootUnit(unit, UNIT_FILE, files.exists(f"{systemd.ETC}/{unit}"))
 
 
