@@ -138,8 +138,10 @@ def arguments_of_actions() -> Files:
     actions = {path.stem for path in (ROOT / "plugins" / "action").glob("*.py")}
     secret = OVERLAY["no_log"]
     found = {}
+    # Those of a package have theirs there.
+    elsewhere = {*OVERLAY["packages"], *(module.name for module in concerns())}
     for module in modules():
-        if module.name in actions and not module.is_concern and module.options:
+        if module.name in actions and module.name not in elsewhere and module.options:
             found[module.name] = {
                 name: {**option, "no_log": True} if name in secret else option
                 for name, option in arguments(module.options).items()
