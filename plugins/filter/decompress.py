@@ -45,7 +45,7 @@ from ..plugin_utils.report.facts import facts_in
 
 
 def decompress(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = facts_in(info)
+    found = facts_in(info, whole_answer=True)
     if found.answer is None:
         raise AnsibleFilterError(f"Cannot read the facts of the node: {found.missing}.")
     return found.answer

@@ -186,8 +186,9 @@ class NodeFacts:
 
 @dataclass(frozen=True)
 class AnswerFacts:
-    """What a registered result of ``gpu_node_info`` has. ``answer`` is the whole answer of the node, ``known`` what the
-    report shows of it; both are None where there is none, and then ``missing`` is the reason.
+    """What a registered result of ``gpu_node_info`` has. ``known`` is what the report shows of the answer of the node,
+    and ``answer`` the whole of it for who asked for that; both are None where there is none, and then ``missing`` is
+    the reason.
     """
 
     answer: Optional[Answer] = None
@@ -203,7 +204,8 @@ class AnswerFacts:
 def facts_in(info: Optional[Mapping[str, Any]], *, whole_answer: bool = False) -> AnswerFacts:
     """The facts in a registered result of ``gpu_node_info``, compressed or not.
 
-    With ``whole_answer`` what the report shows nothing of must be sound too, for whoever writes down all of it.
+    With ``whole_answer`` there is all of it, and what the report shows nothing of must be sound too. Without, it is let
+    go: the answers of a thousand nodes take three times what the report shows of them.
     """
     if info is None:
         return AnswerFacts(missing="gpu_node_info was not asked")
@@ -215,8 +217,9 @@ def facts_in(info: Optional[Mapping[str, Any]], *, whole_answer: bool = False) -
             message = info.get("msg")
             said = message[:LONGEST] if message and isinstance(message, str) else "gpu_node_info has no answer"
             return AnswerFacts(missing=said)
-        if whole_answer:
-            plain(node)
+        if not whole_answer:
+            return AnswerFacts(known=facts_of(node))
+        plain(node)
         return AnswerFacts(node, facts_of(node))
     except ValueError as error:
         return AnswerFacts(missing=f"{UNREADABLE}: {error}")

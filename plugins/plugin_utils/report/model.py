@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ...module_utils._core.setting import DRIFTED, IN_SYNC, UNKNOWN
@@ -26,6 +26,8 @@ SCHEMA = 1
 ORDER = [entry.name for entry in REGISTRY]
 NO_ANSWER = "it did not respond"
 FACTS = "facts"
+# What nodes of the same hardware have alike, and is much.
+ALIKE = ("versions", "numa", "devices", "near")
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,8 @@ def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
     """The report on these hosts, in the natural order of their names, which is the order of nodes everywhere in it."""
     hosts = {name: hosts[name] for name in sorted(hosts, key=natural)}
     found = split_never_converged(summarise({name: host.look for name, host in hosts.items()}))
-    facts = {name: facts_in(host.info) for name, host in hosts.items()}
+    pool: Dict[Any, Any] = {}
+    facts = {name: _with_shared_parts(facts_in(host.info), pool) for name, host in hosts.items()}
     nodes = tuple(
         _node(name, host.groups, found.looks[name], found.rows.get(name, []), facts[name])
         for name, host in hosts.items()
@@ -162,6 +165,14 @@ def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
         skew=groups_of({node.name: node.facts for node in nodes if node.facts}),
         totals=found,
     )
+
+
+def _with_shared_parts(found: AnswerFacts, pool: Dict[Any, Any]) -> AnswerFacts:
+    """The same facts, in which what is equal to that of another node is that of the other node."""
+    if not found.known:
+        return found
+    parts = {name: pool.setdefault(part, part) for name in ALIKE if (part := getattr(found.known, name))}
+    return replace(found, known=replace(found.known, **parts))
 
 
 def place_of_concern(name: str) -> Tuple[int, str]:
