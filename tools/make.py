@@ -419,12 +419,13 @@ def try_it(job: Job) -> None:
     job.run([str(folder / "bin" / "python"), program], environment=environment, plain=True)
 
 
-def bench(job: Job) -> None:
-    """The measurements behind docs/performance.md."""
+def bench(job: Job, arguments: Sequence[str] = ()) -> None:
+    """The measurements behind docs/performance.md. The arguments are those of bench.py."""
     require_machines(job)
     folder = controller(job, "newest")
     program = str(ROOT / "tests" / "bench" / "bench.py")
-    job.run([str(folder / "bin" / "python"), program], environment=with_programs(job, folder), show=r".")
+    command = [str(folder / "bin" / "python"), program, *arguments]
+    job.run(command, environment=with_programs(job, folder), show=r".")
 
 
 def bench_scale(job: Job, arguments: Sequence[str] = ()) -> None:
@@ -473,13 +474,16 @@ def schedule(target: str, options: argparse.Namespace) -> List[Stage]:
         Stage("nvml-simulator", nvml_simulator),
         Stage("try", try_it),
         Stage("demo", lambda job: demo(job, options.chapter)),
-        Stage("bench", bench),
+        Stage("bench", lambda job: bench(job, options.arguments)),
         Stage("bench-scale", lambda job: bench_scale(job, options.arguments)),
     )
     by_name = {stage.name: stage for stage in stages}
     chosen = options.scenario if target == "vm-test" else ()
     return [by_name[name] for name in chosen or STAGES_OF.get(target, (target,))]
 
+
+# Those that hand on what stands after --.
+TAKING_ARGUMENTS = ("test", "unit", "bench", "bench-scale")
 
 # What takes long comes first, so that both cores have work to the end.
 STAGES_OF = {
@@ -530,9 +534,11 @@ def main() -> int:
     parser.add_argument("--python", action="append", choices=NODE_PYTHONS, help="unit tests on this Python only")
     parser.add_argument("--scenario", action="append", help="this scenario only")
     parser.add_argument("--chapter", default="", help="of the demonstration, and not its main job")
-    parser.add_argument("arguments", nargs="*", help="for pytest or scale.py, after --")
+    parser.add_argument("arguments", nargs="*", help="for pytest, bench.py or scale.py, after --")
     # Intermixed: what is for them may come after an option of ours.
     options = parser.parse_intermixed_args()
+    if options.arguments and options.target not in TAKING_ARGUMENTS:
+        parser.error(f"{options.target} takes no arguments after --; {', '.join(TAKING_ARGUMENTS)} do")
     if options.target == "help":
         parser.print_help()
         return 0
