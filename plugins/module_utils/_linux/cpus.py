@@ -2,13 +2,39 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""CPUs as cores with their threads."""
+"""CPUs: lists of them as the kernel writes them, and cores with their threads."""
 
 from __future__ import annotations
 
-from typing import AbstractSet, Iterable, List, Sequence, Tuple
+from typing import TYPE_CHECKING, AbstractSet, FrozenSet, Iterable, List, Sequence, Tuple
 
+from .._core.errors import CannotLook
+from . import cpulist
+
+if TYPE_CHECKING:
+    from .._core.protocols import Files
+
+FOLDER = "/sys/devices/system/cpu"
 Cores = Tuple[Tuple[int, ...], ...]
+
+
+def read_cpus(files: Files, path: str) -> FrozenSet[int]:
+    """A list of the kernel. Without ``nohz_full=`` on its command line it writes ``(null)`` for those CPUs."""
+    text = (files.read_optional(path) or "").strip()
+    return parse_cpus("" if text == "(null)" else text, path)
+
+
+def read_online(files: Files) -> FrozenSet[int]:
+    """The CPUs that are online. Raises ``OSError`` where the kernel does not say."""
+    return parse_cpus(files.read(f"{FOLDER}/online"), f"{FOLDER}/online")
+
+
+def parse_cpus(text: str, path: str) -> FrozenSet[int]:
+    """What was read of ``path``. Raises ``CannotLook`` where it is not a list of CPUs."""
+    try:
+        return cpulist.parse(text)
+    except ValueError as error:
+        raise CannotLook("read the CPUs", object=path, cause=f"{text[:80].strip()!r} is not a list of CPUs") from error
 
 
 def cores(numbers: AbstractSet[int], siblings: Iterable[AbstractSet[int]]) -> Cores:

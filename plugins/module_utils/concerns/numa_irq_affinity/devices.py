@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 from ..._core.record import read_note
 from ..._core.regex import regex
 from ..._core.value import frozen, replace
+from ..._linux.cpus import parse_cpus, read_cpus
 from ..._linux.near import majority, nearest_with_cpus
 from ..._nvidia.gpus import DISPLAY_CLASSES, NVIDIA, PCI
 from .model import Cpus, Interrupt, IrqDevice, Processors
-from .processors import parse_cpus, read_cpus, read_distances
+from .processors import read_distances
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files

@@ -9,19 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, List, Set, Tuple
 
 from ..._core.errors import CannotLook
-from ..._linux import cpulist
+from ..._linux.cpus import FOLDER, read_cpus, read_online
 from ..._linux.numa import FOLDER as NODES
 from .model import Cpus, Processors
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
 
-FOLDER = "/sys/devices/system/cpu"
-
 
 def read_processors(files: Files) -> Processors:
     """All of them; a kernel without NUMA has no nodes."""
-    online = parse_cpus(files.read(f"{FOLDER}/online"), f"{FOLDER}/online")
+    online = read_online(files)
     return Processors(
         online=online,
         possible=read_cpus(files, f"{FOLDER}/possible") | online,
@@ -58,17 +56,3 @@ def _siblings(files: Files, online: Cpus) -> Tuple[Cpus, ...]:
 def _numbers(files: Files) -> Tuple[int, ...]:
     names = files.names(NODES)
     return tuple(sorted(int(name[4:]) for name in names if name[:4] == "node" and name[4:].isdigit()))
-
-
-def read_cpus(files: Files, path: str) -> Cpus:
-    """A list of the kernel. Without ``nohz_full=`` on its command line it writes ``(null)`` for those CPUs."""
-    text = (files.read_optional(path) or "").strip()
-    return parse_cpus("" if text == "(null)" else text, path)
-
-
-def parse_cpus(text: str, path: str) -> Cpus:
-    """What was read of ``path``. Raises ``CannotLook`` where it is not a list of CPUs."""
-    try:
-        return cpulist.parse(text)
-    except ValueError as error:
-        raise CannotLook("read the CPUs", object=path, cause=f"{text[:80].strip()!r} is not a list of CPUs") from error
