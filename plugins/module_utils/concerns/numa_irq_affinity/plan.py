@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, AbstractSet, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import Change, Refuse, RoomAction, RunCommand, Step, Unmanaged
+from ..._core.change import Change, Refuse, RoomAction, Step, Unmanaged
 from ..._core.planning import boot_change, effective_change
-from ..._core.setting import BOOT, IN_SYNC, Scalar, Setting
+from ..._core.setting import BOOT, Scalar, Setting
 from ..._core.value import frozen, replace
+from ..._kinds.hotplug import Hotplug
+from ..._kinds.hotplug import steps as steps_of_hotplug
 from ..._linux import cpulist
 from ..._linux.boot_service import not_persisted
 from . import devices, hotplug, irqbalance, irqbalance_apply, steering
@@ -134,19 +136,8 @@ def steps_of(
     return (*refusal, *balancing, *placing, *last)
 
 
-def hotplug_steps(found: hotplug.Hotplug, made: Tuple[Setting, ...], *, unit: Optional[str]) -> Tuple[Step, ...]:
-    """The unit before the rules that ask for it, and away after them."""
-    wrong = {setting.setting: setting for setting in made if setting.status != IN_SYNC}
-    write, reload = found.unit.steps(wrong.get("unit"), unit)
-    units = (*write, *reload)
-    rules: List[Step] = []
-    if "rules" in wrong:
-        text = None if unit is None else hotplug.RULES_TEXT
-        rules.append(found.rules.step(text, [boot_change(wrong["rules"])]))
-        if found.udev_runs:
-            # udevd would also notice by itself, within seconds; a run that ends here loses nothing.
-            rules.append(Step(RunCommand(("udevadm", "control", "--reload"), "reload the rules of udev")))
-    return (*units, *rules) if unit is not None else (*rules, *units)
+def hotplug_steps(found: Hotplug, made: Tuple[Setting, ...], *, unit: Optional[str]) -> Tuple[Step, ...]:
+    return steps_of_hotplug(found, made, unit=unit, rules=hotplug.rules_text(unit))
 
 
 def _probes(wants: Sequence[WantedAffinity]) -> Tuple[str, ...]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Mapping, Optional, Tuple
 
 from ..._core.change import Unmanaged
 from ..._core.value import frozen
+from ..._kinds.hotplug import Hotplug
 from ..._linux.boot_service import BootCarrier
 from ..._linux.cpulist import render
-from .hotplug import Hotplug
 from .irqbalance import IrqbalanceDaemon, WantedIrqbalance
 from .model import Cpus, IrqDevice, Processors
 
