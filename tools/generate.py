@@ -278,7 +278,9 @@ def defaults(variables: Options) -> str:
         value = option["default"]
         lines.append("".join(f"# {line}\n" for line in emit.block({name: value}).splitlines()))
         asking = emit.block({name: ASKING.format(name=name, value=repr(value))}, width=10**6)
-        if len(asking) > LINE:
+        if len(asking) > LINE and not isinstance(value, list):
+            asking = f"{name}: >-\n  {ASKING.format(name=name, value=repr(value))}\n"
+        elif len(asking) > LINE:
             entries = ",\n".join(f"    {entry!r}" for entry in value)
             asking = f"{name}: >-\n  {ASKING.format(name=name, value=f'[{chr(10)}{entries}{chr(10)}  ]')}\n"
         lines.append(asking)
