@@ -50,6 +50,12 @@ def _node_tools() -> AnyConcern:
     return CONCERN
 
 
+def _cpu_power() -> AnyConcern:
+    from ..concerns.cpu_power.concern import CONCERN
+
+    return CONCERN
+
+
 def _nvme_scheduler() -> AnyConcern:
     from ..concerns.nvme_scheduler.concern import CONCERN
 
@@ -154,6 +160,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         Registration(
             serves=(
                 "container_runtime",
+                "cpu_power",
                 "gpu_settings",
                 "hugepages",
                 "kernel_cmdline",
@@ -168,6 +175,14 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "quiet_services",
                 "resource_limits",
             ),
+        ),
+    ),
+    RegisteredConcern(
+        "cpu_power",
+        _cpu_power,
+        Registration(
+            after=("node_tools", "kernel_modules"),
+            disturbs=("numa_irq_affinity",),
         ),
     ),
     RegisteredConcern(
@@ -217,7 +232,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         "numa_irq_affinity",
         _numa_irq_affinity,
         Registration(
-            after=("node_tools", "kernel_modules", "nvidia_persistence", "mig_layout"),
+            after=("node_tools", "kernel_modules", "cpu_power", "nvidia_persistence", "mig_layout"),
             owns=("kernel argument irqaffinity", "unit irqbalance.service"),
         ),
     ),

@@ -21,12 +21,14 @@ HOLD = "hold"
 TARGET = "multi-user.target"
 HEADER = "# Written by gpufleet.node, module node_tools. A change made here is overwritten by the next run."
 
-# What brings the driver and its devices.
+# What brings the driver and its devices, and what gives CPUs another governor at boot, once.
 AFTER = (
     "systemd-modules-load.service",
     "systemd-udev-settle.service",
     "nvidia-persistenced.service",
     "nvidia-fabricmanager.service",
+    "cpufrequtils.service",
+    "cpupower.service",
 )
 SHORTEST_SECONDS, LONGEST_SECONDS = 10, 3600
 # For the start of Python, and for ending a program that outlived the deadline.

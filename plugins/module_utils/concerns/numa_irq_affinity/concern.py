@@ -34,9 +34,10 @@ class NumaIrqAffinity:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = True
-    # The driver of the GPUs requests their interrupts with its first client, and again after a reset.
+    # The driver of the GPUs requests their interrupts with its first client, and again after a reset. Threads of cores
+    # come and go before.
     registration = Registration(
-        after=("node_tools", "kernel_modules", "nvidia_persistence", "mig_layout"),
+        after=("node_tools", "kernel_modules", "cpu_power", "nvidia_persistence", "mig_layout"),
         owns=("kernel argument irqaffinity", "unit irqbalance.service"),
     )
 

@@ -1,0 +1,153 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The step that only CPUs have: set each that is online, in the order in which the kernel takes it.
+
+Threads come or go first. Turbo is before the frequencies, which it moves, and the governor before the preference, of
+which the governor performance takes no other than its own. Of the two frequencies the one that makes room comes first.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Dict, Mapping, Tuple
+
+from ..._core.errors import Refused
+from ..._kinds import steps
+from ..._linux import cpulist
+from ..._linux.cpus import FOLDER, read_online
+from .plan import SetCpus
+from .spec import CPUS, FREQUENCIES, IDLE_STATE, MAX, MIN, ON, SMT, TURBO
+from .state import (
+    BOOST,
+    FILES,
+    MIN_PCT,
+    MIN_PCT_FILE,
+    NO_TURBO,
+    SMT_CONTROL,
+    read_cpu,
+    read_idle,
+    read_limits,
+    read_turbo,
+    value_of,
+)
+
+if TYPE_CHECKING:
+    from ..._core.change import Step
+    from ..._core.protocols import Files, Host
+
+FIRMWARE = "the firmware has turbo off"
+
+
+def perform(step: Step, host: Host) -> None:
+    if isinstance(step.action, SetCpus):
+        set_cpus(dict(step.action.texts), host.files)
+    else:
+        steps.perform(step, host)
+
+
+def set_cpus(texts: Mapping[str, str], files: Files) -> None:
+    """All settings in order. Raises ``Refused``, which names the CPUs that did not take the first that was refused."""
+    for setting, text in texts.items():
+        if setting == SMT:
+            _set_global(SMT, SMT_CONTROL, text, files)
+        elif setting == TURBO:
+            _set_turbo(text, files)
+        elif setting == MIN_PCT:
+            _set_global(MIN_PCT, MIN_PCT_FILE, text, files)
+        elif setting in FREQUENCIES:
+            # Both with the first of them.
+            if setting == next(one for one in FREQUENCIES if one in texts):
+                _set_frequencies(texts, files)
+        elif setting.startswith(IDLE_STATE):
+            _set_idle(setting, text, files)
+        else:
+            _set_each(setting, FILES[setting], text, files)
+
+
+def _set_global(setting: str, path: str, value: str, files: Files) -> None:
+    found = (files.read_optional(path) or "").strip()
+    if found == value:
+        return
+    try:
+        files.write_attribute(path, value)
+    except OSError as error:
+        raise _refused(setting, CPUS, path, error, found, value) from error
+
+
+def _set_turbo(value: str, files: Files) -> None:
+    found, path = read_turbo(files)
+    if found in ("", value):
+        return
+    number = "1" if (value == ON) is (path == BOOST) else "0"
+    try:
+        files.write_attribute(path, number)
+    except OSError as error:
+        if path == NO_TURBO and error.errno == errno.EPERM:
+            raise Refused(
+                "switch on turbo on {}", object=CPUS, cause=FIRMWARE, hint="switch it on there, or leave turbo out"
+            ) from error
+        raise _refused(TURBO, CPUS, path, error, found, value) from error
+
+
+def _set_each(setting: str, file: str, text: str, files: Files) -> None:
+    failed: Dict[int, Tuple[OSError, str, str]] = {}
+    for cpu in sorted(read_online(files)):
+        value = value_of(text, cpu)
+        if value is not None:
+            _write(files, cpu, file, value, failed)
+    _raise(setting, file, failed, files)
+
+
+def _set_frequencies(texts: Mapping[str, str], files: Files) -> None:
+    failed: Dict[int, Tuple[OSError, str, str]] = {}
+    turbo = read_turbo(files)[0]
+    for cpu in sorted(read_online(files)):
+        limits = read_limits(files, cpu, turbo=turbo)
+        wanted = {setting: value_of(texts[setting], cpu, limits) for setting in FREQUENCIES if setting in texts}
+        ceiling, high = read_cpu(files, cpu, FILES[MAX]), wanted.get(MAX)
+        rises = ceiling is not None and high is not None and int(high) > int(ceiling)
+        for setting in (MAX, MIN) if rises else (MIN, MAX):
+            value = wanted.get(setting)
+            if value is not None:
+                _write(files, cpu, FILES[setting], value, failed)
+    _raise(next(setting for setting in FREQUENCIES if setting in texts), FILES[MAX], failed, files)
+
+
+def _set_idle(setting: str, text: str, files: Files) -> None:
+    failed: Dict[int, Tuple[OSError, str, str]] = {}
+    for cpu, states in read_idle(files, read_online(files)).items():
+        value = value_of(text, cpu)
+        for state in states if value is not None else ():
+            if state.setting == setting:
+                _write(files, cpu, f"cpuidle/state{state.number}/disable", "0" if value == ON else "1", failed)
+    _raise(setting, "cpuidle", failed, files)
+
+
+def _write(files: Files, cpu: int, file: str, value: str, failed: Dict[int, Tuple[OSError, str, str]]) -> None:
+    """Give one CPU a value that it does not have. One that refuses does not keep the others from theirs."""
+    found = read_cpu(files, cpu, file)
+    if found in (None, value):
+        return
+    try:
+        files.write_attribute(f"{FOLDER}/cpu{cpu}/{file}", value)
+    except OSError as error:
+        failed.setdefault(cpu, (error, found or "", value))
+
+
+def _raise(setting: str, file: str, failed: Mapping[int, Tuple[OSError, str, str]], files: Files) -> None:
+    # One that went offline meanwhile is set when it comes back.
+    still = sorted(cpu for cpu in failed if cpu in read_online(files))
+    if not still:
+        return
+    error, found, value = failed[still[0]]
+    path = f"{FOLDER}/cpu{still[0]}/{file}"
+    raise _refused(setting, f"CPUs {cpulist.render(still)}", path, error, found, value) from error
+
+
+def _refused(setting: str, object: str, path: str, error: OSError, found: str, wanted: str) -> Refused:
+    said = error.strerror or os.strerror(error.errno or 0)
+    cause = f"the kernel refused the value at {path}: {said}"
+    return Refused(f"set {setting}", object=object, cause=cause, found=found, wanted=wanted)
