@@ -10,7 +10,8 @@ short_description: Whether what a look plans would end jobs, or waits for their 
 version_added: 0.1.0
 description:
   - Takes a result of M(gpufleet.node.node_state). True if instances or the mode of a GPU will change, if something
-    waits for an idle GPU, or if Docker must be restarted and containers would end.
+    waits for an idle GPU or an idle node, if the second threads of CPUs will go, or if Docker must be restarted and
+    containers would end.
   - Clocks, limits, interrupts, queues and pages change under a job, and a node keeps its work for them.
 options:
   _input:
@@ -36,15 +37,23 @@ _value:
 
 from typing import Any, Callable, Dict, Mapping
 
+from ..module_utils._core.setting import EFFECTIVE
+from ..plugin_utils.fleet_text import IDLE_NODE
 from .needs_repartition import IDLE_GPU, repartitions
 
 # What `needs` names that ends jobs when it is seen to.
-ENDING = {IDLE_GPU, "restart_docker"}
+ENDING = {IDLE_GPU, IDLE_NODE, "restart_docker"}
 
 
 def is_disruptive(look: Mapping[str, Any]) -> bool:
     needs = (need for result in look["concerns"].values() for need in result.get("needs", ()))
-    return repartitions(look) or not ENDING.isdisjoint(needs)
+    return repartitions(look) or _takes_cpus(look) or not ENDING.isdisjoint(needs)
+
+
+def _takes_cpus(look: Mapping[str, Any]) -> bool:
+    """Whether every second CPU goes now."""
+    changes = look["concerns"].get("cpu_power", {}).get("changes", ())
+    return any((change["setting"], change["after"], change["scope"]) == ("smt", "off", EFFECTIVE) for change in changes)
 
 
 class FilterModule:

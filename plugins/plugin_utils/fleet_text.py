@@ -24,6 +24,7 @@ EVERYTHING = "For everything: -e gpufleet_detail=full"
 # What is done about a need that is not the reset of a GPU, or a reboot; for any other, whoever it names is notified.
 DONE_BY_NAME = ("restart_", "reload_")
 IDLE_GPU = "idle_gpu"
+IDLE_NODE = "idle_node"
 NOT_DRAINED = "not drained, because drain_backend is not set; running jobs would be killed, or block the change"
 
 # What is said of a run, in this order.
@@ -201,6 +202,8 @@ def _about(need: str, concern: str) -> Iterator[Told]:
         return
     if need == IDLE_GPU:
         yield "change", f"GPUs only once they are idle, for {concern}"
+    elif need == IDLE_NODE:
+        yield "change", f"the threads of CPUs only once no job runs, for {concern}"
     elif need.startswith(DONE_BY_NAME):
         verb, _line, name = need.partition("_")
         yield verb, f"{name}, for {concern}"
