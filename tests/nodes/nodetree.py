@@ -445,6 +445,22 @@ PLAIN = (
     "/sys/devices/system/cpu/kernel_max",
     "/sys/devices/system/cpu/smt/active",
     "/sys/devices/system/cpu/smt/control",
+    "/sys/devices/system/cpu/intel_pstate/*",
+    "/sys/devices/system/cpu/amd_pstate/status",
+    "/sys/devices/system/cpu/cpufreq/boost",
+    "/sys/devices/system/cpu/cpu*/cpufreq/base_frequency",
+    "/sys/devices/system/cpu/cpu*/cpufreq/cpuinfo_m*_freq",
+    "/sys/devices/system/cpu/cpu*/cpufreq/energy_performance_*",
+    "/sys/devices/system/cpu/cpu*/cpufreq/scaling_available_*",
+    "/sys/devices/system/cpu/cpu*/cpufreq/scaling_driver",
+    "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+    "/sys/devices/system/cpu/cpu*/cpufreq/scaling_m*_freq",
+    *(
+        f"/sys/devices/system/cpu/cpu*/cpuidle/state*/{name}"
+        for name in ("name", "latency", "disable", "default_status")
+    ),
+    "/sys/devices/system/cpu/cpu*/acpi_cppc/nominal_freq",
+    "/sys/devices/system/cpu/cpu*/power/energy_perf_bias",
     "/sys/devices/system/cpu/cpu*/topology/core_id",
     "/sys/devices/system/cpu/cpu*/topology/physical_package_id",
     "/sys/devices/system/cpu/cpu*/topology/thread_siblings_list",
