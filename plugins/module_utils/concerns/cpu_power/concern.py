@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Set, Tuple
 
 from ..._core.change import Conflict, Plan, Step, Unmanaged
+from ..._core.declared import of_file
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import replace
@@ -131,11 +132,13 @@ class CpuPower:
                 limits[cpu] = of_cpu
         driver = read_driver(files, online[0], asked) if online else Driver()
         governor = values.get(GOVERNOR, "")
-        if governor and driver.governors and governor not in driver.governors and driver.name not in ACTIVE:
+        unknown = governor and driver.governors and governor not in driver.governors
+        if unknown and driver.name not in ACTIVE and not scope.restoring:
             from .refusals import with_module
 
             driver = with_module(files, driver, governor)
         goes = scope.immediate and values.get(SMT) == OFF and found[SMT].get(0, OFF) != OFF
+        comes = scope.immediate and values.get(SMT, OFF) != OFF and found[SMT].get(0) == OFF
         return CpuPowerState(
             driver=driver,
             smt=smt,
@@ -147,6 +150,7 @@ class CpuPower:
             owners=() if scope.restoring else _owners(files),
             jobs=_jobs(files) if goes else (),
             declaration=declaration,
+            kept_off=comes and not scope.permanent and (of_file(files, NAME) or {}).get(SMT) is False,
         )
 
     def resolve(self, declaration: CpuPowerDeclaration, state: CpuPowerState) -> CpuPowerDesired:

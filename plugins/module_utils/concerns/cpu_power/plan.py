@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple
 
 from ..._core.change import Blocker, Change, Plan, Refuse, RoomAction, Step, Unmanaged
-from ..._core.errors import InUse
+from ..._core.declared import path_of
+from ..._core.errors import InUse, OwnedByAnother
 from ..._core.planning import boot_change, effective_change
 from ..._core.regex import regex
 from ..._core.setting import EFFECTIVE, Setting
@@ -24,6 +25,7 @@ from .spec import (
     FAIL,
     GOVERNOR,
     IDLE_STATE,
+    NAME,
     OFF,
     ON,
     SETTINGS,
@@ -101,20 +103,39 @@ def complete(
     if TURBO in names:
         changes += _squeezed_changes(state, squeezed)
     at_boot = [boot_change(row) for row in rows if row.boot_matters and row.boot != row.wanted]
+    waiting = {row.setting for row in rows if row.pending}
+    texts = tuple((one, desired.texts[one]) for one in in_order(desired.texts) if one not in waiting)
+    coming = [row for row in differing if row.setting == SMT and row.wanted != OFF]
+    if coming and state.kept_off:
+        raise _kept_off()
     steps: List[Step] = []
     if state.carrier.missing and at_boot:
         steps.append(Step(Refuse(not_persisted(state.carrier.missing))))
-    if changes or at_boot:
-        # All of them, for CPUs that come online in the first of them have none yet.
-        waiting = {row.setting for row in rows if row.pending}
-        texts = [(setting, desired.texts[setting]) for setting in in_order(desired.texts) if setting not in waiting]
-        action = SetCpus(tuple(texts) if changes else ())
-        steps.append(Step(action, (*changes, *at_boot), probes=_probes(differing, state)))
+    # CPUs that come online start the unit, which must find the new declaration, or be gone: so they come last.
+    arriving = [change for change in changes if coming and change.setting == SMT]
+    others = [change for change in changes if change not in arriving]
+    if others or at_boot:
+        of_others = tuple(entry for entry in texts if not coming or entry[0] != SMT)
+        action = SetCpus(of_others if others else ())
+        there = [row for row in differing if row not in coming]
+        steps.append(Step(action, (*others, *at_boot), probes=_probes(there, state)))
     if state.later is not None:
         rules = later.rules_text(desired.unit)
         steps += hotplug.steps(state.later, beside, unit=desired.unit, rules=rules)
+    if arriving:
+        # All of them again, for the CPUs that come have none yet.
+        steps.append(Step(SetCpus(texts), tuple(arriving), probes=_probes(coming, state)))
     blocker = _blocker(state) if SMT in names and state.jobs else None
     return Plan((*rows, *squeezed, *beside), tuple(steps), blocker=blocker)
+
+
+def _kept_off() -> OwnedByAnother:
+    return OwnedByAnother(
+        "switch on SMT on {}",
+        object=CPUS,
+        cause=f"{path_of(NAME)} has it off, and {later.UNIT} applies that to CPUs that come online",
+        hint="set permanent: true",
+    )
 
 
 def _squeezed_changes(state: CpuPowerState, squeezed: Sequence[Setting]) -> List[Change]:

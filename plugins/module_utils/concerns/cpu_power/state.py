@@ -103,6 +103,8 @@ class CpuPowerState:
     owners: Tuple[BootAssignment, ...] = ()
     jobs: Tuple[str, ...] = ()
     declaration: CpuPowerDeclaration = CpuPowerDeclaration()
+    kept_off: bool = False
+    """Whether the declaration that lies on the node, and stays there, takes second threads off again."""
 
     @property
     def hands_over(self) -> bool:

@@ -14,7 +14,12 @@ from typing import Any, Dict, List, Mapping
 
 import pytest
 from ansible_collections.gpufleet.node.node.boot import boot
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import InUse, NotInEffect, Refused
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
+    InUse,
+    NotInEffect,
+    OwnedByAnother,
+    Refused,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import in_order
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.cpu_power import later
@@ -40,6 +45,7 @@ from test_boot_service import verify
 GOVERNOR = "cpufreq/scaling_governor"
 PREFERENCE = "cpufreq/energy_performance_preference"
 LOW, HIGH = "cpufreq/scaling_min_freq", "cpufreq/scaling_max_freq"
+DECLARED = "/etc/gpufleet/declared.d/cpu_power.json"
 JOB = {"/sys/fs/cgroup/system.slice/slurmstepd.scope/job_41/cgroup.procs": ""}
 
 
@@ -313,6 +319,33 @@ def test_threads_wait_for_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert machine.online == [0, 1]
 
 
+def test_threads_come_when_the_unit_that_they_start_finds_the_new_declaration_or_is_gone(tmp_path: Path) -> None:
+    machine = CpuMachine(tmp_path, intel_active())
+    run(machine, smt=False, governor="performance")
+    machine.host.files.log.clear()
+    run(machine, smt=True, governor="performance")
+    written = [path for kind, path, _value in machine.host.files.log if kind in ("set", "replace", "remove")]
+    assert written.index(DECLARED) < written.index(f"{CPU}/smt/control")
+    run(machine, smt=False, governor="performance")
+    machine.host.files.log.clear()
+    run(machine, state="absent")
+    written = [path for kind, path, _value in machine.host.files.log if kind in ("set", "replace", "remove")]
+    assert written.index(later.RULES) < written.index(f"{CPU}/smt/control")
+
+
+@pytest.mark.parametrize("declaration", [{"smt": True}, {"state": "absent"}])
+def test_threads_do_not_come_for_now_where_they_are_declared_off(tmp_path: Path, declaration: Dict[str, Any]) -> None:
+    machine = CpuMachine(tmp_path, intel_active())
+    run(machine, smt=False, governor="performance")
+    with pytest.raises(OwnedByAnother) as caught:
+        run(machine, **declaration, permanent=False)
+    assert str(caught.value) == (
+        f"Cannot switch on SMT on CPUs: {DECLARED} has it off, and gpufleet-cpus.service applies that to CPUs that come"
+        " online. Set permanent: true."
+    )
+    assert machine.online == [0, 1]
+
+
 def test_a_kernel_without_second_threads_has_them_off(tmp_path: Path) -> None:
     machine = CpuMachine(tmp_path, intel_active(), {f"{CPU}/smt/control": "notsupported\n"})
     outcome = run(machine, smt=False)
@@ -333,7 +366,7 @@ def test_cpus_that_refuse_are_named_and_the_others_are_set(tmp_path: Path) -> No
         " (found powersave, wanted performance)."
     )
     assert machine.each(GOVERNOR) == ["performance", "powersave", "powersave", "performance"]
-    assert not machine.host.files.exists("/etc/gpufleet/declared.d/cpu_power.json")
+    assert not machine.host.files.exists(DECLARED)
 
 
 def test_turbo_that_the_firmware_has_off_is_said(tmp_path: Path) -> None:
