@@ -184,6 +184,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
             after=("node_tools", "kernel_modules"),
             disturbs=("numa_irq_affinity",),
         ),
+        names_knobs=True,
     ),
     RegisteredConcern(
         "nvme_scheduler",

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Set, Tuple
 
 from ..._core.change import Conflict, Plan, Step, Unmanaged
 from ..._core.declared import of_file
@@ -73,6 +73,7 @@ NO_BIAS = "these CPUs have none, or this kernel does not show it"
 NO_THREADS = "the cores of this machine have one thread each, or its firmware has the others off"
 NOT_SWITCHED = "this kernel does not switch the threads of cores"
 IDLE_NODE = "idle_node"
+NO_SMT_ARGUMENT = "nosmt"
 # The files by which the usual owners are there; what they set is read only where one of them is.
 OWNERS = (
     "auto-cpufreq.service",
@@ -98,6 +99,10 @@ class CpuPower:
 
     def parse(self, params: Mapping[str, Any]) -> CpuPowerDeclaration:
         return parse(params)
+
+    def knobs(self, declaration: CpuPowerDeclaration) -> Sequence[str]:
+        """What of others is about the same: the argument by which a boot has second threads off."""
+        return [f"kernel argument {NO_SMT_ARGUMENT}"] if SMT in declaration.values else []
 
     def everything(self, params: Mapping[str, Any], baseline: Baseline) -> CpuPowerDeclaration:
         values = {

@@ -16,7 +16,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     DeclarationError,
     OwnedByAnother,
 )
-from cpu_machine import CPU, CpuMachine, acpi, amd_active, grace, intel_active, intel_passive, run
+from ansible_collections.gpufleet.node.plugins.module_utils._core.knobs import contested
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.cpu_power.concern import CONCERN
+from cpu_machine import CPU, CpuMachine, acpi, amd_active, grace, intel_active, intel_passive, params, run
 from support import snapshot
 
 Files = Callable[[], Mapping[str, str]]
@@ -352,6 +354,15 @@ def test_who_keeps_the_machine_cool_is_named_and_nothing_is_refused(tmp_path: Pa
         ("thermald", "turbo", "them"),
         ("thermald", "max_frequency", "them"),
     }
+
+
+def test_the_argument_that_boots_without_second_threads_has_one_owner_with_smt_and_no_other_setting() -> None:
+    argument = {"kernel_cmdline": ["kernel argument nosmt"]}
+    smt = CONCERN.knobs(CONCERN.parse(params(smt=False)))
+    (refused,) = contested({}, {"cpu_power": smt, **argument}).values()
+    assert str(refused).startswith("Cannot declare kernel argument nosmt: cpu_power is declared too, and sets it.")
+    governor = CONCERN.knobs(CONCERN.parse(params(governor="performance")))
+    assert contested({}, {"cpu_power": governor, **argument}) == {}
 
 
 # The record
