@@ -30,7 +30,9 @@ from .state import (
     read_cpu,
     read_idle,
     read_limits,
+    read_smt,
     read_turbo,
+    switch_of,
     value_of,
 )
 
@@ -52,7 +54,9 @@ def set_cpus(texts: Mapping[str, str], files: Files) -> None:
     """All settings in order. Raises ``Refused``, which names the CPUs that did not take the first that was refused."""
     for setting, text in texts.items():
         if setting == SMT:
-            _set_global(SMT, SMT_CONTROL, text, files)
+            # Off for good is off too, and nothing can be written then.
+            if switch_of(read_smt(files)).get(0) != text:
+                _set_global(SMT, SMT_CONTROL, text, files)
         elif setting == TURBO:
             _set_turbo(text, files)
         elif setting == MIN_PCT:
