@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Dict, Mapping, Tuple
+from typing import TYPE_CHECKING, Dict, Mapping
 
 from ..._core.errors import Refused
+from ..._core.value import frozen
 from ..._kinds import steps
 from ..._linux import cpulist
 from ..._linux.cpus import FOLDER, read_online
@@ -96,17 +97,32 @@ def _set_turbo(value: str, files: Files) -> None:
         raise _refused(TURBO, CPUS, path, error, found, value) from error
 
 
+@frozen
+class CpuRefusal:
+    """A value that one CPU did not take."""
+
+    setting: str
+    path: str
+    error: OSError
+    found: str
+    wanted: str
+
+
+Refusals = Dict[int, CpuRefusal]
+"""The first refusal of each CPU."""
+
+
 def _set_each(setting: str, file: str, text: str, files: Files) -> None:
-    failed: Dict[int, Tuple[OSError, str, str]] = {}
+    refusals: Refusals = {}
     for cpu in sorted(read_online(files)):
         value = value_of(text, cpu)
         if value is not None:
-            _write(files, cpu, file, value, failed)
-    _raise(setting, file, failed, files)
+            _write(files, cpu, setting, file, value, refusals)
+    _raise(refusals, files)
 
 
 def _set_frequencies(texts: Mapping[str, str], files: Files) -> None:
-    failed: Dict[int, Tuple[OSError, str, str]] = {}
+    refusals: Refusals = {}
     turbo = read_turbo(files)[0]
     for cpu in sorted(read_online(files)):
         limits = read_limits(files, cpu, turbo=turbo)
@@ -116,39 +132,40 @@ def _set_frequencies(texts: Mapping[str, str], files: Files) -> None:
         for setting in (MAX, MIN) if rises else (MIN, MAX):
             value = wanted.get(setting)
             if value is not None:
-                _write(files, cpu, FILES[setting], value, failed)
-    _raise(next(setting for setting in FREQUENCIES if setting in texts), FILES[MAX], failed, files)
+                _write(files, cpu, setting, FILES[setting], value, refusals)
+    _raise(refusals, files)
 
 
 def _set_idle(setting: str, text: str, files: Files) -> None:
-    failed: Dict[int, Tuple[OSError, str, str]] = {}
+    refusals: Refusals = {}
     for cpu, states in read_idle(files, read_online(files)).items():
         value = value_of(text, cpu)
         for state in states if value is not None else ():
             if state.setting == setting:
-                _write(files, cpu, f"cpuidle/state{state.number}/disable", "0" if value == ON else "1", failed)
-    _raise(setting, "cpuidle", failed, files)
+                disable = "0" if value == ON else "1"
+                _write(files, cpu, setting, f"cpuidle/state{state.number}/disable", disable, refusals)
+    _raise(refusals, files)
 
 
-def _write(files: Files, cpu: int, file: str, value: str, failed: Dict[int, Tuple[OSError, str, str]]) -> None:
+def _write(files: Files, cpu: int, setting: str, file: str, value: str, refusals: Refusals) -> None:
     """Give one CPU a value that it does not have. One that refuses does not keep the others from theirs."""
     found = read_cpu(files, cpu, file)
-    if found in (None, value):
+    if found is None or found == value:
         return
+    path = f"{FOLDER}/cpu{cpu}/{file}"
     try:
-        files.write_attribute(f"{FOLDER}/cpu{cpu}/{file}", value)
+        files.write_attribute(path, value)
     except OSError as error:
-        failed.setdefault(cpu, (error, found or "", value))
+        refusals.setdefault(cpu, CpuRefusal(setting, path, error, found, value))
 
 
-def _raise(setting: str, file: str, failed: Mapping[int, Tuple[OSError, str, str]], files: Files) -> None:
+def _raise(refusals: Refusals, files: Files) -> None:
     # One that went offline meanwhile is set when it comes back.
-    still = sorted(cpu for cpu in failed if cpu in read_online(files))
-    if not still:
-        return
-    error, found, value = failed[still[0]]
-    path = f"{FOLDER}/cpu{still[0]}/{file}"
-    raise _refused(setting, f"CPUs {cpulist.render(still)}", path, error, found, value) from error
+    still = sorted(read_online(files) & refusals.keys()) if refusals else []
+    if still:
+        first = refusals[still[0]]
+        cpus = f"CPUs {cpulist.render(still)}"
+        raise _refused(first.setting, cpus, first.path, first.error, first.found, first.wanted) from first.error
 
 
 def _refused(setting: str, object: str, path: str, error: OSError, found: str, wanted: str) -> Refused:
