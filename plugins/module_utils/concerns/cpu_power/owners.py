@@ -95,8 +95,8 @@ def conflicts(state: CpuPowerState, texts: Mapping[str, str], *, permanent: bool
         setting = one.tunable
         if setting not in texts:
             continue
-        values = (value_of(texts[setting], cpu, state.limits.get(cpu)) for cpu in state.found[setting])
-        wanted = described({number: value for number, value in enumerate(values) if value is not None})
+        values = {cpu: value_of(texts[setting], cpu, state.limits.get(cpu)) for cpu in state.found[setting]}
+        wanted = described({cpu: value for cpu, value in values.items() if value is not None})
         if _takes(one, state) == wanted:
             continue
         if one.later and permanent and one.owner not in TOLERATED:
