@@ -19,6 +19,18 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "container_runtime_permanent": True,
         "container_runtime_strict": False,
     },
+    "cpu_isolation": {
+        "cpu_isolation_state": "present",
+        "cpu_isolation_housekeeping_cpus": None,
+        "cpu_isolation_slices": [],
+        "cpu_isolation_daemons": [],
+        "cpu_isolation_most_housekeeping": False,
+        "cpu_isolation_when_busy": "fail",
+        "cpu_isolation_busy_timeout": 600,
+        "cpu_isolation_immediate": True,
+        "cpu_isolation_permanent": True,
+        "cpu_isolation_strict": False,
+    },
     "cpu_power": {
         "cpu_power_state": "present",
         "cpu_power_governor": None,

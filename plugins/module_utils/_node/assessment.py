@@ -31,6 +31,9 @@ PACKAGE_MANAGERS = ("apt-get", "dnf", "yum", "zypper", "pacman")
 # What is looked at where a change was interrupted and nobody declares anything: the running system, and no file.
 ORPHANED: Mapping[str, Any] = {"permanent": False}
 
+# The concerns that say which CPUs are whose (``_linux.cpu_claims``).
+DIVIDING_CPUS = ("cpu_isolation", "kernel_cmdline")
+
 DEFECT = "this is a defect of the collection, report it with the exception in the result"
 
 Validate = Callable[[AnyConcern, Mapping[str, Any]], Params]
@@ -68,7 +71,7 @@ def assess_node(
     wants_work: List[str] = []
     declared_here = [entry for entry in in_order(registry) if entry.name in declarations]
     parsed = _parse_knobs(declared_here, declarations, validate)
-    refused = _contested(declared_here, parsed)
+    refused = {**_overlapping(declarations, host), **_contested(declared_here, parsed)}
     for entry in declared_here:
         if entry.name in refused:
             result = failed(refused[entry.name])
@@ -151,6 +154,18 @@ def _contested(entries: Sequence[RegisteredConcern], parsed: Mapping[str, Parsed
     from .._core.knobs import contested
 
     return contested({entry.name: entry.registration.owns for entry in entries}, named)
+
+
+def _overlapping(declarations: Mapping[str, Mapping[str, Any]], host: Host) -> Mapping[str, GpuFleetError]:
+    """The concerns that declare the same CPUs, one for the system and one to be isolated from it."""
+    if not all(name in declarations for name in DIVIDING_CPUS):
+        return {}
+    from .._linux.cpu_claims import contradictions
+
+    # What cannot be read is told by the look of the concern that needs it.
+    with contextlib.suppress(GpuFleetError, OSError):
+        return contradictions(declarations, host.files)
+    return {}
 
 
 def _assess_concern(

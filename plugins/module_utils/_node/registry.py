@@ -104,6 +104,12 @@ def _quiet_services() -> AnyConcern:
     return CONCERN
 
 
+def _cpu_isolation() -> AnyConcern:
+    from ..concerns.cpu_isolation.concern import CONCERN
+
+    return CONCERN
+
+
 def _resource_limits() -> AnyConcern:
     from ..concerns.resource_limits.concern import CONCERN
 
@@ -160,6 +166,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         Registration(
             serves=(
                 "container_runtime",
+                "cpu_isolation",
                 "cpu_power",
                 "gpu_settings",
                 "hugepages",
@@ -248,6 +255,14 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
     RegisteredConcern(
         "quiet_services",
         _quiet_services,
+        names_knobs=True,
+    ),
+    RegisteredConcern(
+        "cpu_isolation",
+        _cpu_isolation,
+        Registration(
+            after=("kernel_cmdline", "quiet_services"),
+        ),
         names_knobs=True,
     ),
     RegisteredConcern(

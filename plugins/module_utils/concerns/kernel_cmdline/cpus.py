@@ -10,42 +10,15 @@ Rules from lib/bitmap.c, kernel/sched/isolation.c and kernel/rcu/tree_nocb.h.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Dict, FrozenSet, Mapping, Set, Tuple
+from typing import FrozenSet, Mapping
 
-from ..._core.errors import CannotLook, DeclarationError
-from ..._core.value import frozen
+from ..._core.errors import DeclarationError
 from ..._linux import cpulist
-from ..._linux.numa import FOLDER as NODES
+from ..._linux.cpu_topology import Topology, isolated_by, split_flags
 
-if TYPE_CHECKING:
-    from ..._core.protocols import Files
-
-CPUS = "/sys/devices/system/cpu"
-PCI = "/sys/bus/pci/devices"
-NVIDIA = "0x10de"
 FLAGS = ("domain", "nohz", "managed_irq")
 ISOLATING = ("isolcpus", "nohz_full")
 _ITEM = r"(?:(?:[0-9]{1,5}|N)(?:-(?:[0-9]{1,5}|N))?|all)(?::[0-9]{1,5}/[0-9]{1,5})?"
-
-
-@frozen
-class Topology:
-    """The CPUs of a machine: ``nodes`` and ``gpus`` (PCI addresses) with theirs, ``siblings`` the threads of cores."""
-
-    possible: FrozenSet[int]
-    online: FrozenSet[int]
-    nodes: Mapping[str, FrozenSet[int]]
-    siblings: FrozenSet[FrozenSet[int]]
-    gpus: Mapping[str, FrozenSet[int]]
-
-
-def split_flags(value: str) -> Tuple[Tuple[str, ...], str]:
-    """The flags of ``isolcpus`` and its list. The kernel takes every leading item that begins with a letter as one."""
-    flags = []
-    items = value.split(",")
-    while items and re.match(r"[A-Za-z]", items[0]):
-        flags.append(items.pop(0))
-    return tuple(flags), ",".join(items)
 
 
 def check_syntax(name: str, value: str) -> None:
@@ -75,64 +48,12 @@ def check_syntax(name: str, value: str) -> None:
             raise _wrong(name, f"{item} takes {stride[1]} of every {stride[2]} CPUs", value)
 
 
-def expand(text: str, last: int) -> FrozenSet[int]:
-    """The CPUs of a list whose syntax was checked; ``last`` is the CPU that ``N`` stands for.
-
-    Raises ``ValueError`` on a range that goes backwards only here.
-    """
-    numbers: Set[int] = set()
-    for item in text.split(","):
-        if not item:
-            continue
-        span, colon, stride = item.partition(":")
-        low, dash, high = span.partition("-")
-        first = 0 if low == "all" else last if low == "N" else int(low)
-        end = last if low == "all" or high == "N" else int(high) if dash else first
-        if end < first:
-            raise ValueError(f"{item} is a range that goes backwards")
-        used, group = (int(part) for part in stride.split("/")) if colon else (1, 1)
-        numbers.update(number for number in range(first, end + 1) if (number - first) % group < used)
-    return frozenset(numbers)
-
-
-def isolated_by(value: str, last: int) -> FrozenSet[int]:
-    """The CPUs of a list, without the flags of ``isolcpus``."""
-    return expand(split_flags(value)[1] if re.match("(?:domain|nohz|managed_irq),", value) else value, last)
-
-
-def read_topology(files: Files) -> Topology:
-    """Raises ``CannotLook`` on what is not a list of CPUs."""
-    path = ""
-
-    def read(place: str) -> FrozenSet[int]:
-        nonlocal path
-        path = place
-        return cpulist.parse(files.read_optional(place) or "")
-
-    try:
-        possible = read(f"{CPUS}/possible")
-        online = read(f"{CPUS}/online") or possible
-        folders = [name for name in files.names(NODES) if re.fullmatch(r"node[0-9]+", name)]
-        nodes = {name: read(f"{NODES}/{name}/cpulist") for name in folders}
-        siblings = frozenset(read(f"{CPUS}/cpu{number}/topology/thread_siblings_list") for number in online)
-        gpus: Dict[str, FrozenSet[int]] = {}
-        for name in files.names(PCI):
-            folder = f"{PCI}/{name}"
-            if (files.read_optional(f"{folder}/vendor") or "").strip() == NVIDIA and (
-                files.read_optional(f"{folder}/class") or ""
-            ).startswith("0x03"):
-                gpus[name] = read(f"{folder}/local_cpulist")
-    except ValueError as error:
-        raise CannotLook("read the CPUs of this machine", object=path, cause=str(error)) from error
-    return Topology(possible, online, nodes, siblings, gpus)
-
-
 def check_lists(lists: Mapping[str, str], topology: Topology, *, threads: bool, most_isolated: bool) -> None:
     """Raises ``DeclarationError`` on lists that the kernel would drop, or that leave too little to the system.
 
     ``threads`` says whether cores keep more than one thread.
     """
-    last = max(topology.possible, default=0)
+    last = topology.last
     found = {}
     for name, value in lists.items():
         try:
@@ -171,20 +92,18 @@ def _check_housekeeping(
         raise _wrong(name, "no CPU is left for the system", value)
     if 0 in isolated:
         raise _wrong(name, "CPU 0 boots the machine, and stays with the system", value, "list CPUs from 1 on")
-    for node, cpus in topology.nodes.items():
-        there = cpus & topology.online
-        if there and not there & rest:
-            cause = f"no CPU of {node} is left for the system and for the interrupts of its devices"
-            raise _wrong(name, cause, value, f"leave out a core of {cpulist.render(there)}")
-    for address, cpus in topology.gpus.items():
-        there = cpus & topology.online
-        if there and not there & rest:
-            cause = f"no CPU near the GPU at {address} is left for its interrupts"
-            raise _wrong(name, cause, value, f"leave out a core of {cpulist.render(there)}")
-    for core in sorted(filter(None, topology.siblings), key=min) if threads else ():
-        if core & isolated and core & rest:
-            cause = f"CPUs {cpulist.render(core)} are one core, and it isolates only {cpulist.render(core & isolated)}"
-            raise _wrong(name, cause, value, "list all threads of a core or none")
+    bare = topology.node_without(rest)
+    if bare is not None:
+        cause = f"no CPU of {bare[0]} is left for the system and for the interrupts of its devices"
+        raise _wrong(name, cause, value, f"leave out a core of {cpulist.render(bare[1])}")
+    bare = topology.gpu_without(rest)
+    if bare is not None:
+        cause = f"no CPU near the GPU at {bare[0]} is left for its interrupts"
+        raise _wrong(name, cause, value, f"leave out a core of {cpulist.render(bare[1])}")
+    core = topology.split_core(isolated) if threads else frozenset()
+    if core:
+        cause = f"CPUs {cpulist.render(core)} are one core, and it isolates only {cpulist.render(core & isolated)}"
+        raise _wrong(name, cause, value, "list all threads of a core or none")
     if len(isolated & topology.online) * 2 > len(topology.online) and not most_isolated:
         raise _wrong(
             name,

@@ -110,7 +110,7 @@ def _declared(name: str, state: KernelCmdlineState, desired: KernelCmdlineDesire
 def _verdict(name: str, wanted: Scalar, state: KernelCmdlineState) -> Scalar:
     """``wanted``, or what the kernel made of it where it says another thing."""
     if name in ("isolcpus", "nohz_full"):
-        from .cpus import isolated_by, split_flags
+        from ..._linux.cpu_topology import isolated_by, split_flags
 
         flags = split_flags(str(wanted))[0] if name == "isolcpus" else ()
         said = state.verdicts.get(name)

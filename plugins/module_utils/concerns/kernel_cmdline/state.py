@@ -17,7 +17,7 @@ from .grammar import name_of, value_of
 if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
     from ..._linux.bootloader import BootLoader
-    from .cpus import Topology
+    from ..._linux.cpu_topology import Topology
     from .spec import KernelCmdlineDeclaration
 
 NAME = "kernel_cmdline"
@@ -72,7 +72,7 @@ def read_state(host: Host, declaration: KernelCmdlineDeclaration) -> KernelCmdli
     foreign = [name for name, value in wanted.items() if value_of(state.others, name, value) not in (None, value)]
     topology: Optional[Topology] = None
     if changing.intersection(declaration.lists):
-        from .cpus import read_topology
+        from ..._linux.cpu_topology import read_topology
 
         topology = read_topology(files)
     limit = 0

@@ -17,8 +17,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.knobs import contested
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import DRIFTED, IN_SYNC, PENDING
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.cpu_topology import expand
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.hugepages.concern import CONCERN as HUGEPAGES
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_cmdline import cpus
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_cmdline.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_cmdline.grammar import value_of
 from cmdline_machine import CPU, DROP_IN, MENU, machine, params, reboot, run
@@ -70,7 +70,7 @@ def test_what_counts_of_an_argument_is_what_the_kernel_takes(line: str, name: st
     ],
 )
 def test_a_list_of_cpus_is_expanded_as_the_kernel_does(text: str, numbers: Any) -> None:
-    assert cpus.expand(text, 7) == numbers
+    assert expand(text, 7) == numbers
 
 
 def test_arguments_are_pending_until_the_reboot_and_then_in_effect(tmp_path: Path) -> None:

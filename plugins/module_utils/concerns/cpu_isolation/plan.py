@@ -1,0 +1,250 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From slices and services as they are to those that are confined, or that are as others have them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, FrozenSet, List, Optional, Sequence, Tuple
+
+from ..._core.change import Blocker, Change, Conflict, Plan, RoomAction, Step
+from ..._core.errors import DeclarationError, InUse, OwnedByAnother
+from ..._core.planning import boot_change, effective_change
+from ..._core.setting import IN_SYNC, Setting
+from ..._core.value import frozen
+from ..._kinds.own_files import header_of
+from ..._linux import cpulist, cpusets, systemd
+from .spec import HOUSEKEEPING, OPTION, SKIP, WAIT
+from .state import CPUS, NAME, SLICE, ConfinedSlice, CpuIsolationDesired, CpuIsolationState, Daemon, shown
+
+if TYPE_CHECKING:
+    from ..._core.contract import Scope
+    from ..._kinds.units import UnitFile
+
+SHOWN = 3
+
+
+@frozen
+class ReleaseCpus(RoomAction):
+    """Take from a control group the CPUs that it is limited to, where no file asks for a limit any more.
+
+    ``possible`` are all that the machine may have.
+    """
+
+    folder: str
+    possible: FrozenSet[int]
+
+
+def plan(state: CpuIsolationState, desired: CpuIsolationDesired, scope: Scope) -> Plan:
+    conflicts: Tuple[Conflict, ...] = ()
+    if desired.slices:
+        refuse_owners(state, desired)
+        conflicts = _conflicts(state, desired)
+    blocked = _blocked(state, desired)
+    left_out = tuple(blocked) if desired.when_busy == SKIP else ()
+    rows: List[Setting] = []
+    files: Dict[str, List[Setting]] = {}
+    texts = {name: _text(name, desired) for name in (*state.slices, *state.daemons)}
+    for name, found in state.slices.items():
+        if name in left_out:
+            rows.append(_skipped(found, desired, blocked[name]))
+            continue
+        rows += _slice_rows(found, state, desired, scope)
+        files[name] = found.file.rows_in(texts[name], immediate=scope.immediate)
+    for name, daemon in state.daemons.items():
+        rows += _daemon_rows(daemon, state, desired, scope)
+        files[name] = daemon.file.rows_in(texts[name], immediate=scope.immediate)
+    settings = (*rows, *(row for of_unit in files.values() for row in of_unit))
+    steps: Tuple[Step, ...] = ()
+    if any(row.status != IN_SYNC for row in settings):
+        steps = tuple(_steps(state, rows, files, texts))
+    blocker = None if desired.when_busy == SKIP or not blocked else _blocker(blocked, desired)
+    return Plan(settings, steps, desired.unmanaged, conflicts, blocker)
+
+
+def refuse_owners(state: CpuIsolationState, desired: CpuIsolationDesired) -> None:
+    """Raises where somebody else decides about the same CPUs, slices or services, or works below a slice."""
+    cpus = next(iter(desired.slices.values()))
+    for claim in state.isolated:
+        both = claim.cpus & cpus
+        if both:
+            raise OwnedByAnother(
+                "give {} to the system",
+                object=f"CPUs {cpulist.render(both)}",
+                cause=f"{claim.owner} isolates them by {claim.name}",
+                found=f"{claim.name}={claim.text}",
+                wanted=f"{OPTION} {cpulist.render(cpus)}",
+                hint=f"take them out of one of the two lists; {OPTION} are those for the system",
+            )
+    for name in desired.slices:
+        for reason in state.launchers.get(name, ()):
+            raise DeclarationError(
+                "confine {}",
+                object=name,
+                cause=f"jobs or containers would be confined with it, since {reason}",
+                hint="list the services to confine in daemons, which leaves this slice as it is",
+            )
+        path, value = state.slices[name].later
+        if path:
+            raise OwnedByAnother(
+                "set CPUs",
+                object=name,
+                cause=f"{path} has a say after {state.slices[name].file.path}",
+                found=f"AllowedCPUs={value}",
+                wanted=shown(desired.slices[name]),
+                hint="remove that line, or leave the slice out of the declaration",
+            )
+    for name in desired.daemons:
+        daemon = state.daemons[name]
+        if daemon.later:
+            raise OwnedByAnother(
+                "set the slice",
+                object=name,
+                cause=f"{daemon.later} overrules {daemon.file.path}",
+                found=daemon.boot,
+                wanted=HOUSEKEEPING,
+                hint="remove that line, or leave the service out of the declaration",
+            )
+
+
+def _blocked(state: CpuIsolationState, desired: CpuIsolationDesired) -> Dict[str, Tuple[Tuple[str, str], ...]]:
+    """What is at work below each slice that would lose CPUs."""
+    return {
+        name: state.busy[name]
+        for name, cpus in desired.slices.items()
+        if state.busy.get(name) and (state.slices[name].effective != cpus or state.slices[name].allowed != cpus)
+    }
+
+
+def _blocker(blocked: Dict[str, Tuple[Tuple[str, str], ...]], desired: CpuIsolationDesired) -> Blocker:
+    words = [f"{who} {what}" for units in blocked.values() for who, what in units]
+    more = [f"{len(words) - SHOWN} more"] if len(words) > SHOWN else []
+    ways = ["drain the node", "list the services to confine in daemons instead"]
+    ways += [] if desired.when_busy == WAIT else ["set when_busy: wait or skip"]
+    error = InUse(
+        "confine {}",
+        object=", ".join(blocked),
+        cause=f"{', '.join([*words[:SHOWN], *more])} and would lose CPUs",
+        hint=f"nothing was changed; {', or '.join(ways)}",
+    )
+    return Blocker(error, desired.busy_timeout if desired.when_busy == WAIT else 0.0)
+
+
+def _conflicts(state: CpuIsolationState, desired: CpuIsolationDesired) -> Tuple[Conflict, ...]:
+    found = []
+    for name, cpus in desired.slices.items():
+        for path, value in state.slices[name].theirs:
+            if value and cpusets.parse_allowed(value) != cpus:
+                found.append(Conflict("systemd", path, None, f"{name} AllowedCPUs", value, "us"))
+    return tuple(found)
+
+
+def _skipped(found: ConfinedSlice, desired: CpuIsolationDesired, units: Tuple[Tuple[str, str], ...]) -> Setting:
+    """A slice that is left as it is while somebody is at work below it, now and for the next reload of systemd."""
+    who, what = units[0]
+    return Setting(
+        object=found.name,
+        setting=CPUS,
+        wanted=shown(desired.slices[found.name]),
+        effective=shown(found.effective),
+        boot=shown(found.allowed),
+        identity=found.name,
+        boot_matters=False,
+        pending=f"{who} {what} and would lose CPUs",
+        needs=f"end of {who}",
+    )
+
+
+def _slice_rows(
+    found: ConfinedSlice, state: CpuIsolationState, desired: CpuIsolationDesired, scope: Scope
+) -> List[Setting]:
+    wanted = desired.slices.get(found.name)
+    stale = bool(found.effective) and not found.allowed
+    if wanted is None and found.file.text is None and not found.file.reload_due and not stale:
+        return []
+    goal = found.others if wanted is None else wanted
+    by_reload = found.allowed != goal or found.file.reload_due or bool(goal)
+    row = Setting(
+        object=found.name,
+        setting=CPUS,
+        wanted=shown(goal),
+        effective=shown(found.effective),
+        boot=shown(found.allowed),
+        identity=found.name,
+        effective_matters=scope.immediate and state.systemd_runs and found.there,
+        pending=found.file.pending() if not state.reload_blocker else _waiting(state) if by_reload else "",
+        needs=systemd.DAEMON_RELOAD,
+    )
+    return [row]
+
+
+def _waiting(state: CpuIsolationState) -> str:
+    return f"systemd must reload it, and {state.reload_blocker}"
+
+
+def _daemon_rows(daemon: Daemon, state: CpuIsolationState, desired: CpuIsolationDesired, scope: Scope) -> List[Setting]:
+    declared = daemon.name in desired.daemons
+    if not declared and daemon.file.text is None and not daemon.file.reload_due:
+        return []
+    row = Setting(
+        object=daemon.name,
+        setting=SLICE,
+        wanted=HOUSEKEEPING if declared else daemon.others,
+        effective=daemon.runs_in or daemon.boot,
+        boot=daemon.boot,
+        identity=daemon.name,
+        # What is no longer confined has all CPUs in any slice.
+        effective_matters=declared and scope.immediate and state.systemd_runs and bool(daemon.runs_in),
+        pending=f"it stays in the slice in which it was started; restart {daemon.name}",
+        needs=f"restart of {daemon.name}",
+    )
+    return [row]
+
+
+def _text(name: str, desired: CpuIsolationDesired) -> Optional[str]:
+    header = header_of(NAME)
+    if name in desired.slices:
+        # Lines of several files add up, until an empty one.
+        return f"{header}[Slice]\nAllowedCPUs=\nAllowedCPUs={cpulist.render(desired.slices[name])}\n"
+    return f"{header}[Service]\nSlice={HOUSEKEEPING}\n" if name in desired.daemons else None
+
+
+def _steps(
+    state: CpuIsolationState,
+    rows: Sequence[Setting],
+    files: Dict[str, List[Setting]],
+    texts: Dict[str, Optional[str]],
+) -> List[Step]:
+    """All files first, then systemd reads them, and what it leaves in force is released."""
+    from ..._linux.systemd_apply import AnnounceUnit, ReloadUnits
+
+    steps: List[Step] = []
+    by_reload: List[Change] = []
+    release: List[Step] = []
+    by_name = {row.object: row for row in rows}
+    for name, of_file in files.items():
+        row = by_name.get(name)
+        own = [one for one in (*of_file, *([row] if row is not None else [])) if one.boot_matters]
+        differing = [one for one in own if one.boot != one.wanted]
+        if differing:
+            write = _file_of(name, state).step(texts[name], map(boot_change, differing))
+            steps += [Step(AnnounceUnit(name)), write]
+        by_reload += [effective_change(one) for one in of_file if one.boot == one.wanted and _late(one)]
+        if row is not None and row.setting == CPUS and _late(row):
+            if row.wanted is None:
+                action = ReleaseCpus(cpusets.folder_of(name), state.possible)
+                release.append(Step(action, (effective_change(row),)))
+            else:
+                by_reload.append(effective_change(row))
+    if steps or by_reload:
+        steps.append(Step(ReloadUnits(), tuple(by_reload)))
+    return [*steps, *release]
+
+
+def _late(row: Setting) -> bool:
+    return row.effective_matters and row.effective != row.wanted and not row.pending
+
+
+def _file_of(name: str, state: CpuIsolationState) -> UnitFile:
+    return state.slices[name].file if name in state.slices else state.daemons[name].file
