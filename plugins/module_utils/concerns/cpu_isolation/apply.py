@@ -2,18 +2,24 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What systemd leaves in force: a slice that it shows without a limit, and the kernel with one (systemd issue 43846)."""
+"""What systemd leaves undone when it reads its units again: to give slices that are in use other CPUs, or all.
+
+It applies what it has read to a slice when the next unit starts there (tried with 257). What it takes from a slice may
+stay in force in the kernel nevertheless (systemd issue 43846).
+"""
 
 from __future__ import annotations
 
 import errno
 from typing import TYPE_CHECKING
 
+from ..._core.change import RunCommand
 from ..._core.errors import Refused
+from ..._core.steps import run
 from ..._kinds import steps
 from ..._linux import cpulist
 from ..._linux.cpusets import ASKED
-from .plan import ReleaseCpus
+from .plan import ApplySlices, ReleaseCpus
 
 if TYPE_CHECKING:
     from ..._core.change import Step
@@ -24,10 +30,19 @@ FULL = (errno.ENOSPC, errno.EINVAL, errno.EBUSY)
 
 
 def perform(step: Step, host: Host) -> None:
-    if isinstance(step.action, ReleaseCpus):
+    if isinstance(step.action, ApplySlices):
+        for name in step.action.names:
+            start_in(name, host)
+    elif isinstance(step.action, ReleaseCpus):
         release(step.action, host)
     else:
         steps.perform(step, host)
+
+
+def start_in(name: str, host: Host) -> None:
+    """Start a service in the slice that ends at once and leaves nothing. Raises ``Refused`` with what systemd said."""
+    argv = ("systemd-run", "--quiet", "--collect", "--wait", f"--slice={name}", "true")
+    run(RunCommand(argv, f"apply the CPUs of {name}"), host)
 
 
 def release(action: ReleaseCpus, host: Host) -> None:

@@ -26,6 +26,13 @@ SHOWN = 3
 
 
 @frozen
+class ApplySlices(RoomAction):
+    """Let systemd give slices the CPUs that it has read."""
+
+    names: Tuple[str, ...]
+
+
+@frozen
 class ReleaseCpus(RoomAction):
     """Take from a control group the CPUs that it is limited to, where no file asks for a limit any more.
 
@@ -216,11 +223,12 @@ def _steps(
     files: Dict[str, List[Setting]],
     texts: Dict[str, Optional[str]],
 ) -> List[Step]:
-    """All files first, then systemd reads them, and what it leaves in force is released."""
+    """All files first, then systemd reads and applies them, and what it leaves in force is released."""
     from ..._linux.systemd_apply import AnnounceUnit, ReloadUnits
 
     steps: List[Step] = []
     by_reload: List[Change] = []
+    applied: List[Setting] = []
     release: List[Step] = []
     by_name = {row.object: row for row in rows}
     for name, of_file in files.items():
@@ -232,13 +240,15 @@ def _steps(
             steps += [Step(AnnounceUnit(name)), write]
         by_reload += [effective_change(one) for one in of_file if one.boot == one.wanted and _late(one)]
         if row is not None and row.setting == CPUS and _late(row):
+            applied.append(row)
             if row.wanted is None:
                 action = ReleaseCpus(cpusets.folder_of(name), state.possible)
                 release.append(Step(action, (effective_change(row),)))
-            else:
-                by_reload.append(effective_change(row))
     if steps or by_reload:
         steps.append(Step(ReloadUnits(), tuple(by_reload)))
+    if applied:
+        changes = tuple(effective_change(row) for row in applied if row.wanted is not None)
+        steps.append(Step(ApplySlices(tuple(row.object for row in applied)), changes))
     return [*steps, *release]
 
 

@@ -4,8 +4,8 @@
 
 """A machine with two NUMA nodes of eight CPUs, two threads a core, its slices, and systemctl as far as it is asked.
 
-Systemd writes the CPUs of a slice at a reload, and of what is gone it only forgets: a kernel up to 6.11 refuses to
-empty a list while processes are below it (``validate_change`` of its cpuset.c).
+As systemd 257 on a kernel 6.12 was seen to do: what was read at a reload is applied to a slice when the next unit
+starts there, and the kernel refuses to empty a list while processes are below it.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class Systemd:
         self.keeps = False
         self.scopes: Dict[str, str] = {}
         host.commands.programs["systemctl"] = self
+        host.commands.programs["systemd-run"] = self._start
         host.files.rules.append((rf"{GROUP}/.*/cpuset\.cpus", self._take_list))
 
     def __call__(self, argv: Sequence[str]) -> Completed:
@@ -86,12 +87,14 @@ class Systemd:
             self.read[folder.name[:-2]] = path.read_text() if path.exists() else ""
         for unit in [name for name in self.read if not os.path.exists(f"{self._files.root}{ETC}/{name}.d/{OURS}")]:
             self.read[unit] = ""
-        for unit, text in self.read.items():
-            path = f"{GROUP}/{unit}/cpuset.cpus"
-            if unit.endswith(".slice") and self._files.exists(path):
-                cpus = re.findall("^AllowedCPUs=(.+)$", text, re.MULTILINE)
-                if cpus or not self.keeps:
-                    self._store(path, cpus[0] if cpus else "")
+        return Completed(0, "", "")
+
+    def _start(self, argv: Sequence[str]) -> Completed:
+        slices = [word.partition("=")[2] for word in argv if word.startswith("--slice=")]
+        path = f"{GROUP}/{slices[0]}/cpuset.cpus"
+        cpus = re.findall("^AllowedCPUs=(.+)$", self.read.get(slices[0], ""), re.MULTILINE)
+        if cpus or not self.keeps:
+            self._store(path, cpus[0] if cpus else "")
         return Completed(0, "", "")
 
     def _shown(self, unit: str) -> str:
