@@ -184,19 +184,20 @@ conflicts:
   elements: dict
   contains:
     owner:
-      description: C(systemd), by a drop-in of somebody else.
+      description:
+        - C(systemd), by a drop-in of somebody else, or what is at work below a slice that is confined.
       type: str
     path:
-      description: The file.
+      description: The file, or the control group of the slice.
       type: str
     line:
       description: Always V(null).
       type: int
     setting:
-      description: What it sets.
+      description: The slice with C(AllowedCPUs).
       type: str
     value:
-      description: The value it sets.
+      description: The value of the file, or what is at work.
       type: str
     wins:
       description: Always C(us).

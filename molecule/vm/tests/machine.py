@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 EXCLUSIVE_PROCESS = 3
 BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]
@@ -86,6 +86,13 @@ def assert_quiet(host: Any) -> None:
     """The timer that fleet.yml declares is off, and cannot be started."""
     state = host.run("systemctl is-enabled demo-index.timer; systemctl is-active demo-index.timer")
     assert state.stdout.split() == ["masked", "inactive"]
+
+
+def cpus_of(host: Any, unit: str) -> List[str]:
+    """The control group of a running service, and the CPUs that its process may use."""
+    pid = f"$(systemctl show -P MainPID {unit})"
+    said = host.check_output(f"cd /proc/{pid} && cat cgroup && grep Cpus_allowed_list: status")
+    return [line.split(":")[-1].strip() for line in said.splitlines()]
 
 
 def memlock_of_sshd(host: Any) -> str:

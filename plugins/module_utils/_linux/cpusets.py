@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, FrozenSet, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, FrozenSet, Iterator, Optional, Set, Tuple
 
 from . import systemd
 from .cpu_topology import CPUS, read_list
@@ -45,7 +45,7 @@ def parse_allowed(text: str) -> Optional[FrozenSet[int]]:
 
     It takes commas and blanks, and drops a range that goes backwards.
     """
-    found = set()
+    found: Set[int] = set()
     for word in text.replace(",", " ").split():
         match = re.fullmatch("([0-9]{1,5})(?:-([0-9]{1,5}))?", word)
         if match is None:

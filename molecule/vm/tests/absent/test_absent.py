@@ -89,3 +89,7 @@ def test_the_timer_is_enabled_and_runs_as_before(host: Any) -> None:
     assert host.check_output("systemctl is-enabled demo-index.timer") == "enabled"
     assert host.check_output("systemctl is-active demo-index.timer") == "active"
     assert host.check_output("systemctl show -P LimitMEMLOCK ssh.service") != machine.MEMLOCK
+
+
+def test_a_daemon_has_all_cpus_without_being_started_anew(host: Any) -> None:
+    assert machine.cpus_of(host, "dbus.service")[1] == "0-3"

@@ -66,3 +66,9 @@ def test_a_drive_that_appears_gets_its_settings_from_udev(host: Any) -> None:
 def test_a_quiet_timer_is_still_off_and_sshd_has_the_declared_limit(host: Any) -> None:
     machine.assert_quiet(host)
     assert machine.memlock_of_sshd(host) == machine.MEMLOCK
+
+
+def test_a_daemon_has_the_cpus_of_the_system_and_what_is_beside_jobs_has_all(host: Any) -> None:
+    assert machine.cpus_of(host, "dbus.service") == ["/housekeeping.slice/dbus.service", "0,2"]
+    # Where Slurm has the steps of its jobs.
+    assert machine.cpus_of(host, "systemd-logind.service") == ["/system.slice/systemd-logind.service", "0-3"]

@@ -106,7 +106,8 @@ def _waits_for_systemd(
     slices: Dict[str, ConfinedSlice], daemons: Dict[str, Daemon], declaration: CpuIsolationDeclaration
 ) -> bool:
     """Whether it matters if systemd may read its units now."""
-    if any(one.file.reload_due for one in (*slices.values(), *daemons.values())):
+    files = [*(one.file for one in slices.values()), *(one.file for one in daemons.values())]
+    if any(file.reload_due for file in files):
         return True
     return any(slices[name].effective != declaration.cpus for name in declaration.slices)
 

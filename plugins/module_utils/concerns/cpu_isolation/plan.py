@@ -139,8 +139,13 @@ def _blocker(blocked: Dict[str, Tuple[Tuple[str, str], ...]], desired: CpuIsolat
 
 
 def _conflicts(state: CpuIsolationState, desired: CpuIsolationDesired) -> Tuple[Conflict, ...]:
+    """Files of others that do not count, and what is at work below a slice that is confined already."""
     found = []
     for name, cpus in desired.slices.items():
+        if state.slices[name].effective == cpus:
+            folder = cpusets.folder_of(name)
+            busy = state.busy.get(name, ())
+            found += [Conflict(who, folder, None, f"{name} AllowedCPUs", what, "us") for who, what in busy]
         for path, value in state.slices[name].theirs:
             if value and cpusets.parse_allowed(value) != cpus:
                 found.append(Conflict("systemd", path, None, f"{name} AllowedCPUs", value, "us"))

@@ -162,6 +162,15 @@ def test_work_below_a_slice_is_in_the_way_until_it_ends(tmp_path: Path, what: st
     assert run(host, when_busy="skip").remaining.status == "in_sync"
 
 
+def test_a_container_that_came_later_is_shown_beside_the_cpus_that_it_lacks(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    run(host)
+    build(tmp_path, {f"{GROUP}/system.slice/nerdctl-web.scope/cgroup.events": "populated 1\n"})
+    outcome = run(host)
+    [conflict] = outcome.remaining.conflicts
+    assert (outcome.status, conflict.owner, conflict.value) == ("in_sync", "nerdctl-web.scope", "is a container")
+
+
 def test_a_run_waits_for_work_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = with_gpu(tmp_path, VLLM)
     monkeypatch.setattr("time.sleep", lambda seconds: host.files.remove("/proc/71/fd/3"))
