@@ -85,6 +85,7 @@ def describe(answer: Mapping[str, Any]) -> List[str]:
     lines = table(rows) if rows else []
     devices = devices_of(node, answer)
     lines += device_table(devices) if devices else []
+    lines += [f"{name}: {result['summary']}" for name, result in concerns.items() if result.get("summary")]
     for name, result in concerns.items():
         lines += [f"{node} needs a reboot: {reason}" for reason in result["reboot_reasons"]]
         lines += [f"{name} needs {need}{WHY_NOT_NOW.get(need, '')}" for need in result["needs"] if need != REBOOT]

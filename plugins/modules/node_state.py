@@ -34,7 +34,7 @@ options:
   detail:
     description:
       - V(brief) returns only what is not in sync, in a few KiB for a converged node.
-      - V(devices) adds RV(concerns.devices) of concerns that are in sync.
+      - V(devices) adds RV(concerns.devices) and RV(concerns.summary) of concerns that are in sync.
       - V(full) adds every setting, and the state of each concern in effect and at boot.
     type: str
     choices: [brief, devices, full]
@@ -134,6 +134,12 @@ concerns:
       description: Other owners of the same settings.
       type: list
       elements: dict
+    summary:
+      description:
+        - For M(gpufleet.node.cpu_isolation), which CPUs are for the system and which for jobs, and which are isolated.
+        - Only if the concern is not in sync, or with O(detail=devices) or O(detail=full).
+      type: str
+      sample: 0-3 for the system, 4-63 for jobs, 4-63 isolated by nohz_full
     devices:
       description:
         - For M(gpufleet.node.numa_irq_affinity), a summary of the interrupts of each declared device. Each interrupt is

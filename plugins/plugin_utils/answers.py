@@ -66,6 +66,7 @@ _result = mapping(
     msg=text,
     failure=optional(mapping(code=text)),
     devices=optional(_devices),
+    summary=text,
 )
 
 

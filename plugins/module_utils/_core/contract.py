@@ -49,8 +49,9 @@ class Scope:
 class Concern(Protocol[Declaration, State, Desired]):
     """What a room offers for one concern. Every method but ``perform`` only reads.
 
-    Two more it may have: ``devices(state)`` tells in a few words a device what has too many settings to show each, and
-    ``knobs(declaration)`` are those that are declared one by one, where any of a kind can be (``.knobs``).
+    Three more it may have: ``devices(state)`` tells in a few words a device what has too many settings to show each,
+    ``summary(state)`` in a line what its settings mean together, and ``knobs(declaration)`` are those that are declared
+    one by one, where any of a kind can be (``.knobs``).
     """
 
     name: str

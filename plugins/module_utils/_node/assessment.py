@@ -55,7 +55,8 @@ def assess_node(
 
     ``validate`` turns a declaration into complete parameters or raises ``DeclarationError``. No concern stops another:
     its failure is in its own result. ``full`` adds the state of each concern and every setting, also the right ones.
-    ``devices`` adds a line for each device of those concerns that tell of them, which one that is not right has anyway.
+    ``devices`` adds a line for each device of those concerns that tell of them, and the line of those that have one
+    for all, which one that is not right has anyway.
     ``excluded`` are concerns that are declared too, and that this look is not about. A concern that nobody declares is
     looked at while a change of it was interrupted.
     """
@@ -188,9 +189,11 @@ def _assess_concern(
                 result.update(msg=str(plan.blocker.error), failure=plan.blocker.error.failure())
             if full:
                 result["effective"], result["boot"] = concern.report(state)
-            overview = getattr(concern, "devices", None)
-            if overview is not None and (devices or full or plan.status != IN_SYNC):
-                result["devices"] = overview(state)
+            if devices or full or plan.status != IN_SYNC:
+                for name in ("devices", "summary"):
+                    overview = getattr(concern, name, None)
+                    if overview is not None:
+                        result[name] = overview(state)
             return result
     except DeadlineExceeded:
         return failed(

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Mapping, Tuple
 
 from ..._core.change import Plan, Step, Unmanaged
 from ..._core.errors import DeclarationError
@@ -90,8 +90,7 @@ class CpuIsolation:
 
     def report(self, state: CpuIsolationState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         """Whose the CPUs are, and what is confined to which."""
-        confined = [one for one in state.slices.values() if one.effective]
-        system = frozenset().union(*(one.effective for one in confined))
+        system = _system(state)
         isolated = {claim.name: claim.text for claim in state.isolated}
         effective: Dict[str, Any] = {
             "cpus": {
@@ -109,5 +108,18 @@ class CpuIsolation:
         }
         return effective, boot
 
+    def summary(self, state: CpuIsolationState) -> str:
+        """Whose the CPUs are now, in a line."""
+        system = _system(state)
+        if not system:
+            return "no CPU is for the system alone"
+        parts = [f"{shown(system)} for the system", f"{shown(state.online - system)} for jobs"]
+        return ", ".join([*parts, *(f"{claim.text} isolated by {claim.name}" for claim in state.isolated)])
+
 
 CONCERN = CpuIsolation()
+
+
+def _system(state: CpuIsolationState) -> FrozenSet[int]:
+    """The CPUs of all that is confined, none where nothing is."""
+    return frozenset().union(*(one.effective for one in state.slices.values()))

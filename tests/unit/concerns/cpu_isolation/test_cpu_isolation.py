@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Mapping
 
 import pytest
+from ansible_collections.gpufleet.node.node.status import describe
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import AnyConcern, Params
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpusets
@@ -221,6 +222,22 @@ def test_what_the_running_kernel_isolates_is_not_for_the_system(tmp_path: Path) 
     declared = {"schema": 1, "declaration": {"arguments": {"isolcpus": "managed_irq,2-7,10-15"}}}
     host.files.replace("/etc/gpufleet/declared.d/kernel_cmdline.json", json.dumps(declared))
     assert run(host).effective["cpus"]["isolated"] == {"isolcpus": "managed_irq,2-7,10-15"}
+
+
+def test_the_node_says_in_a_line_which_cpus_are_whose(tmp_path: Path) -> None:
+    host = machine(tmp_path, {f"{CPU}/nohz_full": "2-7,10-15\n"})
+    declarations = {"cpu_isolation": {"housekeeping_cpus": CPUS}}
+
+    def lines() -> Any:
+        answer = assess_node(
+            declarations, host, validate=lambda _concern, declared: params(declared), full=False, devices=True
+        )
+        return describe({**answer, "node": "a", "other_releases": {}})
+
+    assert "cpu_isolation: no CPU is for the system alone" in lines()
+    run(host)
+    expected = "cpu_isolation: 0-1,8-9 for the system, 2-7,10-15 for jobs, 2-7,10-15 isolated by nohz_full"
+    assert expected in lines()
 
 
 @pytest.mark.parametrize("isolated", ["2-9", "N-N,8-9", "managed_irq,domain,8-9"])
