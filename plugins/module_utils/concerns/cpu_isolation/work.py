@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ..._core.protocols import Files
 
 SLURM, DOCKER = "slurmd.service", "docker.service"
+# It starts Docker when somebody asks for it.
+DOCKER_SOCKET = "docker.socket"
 # Batch systems whose jobs are children of their daemon.
 BATCH = ("condor.service", "lsfd.service", "pbs.service", "sgeexecd.service")
 DAEMON_JSON = "/etc/docker/daemon.json"
@@ -46,7 +48,7 @@ def launchers(files: Files, name: str) -> Iterator[str]:
 
     if name == SYSTEM and there(SLURM):
         yield f"{SLURM} runs all jobs in {SYSTEM}/slurmstepd.scope"
-    if there(DOCKER) and docker_parent(files) == name:
+    if (there(DOCKER) or there(DOCKER_SOCKET)) and docker_parent(files) == name:
         yield f"{DOCKER} runs containers in it, by cgroup-parent in {DAEMON_JSON}, or by default in {SYSTEM}"
     for unit in BATCH:
         if there(unit) and slice_of(files, unit) == name:

@@ -156,6 +156,15 @@ LAUNCHERS: Dict[str, Any] = {
         "docker.service runs containers in it, by cgroup-parent in /etc/docker/daemon.json, or by default in "
         "system.slice",
     ),
+    "Docker on demand": (
+        {
+            f"{LIB}/docker.service": SERVICE,
+            f"{LIB}/docker.socket": "[Socket]\n",
+            f"{ETC}/sockets.target.wants/docker.socket": "",
+        },
+        "docker.service runs containers in it, by cgroup-parent in /etc/docker/daemon.json, or by default in "
+        "system.slice",
+    ),
     "a batch system": (
         {f"{LIB}/pbs.service": SERVICE, f"{ETC}/multi-user.target.wants/pbs.service": SERVICE},
         "pbs.service runs jobs in its own control group",
