@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any, Dict, Mapping
 
@@ -278,6 +280,21 @@ def test_a_list_counts_as_systemd_reads_it(tmp_path: Path, lines: Any, cpus: Any
     text = "".join(f"AllowedCPUs={line}\n" for line in lines)
     host = machine(tmp_path, {f"{ETC}/a-b.slice.d/1.conf": f"[Slice]\n{text}"})
     assert cpusets.allowed(host.files, "a-b.slice") == cpus
+
+
+@pytest.mark.parametrize("line", ["0-3", "0 2", "1,3-1", "0-N", "all", "0-7:1/2", "ours"])
+def test_systemd_itself_ignores_the_lists_that_do_not_count(tmp_path: Path, line: str) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("there is no systemd-analyze here")
+    text = f"[Slice]\nAllowedCPUs={line}\n"
+    if line == "ours":
+        host = machine(tmp_path)
+        run(host)
+        line, text = CPUS, host.files.read(SYSTEM)
+    unit = tmp_path / "tried.slice"
+    unit.write_text(text)
+    said = subprocess.run(["systemd-analyze", "verify", str(unit)], stderr=subprocess.PIPE, text=True, check=False)
+    assert ("Failed to parse" in said.stderr) == (cpusets.parse_allowed(line) is None), said.stderr
 
 
 def test_a_dash_in_the_name_of_a_slice_is_a_parent() -> None:
