@@ -120,8 +120,13 @@ def _blocked(state: CpuIsolationState, desired: CpuIsolationDesired) -> Dict[str
     return {
         name: state.busy[name]
         for name, cpus in desired.slices.items()
-        if state.busy.get(name) and (state.slices[name].effective != cpus or state.slices[name].allowed != cpus)
+        if state.busy.get(name) and _takes_some(state.slices[name], cpus)
     }
+
+
+def _takes_some(found: ConfinedSlice, cpus: FrozenSet[int]) -> bool:
+    """Whether the slice has others than these CPUs, now or from the next reload on; none stands for all."""
+    return any(not now or now - cpus for now in (found.effective, found.allowed))
 
 
 def _blocker(blocked: Dict[str, Tuple[Tuple[str, str], ...]], desired: CpuIsolationDesired) -> Blocker:

@@ -172,6 +172,10 @@ def test_a_container_that_came_later_is_shown_beside_the_cpus_that_it_lacks(tmp_
     outcome = run(host)
     [conflict] = outcome.remaining.conflicts
     assert (outcome.status, conflict.owner, conflict.value) == ("in_sync", "nerdctl-web.scope", "is a container")
+    # It loses nothing where the system gets more CPUs.
+    assert run(host, "0-3,8-11").remaining.status == "in_sync"
+    with pytest.raises(GpuFleetError, match="is a container and would lose CPUs"):
+        run(host, CPUS)
 
 
 def test_a_run_waits_for_work_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
