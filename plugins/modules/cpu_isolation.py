@@ -45,11 +45,13 @@ options:
     type: str
   slices:
     description:
-      - The slices that are confined. By default that is C(system.slice) without O(daemons), and none with them.
+      - The slices that are confined. With an empty list that is C(system.slice) without O(daemons), and none with
+        them.
       - C(user.slice) has the sessions of people, with what they start by SSH. The root slice cannot be confined.
       - A slice that is no longer declared has its CPUs again.
     type: list
     elements: str
+    default: []
   daemons:
     description:
       - Services that run in C(housekeeping.slice), which has O(housekeeping_cpus).

@@ -261,7 +261,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         "cpu_isolation",
         _cpu_isolation,
         Registration(
-            after=("kernel_cmdline", "quiet_services"),
+            after=("kernel_cmdline", "cpu_power", "quiet_services"),
         ),
         names_knobs=True,
     ),

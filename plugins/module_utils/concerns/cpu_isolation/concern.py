@@ -30,8 +30,8 @@ class CpuIsolation:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = False
-    # What the kernel isolates is decided first; what is quieted need not be confined.
-    registration = Registration(after=("kernel_cmdline", "quiet_services"))
+    # What the kernel isolates and which threads are online is decided first; what is quieted need not be confined.
+    registration = Registration(after=("kernel_cmdline", "cpu_power", "quiet_services"))
 
     def parse(self, params: Mapping[str, Any]) -> CpuIsolationDeclaration:
         return parse(params)

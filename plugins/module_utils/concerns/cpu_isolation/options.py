@@ -11,7 +11,7 @@ from typing import Any, Mapping
 
 OPTIONS: Mapping[str, Any] = {
     "housekeeping_cpus": {"type": "str"},
-    "slices": {"type": "list", "elements": "str"},
+    "slices": {"type": "list", "elements": "str", "default": []},
     "daemons": {
         "type": "list",
         "elements": "dict",

@@ -52,11 +52,7 @@ def parse(params: Mapping[str, Any]) -> CpuIsolationDeclaration:
             hint="set permanent: true",
         )
     daemons = _daemons(params["daemons"])
-    slices = params["slices"]
-    if slices is None:
-        slices = () if daemons else (SYSTEM,)
-    elif not slices and not daemons:
-        raise _wrong("confine {}", "slices", "nothing is confined", "", "leave slices out, or list daemons")
+    slices = params["slices"] or (() if daemons else (SYSTEM,))
     return CpuIsolationDeclaration(
         cpus=_cpus(params[OPTION]),
         slices=_slices(slices),

@@ -73,10 +73,6 @@ WRONG: Dict[str, Any] = {
         "Cannot declare housekeeping_cpus: no CPU is left for jobs (wanted 0-15). List the CPUs for the system, and "
         "not those for jobs.",
     ),
-    "nothing to confine": (
-        {"slices": []},
-        "Cannot confine slices: nothing is confined. Leave slices out, or list daemons.",
-    ),
     "the root slice": (
         {"slices": ["-.slice"]},
         "Cannot confine -.slice: it is not the name of a slice below the root slice. Write it as system.slice; the "
