@@ -36,7 +36,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run one subcommand and return its exit status."""
     parser = Parser(prog="gpufleet", description="What is declared for this node, and what of it is in effect.")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (add_status, add_look, add_boot, add_facts, add_compile, add_version):
+    for add in (add_status, add_look, add_boot, add_facts, add_run, add_place, add_compile, add_version):
         add(commands)
     parsed = parser.parse_args(arguments)
     try:
@@ -153,6 +153,49 @@ def run_facts(parsed: argparse.Namespace) -> int:
     answer = facts_answer(this_host(), parsed.part or DEFAULT_PARTS, compressed=False)
     print(json.dumps(answer["node"], indent=2))
     return 0
+
+
+def add_run(commands: Any) -> None:
+    parser = commands.add_parser(
+        "run",
+        help="run a command next to its GPUs",
+        description="Runs the command in the slice of its GPUs, with their CPUs and memory, and with CUDA_VISIBLE_DEVICES "
+        "set to their UUIDs. What it starts inherits that. Exit status: that of the command, 64 where it was not run.",
+    )
+    parser.add_argument(
+        "--gpu",
+        metavar="GPU",
+        action="append",
+        required=True,
+        help="number or UUID of a GPU, 0:1 for a MIG instance of it, or the UUID of one; may be given more than once",
+    )
+    parser.add_argument("--quiet", action="store_true", help="do not say what was set")
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --, with its arguments")
+    parser.set_defaults(run=run_run)
+
+
+def run_run(parsed: argparse.Namespace) -> int:
+    with importing():
+        from ansible_collections.gpufleet.node.node.run import run
+
+    return run(this_host(), parsed.gpu, parsed.command, quiet=parsed.quiet)
+
+
+def add_place(commands: Any) -> None:
+    parser = commands.add_parser(
+        "place",
+        help="move the calling process into slices; run asks for it through pkexec",
+        description="Moves the process that called it, where that belongs to the user of pkexec.",
+    )
+    parser.add_argument("slices", nargs="+", metavar="SLICE", help="a slice of gpu_slices")
+    parser.set_defaults(run=run_place)
+
+
+def run_place(parsed: argparse.Namespace) -> int:
+    with importing():
+        from ansible_collections.gpufleet.node.node.run import place_caller
+
+    return place_caller(this_host(), parsed.slices, os.environ)
 
 
 def add_compile(commands: Any) -> None:

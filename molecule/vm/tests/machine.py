@@ -99,3 +99,21 @@ def memlock_of_sshd(host: Any) -> str:
     """The soft limit of the process that listens."""
     command = "grep 'Max locked memory' /proc/$(systemctl show -P MainPID ssh.service)/limits"
     return str(host.check_output(command).split()[3])
+
+
+def assert_runs_next_to_its_gpu(host: Any) -> None:
+    """A command of ``gpufleet run``, with a child, on the last GPU of ``inventory/fleet.yml``, which is on node 1."""
+    looked = json.loads(host.check_output("gpufleet run --quiet --gpu 7 -- python3 /root/local.py"))
+    node = host.check_output("cat /sys/devices/system/node/node1/cpulist")
+    first, _dash, last = node.partition("-")
+    assert looked["cpus"] == list(range(int(first), int(last or first) + 1))
+    assert looked["pages"] == [1]
+    assert "/gpu.slice/gpu-7.slice/gpufleet-run-" in looked["cgroup"]
+    assert looked["visible"] == host.check_output("nvidia-smi --query-gpu=uuid --format=csv,noheader -i 7")
+    # It is loaded now, and empty: this is what the kernel has of it.
+    slices = "/sys/fs/cgroup/gpu.slice/gpu-7.slice"
+    files = ("cpuset.cpus.effective", "cpuset.mems.effective", "memory.swap.max", "io.weight")
+    found = host.check_output("; ".join(f"cat {slices}/{name}" for name in files)).splitlines()
+    assert found == [node, "1", "0", "default 200"]
+    process = host.check_output("systemctl show -P MainPID nvidia-persistenced.service")
+    assert host.check_output(f"cat /proc/{process}/oom_score_adj") == "-900"

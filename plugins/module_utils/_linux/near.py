@@ -2,11 +2,62 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which CPUs are near: the NUMA node of a set of CPUs, and the one to take for a node that has none."""
+"""Which CPUs are near: the NUMA node of a set of CPUs, the one to take for a node that has none, and that of a device."""
 
 from __future__ import annotations
 
-from typing import AbstractSet, Mapping, Optional
+from itertools import chain
+from typing import AbstractSet, Callable, FrozenSet, Mapping, Optional, Sequence, Tuple
+
+from .._core.value import frozen
+
+
+@frozen
+class Told:
+    """What is told of the place of a device.
+
+    By its driver: the node that its own memory is (``own_node``), the CPUs next to it, and the nodes of the memory next
+    to it. By the firmware, in sysfs: its node, and its CPUs.
+    """
+
+    own_node: Optional[int] = None
+    affinity: FrozenSet[int] = frozenset()
+    memory_nodes: Sequence[int] = ()
+    numa_node: Optional[int] = None
+    local: FrozenSet[int] = frozenset()
+
+
+@frozen
+class Place:
+    """The NUMA node of a device and who told it, the nearest node with CPUs, and its CPUs and who told them."""
+
+    node: Optional[int] = None
+    node_source: str = ""
+    near: Optional[int] = None
+    cpus: FrozenSet[int] = frozenset()
+    cpus_source: str = ""
+
+
+def place(told: Told, nodes: Mapping[int, AbstractSet[int]], distances: Callable[[int], Mapping[int, int]]) -> Place:
+    """Where a device is, by the first that knows it. ``distances`` gives those from a node of ``nodes``."""
+    sources: Tuple[Tuple[str, Optional[int]], ...] = (
+        ("nvml_numa_id", told.own_node),
+        ("nvml_cpu_affinity", majority(told.affinity, nodes)),
+        ("sysfs_numa_node", told.numa_node),
+        ("sysfs_local_cpulist", majority(told.local, nodes)),
+    )
+    # The driver may know nodes that the kernel does not show here, as in a container with a /sys of its own.
+    of_memory = told.memory_nodes[0] if len(told.memory_nodes) == 1 else None
+    candidates = (*sources[:1], ("nvml_memory_affinity", of_memory))
+    known = (pair for pair in sources if pair[1] in nodes)
+    source, node = next(chain(known, (pair for pair in candidates if pair[1] is not None)), ("", None))
+    near = None
+    if node is not None and node in nodes:
+        near = nearest_with_cpus(node, nodes, distances(node))
+    of_node = frozenset(nodes[near]) if near is not None else frozenset()
+    ways = ((told.affinity, "nvml_cpu_affinity"), (told.local, "sysfs_local_cpulist"), (of_node, "numa_node"))
+    cpus, cpus_source = next((way for way in ways if way[0]), (of_node, ""))
+    return Place(node, source, near, cpus, cpus_source)
 
 
 def majority(cpus: AbstractSet[int], nodes: Mapping[int, AbstractSet[int]]) -> Optional[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
 
+from .._core.errors import CannotLook
 from .._core.value import frozen
 
 if TYPE_CHECKING:
@@ -43,12 +44,28 @@ def spread(total: int, numbers: Sequence[int]) -> Mapping[int, int]:
 FOLDER = "/sys/devices/system/node"
 
 
+def node_numbers(files: Files) -> Tuple[int, ...]:
+    """The numbers of all nodes; none where the kernel knows no NUMA."""
+    names = files.names(FOLDER)
+    return tuple(sorted(int(name[4:]) for name in names if name[:4] == "node" and name[4:].isdigit()))
+
+
+def read_distances(files: Files, node: int) -> Dict[int, int]:
+    """The distances from a node by the number of the other one, none where the kernel does not tell."""
+    path = f"{FOLDER}/node{node}/distance"
+    text = files.read_optional(path) or ""
+    try:
+        return dict(zip(node_numbers(files), map(int, text.split())))
+    except ValueError as error:
+        raise CannotLook("read the distances", object=path, cause=f"{text[:80].strip()!r} are not numbers") from error
+
+
 def read_nodes(files: Files, meminfo: Mapping[str, int]) -> Tuple[NumaNode, ...]:
     """All nodes by number; on a machine without node folders one nameless node with all memory.
 
     ``meminfo`` is the parsed /proc/meminfo, which only such a machine needs.
     """
-    numbers = sorted(int(name[4:]) for name in files.names(FOLDER) if name[:4] == "node" and name[4:].isdigit())
+    numbers = node_numbers(files)
     if not numbers:
         return (NumaNode(None, True, meminfo.get("MemTotal", 0)),)
     nodes = []

@@ -93,3 +93,9 @@ def test_the_timer_is_enabled_and_runs_as_before(host: Any) -> None:
 
 def test_a_daemon_has_all_cpus_without_being_started_anew(host: Any) -> None:
     assert machine.cpus_of(host, "dbus.service")[1] == "0-3"
+
+
+def test_no_slice_is_left(host: Any) -> None:
+    assert host.run("ls -d /sys/fs/cgroup/gpu.slice").rc == 2
+    assert host.check_output("systemctl show -P AllowedCPUs gpu-7.slice") == ""
+    assert host.check_output("systemctl show -P OOMScoreAdjust nvidia-persistenced.service") == "0"

@@ -72,3 +72,7 @@ def test_a_daemon_has_the_cpus_of_the_system_and_what_is_beside_jobs_has_all(hos
     assert machine.cpus_of(host, "dbus.service") == ["/housekeeping.slice/dbus.service", "0,2"]
     # Where Slurm has the steps of its jobs.
     assert machine.cpus_of(host, "systemd-logind.service") == ["/system.slice/systemd-logind.service", "0-3"]
+
+
+def test_a_command_still_runs_next_to_its_gpu(host: Any) -> None:
+    machine.assert_runs_next_to_its_gpu(host)

@@ -109,3 +109,11 @@ def test_a_quiet_timer_is_off_and_sshd_keeps_its_limit_until_it_is_restarted(hos
     machine.assert_quiet(host)
     assert machine.memlock_of_sshd(host) != machine.MEMLOCK
     assert host.check_output("systemctl show -P LimitMEMLOCK ssh.service") == machine.MEMLOCK
+
+
+def test_a_command_runs_next_to_its_gpu_and_so_does_its_memory(host: Any) -> None:
+    machine.assert_runs_next_to_its_gpu(host)
+    # It was refused for a GPU without a slice, and nothing ran.
+    refused = host.run("gpufleet run --gpu 1 -- touch /run/ran")
+    assert (refused.rc, host.run("ls /run/ran").rc) == (64, 2)
+    assert "Cannot run on gpu1" in refused.stderr

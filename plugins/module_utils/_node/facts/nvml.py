@@ -14,6 +14,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Mapping, Optional, Tuple
 
 from ..._linux import cpulist
+from ..._nvidia import affinity
 from . import nvlink
 from .fields import Facts, Fields
 
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
     from ..._nvidia.driver import Driver, Gpu
 
 MIB = 1024 * 1024
-# More than any machine has: NVML wants to know the room, not the number.
-CPU_WORDS = 64
-NODE_WORDS = 16
-# NVML_AFFINITY_SCOPE_NODE
-OF_NODE = 0
 COMPLETED = 3
 NO_INSTANCE = 0xFFFFFFFF
 
@@ -82,10 +78,11 @@ def _gpu(gpu: Gpu, parts: Collection[str]) -> Facts:
     if "gpus" in parts:
         facts["state"] = _state(gpu)
     if "topology" in parts:
+        told = affinity.read(gpu)
         facts["place"] = {
-            "numa_node": gpu.read("nvmlDeviceGetNumaNodeId").value,
-            "near_nodes": _numbers(gpu.read("nvmlDeviceGetMemoryAffinity", NODE_WORDS, OF_NODE).value),
-            "cpus": cpulist.render(_numbers(gpu.read("nvmlDeviceGetCpuAffinity", CPU_WORDS).value)),
+            "numa_node": told.own_node,
+            "near_nodes": list(told.memory_nodes),
+            "cpus": cpulist.render(told.cpus),
         }
     if "health" in parts:
         facts["health"] = _health(gpu)
@@ -288,9 +285,3 @@ def _remapped(values: Tuple[int, int, int, int]) -> Facts:
         "pending": bool(pending),
         "failure": bool(failure),
     }
-
-
-def _numbers(words: Any) -> List[int]:
-    """The bits that are set in NVML's words of 64 bits."""
-    mask = int.from_bytes(bytes(words or b""), "little")
-    return [number for number, bit in enumerate(reversed(f"{mask:b}")) if bit == "1"]

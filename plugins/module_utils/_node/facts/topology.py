@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import TYPE_CHECKING, Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, FrozenSet, Mapping, Sequence, Tuple
 
 from ..._core.value import frozen
 from ..._linux import cpulist, pci
-from ..._linux.near import majority, nearest_with_cpus
+from ..._linux.near import Told, majority, place
 from ..._linux.numa import FOLDER, parse_meminfo
 from ..._nvidia.gpus import PCI
 from .fields import Facts, Fields, read_as
@@ -95,33 +94,23 @@ def _place(files: Files, device: PciDevice, nodes: Mapping[int, NumaFacts], answ
         fields.add("pci_id", answer.get("pci_id"), NOT_ON_BUS)
         fields.lack(NOT_ON_BUS, "names", "kernel_driver", "link")
     node_cpus = {number: node.cpus for number, node in nodes.items()}
-    affinity = cpulist.parse(driver.get("cpus") or "")
     local = read_as(files, f"{device.path}/local_cpulist", cpulist.parse)[0] or frozenset()
     numa_node, reason = read_as(files, f"{device.path}/numa_node", int)
-    sources: Tuple[Tuple[str, Optional[int]], ...] = (
-        ("nvml_numa_id", driver.get("numa_node")),
-        ("nvml_cpu_affinity", majority(affinity, node_cpus)),
-        ("sysfs_numa_node", numa_node if numa_node is not None and numa_node >= 0 else None),
-        ("sysfs_local_cpulist", majority(local, node_cpus)),
+    told = Told(
+        own_node=driver.get("numa_node"),
+        affinity=cpulist.parse(driver.get("cpus") or ""),
+        memory_nodes=driver.get("near_nodes") or (),
+        numa_node=numa_node if numa_node is not None and numa_node >= 0 else None,
+        local=local,
     )
-    # The driver may know nodes that the kernel does not show here, as in a container with a /sys of its own.
-    near_nodes = driver.get("near_nodes") or []
-    candidates = (*sources[:1], ("nvml_memory_affinity", near_nodes[0] if len(near_nodes) == 1 else None))
-    known = (pair for pair in sources if pair[1] in nodes)
-    source, node = next(chain(known, (pair for pair in candidates if pair[1] is not None)), ("", None))
+    found = place(told, node_cpus, lambda node: dict(zip(nodes, nodes[node].distances)))
     reason = NO_NUMA if not nodes else reason or NOT_TOLD
-    fields.add("numa_node", node, reason)
-    fields.add("numa_source", source or None, reason)
-    near = None
-    if node is not None and node in nodes:
-        near = nearest_with_cpus(node, node_cpus, dict(zip(nodes, nodes[node].distances)))
-    of_node: FrozenSet[int] = nodes[near].cpus if near is not None else frozenset()
-    ways = ((affinity, "nvml_cpu_affinity"), (local, "sysfs_local_cpulist"), (of_node, "numa_node"))
-    cpus, cpus_source = next((way for way in ways if way[0]), (of_node, ""))
-    fields.add("cpus", cpulist.render(cpus) or None, reason)
-    fields.add("cpus_source", cpus_source or None, reason)
-    cpu_node = majority(cpus, node_cpus)
-    fields.add("cpu_node", near if cpu_node is None else cpu_node, reason)
+    fields.add("numa_node", found.node, reason)
+    fields.add("numa_source", found.node_source or None, reason)
+    fields.add("cpus", cpulist.render(found.cpus) or None, reason)
+    fields.add("cpus_source", found.cpus_source or None, reason)
+    cpu_node = majority(found.cpus, node_cpus)
+    fields.add("cpu_node", found.near if cpu_node is None else cpu_node, reason)
     return fields.facts
 
 

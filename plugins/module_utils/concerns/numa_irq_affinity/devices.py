@@ -22,9 +22,9 @@ from ..._core.regex import regex
 from ..._core.value import frozen, replace
 from ..._linux.cpus import parse_cpus, read_cpus
 from ..._linux.near import majority, nearest_with_cpus
+from ..._linux.numa import read_distances
 from ..._nvidia.gpus import DISPLAY_CLASSES, NVIDIA, PCI
 from .model import Cpus, Interrupt, IrqDevice, Processors
-from .processors import read_distances
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files

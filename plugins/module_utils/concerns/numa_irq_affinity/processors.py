@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Set, Tuple
+from typing import TYPE_CHECKING, List, Set, Tuple
 
-from ..._core.errors import CannotLook
 from ..._linux.cpus import FOLDER, read_cpus, read_online
 from ..._linux.numa import FOLDER as NODES
+from ..._linux.numa import node_numbers
 from .model import Cpus, Processors
 
 if TYPE_CHECKING:
@@ -25,18 +25,10 @@ def read_processors(files: Files) -> Processors:
         possible=read_cpus(files, f"{FOLDER}/possible") | online,
         isolated=read_cpus(files, f"{FOLDER}/isolated") | read_cpus(files, f"{FOLDER}/nohz_full"),
         siblings=_siblings(files, online),
-        nodes=tuple((number, read_cpus(files, f"{NODES}/node{number}/cpulist") & online) for number in _numbers(files)),
+        nodes=tuple(
+            (number, read_cpus(files, f"{NODES}/node{number}/cpulist") & online) for number in node_numbers(files)
+        ),
     )
-
-
-def read_distances(files: Files, node: int) -> Dict[int, int]:
-    """The distances from a node by the number of the other one, none where the kernel does not tell."""
-    path = f"{NODES}/node{node}/distance"
-    text = files.read_optional(path) or ""
-    try:
-        return dict(zip(_numbers(files), map(int, text.split())))
-    except ValueError as error:
-        raise CannotLook("read the distances", object=path, cause=f"{text[:80].strip()!r} are not numbers") from error
 
 
 def _siblings(files: Files, online: Cpus) -> Tuple[Cpus, ...]:
@@ -51,8 +43,3 @@ def _siblings(files: Files, online: Cpus) -> Tuple[Cpus, ...]:
             cores.append(threads)
             seen |= threads
     return tuple(cores)
-
-
-def _numbers(files: Files) -> Tuple[int, ...]:
-    names = files.names(NODES)
-    return tuple(sorted(int(name[4:]) for name in names if name[:4] == "node" and name[4:].isdigit()))

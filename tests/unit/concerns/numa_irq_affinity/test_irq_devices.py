@@ -15,15 +15,13 @@ from typing import Any, Dict, List, Tuple
 import irq_trees as trees
 import nodetree
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.numa import read_distances
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity import devices
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.model import (
     IrqDevice,
     Processors,
 )
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.processors import (
-    read_distances,
-    read_processors,
-)
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.processors import read_processors
 from irq_trees import irq
 from nodetree import FILE, Entry
 from support import FakeHost
