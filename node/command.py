@@ -159,8 +159,9 @@ def add_run(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         help="run a command next to its GPUs",
-        description="Runs the command in the slice of its GPUs, with their CPUs and memory, and with CUDA_VISIBLE_DEVICES "
-        "set to their UUIDs. What it starts inherits that. Exit status: that of the command, 64 where it was not run.",
+        description="Runs the command in the slice of its GPUs, with their CPUs and memory, and with "
+        "CUDA_VISIBLE_DEVICES set to their UUIDs. What it starts inherits that. Exit status: that of the command, 64 "
+        "where it was not run.",
     )
     parser.add_argument(
         "--gpu",

@@ -157,7 +157,9 @@ def ask_to_place(host: Host, names: Sequence[str]) -> None:
     who = _user()
     goal, slices = "start a command in {}", ", ".join(names)
     if not group or not _is_member(group):
-        hint = f"ask an administrator to add {who} to {group}" if group else f"declare {NAME}_launch_group to let a group"
+        hint = (
+            f"ask an administrator to add {who} to {group}" if group else f"declare {NAME}_launch_group to let a group"
+        )
         raise NotPermitted(goal, object=slices, cause=f"only {may} may, and this is {who}", hint=hint)
     try:
         completed = host.commands.run((PKEXEC, PROGRAM, PLACE, *names), timeout=LOCK_SECONDS + MOVE_SECONDS)
@@ -202,9 +204,7 @@ def scope_of(files: Files, names: Sequence[str]) -> Scope:
     every = [_values_of(files, name) for name in names]
     values: Dict[str, str] = {}
     for setting in (CPUS, MEMORY):
-        values[setting] = cpulist.render(
-            number for one in every for number in cpulist.parse(one.get(setting, ""))
-        )
+        values[setting] = cpulist.render(number for one in every for number in cpulist.parse(one.get(setting, "")))
     # What limits each of them limits it as well.
     if all(SWAP in one for one in every):
         values[SWAP] = str(max(int(one[SWAP]) for one in every))

@@ -25,10 +25,10 @@ description:
     C(memory.swap.max), C(io.weight), C(io.max)), one that is not as systemd would make it. The files count as soon as
     they are written, if O(immediate) or O(permanent) is true.
   - A slice in which something runs is never changed or removed under it. O(when_busy) says what happens then.
-  - The kernel heeds a weight of I/O only on disks with the scheduler bfq or io.cost. On others, such as NVMe drives with
-    the scheduler V(none), it is set and not enforced, which RV(unmanaged) says.
-  - On a node on which Slurm or Kubernetes is enabled, no slices are made, and RV(unmanaged) says why. Both confine their
-    jobs themselves. See O(beside_scheduler).
+  - The kernel heeds a weight of I/O only on disks with the scheduler bfq or io.cost. On others, such as NVMe drives
+    with the scheduler V(none), it is set and not enforced, which RV(unmanaged) says.
+  - On a node on which Slurm or Kubernetes is enabled, no slices are made, and RV(unmanaged) says why. Both confine
+    their jobs themselves. See O(beside_scheduler).
   - On a machine without cgroup v2 no slices are made, since systemd would ignore C(AllowedCPUs=) there.
   - With O(state=absent), the slices are stopped and their files removed, and protected services have the score that
     they had.
@@ -185,8 +185,8 @@ options:
     description:
       - What happens if something runs in a slice that would change.
       - V(fail) ends the run before anything is changed and names what runs there.
-      - V(wait) polls for up to O(busy_timeout) until nothing runs in the slices that change, and then plans again. After
-        that it is like V(fail).
+      - V(wait) polls for up to O(busy_timeout) until nothing runs in the slices that change, and then plans again.
+        After that it is like V(fail).
       - V(skip) leaves these slices as they are and changes the others. C(idle_slice) is then in RV(needs).
     type: str
     choices: [fail, wait, skip]
@@ -255,9 +255,9 @@ changes:
       sample: gpu-0.slice
     setting:
       description:
-        - C(CPUs), C(memory nodes), C(swap limit), C(I/O weight), or a limit such as C(read bandwidth of /dev/nvme0n1);
-          C(OOM score) and C(preference of systemd-oomd); C(unit), C(drop-in) and C(rule) for files; C(slice) for whether
-          one is loaded.
+        - C(CPUs), C(memory nodes), C(swap limit), C(I/O weight), or a limit such as C(read bandwidth
+          of /dev/nvme0n1); C(OOM score) and C(preference of systemd-oomd); C(unit), C(drop-in) and C(rule)
+          for files; C(slice) for whether one is loaded.
       type: str
       sample: CPUs
     before:
@@ -278,13 +278,15 @@ changes:
       sample: now
 needs:
   description:
-    - What must still happen. C(idle_slice) where O(when_busy=skip) left a slice as it is, C(daemon-reload) while
-      containers would lose their GPUs by it.
+    - What must still happen. C(idle_slice) where O(when_busy=skip) left a slice as it is, C(daemon-reload)
+      while containers would lose their GPUs by it.
   returned: always, unless the declaration was refused
   type: list
   elements: str
 unmanaged:
-  description: Slices that are left to a scheduler, GPUs whose NUMA node nobody reports, and weights that no disk heeds.
+  description:
+    - Slices that are left to a scheduler, GPUs whose NUMA node nobody reports, and weights that no disk
+      heeds.
   returned: always, unless the declaration was refused
   type: list
   elements: dict

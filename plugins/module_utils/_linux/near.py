@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which CPUs are near: the NUMA node of a set of CPUs, the one to take for a node that has none, and that of a device."""
+"""Which CPUs are near: the NUMA node of a set of CPUs or of a device, and the one to take for a node that has none."""
 
 from __future__ import annotations
 

@@ -74,6 +74,12 @@ def _nvidia_persistence() -> AnyConcern:
     return CONCERN
 
 
+def _gpu_slices() -> AnyConcern:
+    from ..concerns.gpu_slices.concern import CONCERN
+
+    return CONCERN
+
+
 def _mig_layout() -> AnyConcern:
     from ..concerns.mig_layout.concern import CONCERN
 
@@ -169,6 +175,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "cpu_isolation",
                 "cpu_power",
                 "gpu_settings",
+                "gpu_slices",
                 "hugepages",
                 "kernel_cmdline",
                 "kernel_modules",
@@ -216,6 +223,16 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
             disturbs=("gpu_settings", "numa_irq_affinity"),
             deadline=75.0,
         ),
+    ),
+    RegisteredConcern(
+        "gpu_slices",
+        _gpu_slices,
+        Registration(
+            after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence"),
+            deadline=75.0,
+            owns=("unit gpu-*.slice",),
+        ),
+        names_knobs=True,
     ),
     RegisteredConcern(
         "mig_layout",

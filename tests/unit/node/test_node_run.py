@@ -27,7 +27,7 @@ pytest_plugins = ("gpu_machine",)
 NODE0, NODE1 = "0-31,64-95", "32-63,96-127"
 
 
-class Executed(Exception):
+class Executed(BaseException):
     """The process would have become this program."""
 
 
@@ -78,7 +78,9 @@ def bed(gpu_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch) -> Bed:
     return Bed(made, monkeypatch)
 
 
-def test_a_command_runs_in_the_slice_of_its_gpu_and_sees_that_alone(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_runs_in_the_slice_of_its_gpu_and_sees_that_alone(
+    bed: Bed, capsys: pytest.CaptureFixture[str]
+) -> None:
     argv, environment = bed("--gpu", "2")
     uuid = bed.made.gpu(2)["uuid"]
     assert argv == ["true", "-l", "--gpu"]

@@ -56,6 +56,10 @@ def fault_of(host: Host, group: str) -> str:
         return "this machine has no pkexec; install polkit with pkexec, or leave launch_group out"
     if not any(map(host.files.is_folder, RULE_FOLDERS)):
         return "this polkit reads no rules, as releases before 0.106 do not; leave launch_group out"
+    local = (host.files.read_optional("/etc/group") or "").splitlines()
+    if any(line.startswith(f"{group}:") for line in local):
+        return ""
+    # It may be one of a directory.
     if host.commands.run(("getent", "group", group)).status != 0:
         return f"there is no group {group}; make the group first, or name another one"
     return ""

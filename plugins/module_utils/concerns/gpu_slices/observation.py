@@ -16,6 +16,7 @@ from ..._linux import systemd
 from ..._machine import processes
 from . import files as slice_files
 from .launch import RULE, RULE_SETTING, fault_of
+from .spec import LIMITS
 from .state import PARENT, PREFERENCE, SCORE, ServiceState, SliceState
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def _given(host: Host, names: Tuple[str, ...]) -> Dict[str, Mapping[str, str]]:
     """What systemd would give to slices that are not loaded."""
     if not names:
         return {}
-    limits = tuple(directive for _word, directive in slice_files.LIMITS.values())
+    limits = tuple(directive for _word, directive in LIMITS.values())
     shown = systemd.show(host, (*PROPERTIES, *limits), names)
     return {name: _without_infinity(slice_files.of_properties(block)) for name, block in zip(names, shown)}
 

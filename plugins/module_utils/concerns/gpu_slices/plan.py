@@ -58,7 +58,7 @@ def plan(state: GpuSlicesState, desired: GpuSlicesDesired, scope: Scope) -> Plan
                 continue
         rows += own
         changing[name] = [row for row in own if row.status != IN_SYNC]
-    for unit, service in state.services.items():
+    for service in state.services.values():
         rows += _service_rows(service, desired, state, scope)
     rows += state.rule.rows(desired.rule)
     if desired.unresponsive and scope.immediate:
@@ -260,13 +260,17 @@ def _drop_in(values: Optional[Mapping[str, str]]) -> Optional[str]:
 
 
 def _service_steps(state: GpuSlicesState, desired: GpuSlicesDesired, rows: Sequence[Setting]) -> List[Step]:
-    """The drop-ins, then systemd reads them, and then the processes that run."""
+    """The drop-ins, then systemd reads them, and then the processes that run.
+
+    A process that loses its protection does so first: once the drop-in is gone, nothing tells that it had one from us.
+    """
     from ..._linux.systemd_apply import AnnounceUnit, ReloadUnits
 
     steps: List[Step] = []
     wrong = {(row.object, row.setting): row for row in rows if row.status != IN_SYNC and not row.pending}
     late: List[Setting] = []
-    writes: List[Step] = []
+    first: List[Step] = []
+    last: List[Step] = []
     read = False
     for unit, service in state.services.items():
         file = next((row for row in rows if row.object == service.file.path and row.status != IN_SYNC), None)
@@ -283,9 +287,10 @@ def _service_steps(state: GpuSlicesState, desired: GpuSlicesDesired, rows: Seque
             if setting == SCORE and service.process:
                 path = f"/proc/{service.process}/oom_score_adj"
                 action = WriteAttribute(path, str(row.wanted))
+                writes = last if unit in desired.services else first
                 writes.append(Step(action, (effective_change(row),), probes=(path,)))
             else:
                 late.append(row)
     if read or late:
         steps.append(Step(ReloadUnits(), tuple(map(effective_change, late))))
-    return [*steps, *writes]
+    return [*first, *steps, *last]

@@ -122,11 +122,9 @@ def _values(
     cpus = room.cpus - declaration.reserved
     beyond = declaration.reserved - state.topology.possible
     if beyond:
-        raise DeclarationError(
-            "use {}",
-            object="reserved_cpus",
-            cause=f"there is no CPU {cpulist.render(beyond)}; this machine has {cpulist.render(state.topology.possible)}",
-        )
+        there = cpulist.render(state.topology.possible)
+        cause = f"there is no CPU {cpulist.render(beyond)}; this machine has {there}"
+        raise DeclarationError("use {}", object="reserved_cpus", cause=cause)
     if not cpus:
         raise DeclarationError(
             "make the slice {}",

@@ -43,9 +43,9 @@ def read(driver: Driver) -> Tuple[SliceGpu, ...]:
 
 @frozen
 class Topology:
-    """The online and the possible CPUs, and by NUMA node its CPUs, its memory in kB and its distances; a kernel without NUMA has none.
+    """The online and the possible CPUs, and by NUMA node its CPUs, its memory in kB and its distances.
 
-    ``firmware`` is what sysfs says of GPUs by PCI address: the node, and the CPUs.
+    A kernel without NUMA has no nodes. ``firmware`` is what sysfs says of GPUs by PCI address: the node, and the CPUs.
     """
 
     online: FrozenSet[int] = frozenset()
@@ -92,7 +92,7 @@ def of_gpu(gpu: SliceGpu, topology: Topology) -> Optional[Room]:
     place = near.place(told, nodes, lambda number: topology.distances[number])
     if place.near is None:
         return None
-    own = frozenset(number for number in (place.node,) if number in nodes and topology.memory[number])
+    own = frozenset(number for number in nodes if number == place.node and topology.memory[number])
     if not topology.memory[place.near]:
         raise _without(f"the slice of {gpu.name}", place.near, "memory", topology)
     # The driver may mean the CPUs of a whole socket that has several nodes.

@@ -13,7 +13,7 @@ from concern_machines import Make, Node, concern_of, on_gpus
 
 
 def contract_node(make: Make) -> Node:
-    made = slices_machine.machine(make.gpu_machine, "l40s-1")
+    made = slices_machine.machine(make.gpu_machine, "l40s-1", files={"/etc/group": "root:x:0:\ngpu-users:x:990:\n"})
     systemd = slices_machine.systemd_of(made)
     node = on_gpus(
         concern_of("gpu_slices"),

@@ -62,7 +62,8 @@ class Systemd:
         if words[0] == "daemon-reload":
             self.read.clear()
             for folder in self._at(f"{CGROUP}/gpu.slice").glob("gpu-*.slice"):
-                self.start(folder.name)
+                procs = folder / "job.scope" / "cgroup.procs"
+                self.start(folder.name, *(map(int, procs.read_text().split()) if procs.exists() else ()))
         for name in words[1:]:
             # As systemd does, with all that runs there.
             shutil.rmtree(self._at(self.cgroup(name)), ignore_errors=True)
@@ -79,6 +80,7 @@ class Systemd:
         rate = lines.get("IOReadBandwidthMax", "").partition(" ")[2]
         self._write(name, "io.max", f"259:0 rbps={rate} wbps=max riops=max wiops=max" if rate else "")
         self._write(name, "cgroup.events", f"populated {int(bool(processes))}\nfrozen 0")
+        shutil.rmtree(self._at(f"{self.cgroup(name)}/job.scope"), ignore_errors=True)
         if processes:
             self._write(f"{name}/job.scope", "cgroup.procs", "\n".join(map(str, processes)))
 
@@ -110,7 +112,9 @@ class Systemd:
         return self.read.setdefault(name, self._on_disk(name))
 
     def _on_disk(self, name: str) -> str:
-        fragment = next((path for path in (self._at(f"{ETC}/{name}"), self._at(f"{LIB}/{name}")) if path.exists()), None)
+        fragment = next(
+            (path for path in (self._at(f"{ETC}/{name}"), self._at(f"{LIB}/{name}")) if path.exists()), None
+        )
         drop_ins = sorted(self._at(f"{ETC}/{name}.d").glob("*.conf"))
         return "".join(path.read_text() for path in (*([fragment] if fragment else []), *drop_ins))
 

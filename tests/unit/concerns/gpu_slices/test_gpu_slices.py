@@ -129,15 +129,12 @@ def test_a_gpu_that_is_no_longer_declared_loses_its_slice(gpu_machine: MakeMachi
 
 
 def test_where_nobody_reports_the_node_of_a_gpu_it_has_no_slice_with_the_reason(gpu_machine: MakeMachine) -> None:
-    # The driver says nothing that fits: these are not the CPUs that it names.
-    made = machine(
-        gpu_machine,
-        files={
-            "/sys/devices/system/cpu/online": "0-255\n",
-            f"{NODES}/node0/cpulist": "128-191\n",
-            f"{NODES}/node1/cpulist": "192-255\n",
-        },
-    )
+    made = machine(gpu_machine, files={"/sys/devices/system/cpu/online": "0-255\n"})
+    # Neither the nodes nor the CPUs that the driver names are here.
+    for number, cpus in ((0, "128-191"), (1, "192-255")):
+        node = made.root / f"{NODES}/node{number}".lstrip("/")
+        (node / "cpulist").write_text(f"{cpus}\n")
+        node.rename(node.with_name(f"node{number + 4}"))
     outcome = run(made, gpus=[{"match": {"index": 0}}])
     [missing] = outcome.as_dict()["unmanaged"]
     assert (missing["object"], outcome.boot["slices"]) == ("gpu0", {})
@@ -220,7 +217,8 @@ def test_a_run_waits_for_it_where_that_is_declared(gpu_machine: MakeMachine, mon
     [
         (
             {},
-            "Cannot read the declaration: nothing is declared. Set gpus: [{}] for a slice of each GPU, or numa_nodes, or"
+            "Cannot read the declaration: nothing is declared. Set gpus: [{}] for a slice of each GPU, or"
+            " numa_nodes, or"
             " protected_services, or state: absent.",
         ),
         (
@@ -248,12 +246,14 @@ def test_a_run_waits_for_it_where_that_is_declared(gpu_machine: MakeMachine, mon
         ),
         (
             {"gpus": [{"io_limits": [{"device": "/dev/nvme0n1", "read_bandwidth": "5 GB"}]}]},
-            "Cannot set gpus[0].io_limits[0].read_bandwidth: it is not a number a second, with K, M, G or T for powers of"
+            "Cannot set gpus[0].io_limits[0].read_bandwidth: it is not a number a second, with K, M, G or T"
+            " for powers of"
             " 1000 (wanted 5 GB). Set a number such as 5G.",
         ),
         (
             {"gpus": [{"io_limits": [{"device": "/dev/nvme9n1", "read_bandwidth": "5G"}]}]},
-            "Cannot limit I/O of /dev/nvme9n1: this machine has no such block device. Correct the path, or leave the limit"
+            "Cannot limit I/O of /dev/nvme9n1: this machine has no such block device. Correct the path, or"
+            " leave the limit"
             " out.",
         ),
         (
@@ -289,11 +289,12 @@ def test_a_run_waits_for_it_where_that_is_declared(gpu_machine: MakeMachine, mon
         ),
         (
             {"gpus": [{}], "launch_group": "no-such"},
-            "Cannot let no-such use gpufleet run: there is no group no-such. Make the group first, or name another one.",
+            "Cannot let no-such use gpufleet run: there is no group no-such. Make the group first, or name"
+            " another one.",
         ),
         (
             {"gpus": [{}], "launch_group": 'x")||true||("'},
-            "Cannot set launch_group: it is not the name of a group (wanted x\")||true||(\"). Set a name.",
+            'Cannot set launch_group: it is not the name of a group (wanted x")||true||("). Set a name.',
         ),
         (
             {"protected_services": [{"name": DAEMON_UNIT}], "launch_group": "gpu-users"},
@@ -302,7 +303,8 @@ def test_a_run_waits_for_it_where_that_is_declared(gpu_machine: MakeMachine, mon
         ),
         (
             {"protected_services": [{"name": "ssh.service"}]},
-            "Cannot protect ssh.service: its sessions and jobs inherit it, and would be protected as well. Leave it out.",
+            "Cannot protect ssh.service: its sessions and jobs inherit it, and would be protected as well."
+            " Leave it out.",
         ),
         (
             {"protected_services": [{"name": "slurmd"}]},
@@ -314,12 +316,14 @@ def test_a_run_waits_for_it_where_that_is_declared(gpu_machine: MakeMachine, mon
         ),
         (
             {"protected_services": [{"name": DAEMON_UNIT, "oom_score_adjust": -1001}]},
-            "Cannot set protected_services[0].oom_score_adjust: systemd ignores it (wanted -1001). Set a number from -1000"
+            "Cannot set protected_services[0].oom_score_adjust: systemd ignores it (wanted -1001). Set a"
+            " number from -1000"
             " (never ended) to 0.",
         ),
         (
             {"protected_services": [{"name": DAEMON_UNIT, "oom_score_adjust": 500}]},
-            "Cannot set protected_services[0].oom_score_adjust: it protects from nothing (wanted 500). Set a number from"
+            "Cannot set protected_services[0].oom_score_adjust: it protects from nothing (wanted 500). Set a"
+            " number from"
             " -1000 (never ended) to 0.",
         ),
         (
@@ -381,12 +385,13 @@ def test_a_unit_of_somebody_else_keeps_its_name_and_what_changes_a_slice_is_name
         run(made, gpus=[{}])
     assert run(made, gpus=[{"match": {"index": 1}}]).status == "drifted"
     # What systemctl set-property writes.
-    control = f"/etc/systemd/system.control/gpu-1.slice.d/50-AllowedCPUs.conf"
+    control = "/etc/systemd/system.control/gpu-1.slice.d/50-AllowedCPUs.conf"
     build(made.root, {control: "[Slice]\nAllowedCPUs=40\n"})
     with pytest.raises(OwnedByAnother) as caught:
         run(made, gpus=[{"match": {"index": 1}}])
     assert str(caught.value) == (
-        f"Cannot set CPUs on gpu-1.slice: {control} is read after {ETC}/gpu-1.slice (found 0-31,40,64-95, wanted {NODE0})."
+        f"Cannot set CPUs on gpu-1.slice: {control} is read after {ETC}/gpu-1.slice (found 0-31,40,64-95,"
+        f" wanted {NODE0})."
         " Remove it from that file; systemctl revert removes what systemctl set-property wrote."
     )
 
