@@ -196,7 +196,7 @@ def run_place(parsed: argparse.Namespace) -> int:
     with importing():
         from ansible_collections.gpufleet.node.node.run import place_caller
 
-    return place_caller(this_host(), parsed.slices, os.environ)
+    return place_caller(this_host(), parsed.slices)
 
 
 def add_compile(commands: Any) -> None:

@@ -171,13 +171,13 @@ def ask_to_place(host: Host, names: Sequence[str]) -> None:
         raise NotPermitted(goal, object=slices, cause=cause, hint=f"check that the role {NAME} is in sync")
 
 
-def place_caller(host: Host, names: Sequence[str], environment: Mapping[str, str]) -> int:
+def place_caller(host: Host, names: Sequence[str]) -> int:
     """``gpufleet place``: move the process that called us, if it is the user's for whom pkexec runs us.
 
     Who may call us may so put nothing but a process of their own into a slice.
     """
     caller = os.getppid()
-    user = int(environment.get("PKEXEC_UID", os.getuid()))
+    user = int(os.environ.get("PKEXEC_UID", os.getuid()))
     owners = owners_of(host.files, caller)
     if os.geteuid() != 0 or caller <= 1 or owners != {user}:
         raise NotPermitted(

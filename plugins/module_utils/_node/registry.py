@@ -211,7 +211,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         "nvml",
         _nvml,
         Registration(
-            serves=("nvidia_persistence", "mig_layout", "gpu_settings"),
+            serves=("nvidia_persistence", "gpu_slices", "mig_layout", "gpu_settings"),
             cures=("no_binding",),
         ),
     ),

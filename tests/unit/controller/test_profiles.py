@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[3]
 OPTIONS = variables_of(entry.name for entry in REGISTRY)
 # What the role adds to these comes from the controller and not from a variable.
 OF_THE_CONTROLLER = ("node_tools", "nvml")
-GPU_CONCERNS = ("nvidia_persistence", "mig_layout", "gpu_settings")
+GPU_CONCERNS = ("nvidia_persistence", "gpu_slices", "mig_layout", "gpu_settings")
 # Its GPU is an L40S.
 WITHOUT_MIG = "single-socket"
 WITH_GPUS = {tree: kind for tree, kind in MACHINES.items() if kind}

@@ -223,12 +223,13 @@ def test_the_helper_moves_nothing_but_a_process_of_the_user_who_calls_it(
 ) -> None:
     caller = os.getppid()
     build(bed.made.root, {f"/proc/{caller}/status": f"Name:\tpython\nUid:\t{owners}\n"})
+    monkeypatch.setenv("PKEXEC_UID", user)
     if moved:
-        assert launcher.place_caller(bed.made.host, ["gpu-0.slice"], {"PKEXEC_UID": user}) == 0
+        assert launcher.place_caller(bed.made.host, ["gpu-0.slice"]) == 0
         assert f"PIDs au 1 {caller}" in bed.asked()
     else:
         with pytest.raises(NotPermitted, match="the process that asks for it is not one of the user"):
-            launcher.place_caller(bed.made.host, ["gpu-0.slice"], {"PKEXEC_UID": user})
+            launcher.place_caller(bed.made.host, ["gpu-0.slice"])
 
 
 @pytest.mark.parametrize("name", ["system.slice", "gpu-7.slice", "../gpu-0.slice", "gpu-0.slice Slice"])
