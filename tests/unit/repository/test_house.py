@@ -219,8 +219,8 @@ def test_subprocesses_print_and_exit_are_for_programs_on_the_node() -> None:
     assert wrong == []
 
 
-# Of the environment, a program of the node takes the way to programs, and hands the rest on to those that it starts. The
-# launcher also asks pkexec for whom it runs, which sets that itself.
+# Of the environment, a program of the node takes the way to programs, and hands the rest on to those that it starts.
+# The launcher also asks pkexec for whom it runs, which sets that itself.
 ENVIRONMENT = ("os.environ", "os.environb", "os.getenv", "os.getenvb", "environ", "getenv")
 HEEDS_ITS_ENVIRONMENT = {"node/run.py", "node/standard_host.py"}
 
