@@ -19,8 +19,16 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     InUse,
     OwnedByAnother,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.affinity import Affinity
+from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Identity
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices import files as slice_files
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.state import WantedSlice
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.topology import (
+    Room,
+    SliceGpu,
+    Topology,
+    of_gpu,
+)
 from gpu_machine import MakeMachine
 from slices_machine import CGROUP, DAEMON, ETC, LIB, NODES, RULE, machine, run, systemd_of
 from support import build, snapshot
@@ -141,6 +149,37 @@ def test_where_nobody_reports_the_node_of_a_gpu_it_has_no_slice_with_the_reason(
     assert missing["reason"] == "neither the driver nor the firmware reports its NUMA node"
     with pytest.raises(DeclarationError, match="Cannot make a slice on gpu0: neither the driver"):
         run(made, gpus=[{"match": {"index": 0}}], strict=True)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "own_node", "affinity", "numa_node", "expected"),
+    [
+        # Grace: the memory of the GPU is a node of its own, from which the driver gives memory to its processes.
+        ({0: range(72), 1: range(72, 144), 2: ()}, 2, range(72), 0, (range(72), {0, 2})),
+        # Four nodes in a socket, and the driver means the socket.
+        ({0: range(8), 1: range(8, 16), 2: range(16, 24), 3: range(24, 32)}, None, range(16), 1, (range(8, 16), {1})),
+        # The firmware alone, of a node that has only memory.
+        ({0: range(4), 1: range(4, 8), 2: ()}, None, (), 2, (range(4), {0, 2})),
+        # One node, whatever is told.
+        ({0: range(4)}, None, (), None, (range(4), {0})),
+        ({}, None, (), None, (range(4), {0})),
+    ],
+)
+def test_the_room_of_a_gpu_is_its_node_with_the_memory_that_is_its_own(
+    nodes: Dict[int, Any], own_node: Any, affinity: Any, numa_node: Any, expected: Any
+) -> None:
+    told = Affinity(own_node, (), frozenset(affinity))
+    found = of_gpu(
+        SliceGpu(Identity(0, "GPU-1", "0000:01:00.0"), told),
+        Topology(
+            online=frozenset(range(4)),
+            nodes={number: frozenset(cpus) for number, cpus in nodes.items()},
+            memory=dict.fromkeys(nodes, 1000),
+            distances={one: {other: 10 + (one != other) for other in nodes} for one in nodes},
+            firmware={"0000:01:00.0": (numa_node, frozenset())},
+        ),
+    )
+    assert found == Room(frozenset(expected[0]), frozenset(expected[1]))
 
 
 # Who is left alone
