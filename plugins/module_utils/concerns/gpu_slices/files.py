@@ -44,7 +44,7 @@ def path_of(name: str) -> str:
 
 
 def cgroup_of(name: str) -> str:
-    return f"{CGROUP}/{PARENT}/{name}"
+    return f"{CGROUP}/{PARENT}" if name == PARENT else f"{CGROUP}/{PARENT}/{name}"
 
 
 def limit_of(limit: str, device: str) -> str:

@@ -74,7 +74,7 @@ def slices(host: Host, names: Sequence[str], numbers: Mapping[str, str]) -> Dict
 
 def parent_idle(files: Files, names: Iterable[str]) -> bool:
     """Whether the slice above ours is there and has no other below it than those of these names."""
-    folder = f"{slice_files.CGROUP}/{PARENT}"
+    folder = slice_files.cgroup_of(PARENT)
     below = [name for name in files.names(folder) if files.is_folder(f"{folder}/{name}")]
     return files.is_folder(folder) and set(below) <= set(names)
 

@@ -82,7 +82,7 @@ class Systemd:
         self._write(name, "cgroup.events", f"populated {int(bool(processes))}\nfrozen 0")
         shutil.rmtree(self._at(f"{self.cgroup(name)}/job.scope"), ignore_errors=True)
         if processes:
-            self._write(f"{name}/job.scope", "cgroup.procs", "\n".join(map(str, processes)))
+            self._write(name, "job.scope/cgroup.procs", "\n".join(map(str, processes)))
 
     def cgroup(self, name: str) -> str:
         return f"{CGROUP}/gpu.slice" if name == "gpu.slice" else f"{CGROUP}/gpu.slice/{name}"
@@ -122,7 +122,7 @@ class Systemd:
         return self._root / path.lstrip("/")
 
     def _write(self, name: str, file: str, text: str) -> None:
-        path = self._at(f"{CGROUP}/gpu.slice/{name}/{file}")
+        path = self._at(f"{self.cgroup(name)}/{file}")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{text}\n")
 

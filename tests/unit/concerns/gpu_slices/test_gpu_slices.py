@@ -21,7 +21,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.affinity import Affinity
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Identity
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices import apply
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices import files as slice_files
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.plan import StopSlices
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.state import WantedSlice
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.topology import (
     Room,
@@ -490,6 +492,17 @@ def test_absent_stops_what_is_loaded_and_leaves_nothing(gpu_machine: MakeMachine
     run(made, state="absent")
     assert ("systemctl", "stop", "gpu-0.slice", "gpu.slice") in made.host.commands.calls
     assert snapshot(made.root) == before
+
+
+def test_what_was_started_between_the_look_and_the_stop_is_not_ended(gpu_machine: MakeMachine) -> None:
+    made = machine(gpu_machine)
+    run(made, gpus=[{}])
+    systemd = systemd_of(made)
+    for name in ("gpu-0.slice", "gpu.slice"):
+        systemd.start(name, 700)
+        with pytest.raises(InUse, match=re.escape(f"Cannot stop {name}: something was started in it")):
+            apply.stop(StopSlices((name,)), made.host)
+    assert not [call for call in made.host.commands.calls if "stop" in call]
 
 
 # As systemd reads it
