@@ -65,7 +65,7 @@ class Room:
 
 
 def read_topology(files: Files, gpus: Tuple[SliceGpu, ...]) -> Topology:
-    online = cpus.read_cpus(files, f"{cpus.FOLDER}/online")
+    online = cpus.read_online(files)
     nodes = numa.node_numbers(files)
     memory = {number: files.read_optional(f"{numa.FOLDER}/node{number}/meminfo") or "" for number in nodes}
     return Topology(
