@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: kernel_modules
-short_description: Kernel modules that are always loaded, and others that never are
+short_description: Kernel modules that are always loaded, others that never are, and parameters of modules
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
@@ -17,15 +17,22 @@ description:
   - The next boot is two files, C(/etc/modules-load.d/gpufleet-kernel_modules.conf) and
     C(/etc/modprobe.d/gpufleet-kernel_modules.conf). RV(boot) is computed from all files of modules-load.d and
     modprobe.d, and from the kernel command line of the next boot.
+  - The parameters of modules are a third file, C(/etc/modprobe.d/zz-gpufleet-kernel_modules.conf). What is in effect is
+    read from C(/sys/module), and for the driver of NVIDIA from C(/proc/driver/nvidia/params). Values are compared as
+    the kernel reads them, so V(0660) there is 432. A module takes its parameters only when it is loaded - one that is
+    loaded with other values keeps them until it is loaded again, or until the next boot, and RV(reboot_reasons) says
+    so. Nothing is written to a loaded module.
   - Dependencies are loaded too and are listed in RV(changes). A module that is no longer declared stays loaded until
     the next boot.
   - A blocked module that is loaded is unloaded with C(rmmod) when nothing uses it. Otherwise it stays until the next
     boot, and RV(reboot_reasons) says what uses it.
-  - When the list of blocked modules changes for a module that is on disk, the initramfs of all installed kernels is
-    rebuilt with C(update-initramfs) or C(dracut), if one of them is installed, because it may contain the module. On a
-    system of rpm-ostree it is left alone.
+  - When the list of blocked modules or a parameter changes for a module that is on disk, the initramfs of all installed
+    kernels is rebuilt with C(update-initramfs) or C(dracut), if one of them is installed, because it may contain the
+    module and a copy of the file. On a system of rpm-ostree it is left alone.
   - A module that is to be loaded and that a file of someone else, or the kernel command line, stops at boot is an
-    error, which names file and line. Lines of others that load a blocked module are listed in RV(conflicts).
+    error, which names file and line. So is a parameter that a file that sorts later, or the kernel command line, gives
+    another value. Lines of others that load a blocked module, or give a parameter another value and come before ours,
+    are listed in RV(conflicts).
   - Only the modules of the running kernel count as installed. Run again after a new kernel was booted.
   - With O(state=absent), a module that was loaded here and is in use by then stays loaded, and is listed in
     RV(unmanaged).
@@ -52,12 +59,27 @@ options:
     type: list
     elements: str
     default: []
+  parameters:
+    description:
+      - Parameters of modules, by module a mapping of parameters to values. A value is a string, a number or a boolean,
+        which is written as 1 or 0. Write a list as one string, such as V(1,2), and an octal number as a string with
+        quotes, such as V(0660).
+      - A parameter that the module does not have, and a value that is not of its type, are refused before any change
+        where C(modinfo) is installed - the kernel ignores the first, and does not load a module with the second. For
+        C(nvme) there may be no more poll and write queues than CPUs.
+      - A module that is built into the kernel takes parameters from the kernel command line alone, and is refused
+        unless the command line has the value.
+      - One that the running kernel does not have is listed in RV(unmanaged), and left out of the file. So is, beside
+        the value for the next load, a parameter that a loaded module does not show.
+      - It needs O(permanent=true).
+    type: dict
+    default: {}
 seealso:
   - name: modules-load.d(5)
     description: How modules are loaded at boot.
     link: https://www.freedesktop.org/software/systemd/man/latest/modules-load.d.html
   - name: modprobe.d(5)
-    description: What C(blacklist) and C(install) do.
+    description: What C(blacklist), C(install) and C(options) do.
     link: https://man7.org/linux/man-pages/man5/modprobe.d.5.html
   - name: The kernel's command-line parameters
     description: C(module_blacklist=) in the documentation of the kernel.
@@ -75,6 +97,21 @@ EXAMPLES = r"""
     load: [nvidia, nvidia_uvm, nvidia_peermem]
     block: [nouveau]
     strict: true
+
+- name: Let everybody profile, and only the group video use GPUs
+  gpufleet.node.kernel_modules:
+    parameters:
+      nvidia:
+        NVreg_RestrictProfilingToAdminUsers: 0
+        NVreg_DeviceFileMode: "0660"
+        NVreg_DeviceFileGID: 44
+
+- name: Have queues for polled I/O, and others for writes
+  gpufleet.node.kernel_modules:
+    parameters:
+      nvme:
+        poll_queues: 8
+        write_queues: 4
 
 - name: Prepare the next boot, and leave the running system alone
   gpufleet.node.kernel_modules:
@@ -104,7 +141,8 @@ changes:
       type: str
       sample: nvidia_uvm
     setting:
-      description: C(state) for a module, else the list that the file or the initramfs holds.
+      description:
+        - C(state) or C(parameter) with its name for a module, else what the file or the initramfs holds.
       type: str
       sample: state
     before:
@@ -120,7 +158,7 @@ changes:
       type: str
       sample: effective
     takes_effect:
-      description: C(now), or C(reboot) for a module that waits for it.
+      description: C(now), or C(reboot) for a module or parameter that waits for it.
       type: str
       sample: now
 needs:
@@ -131,7 +169,9 @@ needs:
   sample: []
 unmanaged:
   description:
-    - Modules that were to be loaded and that the running kernel does not have, with the reason.
+    - Modules that were to be loaded or get parameters and that the running kernel does not have, with
+      the reason.
+    - Parameters that a loaded module does not show.
     - With O(state=absent) modules that could not be restored.
   returned: always, unless the declaration was refused
   type: list
@@ -142,7 +182,7 @@ unmanaged:
       type: str
       sample: nvidia
     setting:
-      description: Always C(state).
+      description: C(state), or C(parameter) with its name.
       type: str
       sample: state
     reason:
@@ -226,6 +266,11 @@ effective:
       description: By name C(loaded) or C(not loaded).
       type: dict
       sample: {"nvidia": "loaded", "nouveau": "not loaded"}
+    parameters:
+      description: With O(parameters), by module and parameter what is in effect; null where the module is not loaded,
+        or does not show it.
+      type: dict
+      sample: {"nvidia": {"NVreg_DeviceFileMode": "432"}}
 boot:
   description: What the next boot brings.
   returned: always, unless the declaration was refused
@@ -238,6 +283,10 @@ boot:
           does.
       type: dict
       sample: {"nvidia": "loaded", "nouveau": "blocked"}
+    parameters:
+      description: With O(parameters), by module and parameter what the next load brings; null for the module's default.
+      type: dict
+      sample: {"nvidia": {"NVreg_DeviceFileMode": "0660"}}
 """
 
 from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run

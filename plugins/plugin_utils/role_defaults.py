@@ -90,6 +90,7 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "kernel_modules_state": "present",
         "kernel_modules_load": [],
         "kernel_modules_block": [],
+        "kernel_modules_parameters": {},
         "kernel_modules_immediate": True,
         "kernel_modules_permanent": True,
         "kernel_modules_strict": False,

@@ -34,6 +34,11 @@ class Installed:
     def has_built_in(self, name: str) -> bool:
         return normal(name) in self._built_in
 
+    @property
+    def names(self) -> Tuple[str, ...]:
+        """All modules, those that are built in too."""
+        return (*self._on_disk, *self._built_in)
+
     @cached_property
     def _on_disk(self) -> Dict[str, str]:
         """The paths of what each module needs. Of several modules of one name the first counts."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from fnmatch import translate
-from typing import TYPE_CHECKING, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.value import frozen
 from .dropins import read_texts
@@ -86,13 +86,18 @@ class ModprobeLines:
         return said
 
 
-def read_files(files: Files) -> Tuple[ModprobeLine, ...]:
-    """What they all say. A link that leads nowhere says nothing."""
+def read_modprobe(files: Files) -> Dict[str, str]:
+    """The files of modprobe.d by path, in the order in which they are read. A link that leads nowhere is none."""
+    return read_texts(files, MODPROBE, ".conf")
+
+
+def read_lines(files: Files, texts: Mapping[str, str]) -> Tuple[ModprobeLine, ...]:
+    """What they all say: those of modprobe.d, which are ``texts``, and those of modules-load.d."""
     lines: List[ModprobeLine] = []
     # In /etc/modules-load.d Debian has a link to its /etc/modules.
     for path, text in read_texts(files, MODULES_LOAD, ".conf").items():
         lines.extend(parse_load(path, text))
-    for path, text in read_texts(files, MODPROBE, ".conf").items():
+    for path, text in texts.items():
         lines.extend(parse_modprobe(path, text))
     return tuple(lines)
 
@@ -105,6 +110,15 @@ def parse_load(path: str, text: str) -> Iterator[ModprobeLine]:
 
 
 def parse_modprobe(path: str, text: str) -> Iterator[ModprobeLine]:
+    for number, line in logical_lines(text):
+        words = line.split(None, 2)
+        word = words[0] if len(words) > 1 else ""
+        if word == BLACKLIST or (word in (INSTALL, SOFTDEP) and len(words) > 2):
+            yield ModprobeLine(MODPROBE, path, number, word, normal(words[1]), line.strip())
+
+
+def logical_lines(text: str) -> Iterator[Tuple[int, str]]:
+    """The lines of a file of modprobe.d with their numbers: one that ends with a backslash goes on in the next."""
     start, pending = 0, ""
     for number, line in enumerate(text.split("\n"), 1):
         start = start or number
@@ -112,10 +126,7 @@ def parse_modprobe(path: str, text: str) -> Iterator[ModprobeLine]:
         if pending.endswith("\\"):
             pending = pending[:-1]
             continue
-        words = pending.split(None, 2)
-        word = words[0] if len(words) > 1 else ""
-        if word == BLACKLIST or (word in (INSTALL, SOFTDEP) and len(words) > 2):
-            yield ModprobeLine(MODPROBE, path, start, word, normal(words[1]), pending.strip())
+        yield start, pending
         start, pending = 0, ""
 
 

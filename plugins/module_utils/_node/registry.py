@@ -150,6 +150,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
             cures=("no_driver",),
             owns=("kernel argument module_blacklist", "kernel argument modprobe.blacklist"),
         ),
+        names_knobs=True,
     ),
     RegisteredConcern(
         "kernel_tunables",

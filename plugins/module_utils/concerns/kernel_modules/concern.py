@@ -17,7 +17,7 @@ from ..._core.value import replace
 from ..._kinds.own_files import OwnFile, header_of
 from ..._linux import bootloader
 from ..._linux.kernel_modules import read_installed
-from ..._linux.modprobe import INSTALL, LOAD, SOFTDEP, ModprobeLine, parse_command_line, read_files
+from ..._linux.modprobe import INSTALL, LOAD, SOFTDEP, ModprobeLine, parse_command_line, read_lines, read_modprobe
 from .options import OPTIONS
 from .spec import NAME, KernelModulesDeclaration, parse
 from .state import (
@@ -27,7 +27,9 @@ from .state import (
     INITRAMFS,
     LOAD_FILE,
     LOADED,
+    MODPROBE_COPY,
     NOT_LOADED,
+    OPTIONS_FILE,
     OUTDATED,
     STATE,
     KernelModulesDesired,
@@ -39,7 +41,8 @@ from .state import (
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
     from ..._core.contract import Scope
-    from ..._core.protocols import Host
+    from ..._core.protocols import Files, Host
+    from ..._linux.bootloader import BootLoader
 
 NOT_INSTALLED = "install it, leave it out, or set strict: false"
 
@@ -61,28 +64,49 @@ class KernelModules:
     )
 
     def parse(self, params: Mapping[str, Any]) -> KernelModulesDeclaration:
-        return parse(params)
+        declaration = parse(params)
+        if params["parameters"]:
+            from .parameters_spec import parse_parameters
+
+            declaration = replace(declaration, parameters=parse_parameters(params, declaration.block))
+        return declaration
 
     def everything(self, params: Mapping[str, Any], baseline: Baseline) -> KernelModulesDeclaration:
-        return KernelModulesDeclaration(tuple(name for name, setting in baseline.values if setting == STATE))
+        names = tuple(name for name, setting in baseline.values if setting == STATE)
+        from . import parameters
+
+        return KernelModulesDeclaration(names, parameters=parameters.everything(baseline))
+
+    def knobs(self, declaration: KernelModulesDeclaration) -> Tuple[str, ...]:
+        return tuple(f"kernel argument {module}.{parameter}" for module, parameter in declaration.parameters)
 
     def observe(self, host: Host, declaration: KernelModulesDeclaration, scope: Scope) -> KernelModulesState:
         files = host.files
         running = files.read_optional("/proc/cmdline") or ""
+        texts = read_modprobe(files)
         block = OwnFile(BLOCK_FILE, "block list", files.read_optional(BLOCK_FILE))
+        options = OwnFile(OPTIONS_FILE, "parameters", texts.get(OPTIONS_FILE) or files.read_optional(OPTIONS_FILE))
+        with_parameters = bool(declaration.parameters or options.text)
         outdated = files.exists(OUTDATED)
+        loader = bootloader.detect(host, NAME, running)
         state = KernelModulesState(
             names=declaration.names,
             installed=read_installed(files),
             loaded=parse_modules(files.read_optional("/proc/modules") or ""),
-            lines=read_files(files),
+            lines=read_lines(files, texts),
             running=parse_command_line("/proc/cmdline", running),
-            coming=_coming(host, running),
+            coming=_coming(files, loader),
             load_file=OwnFile(LOAD_FILE, "load list", files.read_optional(LOAD_FILE)),
             block_file=block,
-            rebuild=_rebuild(host) if declaration.block or block.text or outdated else (),
+            options_file=options,
+            rebuild=_rebuild(host) if declaration.block or block.text or with_parameters or outdated else (),
             outdated=outdated,
         )
+        if with_parameters:
+            from . import parameters
+
+            seen = parameters.observe(host, declaration, state, texts, loader)
+            state = replace(state, parameters=seen)
         at_stake = [name for name in declaration.block if _would_lose(name, state)]
         if at_stake:
             from .vital import refuse_vital
@@ -111,19 +135,27 @@ class KernelModules:
             if not state.has(name)
         )
         load = tuple(name for name in declaration.load if state.has(name))
-        return KernelModulesDesired(
+        desired = KernelModulesDesired(
             load=load,
             block=declaration.block,
             load_text=_text([name for name in load if not state.installed.has_built_in(name)]),
             block_text=_text([line for name in declaration.block for line in _blocking(name)]),
             unmanaged=lacking,
         )
+        if declaration.parameters:
+            from . import parameters
+
+            desired = parameters.resolve(desired, declaration, state)
+        return desired
 
     def restore(self, baseline: Baseline, state: KernelModulesState) -> KernelModulesDesired:
+        from . import parameters
+
         values = {name: baseline.values[(name, STATE)].effective for name in state.names}
         return KernelModulesDesired(
             load=tuple(name for name, value in values.items() if value == LOADED),
             block=tuple(name for name, value in values.items() if value == NOT_LOADED),
+            parameters=parameters.restore(baseline, state),
         )
 
     def plan(self, state: KernelModulesState, desired: KernelModulesDesired, scope: Scope) -> Plan:
@@ -133,14 +165,21 @@ class KernelModules:
             desired = leave_impossible(state, desired, scope)
         rows = [row for name in desired.load for row in _rows(name, (LOADED, LOADED), state, scope)]
         rows += [row for name in desired.block for row in _rows(name, (NOT_LOADED, BLOCKED), state, scope)]
+        unmanaged, conflicts = desired.unmanaged, () if scope.restoring else _conflicts(state, desired, scope)
+        if desired.parameters:
+            from . import parameters
+
+            rows += parameters.rows(state, desired, scope)
+            if not scope.restoring:
+                conflicts += parameters.conflicts(state, desired)
+                unmanaged += parameters.hidden(state, desired) if scope.immediate else ()
         rows += _file_rows(state, desired) if scope.permanent else []
-        conflicts = () if scope.restoring else _conflicts(state, desired, scope)
         steps: Tuple[Step, ...] = ()
         if any(row.status != IN_SYNC for row in rows):
             from .plan import plan_steps
 
             rows, steps = plan_steps(state, desired, rows, scope)
-        return Plan(tuple(rows), steps, desired.unmanaged, conflicts)
+        return Plan(tuple(rows), steps, unmanaged, conflicts)
 
     def perform(self, step: Step, host: Host) -> None:
         from ..._core import steps
@@ -148,8 +187,13 @@ class KernelModules:
         steps.perform(step, host)
 
     def report(self, state: KernelModulesState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-        effective = {name: state.effective(name) for name in state.names}
-        return {"modules": effective}, {"modules": {name: state.boot(name) for name in state.names}}
+        effective: Dict[str, Any] = {"modules": {name: state.effective(name) for name in state.names}}
+        boot: Dict[str, Any] = {"modules": {name: state.boot(name) for name in state.names}}
+        if state.parameters is not None and state.parameters.keys:
+            from . import parameters
+
+            effective["parameters"], boot["parameters"] = parameters.report(state.parameters, state)
+        return effective, boot
 
 
 CONCERN = KernelModules()
@@ -175,13 +219,12 @@ def parse_modules(text: str) -> Dict[str, Module]:
     return found
 
 
-def _coming(host: Host, running: str) -> Tuple[ModprobeLine, ...]:
-    loader = bootloader.detect(host, NAME, running)
+def _coming(files: Files, loader: BootLoader) -> Tuple[ModprobeLine, ...]:
     lines = parse_command_line("/proc/cmdline", loader.command_line)
     if not lines:
         return ()
     names = [line.text.partition("=")[0] for line in lines]
-    sources = bootloader.find_sources(host.files, loader, names)
+    sources = bootloader.find_sources(files, loader, names)
     return tuple(
         replace(line, path=sources[name][0], number=sources[name][1]) if name in sources else line
         for line, name in zip(lines, names)
@@ -225,11 +268,13 @@ def _rows(name: str, wanted: Tuple[str, str], state: KernelModulesState, scope: 
 
 
 def _file_rows(state: KernelModulesState, desired: KernelModulesDesired) -> List[Setting]:
-    made = state.block_file.rows(desired.block_text, others=ANOTHER) + state.load_file.rows(
-        desired.load_text, others=ANOTHER
-    )
+    made = [
+        *state.block_file.rows(desired.block_text, others=ANOTHER),
+        *state.options_file.rows(desired.options_text, others=ANOTHER),
+        *state.load_file.rows(desired.load_text, others=ANOTHER),
+    ]
     if state.outdated:
-        made.append(Setting(INITRAMFS, state.block_file.setting, WANTED, ANOTHER, ANOTHER, INITRAMFS, False))
+        made.append(Setting(INITRAMFS, MODPROBE_COPY, WANTED, ANOTHER, ANOTHER, INITRAMFS, False))
     return made
 
 

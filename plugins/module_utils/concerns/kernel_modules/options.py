@@ -12,4 +12,5 @@ from typing import Any, Mapping
 OPTIONS: Mapping[str, Any] = {
     "load": {"type": "list", "elements": "str", "default": []},
     "block": {"type": "list", "elements": "str", "default": []},
+    "parameters": {"type": "dict", "default": {}},
 }

@@ -34,6 +34,7 @@ from .state import (
     INITRAMFS,
     LOAD_FILE,
     LOADED,
+    MODPROBE_COPY,
     NOT_LOADED,
     NVIDIA,
     OUTDATED,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 OTHER_DRIVERS = ("nouveau", "nova_core")
 # Some machines take minutes for each of their kernels.
 REBUILD_SECONDS = 1800.0
-NOTE = "The list of blocked modules changed, and the initramfs still has to be rebuilt.\n"
+NOTE = "The files in modprobe.d changed, and the initramfs still has to be rebuilt.\n"
 
 
 def plan_steps(
@@ -71,12 +72,21 @@ def plan_steps(
     waiting = {row.identity for row in settled if row.pending}
     block, load = _file_steps(state, desired, settled, after, at_boot, waiting)
     due = bool(block) and _concerns_initramfs(state, after)
+    options: Tuple[Step, ...] = ()
+    if state.parameters is not None or desired.parameters:
+        from . import parameters_plan
+
+        if scope.carries:
+            parameters_plan.refuse_owned(state, desired)
+        pending = {(row.object, row.setting) for row in settled if row.pending and row.effective_matters}
+        options = parameters_plan.plan_options(state, desired, settled, pending)
+        due = due or (bool(options) and parameters_plan.concerns_initramfs(state, desired))
     note = (Step(ReplaceFile(OUTDATED, NOTE), notes=(OUTDATED,)),) if due and not state.outdated else ()
     rebuild = _rebuild(state) if scope.permanent and (due or state.outdated) else ()
     differing = {r.identity: r for r in settled if r.effective_matters and r.effective != r.wanted and not r.pending}
     unload = [_run("rmmod", "unload", differing[name]) for name in order if name in differing]
     along, loads = _loads(state, desired, differing)
-    return [*settled, *along], (*note, *block, *unload, *loads, *load, *rebuild)
+    return [*settled, *along], (*note, *block, *options, *unload, *loads, *load, *rebuild)
 
 
 def unload_order(names: Sequence[str], loaded: Mapping[str, Module]) -> Tuple[List[str], Dict[str, str]]:
@@ -250,7 +260,7 @@ def _concerns_initramfs(state: KernelModulesState, after: Sequence[ModprobeLine]
 
 
 def _rebuild(state: KernelModulesState) -> Tuple[Step, ...]:
-    change = Change(INITRAMFS, state.block_file.setting, ANOTHER, WANTED, BOOT)
+    change = Change(INITRAMFS, MODPROBE_COPY, ANOTHER, WANTED, BOOT)
     drop = RemoveFile(OUTDATED)
     if not state.rebuild:
         return (Step(drop, (change,)),)

@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Mapping, Sequence, Tuple
+from typing import Any, Mapping, Optional, Sequence, Tuple
 
 from ..._core.errors import DeclarationError
-from ..._core.value import frozen
+from ..._core.value import field, frozen
 from ..._linux.kernel_modules import normal
 
 NAME = "kernel_modules"
@@ -20,16 +20,17 @@ NAME = "kernel_modules"
 class KernelModulesDeclaration:
     """Names as the kernel writes them, each once, in the order of the declaration.
 
-    ``names`` are those of the modules that are looked at.
+    ``names`` are those of the modules that are looked at, ``parameters`` the values by module and parameter.
     """
 
     names: Tuple[str, ...]
     load: Tuple[str, ...] = ()
     block: Tuple[str, ...] = ()
+    parameters: Mapping[Tuple[str, str], Optional[str]] = field(default_factory=dict)
 
 
 def parse(params: Mapping[str, Any]) -> KernelModulesDeclaration:
-    """Raises ``DeclarationError`` on what is no name of a module, and on one that is in both lists."""
+    """All but the parameters. Raises ``DeclarationError`` on what is no name of a module, or is in both lists."""
     load, block = _names("load", params["load"]), _names("block", params["block"])
     blocked = frozenset(block)
     for name in load:
@@ -40,9 +41,14 @@ def parse(params: Mapping[str, Any]) -> KernelModulesDeclaration:
     return KernelModulesDeclaration((*load, *block), load, block)
 
 
+def is_name(text: object) -> bool:
+    """Whether it can be the name of a module."""
+    return isinstance(text, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", text) is not None
+
+
 def _names(option: str, texts: Sequence[str]) -> Tuple[str, ...]:
     for index, text in enumerate(texts):
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", text):
+        if not is_name(text):
             raise DeclarationError(
                 "use {}", object=f"{option}[{index}]", cause=f"{text!r} is not the name of a kernel module"
             )

@@ -8,27 +8,43 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import Unmanaged
-from ..._core.value import frozen
+from ..._core.value import field, frozen
 from ..._kinds.own_files import OwnFile
-from ..._linux.kernel_modules import Installed
+from ..._linux.kernel_modules import Installed, normal
 from ..._linux.modprobe import BLACKLIST, LOAD, ModprobeLine, ModprobeLines, install_of, lines_of, stop_of
+
+if TYPE_CHECKING:
+    from ..._linux.module_options import OptionLine
 
 LOAD_FILE = "/etc/modules-load.d/gpufleet-kernel_modules.conf"
 BLOCK_FILE = "/etc/modprobe.d/gpufleet-kernel_modules.conf"
-# It is there from before the block list changes until the initramfs was built anew.
+# Apart from the block list: of install commands the first counts, of options the last.
+OPTIONS_FILE = "/etc/modprobe.d/zz-gpufleet-kernel_modules.conf"
+# It is there from before one of the two changes until the initramfs was built anew, which has copies of them.
 OUTDATED = "/var/lib/gpufleet/kernel_modules.initramfs"
+POSSIBLE_CPUS = "/sys/devices/system/cpu/possible"
 STATE = "state"
+PARAMETER = "parameter "
 LOADED = "loaded"
 NOT_LOADED = "not loaded"
 BLOCKED = "blocked"
 ANOTHER = "another"
 INITRAMFS = "initramfs"
+MODPROBE_COPY = "copy of modprobe.d"
 BLACKLISTED = "blacklisted"
 ON_DEMAND = "on demand"
 NVIDIA = ("nvidia", "nvidia_drm", "nvidia_modeset", "nvidia_peermem", "nvidia_uvm")
+
+
+Key = Tuple[str, str]
+"""A module and a parameter of it."""
+
+
+def setting_of(parameter: str) -> str:
+    return f"{PARAMETER}{parameter}"
 
 
 @frozen
@@ -37,6 +53,22 @@ class Module:
 
     references: Optional[int]
     users: Tuple[str, ...]
+
+
+@frozen
+class ParametersState:
+    """What was seen of the parameters ``keys``. ``shown`` is what loaded modules show of them, None where they do not.
+
+    ``lines`` is what files say, ours too, and ``coming`` what the command line of the next boot says. ``types`` are the
+    parameters of modules that get new values, and ``possible_cpus`` how many CPUs there can be; else they are empty.
+    """
+
+    keys: Tuple[Key, ...]
+    shown: Mapping[Key, Optional[str]]
+    lines: Tuple[OptionLine, ...]
+    coming: Tuple[OptionLine, ...]
+    types: Mapping[str, Mapping[str, str]]
+    possible_cpus: int
 
 
 @frozen
@@ -55,8 +87,10 @@ class KernelModulesState:
     coming: Tuple[ModprobeLine, ...]
     load_file: OwnFile
     block_file: OwnFile
+    options_file: OwnFile
     rebuild: Tuple[str, ...]
     outdated: bool
+    parameters: Optional[ParametersState] = None
 
     def effective(self, name: str) -> str:
         return LOADED if name in self.loaded or self.installed.has_built_in(name) else NOT_LOADED
@@ -82,21 +116,47 @@ class KernelModulesState:
 
     def has(self, name: str) -> bool:
         """Whether this kernel can have it. Debian's NVIDIA driver has other names, which its install commands say."""
-        if self.effective(name) == LOADED or self.installed.dependencies(name) is not None:
-            return True
+        on_disk = self.effective(name) == LOADED or self.installed.dependencies(name) is not None
+        return on_disk or bool(self.real_names(name))
+
+    def real_names(self, name: str) -> Tuple[str, ...]:
+        """The modules on disk that its install command loads in its place."""
         command = install_of(name, self.at_boot)
         real = re.findall(r"(?:-i|--ignore-install)\s+([\w-]+)", command.text) if command else []
-        return any(self.installed.dependencies(other) is not None for other in real)
+        found = (normal(other) for other in real)
+        return tuple(other for other in found if other != name and self.installed.dependencies(other) is not None)
+
+    @cached_property
+    def declared_names(self) -> Mapping[str, str]:
+        """The modules whose parameters are declared, by the names that their install commands load."""
+        names: Dict[str, str] = {}
+        for module, _parameter in self.parameters.keys if self.parameters is not None else ():
+            names.update(dict.fromkeys(self.real_names(module), module))
+        return names
+
+    def name_of(self, line: OptionLine) -> str:
+        """The module of a line by the name by which it is declared."""
+        return self.declared_names.get(line.module, line.module)
+
+    def winners(self, lines: Optional[Sequence[OptionLine]] = None) -> Mapping[Key, OptionLine]:
+        """The line that decides about each parameter at the next load, of these lines of files or those there are."""
+        if self.parameters is None:
+            return {}
+        of_files = self.parameters.lines if lines is None else lines
+        every = [line for line in of_files if not self.installed.has_built_in(line.module)]
+        return {(self.name_of(line), line.parameter): line for line in (*every, *self.parameters.coming)}
 
 
 @frozen
 class KernelModulesDesired:
-    """What shall be loaded and what not. None for a text means: no such file."""
+    """What shall be loaded and what not, and the values of parameters. None for a text means: no such file."""
 
     load: Tuple[str, ...]
     block: Tuple[str, ...]
     load_text: Optional[str] = None
     block_text: Optional[str] = None
+    options_text: Optional[str] = None
+    parameters: Mapping[Key, Optional[str]] = field(default_factory=dict)
     unmanaged: Tuple[Unmanaged, ...] = ()
 
 

@@ -11,6 +11,14 @@ from concern_machines import Make, Node, concern_of
 
 
 def contract_node(make: Make) -> Node:
-    loaded = kernel_modules_machine.NOUVEAU_LOADED
+    # In the order in which the machine writes it.
+    lines = (kernel_modules_machine.NOUVEAU_LOADED + kernel_modules_machine.NVME_LOADED).splitlines(keepends=True)
+    loaded = "".join(sorted(lines))
     host, _kernel = kernel_modules_machine.machine(make.folder(), loaded=loaded, initramfs=True)
-    return Node(concern_of("kernel_modules"), host, {"load": ["dummy"], "block": ["nouveau"]}, {"load": ["nvidia_uvm"]})
+    parameters = {"dummy": {"numdummies": 2}, "nvme": {"poll_queues": 4}}
+    return Node(
+        concern_of("kernel_modules"),
+        host,
+        {"load": ["dummy"], "block": ["nouveau"], "parameters": parameters},
+        {"load": ["nvidia_uvm"], "parameters": {"nvme": {"poll_queues": 2, "write_queues": 2}}},
+    )

@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -21,6 +23,7 @@ from support import FakeHost, build
 RELEASE = "6.8.0-45-generic"
 LOAD_FILE = "/etc/modules-load.d/gpufleet-kernel_modules.conf"
 BLOCK_FILE = "/etc/modprobe.d/gpufleet-kernel_modules.conf"
+OPTIONS_FILE = "/etc/modprobe.d/zz-gpufleet-kernel_modules.conf"
 OUTDATED = "/var/lib/gpufleet/kernel_modules.initramfs"
 INITRAMFS = f"/boot/initrd.img-{RELEASE}"
 DEPENDS = """\
@@ -29,11 +32,38 @@ kernel/drivers/gpu/drm/drm_exec.ko.zst:
 kernel/drivers/gpu/ttm.ko.zst:
 kernel/drivers/infiniband/core/ib_core.ko.zst:
 kernel/drivers/net/dummy.ko.zst:
+kernel/drivers/nvme/host/nvme.ko.zst: kernel/drivers/nvme/host/nvme-core.ko.zst
+kernel/drivers/nvme/host/nvme-core.ko.zst:
 updates/dkms/nvidia.ko.zst:
 updates/dkms/nvidia-uvm.ko.zst: updates/dkms/nvidia.ko.zst
 updates/dkms/nvidia-peermem.ko.zst: kernel/drivers/infiniband/core/ib_core.ko.zst updates/dkms/nvidia.ko.zst
 """
 BUILT_IN = "kernel/fs/ext4/ext4.ko\nkernel/drivers/net/loopback.ko\n"
+NVME_LOADED = "nvme 57344 2 - Live 0x0\nnvme_core 180224 3 nvme, Live 0x0\n"
+# What modules have, with the type by modinfo (drivers/nvme/host/pci.c: none for the first three) and the default.
+PARAMETERS: Mapping[str, Mapping[str, Tuple[str, str]]] = {
+    "nvme": {
+        "poll_queues": ("Number of queues to use for polled IO.", "0"),
+        "write_queues": (
+            "Number of queues to use for writes. If not set, reads and writes will share a queue set.",
+            "0",
+        ),
+        "io_queue_depth": ("set io queue depth, should >= 2 and < 4096", "1024"),
+        "use_threaded_interrupts": ("int", "0"),
+        "noacpi": ("disable acpi bios quirks (bool)", "N"),
+    },
+    "nvme_core": {"multipath": ("turn on native support for multiple controllers per subsystem (bool)", "Y")},
+    "nvidia": {
+        "NVreg_DeviceFileGID": ("int", "0"),
+        "NVreg_DeviceFileMode": ("int", "438"),
+        "NVreg_RegistryDwords": ("charp", ""),
+        "NVreg_RestrictProfilingToAdminUsers": ("int", "1"),
+        "NVreg_UsePageAttributeTable": ("int", "4294967295"),
+    },
+    "dummy": {"numdummies": ("Number of dummy pseudo devices (int)", "1"), "secret": ("array of ushort", "")},
+}
+# Without a file in /sys: its parameter has no permissions.
+HIDDEN = ("secret",)
 NOUVEAU_LOADED = "drm_exec 16384 1 nouveau, Live 0x0\nnouveau 16384 0 - Live 0x0\nttm 16384 1 nouveau, Live 0x0\n"
 
 
@@ -46,6 +76,9 @@ class Kernel:
         host.files.rules.append((r"/proc/modules", self._store))
         host.commands.programs["modprobe"] = lambda argv: self.modprobe(argv[1])
         host.commands.programs["rmmod"] = lambda argv: self.rmmod(argv[1])
+        host.commands.programs["modinfo"] = lambda argv: self.modinfo(argv[1])
+        for name in self.loaded():
+            self.take(name, self.config())
 
     @staticmethod
     def _store(files: Any, match: re.Match[str], text: str) -> None:
@@ -84,7 +117,41 @@ class Kernel:
             modules[module] = ["16384", "0", "-", "Live", "0x0"]
             self._use(modules, module, needs if module == name else [])
             self._write(modules)
+            self.take(module, config)
         return Completed(0, "", "")
+
+    def modinfo(self, name: str) -> Completed:
+        if self._line(name) is None:
+            return Completed(1, "", f"modinfo: ERROR: Module {name} not found.\n")
+        known = PARAMETERS.get(name.replace("-", "_"), {})
+        lines = [f"parm:           {parameter}:{kind}\n" for parameter, (kind, _value) in known.items()]
+        return Completed(0, "".join([f"filename:       {name}.ko.zst\n", "license:        GPL\n", *lines]), "")
+
+    def take(self, module: str, config: str) -> None:
+        """A module that is loaded takes its parameters, and shows them."""
+        known = PARAMETERS.get(module)
+        if known is None:
+            return
+        values = {parameter: value for parameter, (_kind, value) in known.items()}
+        given = [line.split(None, 2)[1:] for line in config.splitlines() if line.startswith("options ")]
+        arguments = [word.split(".", 1) for word in self.host.files.read("/proc/cmdline").split() if "." in word]
+        for name, text in (*given, *(argument for argument in arguments if "=" in argument[1])):
+            for word in shlex.split(text) if name.replace("-", "_") == module else ():
+                parameter, _equals, value = word.partition("=")
+                values[parameter] = _as_shown(value, known[parameter][0])
+        if module == "nvidia":
+            shown = {name.replace("NVreg_", ""): value for name, value in values.items()}
+            shown["RmProfilingAdminOnly"] = shown.pop("RestrictProfilingToAdminUsers")
+            shown["RegistryDwords"] = f'"{shown["RegistryDwords"]}"'
+            self._show("/proc/driver/nvidia/params", "".join(f"{name}: {value}\n" for name, value in shown.items()))
+            return
+        for parameter in values.keys() - set(HIDDEN):
+            self._show(f"/sys/module/{module}/parameters/{parameter}", f"{values[parameter]}\n")
+
+    def _show(self, path: str, text: str) -> None:
+        target = Path(self.host.files.locate(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
 
     def rmmod(self, name: str) -> Completed:
         modules = self.loaded()
@@ -99,6 +166,8 @@ class Kernel:
                 users.remove(name)
                 fields[1], fields[2] = str(int(fields[1]) - 1), "".join(f"{user}," for user in users) or "-"
         self._write(modules)
+        for folder in (f"/sys/module/{name}", f"/proc/driver/{name}"):
+            shutil.rmtree(self.host.files.locate(folder), ignore_errors=True)
         return Completed(0, "", "")
 
     @staticmethod
@@ -124,6 +193,8 @@ class Kernel:
     def boot(self) -> None:
         """Into the same kernel: the initramfs asks for the hardware first, then udev does, and modules-load.d."""
         files = self.host.files
+        for folder in (*(f"/sys/module/{name}" for name in self.loaded()), "/proc/driver/nvidia"):
+            shutil.rmtree(files.locate(folder), ignore_errors=True)
         self._write({})
         for config in (files.read_optional(INITRAMFS), self.config()):
             for name in self.hardware if config is not None else ():
@@ -134,6 +205,15 @@ class Kernel:
                 for name in files.read(f"{folder}/{entry}").split("\n"):
                     if name and name[0] != "#" and not re.search(rf"^blacklist {name}$", self.config(), re.MULTILINE):
                         self.modprobe(name)
+
+
+def _as_shown(value: str, kind: str) -> str:
+    """A value as a module that took it shows it."""
+    if kind.endswith("(bool)"):
+        return "Y" if value[0] in "1yY" else "N"
+    if re.fullmatch(r"0[0-7]+", value):
+        return str(int(value, 8))
+    return str(int(value, 0) % 2**32) if re.fullmatch(r"-?(0x)?[0-9a-f]+", value) else value
 
 
 def machine(
@@ -151,6 +231,9 @@ def machine(
         "/proc/modules": loaded,
         f"/lib/modules/{RELEASE}/modules.dep": DEPENDS,
         f"/lib/modules/{RELEASE}/modules.builtin": BUILT_IN,
+        "/sys/devices/system/cpu/possible": "0-7\n",
+        "/sys/module/printk/parameters/time": "Y\n",
+        "/proc/driver/README": "",
         "/etc/modules-load.d/README": "modules of the administrator\n",
         "/usr/lib/modprobe.d/aliases.conf": "# aliases\nalias char-major-10-144 nvram\n",
         "/var/lib/dbus/machine-id": "0123456789abcdef0123456789abcdef\n",
