@@ -37,6 +37,7 @@ def test_the_node_itself_says_that_all_is_right(host: Any) -> None:
 def test_modules_are_loaded_and_blocked_again(host: Any, said: machine.Said) -> None:
     assert "dummy" in said["modules"]
     assert host.run("modprobe pcspkr").rc != 0
+    assert host.check_output("cat /sys/module/overlay/parameters/metacopy") == "Y"
 
 
 def test_the_boot_loader_brought_the_pages_of_1_gib(host: Any, said: machine.Said) -> None:
