@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A nvidia-smi for simulated GPUs: it lists GPUs, answers a few queries, and resets GPUs, which NVML cannot.
+"""A nvidia-smi for simulated GPUs: it lists GPUs, answers a few queries, and resets GPUs and sets their time slice,
+which NVML cannot.
 
 Texts and exit codes are those of the real program as far as they are known; what it does not know, it refuses. It is no
 client of the driver while it runs.
@@ -11,6 +12,7 @@ client of the driver while it runs.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
@@ -134,6 +136,30 @@ def reset(simulator: nvml_sim.Simulator, gpus: List[Gpu]) -> str:
     raise Refused("\n".join([*lines, ""]), NO_PERMISSION if no_permission else NOT_RESET)
 
 
+TIME_SLICES = ("Default", "Short", "Medium", "Long")
+
+
+def compute_policy(simulator: nvml_sim.Simulator, arguments: Sequence[str], state: Gpu) -> str:
+    """List the time slices of GPUs, or set them. The form of the list is remembered, not recorded."""
+    parser = Parser(prog="nvidia-smi compute-policy", allow_abbrev=False)
+    parser.add_argument("-i", "--id", metavar="ID[,ID...]")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("-l", "--list", action="store_true", help="list compute policies")
+    what.add_argument("--set-timeslice", type=int, choices=range(len(TIME_SLICES)))
+    options = parser.parse_args(arguments)
+    gpus = wanted_gpus(simulator, state["gpus"], options.id)
+    if options.list:
+        rule = f"+{'-' * 37}+"
+        rows = [f"|{gpu['index']:>4}     Timeslice{TIME_SLICES[gpu['time_slice']]:>17}  |" for gpu in gpus]
+        head = f"| {'GPU compute policies:':<35} |\n| {'GPU     Name               Value':<35} |"
+        return "\n".join([rule, head, f"|{'=' * 37}|", *rows, rule])
+    if int(os.environ.get("NVML_SIM_EUID", os.geteuid())):
+        raise Refused("Unable to set timeslice: Insufficient Permissions", NO_PERMISSION)
+    for gpu in gpus:
+        simulator.set(str(gpu["index"]), [f"time_slice={options.set_timeslice}"])
+    return "\n".join(f"Set timeslice config of GPU {gpu['pci_bus_id']} to {options.set_timeslice}." for gpu in gpus)
+
+
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise Refused(
@@ -160,7 +186,8 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
 
 def answer(arguments: Sequence[str]) -> str:
     """What the program prints when all is well. Raises :class:`Refused`."""
-    options = options_of(arguments)
+    policy = list(arguments[:1]) == ["compute-policy"]
+    options = None if policy else options_of(arguments)
     simulator = nvml_sim.Simulator()
     try:
         state = simulator.describe()
@@ -174,6 +201,8 @@ def answer(arguments: Sequence[str]) -> str:
         )
     if state["system"]["version_mismatch"]:
         raise Refused("Failed to initialize NVML: Driver/library version mismatch", VERSION_MISMATCH)
+    if options is None:
+        return compute_policy(simulator, arguments[1:], state)
     gpus = wanted_gpus(simulator, state["gpus"], options.id)
     if options.list_gpus:
         return list_gpus(gpus)

@@ -15,6 +15,7 @@ void gpu_forget_settings(struct gpu *gpu)
     gpu->locked_graphics_min = gpu->locked_graphics_max = NONE;
     gpu->locked_memory_min = gpu->locked_memory_max = NONE;
     gpu->compute_mode = 0;
+    gpu->time_slice = 0;
     gpu->accounting = 0;
     if (gpu->ecc_volatile_corrected != UINT64_MAX)
         gpu->ecc_volatile_corrected = gpu->ecc_volatile_uncorrected = 0;

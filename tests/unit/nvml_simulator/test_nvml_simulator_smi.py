@@ -249,3 +249,24 @@ def test_without_the_right_driver_it_says_so(
     do(machine)
     for arguments in (["-L"], ["-r"]):
         assert machine.smi(*arguments) == (code, text, "")
+
+
+# Time slices
+
+
+def test_a_time_slice_is_set_for_some_gpus_and_forgotten_with_a_reset(machine: Machine) -> None:
+    assert machine.smi("compute-policy", "-i", "1,2", "--set-timeslice", 1).returncode == 0
+    assert [one["time_slice"] for one in machine.describe()["gpus"]] == [0, 1, 1, 0, 0, 0, 0, 0]
+    machine.smi("-r", "-i", 1)
+    listed = machine.smi("compute-policy", "--list", "-i", "1,2")
+    assert (listed.returncode, listed.stdout.splitlines()[4:-1]) == (
+        0,
+        ["|   1     Timeslice          Default  |", "|   2     Timeslice            Short  |"],
+    )
+
+
+def test_a_time_slice_is_set_by_root_to_one_of_four(machine: Machine) -> None:
+    assert machine.smi("compute-policy", "--set-timeslice", 1, NVML_SIM_EUID="1000").returncode == 4
+    assert machine.smi("compute-policy", "--set-timeslice", 4).returncode == 2
+    assert machine.smi("compute-policy").returncode == 2
+    assert [one["time_slice"] for one in machine.describe()["gpus"]] == [0] * 8
