@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_settings
-short_description: Clocks, power limit, ECC and compute mode of NVIDIA GPUs
+short_description: Clocks, power limit, ECC, compute mode and time slice of NVIDIA GPUs
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
@@ -17,8 +17,8 @@ description:
   - Every value is checked against what its GPU allows before any GPU is changed. If the driver refuses a value anyway,
     all others are set, and one error at the end names every value that was refused. The declaration for the next boot
     then stays as it was.
-  - The driver forgets clocks, power limit and compute mode when its kernel module is loaded again, when the GPU is
-    reset, and, without persistence mode, when its last client exits. So a value other than V(default) requires
+  - The driver forgets clocks, power limit, compute mode and time slice when its kernel module is loaded again, when the
+    GPU is reset, and, without persistence mode, when its last client exits. So a value other than V(default) requires
     persistence mode, which M(gpufleet.node.nvidia_persistence) enables, and, unless O(permanent=false), the boot
     service of the role P(gpufleet.node.node_tools#role), which applies the declaration at every boot. If one of them is
     missing, nothing is changed and the error names the role.
@@ -32,10 +32,10 @@ description:
     set by this module is null, whatever it is; V(default) then resets it with one call. NVML does not show when someone
     else changes a lock to another one that the clock happens to meet.
   - A lost GPU does not stop the others from being converged; the run then fails and names it.
-  - With O(state=absent), power limit, compute mode and ECC are what they were before the first change, and locks that
-    this module set are reset. What was changed on a GPU that is not present is listed in RV(unmanaged); while one is
-    lost, it is not known whether it is that one, so the run fails and what was found is kept. Without the driver
-    everything else is restored, and what only the driver could restore is listed there.
+  - With O(state=absent), power limit, compute mode, time slice and ECC are what they were before the first change, and
+    locks that this module set are reset. What was changed on a GPU that is not present is listed in RV(unmanaged);
+    while one is lost, it is not known whether it is that one, so the run fails and what was found is kept. Without the
+    driver everything else is restored, and what only the driver could restore is listed there.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -86,6 +86,16 @@ options:
             some schedulers need it, V(prohibited) none.
         type: str
         choices: [default, exclusive_process, prohibited]
+      time_slice:
+        description:
+          - How long processes that share the GPU compute in turn before the next one does. Short slices answer sooner,
+            and lose more time to the switches, of which NVIDIA publishes no figures. V(default) is what the driver
+            does by itself.
+          - NVML has no function for it. It is set and read back with C(nvidia-smi compute-policy), of drivers from 455
+            on. Where that program is not installed, or lists no time slice for the GPU, V(short), V(medium) and V(long)
+            are refused, and V(default) is listed in RV(unmanaged).
+        type: str
+        choices: [default, short, medium, long]
       optional:
         description:
           - Whether the entry may win no GPU. Otherwise that is an error. With this in every entry a machine without
@@ -94,6 +104,7 @@ options:
         default: false
 requirements:
   - nvidia-ml-py on the node, which the role P(gpufleet.node.nvml#role) installs
+  - nvidia-smi on the node, for time slices
 seealso:
   - module: gpufleet.node.nvidia_persistence
   - name: NVML API reference

@@ -10,6 +10,7 @@ import json
 from typing import Any, Dict, List
 
 EXCLUSIVE_PROCESS = 3
+SHORT = 1
 BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]
 MIG_DEVICES = {"2": BALANCED, "3": BALANCED, "4": ["1g.10gb@4", "1g.10gb@5", "3g.40gb@0"]}
 # ``other_layout`` of inventory/fleet.yml.
@@ -56,6 +57,7 @@ def assert_gpus_as_declared(said: Said, *, ecc: bool) -> None:
     assert all(gpu["daemon_pid"] for gpu in found)
     assert [gpu["power_limit"] for gpu in found] == [300_000, *[350_000] * 7]
     assert [gpu["compute_mode"] for gpu in found] == [EXCLUSIVE_PROCESS, *[0] * 7]
+    assert [gpu["time_slice"] for gpu in found] == [SHORT, *[0] * 7]
     assert [(gpu["locked_graphics_min"], gpu["locked_graphics_max"]) for gpu in found] == [
         (900, 1200),
         *[(None, None)] * 7,

@@ -14,6 +14,7 @@ SETTINGS = (
     "uuid",
     "power_limit",
     "compute_mode",
+    "time_slice",
     "ecc_pending",
     "locked_graphics_min",
     "mig",

@@ -19,7 +19,8 @@ from ..._nvidia import reset_counts
 from . import locks
 from .driver import COMPUTE_MODES, ECC_MODES, clock_of, read
 from .plan import GpuValues, SetGpus
-from .spec import COMPUTE_MODE, DEFAULT, ECC, GRAPHICS_CLOCKS, LOCKS, MEMORY_CLOCKS, POWER, range_of
+from .spec import COMPUTE_MODE, DEFAULT, ECC, GRAPHICS_CLOCKS, LOCKS, MEMORY_CLOCKS, POWER, TIME_SLICE, range_of
+from .time_slices import set_time_slice
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
@@ -61,7 +62,7 @@ def set_gpus(action: SetGpus, host: Host) -> None:
     if touched:
         # A run that ends in between leaves no lock that is believed.
         locks.keep(host.files, locks.doubted(before, touched))
-    refusals = host.nvml.ask(set_values, action.gpus)
+    refusals = (*host.nvml.ask(set_values, action.gpus), *_set_time_slices(action, host))
     if touched:
         _record(action, host, before, {(refusal.uuid, refusal.setting) for refusal in refusals})
     # The next look is that of another client: what the driver forgets when we let go of it is gone then.
@@ -76,6 +77,16 @@ def set_gpus(action: SetGpus, host: Host) -> None:
             wanted=first.value,
             hint=HINT,
         )
+
+
+def _set_time_slices(action: SetGpus, host: Host) -> List[GpuRefusal]:
+    refusals = []
+    for gpu in action.gpus:
+        for setting, value in gpu.values:
+            cause = set_time_slice(host.commands, gpu.uuid, str(value)) if setting == TIME_SLICE else ""
+            if cause:
+                refusals.append(GpuRefusal(gpu.uuid, gpu.name, setting, value, cause))
+    return refusals
 
 
 def _refuse_what_does_not_last(action: SetGpus) -> None:
@@ -119,7 +130,7 @@ def _record(action: SetGpus, host: Host, before: locks.Record, refused: Set[Tupl
 
 
 def set_values(driver: Driver, gpus: Tuple[GpuValues, ...]) -> Tuple[GpuRefusal, ...]:
-    """A question that changes: every value of every GPU, and those that were refused."""
+    """A question that changes: every value of every GPU that the driver's library sets, and those that were refused."""
     refusals: List[GpuRefusal] = []
     for wanted in gpus:
         try:
@@ -128,7 +139,7 @@ def set_values(driver: Driver, gpus: Tuple[GpuValues, ...]) -> Tuple[GpuRefusal,
             refusals.extend(GpuRefusal(wanted.uuid, wanted.name, *value, "the GPU is gone") for value in wanted.values)
             continue
         for setting, value in wanted.values:
-            cause = _set(gpu, setting, value)
+            cause = "" if setting == TIME_SLICE else _set(gpu, setting, value)
             if cause:
                 refusals.append(GpuRefusal(wanted.uuid, wanted.name, setting, value, cause))
     return tuple(refusals)

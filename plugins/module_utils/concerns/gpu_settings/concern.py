@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The concern ``gpu_settings``: clocks, power limit, ECC and compute mode of GPUs, now, at boot, and as declared."""
+"""The concern ``gpu_settings``: clocks, power limit, ECC, compute mode and time slice of GPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..._nvidia import gpus
 from ..._nvidia.readings import ask
 from .driver import GpuReading, read
 from .options import OPTIONS
-from .spec import DEFAULT, ECC, LOCKS, NAME, SETTINGS, GpuSettingsDeclaration, SettingsEntry, parse
+from .spec import DEFAULT, ECC, LOCKS, NAME, SETTINGS, TIME_SLICE, GpuSettingsDeclaration, SettingsEntry, parse
 from .state import GpuSettingsDesired, GpuSettingsState, SettingsGpu, WantedSettings
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ class GpuSettings:
             carrier = boot_service.carrier(files, scope)
         matches = [entry.entry for entry in entries]
         readings, unserved, missing = ask(host, read, settings, entries=matches, restoring=scope.restoring)
+        if readings and TIME_SLICE in settings:
+            from .time_slices import with_time_slices
+
+            readings = with_time_slices(readings, host.commands)
         winners = gpus.select(matches, [reading.gpu for reading in readings])
         locks = _locks(files, readings, settings)
         found = []

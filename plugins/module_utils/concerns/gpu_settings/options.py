@@ -21,6 +21,7 @@ OPTIONS: Mapping[str, Any] = {
             "power_limit_watts": {"type": "str"},
             "ecc": {"type": "str", "choices": ["enabled", "disabled", "default"]},
             "compute_mode": {"type": "str", "choices": ["default", "exclusive_process", "prohibited"]},
+            "time_slice": {"type": "str", "choices": ["default", "short", "medium", "long"]},
             "optional": {"type": "bool", "default": False},
         },
     },

@@ -15,8 +15,21 @@ from ..._core.setting import BOOT, GPU_RESET, NOW, Scalar, Setting
 from ..._core.value import frozen
 from ..._nvidia import unresponsive_gpu
 from .driver import watts
-from .spec import DEFAULT, ECC, ENABLED, GRAPHICS_CLOCKS, LOCKS, MEMORY_CLOCKS, POWER, SETTINGS, VOLATILE, range_of
+from .spec import (
+    DEFAULT,
+    ECC,
+    ENABLED,
+    GRAPHICS_CLOCKS,
+    LOCKS,
+    MEMORY_CLOCKS,
+    POWER,
+    SETTINGS,
+    TIME_SLICE,
+    VOLATILE,
+    range_of,
+)
 from .state import GpuSettingsDesired, GpuSettingsState, SettingsGpu, WantedSettings
+from .time_slices import NOT_INSTALLED
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
@@ -74,7 +87,10 @@ def restore(baseline: Baseline, state: GpuSettingsState) -> GpuSettingsDesired:
 
 
 def lacking(gpu: SettingsGpu, wanted: Mapping[str, Scalar]) -> List[Unmanaged]:
-    """What was declared and the GPU does not have. ECC that is not there is no ECC: an error where it is wanted."""
+    """What was declared and the GPU does not have. ECC that is not there is no ECC: an error where it is wanted.
+
+    So is a time slice other than the driver's own.
+    """
     found = []
     for setting, value in wanted.items():
         reason = gpu.reading.lacking.get(setting, "")
@@ -88,6 +104,9 @@ def lacking(gpu: SettingsGpu, wanted: Mapping[str, Scalar]) -> List[Unmanaged]:
                 wanted=value,
                 hint="give this GPU an entry of its own without it",
             )
+        if reason and setting == TIME_SLICE and value is not None:
+            hint = "install it, or leave the setting out" if reason == NOT_INSTALLED else "leave the setting out"
+            raise DeclarationError(f"set {setting}", object=gpu.name, cause=reason, wanted=value, hint=hint)
         if reason:
             found.append(Unmanaged(gpu.name, setting, reason))
     return found

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What can be declared of a GPU's clocks, power limit, ECC and compute mode, and what is wrong whatever the machine."""
+"""What can be declared of a GPU's clocks, power limit, ECC, compute mode and time slice, whatever the machine."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from ..._nvidia import gpus
 NAME = "gpu_settings"
 DEFAULT = "default"
 COMPUTE_MODE = "compute_mode"
+TIME_SLICE = "time_slice"
 POWER = "power_limit_watts"
 MEMORY_CLOCKS = "locked_memory_clocks"
 GRAPHICS_CLOCKS = "locked_graphics_clocks"
 ECC = "ecc"
 LOCKS = (MEMORY_CLOCKS, GRAPHICS_CLOCKS)
 # In the order of setting.
-SETTINGS = (COMPUTE_MODE, POWER, *LOCKS, ECC)
+SETTINGS = (COMPUTE_MODE, TIME_SLICE, POWER, *LOCKS, ECC)
 # ECC is kept in the GPU itself; all else is the driver's, and goes with it.
-VOLATILE = (COMPUTE_MODE, POWER, *LOCKS)
+VOLATILE = (COMPUTE_MODE, TIME_SLICE, POWER, *LOCKS)
 ENABLED = "enabled"
 DISABLED = "disabled"
 
@@ -76,7 +77,7 @@ def range_of(clocks: Scalar) -> Tuple[int, int]:
 
 
 def _value(where: str, setting: str, text: str) -> Scalar:
-    if text == DEFAULT or setting in (ECC, COMPUTE_MODE):
+    if text == DEFAULT or setting in (ECC, COMPUTE_MODE, TIME_SLICE):
         return text
     if setting == POWER:
         if not WATTS.fullmatch(text):

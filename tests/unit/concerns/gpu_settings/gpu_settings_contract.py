@@ -6,14 +6,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Sequence
+
 import gpu_settings_machine
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from concern_machines import Make, Node, concern_of, on_gpus
+
+# In the tree of the machine, which is saved and compared: the simulator's own nvidia-smi is a process for every look.
+TIME_SLICE = "/sys/simulated/time_slice"
+SLICES = ("Default", "Short", "Medium", "Long")
 
 
 def contract_node(make: Make) -> Node:
-    return on_gpus(
-        concern_of("gpu_settings"),
-        gpu_settings_machine.ready(make.gpu_machine, "l40s-1"),
-        {"gpus": [{"power_limit_watts": 250, "locked_graphics_clocks": "1200-1500", "ecc": "disabled"}]},
-        {"gpus": [{"power_limit_watts": 200}]},
-    )
+    machine = gpu_settings_machine.ready(make.gpu_machine, "l40s-1", files={TIME_SLICE: "0"})
+
+    def nvidia_smi(argv: Sequence[str]) -> Completed:
+        state = Path(machine.host.files.locate(TIME_SLICE))
+        if argv[-2] == "--set-timeslice":
+            state.write_text(argv[-1])
+            return Completed(0, "", "")
+        return Completed(0, f"|   0     Timeslice   {SLICES[int(state.read_text())]}  |\n", "")
+
+    machine.host.commands.programs["nvidia-smi"] = nvidia_smi
+    wanted = {
+        "power_limit_watts": 250,
+        "locked_graphics_clocks": "1200-1500",
+        "ecc": "disabled",
+        "time_slice": "short",
+    }
+    return on_gpus(concern_of("gpu_settings"), machine, {"gpus": [wanted]}, {"gpus": [{"power_limit_watts": 200}]})

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.concern import CONCERN
@@ -44,6 +45,7 @@ def ready(
     if persistence:
         machine.host.nvml.ask(keep_initialised)
         machine.host.nvml.close()
+    machine.host.commands.programs["nvidia-smi"] = lambda argv: Completed(*machine.simulated.smi(*argv[1:]))
     machine.clear_logs()
     return machine
 
