@@ -125,7 +125,14 @@ def read_nvidia(files: Files) -> Dict[str, str]:
 
 def read_parameter(files: Files, module: str, parameter: str) -> Optional[str]:
     """What a loaded module shows of a parameter; None where it does not show it."""
-    text = files.read_optional(f"/sys/module/{module}/parameters/{parameter}")
+    path = f"/sys/module/{module}/parameters/{parameter}"
+    try:
+        text = files.read_optional(path)
+    except PermissionError:
+        # One that can only be written is not shown to root either.
+        if files.mode(path) & 0o444:
+            raise
+        return None
     return None if text is None else text.rstrip("\n")
 
 

@@ -64,7 +64,7 @@ def observe(
     keys = tuple(declaration.parameters)
     lines = tuple(line for path, text in texts.items() for line in parse_options(path, text))
     ours = {(line.module, line.parameter): line.value for line in lines if line.path == OPTIONS_FILE}
-    changed = {key[0] for key in keys if ours.get(key) != declaration.parameters[key] is not None}
+    changed = {key[0] for key, value in declaration.parameters.items() if value is not None and ours.get(key) != value}
     return ParametersState(
         keys=keys,
         shown=_read(host.files, {key for key in keys if state.effective(key[0]) == LOADED}),

@@ -206,6 +206,21 @@ def test_a_parameter_that_a_loaded_module_does_not_show_is_named_and_set_for_the
     assert run(host, parameters={"dummy": {"secret": "1,2"}}, immediate=False).remaining.unmanaged == ()
 
 
+def test_a_parameter_that_can_only_be_written_is_not_shown(tmp_path: Path) -> None:
+    host, _kernel = machine(tmp_path, loaded=NVME_LOADED)
+    (tmp_path / "sys/module/nvme/parameters/poll_queues").chmod(0o200)
+    read = host.files.read
+
+    def reading(path: str) -> str:
+        if path.endswith("/poll_queues"):
+            raise PermissionError(1, "Operation not permitted", path)
+        return read(path)
+
+    host.files.read = reading  # type: ignore[method-assign]
+    outcome = run(host, parameters={"nvme": {"poll_queues": 4}})
+    assert [entry.setting for entry in outcome.remaining.unmanaged] == ["parameter poll_queues"]
+
+
 def test_a_driver_that_is_not_installed_is_named_and_left_out_of_the_file(tmp_path: Path) -> None:
     host, _kernel = machine(tmp_path, {f"/lib/modules/{RELEASE}/modules.dep": "kernel/nvme.ko:\nkernel/nvidiafb.ko:\n"})
     outcome = run(host, parameters={**PROFILING, **QUEUES, "lnet": {"networks": "o2ib0(ib0)"}})
