@@ -61,11 +61,15 @@ class SetGpus(RoomAction):
 
 def restore(baseline: Baseline, state: GpuSettingsState) -> GpuSettingsDesired:
     """What ``state: absent`` wants: the values from before the first change. Of locks of others nothing is known."""
-    wants = []
+    wants: List[WantedSettings] = []
+    without: List[Unmanaged] = []
     for gpu in state.gpus:
         values: Dict[str, Scalar] = {}
         for setting in SETTINGS:
             before = baseline.values.get((gpu.reading.gpu.uuid, setting))
+            reason = "" if gpu.reading.gpu.lost else gpu.reading.lacking.get(setting, "")
+            if before is not None and reason:
+                without.append(Unmanaged(gpu.name, setting, reason))
             if before is None or setting not in gpu.effective:
                 continue
             if setting in LOCKS:
@@ -83,7 +87,7 @@ def restore(baseline: Baseline, state: GpuSettingsState) -> GpuSettingsDesired:
     )
     # A GPU that does not respond may be one of them: its values are kept until it is back.
     lost = tuple(gpu.name for gpu in state.gpus if gpu.reading.gpu.lost) if gone else ()
-    return GpuSettingsDesired(tuple(wants), () if lost else gone, lost)
+    return GpuSettingsDesired(tuple(wants), (*without, *(() if lost else gone)), lost)
 
 
 def lacking(gpu: SettingsGpu, wanted: Mapping[str, Scalar]) -> List[Unmanaged]:

@@ -28,7 +28,7 @@ SLICES = (DEFAULT, "short", "medium", "long")
 ROW = regex(r"\W*(\d+)\W+time[- ]?slice\W+(\w+)\W*", re.IGNORECASE)
 SECONDS = 30.0
 NOT_INSTALLED = f"{PROGRAM} is not installed, which alone sets and lists it"
-NOT_LISTED = f"{PROGRAM} compute-policy --list says none that is known"
+NOT_LISTED = f"{PROGRAM} compute-policy --list shows no time slice of it that is known"
 
 
 def with_time_slices(readings: Sequence[GpuReading], commands: Commands) -> Tuple[GpuReading, ...]:

@@ -55,6 +55,17 @@ def test_default_and_absent_give_back_what_was_there(gpu_machine: MakeMachine) -
     assert slices(machine) == [2]
 
 
+def test_what_cannot_be_given_back_is_named(gpu_machine: MakeMachine) -> None:
+    machine = ready(gpu_machine, KIND)
+    run(machine, {"power_limit_watts": 250, "time_slice": "short"})
+    del machine.host.commands.programs["nvidia-smi"]
+    outcome = run(machine, state="absent")
+    assert outcome.error is None
+    assert [(entry.object, entry.setting, entry.reason) for entry in outcome.remaining.unmanaged] == [
+        ("gpu0", "time_slice", "nvidia-smi is not installed, which alone sets and lists it")
+    ]
+
+
 def test_without_persistence_it_would_not_last(gpu_machine: MakeMachine) -> None:
     machine = ready(gpu_machine, KIND, persistence=False)
     error = str(run(machine, {"time_slice": "short"}).error)
@@ -95,11 +106,13 @@ ANSWERS: Any = [
     ),
     (
         Completed(0, NO_ROWS, ""),
-        "nvidia-smi compute-policy --list says none that is known (wanted short). Leave the setting out.",
+        "nvidia-smi compute-policy --list shows no time slice of it that is known (wanted short). Leave the setting "
+        "out.",
     ),
     (
         Completed(0, "|   0     Timeslice        1234567  |\n", ""),
-        "nvidia-smi compute-policy --list says none that is known (wanted short). Leave the setting out.",
+        "nvidia-smi compute-policy --list shows no time slice of it that is known (wanted short). Leave the setting "
+        "out.",
     ),
     (
         Completed(2, "\nInvalid combination of input arguments.\n", ""),
