@@ -20,6 +20,8 @@ WAAGENT = "/etc/waagent.conf"
 AGENTS = ("walinuxagent.service", "waagent.service")
 CLOUD = "/etc/cloud"
 INSTANCE = "/var/lib/cloud/instance"
+# What the cloud says of it: its vendor's, and the user's.
+FOR_INSTANCE = ("vendor-cloud-config.txt", "vendor2-cloud-config.txt", "cloud-config.txt")
 KUBELET = "/var/lib/kubelet/config.yaml"
 
 
@@ -58,7 +60,7 @@ def _cloud_init(files: Files) -> Iterator[Conflict]:
     folder = f"{CLOUD}/cloud.cfg.d"
     paths = [f"{CLOUD}/cloud.cfg", *(f"{folder}/{name}" for name in files.names(folder) if name.endswith(".cfg"))]
     wins = US if files.exists(f"{INSTANCE}/sem/config_mounts") else THEM
-    for path in (*paths, f"{INSTANCE}/cloud-config.txt"):
+    for path in (*paths, *(f"{INSTANCE}/{name}" for name in FOR_INSTANCE)):
         key = ""
         for number, line in enumerate((files.read_optional(path) or "").splitlines(), 1):
             top = re.match(r"([A-Za-z_]+):", line)

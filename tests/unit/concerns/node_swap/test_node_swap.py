@@ -319,6 +319,11 @@ DONE = {"/var/lib/cloud/instance/sem/config_mounts": ""}
             CLOUD, "/etc/cloud/cloud.cfg.d/90-swap.cfg line 4 lets cloud-init make it (found swap 2G)", id="cloud-init"
         ),
         pytest.param(MOUNTS, "/etc/cloud/cloud.cfg line 2 lets cloud-init make it", id="a mount of cloud-init"),
+        pytest.param(
+            {"/var/lib/cloud/instance/vendor-cloud-config.txt": "#cloud-config\nswap: {size: 4G}\n"},
+            "/var/lib/cloud/instance/vendor-cloud-config.txt line 2 lets cloud-init make it (found swap 4G)",
+            id="the vendor of the cloud",
+        ),
     ],
 )
 def test_who_makes_swap_at_the_next_boot_is_refused_with_file_and_line(
@@ -338,6 +343,19 @@ def test_cloud_init_that_has_set_up_this_instance_is_named_and_loses(tmp_path: P
     assert conflicts(run(host, **OFF)) == [("cloud-init", "/etc/cloud/cloud.cfg.d/90-swap.cfg", 4, "2G", "us")]
     for _time in range(2):
         assert run(host, **OFF).changes == ()
+
+
+def test_swap_that_cloud_init_makes_for_another_instance_is_switched_off_again_and_given_back(tmp_path: Path) -> None:
+    # As cc_mounts of 22.4.2 writes it. For another instance it drops every line that has its comment, ours too.
+    line = "/swap.img\tnone\tswap\tsw,comment=cloudconfig\t0\t0\n"
+    host = machine(tmp_path, {**CLOUD, **DONE, "/etc/fstab": line})
+    run(host, **OFF)
+    assert host.files.read("/etc/fstab") == f"# gpufleet.node.node_swap: {line}"
+    (tmp_path / "etc/fstab").write_text(line)
+    assert run(host, **OFF).status == "drifted"
+    assert run(host, **OFF).changes == ()
+    run(host, state="absent")
+    assert host.files.read("/etc/fstab") == line
 
 
 @pytest.mark.parametrize(
