@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.table import (
     describe_counts,
     device_table,
     devices_of,
+    losers_of,
     rows_of,
     spelled,
     table,
@@ -85,6 +86,7 @@ def describe(answer: Mapping[str, Any]) -> List[str]:
     lines = table(rows) if rows else []
     devices = devices_of(node, answer)
     lines += device_table(devices) if devices else []
+    lines += [f"on {node} {text}" for text in losers_of(answer)]
     lines += [f"{name}: {result['summary']}" for name, result in concerns.items() if result.get("summary")]
     for name, result in concerns.items():
         lines += [f"{node} needs a reboot: {reason}" for reason in result["reboot_reasons"]]

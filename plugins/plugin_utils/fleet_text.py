@@ -11,7 +11,7 @@ from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, Map
 
 from ..module_utils._core.setting import DRIFTED, GPU_RESET, IN_SYNC, PENDING, REBOOT
 from ..module_utils._core.wording import agreeing, counted
-from ..module_utils._node.table import describe_counts, device_table, ranged, spelled, table, unmanaged_of
+from ..module_utils._node.table import describe_counts, device_table, losers_of, ranged, spelled, table, unmanaged_of
 from .answers import Look, answered, look_in
 from .host_ranges import folded, natural
 from .summary import UNREACHABLE, Summary
@@ -42,7 +42,8 @@ def drift(summary: Summary, gone: Mapping[str, bool], *, detail: str) -> Iterato
     """What the looks found. ``gone`` are the hosts out of reach since then, and whether they were drained before.
 
     ``detail`` is that of the look: with ``full`` nothing is left out, and only what cannot be set is folded, by the
-    reason; with ``devices`` the devices with interrupts have a table, as they have on one node alone.
+    reason; with ``devices`` the devices with interrupts have a table, as they have on one node alone. So have, but with
+    ``full``, the other owners that lose.
     """
     full = detail == "full"
     rows = list(chain(*summary.rows.values()))
@@ -56,6 +57,12 @@ def drift(summary: Summary, gone: Mapping[str, bool], *, detail: str) -> Iterato
     if devices and (detail != "brief" or summary.total == 1):
         yield from device_table(devices, where=where)
     most = 0 if full else SENTENCES
+    if full or summary.total == 1:
+        yield from sentences(
+            ((host, text) for host, look in summary.looks.items() if answered(look) for text in losers_of(look)),
+            lambda names, text: f"on {on(names)} {text}",
+            most=most,
+        )
     yield from sentences(
         ((host, reason) for host, reasons in summary.reboot_reasons.items() for reason in reasons),
         lambda names, reason: f"{on(names)} {agreeing(len(names), 'needs', 'need')} a reboot: {reason}",

@@ -144,7 +144,7 @@ def status_of(error: GpuFleetError) -> str:
 
 def refused(error: GpuFleetError) -> Outcome:
     """The outcome of a run that failed before its first change."""
-    return Outcome(status_of(error), (), {}, {}, Plan(error.settings), error)
+    return Outcome(status_of(error), (), {}, {}, Plan(error.settings, conflicts=error.conflicts), error)
 
 
 def diff(changes: Tuple[Change, ...]) -> Dict[str, str]:

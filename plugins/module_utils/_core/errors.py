@@ -9,7 +9,7 @@ A message reads "Cannot <goal> on <object>: <cause>", then what was found, what 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Tuple
 
 from .setting import Scalar
 
@@ -22,11 +22,13 @@ class GpuFleetError(Exception):
 
     ``goal`` completes the sentence "Cannot ...", ``object`` is the thing it was about, ``hint`` is the next step. The
     object stands at the ``{}`` of the goal; without one it comes after it, "in" a path or "on" anything else.
-    ``settings`` are those that are known to differ all the same, for the table.
+    ``settings`` are those that are known to differ all the same, for the table, and ``conflicts`` the other owners, as
+    ``Conflict`` of ``change.py``, which stands above this file.
     """
 
     code = "failed"
     settings: Tuple[Setting, ...] = ()
+    conflicts: Tuple[Any, ...] = ()
 
     def __init__(
         self,

@@ -236,7 +236,7 @@ def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
 def failed(error: GpuFleetError) -> Dict[str, Any]:
     """The result of a concern that could not be looked at, or that was refused."""
     return {
-        **_describe(Plan(error.settings), full=False),
+        **_describe(Plan(error.settings, conflicts=error.conflicts), full=False),
         "status": status_of(error),
         "msg": str(error),
         "failure": error.failure(),

@@ -87,6 +87,16 @@ def unmanaged_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
     ]
 
 
+def losers_of(look: Mapping[str, Any]) -> List[str]:
+    """Who else sets on one node what is declared, and loses, a sentence each: that is as declared, and has no row."""
+    return [
+        f"{entry['owner']} sets {entry['setting']} to {entry['value']} in {_place(entry)}, and loses"
+        for result in look["concerns"].values()
+        for entry in result["conflicts"]
+        if entry["wins"] == "us"
+    ]
+
+
 def counts_of(look: Mapping[str, Any], rows: Iterable[Row]) -> Dict[str, int]:
     """The settings of one node by status; ``rows`` are its ``rows_of``."""
     counts = dict.fromkeys(COUNTED, 0)
@@ -318,5 +328,8 @@ def note_row(node: str, concern: str, setting: str = NOTHING, *, status: str, no
 
 
 def _conflict(entry: Mapping[str, Any]) -> str:
-    place = f"{entry['path']}:{entry['line']}" if entry["line"] else entry["path"]
-    return f"{entry['owner']} sets it to {entry['value']} in {place}"
+    return f"{entry['owner']} sets it to {entry['value']} in {_place(entry)}, and wins"
+
+
+def _place(entry: Mapping[str, Any]) -> str:
+    return f"{entry['path']}:{entry['line']}" if entry["line"] else str(entry["path"])

@@ -404,7 +404,7 @@ def test_the_table_shows_what_is_not_right_and_why_something_is_unknown() -> Non
     lines = table(rows)
     assert lines[0].split() == ["NODE", "OBJECT", "SETTING", "WANTED", "IN", "EFFECT", "AT", "BOOT", "STATUS"]
     assert "    Cannot look." in lines
-    assert "    tuned sets it to never in /etc/tuned/x:3" in lines
+    assert "    tuned sets it to never in /etc/tuned/x:3, and wins" in lines
     assert next(line for line in lines if "nvme0n1" in line).split() == [
         "n1",
         "nvme0n1",

@@ -64,6 +64,18 @@ def looked(to_converge: Sequence[str] = (), **concerns: Dict[str, Any]) -> Dict[
     return {"concerns": concerns, "orphaned": [], "to_converge": list(to_converge)}
 
 
+@pytest.mark.parametrize(("nodes", "detail", "told"), [(1, "brief", True), (9, "brief", False), (9, "full", True)])
+def test_an_owner_that_loses_is_told_of_one_node_and_where_everything_is_asked_for(
+    nodes: int, detail: str, told: bool
+) -> None:
+    where = {"path": "/etc/sysctl.d/10-vendor.conf", "line": 3, "setting": "sysctl vm.swappiness"}
+    conflicts = [{"owner": "sysctl.d", **where, "value": "30", "wins": "us"}]
+    looks = dict.fromkeys(hosts(nodes), looked(kernel_tunables=concern("in_sync", conflicts=conflicts)))
+    text = " sysctl.d sets sysctl vm.swappiness to 30 in /etc/sysctl.d/10-vendor.conf:3, and loses"
+    found = [line for line in lines_of(looks, detail) if line.endswith(text)]
+    assert found == ([f"on {'h001' if nodes == 1 else 'h[001-009] (9)'}{text}"] if told else [])
+
+
 def test_two_hundred_equal_nodes_take_as_many_lines_as_one(kinds: Tuple[Kind, ...]) -> None:
     lines = lines_of(dict.fromkeys(hosts(200), kinds[0].found))
     assert len(lines) <= 20

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, List, Mapping, Tuple
 
 from ..._core.change import Conflict
 from ..._core.errors import OwnedByAnother
-from .keys import KUBELET, dotted, read_by_kernel
+from .keys import KUBELET, ZEROED, dotted, read_by_kernel
 from .next_boot import SYSCTL_CONF, said_by_others
 from .spec import OBJECT
 from .state import FILE
@@ -24,17 +24,27 @@ if TYPE_CHECKING:
 def find_conflicts(
     values: Mapping[str, str], after: Values, wanted: Mapping[str, object], state: KernelTunablesState, scope: Scope
 ) -> Tuple[Conflict, ...]:
-    """Who else sets what is declared. Raises ``OwnedByAnother`` where the next boot would not bring the declared value.
+    """Who else sets what is declared. Raises ``OwnedByAnother`` where the next boot would not bring the declared value,
+    with all of them.
 
     ``after`` is what the next boot brings when the plan is done.
     """
     _refuse_beside_kubelet(values, state)
+    # Who gives the other one of a pair a value sets the declared one to 0.
+    said = {**{ZEROED[key]: "0" for key in values if key in ZEROED}, **values}
+    winners = [source for _value, source in after.values()] if scope.permanent else []
+    found: List[Conflict] = []
+    for one in said_by_others(state, tuple(said)):
+        if read_by_kernel(one.tunable, one.value, state.found[one.tunable]) != said[one.tunable]:
+            # `sysctl --system` reads that file last, and systemd-sysctl at its link or not at all.
+            wins = "them" if one.owner == SYSCTL_CONF or one in winners else "us"
+            found.append(Conflict(one.owner, one.path, one.line, f"{OBJECT} {dotted(one.tunable)}", one.value, wins))
     for key in values if scope.permanent else ():
         value, source = after[key]
         if value != wanted[key] and source is not None:
             where = source.path if source.line is None else f"{source.path}:{source.line}"
             what = "sets it too" if source.tunable == key else f"sets {dotted(source.tunable)}, which sets it to 0"
-            raise OwnedByAnother(
+            refusal = OwnedByAnother(
                 "set {}",
                 object=f"{OBJECT} {dotted(key)}",
                 cause=f"{source.owner} {what}, at {where}, and wins over {FILE}",
@@ -42,12 +52,8 @@ def find_conflicts(
                 wanted=str(wanted[key]),
                 hint="remove it there, or declare the same value",
             )
-    found: List[Conflict] = []
-    for one in said_by_others(state, tuple(values)):
-        if read_by_kernel(one.tunable, one.value, state.found[one.tunable]) != values[one.tunable]:
-            # `sysctl --system` reads that file last, and systemd-sysctl at its link or not at all.
-            wins = "them" if one.owner == SYSCTL_CONF else "us"
-            found.append(Conflict(one.owner, one.path, one.line, f"{OBJECT} {dotted(one.tunable)}", one.value, wins))
+            refusal.conflicts = tuple(found)
+            raise refusal
     return tuple(found)
 
 

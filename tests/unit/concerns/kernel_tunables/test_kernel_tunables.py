@@ -258,6 +258,24 @@ def test_what_would_win_over_our_file_is_refused(tmp_path: Path, files: Mapping[
     assert run(host, {"vm.swappiness": 0}, permanent=False).effective == {"sysctl": {"vm.swappiness": 0}}
 
 
+def test_what_is_refused_names_all_the_others_and_who_of_them_wins(tmp_path: Path) -> None:
+    files = {
+        **TUNED,
+        "/etc/tuned/mine/tuned.conf": "[sysctl]\nvm.swappiness=10\nvm.dirty_background_ratio=3\n",
+        "/etc/sysctl.d/99-site.conf": "vm.swappiness = 30\n",
+        "/etc/sysctl.d/zz-vendor.conf": "vm.swappiness = 60\n",
+    }
+    host = machine(tmp_path, files)
+    with pytest.raises(OwnedByAnother) as caught:
+        run(host, {"vm.swappiness": 5, "vm.dirty_background_bytes": 268435456})
+    assert "zz-vendor.conf:1, and wins over" in str(caught.value)
+    assert {(entry.path, entry.setting, entry.value, entry.wins) for entry in caught.value.conflicts} == {
+        ("/etc/tuned/mine/tuned.conf", "sysctl vm.swappiness", "10", "us"),
+        ("/etc/tuned/mine/tuned.conf", "sysctl vm.dirty_background_ratio", "3", "us"),
+        ("/etc/sysctl.d/zz-vendor.conf", "sysctl vm.swappiness", "60", "them"),
+    }
+
+
 def test_the_other_one_of_a_pair_in_a_later_file_wins_too(tmp_path: Path) -> None:
     host = machine(tmp_path, {"/etc/sysctl.d/zzz.conf": "vm.dirty_ratio = 40\n"})
     with pytest.raises(OwnedByAnother, match=r"sets vm\.dirty_ratio, which sets it to 0, at /etc/sysctl\.d/zzz"):
