@@ -80,7 +80,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--inventory", help="measure on a node of this inventory, and change it to tests/bench/node.yml")
     made.add_argument("--host", help="the node in the inventory, when it has several")
     made.add_argument(
-        "--vars", default=str(BENCH / "node.yml"), help="what the node shall be (default: node.yml beside bench.py)"
+        "--vars",
+        action="append",
+        metavar="FILE",
+        help="what the node shall be, once or several times (default: node.yml beside bench.py)",
     )
     made.add_argument("--keep", action="store_true", help="leave the virtual node running, and use one that runs")
     made.add_argument("--write-docs", action="store_true", help="write the table into docs/performance.md")
@@ -108,7 +111,7 @@ def measure(options: argparse.Namespace) -> Dict[str, Any]:
             node,
             programs=programs,
             mitogen=mitogen,
-            variables=[Path(options.vars).resolve(), CACHE / "boot_files.json"],
+            variables=[*map(Path.resolve, map(Path, options.vars or [BENCH / "node.yml"])), CACHE / "boot_files.json"],
             cache=CACHE,
             environment=needs.environment(),
         )
