@@ -20,12 +20,14 @@ SUITES = ("trixie", "bookworm")
 MIRROR = "http://deb.debian.org/debian"
 SIZE_MIB = 4096
 
-# A bare server: what boots, what answers to SSH, what Ansible needs. No tuned, no container engine: bringing those, or
-# meeting them, is a matter for the tests. irqbalance is there and off, and ethtool for who changes queues.
+# A bare server: what boots, what answers to SSH, what Ansible needs. No container engine: bringing one, or meeting it,
+# is a matter for the tests. irqbalance is there and off, and ethtool for who changes queues.
 PACKAGES = (
     "systemd", "systemd-sysv", "udev", "dbus", "openssh-server", "python3", "iproute2", "kmod", "procps",
     "linux-image-cloud-amd64", "initramfs-tools", "lz4", "grub2-common", "grub-pc-bin", "irqbalance", "ethtool",
 )  # fmt: skip
+# What is there on one suite alone, and off: tuned, which tunes what others tune too.
+OFF = {"bookworm": ("tuned",)}
 # What a server has beside that when it runs jobs: container engines and Slurm, off.
 OF_A_WORKER = (
     "docker.io", "containerd", "runc", "busybox-static", "python3-grpcio",
@@ -79,7 +81,8 @@ def define(*, suite: str, mirror: str, worker: bool) -> Image:
 
 def packages_of(suite: str, *, worker: bool) -> Tuple[str, ...]:
     client = () if suite in WITH_CLIENT else ("docker-cli",)
-    return (*PACKAGES, *OF_A_WORKER, *client) if worker else PACKAGES
+    bare = (*PACKAGES, *OFF.get(suite, ()))
+    return (*bare, *OF_A_WORKER, *client) if worker else bare
 
 
 def ensure(*, suite: str, mirror: str = MIRROR, worker: bool = False, rebuild: bool = False) -> Image:
@@ -120,6 +123,7 @@ def _build(image: Image, *, mirror: str, work: Path) -> None:
         f"--customize-hook=upload {_quoted(SCRIPTS / 'customize.sh')} /customize.sh",
         f'--customize-hook=chroot "$1" sh /customize.sh {identity}',
         '--customize-hook=rm "$1/customize.sh"',
+        *(f'--customize-hook=chroot "$1" systemctl disable {name}.service' for name in OFF.get(image.suite, ())),
         image.suite,
         str(tree),
         mirror,

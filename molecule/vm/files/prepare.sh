@@ -9,6 +9,13 @@ cd /root
 mkdir /var/cache/kept-bytecode
 mv kept_bytecode.py /usr/lib/python3/dist-packages/
 echo 'import kept_bytecode' >/usr/lib/python3/dist-packages/kept_bytecode.pth
+# What a vendor left, under a name that sorts behind the usual ones.
+echo 'vm.swappiness = 30' >/etc/sysctl.d/99-zz-vendor.conf
+echo 30 >/proc/sys/vm/swappiness
+# A swap file, as cloud-init and an installer make it.
+fallocate --length 64M /swap.img
+chmod 0600 /swap.img
+mkswap /swap.img
 case $(cat /etc/hostname) in
 bookworm)
   # A daemon that keeps nothing, by a drop-in that somebody left.
@@ -20,27 +27,33 @@ ExecStart=/usr/bin/nvidia-persistenced --user nvpd --no-persistence-mode
 UNIT
   systemctl daemon-reload
   systemctl enable --now nvidia-persistenced
+  # Swap of cloud-init, and what is left when it has set up an instance.
+  mkdir -p /etc/cloud/cloud.cfg.d /var/lib/cloud/instances/iid-datasource-none/sem
+  printf '#cloud-config\nswap:\n  filename: /swap.img\n  size: 64M\n' >/etc/cloud/cloud.cfg.d/90-swap.cfg
+  ln -s /var/lib/cloud/instances/iid-datasource-none /var/lib/cloud/instance
+  touch /var/lib/cloud/instance/sem/config_mounts
+  printf '/swap.img\tnone\tswap\tsw,comment=cloudconfig\t0\t0\n' >>/etc/fstab
+  swapon --all
+  # At boot tuned comes last of all. This profile of its package sets keys that are declared.
+  echo latency-performance >/etc/tuned/active_profile
+  echo manual >/etc/tuned/profile_mode
+  systemctl enable --now tuned
+  timeout 120 sh -c 'until grep -q "static tuning .* applied" /var/log/tuned/tuned.log; do sleep 0.5; done'
   ;;
 trixie)
   # On the other node the interrupts stay where they are, so that it can be told whether they come back.
   systemctl enable --now irqbalance
+  # Swap of an installer.
+  echo '/swap.img none swap sw,pri=7 0 0' >>/etc/fstab
+  swapon --all
   ;;
 esac
-# What a vendor left, under a name that sorts behind the usual ones.
-echo 'vm.swappiness = 30' >/etc/sysctl.d/99-zz-vendor.conf
-echo 30 >/proc/sys/vm/swappiness
-# Swap as an installer makes it, in use and in fstab.
-fallocate --length 64M /swap.img
-chmod 0600 /swap.img
-mkswap /swap.img
-echo '/swap.img none swap sw,pri=7 0 0' >>/etc/fstab
 # A timer that runs and is enabled, of a package: the image has those of Debian masked.
 mkdir -p /usr/local/lib/systemd/system
 printf '[Service]\nType=oneshot\nExecStart=/bin/true\n' >/usr/local/lib/systemd/system/demo-index.service
 printf '[Timer]\nOnCalendar=yearly\n[Install]\nWantedBy=timers.target\n' >/usr/local/lib/systemd/system/demo-index.timer
 systemctl daemon-reload
 systemctl enable --now demo-index.timer
-swapon --priority 7 /swap.img
 sh stand_ins.sh
 python3 said.py >before.said
 python3 interrupts.py before >before.interrupts

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import machine
@@ -29,9 +30,16 @@ def test_the_instances_are_at_the_places_of_before(host: Any, said: machine.Said
     machine.assert_divided(said, machine.OTHER_MIG_DEVICES if cut else machine.MIG_DEVICES)
 
 
-def test_the_node_itself_says_that_all_is_right(host: Any) -> None:
-    status = host.run("gpufleet status")
+def test_the_node_itself_says_that_all_is_right_and_who_else_sets_it_and_loses(host: Any) -> None:
+    status = host.run("gpufleet status --json")
     assert status.rc == 0, status.stdout + status.stderr
+    concerns = json.loads(status.stdout)["concerns"]
+    said = {
+        (entry["owner"], entry["setting"], entry["value"], entry["wins"])
+        for name in ("kernel_tunables", "node_swap")
+        for entry in concerns[name]["conflicts"]
+    }
+    assert said == machine.OTHERS[host.backend.get_hostname()]
 
 
 def test_modules_are_loaded_and_blocked_again(host: Any, said: machine.Said) -> None:

@@ -30,6 +30,14 @@ def test_the_boot_kept_the_program_that_looks(host: Any) -> None:
     assert set(runs.lookers("converge.yml", str(host.backend.get_hostname()))[-1]) == {"program"}
 
 
+def test_against_other_owners_no_run_but_the_first_has_changed_anything(host: Any) -> None:
+    name = str(host.backend.get_hostname())
+    _first, *later = [run for run in runs.read() if run.playbook == "converge.yml" and not run.check]
+    assert later
+    tasks = [task for run in later for (_host, task), changes in run.of(name).items() if changes]
+    assert not [task for task in tasks if "kernel_tunables" in task or "node_swap" in task]
+
+
 def test_no_change_is_left_unfinished_and_the_node_itself_says_that_all_is_right(host: Any) -> None:
     status = host.run("ls /var/lib/gpufleet/mig_layout.transaction; gpufleet status")
     assert "No such file" in status.stderr
