@@ -66,6 +66,7 @@ def test_modules_are_loaded_and_blocked(host: Any, said: machine.Said) -> None:
 def test_a_module_has_the_declared_parameter_and_modprobe_gives_it_again(host: Any) -> None:
     assert host.check_output("cat /sys/module/overlay/parameters/metacopy") == "Y"
     assert host.check_output("modprobe --show-depends overlay").split()[-1] == "metacopy=1"
+    assert "zz-gpufleet-kernel_modules.conf" in host.check_output("lsinitramfs /boot/initrd.img-$(uname -r)")
 
 
 def test_systemd_accepts_our_units(host: Any) -> None:
