@@ -28,7 +28,7 @@ def test_no_file_of_ours_is_left(host: Any) -> None:
     menu = host.check_output("cat /boot/grub/grub.cfg")
     assert "hugepages=" not in menu
     assert "skew_tick=" not in menu
-    assert "gpufleet" not in host.check_output("lsinitramfs /boot/initrd.img-$(uname -r)")
+    assert "gpufleet-kernel_modules" not in host.check_output("lsinitramfs /boot/initrd.img-$(uname -r)")
 
 
 def test_the_kernel_and_the_driver_have_the_values_from_before(host: Any, said: machine.Said) -> None:
