@@ -161,7 +161,7 @@ def add_run(commands: Any) -> None:
         help="run a command next to its GPUs",
         description="Runs the command in the slice of its GPUs, with their CPUs and memory, and with "
         "CUDA_VISIBLE_DEVICES set to their UUIDs. What it starts inherits that. Exit status: that of the command, 64 "
-        "where it was not run.",
+        "if this was refused, 127 if there is no such command, 126 if it cannot be executed.",
     )
     parser.add_argument(
         "--gpu",

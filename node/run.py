@@ -108,7 +108,7 @@ def slice_of(files: Files, chosen: visible.Chosen) -> str:
                 object=identity.name,
                 cause=f"{name} was made for another GPU",
                 found=slice_files.about(text),
-                hint=f"run the role {NAME}, which makes it anew",
+                hint=f"ask an administrator to run the role {NAME}, which makes it anew",
             )
         return name
     room = of_gpu(chosen.gpu, read_topology(files, (chosen.gpu,)))
@@ -158,7 +158,9 @@ def ask_to_place(host: Host, names: Sequence[str]) -> None:
     goal, slices = "start a command in {}", ", ".join(names)
     if not group or not _is_member(group):
         hint = (
-            f"ask an administrator to add {who} to {group}" if group else f"declare {NAME}_launch_group to let a group"
+            f"ask an administrator to add {who} to {group}"
+            if group
+            else f"ask an administrator to set {NAME}_launch_group to a group of yours"
         )
         raise NotPermitted(goal, object=slices, cause=f"only {may} may, and this is {who}", hint=hint)
     try:
@@ -183,7 +185,7 @@ def place_caller(host: Host, names: Sequence[str]) -> int:
         raise NotPermitted(
             "start a command in {}",
             object=", ".join(names),
-            cause="the process that asks for it is not one of the user",
+            cause="the calling process does not belong to the user who asks",
             hint="use gpufleet run",
         )
     place(host, names, process=caller)

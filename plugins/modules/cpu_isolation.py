@@ -27,10 +27,11 @@ description:
     inverted.
   - A CPU that C(isolcpus) or C(nohz_full) isolates cannot be one for the system. Where M(gpufleet.node.kernel_cmdline)
     declares it, both are refused by one look; else the message names who isolates it.
-  - A limit that stays in force after its C(AllowedCPUs=) was removed is found and ended, of C(system.slice) also
-    where somebody else set it. So is the one of this module with O(state=absent). Where the kernel does not give up a
-    list of CPUs while processes are below it, it gets all CPUs that the machine may ever have.
-  - C(AllowedCPUs=) is set on slices only, and so units with C(Delegate=) keep their own control groups as they are.
+  - The kernel may keep a limit after its C(AllowedCPUs=) was removed. Such a limit is lifted if this module set it,
+    with O(state=absent) too, and on C(system.slice) also if somebody else did. Where the kernel keeps a list of CPUs
+    while processes run below the slice, the slice gets all CPUs that the machine may ever have.
+  - C(AllowedCPUs=) is set on slices only. A unit with C(Delegate=) below one, such as containerd, is confined with its
+    slice; the control groups that it made itself are not written to.
   - It needs version 2 of control groups with the C(cpuset) controller. Elsewhere systemd ignores C(AllowedCPUs=), and
     the slices are listed in RV(unmanaged). Kernel threads are not confined; that is what C(isolcpus) and C(nohz_full)
     are for. Interrupts are those of M(gpufleet.node.numa_irq_affinity).

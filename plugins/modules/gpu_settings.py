@@ -88,9 +88,9 @@ options:
         choices: [default, exclusive_process, prohibited]
       time_slice:
         description:
-          - How long processes that share the GPU compute in turn before the next one does. Short slices answer sooner,
-            and lose more time to the switches, of which NVIDIA publishes no figures. V(default) is what the driver
-            does by itself.
+          - How long one process computes before the next one that shares the GPU has its turn. Short slices lower
+            latency, and lose more time to context switches, for which NVIDIA publishes no figures. V(default) is what
+            the driver does by itself.
           - NVML has no function for it. It is set and read back with C(nvidia-smi compute-policy), of drivers from 455
             on. Where that program is not installed, or lists no time slice for the GPU, V(short), V(medium) and V(long)
             are refused, and V(default) is listed in RV(unmanaged).

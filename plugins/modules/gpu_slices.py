@@ -21,9 +21,10 @@ description:
   - The NUMA node of a GPU is that of M(gpufleet.node.gpu_node_info), by the driver and by sysfs. Where nobody reports
     it, the GPU is listed in RV(unmanaged). Where the memory of the GPU itself is a NUMA node (Grace), the slice has
     that too.
-  - A slice that is loaded is in effect as its cgroup says (C(cpuset.cpus.effective), C(cpuset.mems.effective),
-    C(memory.swap.max), C(io.weight), C(io.max)), one that is not as systemd would make it. The files count as soon as
-    they are written, if O(immediate) or O(permanent) is true.
+  - For a slice that is loaded, RV(effective) is what its cgroup says (C(cpuset.cpus.effective),
+    C(cpuset.mems.effective), C(memory.swap.max), C(io.weight), C(io.max)); for one that is not, what systemd would give
+    it. The files are written if O(immediate) or O(permanent) is true, and apply to what is started in the slice from
+    then on.
   - A slice in which something runs is never changed or removed under it. O(when_busy) says what happens then.
   - The kernel heeds a weight of I/O only on disks with the scheduler bfq or io.cost. On others, such as NVMe drives
     with the scheduler V(none), it is set and not enforced, which RV(unmanaged) says.
@@ -212,7 +213,7 @@ EXAMPLES = r"""
     gpus: [{}]
     launch_group: gpu-users
 
-- name: Leave the first CPUs to the system, and the drive of the data to nobody alone
+- name: Reserve the first CPUs for the system, and limit what each GPU's slice reads from the data drive
   gpufleet.node.gpu_slices:
     gpus:
       - io_weight: 500
@@ -396,7 +397,7 @@ boot:
       type: dict
       sample: {"nvidia-persistenced.service": {"OOM score": "-900", "preference of systemd-oomd": "none"}}
     launch_group:
-      description: The group that the rule lets, or V(null).
+      description: The group that the polkit rule allows, or V(null).
       type: str
       sample: gpu-users
 """

@@ -30,9 +30,9 @@ description:
     kernels is rebuilt with C(update-initramfs) or C(dracut), if one of them is installed, because it may contain the
     module and a copy of the file. On a system of rpm-ostree it is left alone.
   - A module that is to be loaded and that a file of someone else, or the kernel command line, stops at boot is an
-    error, which names file and line. So is a parameter that a file that sorts later, or the kernel command line, gives
-    another value. Lines of others that load a blocked module, or give a parameter another value and come before ours,
-    are listed in RV(conflicts).
+    error, which names file and line. It is an error too if a file that sorts after ours, or the kernel command line,
+    gives a declared parameter another value. Lines of others that load a blocked module, or that give a parameter
+    another value and come before ours, are listed in RV(conflicts).
   - Only the modules of the running kernel count as installed. Run again after a new kernel was booted.
   - With O(state=absent), a module that was loaded here and is in use by then stays loaded, and is listed in
     RV(unmanaged).
@@ -69,8 +69,8 @@ options:
         C(nvme) there may be no more poll and write queues than CPUs.
       - A module that is built into the kernel takes parameters from the kernel command line alone, and is refused
         unless the command line has the value.
-      - One that the running kernel does not have is listed in RV(unmanaged), and left out of the file. So is, beside
-        the value for the next load, a parameter that a loaded module does not show.
+      - A module that the running kernel does not have is listed in RV(unmanaged), and left out of the file. A parameter
+        that a loaded module does not show is listed there too, but its value is written for the next load.
       - It needs O(permanent=true).
     type: dict
     default: {}
@@ -104,7 +104,7 @@ EXAMPLES = r"""
       nvidia:
         NVreg_RestrictProfilingToAdminUsers: 0
         NVreg_DeviceFileMode: "0660"
-        NVreg_DeviceFileGID: 44
+        NVreg_DeviceFileGID: 44  # video on Debian and Ubuntu, 39 on Red Hat: see getent group video
 
 - name: Have queues for polled I/O, and others for writes
   gpufleet.node.kernel_modules:

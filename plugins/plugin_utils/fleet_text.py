@@ -25,6 +25,9 @@ EVERYTHING = "For everything: -e gpufleet_detail=full"
 DONE_BY_NAME = ("restart_", "reload_")
 IDLE_GPU = "idle_gpu"
 IDLE_NODE = "idle_node"
+IDLE_SLICE = "idle_slice"
+# What somebody else does when it suits them.
+AFTER = ("end of ", "restart of ")
 NOT_DRAINED = "not drained, because drain_backend is not set; running jobs would be killed, or block the change"
 
 # What is said of a run, in this order.
@@ -210,7 +213,11 @@ def _about(need: str, concern: str) -> Iterator[Told]:
     if need == IDLE_GPU:
         yield "change", f"GPUs only once they are idle, for {concern}"
     elif need == IDLE_NODE:
-        yield "change", f"the threads of CPUs only once no job runs, for {concern}"
+        yield "change", f"SMT only once no job runs, for {concern}"
+    elif need == IDLE_SLICE:
+        yield "change", f"slices only once nothing runs in them, for {concern}"
+    elif need.startswith(AFTER):
+        yield "change", f"the rest only after the {need}, for {concern}"
     elif need.startswith(DONE_BY_NAME):
         verb, _line, name = need.partition("_")
         yield verb, f"{name}, for {concern}"

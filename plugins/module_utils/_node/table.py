@@ -90,7 +90,10 @@ def unmanaged_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
 def losers_of(look: Mapping[str, Any]) -> List[str]:
     """Who else sets on one node what is declared, and loses, a sentence each: that is as declared, and has no row."""
     return [
-        f"{entry['owner']} sets {entry['setting']} to {entry['value']} in {_place(entry)}, and loses"
+        # What is at work below a control group is in its way too, and sets nothing.
+        f"{entry['owner']} {entry['value']}, and is confined by {entry['setting']}"
+        if str(entry["path"]).startswith("/sys/fs/cgroup")
+        else f"{entry['owner']} sets {entry['setting']} to {_value(entry)} in {_place(entry)}, and is overridden"
         for result in look["concerns"].values()
         for entry in result["conflicts"]
         if entry["wins"] == "us"
@@ -328,7 +331,11 @@ def note_row(node: str, concern: str, setting: str = NOTHING, *, status: str, no
 
 
 def _conflict(entry: Mapping[str, Any]) -> str:
-    return f"{entry['owner']} sets it to {entry['value']} in {_place(entry)}, and wins"
+    return f"{entry['owner']} sets it to {_value(entry)} in {_place(entry)}, and wins"
+
+
+def _value(entry: Mapping[str, Any]) -> str:
+    return str(entry["value"] or "a value of its own choice")
 
 
 def _place(entry: Mapping[str, Any]) -> str:

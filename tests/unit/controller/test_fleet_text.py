@@ -71,7 +71,7 @@ def test_an_owner_that_loses_is_told_of_one_node_and_where_everything_is_asked_f
     where = {"path": "/etc/sysctl.d/10-vendor.conf", "line": 3, "setting": "sysctl vm.swappiness"}
     conflicts = [{"owner": "sysctl.d", **where, "value": "30", "wins": "us"}]
     looks = dict.fromkeys(hosts(nodes), looked(kernel_tunables=concern("in_sync", conflicts=conflicts)))
-    text = " sysctl.d sets sysctl vm.swappiness to 30 in /etc/sysctl.d/10-vendor.conf:3, and loses"
+    text = " sysctl.d sets sysctl vm.swappiness to 30 in /etc/sysctl.d/10-vendor.conf:3, and is overridden"
     found = [line for line in lines_of(looks, detail) if line.endswith(text)]
     assert found == ([f"on {'h001' if nodes == 1 else 'h[001-009] (9)'}{text}"] if told else [])
 

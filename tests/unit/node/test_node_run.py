@@ -210,7 +210,7 @@ def test_others_are_told_who_may(bed: Bed, capsys: pytest.CaptureFixture[str]) -
     )
     run(bed.made, gpus=[{}])
     assert command.main(["run", "--gpu", "0", "--", "true"]) == 64
-    assert "only root may, and this is alice. Declare gpu_slices_launch_group" in capsys.readouterr().err
+    assert "only root may, and this is alice. Ask an administrator to set gpu_slices_launch_group" in capsys.readouterr().err
     assert bed.executed == []
 
 
@@ -228,7 +228,7 @@ def test_the_helper_moves_nothing_but_a_process_of_the_user_who_calls_it(
         assert launcher.place_caller(bed.made.host, ["gpu-0.slice"]) == 0
         assert f"PIDs au 1 {caller}" in bed.asked()
     else:
-        with pytest.raises(NotPermitted, match="the process that asks for it is not one of the user"):
+        with pytest.raises(NotPermitted, match="the calling process does not belong to the user who asks"):
             launcher.place_caller(bed.made.host, ["gpu-0.slice"])
 
 

@@ -92,7 +92,7 @@ def _set_turbo(value: str, files: Files) -> None:
     except OSError as error:
         if path == NO_TURBO and error.errno == errno.EPERM:
             raise Refused(
-                "switch on turbo on {}", object=CPUS, cause=FIRMWARE, hint="switch it on there, or leave turbo out"
+                "enable turbo on {}", object=CPUS, cause=FIRMWARE, hint="enable it there, or leave turbo out"
             ) from error
         raise _refused(TURBO, CPUS, path, error, found, value) from error
 

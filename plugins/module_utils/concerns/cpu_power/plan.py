@@ -131,7 +131,7 @@ def complete(
 
 def _kept_off() -> OwnedByAnother:
     return OwnedByAnother(
-        "switch on SMT on {}",
+        "enable SMT on {}",
         object=CPUS,
         cause=f"{path_of(NAME)} has it off, and {later.UNIT} applies that to CPUs that come online",
         hint="set permanent: true",
@@ -177,7 +177,7 @@ def _blocker(state: CpuPowerState) -> Blocker:
     if declaration.when_busy == FAIL:
         ways += ", or set when_busy: wait or skip"
     error = InUse(
-        "switch off SMT on {}",
+        "disable SMT on {}",
         object=CPUS,
         cause=f"{', '.join(shown)} would lose every second CPU",
         hint=f"nothing was changed; {ways}",

@@ -33,7 +33,7 @@ def refuse_impossible(state: CpuPowerState, texts: Mapping[str, str]) -> None:
     """Raise ``DeclarationError`` for the first of these that cannot be."""
     if texts.get(SMT) == ON and state.smt == FORCED_OFF:
         raise DeclarationError(
-            "switch on SMT on {}",
+            "enable SMT on {}",
             object=CPUS,
             cause="the kernel command line has it off until the next boot (nosmt=force)",
             hint="remove nosmt=force and reboot, or declare smt: false",

@@ -27,8 +27,8 @@ SLICES = (DEFAULT, "short", "medium", "long")
 # The index of the GPU, the policy and its value, whatever frames them.
 ROW = regex(r"\W*(\d+)\W+time[- ]?slice\W+(\w+)\W*", re.IGNORECASE)
 SECONDS = 30.0
-NOT_INSTALLED = f"{PROGRAM} is not installed, which alone sets and lists it"
-NOT_LISTED = f"{PROGRAM} compute-policy --list shows no time slice of it that is known"
+NOT_INSTALLED = f"{PROGRAM} is not installed, and nothing else sets or lists it"
+NOT_LISTED = f"{PROGRAM} compute-policy --list lists no time slice for this GPU that this release understands"
 
 
 def with_time_slices(readings: Sequence[GpuReading], commands: Commands) -> Tuple[GpuReading, ...]:

@@ -112,7 +112,7 @@ def refuse_owned(state: KernelModulesState, desired: KernelModulesDesired) -> No
         if line is None or wanted is None or is_same(wanted, line.value):
             continue
         if line.owner == COMMAND_LINE:
-            cause = f"{line.where} says {line.name}={line.value}, which the kernel command line brings last"
+            cause = f"{line.where} says {line.name}={line.value}, and the kernel command line has the last word"
         else:
             cause = f"{line.where} comes after {OPTIONS_FILE}"
         raise OwnedByAnother(

@@ -274,7 +274,7 @@ def test_threads_are_not_taken_from_who_has_them(tmp_path: Path, files: Any, lin
     with pytest.raises(InUse) as caught:
         run(machine, smt=False, governor="performance")
     assert str(caught.value) == (
-        f"Cannot switch off SMT on CPUs: {who} would lose every second CPU. Nothing was changed; drain the node or wait"
+        f"Cannot disable SMT on CPUs: {who} would lose every second CPU. Nothing was changed; drain the node or wait"
         " for them, or set when_busy: wait or skip."
     )
     assert untouched(machine) == before
@@ -340,7 +340,7 @@ def test_threads_do_not_come_for_now_where_they_are_declared_off(tmp_path: Path,
     with pytest.raises(OwnedByAnother) as caught:
         run(machine, **declaration, permanent=False)
     assert str(caught.value) == (
-        f"Cannot switch on SMT on CPUs: {DECLARED} has it off, and gpufleet-cpus.service applies that to CPUs that come"
+        f"Cannot enable SMT on CPUs: {DECLARED} has it off, and gpufleet-cpus.service applies that to CPUs that come"
         " online. Set permanent: true."
     )
     assert machine.online == [0, 1]
@@ -375,7 +375,7 @@ def test_turbo_that_the_firmware_has_off_is_said(tmp_path: Path) -> None:
     with pytest.raises(Refused) as caught:
         run(machine, turbo=True)
     assert str(caught.value) == (
-        "Cannot switch on turbo on CPUs: the firmware has turbo off. Switch it on there, or leave turbo out."
+        "Cannot enable turbo on CPUs: the firmware has turbo off. Enable it there, or leave turbo out."
     )
 
 

@@ -163,7 +163,7 @@ WRONG: Dict[str, Any] = {
     "threads that are off for good": (
         lambda: {**intel_active(), f"{CPU}/smt/control": "forceoff\n"},
         {"smt": True},
-        "Cannot switch on SMT on CPUs: the kernel command line has it off until the next boot (nosmt=force). Remove"
+        "Cannot enable SMT on CPUs: the kernel command line has it off until the next boot (nosmt=force). Remove"
         " nosmt=force and reboot, or declare smt: false.",
     ),
 }

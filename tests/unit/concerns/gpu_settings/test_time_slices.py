@@ -62,7 +62,7 @@ def test_what_cannot_be_given_back_is_named(gpu_machine: MakeMachine) -> None:
     outcome = run(machine, state="absent")
     assert outcome.error is None
     assert [(entry.object, entry.setting, entry.reason) for entry in outcome.remaining.unmanaged] == [
-        ("gpu0", "time_slice", "nvidia-smi is not installed, which alone sets and lists it")
+        ("gpu0", "time_slice", "nvidia-smi is not installed, and nothing else sets or lists it")
     ]
 
 
@@ -101,18 +101,18 @@ def test_a_row_is_known_by_its_words(gpu_machine: MakeMachine, text: str) -> Non
 ANSWERS: Any = [
     (
         None,
-        "nvidia-smi is not installed, which alone sets and lists it (wanted short). Install it, or leave the setting "
-        "out.",
+        "nvidia-smi is not installed, and nothing else sets or lists it (wanted short). Install it, or leave the "
+        "setting out.",
     ),
     (
         Completed(0, NO_ROWS, ""),
-        "nvidia-smi compute-policy --list shows no time slice of it that is known (wanted short). Leave the setting "
-        "out.",
+        "nvidia-smi compute-policy --list lists no time slice for this GPU that this release understands "
+        "(wanted short). Leave the setting out.",
     ),
     (
         Completed(0, "|   0     Timeslice        1234567  |\n", ""),
-        "nvidia-smi compute-policy --list shows no time slice of it that is known (wanted short). Leave the setting "
-        "out.",
+        "nvidia-smi compute-policy --list lists no time slice for this GPU that this release understands "
+        "(wanted short). Leave the setting out.",
     ),
     (
         Completed(2, "\nInvalid combination of input arguments.\n", ""),
