@@ -210,7 +210,10 @@ def test_others_are_told_who_may(bed: Bed, capsys: pytest.CaptureFixture[str]) -
     )
     run(bed.made, gpus=[{}])
     assert command.main(["run", "--gpu", "0", "--", "true"]) == 64
-    assert "only root may, and this is alice. Ask an administrator to set gpu_slices_launch_group" in capsys.readouterr().err
+    assert (
+        "only root may, and this is alice. Ask an administrator to set gpu_slices_launch_group"
+        in capsys.readouterr().err
+    )
     assert bed.executed == []
 
 
