@@ -79,7 +79,7 @@ def test_what_is_rendered_is_read_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("left", "right", "same"),
     [
         ("0660", "432", True),
         ("0x1B0", "432", True),
@@ -97,9 +97,9 @@ def test_what_is_rendered_is_read_again() -> None:
         ("o2ib0(ib0,ib1)", "o2ib0(ib0,ib1)", True),
     ],
 )
-def test_values_are_compared_as_the_kernel_reads_them(one: str, other: str, same: bool) -> None:
-    assert module_options.is_same(one, other) is same
-    assert module_options.is_same(other, one) is same
+def test_values_are_compared_as_the_kernel_reads_them(left: str, right: str, same: bool) -> None:
+    assert module_options.is_same(left, right) is same
+    assert module_options.is_same(right, left) is same
 
 
 def test_the_driver_of_nvidia_lists_one_parameter_by_another_name(tmp_path: Path) -> None:

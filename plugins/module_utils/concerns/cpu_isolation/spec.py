@@ -19,6 +19,7 @@ from ..._linux.systemd import LONGEST, is_service, is_template
 FAIL, WAIT, SKIP = "fail", "wait", "skip"
 HOUSEKEEPING = "housekeeping.slice"
 OPTION = "housekeeping_cpus"
+CONFINE = "confine {}"
 HINT = 'write CPUs and ranges of them, such as housekeeping_cpus: "0-3,32-35"'
 _RANGE = r"[0-9]{1,5}(?:-[0-9]{1,5})?"
 _LIST = regex(rf"{_RANGE}(?:,{_RANGE})*", re.ASCII)
@@ -83,11 +84,11 @@ def _slices(names: Sequence[str]) -> Tuple[str, ...]:
     for name in names:
         if not _SLICE.fullmatch(name) or len(name) > LONGEST:
             hint = "write it as system.slice; the root slice has all CPUs, and slices have no instances"
-            raise _wrong("confine {}", name, "it is not the name of a slice below the root slice", "", hint)
+            raise _wrong(CONFINE, name, "it is not the name of a slice below the root slice", "", hint)
         if name == HOUSEKEEPING:
-            raise _wrong("confine {}", name, "it is made for daemons", "", "list services in daemons")
+            raise _wrong(CONFINE, name, "it is made for daemons", "", "list services in daemons")
         if names.count(name) > 1:
-            raise _wrong("confine {}", name, "it is declared twice", "", "remove one of them from slices")
+            raise _wrong(CONFINE, name, "it is declared twice", "", "remove one of them from slices")
     return tuple(names)
 
 
@@ -96,9 +97,9 @@ def _daemons(entries: Sequence[Mapping[str, Any]]) -> Dict[str, bool]:
     for entry in entries:
         name = entry["name"]
         if not is_service(name) or is_template(name):
-            raise _wrong("confine {}", name, "it is not the name of a service", "", "write it as chrony.service")
+            raise _wrong(CONFINE, name, "it is not the name of a service", "", "write it as chrony.service")
         if name in found:
-            raise _wrong("confine {}", name, "it is declared twice", "", "remove one of them from daemons")
+            raise _wrong(CONFINE, name, "it is declared twice", "", "remove one of them from daemons")
         found[name] = entry["optional"]
     return found
 

@@ -359,7 +359,7 @@ def test_who_keeps_the_machine_cool_is_named_and_nothing_is_refused(tmp_path: Pa
 def test_the_argument_that_boots_without_second_threads_has_one_owner_with_smt_and_no_other_setting() -> None:
     argument = {"kernel_cmdline": ["kernel argument nosmt"]}
     smt = CONCERN.knobs(CONCERN.parse(params(smt=False)))
-    (refused,) = contested({}, {"cpu_power": smt, **argument}).values()
+    (refused,) = list(contested({}, {"cpu_power": smt, **argument}).values())
     assert str(refused).startswith("Cannot declare kernel argument nosmt: cpu_power is declared too, and sets it.")
     governor = CONCERN.knobs(CONCERN.parse(params(governor="performance")))
     assert contested({}, {"cpu_power": governor, **argument}) == {}
