@@ -33,9 +33,10 @@ options:
   governor:
     description:
       - What chooses the frequency. V(performance) is the highest at any load. With C(intel_pstate) and C(amd-pstate) in
-        active mode there are only V(performance) and V(powersave), and V(powersave) goes by the load too.
+        active mode there are only V(performance) and V(powersave), and V(powersave) goes by the load too. Other drivers
+        also have V(schedutil), V(ondemand) and V(conservative), as far as their modules are there.
+      - One that the driver does not have is refused, with those that it has.
     type: str
-    choices: [performance, powersave, schedutil, ondemand, conservative]
   energy_performance_preference:
     description:
       - What the hardware prefers where it chooses the frequency (EPP). V(performance), V(balance_performance),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 OPTIONS: Mapping[str, Any] = {
-    "governor": {"type": "str", "choices": ["performance", "powersave", "schedutil", "ondemand", "conservative"]},
+    "governor": {"type": "str"},
     "energy_performance_preference": {"type": "str"},
     "energy_performance_bias": {"type": "str"},
     "min_frequency": {"type": "str"},

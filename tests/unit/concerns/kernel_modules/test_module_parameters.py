@@ -485,9 +485,9 @@ LOADED_LATER = "/etc/modprobe.d/zzz.conf"
             (
                 "an argument of the kernel",
                 QUEUES,
-                "Cannot set poll_queues on nvme: /etc/default/grub line 2 says nvme.poll-queues=2, which the kernel "
-                "command line brings last (found 2, wanted 4). Remove it there, declare the same value, or leave the "
-                "parameter out.",
+                "Cannot set poll_queues on nvme: /etc/default/grub line 2 says nvme.poll-queues=2, and the kernel "
+                "command line has the last word (found 2, wanted 4). Remove it there, declare the same value, or leave "
+                "the parameter out.",
                 CMDLINE,
                 {},
             ),
