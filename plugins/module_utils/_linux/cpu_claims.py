@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, AbstractSet, Any, Dict, FrozenSet, List, Mappi
 from .._core.errors import DeclarationError
 from .._core.value import frozen
 from . import cpulist
-from .cpu_topology import CPUS, expand, isolated_by, read_list
+from .cpu_topology import expand, isolated_by
+from .cpus import FOLDER as CPUS
+from .cpus import read_cpus
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -52,7 +54,7 @@ def isolated(declaration: Mapping[str, Any], last: int) -> Tuple[Claim, ...]:
 
 def isolated_now(files: Files) -> Tuple[Claim, ...]:
     """The CPUs that the running kernel isolates."""
-    found = ((name, read_list(files, path)) for name, path in FILES.items())
+    found = ((name, read_cpus(files, path)) for name, path in FILES.items())
     return tuple(Claim("the running kernel", name, cpulist.render(cpus), cpus) for name, cpus in found if cpus)
 
 
@@ -60,7 +62,7 @@ def contradictions(declarations: Mapping[str, Mapping[str, Any]], files: Files) 
     """The refusal of both concerns, where both are declared and want the same CPUs for different things."""
     if any(declarations[name].get("state", "present") != "present" for name in (HOUSEKEEPING, ISOLATED)):
         return {}
-    last = max(read_list(files, f"{CPUS}/possible"), default=0)
+    last = max(read_cpus(files, f"{CPUS}/possible"), default=0)
     ours = housekeeping(declarations[HOUSEKEEPING], last)
     theirs = isolated(declarations[ISOLATED], last)
     return {

@@ -12,15 +12,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, AbstractSet, Dict, FrozenSet, Mapping, Optional, Set, Tuple
 
-from .._core.errors import CannotLook
 from .._core.value import frozen
-from . import cpulist
+from .cpus import FOLDER as CPUS
+from .cpus import read_cpus
 from .numa import FOLDER as NODES
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
 
-CPUS = "/sys/devices/system/cpu"
 PCI = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"
 
@@ -63,31 +62,19 @@ class Topology:
 
 def read_topology(files: Files) -> Topology:
     """Raises ``CannotLook`` on what is not a list of CPUs."""
-    possible = read_list(files, f"{CPUS}/possible")
-    online = read_list(files, f"{CPUS}/online") or possible
+    possible = read_cpus(files, f"{CPUS}/possible")
+    online = read_cpus(files, f"{CPUS}/online") or possible
     folders = [name for name in files.names(NODES) if re.fullmatch(r"node[0-9]+", name)]
-    nodes = {name: read_list(files, f"{NODES}/{name}/cpulist") for name in folders}
-    siblings = (read_list(files, f"{CPUS}/cpu{number}/topology/thread_siblings_list") for number in sorted(online))
+    nodes = {name: read_cpus(files, f"{NODES}/{name}/cpulist") for name in folders}
+    siblings = (read_cpus(files, f"{CPUS}/cpu{number}/topology/thread_siblings_list") for number in sorted(online))
     gpus: Dict[str, FrozenSet[int]] = {}
     for name in files.names(PCI):
         folder = f"{PCI}/{name}"
         if (files.read_optional(f"{folder}/vendor") or "").strip() == NVIDIA and (
             files.read_optional(f"{folder}/class") or ""
         ).startswith("0x03"):
-            gpus[name] = read_list(files, f"{folder}/local_cpulist")
+            gpus[name] = read_cpus(files, f"{folder}/local_cpulist")
     return Topology(possible, online, nodes, frozenset(siblings), gpus)
-
-
-def read_list(files: Files, path: str) -> FrozenSet[int]:
-    """The CPUs of a file, none where it is not there. Without ``nohz_full=`` the kernel writes ``(null)`` for those.
-
-    Raises ``CannotLook`` on what is not a list of CPUs.
-    """
-    text = (files.read_optional(path) or "").strip()
-    try:
-        return cpulist.parse("" if text == "(null)" else text)
-    except ValueError as error:
-        raise CannotLook("read the CPUs of this machine", object=path, cause=str(error)) from error
 
 
 def split_flags(value: str) -> Tuple[Tuple[str, ...], str]:

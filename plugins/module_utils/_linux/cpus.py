@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from .._core.protocols import Files
 
 FOLDER = "/sys/devices/system/cpu"
+GOAL = "read the CPUs of this machine"
 Cores = Tuple[Tuple[int, ...], ...]
 
 
 def read_cpus(files: Files, path: str) -> FrozenSet[int]:
-    """A list of the kernel. Without ``nohz_full=`` on its command line it writes ``(null)`` for those CPUs."""
+    """A list of the kernel, none where it is not there. Without ``nohz_full=`` it writes ``(null)`` for those CPUs.
+
+    Raises ``CannotLook`` on what is not a list of CPUs.
+    """
     text = (files.read_optional(path) or "").strip()
     return parse_cpus("" if text == "(null)" else text, path)
 
@@ -34,7 +38,7 @@ def parse_cpus(text: str, path: str) -> FrozenSet[int]:
     try:
         return cpulist.parse(text)
     except ValueError as error:
-        raise CannotLook("read the CPUs", object=path, cause=f"{text[:80].strip()!r} is not a list of CPUs") from error
+        raise CannotLook(GOAL, object=path, cause=f"{text[:80].strip()!r} is not a list of CPUs") from error
 
 
 def cores(numbers: AbstractSet[int], siblings: Iterable[AbstractSet[int]]) -> Cores:

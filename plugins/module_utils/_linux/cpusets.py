@@ -15,7 +15,8 @@ import re
 from typing import TYPE_CHECKING, FrozenSet, Iterator, Optional, Set, Tuple
 
 from . import systemd
-from .cpu_topology import CPUS, read_list
+from .cpus import FOLDER as CPUS
+from .cpus import read_cpus
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -76,8 +77,8 @@ def confined_to(files: Files, name: str) -> FrozenSet[int]:
     folder = folder_of(name)
     if not files.exists(f"{folder}/{EFFECTIVE}"):
         return frozenset()
-    own = read_list(files, f"{folder}/{EFFECTIVE}")
-    above = read_list(files, f"{os.path.dirname(folder)}/{EFFECTIVE}") or read_list(files, f"{CPUS}/online")
+    own = read_cpus(files, f"{folder}/{EFFECTIVE}")
+    above = read_cpus(files, f"{os.path.dirname(folder)}/{EFFECTIVE}") or read_cpus(files, f"{CPUS}/online")
     return frozenset() if own >= above else own
 
 

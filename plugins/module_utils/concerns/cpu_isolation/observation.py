@@ -14,7 +14,8 @@ from ..._core.declared import of_file
 from ..._core.errors import GpuFleetError
 from ..._kinds import units
 from ..._linux import cpu_claims, cpusets, systemd
-from ..._linux.cpu_topology import CPUS, read_list
+from ..._linux.cpus import FOLDER as CPUS
+from ..._linux.cpus import read_cpus
 from .spec import HOUSEKEEPING, CpuIsolationDeclaration
 from .state import ConfinedSlice, CpuIsolationState, Daemon
 
@@ -43,7 +44,7 @@ def observe(host: Host, declaration: CpuIsolationDeclaration, scope: Scope) -> C
     found = [name for name in named if systemd.sources(files, name)]
     daemons = {name: _daemon(host, name) for name in found}
     runs = systemd.running(files)
-    possible = read_list(files, f"{CPUS}/possible")
+    possible = read_cpus(files, f"{CPUS}/possible")
     state = CpuIsolationState(
         slices=slices,
         daemons=daemons,
@@ -51,7 +52,7 @@ def observe(host: Host, declaration: CpuIsolationDeclaration, scope: Scope) -> C
         unavailable=cpusets.unavailable(files) if runs else "",
         systemd_runs=runs,
         reload_blocker=systemd.reload_blocker(host) if _waits_for_systemd(slices, daemons, declaration) else "",
-        online=read_list(files, f"{CPUS}/online") or possible,
+        online=read_cpus(files, f"{CPUS}/online") or possible,
         possible=possible,
         isolated=_isolated(files, max(possible, default=0)),
     )

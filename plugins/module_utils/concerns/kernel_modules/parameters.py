@@ -17,7 +17,7 @@ from ..._core.setting import Setting
 from ..._core.value import replace
 from ..._kinds.own_files import header_of
 from ..._linux.bootloader import find_sources
-from ..._linux.cpulist import parse as parse_cpus
+from ..._linux.cpus import read_cpus
 from ..._linux.module_options import (
     NVIDIA_PREFIX,
     OptionLine,
@@ -230,4 +230,4 @@ def _types(host: Host, state: KernelModulesState, modules: AbstractSet[str]) -> 
 
 
 def _possible_cpus(files: Files) -> int:
-    return len(parse_cpus(files.read_optional(POSSIBLE_CPUS) or ""))
+    return len(read_cpus(files, POSSIBLE_CPUS))
