@@ -37,7 +37,8 @@ def observe(host: Host, declaration: QuietServicesDeclaration, scope: Scope) -> 
     known = (*declaration.known, *methods, *brought)
     answers: Dict[str, systemd.Properties] = {}
     if systemd.running(host.files):
-        answers.update(_ask(host, (*known, *(name for name in jobs if unit_files.paths(name)))))
+        # Those without a file too: one more name costs less than to ask again for a timer that, masked, names no service.
+        answers.update(_ask(host, (*known, *jobs)))
         for name, trigger in _more(methods, answers, jobs):
             (jobs if name.endswith(".service") else brought)[name] = trigger
         answers.update(_ask(host, [name for name in (*brought, *jobs) if name not in answers]))
