@@ -578,6 +578,20 @@ def test_a_command_that_does_not_listen_is_killed_and_leaves_124(
     assert time.monotonic() - started < AT_ONCE_SECONDS
 
 
+def test_a_command_that_closes_its_output_is_waited_for(real: Machine) -> None:
+    assert real.host.commands.run(["sh", "-c", "exec >&- 2>&-; sleep 0.3; exit 7"]).status == 7
+
+
+def test_a_command_ends_when_nobody_reads_its_output_any_more(real: Machine) -> None:
+    # Python ignores the signal of a broken pipe. With that inherited, `yes` would complain and not end by it.
+    completed = real.host.commands.run(["sh", "-c", "yes | head -n1; exit 0"])
+    assert (completed.output, completed.errors) == ("y\n", "")
+
+
+def test_a_long_output_is_kept_whole(real: Machine) -> None:
+    assert len(real.host.commands.run(["sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' x"]).output) == 1_000_000
+
+
 def test_a_program_that_ends_by_itself_with_137_is_no_timeout(real: Machine) -> None:
     assert real.host.commands.run(["sh", "-c", "exit 137"], timeout=30).status == 137
 

@@ -72,6 +72,4 @@ def why_vital(unit: str) -> Optional[str]:
 
 def _is_one_of(stem: str, patterns: Tuple[str, ...]) -> bool:
     # By fnmatch every look would compile a hundred expressions, for stars that are all at the end.
-    return any(
-        stem.startswith(pattern[:-1]) if pattern.endswith("*") else stem == pattern for pattern in patterns
-    )
+    return any(stem.startswith(pattern[:-1]) if pattern.endswith("*") else stem == pattern for pattern in patterns)
