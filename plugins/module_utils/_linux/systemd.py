@@ -145,36 +145,34 @@ class UnitFiles:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._paths: Dict[str, List[str]] = {}
-        self._wants: List[str] = []
-        for folder in FOLDERS:
-            for name in files.names(folder):
-                if name.endswith((".wants", ".requires")):
-                    if not folder.startswith("/run/"):
-                        self._wants.append(f"{folder}/{name}")
-                elif folder not in VOLATILE:
-                    self._paths.setdefault(name, []).append(f"{folder}/{name}")
+        # Most of the hundreds of names are never asked for, so that nothing is made of them.
+        self._folders = [(folder, frozenset(files.names(folder))) for folder in FOLDERS if folder not in VOLATILE]
 
     @cached_property
     def _links(self) -> Mapping[str, List[str]]:
         """By unit. A unit that is not there is told without them, and those are most that are asked for."""
         found: Dict[str, List[str]] = {}
-        for folder in self._wants:
-            for unit in self._files.names(folder):
-                found.setdefault(unit, []).append(folder)
+        for folder, names in self._folders:
+            if folder.startswith("/run/"):
+                continue
+            for name in sorted(names):
+                if name.endswith((".wants", ".requires")):
+                    for unit in self._files.names(f"{folder}/{name}"):
+                        found.setdefault(unit, []).append(f"{folder}/{name}")
         return found
 
     @property
     def names(self) -> Tuple[str, ...]:
         """All that may be the name of a unit."""
-        return tuple(self._paths)
+        found = dict.fromkeys(name for folder, names in self._folders for name in sorted(names))
+        return tuple(name for name in found if not name.endswith((".wants", ".requires")))
 
     def paths(self, unit: str) -> List[str]:
         """The files of a unit, the strongest first; of an instance without one those of its template."""
         files = self._files
         template = re.sub("@.+(?=[.])", "@", unit)
         names = dict.fromkeys((unit, template))
-        found = [path for name in names for path in self._paths.get(name, ())]
+        found = [f"{folder}/{name}" for name in names for folder, there in self._folders if name in there]
         return [path for path in found if files.exists(path) or files.resolve(path) == "/dev/null"]
 
     def links(self, unit: str) -> Sequence[str]:
