@@ -37,7 +37,7 @@ def observe(host: Host, declaration: QuietServicesDeclaration, scope: Scope) -> 
     known = (*declaration.known, *methods, *brought)
     answers: Dict[str, systemd.Properties] = {}
     if systemd.running(host.files):
-        # Those without a file too: one more name costs less than to ask again for a timer that, masked, names no service.
+        # Services without a file too: a masked timer does not name its service, and to ask twice costs more.
         answers.update(_ask(host, (*known, *jobs)))
         for name, trigger in _more(methods, answers, jobs):
             (jobs if name.endswith(".service") else brought)[name] = trigger
