@@ -38,33 +38,9 @@ _value:
   elements: str
 """
 
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict
 
-DRIVER = "nvidia"
-
-
-def sick_gpus(node: Mapping[str, Any], gpus: int = 0) -> List[str]:
-    healths = (node.get("health") or {}).get("gpus") or ()
-    found = [f"GPU {gpu['pci_address']}: {problem}" for gpu in healths for problem in gpu["problems"]]
-    if node.get("nvml_gpus") is not None:
-        # Concerns go by what the driver lists, and would be in sync without this one.
-        found += [
-            f"GPU {gpu['pci_address']}: it is on the bus, but unknown to the driver"
-            for gpu in node.get("gpus") or ()
-            if gpu["index"] is None and gpu["kernel_driver"] == DRIVER and not gpu.get("lost")
-        ]
-    miscounted = other_number(node, int(gpus))
-    return [*found, miscounted] if miscounted else found
-
-
-def other_number(node: Mapping[str, Any], wanted: int) -> Optional[str]:
-    """What is wrong with the number of GPUs that the driver knows; None where it is ``wanted``, or where that is 0."""
-    known = node.get("nvml_gpus")
-    if not wanted or known == wanted:
-        return None
-    return f"there should be {wanted} GPUs, but the driver " + (
-        "does not respond" if known is None else f"knows {known}"
-    )
+from ..module_utils._node.verdict import sick_gpus
 
 
 class FilterModule:

@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Reads the GPUs, where they and the network cards and NVMe drives are, their links, interrupts, block queues, memory,
     driver, firmware, container engines, CDI devices, orchestrator, other owners of the settings of this collection, and
-    the health of the GPUs.
+    the health of the GPUs and of the ports of the network cards.
   - What cannot be read is null, and the object it belongs to says why in C(unavailable), by the name of the field. It
     never fails the rest. A driver that hangs makes null what the driver would have said.
   - It works on a host without a GPU or driver, in a container and for any user. Some fields are for root alone.
@@ -41,6 +41,7 @@ options:
       - holders
       - interrupts
       - memory
+      - network
       - orchestrator
       - owners
       - topology
@@ -54,6 +55,7 @@ options:
       - health
       - interrupts
       - memory
+      - network
       - orchestrator
       - owners
       - topology
@@ -84,6 +86,12 @@ notes:
     values of that moment.
   - NVML cannot tell whether clocks are locked. What was declared is in C(/etc/gpufleet/declared.d/).
   - An idle GPU lowers the speed of its link; that does not count as degraded.
+  - Sysfs does not say what rate a port could have. It is compared with other ports of the same board on the node.
+  - The growth of error counters is counted from C(/run/gpufleet/ports.json), which this module only reads. The boot
+    service and C(gpufleet health) keep the counters there, once an hour at most. Where there is none, growth is counted
+    from the boot on.
+  - Frames of priority flow control are not in sysfs, and not read. Of a congested RoCE network C(roce_slow_restart),
+    C(out_of_sequence) and C(packet_seq_err) tell.
 requirements:
   - Python 3.9 or newer on the node
   - nvidia-ml-py on the node, for what the driver reports
@@ -114,6 +122,11 @@ EXAMPLES = r"""
 - name: Show their GPUs
   ansible.builtin.debug:
     msg: "{{ (info | gpufleet.node.decompress).gpus | map(attribute='model') }}"
+
+- name: Stop where a port of a network card is sick
+  ansible.builtin.assert:
+    that: info.node.network.ports | rejectattr('healthy') | list | length == 0
+    fail_msg: "{{ info.node.network.ports | map(attribute='problems') | flatten | join(', ') }}"
 
 - name: See what blocks a reset
   gpufleet.node.gpu_node_info:
@@ -823,6 +836,122 @@ node:
           description: Why a field of this object is null, by the name of the field.
           type: dict
           sample: {}
+    network:
+      description: The ports of the network cards. Virtual functions are left out, except inside of a virtual machine.
+      type: dict
+      contains:
+        since:
+          description: >-
+            What the growth of error counters is counted from. V(record) is what the boot service or C(gpufleet health)
+            kept of them, V(boot) the boot.
+          type: str
+          sample: record
+        seconds:
+          description: How long ago that was.
+          type: int
+          sample: 5400
+        note:
+          description: Why the record cannot be used; empty mostly.
+          type: str
+          sample: ""
+        ports:
+          description: Each port of InfiniBand and RoCE, and each interface of Ethernet that belongs to none of them.
+          type: list
+          elements: dict
+          contains:
+            name:
+              description: RDMA device and number of the port, or the interface.
+              type: str
+              sample: mlx5_0/1
+            kind:
+              description: V(infiniband), V(roce), V(ethernet), or V(other), such as Elastic Fabric Adapters.
+              type: str
+              sample: infiniband
+            pci_address:
+              description: Its card.
+              type: str
+              sample: "0000:18:00.0"
+            interfaces:
+              description: Its network interfaces.
+              type: list
+              elements: str
+              sample: [ibp24s0]
+            healthy:
+              description: Whether there is no problem, by the defaults of C(preflight_port_limits).
+              type: bool
+              sample: true
+            problems:
+              description: What is wrong with it, in words.
+              type: list
+              elements: str
+              sample: []
+            state:
+              description: V(active), V(down), V(init), V(armed), or V(disabled) for an interface that is switched off.
+              type: str
+              sample: active
+            physical_state:
+              description: >-
+                V(link_up), V(polling), V(disabled), V(sleep), V(training), V(link_error_recovery) or V(phy_test); null
+                without RDMA.
+              type: str
+              sample: link_up
+            was_active:
+              description: Whether it has had a link since its driver was loaded.
+              type: bool
+              sample: true
+            rate_gbps:
+              description: Its rate, in Gb/s.
+              type: float
+              sample: 400.0
+            best_rate_gbps:
+              description: The highest rate of an active port in the same place of an equal card on this node.
+              type: float
+              sample: 400.0
+            peers:
+              description: How many other such ports there are.
+              type: int
+              sample: 7
+            peers_active:
+              description: How many of those are active.
+              type: int
+              sample: 7
+            pci_gbps:
+              description: What the PCI Express link of the card carries each way, in Gb/s.
+              type: float
+              sample: 504.1
+            best_pci_gbps:
+              description: What card and slot could carry.
+              type: float
+              sample: 504.1
+            errors:
+              description: Its error counters that are not 0.
+              type: list
+              elements: dict
+              contains:
+                counter:
+                  description: The name that sysfs has for it.
+                  type: str
+                  sample: symbol_error
+                total:
+                  description: Its value.
+                  type: int
+                  sample: 3
+                growth:
+                  description: By how much it has grown in RV(node.network.seconds); after a reset all of it.
+                  type: int
+                  sample: 0
+            counters_complete:
+              description: Whether all counters could be read in time.
+              type: bool
+              sample: true
+            unavailable:
+              description: Why a field of this object is null, by the name of the field.
+              type: dict
+              sample: {}
+        unavailable:
+          description: Why a field of this object is null, by the name of the field.
+          type: dict
+          sample: {}
     block:
       description: The NVMe disks, and devices of md and device mapper.
       type: list
@@ -1035,13 +1164,26 @@ node:
           type: dict
           contains:
             ready:
-              description: Whether all of it is there.
+              description: Whether nothing is lacking.
               type: bool
               sample: false
+            lacking:
+              description: What is lacking, in words.
+              type: list
+              elements: str
+              sample: [persistence mode, CRIU 4.0 or newer]
             driver:
-              description: Whether the driver can do it, from R550 on.
+              description: Whether the driver has the steps that CRIU takes (C(--action)), from R555 on.
               type: bool
               sample: true
+            toggle:
+              description: Whether C(cuda-checkpoint --toggle) works, from R550 on.
+              type: bool
+              sample: true
+            nvml_programs:
+              description: Whether programs that use NVML, such as PyTorch, can be frozen as well, from R570 on.
+              type: bool
+              sample: false
             persistence:
               description: Whether persistence mode is on for all GPUs.
               type: bool
@@ -1058,6 +1200,14 @@ node:
               description: Where its plugin is.
               type: str
               sample: /usr/lib/criu/cuda_plugin.so
+            libcuda:
+              description: Where the library of the driver is.
+              type: str
+              sample: /usr/lib/x86_64-linux-gnu/libcuda.so.1
+            criu_version:
+              description: Its version, where dpkg keeps one. The plugin came with 4.0.
+              type: str
+              sample: 4.1-1
             unavailable:
               description: Why a field of this object is null, by the name of the field.
               type: dict
@@ -1575,6 +1725,7 @@ OPTIONS: Mapping[str, Any] = {
             "holders",
             "interrupts",
             "memory",
+            "network",
             "orchestrator",
             "owners",
             "topology",
@@ -1589,6 +1740,7 @@ OPTIONS: Mapping[str, Any] = {
             "health",
             "interrupts",
             "memory",
+            "network",
             "orchestrator",
             "owners",
             "topology",

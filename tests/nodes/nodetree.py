@@ -407,6 +407,7 @@ RELEVANT = re.compile(
 PLAIN = (
     "/proc/cmdline",
     "/proc/meminfo",
+    "/proc/uptime",
     "/proc/version",
     "/proc/sys/fs/aio-max-nr",
     "/proc/sys/kernel/osrelease",
@@ -603,8 +604,17 @@ PCI_FILES = (
 # Mass storage, network, display, PCI bridges, bridges of other kinds (NVSwitch), processing accelerators.
 PCI_CLASSES = ("0x01", "0x02", "0x03", "0x0604", "0x0680", "0x12")
 
-NET_FILES = ("address", "mtu", "operstate", "type", "addr_assign_type", "dev_id", "dev_port")
-RDMA_FILES = ("fw_ver", "board_id", "hca_type", "node_type")
+NET_FILES = (
+    *("address", "mtu", "operstate", "type", "addr_assign_type", "dev_id", "dev_port"),
+    *("flags", "carrier", "carrier_changes", "carrier_up_count", "carrier_down_count", "speed", "phys_port_name"),
+    *(f"statistics/{name}" for name in ("rx_crc_errors", "rx_errors", "tx_errors", "rx_missed_errors")),
+    "statistics/tx_carrier_errors",
+)
+RDMA_FILES = (
+    *("fw_ver", "board_id", "hca_type", "node_type"),
+    *(f"ports/*/{name}" for name in ("link_layer", "state", "phys_state", "rate", "gid_attrs/ndevs/0")),
+    *("ports/*/counters/*", "ports/*/hw_counters/*"),
+)
 
 BLOCK_LEFT_OUT = ("loop*", "ram*", "zram*", "sr*", "fd*")
 NET_LEFT_OUT = ("lo", "veth*", "docker*", "br-*", "cni*", "cali*", "tap*", "tun*", "bonding_masters")

@@ -326,20 +326,42 @@ def test_the_kernel_module_is_the_open_one_or_not(tmp_path: Path, text: str, is_
     assert (facts["kernel_module_version"], facts["kernel_module_open"]) == ("550.54.15", is_open)
 
 
-def test_a_checkpoint_takes_persistence_the_driver_and_the_tools(tmp_path: Path) -> None:
-    tools = ("/usr/local/bin/cuda-checkpoint", "/usr/sbin/criu", "/usr/lib/criu/cuda_plugin.so")
-    host = build(tmp_path, dict.fromkeys(tools, ""))
+CHECKPOINT = (
+    *("/usr/local/bin/cuda-checkpoint", "/usr/sbin/criu", "/usr/lib/criu/cuda_plugin.so", "/usr/lib64/libcuda.so.1"),
+    "/proc/driver/nvidia/gpus/0000:1b:00.0/information",
+)
+CRIU = "Package: criu\nStatus: install ok installed\nVersion: {}\n"
 
-    def ready(version: str, *persistence: bool, files: Any = host.files) -> bool:
-        gpus = [{"persistence": on} for on in persistence]
-        return bool(info_driver.gather(files, {"version": version}, gpus, "")["checkpoint"]["ready"])
 
-    assert ready("570.86.10", True, True)
-    assert not ready("570.86.10", True, False)
-    assert not ready("570.86.10")
-    assert not ready("535.129.03", True, True)
-    host.files.remove("/usr/sbin/criu")
-    assert not ready("570.86.10", True, True)
+@pytest.mark.parametrize(
+    ("version", "persistence", "removed", "criu", "lacking"),
+    [
+        ("570.86.10", [True, True], "", "4.1-1", []),
+        ("555.42.06", [True], "", None, []),
+        ("570.86.10", [True, False], "", "4.1-1", ["persistence mode"]),
+        ("570.86.10", [], "", "4.1-1", ["persistence mode"]),
+        # It has the toggle, and not the steps that CRIU takes.
+        ("550.54.15", [True], "", "4.1-1", ["a driver from R555"]),
+        ("570.86.10", [True], "/usr/sbin/criu", None, ["CRIU"]),
+        ("570.86.10", [True], "/usr/local/bin/cuda-checkpoint", None, ["cuda-checkpoint"]),
+        ("570.86.10", [True], "/usr/lib/criu/cuda_plugin.so", None, ["the plugin of CRIU for CUDA"]),
+        ("570.86.10", [True], "/usr/lib64/libcuda.so.1", None, ["libcuda.so.1"]),
+        ("570.86.10", [True], "/proc/driver/nvidia/gpus", None, ["a GPU in /proc/driver/nvidia/gpus"]),
+        # That of Debian 12.
+        ("570.86.10", [True], "", "3.17.1-2", ["CRIU 4.0 or newer"]),
+    ],
+)
+def test_a_checkpoint_takes_what_cuda_checkpoint_and_criu_need(
+    tmp_path: Path, version: str, persistence: List[bool], removed: str, criu: Optional[str], lacking: List[str]
+) -> None:
+    files = {path: "" for path in CHECKPOINT if not (removed and path.startswith(removed))}
+    host = build(tmp_path, {**files, **({"/var/lib/dpkg/status": CRIU.format(criu)} if criu else {})})
+    gpus = [{"persistence": on} for on in persistence]
+    found = info_driver.gather(host.files, {"version": version}, gpus, "")["checkpoint"]
+    assert (found["lacking"], found["ready"]) == (lacking, not lacking)
+    assert found["criu_version"] == criu
+    assert found["toggle"] is True
+    assert found["nvml_programs"] is (version >= "570")
 
 
 def test_a_masked_service_is_not_installed_and_without_control_groups_nobody_knows_what_runs(tmp_path: Path) -> None:

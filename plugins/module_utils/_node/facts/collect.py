@@ -62,12 +62,21 @@ class FactsNode:
         return by_address(self.driver[0]["gpus"], self.devices)
 
     @cached_property
+    def nic_links(self) -> Mapping[str, Facts]:
+        """The link of each network card, by PCI address."""
+        from .pci import NIC, read_link
+
+        return {device.address: read_link(self.files, device) for device in self.devices if device.kind == NIC}
+
+    @cached_property
     def links(self) -> Mapping[str, Facts]:
         """The link of each device, by PCI address. A GPU that the driver does not know may have its clocks down."""
         from .pci import GPU, read_link
 
-        idle = {device: self.gpus.get(device.address, {}).get("idle", device.kind == GPU) for device in self.devices}
-        return {device.address: read_link(self.files, device, idle=idle[device]) for device in self.devices}
+        others = [device for device in self.devices if device.address not in self.nic_links]
+        idle = {device: self.gpus.get(device.address, {}).get("idle", device.kind == GPU) for device in others}
+        links = {device.address: read_link(self.files, device, idle=idle[device]) for device in others}
+        return {**self.nic_links, **links}
 
 
 def gather(host: Host, parts: Collection[str]) -> Facts:
@@ -141,6 +150,12 @@ def _interrupts(node: FactsNode) -> Any:
     return interrupts.gather(node.files, node.devices)
 
 
+def _network(node: FactsNode) -> Any:
+    from . import ports
+
+    return ports.gather(node.files, node.devices, node.nic_links)
+
+
 def _firmware(node: FactsNode) -> Any:
     from . import firmware
 
@@ -202,6 +217,7 @@ PARTS: Mapping[str, Callable[[FactsNode], Any]] = {
     "block": _block,
     "memory": _memory,
     "interrupts": _interrupts,
+    "network": _network,
     "firmware": _firmware,
     "engines": _engines,
     "cdi": _cdi,

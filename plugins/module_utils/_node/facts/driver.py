@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, List, Mapping, Optional
 
 from .fields import Facts, Fields, read
-from .services import find_program, service
+from .services import find_program, package_version, service
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -27,9 +27,19 @@ SERVICES = {
 }
 # The first driver branch that runs a major version of CUDA, all of whose minor versions it runs then.
 CUDA_BRANCHES = ((580, 13), (525, 12), (450, 11), (410, 10))
-# https://github.com/NVIDIA/cuda-checkpoint
-CHECKPOINT_BRANCH = 550
+# https://github.com/NVIDIA/cuda-checkpoint: 550 can only toggle a process; 555 has the steps (--action) that the plugin
+# of CRIU takes, and 570 can freeze a program that uses NVML, such as PyTorch, and a tree of processes.
+CHECKPOINT_BRANCH, ACTION_BRANCH, NVML_BRANCH = 550, 555, 570
+# The first release of CRIU with the plugin for CUDA.
+CRIU_MAJOR = 4
 CRIU_PLUGINS = ("/usr/lib/criu/cuda_plugin.so", "/usr/local/lib/criu/cuda_plugin.so", "/usr/lib64/criu/cuda_plugin.so")
+# CRIU loads the plugin, and that gives up where the driver shows no GPU here.
+DRIVER_GPUS = "/proc/driver/nvidia/gpus"
+LIBRARY_FOLDERS = (
+    *("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64"),
+    *("/lib/x86_64-linux-gnu", "/lib64"),
+)
+LIBCUDA = "libcuda.so.1"
 ASKED = ("version", "nvml_version", "cuda_version", "confidential_computing")
 
 
@@ -56,8 +66,10 @@ def gather(files: Files, answer: Facts, gpus: List[Facts], trouble: str) -> Fact
 
 
 def _checkpoint(files: Files, gpus: List[Facts], branch: Optional[int], trouble: str) -> Facts:
-    """What cuda-checkpoint and CRIU need to freeze a job and bring it back."""
-    fields = Fields(driver=branch is not None and branch >= CHECKPOINT_BRANCH)
+    """What cuda-checkpoint and CRIU need to freeze a job and bring it back, and what of it is lacking."""
+    fields = Fields(driver=branch is not None and branch >= ACTION_BRANCH)
+    fields.add("toggle", branch is not None and branch >= CHECKPOINT_BRANCH)
+    fields.add("nvml_programs", branch is not None and branch >= NVML_BRANCH)
     persistence = None if not gpus else all(gpu.get("persistence") for gpu in gpus)
     fields.add("persistence", persistence, trouble or "there is no GPU")
     plugin = next((path for path in CRIU_PLUGINS if files.exists(path)), None)
@@ -65,8 +77,37 @@ def _checkpoint(files: Files, gpus: List[Facts], branch: Optional[int], trouble:
         "cuda_checkpoint": find_program(files, "cuda-checkpoint"),
         "criu": find_program(files, "criu"),
         "criu_cuda_plugin": plugin,
+        "libcuda": next((path for path in _libraries(LIBCUDA) if files.exists(path)), None),
     }
     for name, path in tools.items():
         fields.add(name, path, "it is not installed")
-    ready = bool(fields.facts["driver"] and persistence and all(tools.values()))
-    return {"ready": ready, **fields.facts}
+    version = package_version(files, "criu") if tools["criu"] else None
+    fields.add("criu_version", version, "no dpkg package owns it" if tools["criu"] else "it is not installed")
+    lacking = [
+        *([] if fields.facts["driver"] else [f"a driver from R{ACTION_BRANCH}"]),
+        *([] if persistence else ["persistence mode"]),
+        *(LACKING[name] for name, path in tools.items() if path is None),
+    ]
+    if version and _major(version) < CRIU_MAJOR:
+        lacking.append(f"CRIU {CRIU_MAJOR}.0 or newer")
+    if not files.names(DRIVER_GPUS):
+        lacking.append(f"a GPU in {DRIVER_GPUS}")
+    return {"ready": not lacking, "lacking": lacking, **fields.facts}
+
+
+LACKING: Mapping[str, str] = {
+    "cuda_checkpoint": "cuda-checkpoint",
+    "criu": "CRIU",
+    "criu_cuda_plugin": "the plugin of CRIU for CUDA",
+    "libcuda": LIBCUDA,
+}
+
+
+def _libraries(name: str) -> List[str]:
+    return [f"{folder}/{name}" for folder in LIBRARY_FOLDERS]
+
+
+def _major(version: str) -> int:
+    """The first number of a version of dpkg, which may have an epoch before it."""
+    match = re.match(r"(?:\d+:)?(\d+)", version)
+    return int(match[1]) if match else 0

@@ -110,6 +110,11 @@ def orchestrators(files: Files) -> List[Facts]:
     return found
 
 
+def package_version(files: Files, name: str) -> Optional[str]:
+    """The version of one package that dpkg has installed."""
+    return _version(read(files, DPKG)[0] or "", name)
+
+
 def _version(packages: str, name: str) -> Optional[str]:
     """The version of a package in the text that dpkg keeps of all."""
     start = f"\n{packages}".find(f"\nPackage: {name}\n")
