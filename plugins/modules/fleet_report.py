@@ -13,8 +13,8 @@ description:
   - Collects the registered results of M(gpufleet.node.node_state), and of M(gpufleet.node.gpu_node_info) where they
     are there, of all hosts of the play, and writes them down in up to four files.
   - C(gpufleet-report.html) is a page for people in one file, which loads nothing from the network. It has the nodes by
-    concerns, what is wrong in how many places, versions that differ among nodes with the same GPUs, sick GPUs and slow
-    links, and a page for each node with a drawing of it.
+    concerns, what is wrong in how many places, versions that differ among nodes with the same GPUs, sick GPUs and
+    ports, and slow links, and a page for each node with a drawing of it.
   - C(gpufleet-report.json) has the same for programs, C(gpufleet-report.junit.xml) for whoever shows runs of tests, and
     C(gpufleet.prom) for the textfile collector of the node exporter of Prometheus.
   - Hosts without an answer are in the report too. Runs once on the controller and contacts no host.
@@ -172,6 +172,28 @@ summary:
           type: list
           elements: str
           sample: ["Xid 79 since boot, 1 times"]
+    sick_ports:
+      description: The ports of network cards with a problem.
+      type: list
+      elements: dict
+      contains:
+        node:
+          description: The node.
+          type: str
+          sample: n2
+        name:
+          description: RDMA device and number of the port, or the interface.
+          type: str
+          sample: mlx5_3/1
+        pci_address:
+          description: Its card.
+          type: str
+          sample: "0000:5e:00.0"
+        problems:
+          description: What is wrong with it.
+          type: list
+          elements: str
+          sample: ["it has lost its link (polling)"]
     degraded_links:
       description: The devices whose link is slower or narrower than they could have it.
       type: list

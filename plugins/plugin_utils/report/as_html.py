@@ -40,7 +40,7 @@ SCRIPTS = ("start.js", "fleet.js", "lists.js", "drawing.js", "node.js", "main.js
 # A node shows so many rows of a concern; the others are in gpufleet-report.json.
 ROWS_SHOWN = 400
 # What many nodes have alike, and is long.
-ALIKE = ("numa", "devices", "near", "concerns", "versions", "interrupts")
+ALIKE = ("numa", "devices", "ports", "near", "concerns", "versions", "interrupts")
 NOT_DECLARED = "."
 
 
@@ -127,6 +127,7 @@ def _line(node: ReportNode, concerns: Sequence[str]) -> Dict[str, Any]:
         "cells": "".join(statuses.get(name, NOT_DECLARED) for name in concerns),
         "reboot": bool(node.reboot_reasons),
         "sick": _sick(node),
+        "ports": node.sick_ports,
         "degraded": node.degraded,
         "gpus": facts.models if facts else "",
         "versions": {name: facts.version(name) for name in ("driver", "CUDA", "kernel")} if facts else {},
@@ -160,7 +161,7 @@ def _first(node: ReportNode) -> str:
 def _detail(node: ReportNode) -> Dict[str, Any]:
     """What the page of a node has besides its line."""
     facts = node.facts
-    known: Dict[str, Any] = dict.fromkeys(("gpus", "numa", "near", "versions"), ())
+    known: Dict[str, Any] = dict.fromkeys(("gpus", "numa", "near", "versions", "ports"), ())
     if facts:
         known = {**vars(facts), "gpus": [_gpu(gpu) for gpu in facts.gpus]}
     devices = facts.devices if facts else ()

@@ -57,6 +57,10 @@ def _cases_of(node: ReportNode) -> List[Case]:
         problems = [f"GPU {gpu.index} ({gpu.pci_address}): {', '.join(gpu.problems)}" for gpu in node.sick]
         message = counted(len(problems), "sick GPU")
         cases.append(Case("health", FAILURE, message, "\n".join(problems)) if problems else Case("health"))
+    if node.facts and node.facts.ports:
+        problems = [f"port {port.name}: {', '.join(port.problems)}" for port in node.sick_ports]
+        message = counted(len(problems), "sick port")
+        cases.append(Case("ports", FAILURE, message, "\n".join(problems)) if problems else Case("ports"))
     return cases
 
 

@@ -89,6 +89,11 @@ def metrics(report: Report) -> List[Metric]:
             [({"node": node.name}, len(node.sick)) for node in known],
         ),
         Metric(
+            "gpufleet_node_sick_ports",
+            "Ports of network cards of the node with a problem.",
+            [({"node": node.name}, len(node.sick_ports)) for node in known],
+        ),
+        Metric(
             "gpufleet_node_degraded_links",
             "GPUs, network cards and NVMe drives of the node with a slow or narrow link.",
             [({"node": node.name}, len(node.degraded)) for node in known],

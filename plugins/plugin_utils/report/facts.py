@@ -151,6 +151,22 @@ class GpuFacts:
 
 
 @dataclass(frozen=True)
+class PortFacts:
+    """A port of a network card. ``errors`` are its counters that are not 0: name, value, and how it has grown."""
+
+    name: str
+    kind: Optional[str]
+    pci_address: Optional[str]
+    interfaces: Texts
+    state: Optional[str]
+    rate_gbps: Optional[float]
+    best_rate_gbps: Optional[float]
+    healthy: Optional[bool]
+    problems: Texts
+    errors: Tuple[Tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
 class Firmware:
     """A version of something. ``of`` is what it belongs to where a node has several kinds, such as models of drives."""
 
@@ -172,6 +188,7 @@ class NodeFacts:
     gpus: Tuple[GpuFacts, ...]
     numa: Tuple[Numa, ...]
     devices: Tuple[DeviceFacts, ...]
+    ports: Tuple[PortFacts, ...]
     near: Tuple[Tuple[str, str, Optional[str]], ...]
 
     @property
@@ -276,6 +293,20 @@ _shape = mapping(
         distances=rows(gpu=_text, nic=_text, level=text),
     ),
     interrupts=mapping(devices=rows(pci_address=_text, irqs=rows(cpus=cpu_list, managed=text))),
+    network=mapping(
+        ports=rows(
+            name=_text,
+            kind=text,
+            pci_address=text,
+            interfaces=_texts,
+            state=text,
+            rate_gbps=number,
+            best_rate_gbps=number,
+            healthy=truth,
+            problems=_texts,
+            errors=rows(counter=_text, total=needed(whole), growth=needed(whole)),
+        )
+    ),
     gpus=listed(needed(_gpu_shape)),
     health=mapping(
         xids=rows(pci_address=_text, xid=needed(whole), count=needed(whole), last=text),
@@ -301,6 +332,7 @@ def facts_of(answer: Any) -> NodeFacts:
         gpus=gpus,
         numa=_numa(node),
         devices=_devices(node),
+        ports=tuple(_port(entry) for entry in node["network"]["ports"]),
         near=tuple((entry["gpu"], entry["nic"], entry["level"]) for entry in topology["distances"]),
     )
 
@@ -359,6 +391,11 @@ def _devices(node: Answer) -> Tuple[DeviceFacts, ...]:
         )
         for entry in node["topology"]["devices"]
     )
+
+
+def _port(port: Answer) -> PortFacts:
+    errors = tuple((error["counter"], error["total"], error["growth"]) for error in port["errors"])
+    return PortFacts(**{**port, "errors": errors})
 
 
 def _link_of(link: Optional[Answer]) -> Optional[Link]:

@@ -16,7 +16,7 @@ from ...module_utils._node.table import note_row
 from ..answers import Look, answered, why_unreadable
 from ..host_ranges import natural
 from ..summary import ANSWER, UNREACHABLE, Row, Summary, reboot_reasons, status_of, summarise
-from .facts import AnswerFacts, DeviceFacts, GpuFacts, NodeFacts, Texts, facts_in
+from .facts import AnswerFacts, DeviceFacts, GpuFacts, NodeFacts, PortFacts, Texts, facts_in
 from .findings import Finding, findings_of
 from .installed import NOT_INSTALLED, STATUSES, split_never_converged
 from .skew import VersionGroup, groups_of
@@ -27,7 +27,7 @@ ORDER = [entry.name for entry in REGISTRY]
 NO_ANSWER = "it did not respond"
 FACTS = "facts"
 # What nodes of the same hardware have alike, and is much.
-ALIKE = ("versions", "numa", "devices", "near")
+ALIKE = ("versions", "numa", "devices", "ports", "near")
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,10 @@ class ReportNode:
         return tuple(gpu for gpu in self.facts.gpus if gpu.healthy is False) if self.facts else ()
 
     @property
+    def sick_ports(self) -> Tuple[PortFacts, ...]:
+        return tuple(port for port in self.facts.ports if port.healthy is False) if self.facts else ()
+
+    @property
     def degraded(self) -> Tuple[DeviceFacts, ...]:
         """The devices whose link is slower or narrower than it could be."""
         return (
@@ -111,6 +115,11 @@ class Report:
                 {"node": node.name, "index": gpu.index, "pci_address": gpu.pci_address, "problems": list(gpu.problems)}
                 for node in self.nodes
                 for gpu in node.sick
+            ],
+            "sick_ports": [
+                {"node": node.name, "name": port.name, "pci_address": port.pci_address, "problems": list(port.problems)}
+                for node in self.nodes
+                for port in node.sick_ports
             ],
             "degraded_links": [
                 {

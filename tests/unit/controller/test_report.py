@@ -205,6 +205,20 @@ def test_a_sick_gpu_is_in_the_summary_with_what_is_wrong(kinds: Tuple[Kind, ...]
     ]
 
 
+def test_a_sick_port_is_in_the_summary_the_metrics_and_the_cases(kinds: Tuple[Kind, ...]) -> None:
+    network = copy.deepcopy(kinds[0].info["node"]["network"])
+    network["ports"][3].update(healthy=False, problems=["it has lost its link (polling)"])
+    found = report(n1=with_info(kinds[0], network=network), n2=with_info(kinds[0]))
+    name = network["ports"][3]["name"]
+    assert found.summary["sick_ports"] == [
+        {"node": "n1", "name": name, "pci_address": "0000:40:00.0", "problems": ["it has lost its link (polling)"]}
+    ]
+    samples = samples_of(as_prometheus.render(found))
+    assert [samples["gpufleet_node_sick_ports", f'node="{node}"'] for node in ("n1", "n2")] == [1, 0]
+    failed = {key: case[0].text for key, case in cases_of(as_junit.render(found)).items() if len(case)}
+    assert failed == {("n1", "ports"): f"port {name}: it has lost its link (polling)"}
+
+
 def test_a_link_that_could_be_better_is_in_the_summary(kinds: Tuple[Kind, ...]) -> None:
     found = report(n1=with_info(kinds[0])).summary["degraded_links"]
     assert [(link["node"], link["kind"], list(link["causes"])) for link in found] == [("n1", "nvme", ["slow"])]
@@ -400,6 +414,7 @@ def test_every_field_of_the_json_is_documented_and_no_other(kinds: Tuple[Kind, .
     of_a_sick_gpu = {
         "node",
         "index",
+        "name",
         "pci_address",
         "problems",
         "kind",

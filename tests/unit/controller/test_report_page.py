@@ -239,6 +239,19 @@ class TestInABrowser:
             # Where a reader of screens begins to read.
             assert browser.value(IN_FOCUS) == names[row]
 
+    def test_a_sick_port_is_listed_with_how_its_counters_have_grown(
+        self, browser: Browser, folder: Path, usual: Report
+    ) -> None:
+        (first, *_others) = [node for node in usual.nodes if node.sick_ports]
+        count = sum(len(node.sick_ports) for node in usual.nodes)
+        browser.open(folder / "usual.html", "#/health")
+        assert f"{count} sick port" in browser.value("document.querySelector('main').textContent")
+        assert browser.value("document.querySelector('main').textContent.includes('link downed: 12 (+9)')") is True
+        browser.open(folder / "usual.html", f"#/node/{first.name}")
+        browser.until("document.querySelector('article.node')")
+        said = browser.value("document.querySelector('.troubles').textContent")
+        assert "is sick: it has lost its link (polling)" in said
+
     def test_settings_are_counted_as_people_write(self, browser: Browser, folder: Path, usual: Report) -> None:
         browser.open(folder / "usual.html")
         differing = usual.totals.counts["drifted"]

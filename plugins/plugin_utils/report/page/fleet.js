@@ -5,6 +5,7 @@ const SPARE = 24; // rows beyond the edges of the window
 const FLAGS = {
   reboot: { word: "Needs a reboot", sign: "\u27f3", test: (node) => node.reboot },
   sick: { word: "Sick GPU", sign: "!", test: (node) => node.sick.length > 0 },
+  ports: { word: "Sick port", sign: "\u2260", test: (node) => node.ports.length > 0 },
   degraded: { word: "Slow or narrow link", sign: "\u2193", test: (node) => node.degraded.length > 0 },
   behind: { word: "Another version", sign: "\u2262", test: (node, data) => data.behind.has(node.number) },
 };
@@ -91,7 +92,7 @@ function nodesWithFinding(data, word) {
 function ordered(data, nodes, filter) {
   const concern = data.concerns.indexOf(filter.sort);
   const keys = {
-    status: (node) => [STATUS_OF[node.status].rank, node.sick.length, node.wrong],
+    status: (node) => [STATUS_OF[node.status].rank, node.sick.length + node.ports.length, node.wrong],
     gpus: (node) => [node.gpus],
     driver: (node) => [node.versions.driver ?? ""],
     kernel: (node) => [node.versions.kernel ?? ""],

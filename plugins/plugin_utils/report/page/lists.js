@@ -1,4 +1,4 @@
-// The other views of the whole fleet: what is wrong in how many places, versions that differ, sick GPUs and slow links.
+// The other views of the whole fleet: what is wrong in how many places, versions that differ, sick GPUs and ports, and slow links.
 
 const FINDINGS_SHOWN = 300;
 
@@ -109,12 +109,15 @@ function versionLine(data, group, version, only, rank) {
 
 function healthView(data) {
   const sick = data.nodes.flatMap((node) => node.sick.map((gpu) => ({ node, gpu })));
+  const ports = data.nodes.flatMap((node) => node.ports.map((port) => ({ node, port })));
   const slow = data.nodes.flatMap((node) => node.degraded.map((device) => ({ node, device })));
   return el(
     "section",
     {},
     el("h1", {}, sick.length ? many(sick.length, "sick GPU") : "No GPU is known to be sick"),
     sick.length ? scrolled(sickTable(sick), "Sick GPUs") : null,
+    el("h2", {}, ports.length ? many(ports.length, "sick port") : "No port is known to be sick"),
+    ports.length ? scrolled(sickPortTable(ports), "Sick ports") : null,
     el("h2", {}, slow.length ? `${many(slow.length, "link")} slower or narrower than the device could be` : "No link is known to be degraded"),
     slow.length ? scrolled(slowTable(slow), "Degraded links") : null,
   );
@@ -134,6 +137,29 @@ function sickTable(sick) {
     ),
   );
   return table("Sick GPUs", ["Node", "GPU", "Problems", "Model", "Serial number", "Counters"], rows);
+}
+
+function sickPortTable(ports) {
+  const rows = ports.map(({ node, port }) => el("tr", {}, el("th", { scope: "row" }, el("a", { href: addressOf(node) }, node.name)), portCells(port)));
+  return table("Sick ports", ["Node", ...PORT_HEADS], rows);
+}
+
+const PORT_HEADS = ["Port", "Problems", "State", "Rate", "Counters"];
+
+function portCells(port) {
+  const rate = port.rate_gbps === null ? "\u2013" : `${port.rate_gbps} Gb/s`;
+  const best = port.best_rate_gbps !== null && port.best_rate_gbps !== port.rate_gbps ? el("div", { class: "muted small" }, `others ${port.best_rate_gbps} Gb/s`) : null;
+  return [
+    el("td", { class: "value" }, port.name, el("div", { class: "muted small" }, [...port.interfaces, port.pci_address].join(", "))),
+    el("td", {}, el("ul", { class: "problems" }, port.problems.map((text) => el("li", {}, text)))),
+    el("td", {}, shown(port.state)),
+    el("td", { class: "value" }, rate, best),
+    el("td", {}, errorList(port.errors)),
+  ];
+}
+
+function errorList(errors) {
+  return errors.length ? el("ul", { class: "problems" }, errors.map(([name, total, growth]) => el("li", {}, `${name.replaceAll("_", " ")}: ${whole.format(total)}`, growth ? ` (+${whole.format(growth)})` : ""))) : "";
 }
 
 function counterList(counters) {

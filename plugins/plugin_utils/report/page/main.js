@@ -4,7 +4,7 @@ const VIEWS = [
   { view: "fleet", word: "Fleet", count: () => null },
   { view: "findings", word: "Findings", count: (data) => data.findings.length },
   { view: "versions", word: "Versions", count: (data) => data.skew.flatMap((group) => group.components).filter((part) => part.versions.length > 1).length },
-  { view: "health", word: "Health", count: (data) => data.nodes.reduce((sum, node) => sum + node.sick.length + node.degraded.length, 0) },
+  { view: "health", word: "Health", count: (data) => data.nodes.reduce((sum, node) => sum + node.sick.length + node.ports.length + node.degraded.length, 0) },
 ];
 const THEMES = ["auto", "light", "dark"];
 const OLD_HOURS = 48;

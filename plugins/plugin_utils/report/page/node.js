@@ -16,7 +16,7 @@ function nodeView(data, name, query, order) {
     troubles(node, detail),
     detail.missing === null ? drawn(detail) : el("p", { class: "missing" }, `There is no drawing of this node: ${shown(detail.missing)}.`),
     settings(detail, query.get("concern")),
-    detail.missing === null ? [gpuTable(detail), versionList(detail)] : null,
+    detail.missing === null ? [gpuTable(detail), portTable(detail), versionList(detail)] : null,
   );
 }
 
@@ -51,6 +51,7 @@ function troubles(node, detail) {
     detail.message,
     ...detail.reasons.map((reason) => `Needs a reboot: ${reason}`),
     ...node.sick.map((gpu) => `GPU ${shown(gpu.index)} (${gpu.pci_address}) is sick: ${[...gpu.problems, ...gpu.xids].join("; ")}`),
+    ...node.ports.map((port) => `Port ${[port.name, ...port.interfaces].join(", ")} is sick: ${port.problems.join("; ")}`),
     ...node.degraded.map((device) => `${device.names.join(", ") || device.pci_address}: link ${device.link.causes.join(" and ")}, ${linkText(device.link.width, device.link.speed_gts)} instead of ${linkText(device.link.best_width, device.link.best_speed_gts)}`),
   ].filter(Boolean);
   return lines.length ? el("ul", { class: "troubles" }, lines.map((line) => el("li", {}, line))) : null;
@@ -125,6 +126,13 @@ function gpuTable(detail) {
   );
   const heads = ["GPU", "Health", "Model", "PCI address", "Serial number", "UUID", "Persistence", "ECC", "MIG", "Processes", "Counters"];
   return el("section", {}, el("h2", {}, "GPUs"), scrolled(table("GPUs", heads, rows), "GPUs"));
+}
+
+function portTable(detail) {
+  if (!detail.ports.length) return null;
+  const health = (port) => (port.healthy === null ? badge("unknown") : port.healthy ? badge("in_sync", "Healthy") : badge("drifted", "Sick"));
+  const rows = detail.ports.map((port) => el("tr", {}, el("td", {}, health(port)), portCells(port)));
+  return el("section", {}, el("h2", {}, "Ports"), scrolled(table("Ports", ["Health", ...PORT_HEADS], rows), "Ports"));
 }
 
 function versionList(detail) {
