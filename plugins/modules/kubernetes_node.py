@@ -39,6 +39,12 @@ options:
       - Why the node is drained, one line. It is the value of the annotation, behind C(gpufleet:) and a space.
     type: str
     default: maintenance
+  update_reason:
+    description:
+      - Whether a node that this module has drained before gets O(reason), such as why it is not resumed. One that
+        someone else has drained keeps theirs.
+    type: bool
+    default: false
   timeout:
     description:
       - How many seconds to wait for pods to terminate. An eviction that a PodDisruptionBudget refuses is retried until

@@ -41,6 +41,12 @@ options:
         reason.
     type: str
     default: maintenance
+  update_reason:
+    description:
+      - Whether a node that this module has drained before gets O(reason), such as why it is not resumed. One that
+        someone else has drained keeps theirs.
+    type: bool
+    default: false
   timeout:
     description:
       - How many seconds to wait, with V(drained) for jobs to end, with V(in_service) for C(slurmd) to respond. After

@@ -58,6 +58,7 @@ class Options:
     rules: Rules
     eviction: Eviction
     access: Mapping[str, Any]
+    update_reason: bool = False
 
 
 @frozen
@@ -118,6 +119,7 @@ class KubernetesDrain:
             rules=Rules(params["force"], params["ignore_daemonsets"], params["delete_emptydir_data"]),
             eviction=Eviction(params["disable_eviction"], params["grace_period"]),
             access=params,
+            update_reason=params["update_reason"],
         )
 
     def look(self, host: Host, options: Options) -> Cluster:
@@ -146,7 +148,8 @@ def cordoned_nodes(ask: Ask) -> Dict[str, Any]:
 def decide(node: Node, options: Options) -> Tuple[Change, ...]:
     """A node is cordoned where nobody has, and uncordoned where it has our mark; a mark without a cordon goes too."""
     if options.state == DRAINED:
-        return () if node.cordoned else _changes(node, f"{MARK}{options.reason}")
+        told = node.cordoned and not (options.update_reason and node.mark is not None)
+        return () if told else _changes(node, f"{MARK}{options.reason}")
     return () if node.mark is None else _changes(node, None)
 
 

@@ -13,6 +13,7 @@ OPTIONS: Mapping[str, Any] = {
     "name": {"type": "str", "required": True},
     "state": {"type": "str", "choices": ["drained", "in_service"], "required": True},
     "reason": {"type": "str", "default": "maintenance"},
+    "update_reason": {"type": "bool", "default": False},
     "timeout": {"type": "int", "default": 3600},
     "poll": {"type": "int", "default": 15},
 }

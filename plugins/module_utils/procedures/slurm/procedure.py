@@ -40,6 +40,7 @@ class DrainOptions:
     reason: str
     timeout: int
     poll: int
+    update_reason: bool = False
 
 
 @frozen
@@ -88,7 +89,10 @@ class SlurmDrain:
     def decide(self, state: SlurmNode, options: DrainOptions) -> Tuple[Change, ...]:
         if options.state == DRAINED:
             _refuse_trouble(state)
-            return _changes(state, DRAINED, f"{MARK}{options.reason}") if state.owner == NOBODYS else ()
+            reason = f"{MARK}{options.reason}"
+            if state.owner == OURS and options.update_reason and state.reason != reason:
+                return (Change(state.name, "reason", state.reason, reason, EFFECTIVE),)
+            return _changes(state, DRAINED, reason) if state.owner == NOBODYS else ()
         if state.left_over:
             # The mark is left where a run was cut off after the resume.
             return (Change(state.name, "reason", state.reason, None, EFFECTIVE),)

@@ -191,6 +191,22 @@ def test_a_node_that_others_change_all_the_time_is_given_up(machine: Machine) ->
     assert (machine.looks, machine.requests) == (6, [])
 
 
+def test_a_node_of_ours_gets_another_reason_where_that_is_asked_for(machine: Machine) -> None:
+    machine.cordon(OURS)
+    assert machine.run(reason="check nccl")["changed"] is False
+    result = machine.run(reason="check nccl", update_reason=True)
+    assert [(change["setting"], change["after"]) for change in result["changes"]] == [
+        ("reason", "gpufleet: check nccl")
+    ]
+    assert (machine.cordoned, machine.mark) == (True, "gpufleet: check nccl")
+
+
+def test_a_cordon_of_somebody_else_gets_no_reason_of_ours(machine: Machine) -> None:
+    machine.cordon()
+    assert machine.run(reason="check nccl", update_reason=True)["changed"] is False
+    assert machine.mark is None
+
+
 def test_who_takes_the_mark_between_the_look_and_the_patch_keeps_the_node(machine: Machine) -> None:
     machine.cordon(OURS)
 

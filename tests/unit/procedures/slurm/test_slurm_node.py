@@ -162,6 +162,24 @@ def test_a_second_run_changes_nothing_and_keeps_the_reason(cluster: Cluster) -> 
     assert (result["changed"], cluster.orders, cluster.reason) == (False, ["DRAIN"], "gpufleet: new layout")
 
 
+def test_a_node_of_ours_gets_another_reason_where_that_is_asked_for(cluster: Cluster) -> None:
+    cluster.drained(OURS)
+    predicted = cluster.run(reason="check nccl: 212 is below 370", update_reason=True, timeout=0, check_mode=True)
+    result = cluster.run(reason="check nccl: 212 is below 370", update_reason=True, timeout=0)
+    assert [(change["setting"], change["before"]) for change in result["changes"]] == [("reason", OURS)]
+    assert predicted["changes"] == result["changes"]
+    assert (cluster.reason, cluster.flags) == ("gpufleet: check nccl: 212 is below 370", {"DRAIN"})
+    assert cluster.run(reason="check nccl: 212 is below 370", update_reason=True, timeout=0)["changed"] is False
+    # It is still ours.
+    assert cluster.run(state="in_service")["changed"] is True
+
+
+def test_a_node_of_somebody_else_keeps_its_reason_whatever_is_asked_for(cluster: Cluster) -> None:
+    cluster.drained("bad DIMM", "ada")
+    result = cluster.run(reason="check nccl", update_reason=True, timeout=0)
+    assert (result["changed"], cluster.reason) == (False, "bad DIMM")
+
+
 def test_it_waits_until_the_last_job_has_gone(cluster: Cluster) -> None:
     cluster.add_job(1)
     cluster.then = lambda there: there.end_jobs() if there.now > 100 else None
