@@ -15,7 +15,7 @@ description:
 positional: _input
 options:
   _input:
-    description: The facts of the node, with V(driver), V(gpus), V(health) and V(owners).
+    description: The facts of the node, with V(driver), V(gpus), V(health), V(network) and V(owners).
     type: dict
     required: true
   look:
@@ -31,9 +31,18 @@ options:
     type: int
     default: 0
   allow_sick:
-    description: Whether sick GPUs are only a warning.
+    description: Whether sick GPUs and ports are only a warning.
     type: bool
     default: false
+  ports:
+    description: The options of the filter P(gpufleet.node.sick_ports#filter).
+    type: dict
+    default: {}
+  sharing:
+    description: How GPUs are to be shared, as in C(preflight_sharing) of the role P(gpufleet.node.preflight#role).
+    type: list
+    elements: dict
+    default: []
   conflicts:
     description: How to treat other owners of declared settings whose values win.
     type: str
@@ -79,12 +88,17 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from ansible.errors import AnsibleFilterError
 
+from ..module_utils._node.verdict import other_number, sick_gpus
 from ..plugin_utils import cuda as versions
-from .sick_gpus import other_number, sick_gpus
+from .sick_ports import sick_ports
 
 REFUSE = "refuse"
 WARN = "warn"
 Finding = Tuple[str, str]
+
+TIME_SLICING = "time_slicing"
+# The first compute capability that can take a GPU away from a kernel that runs.
+PASCAL = (6, 0)
 
 # Programs that manage GPUs by themselves, by what gpu_node_info says that they set, and the concerns that set it too.
 # Of other owners the look knows whether they set the very same.
@@ -105,11 +119,14 @@ def preflight(
     not_held: str = WARN,
     apt: str = "",
     dnf: str = "",
+    ports: Optional[Mapping[str, Any]] = None,
+    sharing: Sequence[Mapping[str, Any]] = (),
 ) -> Dict[str, List[str]]:
     found = [
         *_driver(node.get("driver") or {}, str(cuda)),
         *_count(node, int(gpus)),
-        *((WARN if allow_sick else REFUSE, text) for text in sick_gpus(node)),
+        *((WARN if allow_sick else REFUSE, text) for text in (*sick_gpus(node), *sick_ports(node, **(ports or {})))),
+        *(finding for entry in sharing for finding in _sharing(node.get("gpus") or (), entry)),
         *((conflicts, text) for text in _conflicts(node.get("owners") or (), (look or {}).get("concerns", {}))),
         *((not_held, f"package {name} is not held in its version") for name in _loose(held, held_by(apt, dnf))),
     ]
@@ -148,6 +165,31 @@ def _count(node: Mapping[str, Any], wanted: int) -> Iterator[Finding]:
     cause = other_number(node, wanted)
     if cause:
         yield (WARN if node.get("nvml_gpus") is None else REFUSE), cause
+
+
+def _sharing(gpus: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> Iterator[Finding]:
+    """Why GPUs cannot be shared as it is said. What the driver does not tell of one is no reason."""
+    model = str(entry.get("model") or "*")
+    chosen = [gpu for gpu in gpus if gpu.get("model") and fnmatch(gpu["model"], model)]
+    if gpus and not chosen:
+        yield WARN, f"sharing: no GPU here is a {model}"
+    replicas, each = int(entry["replicas"]), int(entry.get("memory_mib") or 0)
+    for gpu in chosen:
+        capability = gpu.get("cuda_capability")
+        if entry.get("strategy", TIME_SLICING) == TIME_SLICING and capability and _number(capability) < PASCAL:
+            cause = f"time slicing needs Pascal or newer, and it has compute {capability}"
+            yield REFUSE, f"GPU {gpu['pci_address']}: {cause}"
+        instances = [one.get("memory_mib") for one in (gpu.get("mig") or {}).get("instances") or ()]
+        sizes = instances or [(gpu.get("memory") or {}).get("total_mib")]
+        known = [size for size in sizes if size]
+        if known and replicas * each > min(known):
+            whose = "its smallest MIG instance" if instances else "it"
+            need = f"{replicas} replicas with {each} MiB each need {replicas * each} MiB"
+            yield REFUSE, f"GPU {gpu['pci_address']}: {need}, and {whose} has {min(known)}"
+
+
+def _number(capability: str) -> Tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", str(capability)))
 
 
 def _conflicts(owners: Sequence[Mapping[str, Any]], concerns: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -18,7 +18,7 @@ options:
     type: dict
     required: true
   node:
-    description: The facts of the node, with V(driver), V(engines), V(gpus) and V(health).
+    description: The facts of the node, with V(driver), V(engines), V(gpus), V(health) and V(network).
     type: dict
     required: true
   failed_units:
@@ -35,6 +35,15 @@ options:
     description: How many GPUs the driver must know; 0 is any number.
     type: int
     default: 0
+  ports:
+    description: The options of the filter P(gpufleet.node.sick_ports#filter).
+    type: dict
+    default: {}
+  checks:
+    description: What the filter P(gpufleet.node.check_failures#filter) says of the active checks.
+    type: list
+    elements: str
+    default: []
 author:
   - gpufleet contributors (@gpufleet)
 """
@@ -52,11 +61,12 @@ _value:
   elements: str
 """
 
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from ..module_utils._core.setting import IN_SYNC, PENDING
+from ..module_utils._node.verdict import DRIVER, sick_gpus
 from .reboot_reasons import reboot_reasons
-from .sick_gpus import DRIVER, sick_gpus
+from .sick_ports import sick_ports
 
 PERSISTENCE = "nvidia_persistence"
 # Concerns of which none is right without a driver that answers.
@@ -69,11 +79,15 @@ def verification_failures(
     failed_units: Sequence[str] = (),
     engines: Sequence[Mapping[str, Any]] = (),
     gpus: int = 0,
+    ports: Optional[Mapping[str, Any]] = None,
+    checks: Sequence[str] = (),
 ) -> List[str]:
     return [
         *_look(look),
         *_driver(look["concerns"], node),
         *sick_gpus(node, gpus),
+        *sick_ports(node, **(ports or {})),
+        *checks,
         *_engines(node.get("engines") or (), [one["engine"] for one in engines if one.get("state") != "absent"]),
         *(
             f"{line.split()[0]} has failed, see journalctl -u {line.split()[0]}"

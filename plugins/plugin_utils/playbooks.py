@@ -48,6 +48,7 @@ PROCEDURES: Mapping[str, Tuple[str, ...]] = {
     "mig_repartition": ("drain", "preflight"),
     "reboot": ("drain", "reboot", "preflight"),
     "remove": ("drain", "reboot", "container_toolkit"),
+    "verify": ("preflight",),
 }
 
 # A version, or empty for any.

@@ -178,6 +178,25 @@ def test_a_run_that_leaves_out_what_a_node_was_drained_for_does_not_resume_it(tm
     assert output.endswith("ends with 2")
 
 
+@pytest.mark.parametrize(("found", "resumed"), [("481.2", True), ("212.4", False)])
+def test_a_drained_node_is_resumed_only_if_it_passes_its_checks_and_the_scheduler_says_why_not(
+    tmp_path: Path, found: str, resumed: bool
+) -> None:
+    check = {"name": "nccl", "command": ["all_reduce_perf"], "pattern": r"bandwidth: ([\d.]+)", "floor": 370}
+    answers = {"node_state": looked({"hugepages": "in_sync"}), "gpu_node_info": FACTS, "slurm_drained_info": MARKED}
+    answers["slurm_node"] = {"changed": False, "owner": "ours"}
+    answers["command"] = {"changed": True, "rc": 0, "stdout": f"bandwidth: {found}", "stderr": ""}
+    hosts = {"a": replaying(tmp_path / "a", answers)}
+    inventory = {"hosts": hosts, "vars": {"drain_backend": "slurm", "preflight_checks": [check]}}
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.site", "-v")
+    said = re.sub(r"\s+", " ", output)
+    assert ("drain : Resume the node in Slurm" in output) is resumed
+    assert ("drain : Give the node that has our mark the reason" in output) is not resumed
+    cause = "a failed, and stays drained: It is not resumed: check nccl: 212.4 is below 370"
+    assert (cause in said) is not resumed
+    assert output.endswith(f"ends with {0 if resumed else 2}"), output
+
+
 @pytest.mark.parametrize("backend", ["slurm", "tasks"])
 def test_a_node_whose_drain_broke_off_is_named_as_one_that_may_be_drained(tmp_path: Path, backend: str) -> None:
     """A scheduler out of reach is not taken for a node out of reach, whose run would end without a word."""

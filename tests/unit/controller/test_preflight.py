@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 import pytest
@@ -14,9 +16,14 @@ import pytest
 pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.gpufleet.node.plugins.filter.check_failures import check_failures
 from ansible_collections.gpufleet.node.plugins.filter.preflight import held_by, preflight
-from ansible_collections.gpufleet.node.plugins.filter.sick_gpus import sick_gpus
+from ansible_collections.gpufleet.node.plugins.filter.sick_ports import sick_ports
+from ansible_collections.gpufleet.node.plugins.module_utils._node.port_health import LIMITS
+from ansible_collections.gpufleet.node.plugins.module_utils._node.verdict import sick_gpus
+from ansible_collections.gpufleet.node.plugins.plugin_utils.playbooks import options_of
 from facts_machine import EXPECTED
+from playbook_runs import ansible_playbook, replaying
 
 Facts = Dict[str, Any]
 CONFLICT = {"owner": "tuned", "path": "/etc/tuned/x", "line": 3, "setting": "enabled", "value": "never", "wins": "them"}
@@ -53,6 +60,20 @@ def unknown_to_the_driver(node: Facts) -> None:
     node["nvml_gpus"] = 7
 
 
+def lost_link(node: Facts) -> None:
+    (port,) = (port for port in node["network"]["ports"] if port["name"] == "mlx5_3/1")
+    port.update(state="down", physical_state="polling")
+
+
+def older(node: Facts) -> None:
+    for gpu in node["gpus"]:
+        gpu.update(model="Tesla M40", cuda_capability="5.2")
+
+
+def divided(node: Facts) -> None:
+    node["gpus"][0]["mig"]["instances"] = [{"memory_mib": 40448}, {"memory_mib": 9856}]
+
+
 def passed_through(node: Facts) -> None:
     unknown_to_the_driver(node)
     node["gpus"][3]["kernel_driver"] = "vfio-pci"
@@ -77,6 +98,27 @@ def passed_through(node: Facts) -> None:
         (nothing, {"gpus": 7}, ["there should be 7 GPUs, but the driver knows 8"], []),
         (sick, {"cuda": "12"}, ["Xid 79 since boot, 1 time", "a row of its memory could not be remapped"], []),
         (sick, {"allow_sick": True}, [], ["Xid 79 since boot, 1 time", "a row of its memory could not be remapped"]),
+        (lost_link, {}, ["it has lost its link (polling)"], []),
+        (lost_link, {"allow_sick": True}, [], ["it has lost its link (polling)"]),
+        (lost_link, {"ports": {"ignored": ["mlx5_3"]}}, [], []),
+        (nothing, {"ports": {"required": ["mlx5_12"]}}, ["there is none"], []),
+        (nothing, {"ports": {"rate_gbps": 400, "required": ["mlx5_8"]}}, ["its rate is 200 Gb/s, and must be 400"], []),
+        (nothing, {"sharing": [{"replicas": 4, "memory_mib": 20000}]}, [], []),
+        (
+            nothing,
+            {"sharing": [{"model": "*H100*", "replicas": 4, "memory_mib": 24000, "strategy": "mps"}]},
+            ["4 replicas with 24000 MiB each need 96000 MiB, and it has 81559"] * 8,
+            [],
+        ),
+        (
+            divided,
+            {"sharing": [{"replicas": 2, "memory_mib": 5000}]},
+            ["2 replicas with 5000 MiB each need 10000 MiB, and its smallest MIG instance has 9856"],
+            [],
+        ),
+        (older, {"sharing": [{"replicas": 2}]}, ["time slicing needs Pascal or newer, and it has compute 5.2"] * 8, []),
+        (older, {"sharing": [{"replicas": 2, "strategy": "mps"}]}, [], []),
+        (nothing, {"sharing": [{"model": "*L40S*", "replicas": 2}]}, [], ["no GPU here is a *L40S*"]),
         (unknown_to_the_driver, {}, ["it is on the bus, but unknown to the driver"], []),
         (passed_through, {}, [], []),
         (nothing, {"held": ["nvidia-driver-*"]}, [], ["package nvidia-driver-* is not held in its version"]),
@@ -144,3 +186,132 @@ def test_a_node_that_cannot_be_asked_has_no_sick_gpu(node: Facts) -> None:
     assert sick_gpus({}) == []
     no_driver(node)
     assert sick_gpus(node) == []
+
+
+# --- ports ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_role_has_the_limits_by_which_the_node_judges_itself() -> None:
+    assert options_of("preflight")["preflight_port_limits"]["default"] == LIMITS
+
+
+@pytest.mark.parametrize(
+    ("limits", "cause"),
+    [
+        ({"symbol_errors": 1}, "no counter is judged by that name. did you mean symbol_error"),
+        ({"pfc": 1}, "the counters are symbol_error, link_error_recovery"),
+        ({"symbol_error": -2}, "it is -2, and must be a whole number, or -1 for any growth"),
+        ({"symbol_error": "many"}, "it is many, and must be a whole number"),
+        ({"symbol_error": True}, "it is True, and must be a whole number"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused(node: Facts, limits: Facts, cause: str) -> None:
+    with pytest.raises(AnsibleFilterError) as refused:
+        sick_ports(node, limits=limits)
+    assert cause in str(refused.value)
+
+
+def test_a_limit_of_the_fleet_counts_and_the_others_stay(node: Facts) -> None:
+    node["network"]["ports"][0]["errors"] = [{"counter": "symbol_error", "total": 9000, "growth": 9000}]
+    node["network"]["seconds"] = 3600
+    assert len(sick_ports(node)) == 1
+    assert sick_ports(node, limits={"symbol_error": "10000"}) == []
+    assert len(sick_ports(node, limits={"link_downed": 1})) == 1
+
+
+# What resumes a node asks this part of the role, and whoever hands a node over the playbook.
+RESUMING = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role: {name: gpufleet.node.preflight, tasks_from: health}
+"""
+LOOKED = {
+    **{name: [] for name in ("in_sync", "drifted", "pending", "unknown", "invalid", "waiting", "orphaned")},
+    "changed": False,
+    "concerns": {},
+    "to_converge": [],
+    "managed": [],
+    "reboot_noted": {},
+}
+
+
+@pytest.mark.parametrize(("variables", "refused"), [({}, True), ({"preflight_ports_ignored": "mlx5_3"}, False)])
+@pytest.mark.parametrize("playbook", ["resuming.yml", "gpufleet.node.verify"])
+def test_a_sick_port_keeps_a_node_from_being_resumed_and_handed_over(
+    tmp_path: Path, node: Facts, playbook: str, variables: Facts, refused: bool
+) -> None:
+    lost_link(node)
+    (tmp_path / "resuming.yml").write_text(RESUMING)
+    answers = {"gpu_node_info": {"changed": False, "node": node}, "node_state": LOOKED, "command": {"rc": 0}}
+    inventory = {"hosts": {"a": replaying(tmp_path / "a", answers)}, "vars": {"preflight_wait": 0, **variables}}
+    output = ansible_playbook(tmp_path, inventory, playbook)
+    said = "port mlx5_3/1 (ibp94s0): it has lost its link (polling)"
+    assert (said in re.sub(r"\s+", " ", output)) is refused, output
+    assert output.endswith(f"ends with {2 if refused else 0}"), output
+
+
+@pytest.mark.parametrize(("asked", "run"), [({}, False), ({"verify_checks": "true"}, True)])
+def test_verify_runs_the_checks_only_where_it_is_told_to(tmp_path: Path, node: Facts, asked: Facts, run: bool) -> None:
+    answers = {"gpu_node_info": {"changed": False, "node": node}, "node_state": LOOKED}
+    answers["command"] = {"changed": True, "rc": 0, "stdout": "bandwidth: 212.4", "stderr": ""}
+    check = {"name": "nccl", "command": ["all_reduce_perf"], "pattern": r"bandwidth: ([\d.]+)", "floor": 370}
+    variables = {"preflight_checks": [check], **asked}
+    inventory = {"hosts": {"a": replaying(tmp_path / "a", answers)}, "vars": variables}
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.verify")
+    assert ("check nccl: 212.4 is below 370" in output) is run
+    assert output.endswith(f"ends with {2 if run else 0}"), output
+
+
+# --- active checks ----------------------------------------------------------------------------------------------------
+
+NCCL = {
+    "name": "nccl",
+    "command": ["all_reduce_perf", "-g", "8"],
+    "pattern": r"^# Avg bus bandwidth\s*:\s*([\d.]+)",
+    "floor": 370.0,
+}
+DIAG = {"name": "diag", "command": ["dcgmi", "diag", "-r", "1"], "exit": 0, "timeout": 60}
+OUTPUT = "#  size  time\n 8589934592  39021\n# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {}\n"
+
+
+def ran(check: Facts, rc: int = 0, stdout: str = "", stderr: str = "") -> Facts:
+    return {"item": check, "rc": rc, "stdout": stdout, "stderr": stderr}
+
+
+@pytest.mark.parametrize(
+    ("result", "failures"),
+    [
+        (ran(DIAG), []),
+        (ran({**DIAG, "exit": 3}, rc=3), []),
+        (ran(NCCL, stdout=OUTPUT.format("481.2")), []),
+        (ran(NCCL, stdout=OUTPUT.format("370")), []),
+        (ran(NCCL, stdout=OUTPUT.format("212.4")), ["check nccl: 212.4 is below 370.0"]),
+        # The last counts.
+        (ran(NCCL, stdout=OUTPUT.format("481") + OUTPUT.format("12")), ["check nccl: 12 is below 370.0"]),
+        (ran(NCCL, stdout="nothing"), [f"check nccl: nothing in its output matches {NCCL['pattern']}"]),
+        (ran(NCCL, stdout=OUTPUT.format("4.8.1")), ["check nccl: '4.8.1' in its output is not a number"]),
+        (
+            ran(DIAG, rc=226, stderr="warming up\nError: GPU 3 failed\n"),
+            ["check diag: it ended with status 226, and must end with 0: Error: GPU 3 failed"],
+        ),
+        (ran(DIAG, rc=1), ["check diag: it ended with status 1, and must end with 0"]),
+        (ran(DIAG, rc=124), ["check diag: it took longer than 60 seconds"]),
+        (ran(NCCL, rc=137), ["check nccl: it took longer than 300 seconds"]),
+        (
+            ran(DIAG, rc=127, stderr="timeout: failed to run command 'dcgmi': No such file or directory\n"),
+            ["check diag: dcgmi cannot be run: timeout: failed to run command 'dcgmi': No such file or directory"],
+        ),
+        ({"item": DIAG, "msg": "Failed to connect", "unreachable": True}, ["check diag: Failed to connect"]),
+        # Check mode runs nothing.
+        ({"item": DIAG, "skipped": True}, []),
+    ],
+)
+def test_a_check_is_passed_by_its_status_and_its_number(result: Facts, failures: List[str]) -> None:
+    assert check_failures([result]) == failures
+
+
+@pytest.mark.parametrize("pattern", ["(", r"no group \d+"])
+def test_a_pattern_that_finds_no_number_is_refused(pattern: str) -> None:
+    with pytest.raises(AnsibleFilterError, match="Cannot use the pattern of the check nccl"):
+        check_failures([ran({**NCCL, "pattern": pattern}, stdout="no group 3")])
