@@ -36,7 +36,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run one subcommand and return its exit status."""
     parser = Parser(prog="gpufleet", description="What is declared for this node, and what of it is in effect.")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (add_status, add_look, add_boot, add_facts, add_run, add_place, add_compile, add_version):
+    for add in (add_status, add_health, add_look, add_boot, add_facts, add_run, add_place, add_compile, add_version):
         add(commands)
     parsed = parser.parse_args(arguments)
     try:
@@ -73,6 +73,48 @@ def run_status(parsed: argparse.Namespace) -> int:
         from ansible_collections.gpufleet.node.node.status import status
 
     return status(this_host(), concern=parsed.concern, as_json=parsed.json)
+
+
+def add_health(commands: Any) -> None:
+    parser = commands.add_parser(
+        "health",
+        help="say whether GPUs and ports are fit for jobs",
+        description="For the HealthCheckProgram of Slurm and for node-problem-detector. Exit status: 0 healthy, 1 a "
+        "GPU or a port of a network card is sick, 2 it is not known, as with a driver that does not respond, 64 the "
+        "usage is wrong. As root it keeps the error counters of the ports in /run/gpufleet/ports.json once an hour.",
+    )
+    parser.add_argument("--line", action="store_true", help="one line of at most 80 bytes: the first problem")
+    parser.add_argument("--json", action="store_true", help="the problems and the facts, for programs")
+    parser.add_argument("--gpus", metavar="NUMBER", type=_whole, default=0, help="how many GPUs there must be")
+    parser.add_argument(
+        "--port",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="a port that must be active, by RDMA device, interface or PCI address; may be given more than once",
+    )
+    parser.add_argument(
+        "--ignore-port", metavar="GLOB", action="append", default=[], help="a port that is not judged, in the same way"
+    )
+    parser.add_argument(
+        "--gbps", metavar="RATE", type=_whole, default=0, help="the rate of these ports, or of each active one"
+    )
+    parser.set_defaults(run=run_health)
+
+
+def run_health(parsed: argparse.Namespace) -> int:
+    with importing():
+        from ansible_collections.gpufleet.node.node.health import health
+
+    return health(
+        this_host(),
+        gpus=parsed.gpus,
+        ports=parsed.port,
+        ignored=parsed.ignore_port,
+        rate_gbps=parsed.gbps,
+        line=parsed.line,
+        as_json=parsed.json,
+    )
 
 
 def add_look(commands: Any) -> None:
@@ -128,7 +170,15 @@ def run_boot(parsed: argparse.Namespace) -> int:
         from ansible_collections.gpufleet.node.node.boot import boot
 
     compile_where_missing()
-    return boot(this_host(), timeout=parsed.timeout, concerns=parsed.concern, again=parsed.again)
+    host = this_host()
+    status = boot(host, timeout=parsed.timeout, concerns=parsed.concern, again=parsed.again)
+    if not parsed.concern:
+        # The service of the boot, and not that of a device that appears later.
+        with importing():
+            from ansible_collections.gpufleet.node.node.health import begin_counting
+
+        begin_counting(host)
+    return status
 
 
 def add_facts(commands: Any) -> None:
@@ -248,6 +298,12 @@ def _part(text: str) -> str:
     if text not in ("all", *PARTS):
         raise argparse.ArgumentTypeError(f"there is no part {text}; these are all, {', '.join(sorted(PARTS))}")
     return text
+
+
+def _whole(text: str) -> int:
+    if not text.isdigit() or int(text) > 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 to 1000000")
+    return int(text)
 
 
 def _seconds(text: str) -> int:
