@@ -12,15 +12,12 @@ systems have jobs in the control group of their own service. Pods are below kube
 from __future__ import annotations
 
 import json
-import os
 import re
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Tuple
 
-from ..._core.regex import regex
+from ..._kinds import workload
 from ..._linux import systemd, unit_command
 from ..._linux.cpusets import ROOT, SYSTEM, folder_of, slice_of
-from ..._nvidia import holders
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -32,11 +29,6 @@ DOCKER_SOCKET = "docker.socket"
 BATCH = ("condor.service", "lsfd.service", "pbs.service", "sgeexecd.service")
 DAEMON_JSON = "/etc/docker/daemon.json"
 QUADLETS = ("/etc/containers/systemd", "/usr/share/containers/systemd")
-CONTAINERS = regex(r"(?:docker|nerdctl|cri-containerd|crio|libpod|buildkit)-.+\.scope")
-STEPS = regex(r"(?:.+_)?slurmstepd\.scope")
-# What uses GPUs for the node and not for a job.
-OF_THE_NODE = ("nvidia-*", "nv-*", "nvsm*", "dcgm*", "gpufleet-*")
-SHOWN = 12
 
 
 def launchers(files: Files, name: str) -> Iterator[str]:
@@ -79,32 +71,23 @@ def docker_parent(files: Files) -> str:
 
 def at_work(files: Files, name: str) -> Tuple[Tuple[str, str], ...]:
     """The containers and the jobs of Slurm that run below a slice, each with what it is."""
-    found: List[Tuple[str, str]] = []
     folder = folder_of(name)
-    for child in files.names(folder):
-        if CONTAINERS.fullmatch(child) and _populated(files, f"{folder}/{child}"):
-            found.append((_short(child), "is a container"))
-        elif STEPS.fullmatch(child):
-            found += [(job, "is a job of Slurm") for job in files.names(f"{folder}/{child}") if job.startswith("job_")]
-    return tuple(found)
+    return (
+        *((_short(scope), "is a container") for scope in workload.containers_below(files, folder)),
+        *((f"job_{job.number}", "is a job of Slurm") for job in workload.jobs_below(files, folder)),
+    )
 
 
 def on_gpus(files: Files, names: Iterable[str]) -> Mapping[str, Tuple[Tuple[str, str], ...]]:
     """By slice, the units that have a GPU open and are no daemons of the node."""
     folders = {name: folder_of(name)[len(ROOT) :] for name in names}
     found: Dict[str, Dict[Tuple[str, str], None]] = {name: {} for name in folders}
-    for holder in holders.find(files).holders:
+    for holder in workload.on_gpus(files):
         path = (files.read_optional(f"/proc/{holder.pid}/cgroup") or "").strip().rpartition("::")[2]
-        who = holder.unit or holder.name
-        if not any(fnmatchcase(os.path.basename(who), pattern) for pattern in OF_THE_NODE):
-            for name, folder in folders.items():
-                if path.startswith(f"{folder}/"):
-                    found[name][(_short(who), "uses a GPU")] = None
+        for name, folder in folders.items():
+            if path.startswith(f"{folder}/"):
+                found[name][(_short(holder.unit or holder.name), "uses a GPU")] = None
     return {name: tuple(units) for name, units in found.items()}
-
-
-def _populated(files: Files, folder: str) -> bool:
-    return "populated 0" not in (files.read_optional(f"{folder}/cgroup.events") or "")
 
 
 def _short(name: str) -> str:
