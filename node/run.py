@@ -46,7 +46,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.topology import (
     of_gpu,
-    read_topology,
+    read_numa_topology,
 )
 
 GOAL = "run on {}"
@@ -111,7 +111,7 @@ def slice_of(files: Files, chosen: visible.Chosen) -> str:
                 hint=f"ask an administrator to run the role {NAME}, which makes it anew",
             )
         return name
-    room = of_gpu(chosen.gpu, read_topology(files, (chosen.gpu,)))
+    room = of_gpu(chosen.gpu, read_numa_topology(files, (chosen.gpu,)))
     for other in files.names(systemd.ETC) if room is not None else ():
         cpus = _values_of(files, other).get(CPUS, "") if other.startswith("gpu-node") else ""
         if cpus and room is not None and cpulist.parse(cpus) & room.cpus:

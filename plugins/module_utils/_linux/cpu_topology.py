@@ -25,7 +25,7 @@ NVIDIA = "0x10de"
 
 
 @frozen
-class Topology:
+class CpuTopology:
     """The CPUs of a machine: ``nodes`` and ``gpus`` (PCI addresses) with theirs, ``siblings`` the threads of cores."""
 
     possible: FrozenSet[int]
@@ -60,7 +60,7 @@ class Topology:
         return next(((name, own) for name, own in there if own and not own & cpus), None)
 
 
-def read_topology(files: Files) -> Topology:
+def read_cpu_topology(files: Files) -> CpuTopology:
     """Raises ``CannotLook`` on what is not a list of CPUs."""
     possible = read_cpus(files, f"{CPUS}/possible")
     online = read_cpus(files, f"{CPUS}/online") or possible
@@ -74,7 +74,7 @@ def read_topology(files: Files) -> Topology:
             files.read_optional(f"{folder}/class") or ""
         ).startswith("0x03"):
             gpus[name] = read_cpus(files, f"{folder}/local_cpulist")
-    return Topology(possible, online, nodes, frozenset(siblings), gpus)
+    return CpuTopology(possible, online, nodes, frozenset(siblings), gpus)
 
 
 def split_flags(value: str) -> Tuple[Tuple[str, ...], str]:

@@ -14,12 +14,12 @@ from .spec import OPTION
 from .work import BATCH
 
 if TYPE_CHECKING:
-    from ..._linux.cpu_topology import Topology
+    from ..._linux.cpu_topology import CpuTopology
     from .spec import CpuIsolationDeclaration
     from .state import CpuIsolationState
 
 
-def check(declaration: CpuIsolationDeclaration, state: CpuIsolationState, topology: Topology) -> None:
+def check(declaration: CpuIsolationDeclaration, state: CpuIsolationState, topology: CpuTopology) -> None:
     """Raises ``DeclarationError`` on a list or a service with which something would be worse than before."""
     cpus = declaration.cpus
     beyond = cpus - topology.possible

@@ -133,12 +133,12 @@ def _with_work(files: Files, declaration: CpuIsolationDeclaration, state: CpuIso
     made = declaration.daemons and _differs(state.slices[HOUSEKEEPING], declaration)
     if not (changing or starting or moved or made):
         return state
-    from ..._linux.cpu_topology import read_topology
+    from ..._linux.cpu_topology import read_cpu_topology
 
     users = work.on_gpus(files, changing) if changing else {}
     return replace(
         state,
-        topology=read_topology(files),
+        topology=read_cpu_topology(files),
         launchers={name: tuple(work.launchers(files, name)) for name in starting},
         busy={name: (*busy[name], *_new(users.get(name, ()), busy[name])) for name in declaration.slices},
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..._core.change import Unmanaged
     from ..._kinds.units import UnitFile
     from ..._linux.cpu_claims import Claim
-    from ..._linux.cpu_topology import Topology
+    from ..._linux.cpu_topology import CpuTopology
 
 NAME = "cpu_isolation"
 # The settings of a slice and of a service.
@@ -75,7 +75,7 @@ class CpuIsolationState:
     online: FrozenSet[int] = frozenset()
     possible: FrozenSet[int] = frozenset()
     isolated: Tuple[Claim, ...] = ()
-    topology: Optional[Topology] = None
+    topology: Optional[CpuTopology] = None
     launchers: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     busy: Mapping[str, Tuple[Tuple[str, str], ...]] = field(default_factory=dict)
 

@@ -19,7 +19,7 @@ from .launch import group_of, rule_text
 from .options import OPTIONS
 from .spec import NAME, GpuSlicesDeclaration, parse, patience
 from .state import SCORE, GpuSlicesDesired, GpuSlicesState
-from .topology import SliceGpu, Topology, read, read_topology
+from .topology import NumaTopology, SliceGpu, read, read_numa_topology
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
@@ -76,7 +76,7 @@ class GpuSlices:
         return GpuSlicesState(
             gpus=found,
             winners=gpus.select(entries, [gpu.identity for gpu in found]),
-            topology=read_topology(files, found) if declaration.has_slices else Topology(),
+            topology=read_numa_topology(files, found) if declaration.has_slices else NumaTopology(),
             slices=observation.slices(host, names, numbers),
             services=observation.services(host, protected, unit_files),
             rule=rule,

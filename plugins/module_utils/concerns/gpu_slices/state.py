@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, FrozenSet, Mapping, Optional, Tuple
 
 from ..._core.value import field, frozen
 from .spec import FAIL
-from .topology import SliceGpu, Topology
+from .topology import NumaTopology, SliceGpu
 
 if TYPE_CHECKING:
     from ..._core.change import Unmanaged
@@ -76,7 +76,7 @@ class GpuSlicesState:
 
     gpus: Tuple[SliceGpu, ...]
     winners: Tuple[Optional[int], ...]
-    topology: Topology
+    topology: NumaTopology
     slices: Mapping[str, SliceState]
     services: Mapping[str, ServiceState]
     rule: OwnFile

@@ -42,7 +42,7 @@ def read(driver: Driver) -> Tuple[SliceGpu, ...]:
 
 
 @frozen
-class Topology:
+class NumaTopology:
     """The online and the possible CPUs, and by NUMA node its CPUs, its memory in kB and its distances.
 
     A kernel without NUMA has no nodes. ``firmware`` is what sysfs says of GPUs by PCI address: the node, and the CPUs.
@@ -64,11 +64,11 @@ class Room:
     memory: FrozenSet[int]
 
 
-def read_topology(files: Files, gpus: Tuple[SliceGpu, ...]) -> Topology:
+def read_numa_topology(files: Files, gpus: Tuple[SliceGpu, ...]) -> NumaTopology:
     online = cpus.read_online(files)
     nodes = numa.node_numbers(files)
     memory = {number: files.read_optional(f"{numa.FOLDER}/node{number}/meminfo") or "" for number in nodes}
-    return Topology(
+    return NumaTopology(
         online=online,
         possible=cpus.read_cpus(files, f"{cpus.FOLDER}/possible") | online,
         nodes={number: cpus.read_cpus(files, f"{numa.FOLDER}/node{number}/cpulist") & online for number in nodes},
@@ -78,7 +78,7 @@ def read_topology(files: Files, gpus: Tuple[SliceGpu, ...]) -> Topology:
     )
 
 
-def of_gpu(gpu: SliceGpu, topology: Topology) -> Optional[Room]:
+def of_gpu(gpu: SliceGpu, topology: NumaTopology) -> Optional[Room]:
     """The CPUs of its NUMA node that are next to it, with the memory of that node; None where nobody tells its node.
 
     Memory that is the GPU's own (Grace) is a node too, from which the driver gives memory to its processes. Raises
@@ -99,7 +99,7 @@ def of_gpu(gpu: SliceGpu, topology: Topology) -> Optional[Room]:
     return Room((place.cpus & nodes[place.near]) or nodes[place.near], own | {place.near})
 
 
-def of_node(where: str, number: int, topology: Topology) -> Room:
+def of_node(where: str, number: int, topology: NumaTopology) -> Room:
     """Raises ``DeclarationError`` for a node without CPUs or memory."""
     if not topology.nodes and number == 0:
         return Room(topology.online, frozenset((0,)))
@@ -110,11 +110,11 @@ def of_node(where: str, number: int, topology: Topology) -> Room:
     return Room(topology.nodes[number], frozenset((number,)))
 
 
-def has_node(number: int, topology: Topology) -> bool:
+def has_node(number: int, topology: NumaTopology) -> bool:
     return number in (topology.nodes or (0,))
 
 
-def _without(where: str, number: int, what: str, topology: Topology) -> DeclarationError:
+def _without(where: str, number: int, what: str, topology: NumaTopology) -> DeclarationError:
     whole = [node for node, own in topology.nodes.items() if own and topology.memory[node]]
     return DeclarationError(
         "make {}",

@@ -14,7 +14,7 @@ from typing import FrozenSet, Mapping
 
 from ..._core.errors import DeclarationError
 from ..._linux import cpulist
-from ..._linux.cpu_topology import Topology, isolated_by, split_flags
+from ..._linux.cpu_topology import CpuTopology, isolated_by, split_flags
 
 FLAGS = ("domain", "nohz", "managed_irq")
 ISOLATING = ("isolcpus", "nohz_full")
@@ -48,7 +48,7 @@ def check_syntax(name: str, value: str) -> None:
             raise _wrong(name, f"{item} takes {stride[1]} of every {stride[2]} CPUs", value)
 
 
-def check_lists(lists: Mapping[str, str], topology: Topology, *, threads: bool, most_isolated: bool) -> None:
+def check_lists(lists: Mapping[str, str], topology: CpuTopology, *, threads: bool, most_isolated: bool) -> None:
     """Raises ``DeclarationError`` on lists that the kernel would drop, or that leave too little to the system.
 
     ``threads`` says whether cores keep more than one thread.
@@ -85,7 +85,7 @@ def check_lists(lists: Mapping[str, str], topology: Topology, *, threads: bool, 
 
 
 def _check_housekeeping(
-    name: str, value: str, isolated: FrozenSet[int], topology: Topology, *, threads: bool, most_isolated: bool
+    name: str, value: str, isolated: FrozenSet[int], topology: CpuTopology, *, threads: bool, most_isolated: bool
 ) -> None:
     rest = topology.online - isolated
     if not rest:

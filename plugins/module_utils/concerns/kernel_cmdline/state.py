@@ -17,7 +17,7 @@ from .grammar import name_of, value_of
 if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
     from ..._linux.bootloader import BootLoader
-    from ..._linux.cpu_topology import Topology
+    from ..._linux.cpu_topology import CpuTopology
     from .spec import KernelCmdlineDeclaration
 
 NAME = "kernel_cmdline"
@@ -47,7 +47,7 @@ class KernelCmdlineState:
     loader: BootLoader
     verdicts: Mapping[str, Optional[str]] = field(default_factory=dict)
     sources: Mapping[str, Tuple[str, int]] = field(default_factory=dict)
-    topology: Optional[Topology] = None
+    topology: Optional[CpuTopology] = None
     limit: int = 0
     kdump: Optional[Kdump] = None
 
@@ -70,11 +70,11 @@ def read_state(host: Host, declaration: KernelCmdlineDeclaration) -> KernelCmdli
     wanted = declaration.arguments
     changing = {name for name, value in wanted.items() if state.at_boot(name, value) != value}
     foreign = [name for name, value in wanted.items() if value_of(state.others, name, value) not in (None, value)]
-    topology: Optional[Topology] = None
+    topology: Optional[CpuTopology] = None
     if changing.intersection(declaration.lists):
-        from ..._linux.cpu_topology import read_topology
+        from ..._linux.cpu_topology import read_cpu_topology
 
-        topology = read_topology(files)
+        topology = read_cpu_topology(files)
     limit = 0
     if changing:
         limit = SIZES.get((files.read_optional("/proc/sys/kernel/arch") or "").strip(), 2048) - 1

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment import assess
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpulist
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.cpu_topology import read_topology
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.cpu_topology import read_cpu_topology
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.cpu_isolation.concern import CONCERN
 from cpu_isolation_machine import CPU, ETC, GROUP, LIB, OURS, SERVICE, SYSTEM, machine, params, run
 from recorded import RecordedHost
@@ -232,7 +232,7 @@ def test_another_slice_of_a_service_is_named(tmp_path: Path) -> None:
 def test_swapped_lists_are_refused_on_every_machine(tmp_path: Path, tree: str) -> None:
     nodetree.expand(tree, tmp_path / "root")
     host = RecordedHost(str(tmp_path / "root"))
-    topology = read_topology(host.files)
+    topology = read_cpu_topology(host.files)
     # The first core of each node is for the system.
     firsts = [min(cpus & topology.online) for cpus in topology.nodes.values() if cpus & topology.online] or [0]
     system = frozenset().union(*(core for core in topology.siblings if core & set(firsts)))

@@ -26,9 +26,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices 
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.plan import StopSlices
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.state import WantedSlice
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.topology import (
+    NumaTopology,
     Room,
     SliceGpu,
-    Topology,
     of_gpu,
 )
 from gpu_machine import MakeMachine
@@ -173,7 +173,7 @@ def test_the_room_of_a_gpu_is_its_node_with_the_memory_that_is_its_own(
     told = Affinity(own_node, (), frozenset(affinity))
     found = of_gpu(
         SliceGpu(Identity(0, "GPU-1", "0000:01:00.0"), told),
-        Topology(
+        NumaTopology(
             online=frozenset(range(4)),
             nodes={number: frozenset(cpus) for number, cpus in nodes.items()},
             memory=dict.fromkeys(nodes, 1000),
