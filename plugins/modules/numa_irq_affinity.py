@@ -18,6 +18,10 @@ description:
     CPUs. A placement that is as good already stays, so a new device moves as little as possible.
   - Isolated CPUs (C(isolcpus), C(nohz_full)) get no interrupts unless an entry names them, and O(reserved_cpus) never
     do. A declaration that leaves a device without CPUs is an error, before any change.
+  - An entry that names CPUs which M(gpufleet.node.kernel_cmdline) isolates is refused, and so is the other declaration,
+    unless the entry says that it is meant (O(interrupts[].isolated)). If something else isolates them, they are listed
+    in RV(conflicts), and get the interrupts. O(reserved_cpus) are refused if they have all CPUs of a NUMA node which
+    M(gpufleet.node.cpu_isolation) leaves to the system, or leave no CPU of a NUMA node together with the isolated ones.
   - An interrupt that the kernel itself places, such as those of the I/O queues of NVMe drives, cannot be moved. It is
     listed in RV(unmanaged) with the reason. If only the refused write shows this, the interrupt is noted in
     C(/run/gpufleet/numa_irq_affinity.json) and not tried again during this boot.
@@ -68,8 +72,13 @@ options:
           - V(local) for the CPUs of the NUMA node of the device, or a list such as V(0-7,16). The node is that of the
             PCI function; if the firmware does not report it, all online CPUs are local, and for a node without CPUs
             those of the nearest node that has some.
-          - All CPUs of a list must be online. It may have isolated ones.
+          - All CPUs of a list must be online. It may have isolated ones (O(interrupts[].isolated)).
         type: str
+      isolated:
+        description:
+          - Whether isolated CPUs are meant where O(interrupts[].cpus) names some, as for CPUs that are to do nothing
+            but the interrupts of a card.
+        type: bool
       numa_node:
         description:
           - The CPUs of this NUMA node, whatever the node of the device is.

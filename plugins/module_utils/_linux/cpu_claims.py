@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which CPUs are whose: those for the system and those that are isolated from it must not be the same.
+"""Which CPUs are whose: what three concerns declare of the same CPUs must fit together, whichever is the first.
 
-Two concerns declare them, and each may be the first on a node: ``cpu_isolation`` the CPUs of the system, and
-``kernel_cmdline`` those that the kernel keeps free of it.
+``cpu_isolation`` has the CPUs of the system, ``kernel_cmdline`` those that the kernel keeps free of it, and
+``numa_irq_affinity`` those of interrupts, and those that get none.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ from . import cpulist
 from .cpu_topology import expand, isolated_by
 from .cpus import FOLDER as CPUS
 from .cpus import read_cpus
+from .numa import FOLDER as NODES
+from .numa import node_numbers
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
 
-HOUSEKEEPING, ISOLATED = "cpu_isolation", "kernel_cmdline"
-OPTION = "housekeeping_cpus"
+HOUSEKEEPING, ISOLATED, INTERRUPTS = "cpu_isolation", "kernel_cmdline", "numa_irq_affinity"
+OPTION, RESERVED = "housekeeping_cpus", "reserved_cpus"
+RUNNING = "the running kernel"
+YES = ("true", "yes", "on", "1", "y", "t")
 # The arguments that keep the scheduler or the tick from CPUs, with the file that says of which.
 FILES = {"isolcpus": f"{CPUS}/isolated", "nohz_full": f"{CPUS}/nohz_full"}
 
@@ -37,6 +41,23 @@ class Claim:
     name: str
     text: str
     cpus: FrozenSet[int]
+
+    @property
+    def option(self) -> str:
+        """What a person calls it in a message."""
+        return f"kernel argument {self.name}" if self.name in FILES else self.name
+
+
+@frozen
+class InterruptClaims:
+    """What is declared of interrupts: the CPUs that entries name one by one, and those that are reserved from all.
+
+    ``local`` says whether an entry leaves the choice to the place of its devices.
+    """
+
+    named: Tuple[Claim, ...] = ()
+    reserved: Tuple[Claim, ...] = ()
+    local: bool = False
 
 
 def housekeeping(declaration: Mapping[str, Any], last: int) -> Tuple[Claim, ...]:
@@ -52,24 +73,49 @@ def isolated(declaration: Mapping[str, Any], last: int) -> Tuple[Claim, ...]:
     return _claims(ISOLATED, {str(name).replace("-", "_"): value for name, value in arguments.items()}, last)
 
 
+def interrupts(declaration: Mapping[str, Any]) -> InterruptClaims:
+    """What a declaration of ``numa_irq_affinity`` says of CPUs; one without entries is about no interrupt."""
+    entries = declaration.get("interrupts")
+    entries = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    if not entries:
+        return InterruptClaims()
+    named, local = [], False
+    for index, entry in enumerate(entries):
+        cpus = _listed(entry.get("cpus"))
+        local = local or not cpus
+        # Nobody has made booleans of what the inventory says.
+        if cpus and str(entry.get("isolated")).lower() not in YES:
+            named.append(Claim(INTERRUPTS, f"interrupts[{index}].cpus", cpulist.render(cpus), cpus))
+    reserved = _listed(declaration.get(RESERVED))
+    text = cpulist.render(reserved)
+    return InterruptClaims(tuple(named), (Claim(INTERRUPTS, RESERVED, text, reserved),) if reserved else (), local)
+
+
 def isolated_now(files: Files) -> Tuple[Claim, ...]:
     """The CPUs that the running kernel isolates."""
     found = ((name, read_cpus(files, path)) for name, path in FILES.items())
-    return tuple(Claim("the running kernel", name, cpulist.render(cpus), cpus) for name, cpus in found if cpus)
+    return tuple(Claim(RUNNING, name, cpulist.render(cpus), cpus) for name, cpus in found if cpus)
 
 
 def contradictions(declarations: Mapping[str, Mapping[str, Any]], files: Files) -> Dict[str, DeclarationError]:
-    """The refusal of both concerns, where both are declared and want the same CPUs for different things."""
-    if any(declarations[name].get("state", "present") != "present" for name in (HOUSEKEEPING, ISOLATED)):
-        return {}
-    last = max(read_cpus(files, f"{CPUS}/possible"), default=0)
-    ours = housekeeping(declarations[HOUSEKEEPING], last)
-    theirs = isolated(declarations[ISOLATED], last)
-    return {
-        name: error
-        for name, claims, others in ((HOUSEKEEPING, ours, theirs), (ISOLATED, theirs, ours))
-        for error in refusals(claims, others)
+    """The refusals of the concerns that are declared and want the same CPUs for different things."""
+    declared = {
+        name: declarations[name] if declarations.get(name, {}).get("state", "present") == "present" else {}
+        for name in (HOUSEKEEPING, ISOLATED, INTERRUPTS)
+        if name in declarations
     }
+    last = max(read_cpus(files, f"{CPUS}/possible"), default=0)
+    system = housekeeping(declared.get(HOUSEKEEPING, {}), last)
+    theirs = isolated(declared.get(ISOLATED, {}), last)
+    of_interrupts = interrupts(declared.get(INTERRUPTS, {}))
+    found: Dict[str, DeclarationError] = {}
+    for owner, claims, others in ((HOUSEKEEPING, system, theirs), (ISOLATED, theirs, system)):
+        for error in refusals(claims, others):
+            found.setdefault(owner, error)
+    for owners, error in interrupt_refusals(of_interrupts, system, theirs, files):
+        for owner in owners:
+            found.setdefault(owner, error)
+    return found
 
 
 def refusals(claims: Tuple[Claim, ...], others: Tuple[Claim, ...]) -> List[DeclarationError]:
@@ -82,24 +128,104 @@ def refusals(claims: Tuple[Claim, ...], others: Tuple[Claim, ...]) -> List[Decla
     return []
 
 
+def interrupt_refusals(
+    of_interrupts: InterruptClaims, system: Tuple[Claim, ...], isolating: Tuple[Claim, ...], files: Files
+) -> List[Tuple[Tuple[str, str], DeclarationError]]:
+    """What contradicts ``numa_irq_affinity``, with all concerns that are in it: one of them has to be declared anew."""
+    found = [
+        ((claim.owner, other.owner), _interrupted(claim, other, claim.cpus & other.cpus))
+        for claim in of_interrupts.named
+        for other in isolating
+        if claim.cpus & other.cpus
+    ]
+    for reserved in of_interrupts.reserved:
+        for node, own in _nodes(files).items():
+            for claim in system:
+                ours = own & claim.cpus
+                if ours and ours <= reserved.cpus:
+                    found.append(((claim.owner, reserved.owner), _without_system(reserved, claim, node, ours)))
+            for claim in isolating if of_interrupts.local else ():
+                if own & reserved.cpus and own <= reserved.cpus | claim.cpus:
+                    found.append(((claim.owner, reserved.owner), _nothing_left(reserved, claim, node, own)))
+    return found
+
+
+def _nodes(files: Files) -> Dict[str, FrozenSet[int]]:
+    """The online CPUs of each NUMA node that has some, and those of a machine without NUMA nodes together."""
+    online = read_cpus(files, f"{CPUS}/online")
+    numbers = node_numbers(files)
+    found = {f"node{number}": read_cpus(files, f"{NODES}/node{number}/cpulist") & online for number in numbers}
+    return {name: cpus for name, cpus in found.items() if cpus} or {"this machine": online}
+
+
 def _refusal(claim: Claim, other: Claim, both: AbstractSet[int]) -> DeclarationError:
-    name, others_name = (text if text == OPTION else f"kernel argument {text}" for text in (claim.name, other.name))
-    cause = f"{cpulist.render(both)} {'is' if len(both) == 1 else 'are'} in {others_name} of {other.owner} too"
+    cause = f"{_are(both)} in {other.option} of {other.owner} too"
     return DeclarationError(
         "declare {}",
-        object=name,
+        object=claim.option,
         cause=f"a CPU is either for the system or isolated from it, and {cause}",
-        found=f"{others_name} {other.text}",
+        found=f"{other.option} {other.text}",
         wanted=claim.text,
         hint=f"take these CPUs out of one of the two lists; {OPTION} are those for the system",
     )
+
+
+def _interrupted(claim: Claim, other: Claim, both: AbstractSet[int]) -> DeclarationError:
+    return DeclarationError(
+        "declare {}",
+        object=f"{claim.name} of {claim.owner}",
+        cause=f"interrupts would go to isolated CPUs, since {_are(both)} in {other.option} of {other.owner} too",
+        found=f"{other.option} {other.text}",
+        wanted=claim.text,
+        hint="take these CPUs out of one of the two lists, or set isolated: true in the entry for CPUs that shall do"
+        " nothing but these interrupts",
+    )
+
+
+def _without_system(reserved: Claim, claim: Claim, node: str, ours: AbstractSet[int]) -> DeclarationError:
+    cause = f"of the CPUs for the system on {node} no interrupt may use any: {_are(ours)} in {claim.name} of "
+    return DeclarationError(
+        "declare {}",
+        object=f"{reserved.name} of {reserved.owner}",
+        cause=f"{cause}{claim.owner} too, so that they would all go to the CPUs of jobs",
+        found=f"{claim.name} {claim.text}",
+        wanted=reserved.text,
+        hint=f"leave some of {claim.name} out of {reserved.name}; {reserved.name} are CPUs without interrupts, such as"
+        " those of jobs",
+    )
+
+
+def _nothing_left(reserved: Claim, claim: Claim, node: str, own: AbstractSet[int]) -> DeclarationError:
+    return DeclarationError(
+        "declare {}",
+        object=f"{reserved.name} of {reserved.owner}",
+        cause=f"no CPU of {node} is left for the interrupts of its devices: of {cpulist.render(own)} the others are in"
+        f" {claim.option} of {claim.owner}",
+        found=f"{claim.option} {claim.text}",
+        wanted=reserved.text,
+        hint="leave some CPUs of this node out of both lists",
+    )
+
+
+def _are(cpus: AbstractSet[int]) -> str:
+    return f"{cpulist.render(cpus)} {'is' if len(cpus) == 1 else 'are'}"
+
+
+def _listed(text: Any) -> FrozenSet[int]:
+    """A list of CPUs as ``numa_irq_affinity`` takes it, none for ``local`` and for what its own look refuses."""
+    # No machine has a CPU of six digits, and none shall be filled with their numbers.
+    if not isinstance(text, (str, int)) or isinstance(text, bool) or re.search("[0-9]{6}", str(text)):
+        return frozenset()
+    try:
+        return cpulist.parse(re.sub(r"\s*,\s*", ",", str(text)))
+    except ValueError:
+        return frozenset()
 
 
 def _claims(owner: str, lists: Mapping[str, Any], last: int) -> Tuple[Claim, ...]:
     found = []
     for name in (OPTION, *FILES):
         value = lists.get(name)
-        # No machine has a CPU of six digits, and none shall be filled with their numbers.
         if isinstance(value, (str, int)) and not isinstance(value, bool) and not re.search("[0-9]{6}", str(value)):
             try:
                 cpus = expand(str(value), last) if name == OPTION else isolated_by(str(value), last)

@@ -31,8 +31,10 @@ PACKAGE_MANAGERS = ("apt-get", "dnf", "yum", "zypper", "pacman")
 # What is looked at where a change was interrupted and nobody declares anything: the running system, and no file.
 ORPHANED: Mapping[str, Any] = {"permanent": False}
 
-# The concerns that say which CPUs are whose (``_linux.cpu_claims``).
-DIVIDING_CPUS = ("cpu_isolation", "kernel_cmdline")
+# The concerns that say which CPUs are whose (``_linux.cpu_claims``), and what of the command line does.
+COMMAND_LINE = "kernel_cmdline"
+DIVIDING_CPUS = ("cpu_isolation", COMMAND_LINE, "numa_irq_affinity")
+ISOLATING = ("isolcpus", "nohz_full")
 
 DEFECT = "this is a defect of the collection, report it with the exception in the result"
 
@@ -158,8 +160,8 @@ def _contested(entries: Sequence[RegisteredConcern], parsed: Mapping[str, Parsed
 
 
 def _overlapping(declarations: Mapping[str, Mapping[str, Any]], host: Host) -> Mapping[str, GpuFleetError]:
-    """The concerns that declare the same CPUs, one for the system and one to be isolated from it."""
-    if not all(name in declarations for name in DIVIDING_CPUS):
+    """The concerns that declare the same CPUs for different things, as for the system and to be isolated from it."""
+    if not _divide_cpus(declarations):
         return {}
     from .._linux.cpu_claims import contradictions
 
@@ -167,6 +169,13 @@ def _overlapping(declarations: Mapping[str, Mapping[str, Any]], host: Host) -> M
     with contextlib.suppress(GpuFleetError, OSError):
         return contradictions(declarations, host.files)
     return {}
+
+
+def _divide_cpus(declarations: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether two concerns have a say in it. Most command lines isolate nothing, and then nothing is read for them."""
+    arguments = declarations.get(COMMAND_LINE, {}).get("arguments")
+    isolates = isinstance(arguments, dict) and any(str(name).replace("-", "_") in ISOLATING for name in arguments)
+    return sum(name in declarations and (name != COMMAND_LINE or isolates) for name in DIVIDING_CPUS) > 1
 
 
 def _assess_concern(

@@ -92,18 +92,6 @@ def _gpu_settings() -> AnyConcern:
     return CONCERN
 
 
-def _numa_irq_affinity() -> AnyConcern:
-    from ..concerns.numa_irq_affinity.concern import CONCERN
-
-    return CONCERN
-
-
-def _container_runtime() -> AnyConcern:
-    from ..concerns.container_runtime.concern import CONCERN
-
-    return CONCERN
-
-
 def _quiet_services() -> AnyConcern:
     from ..concerns.quiet_services.concern import CONCERN
 
@@ -112,6 +100,18 @@ def _quiet_services() -> AnyConcern:
 
 def _cpu_isolation() -> AnyConcern:
     from ..concerns.cpu_isolation.concern import CONCERN
+
+    return CONCERN
+
+
+def _numa_irq_affinity() -> AnyConcern:
+    from ..concerns.numa_irq_affinity.concern import CONCERN
+
+    return CONCERN
+
+
+def _container_runtime() -> AnyConcern:
+    from ..concerns.container_runtime.concern import CONCERN
 
     return CONCERN
 
@@ -255,22 +255,6 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         ),
     ),
     RegisteredConcern(
-        "numa_irq_affinity",
-        _numa_irq_affinity,
-        Registration(
-            after=("node_tools", "kernel_modules", "cpu_power", "nvidia_persistence", "mig_layout"),
-            owns=("kernel argument irqaffinity", "unit irqbalance.service"),
-        ),
-    ),
-    RegisteredConcern(
-        "container_runtime",
-        _container_runtime,
-        Registration(
-            after=("kernel_modules", "nvidia_persistence", "mig_layout", "gpu_settings", "numa_irq_affinity"),
-            tells=("restart_containerd", "restart_crio", "reload_docker", "restart_docker"),
-        ),
-    ),
-    RegisteredConcern(
         "quiet_services",
         _quiet_services,
         names_knobs=True,
@@ -282,6 +266,22 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
             after=("kernel_cmdline", "cpu_power", "quiet_services"),
         ),
         names_knobs=True,
+    ),
+    RegisteredConcern(
+        "numa_irq_affinity",
+        _numa_irq_affinity,
+        Registration(
+            after=("node_tools", "kernel_modules", "cpu_power", "cpu_isolation", "nvidia_persistence", "mig_layout"),
+            owns=("kernel argument irqaffinity", "unit irqbalance.service"),
+        ),
+    ),
+    RegisteredConcern(
+        "container_runtime",
+        _container_runtime,
+        Registration(
+            after=("kernel_modules", "nvidia_persistence", "mig_layout", "gpu_settings", "numa_irq_affinity"),
+            tells=("restart_containerd", "restart_crio", "reload_docker", "restart_docker"),
+        ),
     ),
     RegisteredConcern(
         "resource_limits",

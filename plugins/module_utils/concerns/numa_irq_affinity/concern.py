@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from ..._core.baseline import load as load_baseline
-from ..._core.change import Change, Plan, Step
+from ..._core.change import Blocker, Change, Plan, Refuse, Step
+from ..._core.declared import WANTED
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._linux import boot_service
@@ -24,8 +25,10 @@ from .state import IrqAffinityDesired, IrqAffinityState, WantedAffinity, text_of
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
+    from ..._core.change import Conflict
     from ..._core.contract import Scope
-    from ..._core.protocols import Host
+    from ..._core.errors import DeclarationError
+    from ..._core.protocols import Files, Host
 
 
 class NumaIrqAffinity:
@@ -35,9 +38,9 @@ class NumaIrqAffinity:
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = True
     # The driver of the GPUs requests their interrupts with its first client, and again after a reset. Threads of cores
-    # come and go before.
+    # come and go before, and it is decided which CPUs are for the system.
     registration = Registration(
-        after=("node_tools", "kernel_modules", "cpu_power", "nvidia_persistence", "mig_layout"),
+        after=("node_tools", "kernel_modules", "cpu_power", "cpu_isolation", "nvidia_persistence", "mig_layout"),
         owns=("kernel argument irqaffinity", "unit irqbalance.service"),
     )
 
@@ -60,6 +63,7 @@ class NumaIrqAffinity:
         else:
             devices, wants, unmanaged = observe_devices(files, declaration)
         daemon = irqbalance.observe(host)
+        overridden, contradiction = _beside_others(files, declaration, scope)
         is_off = daemon.startable and (daemon.status != ENABLED or daemon.process is None)
         return IrqAffinityState(
             declaration=None if scope.restoring else declaration,
@@ -71,6 +75,8 @@ class NumaIrqAffinity:
             baseline=load_baseline(files, NAME) if is_off else None,
             carrier=boot_service.carrier(files, scope) if scope.permanent else BootCarrier(),
             processors=processors,
+            overridden=overridden,
+            contradiction=contradiction,
         )
 
     def resolve(self, declaration: IrqAffinityDeclaration, state: IrqAffinityState) -> IrqAffinityDesired:
@@ -103,11 +109,19 @@ class NumaIrqAffinity:
             from .plan import steps_of
 
             steps = steps_of(state, desired, settings, beside, scope)
+        blocker = None
+        if state.contradiction is not None:
+            # The step is never taken, and there where nothing else is to be done than to declare it.
+            blocker, steps = Blocker(state.contradiction), steps or (Step(Refuse(state.contradiction)),)
         return Plan(
             settings=(*settings, *beside),
             steps=steps,
             unmanaged=desired.unmanaged,
-            conflicts=() if desired.mode is None else irqbalance.conflicts(state.daemon, desired.mode, beside),
+            conflicts=(
+                *state.overridden,
+                *(() if desired.mode is None else irqbalance.conflicts(state.daemon, desired.mode, beside)),
+            ),
+            blocker=blocker,
         )
 
     def perform(self, step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
@@ -139,6 +153,23 @@ class NumaIrqAffinity:
 
 
 CONCERN = NumaIrqAffinity()
+
+
+def _beside_others(
+    files: Files, declaration: IrqAffinityDeclaration, scope: Scope
+) -> Tuple[Tuple[Conflict, ...], Optional[DeclarationError]]:
+    """Isolated CPUs that entries name, and what contradicts a declaration that is not on the node yet.
+
+    One that is there was held against the others when it came, and all together are by whoever looks at all.
+    """
+    names_cpus = any(entry.cpus and not entry.isolated for entry in declaration.entries)
+    comes = scope.carries and scope.declared != WANTED and bool(declaration.entries)
+    if not names_cpus and not (comes and declaration.reserved):
+        return (), None
+    from . import claims
+
+    ours = claims.of_declaration(declaration)
+    return claims.overridden(files, ours), claims.contradiction(files, ours) if comes else None
 
 
 def _settings_beside(state: IrqAffinityState, desired: IrqAffinityDesired, scope: Scope) -> Tuple[Setting, ...]:

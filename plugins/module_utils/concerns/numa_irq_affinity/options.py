@@ -17,6 +17,7 @@ OPTIONS: Mapping[str, Any] = {
         "options": {
             "match": {"type": "dict", "default": {}},
             "cpus": {"type": "str"},
+            "isolated": {"type": "bool"},
             "numa_node": {"type": "int"},
             "near": {"type": "str", "choices": ["gpu"]},
             "spread": {"type": "str", "choices": ["one_per_irq", "all"], "default": "one_per_irq"},

@@ -35,12 +35,13 @@ CPU_LIST = regex(rf"{_RANGE}(?:,{_RANGE})*", re.ASCII)
 class InterruptEntry:
     """One entry of ``interrupts``: what it matches, and where its interrupts belong.
 
-    ``cpus`` are those that it names. Without them ``numa_node`` or ``near_gpu`` counts, and without all three the CPUs
-    next to the device.
+    ``cpus`` are those that it names, and ``isolated`` says that isolated ones are meant. Without them ``numa_node`` or
+    ``near_gpu`` counts, and without all three the CPUs next to the device.
     """
 
     entry: match.MatchEntry
     cpus: Optional[Cpus] = None
+    isolated: bool = False
     numa_node: Optional[int] = None
     near_gpu: bool = False
     spread: str = ONE_PER_IRQ
@@ -108,6 +109,8 @@ def _entry(given: Mapping[str, Any], entry: match.MatchEntry) -> InterruptEntry:
         raise _wrong(entry, f"cpus is {cpus!r}, and must be {LOCAL} or a list of CPUs", "write it as 0-7,16")
     if node is not None and node < 0:
         raise _wrong(entry, f"numa_node is {node}, and nodes count from 0")
+    if given.get("isolated") and (cpus is None or cpus.strip() == LOCAL):
+        raise _wrong(entry, "isolated is about CPUs that cpus names, and it names none", "list them in cpus")
     try:
         named = None if cpus is None or cpus.strip() == LOCAL else _list(cpus)
     except ValueError as error:
@@ -115,6 +118,7 @@ def _entry(given: Mapping[str, Any], entry: match.MatchEntry) -> InterruptEntry:
     return InterruptEntry(
         entry=entry,
         cpus=named,
+        isolated=bool(given.get("isolated")),
         numa_node=node,
         near_gpu=given.get("near") == GPU,
         spread=given.get("spread") or ONE_PER_IRQ,

@@ -18,6 +18,8 @@ from .model import Cpus, IrqDevice, Processors
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
+    from ..._core.change import Conflict
+    from ..._core.errors import DeclarationError
     from .spec import IrqAffinityDeclaration
 
 NOBODY = "none"
@@ -57,7 +59,8 @@ class IrqAffinityState:
     ``later`` are the files for devices that come later, None where this run is not about them. ``baseline`` are the
     values from before the first change, None unless irqbalance may be off because of us. ``carrier`` is what brings the
     next boot all this. ``declaration`` is None for ``state: absent``, and ``processors`` are there for that, where
-    something was ever changed.
+    something was ever changed. ``overridden`` are CPUs that the kernel isolates and that get interrupts nevertheless,
+    and ``contradiction`` is with what another concern declares on this node.
     """
 
     declaration: Optional[IrqAffinityDeclaration]
@@ -69,6 +72,8 @@ class IrqAffinityState:
     baseline: Optional[Baseline] = None
     carrier: BootCarrier = BootCarrier()
     processors: Optional[Processors] = None
+    overridden: Tuple[Conflict, ...] = ()
+    contradiction: Optional[DeclarationError] = None
 
 
 @frozen

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
@@ -347,3 +348,90 @@ def test_cpus_that_somebody_else_writes_meanwhile_are_a_failure_that_names_both(
     with pytest.raises(NotInEffect) as caught:
         run(machine, {**ETH, "cpus": "3"})
     assert (caught.value.object, caught.value.found, caught.value.wanted) == ("eth0", "15", "3")
+
+
+# --- CPUs of others ---------------------------------------------------------------------------------------------------
+
+
+def declares(machine: IrqMachine, concern: str, **declaration: Any) -> None:
+    """Another concern has this declaration on the node."""
+    path = machine.root / f"etc/gpufleet/declared.d/{concern}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"schema": 1, "declaration": declaration}))
+
+
+@pytest.mark.parametrize(
+    ("concern", "declaration", "entry", "reserved", "message"),
+    [
+        (
+            "kernel_cmdline",
+            {"arguments": {"isolcpus": "managed_irq,domain,2-3,10-N"}},
+            {"cpus": "1-2"},
+            "",
+            "Cannot declare interrupts[0].cpus of numa_irq_affinity: interrupts would go to isolated CPUs, since 2 is "
+            "in kernel argument isolcpus of kernel_cmdline too",
+        ),
+        (
+            "cpu_isolation",
+            {"housekeeping_cpus": "0,4,8,12"},
+            {},
+            "0,1,8,9",
+            "Cannot declare reserved_cpus of numa_irq_affinity: of the CPUs for the system on node0 no interrupt may "
+            "use any: 0,8 are in housekeeping_cpus of cpu_isolation too, so that they would all go to the CPUs of jobs",
+        ),
+        (
+            "kernel_cmdline",
+            {"arguments": {"nohz_full": "1-3,9-11"}},
+            {},
+            "0,8",
+            "Cannot declare reserved_cpus of numa_irq_affinity: no CPU of node0 is left for the interrupts of its "
+            "devices: of 0-3,8-11 the others are in kernel argument nohz_full of kernel_cmdline",
+        ),
+    ],
+    ids=["isolated", "of the system", "nothing left"],
+)
+def test_what_contradicts_another_declaration_on_the_node_is_refused_before_anything_changes(
+    tmp_path: Path, concern: str, declaration: Dict[str, Any], entry: Dict[str, Any], reserved: str, message: str
+) -> None:
+    machine = IrqMachine(tmp_path, two_sockets(), {"/var/lib/x": Entry(FILE)})
+    declares(machine, concern, **declaration)
+    found = snapshot(tmp_path)
+    with pytest.raises(GpuFleetError) as caught:
+        run(machine, {**ETH, **entry}, reserved_cpus=reserved)
+    assert str(caught.value).startswith(message)
+    assert snapshot(tmp_path) == found
+    # Whoever looks at all of them at once knows what the others are about to become.
+    declares(machine, concern)
+    assert run(machine, {**ETH, **entry}, reserved_cpus=reserved).remaining.status == "in_sync"
+
+
+def test_a_declaration_that_is_on_the_node_was_held_against_the_others_and_reads_them_no_more(tmp_path: Path) -> None:
+    machine = IrqMachine(tmp_path)
+    run(machine, {**ETH, "cpus": "1-2"}, reserved_cpus="0")
+    machine.host.files.reads.clear()
+    assert run(machine, {**ETH, "cpus": "1-2"}, reserved_cpus="0").status == "in_sync"
+    assert not [path for path in machine.host.files.reads if "/declared.d/" in path and path != DECLARED]
+
+
+def test_cpus_that_something_else_isolates_get_the_interrupts_and_that_is_said(tmp_path: Path) -> None:
+    machine = IrqMachine(tmp_path, two_sockets(), isolating("2,3"))
+    for _run in range(2):
+        [conflict] = run(machine, {**ETH, "cpus": "1-2"}).remaining.conflicts
+        assert conflict.as_dict() == {
+            "owner": "the running kernel",
+            "path": "/sys/devices/system/cpu/isolated",
+            "line": None,
+            "setting": "isolcpus for CPUs of interrupts[0].cpus",
+            "value": "2",
+            "wins": "us",
+        }
+    assert run(machine, {**ETH, "cpus": "1-2", "isolated": True}).remaining.conflicts == ()
+
+
+def test_isolated_cpus_are_meant_where_some_are_named(tmp_path: Path) -> None:
+    with pytest.raises(GpuFleetError) as caught:
+        run(IrqMachine(tmp_path), {**ETH, "isolated": True})
+    assert str(caught.value) == (
+        "Cannot use interrupts[0] (interface: eth0): isolated is about CPUs that cpus names, and it names none. List "
+        "them in cpus."
+    )
