@@ -12,7 +12,6 @@ import fcntl
 import os
 import time
 import zlib
-from io import FileIO
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from .._core.protocols import temporary_of
@@ -22,6 +21,25 @@ if TYPE_CHECKING:
 
 # Of what we make and of what the programs make that we run, whatever that of our caller is.
 UMASK = 0o022
+# What a read takes first, which is all of most files in /sys and /proc, and then.
+PAGE, CHUNK = 4096, 65536
+
+
+def _content(descriptor: int) -> bytes:
+    """To the end, past short reads: files of /proc that list things hand out about a page at a time.
+
+    A look reads thousands of small files, and an object for each would cost it twice the system calls.
+    """
+    found = b""
+    try:
+        chunk = os.read(descriptor, PAGE)
+        while chunk:
+            found += chunk
+            chunk = os.read(descriptor, CHUNK)
+    except BlockingIOError:
+        # A pipe that somebody may yet write into.
+        return found
+    return found
 
 
 class LocalFiles:
@@ -42,9 +60,11 @@ class LocalFiles:
         """The whole content of a file; raises ``OSError`` as ``read``."""
         try:
             # A pipe in place of a file has nothing in it, and nobody waits for who writes into it.
-            with FileIO(self.locate(path), opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
-                # To the end, past short reads: files of /proc that list things hand out about a page at a time.
-                return stream.readall() or b""
+            descriptor = os.open(self.locate(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                return _content(descriptor)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             # read(2) knows no name, and open(2) of a recorded tree another one.
             error.filename = path

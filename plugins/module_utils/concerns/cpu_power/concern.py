@@ -48,6 +48,7 @@ from .state import (
     Limits,
     Values,
     described,
+    is_for_all,
     read_disabled,
     read_driver,
     read_idle,
@@ -251,6 +252,10 @@ def _implies_preference(texts: Mapping[str, str], state: CpuPowerState) -> bool:
 
 
 def _idle_texts(latency: int, state: CpuPowerState) -> Dict[str, str]:
+    kinds = {id(states): states for states in state.idle.values()}
+    if len(kinds) == 1:
+        [states] = kinds.values()
+        return {setting: value for setting, value in wanted_idle(states, latency).items() if setting in state.found}
     wanted: Dict[str, Dict[int, str]] = {}
     for cpu, states in state.idle.items():
         for setting, value in wanted_idle(states, latency).items():
@@ -264,6 +269,9 @@ def _rows(state: CpuPowerState, texts: Mapping[str, str]) -> List[Setting]:
     rows = []
     for setting, text in texts.items():
         found = state.found[setting]
+        if is_for_all(text):
+            rows.append(Setting(CPUS, setting, text, described(found), None, IDENTITY))
+            continue
         values = {cpu: value_of(text, cpu, state.limits.get(cpu)) for cpu in found}
         wanted = {cpu: value for cpu, value in values.items() if value is not None}
         effective = described({cpu: found[cpu] for cpu in wanted})

@@ -126,11 +126,11 @@ class CpuPowerDesired:
 
 def described(values: Values) -> Optional[str]:
     """The values of CPUs in words: one where they are equal; None for no CPU."""
+    if len(set(values.values())) < 2:
+        return next(iter(values.values()), None)
     cpus: Dict[str, List[int]] = {}
     for cpu in sorted(values):
         cpus.setdefault(values[cpu], []).append(cpu)
-    if len(cpus) < 2:
-        return next(iter(cpus), None)
     return "; ".join(f"{value} on {cpulist.render(numbers)}" for value, numbers in cpus.items())
 
 
@@ -153,6 +153,11 @@ def value_of(text: str, cpu: int, limits: Optional[Limits] = None) -> Optional[s
         return str(limits[0] if text == LOWEST else limits[2] or limits[1]) if limits else None
     values = by_cpu(text)
     return text if values is None else values.get(cpu)
+
+
+def is_for_all(text: str) -> bool:
+    """Whether a text wants the same of every CPU, whatever its frequencies."""
+    return " " not in text and text not in (LOWEST, HIGHEST)
 
 
 def read_cpu(files: Files, cpu: int, name: str) -> Optional[str]:
