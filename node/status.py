@@ -6,16 +6,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ansible_collections.gpufleet.node.node.declarations import UPDATE, complete_params, load, require
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import INVALID, REBOOT
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.systemd import DAEMON_REEXEC, DAEMON_RELOAD
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node, failed
+from ansible_collections.gpufleet.node.plugins.module_utils._node.cpu_picture import picture, picture_table
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import (
@@ -32,6 +35,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.table import (
 
 # What was left undone for a reason should not be done by hand.
 WHY_NOT_NOW = dict.fromkeys((DAEMON_RELOAD, DAEMON_REEXEC), ", which now would take their GPUs from running containers")
+# The concerns after which there is a picture of whose the CPUs are.
+DIVIDES_CPUS = frozenset(("cpu_isolation", "gpu_slices", "kernel_cmdline", "numa_irq_affinity"))
 IN_SYNC_EXIT, DRIFTED_EXIT, PENDING_EXIT, UNKNOWN_EXIT, INVALID_EXIT = 0, 1, 2, 3, 4
 
 
@@ -58,7 +63,10 @@ def status(
 
 
 def assess(host: Host, *, concern: Optional[str], registry: Sequence[RegisteredConcern]) -> Dict[str, Any]:
-    """The answer of the look at this node, with ``node``, ``collection_version`` and ``other_releases`` added."""
+    """The answer of the look at this node; ``node``, ``collection_version``, ``other_releases`` and ``cpus`` are added.
+
+    The last one is whose the CPUs are (``cpu_picture.picture``), where something that is declared divides them.
+    """
     declarations = load(host.files, registry)
     require(declarations, () if concern is None else (concern,), goal="look")
     answer = assess_node(
@@ -74,6 +82,9 @@ def assess(host: Host, *, concern: Optional[str], registry: Sequence[RegisteredC
         if concern in (None, name):
             answer["concerns"][name] = failed(error)
             answer[INVALID].append(name)
+    with contextlib.suppress(GpuFleetError, OSError):
+        # What cannot be read is told by the concern that needs it.
+        answer["cpus"] = picture(host.files) if DIVIDES_CPUS.intersection(answer["concerns"]) else []
     answer.update(node=os.uname().nodename, collection_version=VERSION, other_releases=declarations.other_releases())
     return answer
 
@@ -86,6 +97,7 @@ def describe(answer: Mapping[str, Any]) -> List[str]:
     lines = table(rows) if rows else []
     devices = devices_of(node, answer)
     lines += device_table(devices) if devices else []
+    lines += picture_table(answer["cpus"]) if answer.get("cpus") else []
     lines += [f"on {node} {text}" for text in losers_of(answer)]
     lines += [f"{name}: {result['summary']}" for name, result in concerns.items() if result.get("summary")]
     for name, result in concerns.items():

@@ -735,6 +735,31 @@ node:
               description: Why a field of this object is null, by the name of the field.
               type: dict
               sample: {}
+        cpu_owners:
+          description:
+            - Who has CPUs of the machine. Empty where nobody divides them.
+          type: list
+          elements: dict
+          contains:
+            kind:
+              description:
+                - V(isolated) for an argument of the running kernel that isolates them, V(system) for a slice of the
+                  system that is confined to them, V(gpu) for a slice of M(gpufleet.node.gpu_slices), V(slice) for
+                  another one at the top that has not all CPUs.
+              type: str
+              sample: system
+            name:
+              description: The argument or the slice.
+              type: str
+              sample: system.slice
+            cpus:
+              description: The CPUs. A slice of a GPU in which nothing runs has those of its files.
+              type: str
+              sample: "0-1,56-57"
+        unavailable:
+          description: Why a field of this object is null, by the name of the field.
+          type: dict
+          sample: {}
     interrupts:
       description: The interrupts of the GPUs, network cards and NVMe drives.
       type: dict

@@ -135,7 +135,7 @@ def table(rows: Sequence[Row], *, where: Where = ",".join, most: int = 0, full: 
     shown = _within(folded, most - 1) if most and sum(map(_height, folded)) > most else folded
     cells = [HEADER, *((_nodes(line.rows, where), *line.cells) for line in shown)]
     lines = []
-    for line, text in zip((None, *shown), _columns(cells)):
+    for line, text in zip((None, *shown), columns(cells)):
         lines.append(text)
         if line and line.note:
             lines.extend(f"    {part}" for part in line.note.splitlines())
@@ -180,7 +180,7 @@ def device_table(devices: Sequence[Row], *, where: Where = ",".join) -> List[str
         key = (*(_text(device[name]) for name in keys), ", ".join(unmanaged) or "0")
         nodes.setdefault(key, []).append(device["node"])
     cells = [DEVICE_HEADER, *((_nodes(names, where), *key) for key, names in nodes.items())]
-    return [*_columns(cells), *(f"[{number}] {reason}" for number, reason in enumerate(reasons, start=1))]
+    return [*columns(cells), *(f"[{number}] {reason}" for number, reason in enumerate(reasons, start=1))]
 
 
 def kind_of(row: Row) -> str:
@@ -314,7 +314,7 @@ def _nodes(nodes: Iterable[str], where: Where) -> str:
     return names[0] if len(names) == 1 else f"{where(names)} ({len(names)})"
 
 
-def _columns(cells: Sequence[Tuple[str, ...]]) -> List[str]:
+def columns(cells: Sequence[Tuple[str, ...]]) -> List[str]:
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
 

@@ -29,6 +29,7 @@ from .installed import STATUSES
 from .model import SCHEMA
 
 if TYPE_CHECKING:
+    from .cpu_divisions import CpuDivision
     from .facts import GpuFacts
     from .findings import Finding
     from .model import Concern, Report, ReportNode
@@ -40,7 +41,7 @@ SCRIPTS = ("start.js", "fleet.js", "lists.js", "drawing.js", "node.js", "main.js
 # A node shows so many rows of a concern; the others are in gpufleet-report.json.
 ROWS_SHOWN = 400
 # What many nodes have alike, and is long.
-ALIKE = ("numa", "devices", "ports", "near", "concerns", "versions", "interrupts")
+ALIKE = ("numa", "devices", "ports", "near", "concerns", "versions", "interrupts", "cpu_owners")
 NOT_DECLARED = "."
 
 
@@ -93,11 +94,17 @@ def _fleet(report: Report) -> Dict[str, Any]:
         "nodes": [_line(node, report.concerns) for node in report.nodes],
         "findings": [_finding(finding, place) for finding in report.findings],
         "skew": [_group(group, place) for group in report.skew],
+        "divisions": [_division(division, place) for division in report.cpu_divisions],
     }
 
 
 def _finding(finding: Finding, place: Mapping[str, int]) -> Dict[str, Any]:
     return {**vars(finding), "nodes": [place[name] for name in finding.nodes]}
+
+
+def _division(division: CpuDivision, place: Mapping[str, int]) -> Dict[str, Any]:
+    numbers = {name: [place[node] for node in getattr(division, name)] for name in ("nodes", "stray")}
+    return {**vars(division), **numbers}
 
 
 def _group(group: VersionGroup, place: Mapping[str, int]) -> Dict[str, Any]:
@@ -161,7 +168,7 @@ def _first(node: ReportNode) -> str:
 def _detail(node: ReportNode) -> Dict[str, Any]:
     """What the page of a node has besides its line."""
     facts = node.facts
-    known: Dict[str, Any] = dict.fromkeys(("gpus", "numa", "near", "versions", "ports"), ())
+    known: Dict[str, Any] = dict.fromkeys(("gpus", "numa", "near", "versions", "ports", "cpu_owners"), ())
     if facts:
         known = {**vars(facts), "gpus": [_gpu(gpu) for gpu in facts.gpus]}
     devices = facts.devices if facts else ()

@@ -106,6 +106,15 @@ class Numa:
 
 
 @dataclass(frozen=True)
+class CpuOwner:
+    """Who has CPUs: an argument of the kernel that isolates them, or a slice of systemd (``kind`` as in the facts)."""
+
+    kind: str
+    name: str
+    cpus: str
+
+
+@dataclass(frozen=True)
 class InstanceFacts:
     """A MIG GPU instance: ``start`` and ``size`` are slices of the memory of its GPU."""
 
@@ -190,6 +199,7 @@ class NodeFacts:
     devices: Tuple[DeviceFacts, ...]
     ports: Tuple[PortFacts, ...]
     near: Tuple[Tuple[str, str, Optional[str]], ...]
+    cpu_owners: Tuple[CpuOwner, ...]
 
     @property
     def models(self) -> str:
@@ -291,6 +301,7 @@ _shape = mapping(
             kind=_text, pci_address=_text, names=_texts, numa_node=whole, cpu_node=whole, link=optional(_link)
         ),
         distances=rows(gpu=_text, nic=_text, level=text),
+        cpu_owners=rows(kind=_text, name=_text, cpus=needed(cpu_list)),
     ),
     interrupts=mapping(devices=rows(pci_address=_text, irqs=rows(cpus=cpu_list, managed=text))),
     network=mapping(
@@ -334,6 +345,7 @@ def facts_of(answer: Any) -> NodeFacts:
         devices=_devices(node),
         ports=tuple(_port(entry) for entry in node["network"]["ports"]),
         near=tuple((entry["gpu"], entry["nic"], entry["level"]) for entry in topology["distances"]),
+        cpu_owners=tuple(CpuOwner(**owner) for owner in topology["cpu_owners"]),
     )
 
 

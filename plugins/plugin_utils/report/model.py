@@ -16,6 +16,7 @@ from ...module_utils._node.table import note_row
 from ..answers import Look, answered, why_unreadable
 from ..host_ranges import natural
 from ..summary import ANSWER, UNREACHABLE, Row, Summary, reboot_reasons, status_of, summarise
+from .cpu_divisions import CpuDivision, divisions_of
 from .facts import AnswerFacts, DeviceFacts, GpuFacts, NodeFacts, PortFacts, Texts, facts_in
 from .findings import Finding, findings_of
 from .installed import NOT_INSTALLED, STATUSES, split_never_converged
@@ -27,7 +28,7 @@ ORDER = [entry.name for entry in REGISTRY]
 NO_ANSWER = "it did not respond"
 FACTS = "facts"
 # What nodes of the same hardware have alike, and is much.
-ALIKE = ("versions", "numa", "devices", "ports", "near")
+ALIKE = ("versions", "numa", "devices", "ports", "near", "cpu_owners")
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Report:
     nodes: Tuple[ReportNode, ...]
     findings: Tuple[Finding, ...]
     skew: Tuple[VersionGroup, ...]
+    cpu_divisions: Tuple[CpuDivision, ...]
     totals: Summary
 
     @property
@@ -159,10 +161,11 @@ def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
     rows = {
         name: [
             *found.rows.get(name, ()),
-            *([note_row(name, FACTS, status=UNKNOWN, note=known.missing or "")] if known.unreadable else []),
+            *([note_row(name, FACTS, status=UNKNOWN, note=of_node.missing or "")] if of_node.unreadable else []),
         ]
-        for name, known in facts.items()
+        for name, of_node in facts.items()
     }
+    known = {node.name: node.facts for node in nodes if node.facts}
     declared = {concern.name for node in nodes for concern in node.concerns}
     concerns = tuple(sorted(declared, key=place_of_concern))
     return Report(
@@ -171,7 +174,8 @@ def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
         concerns=concerns,
         nodes=nodes,
         findings=findings_of(rows, concerns),
-        skew=groups_of({node.name: node.facts for node in nodes if node.facts}),
+        skew=groups_of(known),
+        cpu_divisions=divisions_of(known),
         totals=found,
     )
 
@@ -199,6 +203,7 @@ def document(report: Report) -> Dict[str, Any]:
         "nodes": report.nodes,
         "findings": report.findings,
         "skew": report.skew,
+        "cpu_divisions": report.cpu_divisions,
     }
 
 

@@ -86,6 +86,46 @@ def thousand(kinds: Tuple[Kind, ...]) -> Dict[str, Host]:
     return fleet(kinds, 1000)
 
 
+SYSTEM_CPUS, JOB_CPUS = "0-1,56-57,112-113,168-169", "2-55,58-111,114-167,170-223"
+
+
+def divided(kinds: Sequence[Kind]) -> Dict[str, Host]:
+    """Four nodes with eight GPUs that divide their CPUs, three of them alike, one of which sends a network card's
+    interrupts to isolated CPUs; one that isolates CPUs and has no NUMA nodes; and one that divides none.
+    """
+    owners = [
+        {"kind": "system", "name": "system.slice", "cpus": SYSTEM_CPUS},
+        {"kind": "isolated", "name": "isolcpus", "cpus": JOB_CPUS},
+        {"kind": "isolated", "name": "nohz_full", "cpus": JOB_CPUS},
+        {"kind": "gpu", "name": "gpu-0.slice", "cpus": "2-55"},
+        {"kind": "gpu", "name": "gpu-1.slice", "cpus": "2-55"},
+        {"kind": "gpu", "name": "gpu-7.slice", "cpus": "58-111"},
+    ]
+    own: Dict[str, Any] = {"n1": owners, "n2": owners, "n3": owners, "n4": owners[:1], "n6": []}
+    hosts = {name: _divided(kinds[0], those) for name, those in own.items()}
+    for interrupt in _of_cards(hosts["n3"]):
+        interrupt["cpus"] = "3"
+    hosts["n5"] = _divided(kinds[3], [{"kind": "isolated", "name": "nohz_full", "cpus": "2-3"}])
+    return hosts
+
+
+def _divided(kind: Kind, owners: Sequence[Mapping[str, str]]) -> Host:
+    info = copied(kind.info)
+    info["node"]["topology"]["cpu_owners"] = list(owners)
+    host = Host(kind.in_sync, info)
+    for device in info["node"]["interrupts"]["devices"]:
+        for interrupt in device["irqs"]:
+            if not interrupt["managed"]:
+                interrupt["cpus"] = "0"
+    return host
+
+
+def _of_cards(host: Host) -> List[Dict[str, Any]]:
+    """The interrupts of network cards that can be moved."""
+    devices = (host.info or {})["node"]["interrupts"]["devices"]
+    return [one for device in devices if device["kind"] == "nic" for one in device["irqs"] if not one["managed"]]
+
+
 def record(tree: str, gpu_machine: MakeMachine, trees: Trees) -> Kind:
     """Look at a machine of ``tests/nodes`` with the simulator as its driver, where it has one."""
     kind = MACHINES[tree]

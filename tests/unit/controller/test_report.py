@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect 
 from ansible_collections.gpufleet.node.plugins.plugin_utils.report import as_json, as_junit, as_prometheus
 from ansible_collections.gpufleet.node.plugins.plugin_utils.report.model import Host, Report, ReportNode, build
 from ansible_collections.gpufleet.node.plugins.plugin_utils.summary import summarise
-from report_fleet import GENERATED, Kind, fleet
+from report_fleet import GENERATED, JOB_CPUS, SYSTEM_CPUS, Kind, divided, fleet
 from support import PATIENCE, quickest
 
 pytest_plugins = ("report_fleet",)
@@ -404,10 +404,11 @@ def found_fields(value: Any, rows: Mapping[str, Set[str]], path: str = "") -> It
 
 
 def test_every_field_of_the_json_is_documented_and_no_other(kinds: Tuple[Kind, ...]) -> None:
-    document = json.loads(as_json.render(report(**fleet(kinds, 120))))
+    document = json.loads(as_json.render(report(**fleet(kinds, 120), **divided(kinds))))
     rows = documented()
     assert document["schema"] == 1
-    assert list(document) == ["schema", "version", "summary", "concerns", "nodes", "findings", "skew"]
+    parts = ["schema", "version", "summary", "concerns", "nodes", "findings", "skew", "cpu_divisions"]
+    assert list(document) == parts
     found: Dict[str, Set[str]] = {}
     for place, name in found_fields(document, rows):
         found.setdefault(place, set()).add(name)
@@ -569,3 +570,41 @@ def test_the_report_on_a_thousand_nodes_takes_seconds(thousand: Dict[str, Host])
             writer.render(found)
 
     assert quickest(write, attempts=1) < SECONDS_FOR_A_THOUSAND * PATIENCE
+
+
+# --- whose the CPUs are -----------------------------------------------------------------------------------------------
+
+
+def test_nodes_that_divide_the_same_cpus_alike_are_told_once(kinds: Tuple[Kind, ...]) -> None:
+    found = report(**divided(kinds)).cpu_divisions
+    assert [one.nodes for one in found] == [("n1", "n2", "n3"), ("n4",), ("n5",)]
+    assert found[0].ranges == ("n[1-3]",)
+    # Only one sends interrupts where the kernel keeps everything else away.
+    assert [one.stray for one in found] == [("n3",), (), ()]
+    first, second = found[0].numa
+    assert (first.node, first.cpus, second.cpus) == (0, "0-55,112-167", "56-111,168-223")
+    assert [(one.kind, one.name, one.cpus) for one in first.owners] == [
+        ("system", "system.slice", "0-1,112-113"),
+        ("isolated", "isolcpus", "2-55,114-167"),
+        ("isolated", "nohz_full", "2-55,114-167"),
+        ("gpu", "gpu-0.slice", "2-55"),
+        ("gpu", "gpu-1.slice", "2-55"),
+    ]
+    assert {one.kind: one.cpus for one in first.interrupts}["nic"] == "0,3"
+    (whole,) = found[2].numa
+    assert (whole.node, [one.cpus for one in whole.owners]) == (None, ["2-3"])
+
+
+def test_the_owners_of_cpus_of_a_node_are_among_its_facts(kinds: Tuple[Kind, ...]) -> None:
+    document = json.loads(as_json.render(report(**divided(kinds))))
+    facts = {node["name"]: node["facts"]["cpu_owners"] for node in document["nodes"]}
+    assert facts["n1"][:2] == [
+        {"kind": "system", "name": "system.slice", "cpus": SYSTEM_CPUS},
+        {"kind": "isolated", "name": "isolcpus", "cpus": JOB_CPUS},
+    ]
+    assert facts["n6"] == []
+    assert [division["nodes"] for division in document["cpu_divisions"]] == [["n1", "n2", "n3"], ["n4"], ["n5"]]
+
+
+def test_a_fleet_that_divides_nothing_has_no_division(kinds: Tuple[Kind, ...]) -> None:
+    assert report(**fleet(kinds, 20)).cpu_divisions == ()

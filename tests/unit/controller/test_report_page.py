@@ -20,7 +20,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.plugin_utils.report import as_html
 from ansible_collections.gpufleet.node.plugins.plugin_utils.report.model import Host, Report, build
 from browser import Browser, program
-from report_fleet import GENERATED, Kind, fleet
+from report_fleet import GENERATED, Kind, divided, fleet
 from support import PATIENCE, quickest
 
 pytest_plugins = ("report_fleet",)
@@ -32,7 +32,7 @@ ANSWER_MS = 100
 NODES = 200
 NASTY = '<img src=x onerror="window.hacked=1">'
 CLOSING = "</script><script>window.hacked=2</script>"
-VIEWS = ("fleet", "findings", "versions", "health")
+VIEWS = ("fleet", "findings", "versions", "cpus", "health")
 ROWS = "[...document.querySelectorAll('.grid tbody tr:not(.gap)')]"
 NAMES = f"{ROWS}.map((row) => row.querySelector('a').textContent)"
 COUNT = "document.querySelector('.count').textContent"
@@ -159,6 +159,10 @@ def test_a_thousand_nodes_that_differ_in_everything_are_small_enough_too(
     assert len(page(hosts).encode()) < SIZE_LIMIT
 
 
+def _second_threads() -> List[str]:
+    return [f"CPU {cpu}, System: system" for cpu in (112, 113)]
+
+
 # --- in a browser -----------------------------------------------------------------------------------------------------
 
 in_a_browser = [
@@ -185,6 +189,7 @@ def folder(kinds: Tuple[Kind, ...], usual: Report, large: Large, tmp_path_factor
     dead = {f"n{number}": Host({"unreachable": True, "msg": "Connection timed out"}) for number in range(30)}
     found = {"n1": Host(kinds[0].found, kinds[0].info), "n2": Host(kinds[3].found, kinds[3].info)}
     texts = {name: page(hosts) for name, hosts in (("empty", {}), ("dead", dead), ("found", found))}
+    texts["divided"] = page(divided(kinds))
     texts.update(hostile=page(hostile(kinds[0])), usual=as_html.render(usual), large=large.text)
     for name, text in texts.items():
         (place / f"{name}.html").write_text(text, encoding="utf-8")
@@ -215,7 +220,7 @@ def browser(one_browser: Browser) -> Iterator[Browser]:
 class TestInABrowser:
     pytestmark = in_a_browser
 
-    @pytest.mark.parametrize("name", ["usual", "empty", "dead", "hostile", "found"])
+    @pytest.mark.parametrize("name", ["usual", "empty", "dead", "hostile", "found", "divided"])
     def test_every_view_is_shown_without_a_complaint_and_without_the_network(
         self, name: str, browser: Browser, folder: Path
     ) -> None:
@@ -225,7 +230,7 @@ class TestInABrowser:
                 browser.open(folder / f"{name}.html", f"#/{view}")
                 assert browser.value("document.querySelectorAll('main h1').length") == 1
 
-    @pytest.mark.parametrize("name", ["usual", "found", "dead", "hostile"])
+    @pytest.mark.parametrize("name", ["usual", "found", "dead", "hostile", "divided"])
     def test_every_node_has_a_page(self, name: str, browser: Browser, folder: Path) -> None:
         browser.open(folder / f"{name}.html")
         names = browser.value(NAMES)
@@ -596,6 +601,66 @@ class TestInABrowser:
         browser.value(f"{names}.focus()")
         # Its queues go where the kernel has put them: to all CPUs of the machine.
         assert len(browser.value(lit)) == 224
+
+    def test_a_drawing_shows_whose_the_cpus_are_and_a_line_about_them_lights_them_up(
+        self, browser: Browser, folder: Path
+    ) -> None:
+        browser.open(folder / "divided.html", "#/node/n3")
+        count = "document.querySelectorAll('.drawing > .cpu').length"
+        assert browser.value(count) == 224
+        assert browser.value("document.querySelectorAll('.drawing > .of-system').length") == 8
+        assert browser.value("document.querySelectorAll('.drawing > .of-isolated').length") == 216
+        lines = "[...document.querySelectorAll('.drawing .owner')]"
+        assert browser.value(f"{lines}.map((line) => line.getAttribute('aria-label'))") == [
+            "System: CPUs 0-1,112-113 (system).",
+            "Isolated: CPUs 2-55,114-167 (isolcpus, nohz_full).",
+            "GPU slices: CPUs 2-55 (gpu-0, gpu-1).",
+            "System: CPUs 56-57,168-169 (system).",
+            "Isolated: CPUs 58-111,170-223 (isolcpus, nohz_full).",
+            "GPU slices: CPUs 58-111 (gpu-7).",
+        ]
+        lit = "[...document.querySelectorAll('.drawing .cpu.lit title')].map((title) => title.textContent)"
+        browser.value(f"{lines}[0].focus()")
+        assert browser.value(lit) == ["CPU 0, System: system", "CPU 1, System: system", *_second_threads()]
+        browser.press("ArrowRight")
+        assert len(browser.value(lit)) == 108
+        # What a keyboard reaches is also there as a table.
+        assert browser.value("document.querySelectorAll('details .plain')[1].querySelectorAll('tbody tr').length") == 6
+        stray = "[...document.querySelectorAll('.drawing .device')].filter((d) => d.getAttribute('aria-label')"
+        assert browser.value(f"{stray}.includes('may go to isolated CPUs')).length") > 0
+        browser.open(folder / "divided.html", "#/node/n1")
+        assert browser.value(f"{stray}.includes('may go to isolated CPUs')).length") == 0
+
+    def test_nodes_that_divide_their_cpus_alike_are_one_picture_that_leads_to_them(
+        self, browser: Browser, folder: Path
+    ) -> None:
+        browser.open(folder / "divided.html", "#/cpus")
+        assert browser.value("document.querySelector('main h1').textContent") == "3 divisions of CPUs"
+        assert browser.value("document.querySelector('[data-view=cpus] b').textContent") == "1"
+        groups = "[...document.querySelectorAll('.group')]"
+        assert browser.value(f"{groups}.map((group) => group.querySelector('h2').textContent)") == [
+            "3 nodes",
+            "1 node",
+            "1 node",
+        ]
+        cells = f"[...{groups}[0].querySelectorAll('tbody tr:first-child td')].map((cell) => cell.textContent)"
+        assert browser.value(cells)[:4] == [
+            "0-55,112-167",
+            "0-1,112-113 system",
+            "2-55,114-167 isolcpus, nohz_full",
+            "2-55 gpu-0, gpu-1",
+        ]
+        assert browser.value(f"{groups}[0].querySelectorAll('.strip .of-system').length") == 8
+        assert browser.value("document.querySelector('.astray').textContent") == (
+            "Interrupts may be delivered to isolated CPUs on n3."
+        )
+        browser.click(".group h2 a")
+        browser.until(f"{ROWS}.length")
+        assert sorted(browser.value(NAMES)) == ["n1", "n2", "n3"]
+        browser.open(folder / "divided.html", "#/fleet?only=stray.0")
+        assert browser.value(NAMES) == ["n3"]
+        browser.open(folder / "usual.html", "#/cpus")
+        assert browser.value("document.querySelector('main h1').textContent") == "No node is known to divide its CPUs"
 
     def test_the_theme_follows_the_system_until_it_is_chosen(self, browser: Browser, folder: Path) -> None:
         colour = "getComputedStyle(document.body).backgroundColor"

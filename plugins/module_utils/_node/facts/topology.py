@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, FrozenSet, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
+from ..._core.errors import GpuFleetError
 from ..._core.value import frozen
 from ..._linux import cpulist, pci
 from ..._linux.near import Told, majority, place
 from ..._linux.numa import FOLDER, parse_meminfo
 from ..._nvidia.gpus import PCI
+from ..cpu_owners import owner_facts
 from .fields import Facts, Fields, read_as
 from .pci import GPU, NIC, NOT_ON_BUS, PciDevice
 
@@ -48,6 +50,8 @@ def gather(files: Files, devices: Sequence[PciDevice], links: Mapping[str, Facts
         for address, answer in gpus.items()
         if answer.get("place") and address not in on_bus
     ]
+    fields = Fields()
+    fields.add("cpu_owners", *_owners(files))
     return {
         "nodes": [node.facts for node in nodes.values()],
         "devices": [facts for _device, facts in placed] + unseen,
@@ -58,7 +62,15 @@ def gather(files: Files, devices: Sequence[PciDevice], links: Mapping[str, Facts
             for nic, there in placed
             if nic.kind == NIC
         ],
+        **fields.facts,
     }
+
+
+def _owners(files: Files) -> Tuple[Optional[List[Dict[str, str]]], str]:
+    try:
+        return owner_facts(files), ""
+    except GpuFleetError as error:
+        return None, str(error)
 
 
 def _unseen(address: str) -> PciDevice:

@@ -1,5 +1,6 @@
 // A node as a drawing: NUMA nodes with their CPUs, the GPUs with their instances, cards and drives beside them.
-// A device that is pointed at, or has the focus, lights up the CPUs that its interrupts may be delivered to.
+// A device that is pointed at, or has the focus, lights up the CPUs that its interrupts may be delivered to, and a line
+// about who has CPUs lights up those.
 
 const WIDE = 1240;
 const EDGE = 16;
@@ -17,6 +18,8 @@ class Drawing {
     this.detail = detail;
     this.cells = new Map();
     this.devices = [];
+    this.stops = []; // what the arrow keys go to
+    this.owners = []; // by NUMA node
     this.height = 0;
     this.parts = [];
     this.build();
@@ -61,6 +64,7 @@ class Drawing {
       if (pools.length) this.parts.push(label(x + EDGE, (y += 17), clip(pools.join(" \u00b7 "), Math.floor(width / 6.6)), "small"));
     }
     y = this.cpuCells(this.cpusOf(node), x + EDGE, y + 12, width - 2 * EDGE);
+    y = this.ownerLines(node, x + EDGE, y, width - 2 * EDGE);
     const gpus = devices.filter((device) => device.kind === "gpu");
     y = this.stacks(gpus, devices, x + EDGE, y + 12, width - 2 * EDGE);
     const near = new Set(gpus.flatMap((gpu) => this.cardsAt(gpu, devices)));
@@ -84,6 +88,29 @@ class Drawing {
       this.parts.push(cell);
     });
     return y + rows * CPU;
+  }
+
+  ownerLines(node, x, top, width) {
+    let y = top;
+    for (const owner of ownersOf(this.detail.cpu_owners, this.cpusOf(node))) {
+      y += 16;
+      const text = `${owner.word}: CPUs ${owner.text} (${owner.names}).`;
+      const inside = [
+        draw("rect", { class: `cpu of-${owner.kind}`, x: 1, y: -8, width: CPU - 2, height: CPU - 2, rx: 1.5 }),
+        label(18, 0, owner.word, "strong"),
+        label(92, 0, clip(`${owner.text} (${owner.names})`, Math.floor((width - 92) / 6)), "small"),
+      ];
+      this.owners.push({ node, ...owner });
+      this.stop("owner", x, y, inside, text, () => owner.numbers);
+    }
+    return y + (y > top ? 4 : 0);
+  }
+
+  // What is pointed at, or has the focus, and the CPUs that it lights up then.
+  stop(kind, x, y, inside, text, numbers) {
+    const group = draw("g", { class: kind, transform: `translate(${x} ${y})`, tabindex: this.stops.length ? "-1" : "0", role: "img", "aria-label": text }, inside);
+    this.stops.push({ group, text, numbers });
+    this.parts.push(group);
   }
 
   // The network cards that share a switch with a GPU and with no GPU before it.
@@ -183,10 +210,8 @@ class Drawing {
 
   device(device, x, y, inside, name) {
     const text = `${name}, ${device.pci_address}. ${this.linkSentence(device)} ${this.interruptSentence(device)}`;
-    const first = this.devices.length === 0;
-    const group = draw("g", { class: "device", transform: `translate(${x} ${y})`, tabindex: first ? "0" : "-1", role: "img", "aria-label": text }, inside);
-    this.devices.push({ group, device, text });
-    this.parts.push(group);
+    this.devices.push({ device, text });
+    this.stop("device", x, y, inside, text, () => (this.detail.interrupts[device.pci_address] ?? []).flatMap((one) => cpus(one.cpus)));
   }
 
   linkSentence(device) {
@@ -202,7 +227,15 @@ class Drawing {
     const fixed = deliveries.reduce((sum, one) => sum + one.fixed, 0);
     const away = this.detail.elsewhere[device.pci_address];
     if (!movable && !fixed) return "No interrupts.";
-    return `${many(movable + fixed, "interrupt")}${fixed ? `, ${whole.format(fixed)} of them placed by the kernel` : ""}${away ? `, ${whole.format(away)} not where declared` : ""}.`;
+    const isolated = this.isolated();
+    const astray = deliveries.reduce((sum, one) => sum + (cpus(one.cpus).some((cpu) => isolated.has(cpu)) ? one.movable : 0), 0);
+    const stray = astray ? `, ${whole.format(astray)} may go to isolated CPUs` : "";
+    return `${many(movable + fixed, "interrupt")}${fixed ? `, ${whole.format(fixed)} of them placed by the kernel` : ""}${away ? `, ${whole.format(away)} not where declared` : ""}${stray}.`;
+  }
+
+  isolated() {
+    this.kept ??= new Set(this.detail.cpu_owners.filter((owner) => owner.kind === "isolated").flatMap((owner) => cpus(owner.cpus)));
+    return this.kept;
   }
 
   // NVLink, and NUMA nodes that are memory alone.
@@ -226,7 +259,7 @@ class Drawing {
     this.shade();
     const image = draw("svg", { class: "drawing", viewBox: `-1 -1 ${WIDE + 2} ${this.height + 2}`, role: "group", "aria-label": "The node: NUMA nodes with CPUs, GPUs, network cards and drives. The arrow keys go from device to device." }, this.parts);
     this.said = el("p", { class: "said", role: "status", "aria-live": "polite" }, this.hint());
-    for (const entry of this.devices) {
+    for (const entry of this.stops) {
       entry.group.addEventListener("pointerenter", () => this.light(entry));
       entry.group.addEventListener("pointerleave", () => this.light(null));
       entry.group.addEventListener("focus", () => this.light(entry));
@@ -237,7 +270,8 @@ class Drawing {
   }
 
   hint() {
-    return this.cells.size ? "Small squares are CPUs, the stronger the more interrupts may be delivered there. Point at a device to see where its own go." : "";
+    const frames = this.owners.some((owner) => FRAMED.includes(owner.kind)) ? " Those with a frame are for the system, those with a dashed one isolated." : "";
+    return this.cells.size ? `Small squares are CPUs, the stronger the more interrupts may be delivered there.${frames} Point at a device to see where its own go.` : "";
   }
 
   // An interrupt that may go to many CPUs counts for little on each.
@@ -248,25 +282,28 @@ class Drawing {
       for (const cpu of numbers) load.set(cpu, (load.get(cpu) ?? 0) + (delivery.movable + delivery.fixed) / numbers.length);
     }
     const most = Math.max(1, ...load.values());
+    const owners = ownersOf(this.detail.cpu_owners, this.cells.keys());
     for (const [cpu, cell] of this.cells) {
+      const those = owners.filter((owner) => owner.numbers.includes(cpu));
+      cell.classList.add(...those.map((owner) => `of-${owner.kind}`));
       cell.classList.add(`load${Math.min(4, Math.ceil((4 * (load.get(cpu) ?? 0)) / most))}`);
-      cell.append(draw("title", {}, `CPU ${cpu}`));
+      cell.append(draw("title", {}, [`CPU ${cpu}`, ...those.map((owner) => `${owner.word}: ${owner.names}`)].join(", ")));
     }
   }
 
   light(entry) {
-    const numbers = new Set(entry ? (this.detail.interrupts[entry.device.pci_address] ?? []).flatMap((one) => cpus(one.cpus)) : []);
+    const numbers = new Set(entry ? entry.numbers() : []);
     for (const [cpu, cell] of this.cells) cell.classList.toggle("lit", numbers.has(cpu));
     this.said.textContent = entry ? entry.text : this.hint();
   }
 
   key(event) {
-    const at = this.devices.findIndex((entry) => entry.group === document.activeElement);
+    const at = this.stops.findIndex((entry) => entry.group === document.activeElement);
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (at < 0 || !step) return;
     event.preventDefault();
-    const next = this.devices[(at + step + this.devices.length) % this.devices.length];
-    this.devices[at].group.setAttribute("tabindex", "-1");
+    const next = this.stops[(at + step + this.stops.length) % this.stops.length];
+    this.stops[at].group.setAttribute("tabindex", "-1");
     next.group.setAttribute("tabindex", "0");
     next.group.focus();
   }

@@ -43,7 +43,8 @@ class Filter {
   }
 }
 
-// The nodes of a finding ("finding.3") or of a version ("version.0.2.1"), with what to call them.
+// The nodes of a finding ("finding.3"), of a version ("version.0.2.1"), or of a division of CPUs ("cpus.0"; "stray.0" for
+// those that send interrupts astray), with what to call them.
 function chosen(data, only) {
   const [kind, ...places] = only.split(".");
   const [first, second, third] = places.map(Number);
@@ -51,6 +52,9 @@ function chosen(data, only) {
     const finding = data.findings[first];
     return { nodes: new Set(finding.nodes), word: `${finding.concern}, ${finding.setting}` };
   }
+  const division = data.divisions[first];
+  if (kind === "cpus" && division) return { nodes: new Set(division.nodes), word: "the same division of CPUs" };
+  if (kind === "stray" && division) return { nodes: new Set(division.stray), word: "interrupts on isolated CPUs" };
   const part = kind === "version" && data.skew[first]?.components[second];
   const version = part && part.versions[third];
   return version ? { nodes: new Set(version.nodes), word: `${part.component} ${part.of} ${version.version}` } : null;

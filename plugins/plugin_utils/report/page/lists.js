@@ -1,6 +1,8 @@
 // The other views of the whole fleet: what is wrong in how many places, versions that differ, sick GPUs and ports, and slow links.
 
 const FINDINGS_SHOWN = 300;
+const STRIP = 32; // CPUs in a row
+const DEVICE_WORDS = { gpu: "GPUs", nic: "network cards", nvme: "NVMe drives" };
 
 function valueCells(row) {
   const wrong = row.status !== "in_sync";
@@ -106,6 +108,57 @@ function versionLine(data, group, version, only, rank) {
     rank ? el("span", { class: "names" }, nodeList(data, version.nodes, only)) : null,
   );
 }
+
+function divisionsView(data) {
+  const divided = data.divisions.reduce((sum, one) => sum + one.nodes.length, 0);
+  const rest = data.nodes.length - divided;
+  return el(
+    "section",
+    {},
+    el("h1", {}, divided ? `${many(data.divisions.length, "division")} of CPUs` : "No node is known to divide its CPUs"),
+    el("p", { class: "muted lead" }, "Nodes that divide the same CPUs alike are one picture, as they are now. Squares with a frame are CPUs of the system, those with a dashed one are isolated. Of interrupts there are those that can be moved, of all these nodes together."),
+    data.divisions.map((division, place) => divisionGroup(data, division, place)),
+    divided && rest ? el("p", { class: "muted" }, `${many(rest, "node")} did not tell, or ${rest === 1 ? "divides" : "divide"} no CPUs.`) : null,
+  );
+}
+
+function divisionGroup(data, division, place) {
+  const kinds = OWNERS.filter(({ kind }) => division.numa.some((numa) => numa.owners.some((owner) => owner.kind === kind)));
+  const rows = division.numa.map((numa) => {
+    const numbers = cpus(numa.cpus);
+    const owners = ownersOf(numa.owners, numbers);
+    const lines = (those) => those.map((line) => el("div", {}, el("span", { class: "value" }, line.text), " ", el("span", { class: "muted small" }, line.names)));
+    return el(
+      "tr",
+      {},
+      el("th", { scope: "row", class: "number" }, shown(numa.node)),
+      el("td", {}, cpuStrip(numbers, owners), el("div", { class: "value small" }, numa.cpus)),
+      kinds.map(({ kind }) => el("td", {}, lines(owners.filter((owner) => owner.kind === kind)))),
+      el("td", {}, lines(numa.interrupts.map((one) => ({ text: one.cpus, names: DEVICE_WORDS[one.kind] ?? one.kind })))),
+    );
+  });
+  const caption = many(division.nodes.length, "node");
+  const heads = ["NUMA", "CPUs", ...kinds.map(({ word }) => word), "Interrupts"];
+  const stray = el("p", { class: "astray" }, "Interrupts may be delivered to isolated CPUs on ", nodeList(data, division.stray, `stray.${place}`), ".");
+  return el(
+    "div",
+    { class: "group" },
+    el("h2", {}, el("a", { href: address("fleet", { only: `cpus.${place}` }) }, caption)),
+    el("p", { class: "names" }, cut(division.ranges, RANGES_SHOWN)),
+    division.stray.length ? stray : null,
+    scrolled(table(`CPUs of ${caption}`, heads, rows, { class: "plain divisions" }), `CPUs of ${caption}`),
+  );
+}
+
+// The CPUs of a NUMA node as squares, as in the drawing of a node.
+function cpuStrip(numbers, owners) {
+  const columns = Math.min(STRIP, numbers.length);
+  const cells = numbers.map((cpu, place) => draw("rect", { class: cpuClass(cpu, owners), x: (place % columns) * CPU + 1, y: Math.floor(place / columns) * CPU + 1, width: CPU - 2, height: CPU - 2, rx: 1.5 }));
+  const [width, height] = [columns * CPU + 1, Math.ceil(numbers.length / columns) * CPU + 1];
+  return draw("svg", { class: "drawing strip", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, cells);
+}
+
+const cpuClass = (cpu, owners) => ["cpu", ...FRAMED.filter((kind) => owners.some((owner) => owner.kind === kind && owner.numbers.includes(cpu))).map((kind) => `of-${kind}`)].join(" ");
 
 function healthView(data) {
   const sick = data.nodes.flatMap((node) => node.sick.map((gpu) => ({ node, gpu })));

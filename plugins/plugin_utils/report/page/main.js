@@ -4,6 +4,7 @@ const VIEWS = [
   { view: "fleet", word: "Fleet", count: () => null },
   { view: "findings", word: "Findings", count: (data) => data.findings.length },
   { view: "versions", word: "Versions", count: (data) => data.skew.flatMap((group) => group.components).filter((part) => part.versions.length > 1).length },
+  { view: "cpus", word: "CPUs", count: (data) => data.divisions.reduce((sum, one) => sum + one.stray.length, 0) },
   { view: "health", word: "Health", count: (data) => data.nodes.reduce((sum, node) => sum + node.sick.length + node.ports.length + node.degraded.length, 0) },
 ];
 const THEMES = ["auto", "light", "dark"];
@@ -56,6 +57,7 @@ class Page {
     const views = {
       findings: () => findingsView(this.data),
       versions: () => versionsView(this.data),
+      cpus: () => divisionsView(this.data),
       health: () => healthView(this.data),
       node: () => nodeView(this.data, name, query, this.fleet?.order ?? this.data.nodes),
     };

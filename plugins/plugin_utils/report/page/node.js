@@ -60,12 +60,13 @@ function troubles(node, detail) {
 function drawn(detail) {
   const drawing = new Drawing(detail);
   const rows = drawing.devices.map(({ device, text }) => el("tr", {}, el("th", { scope: "row", class: "value" }, device.pci_address), el("td", {}, device.node === null ? "\u2013" : device.node), el("td", {}, text), el("td", { class: "value" }, deliveries(detail, device))));
+  const owners = drawing.owners.map((owner) => el("tr", {}, el("th", { scope: "row" }, owner.word), el("td", {}, shown(owner.node?.node)), el("td", { class: "value" }, owner.text), el("td", { class: "value" }, owner.names)));
   return el(
     "section",
     {},
     el("h2", {}, "The machine"),
     drawing.element,
-    el("details", {}, el("summary", {}, "The same as a table"), scrolled(table("Devices", ["PCI address", "NUMA", "Device", "CPUs of its interrupts"], rows), "Devices")),
+    el("details", {}, el("summary", {}, "The same as a table"), scrolled(table("Devices", ["PCI address", "NUMA", "Device", "CPUs of its interrupts"], rows), "Devices"), owners.length ? scrolled(table("Whose the CPUs are", ["Whose", "NUMA", "CPUs", "By"], owners), "Whose the CPUs are") : null),
   );
 }
 

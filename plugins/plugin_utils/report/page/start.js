@@ -53,6 +53,39 @@ function cpus(list) {
   return list === "" ? [] : found;
 }
 
+// The other way round.
+function cpuText(numbers) {
+  const parts = [];
+  for (const cpu of [...numbers].sort((one, other) => one - other)) {
+    const last = parts[parts.length - 1];
+    if (last && last[1] === cpu - 1) last[1] = cpu;
+    else parts.push([cpu, cpu]);
+  }
+  return parts.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(",");
+}
+
+// Who has CPUs, by the kinds that the facts of a node know.
+const OWNERS = [
+  { kind: "system", word: "System", means: "slices of the system that are confined to them" },
+  { kind: "isolated", word: "Isolated", means: "kept free by an argument of the kernel" },
+  { kind: "gpu", word: "GPU slices", means: "slices in which jobs of a GPU run" },
+  { kind: "slice", word: "Other slices", means: "slices of others that have not all CPUs" },
+];
+const FRAMED = ["system", "isolated"]; // what of it a square shows
+
+// The owners that have some of these CPUs, those of a kind that have the same ones together.
+function ownersOf(owners, numbers) {
+  const here = new Set(numbers);
+  return OWNERS.flatMap(({ kind, word }) => {
+    const names = new Map();
+    for (const owner of owners.filter((one) => one.kind === kind)) {
+      const text = cpuText(cpus(owner.cpus).filter((cpu) => here.has(cpu)));
+      if (text) names.set(text, [...(names.get(text) ?? []), owner.name.replace(/\.slice$/, "")]);
+    }
+    return [...names].map(([text, those]) => ({ kind, word, text, names: those.join(", "), numbers: cpus(text) }));
+  });
+}
+
 // --- data ---------------------------------------------------------------------------------------------------------
 
 class Data {
