@@ -18,10 +18,10 @@ from ..._core.change import Plan, Step, Unmanaged
 from ..._core.errors import DeclarationError
 from ..._core.value import field, frozen, replace
 from ..._kinds.own_files import FilesDeclaration, FilesDesired, FilesState, Key, Line, OwnFilesConcern, header_of
-from . import services
+from ..._kinds.service_values import DEFAULT, ServicesState
 from .options import OPTIONS
-from .services import ServicesState
-from .spec import ALL_USERS, DEFAULT, ITEMS, ROOT, TYPES, UNLIMITED, LimitsDeclaration, parse
+from .services import SERVICES, refuse_impossible
+from .spec import ALL_USERS, ITEMS, ROOT, TYPES, UNLIMITED, LimitsDeclaration, parse
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
@@ -111,7 +111,7 @@ class ResourceLimits(OwnFilesConcern):
         most = host.files.read_optional(MOST_FILES)
         facts = {MOST_FILES: int(most) if most else None, FOLDER: int(host.files.is_folder(os.path.dirname(FOLDER)))}
         wanted = declaration.services if isinstance(declaration, LimitsDeclaration) else {}
-        return LimitsState(state.keys, state.texts, state.file, facts, services.observe(host, wanted))
+        return LimitsState(state.keys, state.texts, state.file, facts, SERVICES.observe(host, wanted))
 
     def resolve(self, declaration: FilesDeclaration, state: FilesState) -> LimitsDesired:
         declaration = cast(LimitsDeclaration, declaration)
@@ -128,7 +128,7 @@ class ResourceLimits(OwnFilesConcern):
                     hint="leave it out, or set optional: true for it",
                 )
         wanted = {key: value for key, value in declaration.services.items() if key[0] not in lacking}
-        services.refuse_impossible(wanted, number)
+        refuse_impossible(wanted, number)
         if declaration.values and not state.facts[FOLDER]:
             reason = f"{os.path.dirname(FOLDER)} does not exist, so pam_limits is not installed"
             return LimitsDesired({}, None, tuple(Unmanaged(*key, reason) for key in declaration.values), wanted)
@@ -153,7 +153,7 @@ class ResourceLimits(OwnFilesConcern):
             return of_sessions
         state = cast(LimitsState, state)
         desired = cast(LimitsDesired, desired)
-        rows, steps, conflicts = services.plan(state.services, desired.services, scope)
+        rows, steps, conflicts = SERVICES.plan(state.services, desired.services, scope)
         return replace(
             of_sessions,
             settings=(*of_sessions.settings, *rows),

@@ -12,6 +12,7 @@ from typing import Any, Dict, FrozenSet, Iterator, Mapping, Optional, Tuple
 from ..._core.errors import DeclarationError
 from ..._core.value import field, frozen
 from ..._kinds.own_files import FilesDeclaration, Key
+from ..._kinds.service_values import DEFAULT
 from ..._linux.systemd import is_service, is_template
 
 # The asterisk of limits.conf(5) does not mean root, who gets lines of his own.
@@ -19,8 +20,6 @@ ALL_USERS, ROOT = "*", "root"
 SOFT, HARD = "soft", "hard"
 TYPES = (SOFT, HARD)
 UNLIMITED, INFINITY = "unlimited", "infinity"
-# What stands for all services that set no limit of their own.
-DEFAULT = "services"
 ITEMS = ("memlock", "nofile", "nproc", "rtprio")
 KIB = {"K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
 HIGHEST_PRIORITY = 99
