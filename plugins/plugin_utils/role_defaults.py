@@ -78,6 +78,16 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "hugepages_permanent": True,
         "hugepages_strict": False,
     },
+    "job_environment": {
+        "job_environment_state": "present",
+        "job_environment_variables": {},
+        "job_environment_places": ["sessions"],
+        "job_environment_units": [],
+        "job_environment_nccl": {},
+        "job_environment_immediate": True,
+        "job_environment_permanent": True,
+        "job_environment_strict": False,
+    },
     "kernel_cmdline": {
         "kernel_cmdline_state": "present",
         "kernel_cmdline_arguments": {},

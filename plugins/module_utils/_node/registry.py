@@ -116,6 +116,12 @@ def _container_runtime() -> AnyConcern:
     return CONCERN
 
 
+def _job_environment() -> AnyConcern:
+    from ..concerns.job_environment.concern import CONCERN
+
+    return CONCERN
+
+
 def _resource_limits() -> AnyConcern:
     from ..concerns.resource_limits.concern import CONCERN
 
@@ -178,6 +184,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "gpu_settings",
                 "gpu_slices",
                 "hugepages",
+                "job_environment",
                 "kernel_cmdline",
                 "kernel_modules",
                 "kernel_tunables",
@@ -282,6 +289,14 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
             after=("kernel_modules", "nvidia_persistence", "mig_layout", "gpu_settings", "numa_irq_affinity"),
             tells=("restart_containerd", "restart_crio", "reload_docker", "restart_docker"),
         ),
+    ),
+    RegisteredConcern(
+        "job_environment",
+        _job_environment,
+        Registration(
+            after=("container_runtime",),
+        ),
+        names_knobs=True,
     ),
     RegisteredConcern(
         "resource_limits",

@@ -25,6 +25,7 @@ GOOD: Mapping[str, Any] = {
     "nvme_scheduler": {"queues": [{"scheduler": "none", "read_ahead_kb": 4096}]},
     "kernel_modules": {"block": ["nouveau"]},
     "resource_limits": {"sessions": {"nofile": "500:1000"}},
+    "job_environment": {"nccl": {"NCCL_DEBUG": "WARN"}, "variables": {"OMP_NUM_THREADS": "8"}},
     "kernel_tunables": {"sysctl": {"vm.swappiness": 10, "net.ipv4.tcp_rmem": "4096 87380 16777216"}},
     "nvidia_persistence": {},
     "numa_irq_affinity": {},

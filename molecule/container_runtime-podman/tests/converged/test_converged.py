@@ -41,6 +41,19 @@ def test_a_container_gets_a_device_by_cdi(host: Any) -> None:
     assert "GPUFLEET_CDI=0" in said.splitlines()
 
 
+def test_a_container_gets_the_variables_of_jobs_where_it_asks_for_them(host: Any) -> None:
+    device = "--device gpufleet.node/environment=job"
+    assert 'GPUFLEET_JOB=one "two" # three' in host.check_output(f"{RUN} {device} tiny env").splitlines()
+    assert "GPUFLEET_JOB" not in host.check_output(f"{RUN} tiny env")
+    both = host.check_output(f"{RUN} {device} --device nvidia.com/gpu=0 tiny env").splitlines()
+    assert {"GPUFLEET_CDI=0", 'GPUFLEET_JOB=one "two" # three'} <= set(both)
+
+
+def test_such_a_container_sees_the_node_s_file_of_nccl(host: Any) -> None:
+    said = host.check_output(f"{RUN} --device gpufleet.node/environment=job tiny cat /etc/nccl.conf")
+    assert "NCCL_DEBUG=WARN" in said.splitlines()
+
+
 def test_what_others_configured_is_as_it_was(host: Any) -> None:
     compared = host.run("grep containers.conf$ /root/before.sums | sha256sum --quiet --check")
     assert (compared.rc, compared.stdout) == (0, "")

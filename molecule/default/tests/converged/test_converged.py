@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, List
+from typing import Any, Dict, List
 
 import pytest
 import runs
@@ -30,7 +30,7 @@ def test_the_machine_began_as_a_new_one_whatever_the_host_has(host: Any) -> None
 
 def test_what_check_mode_predicted_is_what_converge_did(host: Any) -> None:
     predicted, done = runs.predicted_and_done("converge.yml", name_of(host))
-    assert len(done) == 7
+    assert len(done) == 8
     assert all(done.values())
     assert predicted == done
 
@@ -49,6 +49,9 @@ def test_nothing_in_effect_was_planned_but_our_own_program(host: Any) -> None:
         "/usr/local/sbin/gpufleet",
         "*",
         "root",
+        # So does what pam_env and NCCL read.
+        "sessions",
+        "nccl",
         # systemd is executed anew, and units are stopped and read again.
         "services",
         "demo-index.service",
@@ -99,6 +102,55 @@ def test_a_new_service_gets_the_declared_limits(host: Any) -> None:
     assert sorted(shown.split()) == ["600", "900"]
 
 
+@pytest.mark.parametrize("user", ["nobody", "root"])
+def test_a_session_gets_the_declared_variables(host: Any, user: str) -> None:
+    assert _variables(host, user)["GPUFLEET_JOB"] == "set = for all (1, 2)"
+
+
+# The same lines are in test_nccl_conf.py, which says what the module makes of them.
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("A=1", "1"),
+        ("export A=1", "1"),
+        ("  A=1", "1"),
+        ("A=1 2", "1 2"),
+        ("A=1 # note", "1"),
+        ("A=a#b", "a"),
+        ('A="a b"', "a b"),
+        ("A='a#b'", "a"),
+        ('A=a"b"', 'a"b"'),
+        ("A=1\\\n2", "12"),
+        ("A=1\nA=2", "2"),
+        ("A=$HOME", "$HOME"),
+    ],
+)
+def test_pam_env_reads_lines_of_others_as_the_module_says(host: Any, line: str, expected: str) -> None:
+    host.check_output("cp /etc/environment /root/environment.before")
+    try:
+        host.check_output("printf '%%s\\n' %s >> /etc/environment", line)
+        assert _variables(host, "nobody")["A"].rstrip() == expected
+    finally:
+        host.check_output("mv /root/environment.before /etc/environment")
+
+
+def test_a_service_gets_the_variables_of_its_unit(host: Any) -> None:
+    host.check_output("systemctl start --no-block demo-index.service")
+    try:
+        pid = host.check_output(
+            "for turn in $(seq 100); do pid=$(systemctl show -P MainPID demo-index.service); "
+            'test -n "$pid" && test "$pid" != 0 && break; sleep 0.1; done; echo $pid'
+        )
+        environ = host.check_output("tr '\\0' '\\n' < /proc/%s/environ", pid).splitlines()
+        assert 'GPUFLEET_UNIT=a "b" c\\d $HOME' in environ
+    finally:
+        host.check_output("systemctl stop demo-index.service")
+
+
+def test_nccl_reads_our_line_first(host: Any) -> None:
+    assert host.check_output("grep -v '^#' /etc/nccl.conf") == "NCCL_DEBUG=WARN"
+
+
 def test_a_quiet_timer_does_not_run_and_nothing_starts_it(host: Any) -> None:
     assert host.run("systemctl is-enabled demo-index.timer").stdout.strip() == "masked"
     assert host.run("systemctl is-active demo-index.timer").stdout.strip() == "inactive"
@@ -113,6 +165,12 @@ def test_a_job_in_progress_is_left_to_end(host: Any) -> None:
         assert host.run("systemctl is-active demo-index.service").stdout.strip() == "activating"
     finally:
         host.check_output("systemctl stop demo-index.service")
+
+
+def _variables(host: Any, user: str) -> Dict[str, str]:
+    """What a new session of this user has, by su as by any other service of PAM."""
+    said = host.check_output("su --shell /bin/sh %s --command 'env --null' | tr '\\n\\0' ' \\n'", user)
+    return {name: value for name, _equals, value in (line.partition("=") for line in said.splitlines())}
 
 
 def _limits(host: Any, user: str) -> List[str]:
@@ -174,5 +232,5 @@ def test_udev_reads_the_rules_without_a_complaint(host: Any) -> None:
 
 def test_the_declaration_stays_on_the_node(host: Any) -> None:
     concerns = "hugepages nvme_scheduler kernel_modules kernel_tunables resource_limits quiet_services node_tools"
-    for concern in concerns.split():
+    for concern in ("job_environment", *concerns.split()):
         assert host.check_output("cat /etc/gpufleet/declared.d/%s.json", concern)
