@@ -28,13 +28,13 @@ BRIEFLY, A_WHILE = 0.0005, 0.05
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
-def run(argv: Sequence[str], environment: Mapping[str, str], *, timeout: float) -> Completed:
+def run(argv: Sequence[str], environment: Mapping[str, str], *, timeout: float, data: str = "") -> Completed:
     """Run a program to its end; the first word is its path. Status 124 is that of one that took longer.
 
-    Raises ``OSError`` where it cannot be started.
+    ``data`` is what it reads from its standard input. Raises ``OSError`` where it cannot be started.
     """
     with contextlib.ExitStack() as ends:
-        program = _Program(argv, environment, ends)
+        program = _Program(argv, environment, ends, data)
         try:
             if not program.ends_within(timeout):
                 program.end()
@@ -48,12 +48,15 @@ def run(argv: Sequence[str], environment: Mapping[str, str], *, timeout: float) 
 class _Program:
     """One that was started, and what it has said so far."""
 
-    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], ends: contextlib.ExitStack) -> None:
+    def __init__(
+        self, argv: Sequence[str], environment: Mapping[str, str], ends: contextlib.ExitStack, data: str
+    ) -> None:
         self.status = 0
         self._ended = False
         with contextlib.ExitStack() as its_ends:
             self._output, its_output = _pipe(ends, its_ends)
             self._errors, its_errors = _pipe(ends, its_ends)
+            its_input = _file(data, its_ends)
             umask = os.umask(UMASK)
             try:
                 self._pid = os.posix_spawn(
@@ -61,7 +64,7 @@ class _Program:
                     list(argv),
                     environment,
                     file_actions=(
-                        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                        (os.POSIX_SPAWN_DUP2, its_input, 0),
                         (os.POSIX_SPAWN_DUP2, its_output, 1),
                         (os.POSIX_SPAWN_DUP2, its_errors, 2),
                     ),
@@ -136,3 +139,18 @@ def _pipe(ours: contextlib.ExitStack, its: contextlib.ExitStack) -> Tuple[int, i
     ours.callback(os.close, reads)
     its.callback(os.close, writes)
     return reads, writes
+
+
+def _file(data: str, its: contextlib.ExitStack) -> int:
+    """What a program reads: a file in memory, which takes any size without a reader, or nothing."""
+    if not data:
+        empty = os.open(os.devnull, os.O_RDONLY)
+        its.callback(os.close, empty)
+        return empty
+    held = os.memfd_create("data")
+    its.callback(os.close, held)
+    left = data.encode("utf-8", "surrogateescape")
+    while left:
+        left = left[os.write(held, left) :]
+    os.lseek(held, 0, os.SEEK_SET)
+    return held

@@ -57,7 +57,7 @@ class StandardCommands:
         paths = [name] if "/" in name else [f"{folder}/{name}" for folder in _search_path()]
         return next((path for path in paths if os.access(path, os.X_OK) and os.path.isfile(path)), None)
 
-    def run(self, argv: Sequence[str], *, timeout: float = 60.0) -> Completed:
+    def run(self, argv: Sequence[str], *, timeout: float = 60.0, data: str = "") -> Completed:
         program = self.find(argv[0])
         if program is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
@@ -65,7 +65,7 @@ class StandardCommands:
         from ansible_collections.gpufleet.node.node import programs
 
         environment = {**os.environ, "PATH": os.pathsep.join(_search_path()), "LANG": "C", "LC_ALL": "C"}
-        return programs.run([program, *argv[1:]], environment, timeout=timeout)
+        return programs.run([program, *argv[1:]], environment, timeout=timeout, data=data)
 
 
 class StandardHost:

@@ -122,6 +122,18 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "mig_layout_permanent": True,
         "mig_layout_strict": False,
     },
+    "mps": {
+        "mps_state": "present",
+        "mps_gpus": [],
+        "mps_active_thread_percentage": "100",
+        "mps_multi_user": False,
+        "mps_exclusive": True,
+        "mps_when_busy": "fail",
+        "mps_busy_timeout": 600,
+        "mps_immediate": True,
+        "mps_permanent": True,
+        "mps_strict": False,
+    },
     "node_swap": {
         "node_swap_state": "present",
         "node_swap_enabled": None,

@@ -128,7 +128,7 @@ class RecordedCommands:
     def find(self, name: str) -> Optional[str]:
         return None
 
-    def run(self, argv: Sequence[str], *, timeout: float = 60.0) -> Completed:
+    def run(self, argv: Sequence[str], *, timeout: float = 60.0, data: str = "") -> Completed:
         raise FileNotFoundError(errno.ENOENT, "a recorded tree runs no commands", argv[0])
 
 

@@ -5,7 +5,7 @@
 """Builds the NVML simulator into a folder that works wherever it is copied: ``python3 build.py OUTDIR``.
 
 The folder holds ``libnvidia-ml.so.1``, ``nvml-sim`` and stand-ins for ``nvidia-persistenced``,
-``nv-fabricmanager`` and ``nvidia-smi``, with what they read.
+``nv-fabricmanager``, ``nvidia-cuda-mps-control`` and ``nvidia-smi``, with what they read.
 It is made beside OUTDIR and then takes its place, so that a build which fails leaves the old one.
 """
 
@@ -30,13 +30,15 @@ LINK = (
     *(f"-Wl,{option}" for option in (f"-soname,{LIBRARY}", "-z,defs", "-Bsymbolic-functions")),
     *(f"-Wl,{option}" for option in ("--hash-style=both", "-z,separate-code")),
 )
-PROGRAMS = ("nvml_sim.py", "persistenced.py", "fabricmanager.py", "nvidia_smi.py", "container_toolkit.py")
+PROGRAMS = ("nvml_sim.py", "persistenced.py", "fabricmanager.py", "nvidia_smi.py", "container_toolkit.py", "mps.py")
 DATA = (*PROGRAMS, "mig_profiles.json", "gpus.json", "drivers.json", "symbols.json")
 LAUNCHERS = {
     "nvml-sim": "nvml_sim",
     "nvidia-persistenced": "persistenced",
     "nv-fabricmanager": "fabricmanager",
     "nvidia-smi": "nvidia_smi",
+    "nvidia-cuda-mps-control": "mps",
+    "mps-client": "mps",
 }
 # Imported and not run: of a script Python does not keep what it compiled, which takes an emulated machine two seconds.
 LAUNCHER = """#!/bin/sh

@@ -118,17 +118,22 @@ class KernelFiles(RecordedFiles):
 
 
 class ScriptedCommands:
-    """Programs as functions: ``programs[name]`` gets the arguments and answers; others are not installed."""
+    """Programs as functions: ``programs[name]`` gets the arguments and answers; others are not installed.
+
+    ``data`` is what the last one had on its standard input.
+    """
 
     def __init__(self) -> None:
         self.programs: Dict[str, Callable[[Sequence[str]], Completed]] = {}
         self.calls: List[Tuple[str, ...]] = []
+        self.data = ""
 
     def find(self, name: str) -> Optional[str]:
         return f"/usr/bin/{name}" if os.path.basename(name) in self.programs else None
 
-    def run(self, argv: Sequence[str], *, timeout: float = 60.0) -> Completed:
+    def run(self, argv: Sequence[str], *, timeout: float = 60.0, data: str = "") -> Completed:
         self.calls.append(tuple(argv))
+        self.data = data
         program = self.programs.get(os.path.basename(argv[0]))
         if program is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])

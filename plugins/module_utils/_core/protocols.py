@@ -101,10 +101,11 @@ class Commands(Protocol):
     def find(self, name: str) -> Optional[str]:
         """The absolute path of a program on the system's path (the sbin folders included), or None."""
 
-    def run(self, argv: Sequence[str], *, timeout: float = 60.0) -> Completed:
+    def run(self, argv: Sequence[str], *, timeout: float = 60.0, data: str = "") -> Completed:
         """Run a program in the C locale, without a shell. Raises ``FileNotFoundError`` when it is not there.
 
-        One that takes longer than ``timeout`` seconds is ended and leaves status 124, as timeout(1) does.
+        One that takes longer than ``timeout`` seconds is ended and leaves status 124, as timeout(1) does. ``data`` is
+        what it reads from its standard input.
         """
 
 

@@ -68,7 +68,7 @@ class ModuleCommands:
         found: Optional[str] = self._module.get_bin_path(name)
         return found
 
-    def run(self, argv: Sequence[str], *, timeout: float = 60.0) -> Completed:
+    def run(self, argv: Sequence[str], *, timeout: float = 60.0, data: str = "") -> Completed:
         program = self.find(argv[0])
         if program is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
@@ -79,6 +79,8 @@ class ModuleCommands:
             environ_update={"LANG": "C", "LC_ALL": "C"},
             check_rc=False,
             umask=UMASK,
+            data=data or None,
+            binary_data=True,
             # Else "$x" and "~" in an argument are replaced, as a shell would.
             expand_user_and_vars=False,
         )

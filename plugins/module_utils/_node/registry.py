@@ -92,6 +92,12 @@ def _gpu_settings() -> AnyConcern:
     return CONCERN
 
 
+def _mps() -> AnyConcern:
+    from ..concerns.mps.concern import CONCERN
+
+    return CONCERN
+
+
 def _quiet_services() -> AnyConcern:
     from ..concerns.quiet_services.concern import CONCERN
 
@@ -189,6 +195,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "kernel_modules",
                 "kernel_tunables",
                 "mig_layout",
+                "mps",
                 "node_swap",
                 "numa_irq_affinity",
                 "nvidia_persistence",
@@ -247,7 +254,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         _mig_layout,
         Registration(
             after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence"),
-            disturbs=("gpu_settings", "numa_irq_affinity", "container_runtime"),
+            disturbs=("gpu_settings", "mps", "numa_irq_affinity", "container_runtime"),
             tells=("cdi", "device_plugin", "gpu_feature_discovery", "dra_driver", "dcgm", "dcgm_exporter", "slurm"),
             deadline=75.0,
             interrupted="/var/lib/gpufleet/mig_layout.transaction",
@@ -259,6 +266,15 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         Registration(
             after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence", "mig_layout"),
             deadline=75.0,
+        ),
+    ),
+    RegisteredConcern(
+        "mps",
+        _mps,
+        Registration(
+            after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence", "mig_layout", "gpu_settings"),
+            deadline=75.0,
+            owns=("unit gpufleet-mps*.service",),
         ),
     ),
     RegisteredConcern(

@@ -49,7 +49,7 @@ class MigLayout:
     # Instances that are new are not in the CDI specification.
     registration = Registration(
         after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence"),
-        disturbs=("gpu_settings", "numa_irq_affinity", "container_runtime"),
+        disturbs=("gpu_settings", "mps", "numa_irq_affinity", "container_runtime"),
         tells=NEEDS,
         deadline=DRIVER_DEADLINE,
         interrupted=INTERRUPTED_RUN,
