@@ -35,8 +35,8 @@ from nvml_simulator_machine import LIBRARY
 from support import FakeHost, build, snapshot
 
 CONCERNS = tuple(entry.name for entry in REGISTRY)
-# Programs that change nothing, with these arguments or any.
-ONLY_READ = (("modinfo",), ("nvidia-smi", "compute-policy", "--list"))
+# Programs that change nothing, with these arguments or any. By "env" a control daemon of MPS is asked.
+ONLY_READ = (("env",), ("modinfo",), ("nvidia-smi", "compute-policy", "--list"))
 PRESENT, OTHER, ABSENT = "present", "other", "absent"
 FUNCTION = "contract_node"
 # A description may bring fixtures, or name the plugins that do.

@@ -111,8 +111,10 @@ def _rows(
     if scope.permanent or not scope.restoring:
         rows += found.file.rows_in(text, immediate=scope.immediate, what=found.unit)
     if scope.permanent and (wanted is not None or found.file.text is not None):
-        goal = systemd.NOT_FOUND if wanted is None else systemd.ENABLED
-        rows += units.start_row(found.unit, goal, found.status)
+        goal = systemd.DISABLED if wanted is None else systemd.ENABLED
+        # A unit that is not there starts no more than one that nothing enables.
+        now = systemd.ENABLED if found.status == systemd.ENABLED else systemd.DISABLED
+        rows += units.start_row(found.unit, goal, now)
     scope_now = scope.immediate and state.systemd_runs
     running = RUNNING if found.effective is not None else SILENT if found.fault else STOPPED
     if scope_now and (wanted is not None or running != STOPPED):

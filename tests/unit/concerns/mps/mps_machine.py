@@ -30,6 +30,9 @@ PASSWD = "root:x:0:0:root:/root:/bin/bash\nalice:x:1000:1000::/home/alice:/bin/b
 FILES = {
     "/run/systemd/system/.keep": "",
     "/etc/passwd": PASSWD,
+    "/var/lib/dpkg/status": "",
+    "/var/log/dpkg.log": "",
+    f"{CGROUP}/cgroup.procs": "",
     "/proc/net/unix": "Num       RefCount Protocol Flags    Type St Inode Path\n",
 }
 
@@ -53,7 +56,6 @@ class Systemd:
         self.read: Dict[str, str] = {}
         self.daemons: Dict[str, Any] = {}
         self.processes: Dict[str, int] = {}
-        self.next_pid = 5000
         # A daemon that hangs, or has been killed with its sockets left.
         self.silent = False
         host.commands.programs["systemctl"] = self
@@ -194,8 +196,8 @@ class Systemd:
         user: int = 0,
         cgroup: str = "",
     ) -> int:
-        self.next_pid += 1
-        folder = self.at(f"/proc/{self.next_pid}")
+        pid = next(number for number in range(5001, 6000) if not self.at(f"/proc/{number}").exists())
+        folder = self.at(f"/proc/{pid}")
         folder.mkdir(parents=True)
         (folder / "comm").write_text(f"{program[:15]}\n")
         (folder / "cmdline").write_text("\0".join((*command, "")))
@@ -205,8 +207,8 @@ class Systemd:
         if unit:
             procs = self.at(f"{CGROUP}/{unit}/cgroup.procs")
             procs.parent.mkdir(parents=True, exist_ok=True)
-            procs.write_text(f"{procs.read_text() if procs.exists() else ''}{self.next_pid}\n")
-        return self.next_pid
+            procs.write_text(f"{procs.read_text() if procs.exists() else ''}{pid}\n")
+        return pid
 
 
 def machine(make: MakeMachine, kind: str = "l40s-1", files: Optional[Mapping[str, str]] = None) -> GpuMachine:
