@@ -300,6 +300,9 @@ def run_client(folder: str, gpus: Sequence[str]) -> int:
             return 1
         connection.sendall(f"client {os.getpid()}\n".encode())
         server = connection.makefile("r", encoding="ascii").readline().strip()
+        if not server:
+            print("the MPS control daemon is shutting down", file=sys.stderr)
+            return 1
         if gpus:
             import nvml_sim
 

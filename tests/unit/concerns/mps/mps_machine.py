@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
@@ -77,6 +76,8 @@ class Systemd:
 
     def client(self, unit: str = UNIT, *, user: int = 1000, cgroup: str = "/user.slice/s.scope") -> int:
         """A program that computes through the daemon; the process of the program."""
+        if not self.daemons[unit].servers:
+            self.daemons[unit].answer(f"start_server -uid {user}")
         pid = self._process("python3", ("python3", "train.py"), {}, user=user, cgroup=cgroup)
         self.daemons[unit].connect(pid)
         return pid
@@ -211,8 +212,10 @@ class Systemd:
         return pid
 
 
-def machine(make: MakeMachine, kind: str = "l40s-1", files: Optional[Mapping[str, str]] = None) -> GpuMachine:
-    made = make(kind, files={**FILES, **(files or {})})
+def machine(
+    make: MakeMachine, kind: str = "l40s-1", *, driver: str = "", files: Optional[Mapping[str, str]] = None
+) -> GpuMachine:
+    made = make(kind, *(("--driver", driver) if driver else ()), files={**FILES, **(files or {})})
     Systemd(made.host, made.root)
     return made
 
@@ -236,16 +239,7 @@ def uuid_of(made: GpuMachine, index: int = 0) -> str:
     return found
 
 
-def mig_devices(made: GpuMachine, index: int = 0) -> List[str]:
-    """The MIG devices of a GPU by the names of their daemons."""
-    return [f"gpu{index}-gi{one['gi']}-ci{one['ci']}" for one in made.gpu(index).get("devices", [])]
-
-
 def environment_of(text: str) -> Dict[str, str]:
     """The environment of a unit."""
     lines = [value for key, value in systemd.assignments(text) if key == "Service.Environment"]
     return dict(line.partition("=")[::2] for line in lines)
-
-
-def exists(made: GpuMachine, path: str) -> bool:
-    return os.path.lexists(made.root / path.lstrip("/"))
