@@ -37,7 +37,7 @@ extends_documentation_fragment:
 options:
   gpus:
     description:
-      - The entries, tried in order for each GPU. The first that matches wins the GPU, which is then served by MPS. A GPU
+      - The entries, tried in order for each GPU. The first that matches wins the GPU, which is then served by MPS. One
         that no entry matches is not.
       - Required, unless O(state=absent).
     type: list
@@ -92,7 +92,7 @@ options:
       - What happens if a daemon has to be restarted or stopped while it has clients.
       - V(fail) ends the run before anything is changed and names the clients, with their users and jobs.
       - V(wait) polls for up to O(busy_timeout) until it has none, and then plans again. After that it is like V(fail).
-      - V(skip) writes the unit and tells the running daemon its new limits, for the servers that it starts from then on.
+      - V(skip) writes the unit and tells the running daemon its new limits, for the servers that it starts after that.
         What the clients keep from it is pending, with C(idle_gpu) in RV(needs).
     type: str
     choices: [fail, wait, skip]

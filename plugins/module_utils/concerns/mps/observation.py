@@ -18,6 +18,7 @@ from ..._nvidia import gpus
 from . import control, owners
 from . import files as mps_files
 from .owners import environment
+from .spec import memory_of, percent
 from .state import UNIT_FILE, Daemon, Server
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 # Where systemd has the processes of a unit, with either version of the hierarchy.
 CGROUPS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice")
+PID_FILE = "nvidia-cuda-mps-control.pid"
 SETTINGS, COMPUTE_MODE = "gpu_settings", "compute_mode"
 
 
@@ -62,10 +64,11 @@ def process_of(files: Files, unit: str) -> str:
     found: List[str] = []
     for folder in CGROUPS:
         found += (files.read_optional(f"{folder}/{unit}/cgroup.procs") or "").split()
-    for pid in found:
-        if os.path.basename(_command(files, pid)[0]) == control.PROGRAM:
-            return pid
-    return ""
+    # In a container systemd has its units elsewhere. A daemon from R550 on leaves its number with its pipes.
+    pipes = mps_files.pipes_of(mps_files.key_of(unit))
+    for pid in (files.read_optional(f"{pipes}/{PID_FILE}") or "").split():
+        found += [pid] if f"/{unit}" in processes.text_of(files, pid, "cgroup") else []
+    return next((pid for pid in found if os.path.basename(_command(files, pid)[0]) == control.PROGRAM), "")
 
 
 def clients_of(host: Host, unit: str) -> Tuple[int, ...]:
@@ -102,7 +105,7 @@ def _daemon(host: Host, unit: str) -> Daemon:
     answers = control.ask(host, pipes, ("get_default_active_thread_percentage", "get_server_list", *questions))
     if answers is None:
         return replace(found, fault=f"no daemon listens in {pipes}")
-    known = {uuid: mps_files.memory_of(answer) for uuid, answer in zip(devices, answers[2:])}
+    known = {uuid: memory_of(answer) for uuid, answer in zip(devices, answers[2:])}
     # A daemon that does not tell the limit of a UUID still hands its environment on to its servers.
     limits = {**given.limits, **{uuid: mib for uuid, mib in known.items() if mib is not None}}
     effective = replace(given, percentage=_percentage(answers[0]), limits=limits)
@@ -133,7 +136,7 @@ def _servers(host: Host, pipes: str, pids: Sequence[str], devices: Sequence[str]
             Server(
                 pid=int(pid),
                 percentage=_percentage(percentage),
-                limits={uuid: mps_files.memory_of(text) or given.get(uuid) for uuid, text in zip(devices, limits)},
+                limits={uuid: memory_of(text) or given.get(uuid) for uuid, text in zip(devices, limits)},
                 clients=tuple(describe(host.files, int(word)) for word in clients.split() if word.isdigit()),
             )
         )
@@ -142,7 +145,7 @@ def _servers(host: Host, pipes: str, pids: Sequence[str], devices: Sequence[str]
 
 def _percentage(answer: str) -> str:
     try:
-        return mps_files.percent(answer)
+        return percent(answer)
     except ValueError:
         return ""
 

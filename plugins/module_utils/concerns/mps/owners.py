@@ -76,8 +76,11 @@ def environment(files: Files, pid: str) -> List[str]:
 
 
 def _plugin(files: Files) -> Iterator[Conflict]:
-    for resource in files.names(PLUGIN):
-        mark = f"{PLUGIN}/{resource}/{PLUGIN_MARK}"
+    """One mark for each resource, whose name may have a slash, as nvidia.com/gpu has."""
+    outer = [f"{PLUGIN}/{name}" for name in files.names(PLUGIN)]
+    inner = [f"{folder}/{name}" for folder in outer for name in files.names(folder)]
+    for folder in (*outer, *inner):
+        mark = f"{folder}/{PLUGIN_MARK}"
         if files.exists(mark):
             # It sets the compute mode of every GPU, and "default" when it ends.
             yield Conflict("the device plugin of Kubernetes", mark, None, "GPUs", "all", THEM)

@@ -11,7 +11,7 @@ it. So a daemon that is to have others is restarted, where it has no client; und
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from ..._core.change import Blocker, Conflict, Plan, RoomAction, Step
 from ..._core.errors import InUse, OwnedByAnother
@@ -158,17 +158,15 @@ def _value_rows(
 
     goal, now = wanted.values, found.effective
     told = [server for server in found.servers if server.percentage]
-    yield row(found.unit, GPUS, _names(goal, shown), now and _names(now, shown), boot and _names(boot, shown), ())
-    yield row(
-        found.unit,
-        PERCENTAGE,
-        goal.percentage,
-        now and now.percentage,
-        boot and boot.percentage,
-        [(server, server.percentage) for server in told if server.percentage != goal.percentage],
-    )
-    if goal.multi_user or (now and now.multi_user) or (boot and boot.multi_user):
-        yield row(found.unit, MULTI_USER, _yes(goal), now and _yes(now), boot and _yes(boot), ())
+    others = [(server, server.percentage) for server in told if server.percentage != goal.percentage]
+
+    def of(read: Callable[[Values], Scalar]) -> Tuple[Scalar, Scalar, Scalar]:
+        return read(goal), read(now) if now else None, read(boot) if boot else None
+
+    yield row(found.unit, GPUS, *of(lambda values: _names(values, shown)), ())
+    yield row(found.unit, PERCENTAGE, *of(lambda values: values.percentage), others)
+    if any(values is not None and values.multi_user for values in (goal, now, boot)):
+        yield row(found.unit, MULTI_USER, *of(lambda values: "yes" if values.multi_user else "no"), ())
     for uuid, name in wanted.names.items():
         limit = goal.limits.get(uuid)
         limits = [values.limits.get(uuid) if values else None for values in (now, boot)]
@@ -184,10 +182,6 @@ def _uuid_of(wanted: WantedDaemon, name: str) -> str:
 
 def _names(values: Values, shown: Dict[str, str]) -> str:
     return ", ".join(shown.get(uuid, uuid) for uuid in values.devices) or "all"
-
-
-def _yes(values: Values) -> str:
-    return "yes" if values.multi_user else "no"
 
 
 def _worded(value: Scalar) -> str:

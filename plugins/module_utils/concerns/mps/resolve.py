@@ -135,8 +135,6 @@ def _divided(won: Sequence[Tuple[MpsGpu, Optional[int]]], declaration: MpsDeclar
     return found
 
 
-def _daemon(
-    key: str, names: Mapping[str, str], limits: Dict[str, int], declaration: MpsDeclaration
-) -> WantedDaemon:
+def _daemon(key: str, names: Mapping[str, str], limits: Dict[str, int], declaration: MpsDeclaration) -> WantedDaemon:
     values = Values(tuple(names), declaration.percentage, limits, declaration.multi_user)
     return WantedDaemon(mps_files.unit_of(key), key, ", ".join(names.values()), names, values)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from .driver import MpsGpu
 
 # The settings of a daemon, and of a GPU.
-UNIT_FILE, GPUS, PERCENTAGE, MULTI_USER, MEMORY = "unit", "GPUs", "active thread percentage", "multi-user", "memory limit"
+UNIT_FILE, GPUS, MULTI_USER, MEMORY = "unit", "GPUs", "multi-user", "memory limit"
+PERCENTAGE = "active thread percentage"
 
 
 @frozen

@@ -38,7 +38,8 @@ FILES = {
 
 def _stand_in() -> Any:
     spec = importlib.util.spec_from_file_location("mps_stand_in", STAND_IN)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -120,7 +121,10 @@ class Systemd:
         for line in found["Service.ExecStartPost"][-1].split(";"):
             if "echo set_" in line:
                 self.daemons[name].answer(line.partition("echo ")[2].strip())
-        for folder in (f"/run/{found['Service.RuntimeDirectory'][-1]}", f"/var/log/{found['Service.LogsDirectory'][-1]}"):
+        for folder in (
+            f"/run/{found['Service.RuntimeDirectory'][-1]}",
+            f"/var/log/{found['Service.LogsDirectory'][-1]}",
+        ):
             self.at(folder).mkdir(parents=True, exist_ok=True)
         self.at(f"/run/{found['Service.RuntimeDirectory'][-1]}/control").touch()
 

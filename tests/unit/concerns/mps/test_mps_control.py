@@ -79,7 +79,11 @@ def test_answers_are_told_apart_where_some_are_missing(tmp_path: Path) -> None:
 def test_one_that_does_not_know_the_mark_is_read_as_well(tmp_path: Path) -> None:
     unknown = f'Unknown command "{control.MARK}"\n'
     output = f"40.0\n{unknown}4711\n4712\n{unknown}{unknown}"
-    assert control.ask(host(tmp_path, Completed(0, output, "")), "/run/x", ["a", "b", "c"]) == ("40.0", "4711\n4712", "")
+    assert control.ask(host(tmp_path, Completed(0, output, "")), "/run/x", ["a", "b", "c"]) == (
+        "40.0",
+        "4711\n4712",
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,8 +98,8 @@ def test_one_that_does_not_know_the_mark_is_read_as_well(tmp_path: Path) -> None
         ),
         (
             Completed(124, "", ""),
-            "Cannot ask the MPS control daemon in /run/x: it did not answer within 10 s, as while it waits for its clients"
-            " to end. Check journalctl, and end its clients; nvidia-cuda-mps-control has quit -t SECONDS.",
+            "Cannot ask the MPS control daemon in /run/x: it did not answer within 10 s, as while it waits for its "
+            "clients to end. Check journalctl, and end its clients; nvidia-cuda-mps-control has quit -t SECONDS.",
         ),
     ],
 )
@@ -200,13 +204,19 @@ def test_a_daemon_that_is_told_to_quit_waits_for_its_client_and_takes_no_other(
 ) -> None:
     assert started.run("Service.ExecStartPost") == 0
     client, _said = started.client(machines.built)
-    stop = subprocess.Popen(["sh", "-c", f"echo quit | {machines.built}/nvidia-cuda-mps-control"], env=started.environment)
+    stop = subprocess.Popen(
+        ["sh", "-c", f"echo quit | {machines.built}/nvidia-cuda-mps-control"], env=started.environment
+    )
     time.sleep(0.3)
     assert (stop.poll(), started.daemon.poll()) == (None, None)
     other, said = started.client(machines.built)
     assert (said, other.wait(timeout=AT_ONCE_SECONDS)) == ("", 1)
     client.send_signal(signal.SIGTERM)
-    assert (client.wait(), stop.wait(timeout=AT_ONCE_SECONDS), started.daemon.wait(timeout=AT_ONCE_SECONDS)) == (0, 0, 0)
+    assert (client.wait(), stop.wait(timeout=AT_ONCE_SECONDS), started.daemon.wait(timeout=AT_ONCE_SECONDS)) == (
+        0,
+        0,
+        0,
+    )
 
 
 def test_the_stop_that_is_passed_around_without_a_shell_ends_nothing(started: Started) -> None:

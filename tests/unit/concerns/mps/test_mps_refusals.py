@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mps.files import refuse_long_path
 from gpu_machine import MakeMachine
 from mig_machine import ONE, divide, whole
-from mps_machine import ETC, PIPES, UNIT, machine, run, systemd_of, uuid_of
+from mps_machine import ETC, PIPES, UNIT, machine, run, systemd_of
 from support import build, snapshot
 
 pytestmark = pytest.mark.once
@@ -125,7 +125,7 @@ def declares(mode: str) -> Dict[str, str]:
 @pytest.mark.parametrize(
     ("mode", "exclusive", "hint"),
     [
-        ("default", True, "compute_mode: exclusive_process there, or set exclusive: false, which lets programs go past"),
+        ("default", True, "compute_mode: exclusive_process there, or set exclusive: false, which lets programs"),
         ("prohibited", True, r"compute_mode: exclusive_process there\."),
         ("prohibited", False, r"compute_mode: default there\."),
     ],
@@ -134,7 +134,9 @@ def test_a_compute_mode_that_is_declared_otherwise_is_refused(
     gpu_machine: MakeMachine, mode: str, exclusive: bool, hint: str
 ) -> None:
     made = machine(gpu_machine, files=declares(mode))
-    with pytest.raises(OwnedByAnother, match=f"Cannot serve gpu0 by MPS: gpu_settings declares compute_mode: {mode}") as caught:
+    with pytest.raises(
+        OwnedByAnother, match=f"Cannot serve gpu0 by MPS: gpu_settings .* compute_mode: {mode}"
+    ) as caught:
         run(made, gpus=[{}], exclusive=exclusive)
     assert caught.match(hint)
     assert not made.host.files.exists(f"{ETC}/{UNIT}")
@@ -219,10 +221,11 @@ def test_our_own_daemon_is_no_conflict(gpu_machine: MakeMachine) -> None:
     assert run(made, gpus=[{}]).as_dict()["conflicts"] == []
 
 
-def test_the_daemon_of_the_device_plugin_is_refused(gpu_machine: MakeMachine) -> None:
-    mark = "/run/nvidia/mps/nvidia.com/gpu/.started"
-    made = machine(gpu_machine, files={"/run/nvidia/mps/nvidia.com-gpu/.started": "", mark: ""})
-    with pytest.raises(OwnedByAnother, match="the device plugin of Kubernetes serves the same GPUs, by /run/nvidia/mps/"):
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "gpu"])
+def test_the_daemon_of_the_device_plugin_is_refused(gpu_machine: MakeMachine, resource: str) -> None:
+    mark = f"/run/nvidia/mps/{resource}/.started"
+    made = machine(gpu_machine, files={mark: ""})
+    with pytest.raises(OwnedByAnother, match=f"the device plugin of Kubernetes serves the same GPUs, by {mark}"):
         run(made, gpus=[{}])
 
 

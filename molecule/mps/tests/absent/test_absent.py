@@ -1,0 +1,23 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_the_daemon_is_gone(host: Any) -> None:
+    assert host.run("pgrep -f nvidia-cuda-mps").rc == 1
+    assert not host.file("/run/nvidia-mps").exists
+    assert not host.file("/var/log/nvidia-mps").exists
+    assert host.run("systemctl cat gpufleet-mps.service").rc != 0
+
+
+def test_no_file_of_ours_is_left(host: Any) -> None:
+    assert host.check_output("find /etc /var/lib /usr/local -name '*gpufleet*'") == ""
+
+
+def test_every_configuration_file_is_as_it_was(host: Any) -> None:
+    compared = host.run("sha256sum --quiet --check /root/before.sums")
+    assert (compared.rc, compared.stdout) == (0, "")
