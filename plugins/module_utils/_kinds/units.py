@@ -20,13 +20,15 @@ from .._linux import systemd
 from .own_files import OwnFile
 
 if TYPE_CHECKING:
-    from .._core.protocols import Host
+    from .._core.protocols import Files, Host
 
 NOT_READ = "as before the change"
 START = "start at boot"
 SERVICE = "service"
 RUNNING = "running"
 STOPPED = "stopped"
+# In the [Unit] of a unit of ours that has GPUs open: whoever resets one may stop it meanwhile. systemd ignores X-.
+YIELDS = "X-GpuFleet-Yields=gpu_reset"
 
 
 @frozen
@@ -78,6 +80,12 @@ def unit_file(host: Host, unit: str, path: str, setting: str, text: Optional[str
     due = systemd.reload_due(host, unit)
     blocker = systemd.reload_blocker(host) if due else ""
     return UnitFile(path, setting, text, unit, due, blocker)
+
+
+def yielding(files: Files) -> Tuple[str, ...]:
+    """The services of ours that stand still while a GPU is reset."""
+    ours = (name for name in files.names(systemd.ETC) if name.startswith("gpufleet-") and name.endswith(".service"))
+    return tuple(name for name in ours if YIELDS in (files.read_optional(f"{systemd.ETC}/{name}") or "").splitlines())
 
 
 def start_row(unit: str, wanted: Optional[str], found: str) -> List[Setting]:

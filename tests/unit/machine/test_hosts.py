@@ -552,6 +552,11 @@ def test_arguments_reach_a_command_as_they_are_without_a_shell(real: Machine) ->
     assert real.host.commands.run(["echo", "$HOME; ls *", "a  b"]).output == "$HOME; ls * a  b\n"
 
 
+def test_a_command_reads_what_it_is_given_and_nothing_else(real: Machine) -> None:
+    assert real.host.commands.run(["cat"], data="one\ntwo").output == "one\ntwo"
+    assert real.host.commands.run(["sh", "-c", "read line || echo none"], data="").output == "none\n"
+
+
 def test_output_that_is_no_text_is_kept(real: Machine) -> None:
     assert real.host.commands.run(["printf", "\\351\\n"]).output == "\udce9\n"
 

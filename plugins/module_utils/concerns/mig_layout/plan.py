@@ -109,7 +109,7 @@ def complete(
     declared = {gpu.reading.gpu.uuid for gpu in changing if gpu.declared}
     undoing = tuple(group for group in groups if declared.isdisjoint(work.uuid for work in group.gpus))
     doing = tuple(group for group in groups if group not in undoing)
-    stopped = state.declaration.stop_services
+    stopped = tuple(dict.fromkeys((*state.declaration.stop_services, *state.preconditions.yielding)))
     if doing:
         made = tuple(change for step in finish for change in step.changes)
         begin = Repartition(doing, stopped, unsettled, hold=bool(at_boot))

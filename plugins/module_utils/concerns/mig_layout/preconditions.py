@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, AbstractSet, FrozenSet, Mapping, Sequence, Tup
 from ..._core import match
 from ..._core.errors import DeclarationError
 from ..._core.value import replace
+from ..._kinds import units
+from ..._nvidia import holders
 from ..._nvidia.gpus import VFIO, is_passed_through, on_the_bus
+from ..._nvidia.holders import NVIDIA_DEVICES
 from . import busy, links
 from .state import Preconditions
 
@@ -34,15 +37,17 @@ def with_preconditions(host: Host, state: MigLayoutState, desired: MigLayoutDesi
     touched = {gpu.reading.gpu.uuid for gpu in changing}.union(*together.values())
     reset = set().union(*together.values())
     # Services are stopped around a reset only.
+    yielding = _yielding(host.files, state, reset) if resets else ()
     holdings = {
         **_holdings(host, state, touched - reset, ignore_units=()),
-        **_holdings(host, state, reset, ignore_units=state.declaration.stop_services),
+        **_holdings(host, state, reset, ignore_units=(*state.declaration.stop_services, *yielding)),
     }
     has_tool = not resets or host.commands.find(NVIDIA_SMI) is not None
     # Who may have to wait must not be the one that others wait for.
     host.nvml.close()
     modules = busy.kernel_modules_in_the_way(host.files) if resets else ()
-    return replace(state, preconditions=Preconditions(together, unmanaged, holdings, modules, passed_through, has_tool))
+    preconditions = Preconditions(together, unmanaged, holdings, modules, passed_through, has_tool, yielding)
+    return replace(state, preconditions=preconditions)
 
 
 def needs_reset(gpu: WantedGpu) -> bool:
@@ -76,6 +81,20 @@ def _holdings(
 ) -> Mapping[str, Tuple[busy.Holding, ...]]:
     readings = [reading for reading in state.readings if reading.gpu.uuid in uuids]
     return busy.find(host, readings, ignore_units=ignore_units) if readings else {}
+
+
+def _yielding(files: Files, state: MigLayoutState, reset: AbstractSet[str]) -> Tuple[str, ...]:
+    """The services of ours that may be stopped for this reset: who has another GPU open may serve somebody there."""
+    known = units.yielding(files)
+    if not known:
+        return ()
+    own = {f"{NVIDIA_DEVICES}{reading.minor}" for reading in state.readings if reading.gpu.uuid in reset}
+    elsewhere = {
+        holder.unit
+        for holder in holders.find(files).holders
+        if any(device[len(NVIDIA_DEVICES) :].isdigit() and device not in own for device in holder.devices)
+    }
+    return tuple(unit for unit in known if unit not in elsewhere)
 
 
 def _together(

@@ -97,7 +97,8 @@ class Preconditions:
     ``unmanaged``: the UUIDs of those among them that are reset with others only because no fabric manager runs.
     ``holdings``: by UUID who uses a GPU that changes. ``modules``: kernel modules that keep GPUs from being reset.
     ``passed_through``: the UUIDs of GPUs whose mode changes only when this virtual machine is started anew.
-    ``has_tool``: whether nvidia-smi is there where GPUs are reset.
+    ``has_tool``: whether nvidia-smi is there where GPUs are reset. ``yielding``: the services of other concerns of ours
+    that stand still meanwhile.
     """
 
     together: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
@@ -106,6 +107,7 @@ class Preconditions:
     modules: Tuple[str, ...] = ()
     passed_through: FrozenSet[str] = frozenset()
     has_tool: bool = True
+    yielding: Tuple[str, ...] = ()
 
 
 @frozen

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Tuple
 from ..._core.errors import DeclarationError
 from ..._core.regex import regex
 from ..._kinds.own_files import header_of
+from ..._kinds.units import YIELDS
 from ..._linux import systemd
 from ..._linux.boot_service import UNIT as BOOT_SERVICE
 from .spec import ALL, NAME, memory_of, memory_text, percent
@@ -114,6 +115,7 @@ def render(wanted: WantedDaemon, program: str) -> str:
         f"Description=CUDA MPS for {wanted.about}",
         f"After={' '.join(AFTER)}",
         f"Before={' '.join(BEFORE)}",
+        YIELDS,
         "",
         "[Service]",
         "Type=exec",

@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     InUse,
     Refused,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils._kinds.units import YIELDS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.records import INTERRUPTED_RUN, NOTIFIED
 from gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
@@ -38,6 +39,7 @@ from mig_machine import (
     numbers_of,
     whole,
 )
+from support import build
 
 pytestmark = pytest.mark.once
 
@@ -281,6 +283,30 @@ def test_services_that_may_be_stopped_stand_still_during_the_reset_and_run_again
     assert outcome.error is None
     systemctl: Any = machine.host.commands.programs["systemctl"]
     assert systemctl.done == [("stop", "nvidia-dcgm.service"), ("start", "nvidia-dcgm.service")]
+
+
+@pytest.mark.parametrize(("open_too", "stopped"), [("/dev/nvidiactl", True), ("/dev/nvidia1", False)])
+def test_a_service_of_ours_that_yields_stands_still_unless_it_has_another_gpu_open(
+    gpu_machine: MakeMachine, open_too: str, stopped: bool
+) -> None:
+    unit = "gpufleet-mps.service"
+    files = {
+        **FABRIC_MANAGER,
+        f"/etc/systemd/system/{unit}": f"[Unit]\n{YIELDS}\n",
+        "/etc/systemd/system/gpufleet-other.service": "[Unit]\nDescription=one\n",
+        "/proc/9000/comm": "nvidia-cuda-mps\n",
+        "/proc/9000/cgroup": f"0::/system.slice/{unit}\n",
+    }
+    machine = ready(gpu_machine, A100, units=[unit, "gpufleet-other.service"], files=files)
+    build(machine.root, {}, {"/proc/9000/fd/3": open_too, "/proc/9000/fd/4": "/dev/nvidia0"})
+    systemctl: Any = machine.host.commands.programs["systemctl"]
+    if stopped:
+        assert run(machine, SMALL).error is None
+        assert systemctl.done == [("stop", unit), ("start", unit)]
+    else:
+        with pytest.raises(InUse, match=f"nvidia-cuda-mps .pid 9000, {unit}. uses gpu0"):
+            run(machine, SMALL)
+        assert systemctl.done == []
 
 
 def test_a_gpu_of_a_virtual_machine_keeps_its_mode_pending_until_that_is_started_anew(
