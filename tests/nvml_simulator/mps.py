@@ -267,7 +267,7 @@ def _ask(folder: str, line: str) -> Optional[str]:
             return None
         connection.sendall(f"{line}\n".encode())
         connection.shutdown(socket.SHUT_WR)
-        parts = []
+        parts: List[bytes] = []
         while True:
             part = connection.recv(65536)
             if not part:
