@@ -239,16 +239,16 @@ def _is_touched(found: Daemon, rows: Sequence[Setting], wanted: Optional[WantedD
         return False
     if wanted is None:
         return True
-    differing = [row for row in rows if row.effective_matters and row.effective != row.wanted]
-    values = [row for row in differing if row.setting in (GPUS, PERCENTAGE, MULTI_USER, MEMORY)]
     if not found.clients:
-        return bool(values)
-    told = wanted.values
-    now = found.effective
-    return now.devices != told.devices or now.multi_user != told.multi_user or bool(_commands(found, wanted, values))
+        values = [row for row in rows if row.setting in (GPUS, PERCENTAGE, MULTI_USER, MEMORY)]
+        return any(row.effective_matters and row.effective != row.wanted for row in values)
+    now, goal = found.effective, wanted.values
+    limits = any(now.limits.get(uuid) != goal.limits.get(uuid) for uuid in wanted.names)
+    others = (now.devices, now.percentage, now.multi_user) != (goal.devices, goal.percentage, goal.multi_user)
+    return limits or others
 
 
-def _commands(found: Daemon, wanted: WantedDaemon, rows: Sequence[Setting]) -> Tuple[str, ...]:
+def _commands(found: Daemon, wanted: WantedDaemon) -> Tuple[str, ...]:
     """What a daemon can be told while it runs. A limit that goes cannot: there is no command for none."""
     now, goal = found.effective, wanted.values
     if now is None:
@@ -281,7 +281,7 @@ def _steps(
         steps[-1] = Step(steps[-1].action, (*steps[-1].changes, *late), probes=steps[-1].probes)
     now = [row for row in values if row.effective_matters and row.effective != row.wanted]
     if touched and found.clients:
-        commands = _commands(found, wanted, values)
+        commands = _commands(found, wanted)
         changes = tuple(effective_change(row) for row in now if row.setting in (PERCENTAGE, MEMORY))
         if commands:
             steps.append(Step(TellDaemon(found.unit, commands), changes))

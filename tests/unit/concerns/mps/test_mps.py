@@ -197,6 +197,20 @@ def test_other_gpus_are_for_the_next_start_while_a_client_computes(gpu_machine: 
     assert daemon(run(made, **declared))["gpus"] == ["gpu0"]
 
 
+def test_a_limit_that_goes_cannot_be_told_and_waits_for_the_clients_too(gpu_machine: MakeMachine) -> None:
+    made = machine(gpu_machine)
+    run(made, gpus=ALL)
+    service = systemd_of(made)
+    client = service.client()
+    with pytest.raises(InUse, match="server 5002 in use by python3"):
+        run(made, gpus=[{}])
+    skipped = run(made, gpus=[{}], when_busy="skip")
+    assert skipped.remaining.status == "pending"
+    assert daemon(skipped)["memory_limits"] == {"gpu0": "10G"}
+    service.end(client)
+    assert daemon(run(made, gpus=[{}], when_busy="skip"))["memory_limits"] == {}
+
+
 def test_a_client_that_comes_after_the_look_keeps_its_daemon(gpu_machine: MakeMachine) -> None:
     made = machine(gpu_machine)
     run(made, gpus=[{}])
