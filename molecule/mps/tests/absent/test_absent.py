@@ -8,7 +8,7 @@ from typing import Any
 
 
 def test_the_daemon_is_gone(host: Any) -> None:
-    assert host.run("pgrep -f nvidia-cuda-mps").rc == 1
+    assert host.run("systemctl is-active gpufleet-mps.service").stdout == "inactive\n"
     assert not host.file("/run/nvidia-mps").exists
     assert not host.file("/var/log/nvidia-mps").exists
     assert host.run("systemctl cat gpufleet-mps.service").rc != 0
