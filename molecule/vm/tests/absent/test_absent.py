@@ -8,7 +8,6 @@ import json
 from typing import Any, Dict, List, Tuple
 
 import machine
-import pytest
 
 # What of a GPU is a setting.
 SETTINGS = (
@@ -95,8 +94,6 @@ def test_the_timer_is_enabled_and_runs_as_before(host: Any) -> None:
 
 
 def test_a_daemon_has_all_cpus_without_being_started_anew(host: Any) -> None:
-    if host.system_info.codename == "trixie":
-        pytest.skip("with systemd 257 it has those of the system until it is restarted: roles/cpu_isolation/README.md")
     assert machine.cpus_of(host, "dbus.service")[1] == "0-3"
 
 

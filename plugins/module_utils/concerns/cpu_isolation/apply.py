@@ -5,7 +5,9 @@
 """What systemd leaves undone when it reads its units again: to give slices that are in use other CPUs, or all.
 
 It applies what it has read to a slice when the next unit starts there (tried with 257). What it takes from a slice may
-stay in force in the kernel nevertheless (systemd issue 43846).
+stay in force in the kernel nevertheless (systemd issue 43846). Or it switches the controller off, as soon as no unit
+has a list of CPUs: then kernels leave every process the CPUs that it had (tried with 6.12), and no file tells of it. So
+a slice gets all CPUs while it still has the controller.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def release(action: ReleaseCpus, host: Host) -> None:
     Raises ``Refused`` with what the kernel said.
     """
     path = f"{action.folder}/{ASKED}"
-    # Where systemd has switched the controller off again, nothing is left.
+    # Where nobody asks for CPUs, or systemd has switched the controller off, there is nothing to end.
     if not (host.files.read_optional(path) or "").strip():
         return
     try:

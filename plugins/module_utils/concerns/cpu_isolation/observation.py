@@ -110,6 +110,9 @@ def _waits_for_systemd(
     files = [*(one.file for one in slices.values()), *(one.file for one in daemons.values())]
     if any(file.reload_due for file in files):
         return True
+    declared = (*declaration.slices, *((HOUSEKEEPING,) if declaration.daemons else ()))
+    if any(one.file.text is not None for name, one in slices.items() if name not in declared):
+        return True
     return any(slices[name].effective != declaration.cpus for name in declaration.slices)
 
 

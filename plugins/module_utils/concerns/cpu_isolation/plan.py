@@ -34,7 +34,7 @@ class ApplySlices(RoomAction):
 
 @frozen
 class ReleaseCpus(RoomAction):
-    """Take from a control group the CPUs that it is limited to, where no file asks for a limit any more.
+    """Take from a control group the CPUs that it is limited to, before systemd hears that no file asks for them.
 
     ``possible`` are all that the machine may have.
     """
@@ -181,7 +181,6 @@ def _slice_rows(
     if wanted is None and found.file.text is None and not found.file.reload_due and not stale:
         return []
     goal = found.others if wanted is None else wanted
-    by_reload = found.allowed != goal or found.file.reload_due or bool(goal)
     row = Setting(
         object=found.name,
         setting=CPUS,
@@ -190,7 +189,8 @@ def _slice_rows(
         boot=shown(found.allowed),
         identity=found.name,
         effective_matters=scope.immediate and state.systemd_runs and found.there,
-        pending=found.file.pending() if not state.reload_blocker else _waiting(state) if by_reload else "",
+        # To end a limit takes no systemd, and the later reload finds nothing to end.
+        pending=_waiting(state) if goal and state.reload_blocker else "",
         needs=systemd.DAEMON_RELOAD,
     )
     return [row]
@@ -233,7 +233,7 @@ def _steps(
     files: Dict[str, List[Setting]],
     texts: Dict[str, Optional[str]],
 ) -> List[Step]:
-    """All files first, then systemd reads and applies them, and what it leaves in force is released."""
+    """What limits nobody any more is released first, then all files are written, and systemd reads and applies them."""
     from ..._linux.systemd_apply import AnnounceUnit, ReloadUnits
 
     steps: List[Step] = []
@@ -256,10 +256,11 @@ def _steps(
                 release.append(Step(action, (effective_change(row),)))
     if steps or by_reload:
         steps.append(Step(ReloadUnits(), tuple(by_reload)))
-    if applied:
+    # What systemd has not read it would apply as it was.
+    if applied and not state.reload_blocker:
         changes = tuple(effective_change(row) for row in applied if row.wanted is not None)
         steps.append(Step(ApplySlices(tuple(row.object for row in applied)), changes))
-    return [*steps, *release]
+    return [*release, *steps]
 
 
 def _late(row: Setting) -> bool:

@@ -5,7 +5,8 @@
 """A machine with two NUMA nodes of eight CPUs, two threads a core, its slices, and systemctl as far as it is asked.
 
 As systemd 257 on a kernel 6.12 was seen to do: what was read at a reload is applied to a slice when the next unit
-starts there, and the kernel refuses to empty a list while processes are below it.
+starts there, and the kernel refuses to empty a list while processes are below it. Where no unit has a list any more,
+systemd switches the controller off, and the kernel leaves the processes the CPUs that they had.
 """
 
 from __future__ import annotations
@@ -65,13 +66,18 @@ def files_of() -> Dict[str, str]:
 
 
 class Systemd:
-    """What systemd has read of our files, by unit. ``keeps`` is a kernel that empties no list."""
+    """What systemd has read of our files, by unit. ``keeps`` is a kernel that empties no list.
+
+    ``switches`` says whether systemd switches a controller off. ``processes`` are the CPUs of what runs in a slice.
+    """
 
     def __init__(self, host: FakeHost) -> None:
         self._files = host.files
         self.read: Dict[str, str] = {}
         self.reloads = 0
         self.keeps = False
+        self.switches = False
+        self.processes: Dict[str, str] = {}
         self.scopes: Dict[str, str] = {}
         host.commands.programs["systemctl"] = self
         host.commands.programs["systemd-run"] = self._start
@@ -93,7 +99,10 @@ class Systemd:
         slices = [word.partition("=")[2] for word in argv if word.startswith("--slice=")]
         path = f"{GROUP}/{slices[0]}/cpuset.cpus"
         cpus = re.findall("^AllowedCPUs=(.+)$", self.read.get(slices[0], ""), re.MULTILINE)
-        if cpus or not self.keeps:
+        if not cpus and self.switches:
+            self._files.remove(path)
+            self._files.remove(f"{path}.effective")
+        elif cpus or not self.keeps:
             self._store(path, cpus[0] if cpus else "")
         return Completed(0, "", "")
 
@@ -113,6 +122,7 @@ class Systemd:
     def _store(self, path: str, cpus: str) -> None:
         self._files.store(path, cpus)
         self._files.store(f"{path}.effective", cpus or ALL)
+        self.processes[os.path.basename(os.path.dirname(path))] = cpus or ALL
 
 
 def machine(root: Path, extra: Optional[Mapping[str, str]] = None) -> FakeHost:

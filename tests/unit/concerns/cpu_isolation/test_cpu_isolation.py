@@ -35,7 +35,7 @@ from cpu_isolation_machine import (
     run,
     systemd_of,
 )
-from support import build, snapshot
+from support import Killed, build, snapshot
 
 CHRONY = {"daemons": [{"name": "chrony.service"}]}
 VLLM = {
@@ -78,6 +78,41 @@ def test_a_list_that_the_kernel_does_not_forget_becomes_that_of_all_cpus(tmp_pat
     assert host.files.read(f"{GROUP}/system.slice/cpuset.cpus").strip() == "0-31"
     assert outcome.remaining.status == "in_sync"
     assert run(host, None, state="absent").changes == ()
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_processes_have_all_cpus_before_systemd_switches_the_controller_off(tmp_path: Path, keeps: bool) -> None:
+    """With it goes all that tells of their CPUs, and they would keep those of the system until they end."""
+    host = machine(tmp_path)
+    systemd = systemd_of(host)
+    systemd.keeps, systemd.switches = keeps, True
+    run(host)
+    assert systemd.processes == {"system.slice": CPUS}
+    outcome = run(host, None, state="absent")
+    assert not host.files.exists(f"{GROUP}/system.slice/cpuset.cpus")
+    assert (systemd.processes, outcome.remaining.status) == ({"system.slice": ALL}, "in_sync")
+
+
+def test_so_they_have_after_a_run_that_was_killed_and_a_reload_by_somebody_else(tmp_path: Path) -> None:
+    number, killed = 0, True
+    while killed:
+        number += 1
+        host = machine(tmp_path / str(number))
+        systemd = systemd_of(host)
+        systemd.keeps = systemd.switches = True
+        run(host)
+        host.files.log.clear()
+        host.files.kill_at = number
+        try:
+            run(host, None, state="absent")
+            killed = False
+        except Killed:
+            host.files.kill_at = None
+            host.commands.run(["systemctl", "daemon-reload"])
+            host.commands.run(["systemd-run", "--slice=system.slice", "true"])
+            run(host, None, state="absent")
+        assert (number, systemd.processes) == (number, {"system.slice": ALL})
+    assert number > 3
 
 
 def test_a_limit_without_a_file_is_found_and_ended(tmp_path: Path) -> None:
@@ -202,6 +237,23 @@ def test_what_would_take_gpus_from_containers_waits(tmp_path: Path) -> None:
     )
     host.files.remove("/proc/71/cgroup")
     assert (run(host).remaining.status, effective(host)) == ("in_sync", CPUS)
+
+
+def test_a_limit_ends_also_while_systemd_may_not_read_that_it_is_gone(tmp_path: Path) -> None:
+    """Whoever reads it later has nothing to end, and the processes do not depend on how he does."""
+    files = {"/proc/71/cgroup": "0::/user.slice/job-a.scope\n"}
+    host = machine(tmp_path, files)
+    systemd = systemd_of(host)
+    systemd.keeps = systemd.switches = True
+    run(host)
+    systemd.scopes["job-a.scope"] = "DevicePolicy=strict"
+    build(tmp_path, {"/proc/71/root/dev/nvidiactl": ""})
+    outcome = run(host, None, state="absent")
+    assert (outcome.remaining.status, outcome.as_dict()["needs"]) == ("pending", ["daemon-reload"])
+    assert (systemd.processes, systemd.read["system.slice"] != "") == ({"system.slice": ALL}, True)
+    host.commands.run(["systemctl", "daemon-reload"])
+    host.commands.run(["systemd-run", "--slice=system.slice", "true"])
+    assert (run(host, None, state="absent").remaining.status, systemd.processes) == ("in_sync", {"system.slice": ALL})
 
 
 def test_without_a_controller_the_slices_are_unmanaged(tmp_path: Path) -> None:
