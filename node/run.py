@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     NotPermitted,
     Refused,
 )
-from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Files, Host
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed, Files, Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import frozen
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpulist, systemd
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import PROGRAM
@@ -55,6 +55,8 @@ MANAGER = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedes
 LOCK_SECONDS = 60.0
 MOVE_SECONDS = 10.0
 POLL_SECONDS = 0.05
+# What pkexec(1) ends with where polkit says no, or somebody who was asked for a password.
+PKEXEC_REFUSES = (126, 127)
 # As a shell has them.
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 
@@ -163,14 +165,27 @@ def ask_to_place(host: Host, names: Sequence[str]) -> None:
             else f"ask an administrator to set {NAME}_launch_group to a group of yours"
         )
         raise NotPermitted(goal, object=slices, cause=f"only {may} may, and this is {who}", hint=hint)
-    try:
-        completed = host.commands.run((PKEXEC, PROGRAM, PLACE, *names), timeout=LOCK_SECONDS + MOVE_SECONDS)
-    except OSError as error:
-        raise NotPermitted(goal, object=slices, cause=f"{PKEXEC} is missing", hint="install polkit") from error
+    program = host.commands.find(PKEXEC)
+    if program is None:
+        raise NotPermitted(goal, object=slices, cause=f"{PKEXEC} is missing", hint="install polkit")
+    # pkexec refuses the variables of some users, such as a shell that /etc/shells lacks, and none of them is needed.
+    argv = ("env", "--ignore-environment", program, "--disable-internal-agent", PROGRAM, PLACE, *names)
+    completed = host.commands.run(argv, timeout=LOCK_SECONDS + MOVE_SECONDS)
     if completed.status != 0:
-        said = completed.errors.strip().splitlines()
-        cause = said[-1].rstrip(".") if said else f"{PKEXEC} ended with exit status {completed.status}"
-        raise NotPermitted(goal, object=slices, cause=cause, hint=f"check that the role {NAME} is in sync")
+        raise NotPermitted(goal, object=slices, **_why(completed))
+
+
+def _why(completed: Completed) -> Dict[str, str]:
+    """The cause and the hint of a refusal, which is that of polkit, or of our own program behind it."""
+    said = completed.errors.strip().splitlines()
+    if completed.status in PKEXEC_REFUSES:
+        # The last line is that the incident has been reported.
+        words = said[0].rpartition(": ")[2] if said else f"exit status {completed.status}"
+        return {"cause": f"polkit refuses it ({words.rstrip('.')})", "hint": f"check that the role {NAME} is in sync"}
+    if not said:
+        return {"cause": f"{PROGRAM} {PLACE} ended with exit status {completed.status}", "hint": ""}
+    # It has told for itself what it cannot do.
+    return {"cause": said[-1].partition(": ")[2].rstrip(".") or said[-1], "hint": ""}
 
 
 def place_caller(host: Host, names: Sequence[str]) -> int:

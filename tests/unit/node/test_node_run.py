@@ -39,6 +39,7 @@ class Bed:
         self.executed: List[Tuple[Sequence[str], Dict[str, str]]] = []
         self._monkeypatch = monkeypatch
         made.host.commands.programs["busctl"] = self._busctl
+        made.host.commands.programs["env"] = lambda _argv: Completed(0, "", "")
         monkeypatch.setattr(os, "execve", self._execute)
         monkeypatch.setattr(command, "this_host", lambda: made.host)
         monkeypatch.setattr(launcher.shutil, "which", lambda name: f"/usr/bin/{name}" if name == "true" else None)
@@ -190,15 +191,36 @@ def test_without_slices_the_scheduler_or_the_role_is_named(gpu_machine: MakeMach
 # Who may
 
 
-def test_a_member_of_the_group_asks_polkit_and_a_refusal_is_told(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
+# What pkexec 126 says, and our program behind it.
+NOT_AUTHORIZED = (
+    "Error executing command as another user: Not authorized\n\nThis incident has been reported.\n"  # pkexec.c
+)
+LOCKED = "Cannot start a command in gpu-0.slice: another run is changing this node (pid 7). Wait until it has ended.\n"
+
+
+@pytest.mark.parametrize(
+    ("completed", "message"),
+    [
+        (
+            Completed(127, "", NOT_AUTHORIZED),
+            "polkit refuses it (Not authorized). Check that the role gpu_slices is in sync.",
+        ),
+        (Completed(127, "", ""), "polkit refuses it (exit status 127). Check that the role gpu_slices is in sync."),
+        (Completed(64, "", LOCKED), LOCKED.partition(": ")[2].strip()),
+        (Completed(124, "", ""), "/usr/local/sbin/gpufleet place ended with exit status 124."),
+    ],
+)
+def test_a_member_of_the_group_asks_polkit_and_a_refusal_is_told(
+    bed: Bed, capsys: pytest.CaptureFixture[str], completed: Completed, message: str
+) -> None:
     bed.user(1000, member=True)
     bed("--gpu", "0")
-    assert bed.made.host.commands.calls[-1] == ("pkexec", "/usr/local/sbin/gpufleet", "place", "gpu-0.slice")
-    bed.made.host.commands.programs["pkexec"] = lambda _argv: Completed(127, "", "Error: Not authorized.\n")
+    pkexec = (bed.made.host.commands.find("pkexec"), "--disable-internal-agent")
+    asked = ("env", "--ignore-environment", *pkexec, "/usr/local/sbin/gpufleet", "place", "gpu-0.slice")
+    assert bed.made.host.commands.calls[-1] == asked
+    bed.made.host.commands.programs["env"] = lambda _argv: completed
     assert command.main(["run", "--gpu", "0", "--", "true"]) == 64
-    assert capsys.readouterr().err.endswith(
-        "Cannot start a command in gpu-0.slice: Error: Not authorized. Check that the role gpu_slices is in sync.\n"
-    )
+    assert capsys.readouterr().err.endswith(f"Cannot start a command in gpu-0.slice: {message}\n")
 
 
 def test_others_are_told_who_may(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
