@@ -28,10 +28,10 @@ PACKAGES = (
 )  # fmt: skip
 # What is there on one suite alone, and off: tuned, which tunes what others tune too.
 OFF = {"bookworm": ("tuned",)}
-# What a server has beside that when it runs jobs: container engines and Slurm, off.
+# What a server has beside that when it runs jobs: container engines and Slurm, off, and what lets a group launch.
 OF_A_WORKER = (
     "docker.io", "containerd", "runc", "busybox-static", "python3-grpcio",
-    "slurmctld", "slurmd", "slurm-client", "munge",
+    "slurmctld", "slurmd", "slurm-client", "munge", "polkitd", "pkexec",
 )  # fmt: skip
 # The client of Docker is a package of its own, except there.
 WITH_CLIENT = ("bookworm",)

@@ -43,6 +43,10 @@ UNIT
 trixie)
   # On the other node the interrupts stay where they are, so that it can be told whether they come back.
   systemctl enable --now irqbalance
+  # Who may launch beside root, and who may not.
+  groupadd gpu-users
+  useradd --groups gpu-users member
+  useradd stranger
   # Swap of an installer.
   echo '/swap.img none swap sw,pri=7 0 0' >>/etc/fstab
   swapon --all

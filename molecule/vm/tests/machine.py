@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Dict, List
 
 EXCLUSIVE_PROCESS = 3
@@ -131,3 +132,22 @@ def assert_runs_next_to_its_gpu(host: Any) -> None:
     assert found == [node, "1", "0", "default 200"]
     process = host.check_output("systemctl show -P MainPID nvidia-persistenced.service")
     assert host.check_output(f"cat /proc/{process}/oom_score_adj") == "-900"
+
+
+def assert_the_group_may_launch_and_nobody_else(host: Any) -> None:
+    """Through pkexec and polkit, as users who are not root."""
+    member, stranger = (f"runuser -u {name} -- " for name in ("member", "stranger"))
+    launch = "gpufleet run --quiet --gpu 7 -- cat /proc/self/cgroup"
+    group = host.check_output(member + launch)
+    assert re.fullmatch(r"0::/gpu\.slice/gpu-7\.slice/gpufleet-run-[0-9]+\.scope", group)
+    refused = host.run(stranger + launch)
+    assert (refused.rc, refused.stdout) == (64, "")
+    assert "only root and the group gpu-users may, and this is stranger" in refused.stderr
+    # Nor by pkexec itself, and no member anything but this.
+    pkexec = "pkexec --disable-internal-agent"
+    for command in (
+        f"{stranger}{pkexec} /usr/local/sbin/gpufleet place gpu-7.slice",
+        f"{member}{pkexec} /usr/local/sbin/gpufleet status",
+        f"{member}{pkexec} /usr/bin/id",
+    ):
+        assert host.run(command).rc == 127

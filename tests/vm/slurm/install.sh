@@ -3,16 +3,23 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 #
 # Makes a node a Slurm cluster of its own: nodes of a bed do not reach each other. The packages are in the image.
+#   $1  linuxproc, where jobs are children of slurmd, or cgroup, where each has a control group of its own and its CPUs alone
 set -eu
 name=$(hostname)
+tracked=${1:-linuxproc}
+task=none
+if [ "$tracked" = cgroup ]; then
+  task=cgroup
+  printf 'CgroupPlugin=cgroup/v2\nConstrainCores=yes\n' >/etc/slurm/cgroup.conf
+fi
 grep -q " $name\$" /etc/hosts || echo "10.0.2.15 $name" >>/etc/hosts
 cat >/etc/slurm/slurm.conf <<CONF
 ClusterName=demo
 SlurmctldHost=$name
 SlurmUser=slurm
 AuthType=auth/munge
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+ProctrackType=proctrack/$tracked
+TaskPlugin=task/$task
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 StateSaveLocation=/var/lib/slurm/slurmctld

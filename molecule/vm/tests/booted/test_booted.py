@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 import machine
+import pytest
 
 
 def test_the_kernel_still_says_what_is_declared(said: machine.Said) -> None:
@@ -85,3 +86,9 @@ def test_a_daemon_has_the_cpus_of_the_system_and_what_is_beside_jobs_has_all(hos
 
 def test_a_command_still_runs_next_to_its_gpu(host: Any) -> None:
     machine.assert_runs_next_to_its_gpu(host)
+
+
+def test_users_of_the_group_run_commands_there_too(host: Any) -> None:
+    if host.backend.get_hostname() == "bookworm":
+        pytest.skip("this node has no polkit")
+    machine.assert_the_group_may_launch_and_nobody_else(host)
