@@ -110,6 +110,12 @@ def _cpu_isolation() -> AnyConcern:
     return CONCERN
 
 
+def _dcgm() -> AnyConcern:
+    from ..concerns.dcgm.concern import CONCERN
+
+    return CONCERN
+
+
 def _numa_irq_affinity() -> AnyConcern:
     from ..concerns.numa_irq_affinity.concern import CONCERN
 
@@ -187,6 +193,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "container_runtime",
                 "cpu_isolation",
                 "cpu_power",
+                "dcgm",
                 "gpu_settings",
                 "gpu_slices",
                 "hugepages",
@@ -254,7 +261,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         _mig_layout,
         Registration(
             after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence"),
-            disturbs=("gpu_settings", "mps", "numa_irq_affinity", "container_runtime"),
+            disturbs=("gpu_settings", "mps", "numa_irq_affinity", "container_runtime", "dcgm"),
             tells=("cdi", "device_plugin", "gpu_feature_discovery", "dra_driver", "dcgm", "dcgm_exporter", "slurm"),
             deadline=75.0,
             interrupted="/var/lib/gpufleet/mig_layout.transaction",
@@ -289,6 +296,20 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
             after=("kernel_cmdline", "cpu_power", "quiet_services"),
         ),
         names_knobs=True,
+    ),
+    RegisteredConcern(
+        "dcgm",
+        _dcgm,
+        Registration(
+            after=("kernel_modules", "nvidia_persistence", "mig_layout", "gpu_settings", "quiet_services"),
+            owns=(
+                "unit nvidia-dcgm.service",
+                "unit dcgm.service",
+                "unit nvidia-dcgm-exporter.service",
+                "unit dcgm-exporter.service",
+                "unit gpufleet-dcgm-health.service",
+            ),
+        ),
     ),
     RegisteredConcern(
         "numa_irq_affinity",

@@ -46,10 +46,10 @@ class MigLayout:
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = True
     # A reset takes with it what the driver keeps of a GPU, its interrupts included; persistence mode it brings back.
-    # Instances that are new are not in the CDI specification.
+    # Instances that are new are not in the CDI specification. DCGM may be stopped for it, and knows the old ones.
     registration = Registration(
         after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence"),
-        disturbs=("gpu_settings", "mps", "numa_irq_affinity", "container_runtime"),
+        disturbs=("gpu_settings", "mps", "numa_irq_affinity", "container_runtime", "dcgm"),
         tells=NEEDS,
         deadline=DRIVER_DEADLINE,
         interrupted=INTERRUPTED_RUN,

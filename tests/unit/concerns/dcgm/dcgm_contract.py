@@ -1,0 +1,36 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The machine on which ``dcgm`` keeps the contract of all concerns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from concern_machines import Make, Node, concern_of
+from dcgm_machine import EXPORTER, Dcgm, files_of, links_of
+from support import build
+
+
+def contract_node(make: Make) -> Node:
+    host = make.machine(files_of())
+    build(Path(host.files.root), {}, links_of(4))
+    dcgm = Dcgm(host)
+    # The exporter with a host engine of its own, as its package has it.
+    dcgm.run(EXPORTER)
+    return Node(
+        concern_of("dcgm"),
+        host,
+        {"host_engine": True, "exporter": True, "health_watches": ["all"]},
+        {
+            "host_engine": True,
+            "exporter": True,
+            "exclude_metrics": ["*_CLOCK"],
+            "metrics": [{"name": "DCGM_FI_DEV_PSTATE", "help": "The performance state, of 0 to 15."}],
+            "health_watches": ["memory", "pcie"],
+        },
+        state=dcgm.state,
+        save_state=dcgm.memory,
+        set_state=dcgm.remember,
+    )
