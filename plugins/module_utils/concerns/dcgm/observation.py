@@ -60,8 +60,7 @@ def observe(host: Host, declaration: DcgmDeclaration, scope: Scope) -> DcgmState
         counters=OwnFile(command_line.COUNTERS, "metrics", files.read_optional(command_line.COUNTERS)),
         release=_release(files),
     )
-    ours = state.counters.text is not None
-    if declaration.exporter or ours:
+    if declaration.exporter or state.counters.text is not None or state.exporter.service.active:
         state = _with_exporter(host, state)
     if engine.active and (declaration.watches or state.health.text is not None):
         state = _with_watches(host, state)
@@ -186,7 +185,7 @@ def _with_process(host: Host, exporter: Exporter, counters: OwnFile, address: st
     words = processes.text_of(files, str(pid), "cmdline").split("\0")
     reads = command_line.option(words, "counters") or command_line.SHIPPED_COUNTERS
     age = _age(files, pid)
-    answer = _served(host, address)
+    answer = _served(host, address) if counters.text is not None else None
     fresh = reads == counters.path and counters.text is not None and age is not None
     if fresh and age is not None:
         started = time.time() - age

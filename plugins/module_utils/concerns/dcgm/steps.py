@@ -15,7 +15,7 @@ from ..._core.value import frozen, replace
 from ..._kinds import units
 from ..._kinds.units import RUNNING, SERVICE, STOPPED
 from ..._linux import systemd
-from ..._linux.systemd_apply import AnnounceUnit, ReloadUnits, RunService
+from ..._linux.systemd_apply import ReloadUnits, RunService
 from .command_line import ADDRESS, listens_at, option
 from .observation import DCGMI, HEALTH
 from .plan import unit_files
@@ -56,17 +56,24 @@ def steps_of(state: DcgmState, desired: DcgmDesired, rows: Sequence[Setting], sc
 
 def _boot_steps(state: DcgmState, desired: DcgmDesired, wrong: Found) -> List[Step]:
     """The file of counters before the units that name it, and after them where it goes."""
-    late = [row for row in wrong.values() if row.setting in (METRIC, COUNTERS) and _is_late(row)]
+    late = [boot_change(row) for row in wrong.values() if row.setting == METRIC and _is_late(row)]
     counters = wrong.get((state.counters.path, COUNTERS))
     file_steps: List[Step] = []
     if counters is not None and counters.boot != counters.wanted:
-        file_steps.append(state.counters.step(desired.counters, [boot_change(counters)]))
+        by_unit = any((file.path, file.setting) in wrong for file in (state.exporter.unit, state.exporter.drop_in))
+        changes = [boot_change(counters), *([] if by_unit else late)]
+        file_steps.append(state.counters.step(desired.counters, changes))
+        late = late if by_unit else []
     writes: List[Step] = []
     reloads: List[Change] = []
     removed: List[Step] = []
     reload = False
     for file, text in unit_files(state, desired):
         write, read = file.steps(wrong.get((file.path, file.setting)), text)
+        if write and file is not state.health and late:
+            # From now on the next start reads the other file.
+            write = (*write[:-1], replace(write[-1], changes=(*write[-1].changes, *late)))
+            late = []
         (writes if text is not None else removed).extend(write)
         reload = reload or bool(read)
         reloads += [change for step in read for change in step.changes]
@@ -78,12 +85,6 @@ def _boot_steps(state: DcgmState, desired: DcgmDesired, wrong: Found) -> List[St
         disabled.insert(0, Step(RunService("stop", HEALTH)))
     steps = [*disabled, *writes, *removed]
     steps = [*steps, *file_steps] if desired.counters is None else [*file_steps, *steps]
-    changes = [boot_change(row) for row in late if row.setting == METRIC]
-    if changes:
-        last = next((one for one in reversed(steps) if not isinstance(one.action, AnnounceUnit)), None)
-        if last is not None:
-            place = steps.index(last)
-            steps[place] = replace(last, changes=(*last.changes, *changes))
     steps += enabled
     if reload or reloads:
         steps.append(Step(ReloadUnits(), tuple(reloads)))

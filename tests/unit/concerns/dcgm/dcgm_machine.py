@@ -26,6 +26,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd, unit_command
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.dcgm import command_line, metrics, names
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.dcgm.concern import CONCERN
+from recorded import RecordedFiles
 from support import FakeHost, build
 
 DATA = Path(__file__).parent / "data"
@@ -75,7 +76,6 @@ def files_of(generation: int = 4) -> Dict[str, str]:
         "/usr/bin/dcgm-exporter": "",
         "/run/systemd/system/.keep": "",
         f"{ETC}/.keep": "",
-        "/run/proc/uptime": "",
         "/run/proc/net/tcp": "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n",
         "/var/lib/dpkg/status": "",
     }
@@ -91,8 +91,8 @@ class Dcgm:
     """
 
     def __init__(self, host: FakeHost, generation: int = 4) -> None:
-        self._host = host
-        self._files = host.files
+        # What the machine may read, whatever we may.
+        self._files = RecordedFiles(host.files.root)
         self.generation = generation
         self.active: Set[str] = set()
         self.failed: Set[str] = set()
@@ -109,7 +109,8 @@ class Dcgm:
         host.commands.programs["systemctl"] = self
         host.commands.programs["dcgmi"] = self._dcgmi
         host.http_get = self.http_get  # type: ignore[method-assign]
-        self._tick()
+        self._read = host.files.read
+        host.files.read = self._with_uptime  # type: ignore[method-assign]
 
     # --- systemd ---
 
@@ -117,7 +118,6 @@ class Dcgm:
         words = [word for word in argv[1:] if not word.startswith("--")]
         verb, units = words[0], words[1:]
         if verb == "show":
-            self._tick()
             return Completed(0, "\n".join(self._shown(unit) for unit in units), "")
         if verb == "daemon-reload":
             self.loaded = {unit: self._sources(unit) for unit in self.loaded}
@@ -200,7 +200,7 @@ class Dcgm:
         if program == "dcgm-exporter" and not self._read_counters(unit, words):
             self._end(unit)
             self.failed.add(unit)
-        for wanted in self._host.files.names(f"{ETC}/{unit}.wants"):
+        for wanted in self._files.names(f"{ETC}/{unit}.wants"):
             self._start(wanted)
         return ""
 
@@ -232,8 +232,8 @@ class Dcgm:
     def _place(self, path: str) -> Path:
         return Path(f"{self._files.root}{path}")
 
-    def _tick(self) -> None:
-        self._place("/run/proc/uptime").write_text(f"{time.time() - self._boot:.2f} 0.00\n")
+    def _with_uptime(self, path: str) -> str:
+        return f"{time.time() - self._boot:.2f} 0.00\n" if path == "/proc/uptime" else self._read(path)
 
     def _process(self, unit: str, program: str, words: Sequence[str]) -> None:
         folder = self._place(f"/run/proc/{PIDS[unit]}")
@@ -325,6 +325,7 @@ class Dcgm:
         return sorted(self.active - {HEALTH}), sorted(self.watches), sorted(self.served)
 
     def memory(self) -> Any:
+        """All of it, for ``remember``."""
         return (
             *(set(one) for one in (self.active, self.failed, self.watches)),
             *(dict(one) for one in (self.loaded, self.served, self.started)),
