@@ -144,6 +144,11 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
             _keep_module_utils(folder / "lib" / f"python{version}" / "site-packages" / "ansible")
         tools = {}
         if version == ONCE:
+            promtool = needs.offer_promtool(job)
+            if promtool:
+                tools["GPUFLEET_PROMTOOL"] = str(promtool)
+            else:
+                job.note("no promtool: the alert rules are not tried")
             names = needs.requirements("gpu-tools")
             tools["GPUFLEET_GPU_TOOLS"] = str(needs.venv(job, "gpu-tools", interpreter=interpreter, requirements=names))
         job.say(f"Python {version}")

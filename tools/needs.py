@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -160,6 +161,27 @@ def offer_browser(job: Job) -> bool:
     except StageFailed:
         return False
     return True
+
+
+def offer_promtool(job: Job) -> Optional[Path]:
+    """Prometheus' judge of alert rules, None where it is not to be had; taken out of Debian's package of the server."""
+    found = shutil.which("promtool", path=job.environment["PATH"])
+    if found:
+        return Path(found)
+    place = CACHE / "promtool" / "usr" / "bin" / "promtool"
+    if not place.exists() and shutil.which("apt-get") and shutil.which("dpkg-deb"):
+        # Not installed, since the package starts the server.
+        with job.locked(CACHE / "locks" / "promtool", what="promtool"), contextlib.suppress(StageFailed):
+            folder = job.scratch / "promtool"
+            folder.mkdir(parents=True, exist_ok=True)
+            job.say("taking promtool out of the package prometheus")
+            download = ["apt-get", "-o", f"Dir::Cache::archives={folder}", "-o", "APT::Sandbox::User=root"]
+            job.run([*download, "download", "prometheus"], cwd=folder)
+            for package in folder.glob("prometheus_*.deb"):
+                job.run(["dpkg-deb", "--extract", str(package), str(folder / "unpacked")])
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(folder / "unpacked" / "usr" / "bin" / "promtool", place)
+    return place if place.exists() else None
 
 
 def _there(job: Job, name: str) -> bool:

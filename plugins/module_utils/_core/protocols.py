@@ -144,8 +144,9 @@ class Host(Protocol):
         """Whether we run as root, or on a recorded tree."""
 
     def http_get(self, socket: str, target: str) -> str:
-        """What a daemon answers to GET ``target`` on its socket, within 2 seconds. Raises ``OSError`` as ``unix_http``.
+        """What a daemon answers to GET ``target`` on its socket, or at its address such as ``127.0.0.1:9400``.
 
+        Raises ``OSError`` as ``unix_http``, also where it takes longer than a look has time.
         Where systemd listens for a daemon, this starts it: look first whether it runs.
         """
 

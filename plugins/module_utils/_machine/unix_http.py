@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Questions to a daemon that speaks HTTP on a socket of this machine.
+"""Questions to a daemon that speaks HTTP on a socket of this machine, in the file system or at a port of TCP.
 
 They are of HTTP/1.0: the answer comes in one piece and ends with the connection.
 """
@@ -13,7 +13,7 @@ import errno
 import os
 import socket
 import time
-from typing import List
+from typing import List, Tuple
 
 # dockerd starts other programs for an answer, which takes seconds on a busy machine. A look has ten for all it asks.
 TIMEOUT_SECONDS = 6.0
@@ -21,7 +21,7 @@ LIMIT_BYTES = 16 << 20
 
 
 def get(path: str, target: str, timeout: float = TIMEOUT_SECONDS) -> str:
-    """The body of the answer to GET ``target`` on the socket ``path``.
+    """The body of the answer to GET ``target`` on the socket ``path``, or at an address such as ``127.0.0.1:9400``.
 
     Raises ``OSError`` with the path: nobody listens, we may not, the whole answer did not come within ``timeout``
     seconds (``TimeoutError``), or it is not status 200 (EPROTO).
@@ -29,9 +29,9 @@ def get(path: str, target: str, timeout: float = TIMEOUT_SECONDS) -> str:
     deadline = time.monotonic() + timeout
     parts: List[bytes] = []
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as channel:
+        with _socket(path) as channel:
             channel.settimeout(timeout)
-            channel.connect(path)
+            channel.connect(path if path.startswith("/") else _address(path))
             channel.sendall(f"GET {target} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
             while True:
                 left = deadline - time.monotonic()
@@ -51,6 +51,23 @@ def get(path: str, target: str, timeout: float = TIMEOUT_SECONDS) -> str:
             error.errno or errno.EIO, error.strerror or os.strerror(error.errno or errno.EIO), path
         ) from error
     return _body(b"".join(parts), path)
+
+
+def _socket(path: str) -> socket.socket:
+    family = socket.AF_UNIX if path.startswith("/") else socket.AF_INET6 if path.startswith("[") else socket.AF_INET
+    return socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+
+
+def _address(path: str) -> Tuple[str, int]:
+    """Host and port. A name would be looked up in the network: it is none of this machine."""
+    host, _colon, port = path.rpartition(":")
+    host = host.strip("[]")
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+        number = int(port)
+    except (OSError, ValueError) as error:
+        raise OSError(errno.EINVAL, "not an address with a port, in numbers", path) from error
+    return host, number
 
 
 def _body(answer: bytes, path: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Tuple, Union
 
+from ..summary import UNREACHABLE
 from .installed import STATUSES
 
 if TYPE_CHECKING:
@@ -57,6 +58,15 @@ def metrics(report: Report) -> List[Metric]:
                 ({"node": node.name, "status": status}, int(node.status == status))
                 for node in report.nodes
                 for status in STATUSES
+            ],
+        ),
+        Metric(
+            "gpufleet_node_look_timestamp_seconds",
+            "When the node was looked at, as seconds since 1970; none for a node that did not respond.",
+            [
+                ({"node": node.name}, _seconds(report.generated))
+                for node in report.nodes
+                if node.status != UNREACHABLE
             ],
         ),
         Metric(
