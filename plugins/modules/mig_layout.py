@@ -192,7 +192,7 @@ EXAMPLES = r"""
         layout: all-1g
     when_busy: wait
     busy_timeout: 3600
-    stop_services: [nvidia-dcgm.service, dcgm-exporter.service]
+    stop_services: [nvidia-dcgm.service, nvidia-dcgm-exporter.service]
 
 - name: Restore what was there before
   gpufleet.node.mig_layout:

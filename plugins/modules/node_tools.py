@@ -59,6 +59,7 @@ options:
     default:
       - nvidia-cdi-refresh.service
       - nvidia-dcgm.service
+      - nvidia-dcgm-exporter.service
       - dcgm-exporter.service
       - docker.service
       - containerd.service

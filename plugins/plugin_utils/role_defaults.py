@@ -163,6 +163,7 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "node_tools_boot_before": [
             "nvidia-cdi-refresh.service",
             "nvidia-dcgm.service",
+            "nvidia-dcgm-exporter.service",
             "dcgm-exporter.service",
             "docker.service",
             "containerd.service",

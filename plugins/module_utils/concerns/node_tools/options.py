@@ -18,6 +18,7 @@ OPTIONS: Mapping[str, Any] = {
         "default": [
             "nvidia-cdi-refresh.service",
             "nvidia-dcgm.service",
+            "nvidia-dcgm-exporter.service",
             "dcgm-exporter.service",
             "docker.service",
             "containerd.service",
