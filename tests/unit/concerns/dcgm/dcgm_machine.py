@@ -90,10 +90,11 @@ class Dcgm:
     ``asks`` lets the exporter ask for a password, and ``gpus_lack`` are words of metrics that it has no value of.
     """
 
-    def __init__(self, host: FakeHost, generation: int = 4) -> None:
+    def __init__(self, host: FakeHost, generation: int = 4, proc: str = "/run/proc") -> None:
         # What the machine may read, whatever we may.
         self._files = RecordedFiles(host.files.root)
         self.generation = generation
+        self._proc = proc
         self.active: Set[str] = set()
         self.failed: Set[str] = set()
         self.loaded: Dict[str, Tuple[Tuple[str, str], ...]] = {}
@@ -225,7 +226,7 @@ class Dcgm:
         if unit in (ENGINE, TWIN):
             self.watches.clear()
         if unit in PIDS:
-            shutil.rmtree(self._place(f"/run/proc/{PIDS[unit]}"), ignore_errors=True)
+            shutil.rmtree(self._place(f"{self._proc}/{PIDS[unit]}"), ignore_errors=True)
 
     # --- processes ---
 
@@ -236,7 +237,7 @@ class Dcgm:
         return f"{time.time() - self._boot:.2f} 0.00\n" if path == "/proc/uptime" else self._read(path)
 
     def _process(self, unit: str, program: str, words: Sequence[str]) -> None:
-        folder = self._place(f"/run/proc/{PIDS[unit]}")
+        folder = self._place(f"{self._proc}/{PIDS[unit]}")
         folder.mkdir(parents=True, exist_ok=True)
         ticks = int((self.started[unit] - self._boot) * 100)
         (folder / "comm").write_text(f"{program[:15]}\n")
@@ -317,7 +318,7 @@ class Dcgm:
 
     def grow_old(self, unit: str, age: float) -> None:
         self.started[unit] = time.time() - age
-        words = (self._place(f"/run/proc/{PIDS[unit]}/cmdline")).read_text().split("\0")[:-1]
+        words = (self._place(f"{self._proc}/{PIDS[unit]}/cmdline")).read_text().split("\0")[:-1]
         self._process(unit, os.path.basename(words[0]), words)
 
     def state(self) -> Any:
