@@ -13,7 +13,8 @@ from .observation import ENGINES, EXPORTERS, HEALTH, observe
 from .options import OPTIONS
 from .plan import plan
 from .resolve import resolve
-from .spec import NAME, DcgmDeclaration, parse
+from .spec import NAME, WATCHES, DcgmDeclaration, parse
+from .state import HEALTH as HEALTH_WATCHES
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
@@ -39,7 +40,8 @@ class Dcgm:
         return parse(params)
 
     def everything(self, params: Mapping[str, Any], baseline: Baseline) -> DcgmDeclaration:
-        return DcgmDeclaration()
+        watched = any(setting == HEALTH_WATCHES for _unit, setting in baseline.values)
+        return DcgmDeclaration(watches=frozenset(WATCHES) if watched else frozenset())
 
     def observe(self, host: Host, declaration: DcgmDeclaration, scope: Scope) -> DcgmState:
         return observe(host, declaration, scope)

@@ -61,7 +61,7 @@ def observe(host: Host, declaration: DcgmDeclaration, scope: Scope) -> DcgmState
         release=_release(files),
     )
     if declaration.exporter or state.counters.text is not None or state.exporter.service.active:
-        state = _with_exporter(host, state)
+        state = _with_exporter(host, state, asks=declaration.writes or state.counters.text is not None)
     if engine.active and (declaration.watches or state.health.text is not None):
         state = _with_watches(host, state)
     if scope.immediate and not scope.restoring and _starts(declaration, state):
@@ -132,11 +132,11 @@ def _files_of(host: Host, service: Service, *, shipped: bool) -> Exporter:
     )
 
 
-def _with_exporter(host: Host, state: DcgmState) -> DcgmState:
+def _with_exporter(host: Host, state: DcgmState, *, asks: bool) -> DcgmState:
     """The same with how the exporter is started, what its process has read, and what that says."""
     files, exporter = host.files, state.exporter
     name = exporter.service.name
-    theirs = systemd.unit_lines(files, name, without=exporter.drop_in.path) if exporter.shipped else {}
+    theirs = _their_lines(files, exporter) if exporter.shipped else {}
     commands = theirs.get("Service.ExecStart", ())
     line = commands[-1] if commands else exporter.program
     environment = unit_command.environment_of(files, name, theirs)
@@ -157,11 +157,25 @@ def _with_exporter(host: Host, state: DcgmState) -> DcgmState:
     address = command_line.listens_at(command_line.option(at_boot, "address", variables) or command_line.ADDRESS)
     return replace(
         state,
-        exporter=_with_process(host, exporter, state.counters, address),
+        exporter=_with_process(host, exporter, state.counters, address if asks else ""),
         engine_address=command_line.engine_address(engine_words),
         theirs=parse(files.read_optional(shipped) or "") if shipped != command_line.COUNTERS else {},
         at_boot=_at(files, state.counters, place) if exporter.service.there else {},
     )
+
+
+def _their_lines(files: Files, exporter: Exporter) -> Mapping[str, Tuple[str, ...]]:
+    """The unit as it is without any file of ours."""
+    name = exporter.service.name
+    if exporter.unit.text is None:
+        return systemd.unit_lines(files, name, without=exporter.drop_in.path)
+    # A package has brought one meanwhile, which ours still hides.
+    paths = [path for path in systemd.UnitFiles(files).paths(name) if not _is_ours(files, path)][:1]
+    merged: Dict[str, List[str]] = {}
+    for path in (*paths, *(path for path in systemd.drop_ins(files, name) if path != exporter.drop_in.path)):
+        for key, value in systemd.assignments(files.read_optional(path) or ""):
+            merged[key] = [*merged.get(key, []), value] if value else []
+    return {key: tuple(values) for key, values in merged.items()}
 
 
 def _at(files: Files, counters: OwnFile, place: str) -> Mapping[str, Metric]:
@@ -185,7 +199,7 @@ def _with_process(host: Host, exporter: Exporter, counters: OwnFile, address: st
     words = processes.text_of(files, str(pid), "cmdline").split("\0")
     reads = command_line.option(words, "counters") or command_line.SHIPPED_COUNTERS
     age = _age(files, pid)
-    answer = _served(host, address) if counters.text is not None else None
+    answer = _served(host, address) if address else None
     fresh = reads == counters.path and counters.text is not None and age is not None
     if fresh and age is not None:
         started = time.time() - age
