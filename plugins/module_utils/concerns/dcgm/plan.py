@@ -81,8 +81,11 @@ def unit_files(state: DcgmState, desired: DcgmDesired) -> Tuple[Tuple[UnitFile, 
 
 
 def _statuses(state: DcgmState) -> Dict[str, str]:
+    """What a boot makes of each unit. One of ours that is not there does not start, as one that is disabled."""
     services = [state.engine, state.exporter.service, state.health_service, *([state.twin] if state.twin else [])]
-    return {service.name: service.status for service in services}
+    found = {service.name: service.status for service in services}
+    ours = [state.health_service.name, *([] if state.exporter.shipped else [state.exporter.service.name])]
+    return {**found, **{name: systemd.DISABLED for name in ours if found[name] == systemd.NOT_FOUND}}
 
 
 def _counter_rows(state: DcgmState, desired: DcgmDesired, scope: Scope) -> List[Setting]:

@@ -50,13 +50,13 @@ def resolve(declaration: DcgmDeclaration, state: DcgmState) -> DcgmDesired:
         health = command_line.health_text(state.engine.name, DCGMI, declaration.watches)
         starts[HEALTH] = systemd.ENABLED
     elif state.health.text is not None:
-        starts[HEALTH] = systemd.NOT_FOUND
+        starts[HEALTH] = systemd.DISABLED
     if exporter is not None:
         _decide(state.exporter.service, exporter, starts, services)
     metrics = _metrics(declaration, state) if exporter and declaration.writes else {}
     unit, drop_in = _files(declaration, state, writes=bool(metrics), engine=bool(engine)) if exporter else (None, None)
     if exporter is None and not state.exporter.shipped and state.exporter.unit.text is not None:
-        starts[state.exporter.service.name] = systemd.NOT_FOUND
+        starts[state.exporter.service.name] = systemd.DISABLED
     unmanaged += _without_value(metrics, state)
     return DcgmDesired(
         starts=starts,
@@ -118,13 +118,16 @@ def _refuse_other_generations(metric: Metric, generation: int, minor: int) -> No
         return
     from . import names
 
+    def there(name: str) -> bool:
+        having = names.generations(name)
+        return generation == 4 and minor >= 6 if having == "4.6" else str(generation) in having
+
     having = names.generations(metric.name)
-    there = str(generation) in having and (having != "4.6" or minor >= 6)
-    if not there:
+    if not there(metric.name):
         from ..._core.nearest import did_you_mean
 
         release = f"{generation}.{minor}"
-        known = [name for name in names.all_names() if str(generation) in names.generations(name)]
+        known = filter(there, names.all_names())
         words = {"3": "generation 3 alone has it", "4": "generation 4 alone has it", "4.6": "release 4.6 is the first"}
         raise DeclarationError(
             "export {}",

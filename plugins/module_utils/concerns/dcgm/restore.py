@@ -40,6 +40,9 @@ def restore(baseline: Baseline, state: DcgmState) -> DcgmDesired:
         if setting not in (START, SERVICE) or name == HEALTH:
             continue
         service = by_name.get(name)
+        if name == exporter.service.name and not exporter.shipped and exporter.unit.text is None:
+            # Our unit, which has gone.
+            continue
         if service is None or not service.there:
             unmanaged.append(Unmanaged(name, setting, GONE))
         elif setting == START:
@@ -47,10 +50,10 @@ def restore(baseline: Baseline, state: DcgmState) -> DcgmDesired:
         elif service.active is not None:
             services[name] = str(value.effective)
     if not exporter.shipped and exporter.unit.text is not None:
-        starts[exporter.service.name] = NOT_FOUND
+        starts[exporter.service.name] = DISABLED
         services[exporter.service.name] = STOPPED
     if state.health.text is not None:
-        starts[HEALTH] = NOT_FOUND
+        starts[HEALTH] = DISABLED
     watches, flags = None, ""
     known = baseline.values.get((state.engine.name, WATCHES))
     if known is not None and known.effective is not None:

@@ -96,9 +96,12 @@ def _refuse_unknown(metric: Metric) -> None:
     if not names.generations(metric.name):
         from ..._core.nearest import did_you_mean
 
-        otherwise = "dcgmi dmon --list shows what there is"
+        otherwise = "see dcgmi dmon --list for those that there are"
         cause = "no generation of DCGM has such a field, and the exporter ends at it"
-        raise _refused(metric, cause, did_you_mean(metric.name, names.all_names(), otherwise=otherwise))
+        # As people say them, without what all of them begin with.
+        whole = [f"{prefix}{metric.name}" for prefix in (names.PREFIX, f"{names.PREFIX}DEV_")]
+        meant = next((name for name in whole if names.generations(name)), metric.name)
+        raise _refused(metric, cause, did_you_mean(meant, names.all_names(), otherwise=otherwise))
 
 
 def _exclude(patterns: Any, metrics: Tuple[Metric, ...]) -> Tuple[str, ...]:
