@@ -731,16 +731,24 @@ def test_a_recorded_tree_runs_no_command(tmp_path: Path, monkeypatch: pytest.Mon
 # Daemons
 
 
+LOOPBACK = "127.0.0.1"
+
+
 class Daemon:
-    """A server on a socket that sends one answer to everybody, as it is; without one it says nothing."""
+    """A server on a socket, or at a port of ``LOOPBACK``, that sends one answer to everybody, as it is; without one it says nothing."""
 
     def __init__(self, path: Path, answer: Optional[bytes]) -> None:
         self.path = str(path)
         self.asked: List[bytes] = []
         self._answer = answer
         self._kept: List[socket.socket] = []
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(self.path)
+        if path.name == LOOPBACK:
+            self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            self._listener.bind((LOOPBACK, 0))
+            self.path = f"{LOOPBACK}:{self._listener.getsockname()[1]}"
+        else:
+            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._listener.bind(self.path)
         self._listener.listen()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -782,6 +790,21 @@ def test_a_daemon_is_asked_on_its_socket(real: Machine) -> None:
     with daemon(real.root / "socket", answer) as server:
         assert real.host.http_get(server.path, "/info") == '{"x": "' + "y" * 200_000 + '"}'
         assert server.asked[0].startswith(b"GET /info HTTP/1.0\r\nHost: localhost\r\n\r\n")
+
+
+def test_a_daemon_that_listens_at_a_port_is_asked_there(real: Machine) -> None:
+    with daemon(Path(LOOPBACK), b"HTTP/1.0 200 OK\r\n\r\n# TYPE up gauge\n") as server:
+        assert real.host.http_get(server.path, "/metrics") == "# TYPE up gauge\n"
+    with pytest.raises(ConnectionRefusedError) as caught:
+        real.host.http_get(server.path, "/metrics")
+    assert caught.value.filename == server.path
+
+
+@pytest.mark.parametrize("address", ["localhost:9400", "gpu.example.com:80", "127.0.0.1:", "127.0.0.1:http", "", ":9400"])
+def test_no_name_is_looked_up_to_ask_a_daemon(real: Machine, address: str) -> None:
+    with pytest.raises(OSError, match="not an address with a port, in numbers") as caught:
+        real.host.http_get(address, "/metrics")
+    assert (caught.value.errno, caught.value.filename) == (errno.EINVAL, address)
 
 
 ANSWERS: Dict[str, Tuple[bytes, str]] = {
