@@ -34,9 +34,9 @@ description:
   - Where a host engine or an exporter is in the way, as those of the GPU Operator in containers are, or something else
     listens at the exporter's port, the start is refused, and the process is named. It is looked for only where one of
     the two is to be started.
-  - DCGM holds the GPUs. M(gpufleet.node.mig_layout) stops the units in its O(gpufleet.node.mig_layout#module:stop_services)
-    for the reset of a GPU and starts those again that ran; its role restarts both, once, after any other change of
-    instances, since they only know the previous ones.
+  - DCGM holds the GPUs. M(gpufleet.node.mig_layout) stops the units in its option
+    O(gpufleet.node.mig_layout#module:stop_services) for the reset of a GPU and starts those again that ran. Its role
+    restarts both, once, after any other change of instances, since they only know the previous ones.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes

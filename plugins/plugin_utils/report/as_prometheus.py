@@ -63,11 +63,7 @@ def metrics(report: Report) -> List[Metric]:
         Metric(
             "gpufleet_node_look_timestamp_seconds",
             "When the node was looked at, as seconds since 1970; none for a node that did not respond.",
-            [
-                ({"node": node.name}, _seconds(report.generated))
-                for node in report.nodes
-                if node.status != UNREACHABLE
-            ],
+            [({"node": node.name}, _seconds(report.generated)) for node in report.nodes if node.status != UNREACHABLE],
         ),
         Metric(
             "gpufleet_node_reboot_required",

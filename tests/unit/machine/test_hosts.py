@@ -800,7 +800,9 @@ def test_a_daemon_that_listens_at_a_port_is_asked_there(real: Machine) -> None:
     assert caught.value.filename == server.path
 
 
-@pytest.mark.parametrize("address", ["localhost:9400", "gpu.example.com:80", "127.0.0.1:", "127.0.0.1:http", "", ":9400"])
+@pytest.mark.parametrize(
+    "address", ["localhost:9400", "gpu.example.com:80", "127.0.0.1:", "127.0.0.1:http", "", ":9400"]
+)
 def test_no_name_is_looked_up_to_ask_a_daemon(real: Machine, address: str) -> None:
     with pytest.raises(OSError, match="not an address with a port, in numbers") as caught:
         real.host.http_get(address, "/metrics")

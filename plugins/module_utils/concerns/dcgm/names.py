@@ -4,9 +4,9 @@
 
 """The names of fields that dcgm-exporter takes in its file of counters, by generation of DCGM.
 
-It has them from go-dcgm: const.go of 3385e277e49f (exporter 3.3.9-3.6.1) and 850266c9c8a5 (4.0.0-4.0.1), const_fields.go
-of 7c92211ba301, a9c939c020ec and ec245c09fe3e (4.2.3-4.1.1, 4.4.0-4.5.0 and 4.5.3-4.8.2), and b7fa315 for the names that
-DCGM 4.6 gave to many fields; the old ones stay. With a name that it does not know the exporter ends when it starts.
+It has them from go-dcgm: const.go of 3385e277e49f (exporter 3.3.9-3.6.1) and 850266c9c8a5 (4.0.0-4.0.1),
+const_fields.go of 7c92211ba301, a9c939c020ec and ec245c09fe3e (4.2.3-4.1.1, 4.4.0-4.5.0 and 4.5.3-4.8.2), and b7fa315
+for the names that DCGM 4.6 gave to many fields; the old ones stay. The exporter ends at a name that it does not know.
 """
 
 from __future__ import annotations
@@ -140,10 +140,7 @@ BOTH = (
     "dcgm_sm_clock dcgm_sync_boost_violation dcgm_thermal_violation dcgm_total_energy_consumption dcgm_xid_errors "
 )
 # Generation 3 alone.
-ONLY_3 = (
-    " "
-    "DEV_NVSWITCH_LINK_DEVICE_UUID "
-)
+ONLY_3 = " DEV_NVSWITCH_LINK_DEVICE_UUID "
 # Generation 4, some of them not from its first release on.
 ONLY_4 = (
     " "

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Iterator, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Tuple
 
 from ..._machine import processes
 from ..._nvidia import holders
@@ -26,7 +26,7 @@ def in_the_way(files: Files, declaration: DcgmDeclaration, state: DcgmState) -> 
     """Of each unit that is to be started: who runs the same, or has its port."""
     found: Dict[str, str] = {}
     engine, exporter = state.engine, state.exporter.service
-    wanted = []
+    wanted: List[Tuple[str, str, Tuple[str, ...]]] = []
     if declaration.engine and not engine.active:
         wanted.append((engine.name, ENGINE, (engine.name, state.twin.name if state.twin else "")))
     if declaration.exporter and not exporter.active:
@@ -63,7 +63,7 @@ def listener(files: Files, port: int) -> str:
                 return holders.describe(files, int(pid)).name
         except OSError:
             continue
-    return "a process that nobody may look into"
+    return "another program"
 
 
 def _running(files: Files) -> Iterator[Tuple[int, str]]:

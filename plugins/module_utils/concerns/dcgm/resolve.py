@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, Optional, Tuple
 
 from ..._core.change import Unmanaged
 from ..._core.errors import DeclarationError, OwnedByAnother

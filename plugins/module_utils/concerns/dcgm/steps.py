@@ -37,7 +37,6 @@ class StartExporter(RoomAction):
     address: str
 
 
-
 def steps_of(state: DcgmState, desired: DcgmDesired, rows: Sequence[Setting], scope: Scope) -> List[Step]:
     """What is stopped first, then the next boot, then what runs: the engine, its watches, and the exporter."""
     wrong = {(row.object, row.setting): row for row in rows if row.status != IN_SYNC}

@@ -61,7 +61,9 @@ def test_both_run_and_start_at_boot_with_what_alerts_need(tmp_path: Path, genera
 def test_the_exporter_uses_the_host_engine_and_not_one_of_its_own(tmp_path: Path) -> None:
     host = machine(tmp_path)
     run(host)
-    assert f"\nExecStart=\nExecStart=/usr/bin/dcgm-exporter -f {COUNTERS} -r localhost:5555\n" in host.files.read(DROP_IN)
+    assert f"\nExecStart=\nExecStart=/usr/bin/dcgm-exporter -f {COUNTERS} -r localhost:5555\n" in host.files.read(
+        DROP_IN
+    )
 
 
 @pytest.mark.parametrize(
@@ -220,7 +222,8 @@ def test_the_deprecated_unit_of_generation_3_does_not_start_at_boot_as_well(tmp_
     dcgm_of(host).run(TWIN)
     run(host)
     assert not host.files.exists(f"{ETC}/multi-user.target.wants/{TWIN}")
-    assert ENGINE in dcgm_of(host).active and TWIN not in dcgm_of(host).active
+    assert ENGINE in dcgm_of(host).active
+    assert TWIN not in dcgm_of(host).active
     absent(host)
     assert snapshot(tmp_path) == before
 

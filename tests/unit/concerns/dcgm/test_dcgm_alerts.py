@@ -98,7 +98,7 @@ def verdict(tmp_path: Path, given: Series, at: str, wanted: List[Dict[str, Any]]
                 "interval": interval,
                 "input_series": [{"series": key, "values": values} for key, values in given.items()],
                 "promql_expr_test": [
-                    {"expr": f'count by (alertname, severity) (ALERTS{{alertstate="firing"}})', "eval_time": at}
+                    {"expr": 'count by (alertname, severity) (ALERTS{alertstate="firing"})', "eval_time": at}
                     | {"exp_samples": wanted}
                 ],
             }

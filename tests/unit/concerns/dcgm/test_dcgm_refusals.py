@@ -155,7 +155,10 @@ LACKING: Dict[str, Tuple[Mapping[str, Optional[str]], str]] = {
         " exporter out for nodes of the GPU Operator, or stop it.",
     ),
     "an engine that somebody started": (
-        {"/run/proc/77/comm": "nv-hostengine\n", "/run/proc/77/cgroup": "0::/user.slice/user-0.slice/session-3.scope\n"},
+        {
+            "/run/proc/77/comm": "nv-hostengine\n",
+            "/run/proc/77/cgroup": "0::/user.slice/user-0.slice/session-3.scope\n",
+        },
         "Cannot start nvidia-dcgm.service: nv-hostengine (pid 77, session-3.scope) runs already. Leave host_engine out"
         " for nodes of the GPU Operator, or stop it.",
     ),
