@@ -200,35 +200,35 @@ unmanaged:
       description: Why.
       type: str
 conflicts:
-  description: Who else sets what is declared.
+  description: Drop-ins of others that set the command line of the exporter.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
   contains:
     owner:
-      description: Who it is, such as C(sysctl.d), C(tuned) or C(kernel command line).
+      description: Always C(systemd drop-in).
       type: str
     path:
       description: The file.
       type: str
     line:
-      description: The line in it, where there is one.
+      description: Always V(null).
       type: int
     setting:
-      description: What it sets.
+      description: Always C(ExecStart).
       type: str
     value:
-      description: The value it sets.
+      description: The command line that it sets.
       type: str
     wins:
-      description: Whose value stays in the end, C(us) or C(them).
+      description: Always C(us). One that is read after ours is refused.
       type: str
 reboot_required:
-  description: Whether RV(needs) has a reboot.
+  description: Always false.
   returned: always, unless the declaration was refused
   type: bool
 reboot_reasons:
-  description: Why.
+  description: Always empty.
   returned: always, unless the declaration was refused
   type: list
   elements: str

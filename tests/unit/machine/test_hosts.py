@@ -735,7 +735,10 @@ LOOPBACK = "127.0.0.1"
 
 
 class Daemon:
-    """A server on a socket, or at a port of ``LOOPBACK``, that sends one answer to everybody, as it is; without one it says nothing."""
+    """A server on a socket that sends one answer to everybody, as it is; without one it says nothing.
+
+    ``LOOPBACK`` in place of a path lets it listen at a port there.
+    """
 
     def __init__(self, path: Path, answer: Optional[bytes]) -> None:
         self.path = str(path)

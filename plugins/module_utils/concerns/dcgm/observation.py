@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.regex import regex
 from ..._core.value import replace
@@ -149,6 +149,7 @@ def _with_exporter(host: Host, state: DcgmState, *, asks: bool) -> DcgmState:
         exporter,
         line=line,
         later=_later(files, exporter),
+        overruled=tuple(_setters(files, exporter)),
         remote=bool(command_line.option(words, "remote", environment)),
     )
     engine_words = [word for word, _place in unit_command.read(files, state.engine.name)]
@@ -184,12 +185,16 @@ def _at(files: Files, counters: OwnFile, place: str) -> Mapping[str, Metric]:
 
 def _later(files: Files, exporter: Exporter) -> str:
     """A drop-in that sets the command line after ours."""
+    return next((path for path, _line in _setters(files, exporter) if os.path.basename(path) > DROP_IN), "")
+
+
+def _setters(files: Files, exporter: Exporter) -> Iterator[Tuple[str, str]]:
+    """The drop-ins of others that set the command line, each with the last that it sets."""
     for path in systemd.drop_ins(files, exporter.service.name):
-        if os.path.basename(path) > DROP_IN:
-            keys = [key for key, value in systemd.assignments(files.read_optional(path) or "") if value]
-            if "Service.ExecStart" in keys:
-                return path
-    return ""
+        found = list(systemd.assignments(files.read_optional(path) or "")) if path != exporter.drop_in.path else []
+        lines = [value for key, value in found if key == "Service.ExecStart" and value]
+        if lines:
+            yield path, lines[-1]
 
 
 def _with_process(host: Host, exporter: Exporter, counters: OwnFile, address: str) -> Exporter:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
-from ..._core.change import Plan, Step
+from ..._core.change import Conflict, Plan, Step
 from ..._core.errors import OwnedByAnother
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import replace
@@ -32,7 +32,12 @@ def plan(state: DcgmState, desired: DcgmDesired, scope: Scope) -> Plan:
         from .steps import steps_of
 
         steps = tuple(steps_of(state, desired, settings, scope))
-    return Plan(settings, steps, desired.unmanaged)
+    conflicts: Tuple[Conflict, ...] = ()
+    if desired.drop_in is not None and not scope.restoring:
+        # Ours keeps what they say of other options.
+        overruled = state.exporter.overruled
+        conflicts = tuple(Conflict("systemd drop-in", path, None, "ExecStart", line, "us") for path, line in overruled)
+    return Plan(settings, steps, desired.unmanaged, conflicts)
 
 
 def refuse_owners(state: DcgmState, desired: DcgmDesired) -> None:

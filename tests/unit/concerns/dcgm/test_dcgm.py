@@ -96,6 +96,15 @@ def test_the_options_of_another_unit_stay(
     assert f"ExecStart={ours}\n" in host.files.read(DROP_IN)
 
 
+def test_a_drop_in_of_others_is_built_upon_and_named(tmp_path: Path) -> None:
+    line = "/usr/bin/dcgm-exporter -c 10000"
+    host = machine(tmp_path, extra={f"{ETC}/{EXPORTER}.d/50-theirs.conf": f"[Service]\nExecStart=\nExecStart={line}\n"})
+    outcome = run(host)
+    assert f"\nExecStart={line} -f {COUNTERS} -r localhost:5555\n" in host.files.read(DROP_IN)
+    (conflict,) = outcome.remaining.conflicts
+    assert (conflict.path, conflict.value, conflict.wins) == (f"{ETC}/{EXPORTER}.d/50-theirs.conf", line, "us")
+
+
 def test_an_exporter_that_read_another_file_is_restarted_alone(tmp_path: Path) -> None:
     host = machine(tmp_path)
     dcgm = dcgm_of(host)

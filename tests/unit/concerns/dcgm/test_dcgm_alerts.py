@@ -253,7 +253,8 @@ def test_the_dashboard_shows_what_is_exported() -> None:
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     assert set(re.findall(r"gpufleet:\w+(?::\w+)?", " ".join(queries))) <= recorded
     assert len({panel["id"] for panel in document["panels"]}) == len(document["panels"])
-    assert document["uid"] and document["title"]
+    assert document["uid"]
+    assert document["title"]
     # No two panels lie on each other.
     taken: Set[Tuple[int, int]] = set()
     for panel in document["panels"]:
