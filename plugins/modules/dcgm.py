@@ -162,10 +162,10 @@ changes:
   elements: dict
   contains:
     object:
-      description: What it is set on.
+      description: The unit, the file or the metric.
       type: str
     setting:
-      description: What is set on it.
+      description: C(service), C(start at boot), C(health watches), C(metrics), C(metric), C(drop-in) or C(unit).
       type: str
     before:
       description: The value that was found.
@@ -177,10 +177,10 @@ changes:
       description: C(effective) for the running system, C(boot) for the next boot.
       type: str
     takes_effect:
-      description: C(now), or C(reboot) when it has to wait for that.
+      description: Always C(now).
       type: str
 needs:
-  description: What must still happen, C(reboot) or nothing. It stays until it was done.
+  description: C(daemon-reload) while systemd must not read the exporter's unit again, or nothing.
   returned: always, unless the declaration was refused
   type: list
   elements: str
