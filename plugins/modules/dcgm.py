@@ -165,7 +165,8 @@ changes:
       description: The unit, the file or the metric.
       type: str
     setting:
-      description: C(service), C(start at boot), C(health watches), C(metrics), C(metric), C(drop-in) or C(unit).
+      description:
+        - C(service), C(start at boot), C(health watches), C(metrics), C(metric), C(drop-in) or C(unit).
       type: str
     before:
       description: The value that was found.
