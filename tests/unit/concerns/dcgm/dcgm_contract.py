@@ -9,12 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from concern_machines import Make, Node, concern_of
-from dcgm_machine import EXPORTER, Dcgm, files_of, links_of
+from dcgm_machine import EXPORTER, SHIPPED, Dcgm, files_of, links_of
 from support import build
+
+FEW = (
+    "DCGM_FI_DEV_SM_CLOCK, gauge, SM clock frequency (in MHz).\nDCGM_FI_DEV_GPU_TEMP, gauge, GPU temperature (in C).\n"
+)
 
 
 def contract_node(make: Make) -> Node:
-    host = make.machine(files_of())
+    # Two metrics are as good as sixty here, and sooner done with.
+    host = make.machine({**files_of(), SHIPPED: FEW})
     build(Path(host.files.root), {}, links_of(4))
     dcgm = Dcgm(host)
     # The exporter with a host engine of its own, as its package has it.
@@ -22,10 +27,17 @@ def contract_node(make: Make) -> Node:
     return Node(
         concern_of("dcgm"),
         host,
-        {"host_engine": True, "exporter": True, "health_watches": ["all"]},
         {
             "host_engine": True,
             "exporter": True,
+            "alert_metrics": False,
+            "metrics": [{"name": "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "type": "counter"}],
+            "health_watches": ["all"],
+        },
+        {
+            "host_engine": True,
+            "exporter": True,
+            "alert_metrics": False,
             "exclude_metrics": ["*_CLOCK"],
             "metrics": [{"name": "DCGM_FI_DEV_PSTATE", "help": "The performance state, of 0 to 15."}],
             "health_watches": ["memory", "pcie"],
