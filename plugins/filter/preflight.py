@@ -19,7 +19,9 @@ options:
     type: dict
     required: true
   look:
-    description: A result of M(gpufleet.node.node_state), for conflicts.
+    description:
+      - A result of M(gpufleet.node.node_state), for conflicts, and for a Fabric Manager or an IMEX whose version is not
+        that of the driver.
     type: dict
     default: {}
   cuda:
@@ -107,6 +109,9 @@ MANAGED: Mapping[str, Tuple[str, ...]] = {
     "container runtime": ("container_runtime",),
 }
 
+# What fabric_manager names where the version is wrong; a unit where nothing is installed.
+FABRIC_DAEMONS = ("nv-fabricmanager", "nvidia-imex")
+
 
 def preflight(
     node: Mapping[str, Any],
@@ -127,6 +132,7 @@ def preflight(
         *_count(node, int(gpus)),
         *((WARN if allow_sick else REFUSE, text) for text in (*sick_gpus(node), *sick_ports(node, **(ports or {})))),
         *(finding for entry in sharing for finding in _sharing(node.get("gpus") or (), entry)),
+        *((REFUSE, text) for text in _skew((look or {}).get("concerns", {}))),
         *((conflicts, text) for text in _conflicts(node.get("owners") or (), (look or {}).get("concerns", {}))),
         *((not_held, f"package {name} is not held in its version") for name in _loose(held, held_by(apt, dnf))),
     ]
@@ -190,6 +196,13 @@ def _sharing(gpus: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> Ite
 
 def _number(capability: str) -> Tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", str(capability)))
+
+
+def _skew(concerns: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """The daemons of the NVLink fabric whose version is not the driver's: jobs would lose it at a restart or a boot."""
+    result = concerns.get("fabric_manager") or {}
+    if result.get("status") == "drifted" and (result.get("failure") or {}).get("object") in FABRIC_DAEMONS:
+        yield str(result["msg"])
 
 
 def _conflicts(owners: Sequence[Mapping[str, Any]], concerns: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -1661,9 +1661,16 @@ node:
                   type: int
                   sample: 0
                 ready:
-                  description: Whether CUDA can use it.
+                  description:
+                    - Whether CUDA can use it. The UUID of the cluster is all zero where the fabric is one machine, and
+                      must not be in an NVL72 rack.
                   type: bool
                   sample: true
+                health:
+                  description: What is wrong with it by its health mask, in words; empty where nothing is.
+                  type: list
+                  elements: str
+                  sample: []
             unavailable:
               description: Why a field of this object is null, by the name of the field.
               type: dict

@@ -62,6 +62,18 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "dcgm_permanent": True,
         "dcgm_strict": False,
     },
+    "fabric_manager": {
+        "fabric_manager_state": "present",
+        "fabric_manager_service": None,
+        "fabric_manager_config": {},
+        "fabric_manager_hold": True,
+        "fabric_manager_imex_nodes": [],
+        "fabric_manager_imex_config": {},
+        "fabric_manager_imex_channel": False,
+        "fabric_manager_immediate": True,
+        "fabric_manager_permanent": True,
+        "fabric_manager_strict": False,
+    },
     "gpu_settings": {
         "gpu_settings_state": "present",
         "gpu_settings_gpus": [],

@@ -4,7 +4,10 @@
 
 """Stands in for the fabric manager of machines with NVSwitches: ``nv-fabricmanager``, in the foreground until a signal.
 
-While it runs, GPUs behind switches are reset alone, and it is found by the name of its process as the real one is.
+While it runs, GPUs behind switches are reset alone, and it is found by the name of its process as the real one is. It
+says its version and ends as NVIDIA documents it: where there is no switch, and where its version, which is the driver's
+unless NV_FABRICMANAGER_VERSION says otherwise, is not that of the driver (Fabric Manager user guide; issue 544 of
+gpu-operator).
 """
 
 from __future__ import annotations
@@ -18,17 +21,29 @@ from pathlib import Path
 import nvml_sim
 
 NAME = "nv-fabricmanager"
+NO_SWITCH = "request to query NVSwitch device information failed: WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]"
+MISMATCH = (
+    "fabric manager NVIDIA GPU driver interface version {} don't match with driver version {}. Please update with "
+    "matching NVIDIA driver package."
+)
 
 
 def main() -> int:
+    simulator = nvml_sim.Simulator()
+    driver = simulator.describe()["system"]["driver_version"]
+    version = os.environ.get("NV_FABRICMANAGER_VERSION", driver)
+    if sys.argv[1:] in (["--version"], ["-v"]):
+        print(f"Fabric Manager version is : {version}")
+        return 0
     ends = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     # By its name, not Python's, it is known to who looks for it.
     Path("/proc/self/comm").write_text(NAME, encoding="ascii")
-    simulator = nvml_sim.Simulator()
     try:
         if not any(gpu["nvlink_remote"] == nvml_sim.SWITCH for gpu in simulator.describe()["gpus"]):
-            raise nvml_sim.SimulatorError("the machine has no NVSwitch")
+            raise nvml_sim.SimulatorError(NO_SWITCH)
+        if version != driver:
+            raise nvml_sim.SimulatorError(MISMATCH.format(version, driver))
         simulator.control("fabric-manager", os.getpid())
     except nvml_sim.SimulatorError as error:
         print(f"{NAME}: {error}", file=sys.stderr)

@@ -26,6 +26,7 @@ from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Tupl
 HOME = Path(__file__).resolve().parent
 DEFAULT_STATE = "/var/lib/nvml_simulator/state"
 MOST_GPUS = 16
+RACK_DEVICES = ("0x294110DE", "0x31C210DE", "0x31C310DE")  # GB200 and GB300, whose switches serve many machines
 LARGEST = 2**32 - 2  # the library keeps numbers of 32 bits; the next one means "none"
 KINDS = ("monitor", "compute", "graphics", "mps")
 SWITCH = 2  # what a GPU's NVLinks lead to, as NVML says it
@@ -416,6 +417,7 @@ def _gpu_fields(machine: Tree, index: int, place: Tree, model: Tree) -> Tree:
     watts, clocks, pcie, links = model["power_watts"], model["graphics_clocks"], model["pcie"], model["nvlinks"]
     active = model.get("nvlinks_active", 1)
     fabric = bool(machine.get("fabric"))
+    rack = model["pci_device_id"] in RACK_DEVICES
     major, minor = model["compute"].split(".")
     shutdown, slowdown, memory_max, gpu_max = model["temperatures"]
     same = ("name", "cores", "architecture", "pci_device_id", "pci_subsystem_id", "vbios_version", "inforom_image")
@@ -498,7 +500,8 @@ def _gpu_fields(machine: Tree, index: int, place: Tree, model: Tree) -> Tree:
         "fabric_clique": 0,
         "fabric_health_mask": 0x1AA if fabric else 0,
         "fabric_health_summary": int(fabric),
-        "fabric_cluster_uuid": uuid.uuid5(uuid.NAMESPACE_OID, "fabric/" + machine["name"]) if fabric else "",
+        # One machine has a fabric of its own, and no cluster: there the UUID is all zero.
+        "fabric_cluster_uuid": uuid.uuid5(uuid.NAMESPACE_OID, "fabric/" + machine["name"]) if fabric and rack else "",
         "swap_halves": int(bool(place.get("swap_halves"))),
     }
 

@@ -74,6 +74,12 @@ def _nvidia_persistence() -> AnyConcern:
     return CONCERN
 
 
+def _fabric_manager() -> AnyConcern:
+    from ..concerns.fabric_manager.concern import CONCERN
+
+    return CONCERN
+
+
 def _gpu_slices() -> AnyConcern:
     from ..concerns.gpu_slices.concern import CONCERN
 
@@ -194,6 +200,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "cpu_isolation",
                 "cpu_power",
                 "dcgm",
+                "fabric_manager",
                 "gpu_settings",
                 "gpu_slices",
                 "hugepages",
@@ -233,7 +240,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         "nvml",
         _nvml,
         Registration(
-            serves=("nvidia_persistence", "gpu_slices", "mig_layout", "gpu_settings"),
+            serves=("nvidia_persistence", "fabric_manager", "gpu_slices", "mig_layout", "gpu_settings"),
             cures=("no_binding",),
         ),
     ),
@@ -244,6 +251,16 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
             after=("node_tools", "kernel_modules", "nvml"),
             disturbs=("gpu_settings", "numa_irq_affinity"),
             deadline=75.0,
+        ),
+    ),
+    RegisteredConcern(
+        "fabric_manager",
+        _fabric_manager,
+        Registration(
+            after=("kernel_modules", "nvml", "nvidia_persistence"),
+            tells=("restart_fabric_manager", "restart_imex"),
+            deadline=75.0,
+            owns=("unit nvidia-fabricmanager.service", "unit nvidia-imex.service"),
         ),
     ),
     RegisteredConcern(
@@ -260,7 +277,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         "mig_layout",
         _mig_layout,
         Registration(
-            after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence"),
+            after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence", "fabric_manager"),
             disturbs=("gpu_settings", "mps", "numa_irq_affinity", "container_runtime", "dcgm"),
             tells=("cdi", "device_plugin", "gpu_feature_discovery", "dra_driver", "dcgm", "dcgm_exporter", "slurm"),
             deadline=75.0,

@@ -36,7 +36,14 @@ from support import FakeHost, build, snapshot
 
 CONCERNS = tuple(entry.name for entry in REGISTRY)
 # Programs that change nothing, with these arguments or any. By "env" a control daemon of MPS is asked.
-ONLY_READ = (("env",), ("modinfo",), ("nvidia-smi", "compute-policy", "--list"), ("dcgmi", "health", "-f"))
+# Programs that change nothing, with these arguments or any. By "env" a control daemon of MPS is asked.
+ONLY_READ = (
+    ("dcgmi", "health", "-f"),
+    ("env",),
+    ("modinfo",),
+    ("nvidia-smi", "compute-policy", "--list"),
+    ("nv-fabricmanager", "--version"),
+)
 PRESENT, OTHER, ABSENT = "present", "other", "absent"
 FUNCTION = "contract_node"
 # A description may bring fixtures, or name the plugins that do.

@@ -300,7 +300,7 @@ OF_OTHERS: Dict[str, List[str]] = yaml.safe_load(
 )
 # Concerns that are still to come. Their names are prefixes of variables as well.
 TO_COME = (
-    *("cpu_isolation", "cpu_power", "dcgm", "device_plugin", "fabric_manager", "filesystems", "gds"),
+    *("cpu_isolation", "cpu_power", "dcgm", "device_plugin", "filesystems", "gds"),
     *("gpu_virtualization", "job_environment", "kernel_cmdline", "kernel_tunables", "kubelet_config", "mps"),
     *("nic_settings", "nvme_of", "rdma", "resource_limits", "slurm_gres"),
 )

@@ -315,3 +315,26 @@ def test_a_check_is_passed_by_its_status_and_its_number(result: Facts, failures:
 def test_a_pattern_that_finds_no_number_is_refused(pattern: str) -> None:
     with pytest.raises(AnsibleFilterError, match="Cannot use the pattern of the check nccl"):
         check_failures([ran({**NCCL, "pattern": pattern}, stdout="no group 3")])
+
+
+# --- the fabric -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "failed", "refuses"),
+    [
+        ("drifted", "nv-fabricmanager", True),
+        ("drifted", "nvidia-imex", True),
+        ("drifted", "nvidia-fabricmanager.service", False),
+        ("pending", "", False),
+    ],
+)
+def test_a_fabric_manager_of_another_version_than_the_driver_is_refused(
+    node: Facts, status: str, failed: str, refuses: bool
+) -> None:
+    message = "Cannot run the Fabric Manager on nv-fabricmanager: its version is 570.2, and that of the driver 570.1"
+    result: Facts = {"status": status, "conflicts": []}
+    if failed:
+        result.update(msg=message, failure={"code": "not_in_effect", "object": failed})
+    found = preflight(node, look={"concerns": {"fabric_manager": result}})
+    assert found["refused"] == ([message] if refuses else [])

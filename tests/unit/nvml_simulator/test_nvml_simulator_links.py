@@ -107,7 +107,25 @@ def test_behind_switches_a_fabric_manager_lets_each_be_reset_alone(machine: Mach
 def test_a_fabric_manager_does_not_run_without_switches(machine: Machine) -> None:
     command = [sys.executable, "-S", str(machine.built / "fabricmanager.py")]
     done = subprocess.run(command, env=machine.environment(), text=True, capture_output=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (1, "nv-fabricmanager: the machine has no NVSwitch\n")
+    nothing = "request to query NVSwitch device information failed: WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]"
+    assert (done.returncode, done.stderr) == (1, f"nv-fabricmanager: {nothing}\n")
+
+
+@kind("hgx-h100-80gb-8")
+def test_a_fabric_manager_of_another_version_says_both_and_ends(machine: Machine) -> None:
+    command = [sys.executable, "-S", str(machine.built / "fabricmanager.py")]
+    variables = {**machine.environment(), "NV_FABRICMANAGER_VERSION": "580.1.2"}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *arguments], env=variables, text=True, capture_output=True, timeout=60, check=False
+        )
+
+    assert run("--version").stdout == "Fabric Manager version is : 580.1.2\n"
+    done = run()
+    driver = machine.describe()["system"]["driver_version"]
+    assert done.returncode == 1
+    assert f"interface version 580.1.2 don't match with driver version {driver}" in done.stderr
 
 
 @kind("hgx-h100-80gb-8")

@@ -18,6 +18,7 @@ import restart_machine
 from ansible_collections.gpufleet.node.plugins.module_utils import procedures
 from ansible_collections.gpufleet.node.plugins.module_utils._core.procedure import AnyProcedure, Procedure, run_through
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.procedure import KubernetesDrain
+from fabric_machine import FabricMachine
 from kubernetes_machine import Machine
 from slurm_machine import Cluster
 from support import FakeHost, snapshot
@@ -81,7 +82,20 @@ def engine_restart(root: Path, monkeypatch: pytest.MonkeyPatch) -> Bed:
     )
 
 
-BEDS = {bed.__name__: bed for bed in (slurm, kubernetes, engine_restart)}
+def fabric_restart(root: Path, monkeypatch: pytest.MonkeyPatch) -> Bed:
+    machine = FabricMachine(root)
+    machine.run(config={"LOG_LEVEL": 2})
+    return Bed(
+        procedure_of("fabric_restart"),
+        {"daemon": "fabric_manager", "when_busy": "fail", "busy_timeout": 60, "start_timeout": 60},
+        root,
+        machine.host,
+        told=lambda: machine.systemd.started,
+        pause=lambda: 0.0,
+    )
+
+
+BEDS = {bed.__name__: bed for bed in (slurm, kubernetes, engine_restart, fabric_restart)}
 NAMES = sorted(package.name for package in pkgutil.iter_modules(procedures.__path__))
 
 

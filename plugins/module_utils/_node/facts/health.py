@@ -93,8 +93,10 @@ def _problems(health: Facts) -> List[str]:
     # MIG switches them off; and a GPU that has never had a peer has none that is active.
     some = 0 < len(inactive) < links.get("total", 0)
     note(some and not health.get("mig"), f"NVLinks {', '.join(map(str, inactive))} are inactive")
+    weak = ", ".join(fabric.get("health") or ())
     note(
-        bool(fabric) and not fabric.get("ready"), f"its fabric is {fabric.get('state')}, status {fabric.get('status')}"
+        bool(fabric) and (bool(weak) or not fabric.get("ready")),
+        f"its fabric is {fabric.get('state')}, status {fabric.get('status')}{f', with {weak}' if weak else ''}",
     )
     harmful = [word for word in health.get("throttle_reasons") or () if word in HARMFUL_THROTTLING]
     note(len(harmful), f"its clocks are throttled: {', '.join(harmful)}")

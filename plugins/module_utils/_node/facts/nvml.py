@@ -9,12 +9,11 @@ The meaning of the numbers is that of nvml.h (https://docs.nvidia.com/deploy/nvm
 
 from __future__ import annotations
 
-import ctypes
 import uuid
 from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Mapping, Optional, Tuple
 
 from ..._linux import cpulist
-from ..._nvidia import affinity
+from ..._nvidia import affinity, fabric
 from . import nvlink
 from .fields import Facts, Fields
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from ..._nvidia.driver import Driver, Gpu
 
 MIB = 1024 * 1024
-COMPLETED = 3
 NO_INSTANCE = 0xFFFFFFFF
 
 ARCHITECTURES = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
@@ -31,7 +29,6 @@ BRANDS = {2: "tesla", 5: "geforce", 12: "quadro_rtx", 13: "nvidia_rtx", 14: "nvi
 COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 ADDRESSING_MODES = {0: "none", 1: "hmm", 2: "ats"}
 VIRTUALIZATION_MODES = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host_vgpu", 4: "host_vsga"}
-FABRIC_STATES = {0: "not_supported", 1: "not_started", 2: "in_progress", COMPLETED: "completed"}
 GPU_IDLE = 0x1
 # By bit, the lowest first.
 THROTTLE_REASONS = (
@@ -216,23 +213,17 @@ def _health(gpu: Gpu) -> Facts:
 
 
 def _fabric(gpu: Gpu) -> Tuple[Optional[Facts], str]:
-    nvml = gpu.driver.nvml
-    info = getattr(nvml, "c_nvmlGpuFabricInfo_v2_t", nvml.c_nvmlGpuFabricInfo_t)()
-    answer = gpu.read("nvmlDeviceGetGpuFabricInfoV", ctypes.byref(info))
-    if answer.value is None:
-        info = nvml.c_nvmlGpuFabricInfo_t()
-        answer = gpu.read("nvmlDeviceGetGpuFabricInfo", ctypes.byref(info))
-    if answer.value is None:
+    answer = fabric.read(gpu)
+    found = answer.value
+    if found is None:
         return None, answer.lacking
-    if info.state == 0:
-        return None, "not supported by this GPU"
-    cluster = bytes(info.clusterUuid)
     return {
-        "state": FABRIC_STATES.get(info.state, str(info.state)),
-        "status": info.status,
-        "cluster_uuid": str(uuid.UUID(bytes=cluster)),
-        "clique": info.cliqueId,
-        "ready": info.state == COMPLETED and info.status == 0 and any(cluster),
+        "state": found.state_name,
+        "status": found.status,
+        "cluster_uuid": str(uuid.UUID(bytes=found.cluster)),
+        "clique": found.clique,
+        "ready": found.is_ready(gpu.identity.pci_ids),
+        "health": list(found.faults),
     }, ""
 
 

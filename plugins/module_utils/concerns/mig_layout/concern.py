@@ -48,7 +48,7 @@ class MigLayout:
     # A reset takes with it what the driver keeps of a GPU, its interrupts included; persistence mode it brings back.
     # Instances that are new are not in the CDI specification. DCGM may be stopped for it, and knows the old ones.
     registration = Registration(
-        after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence"),
+        after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence", "fabric_manager"),
         disturbs=("gpu_settings", "mps", "numa_irq_affinity", "container_runtime", "dcgm"),
         tells=NEEDS,
         deadline=DRIVER_DEADLINE,

@@ -35,7 +35,7 @@ class NvmlBinding:
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = False
     registration = Registration(
-        serves=("nvidia_persistence", "gpu_slices", "mig_layout", "gpu_settings"),
+        serves=("nvidia_persistence", "fabric_manager", "gpu_slices", "mig_layout", "gpu_settings"),
         cures=("no_binding",),
     )
 

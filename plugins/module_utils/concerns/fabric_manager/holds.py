@@ -1,0 +1,128 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What keeps packages in their versions: apt's holds, as dpkg's status has them, and dnf's versionlock.
+
+Held are the packages of a daemon, and with dpkg those of the driver in the same version: an upgrade of one without the
+other leaves a daemon that does not start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ..._core.errors import CannotLook
+from ..._core.value import field, frozen
+
+if TYPE_CHECKING:
+    from ..._core.protocols import Host
+    from .daemons import Program
+    from .notes import Notes
+
+DPKG = "/var/lib/dpkg/status"
+VERSIONLOCK = "/etc/dnf/plugins/versionlock.list"
+APT, DNF = "apt", "dnf"
+# How the names of packages of the driver begin; of these only those of its own version count.
+DRIVER = ("nvidia-", "libnvidia-", "xserver-xorg-video-nvidia-", "cuda-drivers")
+RPM_FORMAT = r"%{NAME} %{NAME}-%|EPOCH?{%{EPOCH}}:{0}|:%{VERSION}-%{RELEASE}.*\n"
+RPM_SECONDS = 20.0
+
+
+@frozen
+class Package:
+    """``lock`` is the line of versionlock that holds it, empty with dpkg."""
+
+    name: str
+    held: bool
+    lock: str = ""
+
+
+@frozen
+class Holds:
+    """``manager`` is apt or dnf, empty where nothing here can hold a package. ``locks`` is versionlock's text.
+
+    ``owners`` is what rpm said of programs, by path, each with the file's version.
+    """
+
+    manager: str = ""
+    packages: Mapping[str, Package] = field(default_factory=dict)
+    locks: str = ""
+    owners: Mapping[str, Tuple[str, str]] = field(default_factory=dict)
+
+
+def observe(host: Host, programs: Sequence[Program], driver: Sequence[str], notes: Notes) -> Holds:
+    """``driver`` are the versions of the driver whose packages count too."""
+    files = host.files
+    status = files.read_optional(DPKG)
+    if status is not None and host.commands.find("apt-mark") is not None:
+        names = tuple(name for program in programs for name in program.packages)
+        return Holds(APT, {one.name: one for one in of_dpkg(status, names, driver)})
+    locks = files.read_optional(VERSIONLOCK)
+    if locks is None:
+        return Holds()
+    held = _locked(locks)
+    owners: Dict[str, Tuple[str, str]] = {}
+    packages: Dict[str, Package] = {}
+    for program in programs:
+        path = host.commands.find(program.name)
+        if path is not None:
+            owners[path] = (files.version(path), _owner(host, path, notes))
+            name, _blank, line = owners[path][1].partition(" ")
+            if name:
+                packages[name] = Package(name, name in held, line)
+    return Holds(DNF, packages, locks, owners)
+
+
+def of_dpkg(status: str, names: Sequence[str], driver: Sequence[str]) -> List[Package]:
+    """The installed packages that belong to a daemon, or to the driver in one of these versions."""
+    found = []
+    for block in status.split("\n\n"):
+        name = block[9 : block.find("\n")] if block.startswith("Package: ") else ""
+        if not name.startswith((*names, *DRIVER)):
+            continue
+        values = dict(line.partition(": ")[::2] for line in block.splitlines() if line[:1] not in (" ", "\t"))
+        state = values.get("Status", "").split()
+        if len(state) != 3 or state[2] != "installed":
+            continue
+        if name.startswith(tuple(names)) or upstream(values.get("Version", "")) in driver:
+            found.append(Package(name, state[0] == "hold"))
+    return found
+
+
+def upstream(version: str) -> str:
+    """The version without dpkg's epoch and revision: ``1:570.158.01-0ubuntu1`` is 570.158.01."""
+    bare = version.rpartition(":")[2]
+    return bare.rpartition("-")[0] or bare
+
+
+def with_locks(text: str, wanted: Mapping[str, Optional[str]]) -> str:
+    """versionlock's text with these packages locked by these lines, or with None not at all."""
+    lines = [line for line in text.split("\n") if _name_of(line) not in wanted]
+    new = [line for _name, line in sorted(wanted.items()) if line]
+    at = len(lines) - 1 if lines and lines[-1] == "" else len(lines)
+    return "\n".join([*lines[:at], *new, *lines[at:]])
+
+
+def _locked(text: str) -> Dict[str, str]:
+    return {_name_of(line): line for line in text.splitlines() if _name_of(line)}
+
+
+def _name_of(line: str) -> str:
+    """The package that a line locks (``name-epoch:version-release.arch``); with ``!`` it excludes a version."""
+    if line.startswith(("#", "!")) or ":" not in line:
+        return ""
+    name, _hyphen, epoch = line.partition(":")[0].strip().rpartition("-")
+    return name if epoch.isdigit() else ""
+
+
+def _owner(host: Host, path: str, notes: Notes) -> str:
+    """The package of a program, and the line that locks it; empty where rpm knows none."""
+    known = notes.packages.get(path)
+    if known is not None and known[0] == host.files.version(path):
+        return known[1]
+    try:
+        completed = host.commands.run(["rpm", "-qf", "--qf", RPM_FORMAT, path], timeout=RPM_SECONDS)
+    except OSError as error:
+        raise CannotLook("find the package of {}", object=path, cause=error.strerror or str(error)) from error
+    return completed.output.strip() if completed.status == 0 else ""

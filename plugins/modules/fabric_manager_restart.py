@@ -1,0 +1,139 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fabric_manager_restart
+short_description: Restart the Fabric Manager or IMEX so that it reads its files, while no job uses a GPU
+version_added: 0.1.0
+author:
+  - gpufleet contributors (@gpufleet)
+description:
+  - Restarts C(nv-fabricmanager) or C(nvidia-imex) if the running daemon has not read what its files say now, and starts
+    it if its unit is enabled and does not run. Otherwise nothing is done.
+  - A restart ends every CUDA job of the node by default. So nothing is restarted while a process other than the daemons
+    of the node has a GPU open; O(when_busy) says what happens instead.
+  - A daemon whose version is not that of the loaded driver is not restarted, because it would not start again.
+  - Then its unit must be active, and its process one that has read the files.
+  - The role P(gpufleet.node.fabric_manager#role) calls it by its handlers.
+options:
+  daemon:
+    description:
+      - The daemon.
+    type: str
+    choices: [fabric_manager, imex]
+    required: true
+  when_busy:
+    description:
+      - What happens if a process uses a GPU.
+      - V(fail) fails before anything is done, and names the processes.
+      - V(wait) waits for up to O(busy_timeout) until none does. After that it is like V(fail).
+      - V(skip) does nothing, and the restart stays in RV(needs).
+    type: str
+    choices: [fail, wait, skip]
+    default: skip
+  busy_timeout:
+    description:
+      - How long O(when_busy=wait) waits, in seconds.
+    type: int
+    default: 600
+  start_timeout:
+    description:
+      - How many seconds the daemon has until it runs.
+    type: int
+    default: 120
+extends_documentation_fragment:
+  - gpufleet.node.contract.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+requirements:
+  - systemd
+seealso:
+  - module: gpufleet.node.fabric_manager
+"""
+
+EXAMPLES = r"""
+- name: Let the Fabric Manager read its file once no job runs
+  gpufleet.node.fabric_manager_restart:
+    daemon: fabric_manager
+    when_busy: wait
+    busy_timeout: 3600
+
+- name: Let IMEX read its nodes, or leave it for later
+  gpufleet.node.fabric_manager_restart:
+    daemon: imex
+    when_busy: skip
+"""
+
+RETURN = r"""
+unit:
+  description: The unit of systemd that runs the daemon.
+  returned: always, unless the state could not be read
+  type: str
+  sample: nvidia-fabricmanager.service
+done:
+  description: What was done, or in check mode would be, C(restart), C(start), or null for nothing.
+  returned: always, unless the state could not be read
+  type: str
+  sample: restart
+why:
+  description: Why it is needed; null where nothing is.
+  returned: always, unless the state could not be read
+  type: str
+  sample: /usr/share/nvidia/nvswitch/fabricmanager.cfg was changed since it started
+clients:
+  description: The processes that use a GPU.
+  returned: always, unless the state could not be read
+  type: list
+  elements: str
+  sample: []
+needs:
+  description: What is needed and was not done.
+  returned: always, unless the state could not be read
+  type: list
+  elements: str
+  sample: []
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(in_use), C(refused), C(not_in_effect), C(not_permitted) or C(cannot_look).
+      type: str
+      sample: in_use
+    object:
+      description: What it was about.
+      type: str
+      sample: nvidia-fabricmanager.service
+    found:
+      description: The value that was found.
+      type: raw
+    wanted:
+      description: The value that was wanted.
+      type: raw
+    hint:
+      description: The next step.
+      type: str
+      sample: wait until they end, or set when_busy to wait
+"""
+
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run_procedure
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.fabric_restart.procedure import PROCEDURE
+
+
+def main() -> None:
+    run_procedure(PROCEDURE)
+
+
+if __name__ == "__main__":
+    main()
