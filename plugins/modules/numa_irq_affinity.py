@@ -20,7 +20,7 @@ description:
     do. A declaration that leaves a device without CPUs is an error, before any change.
   - An entry that names CPUs which M(gpufleet.node.kernel_cmdline) isolates is refused, and so is the other declaration,
     unless the entry says that it is meant (O(interrupts[].isolated)). If something else isolates them, they are listed
-    in RV(conflicts), and get the interrupts. O(reserved_cpus) are refused if they have all CPUs of a NUMA node which
+    in RV(conflicts), and get the interrupts. O(reserved_cpus) are refused if they have all CPUs which
     M(gpufleet.node.cpu_isolation) leaves to the system, or leave no CPU of a NUMA node together with the isolated ones.
   - An interrupt that the kernel itself places, such as those of the I/O queues of NVMe drives, cannot be moved. It is
     listed in RV(unmanaged) with the reason. If only the refused write shows this, the interrupt is noted in

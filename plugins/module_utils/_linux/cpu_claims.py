@@ -139,11 +139,13 @@ def interrupt_refusals(
         if claim.cpus & other.cpus
     ]
     for reserved in of_interrupts.reserved:
-        for node, own in _nodes(files).items():
-            for claim in system:
-                ours = own & claim.cpus
-                if ours and ours <= reserved.cpus:
-                    found.append(((claim.owner, reserved.owner), _without_system(reserved, claim, node, ours)))
+        nodes = _nodes(files)
+        for claim in system:
+            ours = claim.cpus.intersection(frozenset().union(*nodes.values()))
+            # Those of one node alone may be meant, for work that interrupts would disturb.
+            if ours and ours <= reserved.cpus:
+                found.append(((claim.owner, reserved.owner), _without_system(reserved, claim, ours)))
+        for node, own in nodes.items():
             for claim in isolating if of_interrupts.local else ():
                 if own & reserved.cpus and own <= reserved.cpus | claim.cpus:
                     found.append(((claim.owner, reserved.owner), _nothing_left(reserved, claim, node, own)))
@@ -182,8 +184,8 @@ def _interrupted(claim: Claim, other: Claim, both: AbstractSet[int]) -> Declarat
     )
 
 
-def _without_system(reserved: Claim, claim: Claim, node: str, ours: AbstractSet[int]) -> DeclarationError:
-    cause = f"of the CPUs for the system on {node} no interrupt may use any: {_are(ours)} in {claim.name} of "
+def _without_system(reserved: Claim, claim: Claim, ours: AbstractSet[int]) -> DeclarationError:
+    cause = f"no interrupt could use any of the CPUs for the system: {_are(ours)} in {claim.name} of "
     return DeclarationError(
         "declare {}",
         object=f"{reserved.name} of {reserved.owner}",

@@ -375,9 +375,9 @@ def declares(machine: IrqMachine, concern: str, **declaration: Any) -> None:
             "cpu_isolation",
             {"housekeeping_cpus": "0,4,8,12"},
             {},
-            "0,1,8,9",
-            "Cannot declare reserved_cpus of numa_irq_affinity: of the CPUs for the system on node0 no interrupt may "
-            "use any: 0,8 are in housekeeping_cpus of cpu_isolation too, so that they would all go to the CPUs of jobs",
+            "0,1,4,8,12",
+            "Cannot declare reserved_cpus of numa_irq_affinity: no interrupt could use any of the CPUs for the system: "
+            "0,4,8,12 are in housekeeping_cpus of cpu_isolation too, so that they would all go to the CPUs of jobs",
         ),
         (
             "kernel_cmdline",
