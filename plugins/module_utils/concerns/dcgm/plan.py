@@ -13,9 +13,9 @@ from ..._core.errors import OwnedByAnother
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import replace
 from ..._kinds import units
-from ..._kinds.units import NOT_READ, RUNNING, STOPPED, UnitFile
+from ..._kinds.units import NOT_READ, RUNNING, STOPPED
 from ..._linux import systemd
-from .state import COUNTERS, METRIC, DcgmDesired, DcgmState
+from .state import COUNTERS, METRIC, DcgmDesired, DcgmState, unit_files
 from .state import HEALTH as WATCHES
 
 if TYPE_CHECKING:
@@ -77,12 +77,6 @@ def _settings(state: DcgmState, desired: DcgmDesired, scope: Scope) -> Tuple[Set
             row = Setting(state.engine.name, WATCHES, desired.watches, found, None, state.engine.name)
             rows.append(replace(row, boot_matters=False, pending=state.health.pending(), needs=systemd.DAEMON_RELOAD))
     return tuple(rows)
-
-
-def unit_files(state: DcgmState, desired: DcgmDesired) -> Tuple[Tuple[UnitFile, Optional[str]], ...]:
-    """Our files of units, each with the text that is wanted."""
-    exporter = state.exporter
-    return (exporter.unit, desired.unit), (exporter.drop_in, desired.drop_in), (state.health, desired.health)
 
 
 def _statuses(state: DcgmState) -> Dict[str, str]:

@@ -140,3 +140,9 @@ def flags_of(words: str) -> str:
     if words == ALL:
         return "a"
     return "" if words == "none" else "".join(WATCHES[name][0] for name in words.split(", "))
+
+
+def unit_files(state: DcgmState, desired: DcgmDesired) -> Tuple[Tuple[UnitFile, Optional[str]], ...]:
+    """Our files of units, each with the text that is wanted."""
+    exporter = state.exporter
+    return (exporter.unit, desired.unit), (exporter.drop_in, desired.drop_in), (state.health, desired.health)

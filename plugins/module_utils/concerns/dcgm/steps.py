@@ -18,8 +18,7 @@ from ..._linux import systemd
 from ..._linux.systemd_apply import ReloadUnits, RunService
 from .command_line import ADDRESS, listens_at, option
 from .observation import DCGMI, HEALTH
-from .plan import unit_files
-from .state import COUNTERS, METRIC, DcgmDesired, DcgmState
+from .state import COUNTERS, METRIC, DcgmDesired, DcgmState, unit_files
 from .state import HEALTH as WATCHES
 
 if TYPE_CHECKING:
