@@ -51,20 +51,21 @@ FEW = 2
 def problems_of(
     port: Facts,
     seconds: Optional[float],
-    limits: Mapping[str, int] = LIMITS,
+    limits: Optional[Mapping[str, int]] = None,
     *,
     required: bool = False,
     rate_gbps: float = 0.0,
 ) -> List[str]:
     """In words. ``seconds`` is over which its counters have grown, None where that is not known.
 
-    ``required`` is a port that must be active whatever others are, ``rate_gbps`` what each active one must have.
+    Without ``limits`` they are ``LIMITS``. ``required`` is a port that must be active whatever others are,
+    ``rate_gbps`` what each active one must have.
     """
     problems = [*_of_state(port, required=required), *_of_rate(port, rate_gbps)]
     now, best = port.get("pci_gbps"), port.get("best_pci_gbps")
     if now and best and now < best:
         problems.append(f"its PCI Express link carries {now:g} Gb/s, and card and slot could {best:g}")
-    return [*problems, *_of_errors(port, seconds, limits)]
+    return [*problems, *_of_errors(port, seconds, LIMITS if limits is None else limits)]
 
 
 def _of_state(port: Facts, *, required: bool) -> List[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional
 
-from .port_health import LIMITS, problems_of
+from .port_health import problems_of
 
 Facts = Mapping[str, Any]
 
@@ -44,7 +44,7 @@ def other_number(node: Facts, wanted: int) -> Optional[str]:
 def sick_ports(
     node: Facts,
     *,
-    limits: Mapping[str, int] = LIMITS,
+    limits: Optional[Mapping[str, int]] = None,
     required: Iterable[str] = (),
     ignored: Iterable[str] = (),
     rate_gbps: float = 0.0,

@@ -374,9 +374,9 @@ def params(declared: Mapping[str, Any]) -> Dict[str, Any]:
     return found
 
 
-def run(host: FakeHost, declared: Mapping[str, Any] = ALL, *, check: bool = False, **more: Any) -> Outcome:
+def run(host: FakeHost, declared: Optional[Mapping[str, Any]] = None, *, check: bool = False, **more: Any) -> Outcome:
     """One run of the module. Raises ``GpuFleetError``, also what went wrong in the middle of it."""
-    outcome = converge(CONCERN, params({**declared, **more}), host, check_mode=check)
+    outcome = converge(CONCERN, params({**(ALL if declared is None else declared), **more}), host, check_mode=check)
     if outcome.error is not None:
         raise outcome.error
     return outcome
