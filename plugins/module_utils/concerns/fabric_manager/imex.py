@@ -77,7 +77,10 @@ def describe(text: Optional[str], wanted: Sequence[str] = ()) -> Optional[str]:
     nodes = nodes_of(text)
     if wanted and nodes == tuple(wanted):
         return ", ".join(wanted)
-    return ", ".join(nodes) if nodes and text == render(nodes) else json.dumps(text)
+    plain = ", ".join(nodes)
+    # What somebody wrote may look like several nodes where it is one line, or like a text of ours.
+    is_plain = bool(nodes) and not plain.startswith('"') and render(plain.split(", ")) == text
+    return plain if is_plain else json.dumps(text)
 
 
 def text_of(described: Optional[str]) -> Optional[str]:

@@ -16,12 +16,13 @@ from ..._core.value import frozen
 
 @frozen
 class Assignment:
-    """One line: ``number`` counts from 1, ``head`` is all of it before the value."""
+    """One line: ``number`` counts from 1, ``head`` is all of it before the value, ``tail`` all after it."""
 
     number: int
     key: str
     head: str
     value: str
+    tail: str
 
 
 def assignments(text: str) -> Iterator[Assignment]:
@@ -29,9 +30,10 @@ def assignments(text: str) -> Iterator[Assignment]:
         left, equals, right = line.partition("=")
         key = left.strip()
         if equals and key and not key.startswith("#"):
+            # Where there is no value, all blanks are before it, so that one that comes and goes leaves them.
+            gap = right[: len(right) - len(right.lstrip())]
             value = right.strip()
-            gap = right[: len(right) - len(right.lstrip())] if value else ""
-            yield Assignment(number, key, f"{left}={gap}", value)
+            yield Assignment(number, key, f"{left}={gap}", value, right[len(gap) + len(value) :])
 
 
 def values_of(text: str) -> Dict[str, str]:
@@ -73,7 +75,7 @@ def changed(text: str, values: Mapping[str, Optional[str]]) -> str:
         if value is None:
             gone.add(one.number)
         elif value != one.value:
-            lines[one.number - 1] = f"{one.head}{value}"
+            lines[one.number - 1] = f"{one.head}{value}{one.tail}"
     kept = [line for number, line in enumerate(lines, 1) if number not in gone]
     new = [f"{key}={value}" for key, value in sorted(values.items()) if value is not None and key not in there]
     if not new:

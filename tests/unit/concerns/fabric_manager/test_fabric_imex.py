@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.fabric_manager import imex, key_values
 from fabric_machine import FM_UNIT, GB200, IMEX_CFG, IMEX_TEXT, IMEX_UNIT, NODES_CFG, PCIE, WANTS, FabricMachine
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 NODES = ["192.0.2.11", "192.0.2.12", "192.0.2.13"]
@@ -166,6 +166,16 @@ def test_what_was_changed_and_changed_back_is_the_same_byte_for_byte(
     assert key_values.changed(new, {key: before.get(key) for key in values}) == text
 
 
+@pytest.mark.parametrize("text", ["A = ", "A=\t\n", "A= 2 \nB=1", "A=2\r\nB=1\r\n"])
+def test_blanks_around_a_value_stay_when_it_comes_and_goes(text: str) -> None:
+    before = key_values.values_of(text)
+    new = key_values.changed(text, {"A": "1"})
+    assert key_values.values_of(new) == {**before, "A": "1"}
+    assert key_values.changed(new, {"A": before["A"]}) == text
+
+
+@example('"\n')
+@example("1, 9\n")
 @given(st.text(alphabet='19.:#\n" ,a', max_size=20))
 def test_a_file_of_nodes_is_the_same_after_it_was_described(text: str) -> None:
     assert imex.text_of(imex.describe(text)) == text
