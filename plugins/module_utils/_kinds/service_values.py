@@ -119,7 +119,11 @@ class ServiceValues:
         folders = (name[: -len(".d")] for name in files.names(systemd.ETC) if name.endswith(".service.d"))
         ours = [unit for unit in (DEFAULT, *folders) if files.exists(self.path_of(unit))]
         units = tuple(dict.fromkeys((*(unit for unit, _item in wanted), *ours)))
-        there = [unit for unit in units if unit == DEFAULT or systemd.enabled(files, unit) != systemd.NOT_FOUND]
+        there = [unit for unit in units if unit == DEFAULT]
+        named = [unit for unit in units if unit != DEFAULT]
+        if named:
+            unit_files = systemd.UnitFiles(files)
+            there += [unit for unit in named if unit_files.status(unit) != systemd.NOT_FOUND]
         lines = {unit: tuple(self.lines(files, unit)) for unit in units}
         before = [(unit, item) for unit in ours for path, item, _value in lines[unit] if path == self.path_of(unit)]
         keys = tuple(dict.fromkeys((*wanted, *before)))
