@@ -118,10 +118,13 @@ def virtual_machines(files: Files) -> Iterator[str]:
 
 def on_gpus(files: Files) -> Iterator[Holder]:
     """Who has a GPU open, without the daemons of the node and whatever asks the driver for us."""
+    return (holder for holder in holders_of_gpus(files) if not is_of_the_node(holder))
+
+
+def holders_of_gpus(files: Files) -> Iterator[Holder]:
+    """All who have one open but us, and the child of ours that asks the driver."""
     own = os.getpid()
-    for holder in holders.find(files).holders:
-        if not is_of_the_node(holder) and not _is_ours(files, holder.pid, own):
-            yield holder
+    return (holder for holder in holders.find(files).holders if not _is_ours(files, holder.pid, own))
 
 
 def is_of_the_node(holder: Holder) -> bool:

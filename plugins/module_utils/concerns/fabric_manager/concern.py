@@ -91,9 +91,7 @@ class FabricManager:
                 channel=imex.read_channel(files) if declaration.channel else (None, None),
             )
         if _starts_or_stops(state, (machine.needs_fabric_manager, wants_imex), restoring):
-            from ..._nvidia import gpu_clients
-
-            state = replace(state, clients=gpu_clients.find(files))
+            state = replace(state, clients=daemons.clients(files))
         return replace(state, known=_known(host, state))
 
     def resolve(self, declaration: FabricDeclaration, state: FabricState) -> FabricDesired:

@@ -32,6 +32,14 @@ CONFIG = "config"
 NANOSECONDS = 1_000_000_000
 # btime is a whole second, and moves by one now and then.
 SLACK = 2 * NANOSECONDS
+# They keep GPUs or switches open for the node, and run nothing on them. A server of MPS does: it ends with the fabric.
+IDLE_HOLDERS = frozenset(
+    processes.comm(name)
+    for name in (
+        *("nv-fabricmanager", "nv-hostengine", "nvidia-imex", "nvidia-persistenced", "dcgm-exporter", "nvlsm"),
+        *("nvsm", "nvsm-api-gateway", "nvsm-core", "nvsm-mqtt", "nvsm-notifier"),
+    )
+)
 
 
 @frozen
@@ -133,6 +141,13 @@ def driver_versions(files: Files) -> DriverVersions:
         if target.startswith(f"{LIBRARY}.") and VERSION.fullmatch(target[len(LIBRARY) + 1 :]):
             return DriverVersions(loaded, target[len(LIBRARY) + 1 :])
     return DriverVersions(loaded, "")
+
+
+def clients(files: Files) -> Tuple[str, ...]:
+    """Whose work on GPUs ends with the fabric, as a person calls them."""
+    from ..._kinds import workload
+
+    return tuple(holder.name for holder in workload.holders_of_gpus(files) if holder.command not in IDLE_HOLDERS)
 
 
 def observe(host: Host, program: Program, status: str, notes: Notes, *, needed: bool, asked: bool) -> Daemon:

@@ -17,7 +17,6 @@ from ..._core.setting import EFFECTIVE
 from ..._core.shared_options import SHARED_OPTIONS
 from ..._core.value import frozen, replace
 from ..._linux import systemd
-from ..._nvidia import gpu_clients
 from ...concerns.fabric_manager import daemons, imex, notes
 from ...concerns.fabric_manager.concern import CONCERN
 from ...concerns.fabric_manager.daemons import FABRIC_MANAGER, IMEX, Daemon
@@ -160,7 +159,7 @@ def view_of(host: Host, name: str) -> FabricView:
         daemon = replace(daemon, files={**daemon.files, NODES: imex.nodes_file(host.files, daemon, noted)})
     action, why = _needed(daemon)
     return FabricView(
-        daemon, action, why, gpu_clients.find(host.files) if action else (), daemons.driver_versions(host.files).loaded
+        daemon, action, why, daemons.clients(host.files) if action else (), daemons.driver_versions(host.files).loaded
     )
 
 
