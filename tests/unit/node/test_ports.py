@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._machine.boot_id import BOOT_ID as BOOT_ID_FILE
 from ansible_collections.gpufleet.node.plugins.module_utils._node import verdict
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import collect, port_record, ports
 from ansible_collections.gpufleet.node.plugins.module_utils._node.port_health import ENDS, LIMITS, problems_of
@@ -74,7 +75,7 @@ def machine(root: Path, *cards: Mapping[str, str], uptime: float = 86400.0, boot
         f"{ROOT}/max_link_speed": f"{G5}\n",
         f"{ROOT}/max_link_width": "16\n",
         "/proc/uptime": f"{uptime} 1.0\n",
-        port_record.BOOT_ID: f"{boot_id}\n",
+        BOOT_ID_FILE: f"{boot_id}\n",
     }
     for one in cards:
         files.update(one)
@@ -308,7 +309,7 @@ def test_a_counter_that_began_anew_has_grown_by_all_of_it(tmp_path: Path) -> Non
 def test_what_was_kept_before_the_boot_is_not_compared_with(tmp_path: Path) -> None:
     host = machine(tmp_path, card(1, counters={"symbol_error": 1000}))
     keep(host)
-    build(tmp_path, {port_record.BOOT_ID: "another\n", "/proc/uptime": "60.0 1.0\n"})
+    build(tmp_path, {BOOT_ID_FILE: "another\n", "/proc/uptime": "60.0 1.0\n"})
     assert (network(host)["since"], growth(host)) == ("boot", 1000)
     keep(host)
     assert len(json.loads(host.files.read(port_record.PATH))["samples"]) == 1

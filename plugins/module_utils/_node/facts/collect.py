@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, Tuple
 
 from ..._core.errors import GpuFleetError
 from ..._linux import cpulist, os_release
+from ..._machine.boot_id import BOOT_ID
 from ..footprint import reboot_noted
 from .fields import Facts, Fields, read, read_as, why
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 NO_ANSWER = "the NVIDIA driver did not respond"
 DEFECT = "this is a defect of the collection, report it"
 ALL = "all"
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
 CONTAINER_MARKS = ("/run/.containerenv", "/.dockerenv", "/run/systemd/container")
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 from ..._core.errors import CannotLook
 from ..._core.record import read_record
 from ..._core.value import frozen
+from ..._machine.boot_id import boot_id
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 PATH = "/run/gpufleet/ports.json"
 LOCK = "/run/gpufleet/ports.lock"
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SCHEMA = 1
 # Two samples are kept, and the older one is compared with: the growth is that of one to two of these.
 PERIOD_SECONDS = 3600.0
@@ -71,7 +71,7 @@ def keep(files: Files, network: Facts) -> None:
         kept = [*samples[-1:], Sample(seconds, counters)]
         document = {
             "schema": SCHEMA,
-            "boot_id": _boot_id(files),
+            "boot_id": boot_id(files),
             "samples": [{"seconds": sample.seconds, "counters": sample.counters} for sample in kept],
         }
         files.replace(PATH, json.dumps(document, sort_keys=True) + "\n", 0o600)
@@ -87,8 +87,8 @@ def _samples(files: Files) -> Tuple[Sample, ...]:
         goal="read the counters in {}",
         hint="gpufleet health writes it anew",
     )
-    boot_id, samples = made or ("", ())
-    return samples if boot_id == _boot_id(files) else ()
+    boot, samples = made or ("", ())
+    return samples if boot == boot_id(files) else ()
 
 
 def _record(document: Any) -> Tuple[str, Tuple[Sample, ...]]:
@@ -105,10 +105,6 @@ def _sample(entry: Any) -> Sample:
         str(port): {str(name): int(count) for name, count in those.items()} for port, those in entry["counters"].items()
     }
     return Sample(float(entry["seconds"]), counters)
-
-
-def _boot_id(files: Files) -> str:
-    return (files.read_optional(BOOT_ID) or "").strip()
 
 
 def _uptime(files: Files) -> Optional[float]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple, Union
 
 from ..._core.record import read_record
 from ..._core.value import field, frozen, replace
+from ..._machine.boot_id import boot_id
 from .model import Geometry, Layout
 from .records import INTERRUPTED_RUN
 from .text import layout_text, parse_layout
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from .driver import MigReading
 
 SCHEMA = 1
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # Profiles by their numbers: another driver may name them in another way, or not while MIG is off.
 NUMBERS = Geometry(())
 
@@ -91,10 +91,6 @@ def interrupted_run(files: Files) -> Optional[Record]:
 def has(reading: MigReading, one: Union[Snapshot, TargetLayout]) -> bool:
     """Whether a GPU has this mode, also after a reset, and these instances."""
     return reading.mode in ((one.mig, one.mig), None) and one.layout in (None, reading.layout)
-
-
-def boot_id(files: Files) -> str:
-    return (files.read_optional(BOOT_ID) or "").strip()
 
 
 def _as_document(before: Snapshot) -> Dict[str, Any]:

@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     Refused,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._machine.boot_id import BOOT_ID
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Gpu
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.errors import DriverHangs
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout import (
@@ -39,7 +40,6 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.records import INTERRUPTED_RUN, NOTIFIED
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.transaction import (
-    BOOT_ID,
     Record,
     Snapshot,
     TargetLayout,
