@@ -13,10 +13,15 @@ from .._core.value import frozen
 if TYPE_CHECKING:
     from .._core.protocols import Files
 
+# Where systemd has the processes of its services, with either version of the hierarchy.
+SERVICES = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice")
+# USER_HZ, in which the kernel tells times to programs on every architecture that has these GPUs.
+TICKS = 100
+
 
 @frozen
 class Process:
-    """``start`` is in clock ticks since the boot: numbers are used again, pairs of both are not."""
+    """``start`` is in ``TICKS`` of a second since the boot: numbers are used again, pairs of both are not."""
 
     pid: int
     parent: int
@@ -40,6 +45,12 @@ def read(files: Files, pid: int) -> Optional[Process]:
 def ids(files: Files) -> Iterator[str]:
     """The numbers of all processes, the threads of the kernel among them."""
     return filter(str.isdigit, files.names("/proc"))
+
+
+def of_service(files: Files, unit: str) -> Iterator[str]:
+    """The numbers of the processes of a service of the machine, in the order of its control group."""
+    for folder in SERVICES:
+        yield from (files.read_optional(f"{folder}/{unit}/cgroup.procs") or "").split()
 
 
 def text_of(files: Files, pid: str, name: str) -> str:

@@ -40,7 +40,6 @@ ACTIVE = ("active", "activating", "reloading", "refreshing")
 WATCH = regex(r"^\| *([^|]*?) *\| *(On|Off) *\|", re.MULTILINE)
 DCGMI_SECONDS = 3.0
 # Both clocks of the kernel count in hundredths of a second.
-TICKS = 100
 TOLERANCE_SECONDS = 0.02
 
 
@@ -219,7 +218,7 @@ def _age(files: Files, pid: int) -> Optional[float]:
     """How many seconds ago a process was started."""
     process = processes.read(files, pid)
     uptime = (files.read_optional("/proc/uptime") or "").split()
-    return float(uptime[0]) - process.start / TICKS if process and uptime else None
+    return float(uptime[0]) - process.start / processes.TICKS if process and uptime else None
 
 
 def _served(host: Host, address: str) -> Optional[Mapping[str, str]]:

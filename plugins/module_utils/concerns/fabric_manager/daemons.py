@@ -20,14 +20,11 @@ if TYPE_CHECKING:
     from ..._machine.processes import Process
     from .notes import Notes
 
-CGROUPS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice")
 MODULE_VERSION = "/sys/module/nvidia/version"
 LIBRARY = "libnvidia-ml.so"
 LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
 VERSION = regex(r"\d+\.\d+(?:\.\d+)*")
 VERSION_SECONDS = 10.0
-# USER_HZ, in which the kernel tells times to programs on every architecture that has GPUs of these.
-TICKS = 100
 CONFIG = "config"
 NANOSECONDS = 1_000_000_000
 # btime is a whole second, and moves by one now and then.
@@ -179,7 +176,7 @@ def started(files: Files, process: Process) -> int:
     """When a process began, in nanoseconds since 1970, to about a second."""
     for line in (files.read_optional("/proc/stat") or "").splitlines():
         if line.startswith("btime "):
-            return int(line.split()[1]) * NANOSECONDS + process.start * (NANOSECONDS // TICKS)
+            return int(line.split()[1]) * NANOSECONDS + process.start * (NANOSECONDS // processes.TICKS)
     raise CannotLook("tell when a process began", object="/proc/stat", cause="it has no btime")
 
 
@@ -191,13 +188,11 @@ def version_of(text: str) -> str:
 
 def _of_unit(files: Files, program: Program) -> Optional[Process]:
     name = processes.comm(program.name)
-    for folder in CGROUPS:
-        text = files.read_optional(f"{folder}/{program.unit}/cgroup.procs") or ""
-        for pid in text.split():
-            if pid.isdigit() and processes.name_of(files, pid) == name:
-                process = processes.read(files, int(pid))
-                if process is not None:
-                    return process
+    for pid in processes.of_service(files, program.unit):
+        if pid.isdigit() and processes.name_of(files, pid) == name:
+            process = processes.read(files, int(pid))
+            if process is not None:
+                return process
     return None
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from .driver import MpsGpu
     from .state import MpsState
 
-# Where systemd has the processes of a unit, with either version of the hierarchy.
-CGROUPS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice")
 PID_FILE = "nvidia-cuda-mps-control.pid"
 SETTINGS, COMPUTE_MODE = "gpu_settings", "compute_mode"
 
@@ -61,9 +59,7 @@ def declared_modes(files: Files, found: Sequence[MpsGpu]) -> Mapping[str, str]:
 
 def process_of(files: Files, unit: str) -> str:
     """The number of the control daemon of a unit, empty where none runs."""
-    found: List[str] = []
-    for folder in CGROUPS:
-        found += (files.read_optional(f"{folder}/{unit}/cgroup.procs") or "").split()
+    found = [*processes.of_service(files, unit)]
     # In a container systemd has its units elsewhere. A daemon from R550 on leaves its number with its pipes.
     pipes = mps_files.pipes_of(mps_files.key_of(unit))
     for pid in (files.read_optional(f"{pipes}/{PID_FILE}") or "").split():

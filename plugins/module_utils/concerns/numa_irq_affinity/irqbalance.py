@@ -43,7 +43,6 @@ DEVICES = "/run/gpufleet/irqbalance/devices"
 # There while irqbalance may not know the list, so that a run that is killed does not lose that.
 UNTOLD = "/run/gpufleet/irqbalance/untold"
 PCI_DEVICES = "/sys/bus/pci/devices"
-CGROUPS = (f"/sys/fs/cgroup/system.slice/{UNIT}", f"/sys/fs/cgroup/systemd/system.slice/{UNIT}")
 # Among the options of one letter, those that take no value may stand before it in one word.
 SHORT_POLICY = regex(r"-[dfjoV]*l(.*)", re.DOTALL)
 BANNED_CPUS = ("IRQBALANCE_BANNED_CPULIST", "IRQBALANCE_BANNED_CPUS")
@@ -342,10 +341,9 @@ def _listed(files: Files) -> Optional[Tuple[str, ...]]:
 
 def process(files: Files) -> Optional[IrqbalanceProcess]:
     """The process of the unit, or where it has none the first one of this name. What it runs bears other names."""
-    for folder in CGROUPS:
-        for pid in (files.read_optional(f"{folder}/cgroup.procs") or "").split():
-            if processes.name_of(files, pid) == PROGRAM:
-                return _read_process(files, pid)
+    for pid in processes.of_service(files, UNIT):
+        if processes.name_of(files, pid) == PROGRAM:
+            return _read_process(files, pid)
     for pid in _user_processes(files):
         if processes.name_of(files, pid) == PROGRAM:
             return _read_process(files, pid)
