@@ -79,6 +79,18 @@ def _locked(host: Host) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def as_not_permitted(goal: str) -> Iterator[None]:
+    """Around the lock and what is done under it: ``NotPermitted`` where it cannot be had, or a file not written."""
+    try:
+        yield
+    except TimeoutError as error:
+        hint = "wait until the other run has ended, then run again"
+        raise NotPermitted(goal, object=LOCK, cause=str(error), hint=hint) from error
+    except OSError as error:
+        raise _not_permitted(goal, error) from error
+
+
 def assess_alone(concern: AnyConcern, params: Params, host: Host, seen: Optional[GpuFleetError]) -> Tuple[Any, Plan]:
     """Look again while no other run changes anything. Where that cannot be had, what was ``seen`` first counts.
 
@@ -101,23 +113,13 @@ def execute(concern: AnyConcern, params: Params, host: Host, *, may_wait: bool) 
     """
     given_up: Optional[float] = None
     while True:
-        try:
-            with _locked(host):
+        with as_not_permitted(f"change {concern.name}"), _locked(host):
+            state, plan = assess(concern, params, host)
+            if plan.blocker is not None and plan.blocker.recovery_step is not None:
+                concern.perform(plan.blocker.recovery_step, host)
                 state, plan = assess(concern, params, host)
-                if plan.blocker is not None and plan.blocker.recovery_step is not None:
-                    concern.perform(plan.blocker.recovery_step, host)
-                    state, plan = assess(concern, params, host)
-                if plan.blocker is None:
-                    return _execute_locked(concern, params, host, state=state, plan=plan)
-        except TimeoutError as error:
-            raise NotPermitted(
-                f"change {concern.name}",
-                object=LOCK,
-                cause=str(error),
-                hint="wait until the other run has ended, then run again",
-            ) from error
-        except OSError as error:
-            raise _cannot_write(concern.name, error) from error
+            if plan.blocker is None:
+                return _execute_locked(concern, params, host, state=state, plan=plan)
         if given_up is None:
             given_up = time.monotonic() + (plan.blocker.timeout if may_wait else 0.0)
         left = given_up - time.monotonic()
@@ -228,7 +230,11 @@ def _prune_baseline(
 
 
 def _cannot_write(concern: str, error: OSError) -> NotPermitted:
-    return NotPermitted(f"change {concern}", object=str(error.filename or ""), cause=error.strerror or str(error))
+    return _not_permitted(f"change {concern}", error)
+
+
+def _not_permitted(goal: str, error: OSError) -> NotPermitted:
+    return NotPermitted(goal, object=str(error.filename or ""), cause=error.strerror or str(error))
 
 
 def not_in_effect(plan: Plan) -> Optional[GpuFleetError]:

@@ -128,6 +128,19 @@ def run_units(action: RunUnits, host: Host) -> None:
     steps.run(RunCommand(command, f"{action.verb} {', '.join(action.units)}", SECONDS_OF_MANY), host)
 
 
+def attempt(host: Host, verb: str, unit: str, *, seconds: float) -> str:
+    """What went wrong, in the words of systemd; empty where nothing did. For those who have a way on from there."""
+    try:
+        completed = host.commands.run(["systemctl", verb, unit], timeout=seconds)
+    except OSError as error:
+        return f"systemctl: {error.strerror or error}"
+    if completed.status == 0:
+        return ""
+    # The first line is what happened, the others say where to read more.
+    said = (completed.errors or completed.output).strip().partition("\n")[0].rstrip(".")
+    return said or f"systemctl {verb} failed with exit status {completed.status}"
+
+
 def restart(host: Host, unit: str) -> None:
     """Raises ``Refused`` with what systemd said."""
     run_service(RunService("restart", unit), host)

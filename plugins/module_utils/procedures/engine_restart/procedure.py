@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Mapping, Optional, Tuple
 
 from ..._core import baseline
 from ..._core.contract import LOCK
-from ..._core.convergence import LOCK_TIMEOUT_SECONDS, drop_if_restored
+from ..._core.convergence import LOCK_TIMEOUT_SECONDS, as_not_permitted, drop_if_restored
 from ..._core.errors import CannotLook, DeclarationError, GpuFleetError, NotInEffect, NotPermitted, Refused
 from ..._core.regex import regex
 from ..._core.value import replace
-from ..._linux import systemd
+from ..._linux import systemd, systemd_apply
 from ...concerns.container_runtime import last_good, original_files
 from ...concerns.container_runtime.concern import CONCERN
 from ...concerns.container_runtime.docker import reload
@@ -105,27 +105,16 @@ def _execute_locked(options: RestartOptions, host: Host) -> RestartResult:
 
     Raises ``GpuFleetError`` where the daemon was not touched; a failure after that is in ``RestartResult.error``.
     """
-    try:
-        with host.files.lock(LOCK, LOCK_TIMEOUT_SECONDS):
-            view = view_engine(host, options.engine)
-            action = decide(view, options)
-            if action:
-                return _execute(options, host, view, action)
-            if not view.required_action.action:
-                _settle(host, view)
-                _drop_records(host)
-            return RestartResult(view)
-    except TimeoutError as error:
-        raise NotPermitted(
-            f"{options.action} {options.engine}",
-            object=LOCK,
-            cause=str(error),
-            hint="wait until the other run has ended, then run again",
-        ) from error
-    except OSError as error:
-        raise NotPermitted(
-            f"{options.action} {options.engine}", object=str(error.filename or ""), cause=error.strerror or str(error)
-        ) from error
+    goal = f"{options.action} {options.engine}"
+    with as_not_permitted(goal), host.files.lock(LOCK, LOCK_TIMEOUT_SECONDS):
+        view = view_engine(host, options.engine)
+        action = decide(view, options)
+        if action:
+            return _execute(options, host, view, action)
+        if not view.required_action.action:
+            _settle(host, view)
+            _drop_records(host)
+        return RestartResult(view)
 
 
 def _execute(options: RestartOptions, host: Host, view: EngineView, action: str) -> RestartResult:
@@ -202,8 +191,8 @@ def _take_up(options: RestartOptions, host: Host, view: EngineView, action: str)
     began = time.time()
     if action == RESTART:
         # systemd starts nothing that started five times in ten seconds, whoever did so: that would look like a refusal.
-        _systemctl(host, "reset-failed", view.unit, seconds=STOP_SECONDS)
-    said = _systemctl(host, action, view.unit, seconds=STOP_SECONDS + options.health_timeout)
+        systemd_apply.attempt(host, "reset-failed", view.unit, seconds=STOP_SECONDS)
+    said = systemd_apply.attempt(host, action, view.unit, seconds=STOP_SECONDS + options.health_timeout)
     deadline = time.monotonic() + options.health_timeout
     while True:
         state = _state_or_unknown(host, view.unit)
@@ -330,19 +319,6 @@ def _state_or_unknown(host: Host, unit: str) -> str:
         return _state(host, unit)
     except CannotLook:
         return "unknown"
-
-
-def _systemctl(host: Host, verb: str, unit: str, *, seconds: float) -> str:
-    """What went wrong, in the words of systemd; empty where nothing did."""
-    try:
-        completed = host.commands.run(["systemctl", verb, unit], timeout=seconds)
-    except OSError as error:
-        return f"systemctl: {error.strerror or error}"
-    if completed.status == 0:
-        return ""
-    # The first line is what happened, the others say where to read more.
-    said = (completed.errors or completed.output).strip().partition("\n")[0].rstrip(".")
-    return said or f"systemctl {verb} failed with exit status {completed.status}"
 
 
 def _log(host: Host, unit: str, began: float) -> Tuple[str, ...]:

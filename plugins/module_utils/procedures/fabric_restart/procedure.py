@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core.change import Change
 from ..._core.contract import LOCK
-from ..._core.convergence import LOCK_TIMEOUT_SECONDS, drop_if_restored
+from ..._core.convergence import LOCK_TIMEOUT_SECONDS, as_not_permitted, drop_if_restored
 from ..._core.errors import CannotLook, DeclarationError, GpuFleetError, InUse, NotInEffect, NotPermitted, Refused
 from ..._core.setting import EFFECTIVE
 from ..._core.shared_options import SHARED_OPTIONS
 from ..._core.value import frozen, replace
-from ..._linux import systemd
+from ..._core.wording import first_of
+from ..._linux import systemd, systemd_apply
 from ...concerns.fabric_manager import daemons, imex, notes
 from ...concerns.fabric_manager.concern import CONCERN
 from ...concerns.fabric_manager.daemons import FABRIC_MANAGER, IMEX, Daemon
@@ -198,11 +199,10 @@ def decide(view: FabricView, options: FabricRestartOptions) -> str:
 
 
 def _in_use(view: FabricView) -> InUse:
-    more = f" and {len(view.clients) - SHOWN} more" if len(view.clients) > SHOWN else ""
     return InUse(
         f"{view.action} {view.daemon.program.title}",
         object=view.daemon.unit,
-        cause=f"GPUs are in use by {', '.join(view.clients[:SHOWN])}{more}, whose CUDA jobs would end, and it is "
+        cause=f"GPUs are in use by {first_of(view.clients, SHOWN)}, whose CUDA jobs would end, and it is "
         f"needed because {view.why}",
         hint="wait until they end, or set when_busy to wait or skip",
     )
@@ -210,35 +210,21 @@ def _in_use(view: FabricView) -> InUse:
 
 def _attempt(host: Host, options: FabricRestartOptions) -> Optional[FabricRestartResult]:
     """One turn under the lock; None where a GPU is in use."""
-    try:
-        with host.files.lock(LOCK, LOCK_TIMEOUT_SECONDS):
-            view = view_of(host, options.daemon)
-            if view.action and view.clients and options.when_busy == WAIT:
-                return None
-            action = decide(view, options)
-            return _execute(host, options, view, action) if action else FabricRestartResult(view)
-    except TimeoutError as error:
-        raise NotPermitted(
-            f"restart {options.daemon}",
-            object=LOCK,
-            cause=str(error),
-            hint="wait until the other run has ended, then run again",
-        ) from error
-    except OSError as error:
-        raise NotPermitted(
-            f"restart {options.daemon}", object=str(error.filename or ""), cause=error.strerror or str(error)
-        ) from error
+    with as_not_permitted(f"restart {options.daemon}"), host.files.lock(LOCK, LOCK_TIMEOUT_SECONDS):
+        view = view_of(host, options.daemon)
+        if view.action and view.clients and options.when_busy == WAIT:
+            return None
+        action = decide(view, options)
+        return _execute(host, options, view, action) if action else FabricRestartResult(view)
 
 
 def _execute(host: Host, options: FabricRestartOptions, view: FabricView, action: str) -> FabricRestartResult:
     unit = view.daemon.unit
     result = FabricRestartResult(view, action)
     # systemd starts nothing that started five times in ten seconds, whoever did so.
-    host.commands.run(["systemctl", "reset-failed", unit], timeout=STOP_SECONDS)
-    completed = host.commands.run(["systemctl", action, unit], timeout=STOP_SECONDS + options.start_timeout)
-    if completed.status != 0:
-        said = (completed.errors or completed.output).strip().partition("\n")[0].rstrip(".")
-        cause = said or f"systemctl {action} failed with exit status {completed.status}"
+    systemd_apply.attempt(host, "reset-failed", unit, seconds=STOP_SECONDS)
+    cause = systemd_apply.attempt(host, action, unit, seconds=STOP_SECONDS + options.start_timeout)
+    if cause:
         log = _log(host, unit)
         error: GpuFleetError = Refused(
             f"{action} {view.daemon.program.title}",
