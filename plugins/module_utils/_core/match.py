@@ -17,6 +17,7 @@ from typing import Any, Dict, Mapping, Optional, Pattern, Sequence, Tuple
 from .errors import DeclarationError
 from .nearest import did_you_mean
 from .value import frozen
+from .wording import first_of
 
 WILDCARDS = frozenset("*?[")
 
@@ -32,7 +33,7 @@ class MatchEntry:
     def __str__(self) -> str:
         if not self.match:
             return f"{self.where} (which matches everything)"
-        return f"{self.where} ({', '.join(f'{key}: {_words(self.match[key])}' for key in self.match)})"
+        return f"{self.where} ({', '.join(f'{key}: {first_of(self.match[key], 4)}' for key in self.match)})"
 
 
 @frozen
@@ -93,7 +94,7 @@ def select(entries: Sequence[MatchEntry], candidates: Sequence[Candidate]) -> Tu
             "apply {}",
             object=str(entry),
             cause=(
-                f"{_words([candidates[position].name for position in lost])} matched earlier "
+                f"{first_of([candidates[position].name for position in lost], 4)} matched earlier "
                 f"{' and '.join(str(entries[taker]) for taker in takers)}"
             ),
             hint="put the entry before them, or set optional: true",
@@ -168,8 +169,3 @@ def _alternatives(where: str, key: str, value: Any, keys: Sequence[str]) -> Tupl
             cause=f"{key} is {value!r}, and must be a string or a list of strings",
         )
     return tuple(str(text) for text in texts)
-
-
-def _words(texts: Sequence[str]) -> str:
-    shown = ", ".join(texts[:4])
-    return f"{shown} and {len(texts) - 4} more" if len(texts) > 4 else shown

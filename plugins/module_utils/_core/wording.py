@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Counts in sentences: one node, two nodes."""
+"""Counts in sentences: one node, two nodes, the first of many."""
 
 from __future__ import annotations
+
+from typing import Sequence
 
 
 def counted(count: int, one: str, many: str = "") -> str:
@@ -15,3 +17,9 @@ def counted(count: int, one: str, many: str = "") -> str:
 def agreeing(count: int, one: str, many: str) -> str:
     """The word that goes with the count, such as ``is`` or ``are``."""
     return one if count == 1 else many
+
+
+def first_of(texts: Sequence[str], most: int) -> str:
+    """``a, b, c and 4 more``: so many of them at most."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"

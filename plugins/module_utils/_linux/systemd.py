@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Seque
 
 from .._core.errors import CannotLook
 from .._core.regex import regex
+from .._core.wording import first_of
 from .dropins import walk_files
 
 if TYPE_CHECKING:
@@ -269,8 +270,7 @@ def containers_that_lose_gpus(host: Host) -> str:
     ]
     if not losing:
         return ""
-    more = f" and {len(losing) - SHOWN} more" if len(losing) > SHOWN else ""
-    return f"{', '.join(losing[:SHOWN])}{more} would lose its GPUs, which were not assigned by systemd"
+    return f"{first_of(losing, SHOWN)} would lose its GPUs, which were not assigned by systemd"
 
 
 def show(host: Host, properties: Tuple[str, ...], units: Tuple[str, ...]) -> Iterator[Properties]:

@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.value import frozen
+from ..._core.wording import first_of
 from .daemons import CONFIG, IMEX, config_file
 from .key_values import values_of
 from .spec import IMEX_DEFAULTS, normal_address
@@ -48,8 +49,7 @@ class Domain:
     def words(self) -> Optional[str]:
         if self.status is None or not self.lagging or self.status == UP:
             return self.status
-        more = f" and {len(self.lagging) - 3} more" if len(self.lagging) > 3 else ""
-        return f"{self.status} ({', '.join(self.lagging[:3])}{more})"
+        return f"{self.status} ({first_of(self.lagging, 3)})"
 
 
 def nodes_file(files: Files, daemon: Daemon, notes: Notes) -> ConfigFile:

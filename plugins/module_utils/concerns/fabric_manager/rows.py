@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Iterator, List, Optional
 
 from ..._core.setting import REBOOT, Setting
 from ..._core.value import replace
+from ..._core.wording import first_of
 from ..._kinds import units
 from ..._kinds.units import NOT_READ, RUNNING, STOPPED
 from ..._nvidia.fabric import COMPLETED
@@ -147,9 +148,8 @@ def _service(wanted: WantedDaemon, state: FabricState, scope: Scope) -> Setting:
     found = RUNNING if daemon.process is not None else STOPPED
     pending = ""
     if wanted.service != found and state.clients:
-        users = ", ".join(state.clients[:3]) + (f" and {len(state.clients) - 3} more" if len(state.clients) > 3 else "")
         verb = "start" if wanted.service == RUNNING else "stop"
-        pending = f"a {verb} of it would disturb {users}, which uses GPUs"
+        pending = f"a {verb} of it would disturb {first_of(state.clients, 3)}, which uses GPUs"
     row = units.service_row(daemon.unit, str(wanted.service), found, pending)
     return replace(row, needs=NEEDS_IDLE if scope.restoring or wanted.service == STOPPED else daemon.program.needs)
 

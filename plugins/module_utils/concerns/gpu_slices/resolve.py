@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional
 
 from ..._core.change import Unmanaged
 from ..._core.errors import DeclarationError
+from ..._core.wording import first_of
 from ..._linux import cpulist
 from . import files as slice_files
 from . import topology
@@ -160,8 +161,7 @@ def _not_enforced(state: GpuSlicesState) -> str:
     heedless = [name for name in state.disks if name not in state.weighted]
     if not heedless:
         return ""
-    where = ", ".join(heedless[:4]) + (f" and {len(heedless) - 4} more" if len(heedless) > 4 else "")
-    return f"it is set, and not enforced on {where}: only the scheduler bfq and io.cost heed a weight"
+    return f"it is set, and not enforced on {first_of(heedless, 4)}: only the scheduler bfq and io.cost heed a weight"
 
 
 def _services(declaration: GpuSlicesDeclaration, state: GpuSlicesState) -> Dict[str, Values]:

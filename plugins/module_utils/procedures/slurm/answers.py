@@ -15,6 +15,7 @@ from ..._core.errors import CannotLook
 from ..._core.procedure import MARK, NOBODYS, OURS, THEIRS
 from ..._core.regex import regex
 from ..._core.value import frozen
+from ..._core.wording import first_of
 
 DOWN, IDLE, ALLOCATED, MIXED = "DOWN", "IDLE", "ALLOCATED", "MIXED"
 UNKNOWN, ERROR, FUTURE = "UNKNOWN", "ERROR", "FUTURE"
@@ -210,5 +211,4 @@ def named(jobs: Sequence[Job]) -> str:
     """The jobs in words, the first few of many."""
     if not jobs:
         return "jobs that squeue does not show to this user"
-    more = f" and {len(jobs) - SHOWN} more" if len(jobs) > SHOWN else ""
-    return f"job{'s' if len(jobs) > 1 else ''} {', '.join(str(job) for job in jobs[:SHOWN])}{more}"
+    return f"job{'s' if len(jobs) > 1 else ''} {first_of([str(job) for job in jobs], SHOWN)}"
