@@ -18,9 +18,7 @@ from .._core.value import frozen
 from . import cpulist
 from .cpu_topology import expand, isolated_by
 from .cpus import FOLDER as CPUS
-from .cpus import read_cpus
-from .numa import FOLDER as NODES
-from .numa import node_numbers
+from .cpus import online_by_node, read_cpus
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -154,10 +152,7 @@ def interrupt_refusals(
 
 def _nodes(files: Files) -> Dict[str, FrozenSet[int]]:
     """The online CPUs of each NUMA node that has some, and those of a machine without NUMA nodes together."""
-    online = read_cpus(files, f"{CPUS}/online")
-    numbers = node_numbers(files)
-    found = {f"node{number}": read_cpus(files, f"{NODES}/node{number}/cpulist") & online for number in numbers}
-    return {name: cpus for name, cpus in found.items() if cpus} or {"this machine": online}
+    return online_by_node(files) or {"this machine": read_cpus(files, f"{CPUS}/online")}
 
 
 def _refusal(claim: Claim, other: Claim, both: AbstractSet[int]) -> DeclarationError:

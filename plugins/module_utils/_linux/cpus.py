@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, AbstractSet, FrozenSet, Iterable, List, Sequence, Tuple
+from typing import TYPE_CHECKING, AbstractSet, Dict, FrozenSet, Iterable, List, Sequence, Tuple
 
 from .._core.errors import CannotLook
 from . import cpulist
+from .numa import FOLDER as NODES
+from .numa import node_numbers
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -58,3 +60,12 @@ def interleave_threads(every_core: Sequence[Sequence[int]]) -> Tuple[int, ...]:
     for turn in range(most):
         ordered.extend(threads[turn] for threads in every_core if turn < len(threads))
     return tuple(ordered)
+
+
+def online_by_node(files: Files) -> Dict[str, FrozenSet[int]]:
+    """The online CPUs of each NUMA node (``node0``) that has some; none where the kernel knows no NUMA."""
+    online = read_cpus(files, f"{FOLDER}/online")
+    found = {
+        f"node{number}": read_cpus(files, f"{NODES}/node{number}/cpulist") & online for number in node_numbers(files)
+    }
+    return {name: cpus for name, cpus in found.items() if cpus}

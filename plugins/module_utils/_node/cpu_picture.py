@@ -6,12 +6,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Sequence
 
 from .._linux import cpulist
-from .._linux.cpus import FOLDER, read_cpus
-from .._linux.numa import FOLDER as NODES
-from .._linux.numa import node_numbers
+from .._linux.cpus import FOLDER, online_by_node, read_cpus
 from .cpu_owners import GPU, ISOLATED, KINDS, OTHER, SYSTEM, read_owners
 from .table import NOTHING, columns
 
@@ -35,7 +33,7 @@ def picture(files: Files) -> List[Dict[str, Any]]:
         return []
     interrupts = _interrupts(files)
     rows = []
-    for name, own in _nodes(files):
+    for name, own in _nodes(files).items():
         there = [(owner, cpulist.render(owner.cpus & own)) for owner in owners]
         rows.append(
             {
@@ -82,13 +80,6 @@ def _interrupts(files: Files) -> Dict[str, FrozenSet[int]]:
     return {kind: found[kind] for kind in sorted(found, key=lambda kind: (kind == BY_KERNEL, kind)) if found[kind]}
 
 
-def _nodes(files: Files) -> Iterator[Tuple[str, FrozenSet[int]]]:
+def _nodes(files: Files) -> Mapping[str, FrozenSet[int]]:
     """The NUMA nodes with their online CPUs; a machine without is one."""
-    online = read_cpus(files, f"{FOLDER}/online")
-    numbers = node_numbers(files)
-    for number in numbers:
-        own = read_cpus(files, f"{NODES}/node{number}/cpulist") & online
-        if own:
-            yield f"node{number}", own
-    if not numbers:
-        yield "the machine", online
+    return online_by_node(files) or {"the machine": read_cpus(files, f"{FOLDER}/online")}

@@ -18,6 +18,7 @@ from ..._core.errors import InUse, OwnedByAnother
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
+from ..._core.wording import first_of
 from ..._kinds import units
 from ..._kinds.units import RUNNING, SERVICE, START, STOPPED
 from ..._linux import systemd
@@ -194,8 +195,7 @@ def _kept(servers: Sequence[Server]) -> str:
 
 
 def _shown(clients: Sequence[Client]) -> str:
-    more = len(clients) - SHOWN
-    return ", ".join(client.name for client in clients[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return first_of([client.name for client in clients], SHOWN)
 
 
 def _left(found: Daemon) -> Setting:
