@@ -98,8 +98,10 @@ def drop_ins(files: Files, unit: str) -> Tuple[str, ...]:
     stem, _dot, kind = unit.rpartition(".")
     parts = stem.split("-")
     names = [unit, *(f"{'-'.join(parts[:count])}-.{kind}" for count in range(len(parts) - 1, 0, -1))]
-    folders = [f"{folder}/{name}.d" for folder in FOLDERS for name in names]
-    return tuple(walk_files(files, [*folders, *(f"{folder}/{kind}.d" for folder in FOLDERS)], ".conf"))
+    # Most machines have half of them.
+    there = [folder for folder in FOLDERS if files.is_folder(folder)]
+    folders = [f"{folder}/{name}.d" for folder in there for name in names]
+    return tuple(walk_files(files, [*folders, *(f"{folder}/{kind}.d" for folder in there)], ".conf"))
 
 
 def assignments(text: str) -> Iterator[Tuple[str, str]]:
@@ -174,7 +176,7 @@ class UnitFiles:
         template = re.sub("@.+(?=[.])", "@", unit)
         names = dict.fromkeys((unit, template))
         found = [f"{folder}/{name}" for name in names for folder, there in self._folders if name in there]
-        return [path for path in found if files.exists(path) or files.resolve(path) == "/dev/null"]
+        return [path for path in found if _is_there(files, path)]
 
     def links(self, unit: str) -> Sequence[str]:
         """The folders such as ``/etc/systemd/system/timers.target.wants`` that have its name."""
@@ -230,7 +232,12 @@ def reload_blocker(host: Host) -> str:
 
 def _fragment(files: Files, unit: str) -> Optional[str]:
     places = (f"{folder}/{unit}" for folder in FOLDERS)
-    return next((path for path in places if files.exists(path) or files.resolve(path) == "/dev/null"), None)
+    return next((path for path in places if _is_there(files, path)), None)
+
+
+def _is_there(files: Files, path: str) -> bool:
+    # A recorded tree may lack /dev/null itself. What is not there is no link either, and that is asked for at less cost.
+    return files.exists(path) or bool(files.link(path) and files.resolve(path) == "/dev/null")
 
 
 def _is_mask(files: Files, path: str) -> bool:
