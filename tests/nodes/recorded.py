@@ -14,7 +14,7 @@ import errno
 import os
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed, temporary_of
@@ -37,8 +37,39 @@ class RecordedFiles(LocalFiles):
 
     def __init__(self, root: str) -> None:
         self.root = os.path.realpath(root)
+        # Folders by path, as the inode that was found there and the path without links. Most paths that are asked for
+        # lie in one of few folders, and a look asks for thousands.
+        self._folders: Dict[str, Tuple[Tuple[int, int], str]] = {}
 
     def resolve(self, path: str) -> str:
+        folder, _slash, name = path.rpartition("/")
+        place = self._folder(folder) if name not in ("", ".", "..") else None
+        if place is None:
+            return self._follow(path)
+        try:
+            os.readlink(f"{self.root}{place}/{name}")
+        except OSError:
+            return f"{place}/{name}"
+        return self._follow(path)
+
+    def _folder(self, path: str) -> Optional[str]:
+        """The path of a folder without links, from the root as ""; None for one that the system does not find."""
+        try:
+            status = os.stat(self.root + path)
+            inode = (status.st_dev, status.st_ino)
+            known = self._folders.get(path)
+            if known is None or known[0] != inode:
+                place = self._follow(path).rstrip("/")
+                if not os.path.samestat(status, os.stat(self.root + place)):
+                    # What the system found is not of this tree.
+                    return None
+                known = self._folders[path] = (inode, place)
+        except (OSError, ValueError):
+            return None
+        return known[1]
+
+    def _follow(self, path: str) -> str:
+        """Follow every link on the way."""
         parts = [part for part in reversed(path.split("/")) if part]
         done = ""
         links = 0
@@ -52,8 +83,11 @@ class RecordedFiles(LocalFiles):
             candidate = f"{done}/{part}"
             try:
                 target = os.readlink(self.root + candidate)
-            except OSError:
-                done = candidate.rstrip("/")
+            except OSError as error:
+                done = candidate
+                if error.errno in (errno.ENOENT, errno.ENOTDIR) and ".." not in parts:
+                    # Nothing is below what is not there.
+                    return os.path.normpath("/".join((done, *reversed(parts))))
                 continue
             links += 1
             if links > 40:
