@@ -121,6 +121,8 @@ def docs(job: Job) -> None:
 
 # Of the tests that run on one Python alone (tests/unit/conftest.py).
 ONCE = "3.13"
+# What every concern keeps: half of what these take.
+CONTRACT = "tests/unit/contract"
 
 
 def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[str] = ()) -> None:
@@ -152,7 +154,13 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
             names = needs.requirements("gpu-tools")
             tools["GPUFLEET_GPU_TOOLS"] = str(needs.venv(job, "gpu-tools", interpreter=interpreter, requirements=names))
         job.say(f"Python {version}")
-        command = [str(folder / "bin" / "python"), "-m", "pytest", "-o", f"cache_dir={CACHE / 'pytest' / version}"]
+        command = [
+            str(folder / "bin" / "python"),
+            "-m",
+            "pytest",
+            "-o",
+            f"cache_dir={CACHE / 'pytest' / job.name / version}",
+        ]
         command += ["--basetemp", str(job.scratch / version), *arguments]
         try:
             lines = job.run(command, environment=tools, show=PYTEST_END)
@@ -165,6 +173,16 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
             failed.append(version)
     if failed:
         raise StageFailed(f"unit tests failed on Python {', '.join(failed)}")
+
+
+def contract(job: Job) -> None:
+    """The tests that take longest, beside the others on the same Python."""
+    unit(job, (ONCE,), (CONTRACT,))
+
+
+def unit_on(version: str) -> Callable[[Job], None]:
+    """The unit tests on this Python, without those that have a stage of their own."""
+    return lambda job: unit(job, (version,), (f"--ignore={CONTRACT}",) if version == ONCE else ())
 
 
 def _keep_module_utils(package: Path) -> None:
@@ -458,16 +476,17 @@ def clean() -> None:
 def schedule(target: str, options: argparse.Namespace) -> List[Stage]:
     """The stages of a target, in the order in which they start."""
 
-    def unit_on(*pythons: str) -> Callable[[Job], None]:
-        return lambda job: unit(job, pythons, options.arguments)
+    def unit_with_options(job: Job) -> None:
+        unit(job, options.python or NODE_PYTHONS, options.arguments)
 
     def molecule_with_options(job: Job) -> None:
         molecule(job, options.scenario or ())
 
     stages = (
         Stage("lint", lint),
-        Stage("unit", unit_on(*(options.python or NODE_PYTHONS))),
+        Stage("unit", unit_with_options),
         *(Stage(f"unit-{version}", unit_on(version)) for version in TESTED_PYTHONS),
+        Stage("contract", contract),
         Stage("sanity-floor", sanity("floor")),
         Stage("sanity-newest", sanity("newest")),
         Stage("molecule", molecule_with_options),
@@ -488,14 +507,15 @@ def schedule(target: str, options: argparse.Namespace) -> List[Stage]:
 
 
 # Those that hand on what stands after --.
-TAKING_ARGUMENTS = ("test", "unit", "bench", "bench-scale")
+TAKING_ARGUMENTS = ("unit", "bench", "bench-scale")
 
 # What takes long comes first, so that both cores have work to the end.
 STAGES_OF = {
     "test": (
         *VM_SCENARIOS,
         "molecule",
-        # The newest one also runs what runs once, and takes four times as long.
+        "contract",
+        # The newest one also runs what runs once.
         *(f"unit-{version}" for version in reversed(TESTED_PYTHONS)),
         "sanity-floor",
         "sanity-newest",
