@@ -236,7 +236,7 @@ def _fragment(files: Files, unit: str) -> Optional[str]:
 
 
 def _is_there(files: Files, path: str) -> bool:
-    # A recorded tree may lack /dev/null itself. What is not there is no link either, and that is asked for at less cost.
+    # A recorded tree may lack /dev/null itself. What is not there is no link either, which costs less to ask.
     return files.exists(path) or bool(files.link(path) and files.resolve(path) == "/dev/null")
 
 
