@@ -246,7 +246,8 @@ def test_others_are_told_who_may(bed: Bed, capsys: pytest.CaptureFixture[str]) -
 def test_the_helper_moves_nothing_but_a_process_of_the_user_who_calls_it(
     bed: Bed, monkeypatch: pytest.MonkeyPatch, owners: str, user: str, moved: bool
 ) -> None:
-    caller = os.getppid()
+    caller = 4711
+    monkeypatch.setattr(os, "getppid", lambda: caller)
     build(bed.made.root, {f"/proc/{caller}/status": f"Name:\tpython\nUid:\t{owners}\n"})
     monkeypatch.setenv("PKEXEC_UID", user)
     if moved:
