@@ -513,10 +513,10 @@ TAKING_ARGUMENTS = ("unit", "bench", "bench-scale")
 STAGES_OF = {
     "test": (
         *VM_SCENARIOS,
+        f"unit-{ONCE}",
         "molecule",
         "contract",
-        # The newest one also runs what runs once.
-        *(f"unit-{version}" for version in reversed(TESTED_PYTHONS)),
+        *(f"unit-{version}" for version in TESTED_PYTHONS if version != ONCE),
         "sanity-floor",
         "sanity-newest",
         "awx",
