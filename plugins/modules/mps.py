@@ -15,30 +15,31 @@ description:
   - Runs C(nvidia-cuda-mps-control) for GPUs as the unit C(gpufleet-mps.service), now and at every boot, with the share
     of threads and the memory that each client gets. Programs that are started with
     C(CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps) compute at the same time on one GPU. MPS isolates neither their memory
-    nor their faults. Where that matters, MIG does (M(gpufleet.node.mig_layout)).
+    nor their faults. Where isolation matters, use MIG (M(gpufleet.node.mig_layout)).
   - All whole GPUs that are declared have one daemon. A GPU in MIG mode has one for each of its MIG devices, such as
-    C(gpufleet-mps-gpu0-gi1-ci0.service) with its pipes in C(/run/nvidia-mps-gpu0-gi1-ci0), as a process of CUDA sees
-    only one MIG device. The UUIDs of MIG devices come from the layout that is there. The boot service brings the same
-    layout back, so they stay; after another layout the units are written again.
+    C(gpufleet-mps-gpu0-gi1-ci0.service) with its pipes in C(/run/nvidia-mps-gpu0-gi1-ci0), because a CUDA process sees
+    only one MIG device. The UUIDs of MIG devices come from the present layout. The boot service creates the same layout
+    again, so the UUIDs stay; after a change of the layout the units are written again.
   - RV(effective) is what the daemon and each of its running servers say. A server keeps the limits that it was started
-    with. So a new limit takes effect when the daemon is restarted, which this module does where it has no client. It
-    never stops a daemon under a client. O(when_busy) says what happens then.
-  - The module speaks the protocol v2 of MPS, and tells the daemon to (C(CUDA_MPS_PROTOCOL_VERSION=2)). It was tried
-    with the control daemons of the drivers 535.261.03, 550.163.01 and 555.58.02, without a GPU. Servers and clients
-    were those of a stand-in. R615 and later, which have the protocol v3 as well, were not tried.
+    with. So a new limit takes effect when the daemon is restarted, which this module does only while it has no client.
+    It never stops a daemon that has clients. O(when_busy) says what happens then.
+  - The module speaks version 2 of the MPS protocol, and tells the daemon to do so too (C(CUDA_MPS_PROTOCOL_VERSION=2)).
+    It was tested with the control daemons of the drivers 535.261.03, 550.163.01 and 555.58.02, without a GPU. Servers
+    and clients were those of a stand-in. R615 and later, which also have version 3, were not tested.
   - The compute mode belongs to M(gpufleet.node.gpu_settings). See O(exclusive).
-  - A daemon of somebody else that serves the same GPUs is an error, be it one of a prolog of Slurm, of the device
-    plugin of Kubernetes, or of a user. Others, and C(Name=mps) in C(gres.conf) of Slurm, are listed in RV(conflicts).
-  - With O(state=absent), the daemons are stopped, once they have no client, and their units are removed. What they
-    logged is kept.
+  - Another control daemon that serves the same GPUs is an error, whether a Slurm prolog, the device plugin of
+    Kubernetes or a user started it. One on other GPUs, and C(Name=mps) in C(gres.conf) of Slurm, are listed in
+    RV(conflicts).
+  - With O(state=absent), the daemons are stopped once they have no client, and their units are removed. Their logs are
+    kept.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
 options:
   gpus:
     description:
-      - The entries, tried in order for each GPU. The first that matches wins the GPU, which is then served by MPS. One
-        that no entry matches is not.
+      - The entries, tried in order for each GPU. The first that matches wins the GPU, which is then served by MPS. A
+        GPU that no entry matches is not served.
       - Required, unless O(state=absent).
     type: list
     elements: dict
@@ -55,8 +56,8 @@ options:
         default: {}
       memory_limit:
         description:
-          - How much memory of the GPU each client may allocate, as a whole number with V(G) or V(M), such as V(10G).
-            Without it a client may allocate all.
+          - How much memory of the GPU each client may allocate, as a whole number followed by V(G) or V(M), such as
+            V(10G). Without it a client may allocate all.
           - On a GPU in MIG mode it is listed in RV(unmanaged), because NVIDIA documents no limit for a MIG device.
         type: str
       optional:
@@ -66,25 +67,25 @@ options:
         default: false
   active_thread_percentage:
     description:
-      - How many percent of the threads of a GPU each client may use, above 0 and up to 100, with one decimal at most.
-        Clients may share what they leave, so the sum may be more than 100. A client may ask for less, and never gets
-        more.
+      - The percentage of the threads of a GPU that each client may use, above 0 and at most 100, with at most one
+        decimal. No threads are reserved for a client, so the sum over all clients may exceed 100. A client may ask for
+        less, and never gets more.
     type: str
     default: '100'
   multi_user:
     description:
-      - Whether clients of several users share a server. Otherwise the server is ended and started again for each user,
-        and clients of other users wait meanwhile.
-      - It needs a driver from R555 on. The daemon of an older one ignores it, so it is an error there.
+      - Whether clients of several users share a server. Otherwise a server serves one user at a time, and clients of
+        other users wait until it has ended.
+      - This needs R555 or later. The daemon of an older driver ignores it, so it is an error there.
     type: bool
     default: false
   exclusive:
     description:
-      - Whether nothing may go past MPS. Then it is an error if M(gpufleet.node.gpu_settings) declares another compute
-        mode than V(exclusive_process) for a whole GPU. If it declares none, and the GPU is in V(default), RV(unmanaged)
-        says so.
-      - With V(false), V(default) is fine as well. V(prohibited) never is.
-      - A GPU in MIG mode has V(default) and nothing else.
+      - Whether no program may bypass MPS. Then it is an error if M(gpufleet.node.gpu_settings) declares another compute
+        mode than V(exclusive_process) for a whole GPU. If it declares none, and the GPU is in V(default), this is
+        listed in RV(unmanaged).
+      - With V(false), the compute mode V(default) is accepted too. V(prohibited) never is.
+      - A GPU in MIG mode has V(default) and no other mode.
     type: bool
     default: true
   when_busy:
@@ -92,8 +93,8 @@ options:
       - What happens if a daemon has to be restarted or stopped while it has clients.
       - V(fail) ends the run before anything is changed and names the clients, with their users and jobs.
       - V(wait) polls for up to O(busy_timeout) until it has none, and then plans again. After that it is like V(fail).
-      - V(skip) writes the unit and tells the running daemon its new limits, for the servers that it starts after that.
-        What the clients keep from it is pending, with C(idle_gpu) in RV(needs).
+      - V(skip) writes the unit and gives the running daemon its new limits, for servers that it starts from then on.
+        What does not take effect before the clients end is pending, with C(idle_gpu) in RV(needs).
     type: str
     choices: [fail, wait, skip]
     default: fail
@@ -115,13 +116,13 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Four clients or so on each GPU
+- name: Let each client use 18 GB and 40 percent of the threads of its GPU
   gpufleet.node.mps:
     gpus:
       - memory_limit: 18G
     active_thread_percentage: 40
 
-- name: Two GPUs for small jobs of several users, who wait until the present clients have ended
+- name: Share two GPUs among small jobs of several users, once the present clients have ended
   gpufleet.node.mps:
     gpus:
       - match:
@@ -130,7 +131,7 @@ EXAMPLES = r"""
     when_busy: wait
     busy_timeout: 3600
 
-- name: Stop the daemon, and give the GPUs back
+- name: Stop the daemons, and give the GPUs back
   gpufleet.node.mps:
     state: absent
 """
@@ -220,7 +221,7 @@ conflicts:
       description: The line in the file, else null.
       type: int
     setting:
-      description: What it has a say in.
+      description: What it sets too.
       type: str
       sample: GPUs
     value:
@@ -228,7 +229,7 @@ conflicts:
       type: str
       sample: all
     wins:
-      description: C(them) where it serves a GPU that is declared here, which is an error, else C(us).
+      description: C(them) if it serves a GPU that is declared here, which is an error, else C(us).
       type: str
       sample: us
 reboot_required:

@@ -40,7 +40,7 @@ def run_daemon(action: RunDaemon, host: Host) -> None:
         raise InUse(
             f"{action.verb} {{}}",
             object=action.unit,
-            cause=f"in use by {', '.join(describe(host.files, pid).name for pid in clients)}",
+            cause=f"it is in use by {', '.join(describe(host.files, pid).name for pid in clients)}",
             hint="run again once they have ended",
         )
     systemd_apply.run_service(systemd_apply.RunService(action.verb, action.unit), host)

@@ -78,7 +78,7 @@ def refuse_long_path(pipes: str) -> None:
         raise DeclarationError(
             "use {}",
             object=pipes,
-            cause=f"the path of a socket in it has {length} bytes, and the kernel takes {LONGEST}",
+            cause=f"the path of a socket in it has {length} bytes, and the kernel accepts at most {LONGEST}",
             hint="use a shorter one",
         )
 

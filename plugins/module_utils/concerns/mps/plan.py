@@ -18,13 +18,13 @@ from ..._core.errors import InUse, OwnedByAnother
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
-from ..._core.wording import first_of
+from ..._core.wording import agreeing, first_of
 from ..._kinds import units
 from ..._kinds.units import RUNNING, SERVICE, START, STOPPED
 from ..._linux import systemd
 from . import files as mps_files
 from .owners import THEM
-from .spec import FAIL, NAME, SKIP, WAIT, memory_text
+from .spec import FAIL, SKIP, WAIT, memory_text
 from .state import GPUS, MEMORY, MULTI_USER, PERCENTAGE, UNIT_FILE
 
 if TYPE_CHECKING:
@@ -91,9 +91,10 @@ def _refuse_owners(conflicts: Sequence[Conflict]) -> None:
         if conflict.wins == THEM:
             error = OwnedByAnother(
                 "start the MPS control daemon",
-                cause=f"{conflict.owner} serves the same GPUs, by {conflict.path}",
+                cause=f"{conflict.owner} already serves the same GPUs ({conflict.path})",
                 found=conflict.value,
-                hint="stop it, or remove the declaration; two daemons on one GPU share its clients by chance",
+                hint="stop it, or leave mps out of the declaration of this node; two control daemons would split the "
+                "clients of a GPU between them",
             )
             error.conflicts = tuple(conflicts)
             raise error
@@ -143,7 +144,7 @@ def _value_rows(
             effective = f"{_worded(now)}; {olds}"
         if found.clients and not pending and (state.when_busy == SKIP or now == goal):
             holding = [server for server, _value in stale] or list(found.servers)
-            pending = f"{_kept(holding)} until its clients end: {_shown(found.clients)}"
+            pending = f"{_kept(holding)} until these clients end: {_shown(found.clients)}"
         return Setting(
             object=name,
             setting=setting,
@@ -191,7 +192,7 @@ def _worded(value: Scalar) -> str:
 
 def _kept(servers: Sequence[Server]) -> str:
     names = " and ".join(f"server {server.pid}" for server in servers)
-    return f"{names} {'keep' if len(servers) > 1 else 'keeps'} it"
+    return f"{names} {'keep their old values' if len(servers) > 1 else 'keeps its old value'}"
 
 
 def _shown(clients: Sequence[Client]) -> str:
@@ -217,16 +218,17 @@ def _refuse_others(found: Daemon, wanted: WantedDaemon, text: str) -> None:
     """Raise ``OwnedByAnother`` for a unit that is not ours, one that is masked, and a drop-in that overrules it."""
     goal = "start the MPS control daemon by {}"
     if found.file.text is not None and not mps_files.is_ours(found.file.text):
-        cause = f"{found.file.path} was not written by {NAME}"
-        raise OwnedByAnother(goal, object=found.unit, cause=cause, hint="remove it, or the declaration")
+        cause = f"{found.file.path} was not written by this module"
+        hint = "remove that file, or leave mps out of the declaration of this node"
+        raise OwnedByAnother(goal, object=found.unit, cause=cause, hint=hint)
     if found.status == systemd.MASKED:
-        hint = f"run systemctl unmask {found.unit}, or remove the declaration"
+        hint = f"run systemctl unmask {found.unit}, or leave mps out of the declaration of this node"
         raise OwnedByAnother(goal, object=found.unit, cause="it is masked", hint=hint)
     if mps_files.merged((text, *found.others.values())) == wanted.values:
         return
     for path, other in found.others.items():
         if mps_files.merged((text, other)) != wanted.values:
-            hint = "remove its lines Environment= and ExecStart=, and declare what they are for"
+            hint = "remove its lines Environment= and ExecStart=, and declare those values instead"
             raise OwnedByAnother(goal, object=found.unit, cause=f"{path} overrules what is declared", hint=hint)
 
 
@@ -302,7 +304,8 @@ def _blocker(busy: Sequence[Daemon], state: MpsState) -> Optional[Blocker]:
     error = InUse(
         "restart or stop {}",
         object=", ".join(found.unit for found in busy),
-        cause=f"{' and '.join(servers)} in use by {'; '.join(_shown(found.clients) for found in busy)}",
+        cause=f"{' and '.join(servers)} {agreeing(len(servers), 'is', 'are')} in use by "
+        f"{'; '.join(_shown(found.clients) for found in busy)}",
         hint=f"nothing was changed; {', or '.join(ways)}",
     )
     return Blocker(error, state.busy_timeout if state.when_busy == WAIT else 0.0)

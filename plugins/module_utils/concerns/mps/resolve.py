@@ -43,7 +43,7 @@ def desired(declaration: MpsDeclaration, state: MpsState) -> MpsDesired:
         raise DeclarationError(
             "start the MPS control daemon",
             cause=f"this machine has no {PROGRAM}",
-            hint=f"install {PACKAGES}, or remove the declaration",
+            hint=f"install {PACKAGES}, or leave mps out of the declaration of this node",
         )
     if declaration.multi_user and state.branch < MULTI_USER_BRANCH:
         raise DeclarationError(
@@ -78,8 +78,8 @@ def _check(
         raise DeclarationError(
             "limit clients of MPS on {}",
             object=gpu.name,
-            cause=f"{gpu.identity.model} is older than Volta, which cannot do that",
-            hint="leave active_thread_percentage and memory_limit out, or the GPU",
+            cause=f"{gpu.identity.model} is older than Volta, and MPS has limits only from Volta on",
+            hint="leave active_thread_percentage and memory_limit out, or exclude this GPU by match",
         )
     if gpu.mig and not gpu.devices:
         unmanaged.append(Unmanaged(gpu.name, "MPS", "it is in MIG mode and has no instance to compute on"))
@@ -91,7 +91,7 @@ def _check(
         raise DeclarationError(
             f"set {MEMORY}",
             object=gpu.name,
-            cause=f"the GPU has {memory_text(gpu.memory)}",
+            cause=f"the GPU has only {memory_text(gpu.memory)}",
             wanted=memory_text(limit),
             hint="set a limit below that, or leave it out",
         )
@@ -101,7 +101,7 @@ def _check_mode(gpu: MpsGpu, declaration: MpsDeclaration, state: MpsState, unman
     declared = state.modes.get(gpu.identity.uuid, "")
     if declared == PROHIBITED or (declaration.exclusive and not gpu.mig and declared not in ("", EXCLUSIVE)):
         wanted = EXCLUSIVE if declaration.exclusive and not gpu.mig else DEFAULT
-        way = "" if declared == PROHIBITED or gpu.mig else ", or set exclusive: false, which lets programs go past MPS"
+        way = "" if declared == PROHIBITED or gpu.mig else ", or set exclusive: false, which lets programs bypass MPS"
         raise OwnedByAnother(
             SERVE,
             object=gpu.name,
@@ -111,7 +111,7 @@ def _check_mode(gpu: MpsGpu, declaration: MpsDeclaration, state: MpsState, unman
             hint=f"declare compute_mode: {wanted} there{way}",
         )
     if declaration.exclusive and not gpu.mig and gpu.mode == DEFAULT and not declared:
-        reason = f"it is {DEFAULT}, so programs may go past MPS; declare compute_mode: {EXCLUSIVE} in gpu_settings"
+        reason = f"it is {DEFAULT}, so programs can bypass MPS; declare compute_mode: {EXCLUSIVE} in gpu_settings"
         unmanaged.append(Unmanaged(gpu.name, COMPUTE_MODE, reason, excused=True))
 
 

@@ -67,7 +67,7 @@ def patience(params: Mapping[str, Any]) -> Dict[str, Any]:
     """What happens to daemons that are in use: the part that ``state: absent`` has too."""
     if params["busy_timeout"] < 0:
         raise DeclarationError(
-            "set {}", object="busy_timeout", cause="it is below 0", wanted=params["busy_timeout"], hint="set seconds"
+            "set {}", object="busy_timeout", cause="it is below 0", wanted=params["busy_timeout"], hint="set 0 or more"
         )
     return {"when_busy": params["when_busy"], "busy_timeout": float(params["busy_timeout"])}
 
@@ -110,7 +110,7 @@ def _memory(where: str, text: Optional[str]) -> Optional[int]:
         raise DeclarationError(
             "set {}",
             object=f"{where}.memory_limit",
-            cause="it must be a whole number above 0 with G or M; of 1.5G the daemon makes 1M",
+            cause="it must be a whole number above 0 followed by G or M; the daemon would read 1.5G as 1M",
             wanted=text,
             hint="set a limit such as 10G or 1536M, or leave it out for none",
         )

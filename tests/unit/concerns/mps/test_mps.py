@@ -129,7 +129,7 @@ def test_a_daemon_with_clients_is_not_restarted_and_they_are_named_with_user_and
     with pytest.raises(InUse) as caught:
         run(made, gpus=ALL, active_thread_percentage="50")
     assert str(caught.value) == (
-        f"Cannot restart or stop {UNIT}: server 5002 in use by python3 (pid 5003, user alice, job 77), python3 (pid "
+        f"Cannot restart or stop {UNIT}: server 5002 is in use by python3 (pid 5003, user alice, job 77), python3 (pid "
         f"5004, user 4242, container abababababab). Nothing was changed; end these clients, or set when_busy: wait or "
         "skip."
     )
@@ -172,7 +172,7 @@ def test_who_skips_tells_the_daemon_and_the_old_server_is_pending_until_its_clie
     percentage, memory = rows[UNIT, "active thread percentage"], rows["gpu0", "memory limit"]
     assert (percentage.effective, percentage.status) == ("50; 100 in server 5002", "pending")
     assert (memory.effective, memory.boot) == ("8G; 10G in server 5002", "8G")
-    assert percentage.pending == f"server 5002 keeps it until its clients end: {BUSY}"
+    assert percentage.pending == f"server 5002 keeps its old value until these clients end: {BUSY}"
     assert outcome.remaining.needs == ("idle_gpu",)
     # The same for who does not skip: nothing is left that a run could do.
     for when_busy in ("skip", "fail", "wait"):
@@ -202,7 +202,7 @@ def test_a_limit_that_goes_cannot_be_told_and_waits_for_the_clients_too(gpu_mach
     run(made, gpus=ALL)
     service = systemd_of(made)
     client = service.client()
-    with pytest.raises(InUse, match="server 5002 in use by python3"):
+    with pytest.raises(InUse, match="server 5002 is in use by python3"):
         run(made, gpus=[{}])
     skipped = run(made, gpus=[{}], when_busy="skip")
     assert skipped.remaining.status == "pending"
@@ -216,7 +216,7 @@ def test_a_client_that_comes_after_the_look_keeps_its_daemon(gpu_machine: MakeMa
     run(made, gpus=[{}])
     systemd_of(made).client()
     for verb in ("restart", "stop"):
-        with pytest.raises(InUse, match=f"Cannot {verb} {UNIT}: in use by python3 .pid 5003, user alice"):
+        with pytest.raises(InUse, match=f"Cannot {verb} {UNIT}: it is in use by python3 .pid 5003, user alice"):
             apply.run_daemon(RunDaemon(verb, UNIT), made.host)
 
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.once
 
 pytest_plugins = ("gpu_machine",)
 
-MEMORY = "it must be a whole number above 0 with G or M; of 1.5G the daemon makes 1M"
+MEMORY = "it must be a whole number above 0 followed by G or M; the daemon would read 1.5G as 1M"
 PERCENTAGE = "it must be above 0 and at most 100, with one decimal at most; the daemon ignores any other"
 
 
@@ -54,7 +54,7 @@ PERCENTAGE = "it must be above 0 and at most 100, with one decimal at most; the 
         ),
         (
             {"gpus": [{"memory_limit": "500G"}]},
-            "Cannot set memory limit on gpu0: the GPU has 46068M (wanted 500G). Set a limit below that, or leave it "
+            "Cannot set memory limit on gpu0: the GPU has only 46068M (wanted 500G). Set a limit below that, or leave it "
             "out.",
         ),
         (
@@ -69,7 +69,7 @@ PERCENTAGE = "it must be above 0 and at most 100, with one decimal at most; the 
         ),
         (
             {"gpus": [{}], "busy_timeout": -1},
-            "Cannot set busy_timeout: it is below 0 (wanted -1). Set seconds.",
+            "Cannot set busy_timeout: it is below 0 (wanted -1). Set 0 or more.",
         ),
         (
             {"gpus": [{}], "multi_user": True},
@@ -92,7 +92,7 @@ def test_what_is_declared_wrong_is_refused_before_anything_changes(
 def test_a_path_of_pipes_that_is_too_long_is_refused_before_the_daemon_says_that_there_is_none() -> None:
     # The kernel takes 107 bytes, of which the name of the socket has 18.
     refuse_long_path("/run/" + "x" * 83)
-    with pytest.raises(DeclarationError, match="the path of a socket in it has 108 bytes, and the kernel takes 107"):
+    with pytest.raises(DeclarationError, match="the path of a socket in it has 108 bytes, and the kernel accepts at most 107"):
         refuse_long_path("/run/" + "x" * 84)
     with pytest.raises(DeclarationError):
         refuse_long_path("/run/" + "ä" * 42)
@@ -188,8 +188,8 @@ def test_another_daemon_on_the_same_gpus_is_refused(gpu_machine: MakeMachine, de
     with pytest.raises(OwnedByAnother) as caught:
         run(made, gpus=[{}])
     assert str(caught.value).startswith(
-        "Cannot start the MPS control daemon: another nvidia-cuda-mps-control serves the same GPUs, by "
-        f"/tmp/nvidia-mps-77 (found {devices or 'all'}). Stop it, or remove the declaration"
+        "Cannot start the MPS control daemon: another nvidia-cuda-mps-control already serves the same GPUs "
+        f"(/tmp/nvidia-mps-77) (found {devices or 'all'}). Stop it, or leave mps out of the declaration of this node"
     )
     assert [conflict.path for conflict in caught.value.conflicts] == ["/tmp/nvidia-mps-77"]
     assert snapshot(made.root) == before
@@ -210,7 +210,7 @@ def test_one_on_other_gpus_is_named_and_left_alone(gpu_machine: MakeMachine) -> 
 
 def test_a_daemon_of_somebody_else_in_our_folder_is_refused_and_ours_is_none(gpu_machine: MakeMachine) -> None:
     made = machine(gpu_machine, files=foreign(PIPES, ""))
-    with pytest.raises(OwnedByAnother, match=f"serves the same GPUs, by {PIPES} "):
+    with pytest.raises(OwnedByAnother, match=rf"already serves the same GPUs \({PIPES}\)"):
         run(made, gpus=[{}])
 
 
@@ -225,7 +225,7 @@ def test_our_own_daemon_is_no_conflict(gpu_machine: MakeMachine) -> None:
 def test_the_daemon_of_the_device_plugin_is_refused(gpu_machine: MakeMachine, resource: str) -> None:
     mark = f"/run/nvidia/mps/{resource}/.started"
     made = machine(gpu_machine, files={mark: ""})
-    with pytest.raises(OwnedByAnother, match=f"the device plugin of Kubernetes serves the same GPUs, by {mark}"):
+    with pytest.raises(OwnedByAnother, match=rf"the device plugin of Kubernetes already serves the same GPUs \({mark}\)"):
         run(made, gpus=[{}])
 
 
@@ -247,7 +247,7 @@ def test_what_is_given_back_is_given_back_beside_another_daemon(gpu_machine: Mak
 @pytest.mark.parametrize(
     ("path", "text", "cause"),
     [
-        (f"{ETC}/{UNIT}", "[Service]\nExecStart=/bin/mine\n", f"{ETC}/{UNIT} was not written by mps"),
+        (f"{ETC}/{UNIT}", "[Service]\nExecStart=/bin/mine\n", f"{ETC}/{UNIT} was not written by this module"),
         (
             f"{ETC}/{UNIT}.d/50-mine.conf",
             "[Service]\nEnvironment=CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10\n",
