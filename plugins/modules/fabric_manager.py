@@ -7,81 +7,83 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_manager
-short_description: Fabric Manager and IMEX of machines whose GPUs are joined by NVSwitches
+short_description: Run the Fabric Manager or IMEX on machines whose GPUs are connected by NVSwitches
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Converges the daemon that sets up the NVLink fabric of a machine, now and for the next boot. Without it CUDA starts
-    on no GPU of such a machine (error 802).
-  - Which daemon a machine needs is read from sysfs. C(nv-fabricmanager) where an NVSwitch is on its PCI bus (HGX A100,
-    H100, H200), or a ConnectX whose vital product data names the management of switches (HGX B200, B300). IMEX on the
-    compute nodes of GB200 and GB300 racks, by the device of their GPUs, where a Fabric Manager must not run. Neither on
-    any other machine; one that is enabled or runs there is disabled and stopped. IMEX on such a rack is left alone as
-    long as neither O(imex_nodes) nor O(imex_config) is given.
-  - The program must have the very version of the driver. It is compared with the kernel module that is loaded and with
-    the driver that is installed. After an upgrade of one of the two the node is drifted, and the message has the
-    versions, and whether the next restart and the next boot work. The module installs no packages.
+  - Converges the daemon that sets up the NVLink fabric of a machine, now and for the next boot. Without this daemon
+    CUDA fails on every GPU of such a machine (error 802).
+  - The module reads from sysfs which daemon a machine needs. It is C(nv-fabricmanager) if an NVSwitch is on the PCI bus
+    (HGX A100, H100, H200), or a ConnectX whose vital product data says that it manages switches (HGX B200, B300). It is
+    IMEX on the compute nodes of GB200 and GB300 racks, which are known by the PCI ID of their GPUs, and where no Fabric
+    Manager may run. IMEX is left alone there as long as neither O(imex_nodes) nor O(imex_config) is given. Any other
+    machine needs neither; a daemon that is enabled or runs there is disabled and stopped.
+  - The program must have exactly the version of the driver. It is compared with the loaded kernel module and with the
+    installed driver. If they differ, after an upgrade for example, the node is drifted. The message has the versions,
+    and says whether the next restart and the next boot will work. The module installs no packages.
   - A restart of either daemon ends every CUDA job of the node by default (C(ABORT_CUDA_JOBS_ON_FM_EXIT)). So the
     module never restarts one. A value that a running daemon has not read is pending, and C(restart_fabric_manager) or
-    C(restart_imex) is in RV(needs), for which the role's handlers call M(gpufleet.node.fabric_manager_restart). Neither
-    is one started that does not run while a process uses a GPU.
-  - What a running daemon has read is known from the time at which it started, the times of its files, and a note of
-    this module in C(/run/gpufleet/fabric_manager.json), because the daemons do not tell.
-  - On Hopper and later the driver is asked for the fabric of each GPU. One that is not complete, or not healthy, is
-    pending with the reason in words. The driver tells nothing of it for A100.
+    C(restart_imex) is in RV(needs). The handlers of the role then call M(gpufleet.node.fabric_manager_restart). While a
+    process uses a GPU, a stopped daemon is not started either.
+  - The daemons do not report which values they have read. So this is worked out from the time at which the daemon
+    started, the times of its files, and a note of this module in C(/run/gpufleet/fabric_manager.json).
+  - On Hopper and later, where a Fabric Manager is needed, the driver is asked for the state of the fabric of each GPU.
+    A fabric that is not complete or not healthy is pending, with the reason in words. For A100 the driver does not
+    report it.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
 options:
   service:
     description:
-      - V(if_needed) runs what the hardware needs, and lists a machine that needs nothing in RV(unmanaged), so that one
-        inventory serves a mixed fleet. V(required) refuses a machine that needs nothing.
-      - Without it V(if_needed) is meant where something else is declared.
+      - V(if_needed) runs what the hardware needs. On a machine that needs no daemon this is listed in RV(unmanaged), so
+        that one inventory serves a mixed fleet. V(required) refuses such a machine.
+      - If it is not set and another option is, V(if_needed) is assumed.
     type: str
   config:
     description:
-      - Values in the file of the Fabric Manager, by key, such as C(FABRIC_MODE). They are changed in their place, all
-        else in the file stays. A value that means the same, or that the daemon has without a line, is left as it is.
-      - The file is the one that the running daemon was started with, or its unit has, which is mostly
-        C(/usr/share/nvidia/nvswitch/fabricmanager.cfg).
+      - Values in the configuration file of the Fabric Manager, by key, such as C(FABRIC_MODE). They are changed in
+        place, and everything else in the file stays. A line that already means the same is left as it is, and none is
+        added for a value that is the daemon's default.
+      - The file is the one that the running daemon was started with, or else the one that its unit names. By default
+        this is C(/usr/share/nvidia/nvswitch/fabricmanager.cfg).
       - C(FM_SM_MGMT_PORT_GUID) is refused. The daemon's start script fills it in.
     type: dict
     default: {}
   hold:
     description:
       - Whether packages are held in their versions, by C(apt-mark hold) or in C(versionlock.list) of dnf. These are the
-        packages of the daemon that the hardware needs, and with apt those of the driver in the same version, as an
-        upgrade of one without the other leaves a node without a fabric.
-      - With V(false) holds are left as they are.
+        packages of the daemon that the hardware needs, and with apt also those of the driver in the same version. An
+        upgrade of one without the other would leave the node without a fabric.
+      - With V(false), existing holds are left as they are.
     type: bool
     default: true
   imex_nodes:
     description:
-      - The IP addresses of all compute nodes of the IMEX domain, in the order in which they stand in the nodes file,
-        which must be the same on each. One of them must be an address of this node.
+      - The IP addresses of all compute nodes of the IMEX domain, in the order of the nodes file. It must be the same on
+        every node of the domain. One of the addresses must belong to this node.
     type: list
     elements: str
     default: []
   imex_config:
     description:
-      - Values in the file of IMEX, by key, as with O(config). The state of the domain is known only with
-        C(IMEX_CMD_ENABLED) set to 1.
+      - Values in the configuration file of IMEX, by key, as with O(config). The state of the domain can be read only if
+        C(IMEX_CMD_ENABLED) is 1.
     type: dict
     default: {}
   imex_channel:
     description:
-      - Whether channel 0 must be there, C(/dev/nvidia-caps-imex-channels/channel0), now and after the next boot. The
-        driver makes it when it is loaded with C(NVreg_CreateImexChannel0=1), which M(gpufleet.node.kernel_modules)
-        sets. This module only checks.
+      - Whether IMEX channel 0 (C(/dev/nvidia-caps-imex-channels/channel0)) must exist, now and after the next boot. The
+        driver creates it when it is loaded with C(NVreg_CreateImexChannel0=1), which M(gpufleet.node.kernel_modules)
+        sets. This module only checks it.
     type: bool
     default: false
 requirements:
   - nvidia-ml-py, which the role P(gpufleet.node.nvml#role) installs
 notes:
-  - The daemons themselves are NVIDIA's, and need the hardware. The tests of this module run with stand-ins that fail as
-    NVIDIA documents it.
+  - The daemons need the hardware. So the tests of this module run stand-ins, which behave and fail as NVIDIA documents
+    it.
 seealso:
   - module: gpufleet.node.fabric_manager_restart
   - module: gpufleet.node.kernel_modules
@@ -89,23 +91,23 @@ seealso:
     description: The daemon and its file.
     link: https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/
   - name: IMEX guide
-    description: The daemon of multi-node NVLink, its files and its tool.
+    description: The daemon of multi-node NVLink, its files and its command.
     link: https://docs.nvidia.com/multi-node-nvlink-systems/imex-guide/
 """
 
 EXAMPLES = r"""
-- name: Run what the hardware needs, on a fleet of many kinds
+- name: Run what the hardware needs, on a mixed fleet
   gpufleet.node.fabric_manager:
     service: if_needed
 
-- name: Keep jobs when the daemon ends, and log to the journal
+- name: Keep jobs running when the daemon ends, and log to the journal
   gpufleet.node.fabric_manager:
     service: required
     config:
       ABORT_CUDA_JOBS_ON_FM_EXIT: 0
       LOG_USE_SYSLOG: 1
 
-- name: A rack with an IMEX domain of four nodes
+- name: Run IMEX in a domain of four nodes
   gpufleet.node.fabric_manager:
     imex_nodes: [10.1.0.1, 10.1.0.2, 10.1.0.3, 10.1.0.4]
     imex_config:
@@ -156,9 +158,9 @@ changes:
       sample: now
 needs:
   description:
-    - What must still happen. C(restart_fabric_manager) or C(restart_imex) for a daemon that has not read
-      its files, C(fabric) while that of a GPU is not complete or not healthy, C(imex_peers) while the
-      domain is not up, C(idle_gpu) where a daemon cannot be stopped, C(reboot) after an upgrade of the
+    - What must still happen. C(restart_fabric_manager) or C(restart_imex) if a daemon has not read its
+      files, C(fabric) while the fabric of a GPU is not complete or not healthy, C(imex_peers) while the
+      domain is not up, C(idle_gpu) if a daemon cannot be stopped yet, C(reboot) after an upgrade of the
       driver.
   returned: always, unless the declaration was refused
   type: list
@@ -183,7 +185,7 @@ unmanaged:
       type: str
       sample: this machine has no NVSwitch
 conflicts:
-  description: A driver that a container brought with its own daemon, which is an error.
+  description: A driver container that runs the daemon itself, which is an error.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
@@ -193,7 +195,7 @@ conflicts:
       type: str
       sample: GPU Operator
     path:
-      description: Where that driver is.
+      description: Where the driver of that container is.
       type: str
       sample: /run/nvidia/driver
     line:
@@ -260,15 +262,15 @@ effective:
       type: str
       sample: 570.158.01
     daemons:
-      description: By name of the program, whether it runs, its version on disk, and the values that it has read.
+      description: By program, whether it runs, its version on disk, and the values that it has read.
       type: dict
       sample: {"nv-fabricmanager": {"service": "running", "version": "570.158.01", "config": {"LOG_LEVEL": "4"}}}
     fabric:
-      description: By GPU the state of its fabric, and in words what is wrong with its health.
+      description: By GPU, the state of its fabric, and what is wrong with its health, in words.
       type: dict
       sample: {"gpu0": {"state": "completed", "health": []}}
     imex_domain:
-      description: The state of the IMEX domain as its own tool has it, with the nodes that are not ready.
+      description: The state of the IMEX domain as C(nvidia-imex-ctl) reports it, with the nodes that are not ready.
       type: str
 boot:
   description: What the next boot brings.
@@ -280,7 +282,7 @@ boot:
       type: str
       sample: 570.158.01
     daemons:
-      description: By name of the program, whether its unit is enabled, and the values in its file.
+      description: By program, whether its unit is enabled, and the values in its file.
       type: dict
       sample: {"nv-fabricmanager": {"start": "enabled", "config": {"LOG_LEVEL": "4"}}}
     held:

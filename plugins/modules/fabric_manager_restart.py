@@ -7,22 +7,23 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_manager_restart
-short_description: Restart the Fabric Manager or IMEX so that it reads its files, while no job uses a GPU
+short_description: Restart the Fabric Manager or IMEX while no job uses a GPU, so that it reads its files
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Restarts C(nv-fabricmanager) or C(nvidia-imex) if the running daemon has not read what its files say now, and starts
-    it if its unit is enabled and does not run. Otherwise nothing is done.
-  - A restart ends every CUDA job of the node by default. So nothing is restarted while a process other than the daemons
-    of the node has a GPU open; O(when_busy) says what happens instead.
-  - A daemon whose version is not that of the loaded driver is not restarted, because it would not start again.
-  - Then its unit must be active, and its process one that has read the files.
-  - The role P(gpufleet.node.fabric_manager#role) calls it by its handlers.
+  - Restarts C(nv-fabricmanager) or C(nvidia-imex) if the running daemon has not read its present files, and starts it
+    if its unit is enabled but not running. Otherwise nothing is done.
+  - A restart ends every CUDA job of the node by default. So nothing is restarted while a process has a GPU open. The
+    daemons of the node, such as C(nvidia-persistenced) and DCGM, do not count. O(when_busy) says what happens instead.
+  - A daemon whose version is not that of the loaded driver is not restarted, because it would not start again. That is
+    an error.
+  - The run fails unless afterwards the daemon runs and has read its files, within O(start_timeout).
+  - The handlers of the role P(gpufleet.node.fabric_manager#role) call this module.
 options:
   daemon:
     description:
-      - The daemon.
+      - The daemon to restart.
     type: str
     choices: [fabric_manager, imex]
     required: true
@@ -42,7 +43,7 @@ options:
     default: 600
   start_timeout:
     description:
-      - How many seconds the daemon has until it runs.
+      - How many seconds the daemon may take to start.
     type: int
     default: 120
 extends_documentation_fragment:
@@ -61,13 +62,13 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Let the Fabric Manager read its file once no job runs
+- name: Restart the Fabric Manager once no job runs
   gpufleet.node.fabric_manager_restart:
     daemon: fabric_manager
     when_busy: wait
     busy_timeout: 3600
 
-- name: Let IMEX read its nodes, or leave it for later
+- name: Restart IMEX if no job runs, and otherwise leave it for a later run
   gpufleet.node.fabric_manager_restart:
     daemon: imex
     when_busy: skip
@@ -80,15 +81,15 @@ unit:
   type: str
   sample: nvidia-fabricmanager.service
 done:
-  description: What was done, or in check mode would be, C(restart), C(start), or null for nothing.
+  description: What was done, or in check mode would be done. C(restart), C(start), or null for nothing.
   returned: always, unless the state could not be read
   type: str
   sample: restart
 why:
-  description: Why it is needed; null where nothing is.
+  description: Why it was needed, null if nothing was.
   returned: always, unless the state could not be read
   type: str
-  sample: /usr/share/nvidia/nvswitch/fabricmanager.cfg was changed since it started
+  sample: /usr/share/nvidia/nvswitch/fabricmanager.cfg has changed since it started
 clients:
   description: The processes that use a GPU.
   returned: always, unless the state could not be read
@@ -96,7 +97,7 @@ clients:
   elements: str
   sample: []
 needs:
-  description: What is needed and was not done.
+  description: What is needed but was not done.
   returned: always, unless the state could not be read
   type: list
   elements: str

@@ -29,9 +29,9 @@ NO_FABRIC = "not supported by this GPU"
 # nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*: the shift of a field, the value that is a fault, and what that is.
 _FLAGS = (
     (0, 1, "degraded bandwidth"),
-    (2, 1, "route recovery"),
+    (2, 1, "route recovery in progress"),
     (4, 1, "unhealthy route"),
-    (6, 1, "access timeout recovery"),
+    (6, 1, "access timeout recovery in progress"),
     (12, 2, "no partition assigned"),
     (14, 2, "global fabric manager disconnected"),
 )
@@ -46,7 +46,7 @@ _CONFIGURATIONS = {
     5: "too few NVLinks",
     6: "incompatible GPU firmware",
     7: "wrong location",
-    8: "invalid state of the GPU",
+    8: "GPU in an invalid state",
 }
 # NVML_GPU_FABRIC_HEALTH_SUMMARY_*.
 _SUMMARIES = {2: "unhealthy", 3: "limited capacity"}

@@ -332,7 +332,7 @@ def test_a_pattern_that_finds_no_number_is_refused(pattern: str) -> None:
 def test_a_fabric_manager_of_another_version_than_the_driver_is_refused(
     node: Facts, status: str, failed: str, refuses: bool
 ) -> None:
-    message = "Cannot run the Fabric Manager on nv-fabricmanager: its version is 570.2, and that of the driver 570.1"
+    message = "Cannot run the Fabric Manager (nv-fabricmanager): its version is 570.2, but that of the driver is 570.1"
     result: Facts = {"status": status, "conflicts": []}
     if failed:
         result.update(msg=message, failure={"code": "not_in_effect", "object": failed})

@@ -38,9 +38,9 @@ def value_of(name: str) -> int:
     ("name", "value", "words"),
     [
         ("DEGRADED_BW", "DEGRADED_BW_TRUE", "degraded bandwidth"),
-        ("ROUTE_RECOVERY", "ROUTE_RECOVERY_TRUE", "route recovery"),
+        ("ROUTE_RECOVERY", "ROUTE_RECOVERY_TRUE", "route recovery in progress"),
         ("ROUTE_UNHEALTHY", "ROUTE_UNHEALTHY_TRUE", "unhealthy route"),
-        ("ACCESS_TIMEOUT_RECOVERY", "ACCESS_TIMEOUT_RECOVERY_TRUE", "access timeout recovery"),
+        ("ACCESS_TIMEOUT_RECOVERY", "ACCESS_TIMEOUT_RECOVERY_TRUE", "access timeout recovery in progress"),
         ("PARTITION_ASSIGNED", "PARTITION_ASSIGNED_FALSE", "no partition assigned"),
         ("GFM_STATE", "GFM_STATE_DISCONNECTED", "global fabric manager disconnected"),
         *(
@@ -52,7 +52,7 @@ def value_of(name: str) -> int:
                 ("INSUFFICIENT_NVLINKS", "too few NVLinks"),
                 ("INCOMPATIBLE_GPU_FW", "incompatible GPU firmware"),
                 ("INVALID_LOCATION", "wrong location"),
-                ("GPU_STATE_INVALID", "invalid state of the GPU"),
+                ("GPU_STATE_INVALID", "GPU in an invalid state"),
             )
         ),
     ],

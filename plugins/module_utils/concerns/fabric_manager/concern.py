@@ -108,7 +108,7 @@ class FabricManager:
             raise DeclarationError(
                 "use {}",
                 object="imex_nodes",
-                cause="none of its addresses is one of this node",
+                cause="none of these addresses belongs to this node",
                 found=", ".join(state.addresses),
                 hint="add the management address of this node, at the same place on all nodes of the domain",
             )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, List, Mapping, Tuple
 
 from ..._core.errors import CannotLook
 from ..._core.value import frozen
+from ..._core.wording import counted
 from ..._nvidia.fabric import RACK_GPUS
 from ..._nvidia.gpus import DISPLAY_CLASSES, NVIDIA, PCI
 
@@ -55,9 +56,9 @@ class Hardware:
         if self.rack:
             return "a compute node of an NVL72 rack"
         if self.switches:
-            return f"{len(self.switches)} NVSwitches"
+            return counted(len(self.switches), "NVSwitch", "NVSwitches")
         if self.ports:
-            return f"{len(self.ports)} management ports of NVSwitches"
+            return counted(len(self.ports), "management port of NVSwitches", "management ports of NVSwitches")
         return "no NVSwitch" if self.gpus else "no NVIDIA GPU"
 
 

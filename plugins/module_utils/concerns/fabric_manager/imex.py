@@ -113,7 +113,7 @@ def own_addresses(files: Files) -> FrozenSet[str]:
 
 def read_domain(host: Host, daemon: Daemon) -> Domain:
     if daemon.process is None:
-        return Domain(unknown=f"{daemon.unit} does not run")
+        return Domain(unknown=f"{daemon.unit} is not running")
     config = daemon.files.get(CONFIG)
     values = values_of((config and config.read) or "")
     if values.get(ENABLED_KEY, IMEX_DEFAULTS[ENABLED_KEY]) != "1":
@@ -126,7 +126,7 @@ def read_domain(host: Host, daemon: Daemon) -> Domain:
     except OSError as error:
         return Domain(unknown=f"{TOOL} did not run: {error.strerror or error}")
     if completed.status == 124:
-        return Domain(unknown=f"{TOOL} did not answer within {TOOL_SECONDS:g} s, as when a peer does not respond")
+        return Domain(unknown=f"{TOOL} did not answer within {TOOL_SECONDS:g} s; another node may not be responding")
     try:
         return domain_of(json.loads(completed.output))
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -43,22 +43,23 @@ def _refuse_owners(state: FabricState, wanted: WantedDaemon) -> None:
     title, unit = daemon.program.title, daemon.unit
     if state.operator:
         error = OwnedByAnother(
-            f"run {title}",
+            f"run {title} ({{}})",
             object=unit,
-            cause=f"a container brought the driver to {state.operator}, and runs {daemon.program.name} itself",
-            hint="leave fabric_manager out of the declaration of this node, as with the GPU Operator",
+            cause=f"a driver container ({state.operator}) runs {daemon.program.name} itself",
+            hint="leave fabric_manager out of the declaration of nodes of the GPU Operator",
         )
         error.conflicts = (Conflict("GPU Operator", state.operator, None, unit, RUNNING, "them"),)
         raise error
     if daemon.outside:
         raise OwnedByAnother(
-            f"run {title}",
+            f"run {title} ({{}})",
             object=unit,
-            cause=f"{daemon.outside} runs outside of it",
+            cause=f"{daemon.outside} already runs, outside of this unit",
             hint="end that process, or leave fabric_manager out of the declaration of this node",
         )
     if daemon.status == systemd.MASKED:
-        raise OwnedByAnother(f"run {title}", object=unit, cause="it is masked", hint=f"run systemctl unmask {unit}")
+        hint = f"run systemctl unmask {unit}, or leave fabric_manager out of the declaration of this node"
+        raise OwnedByAnother(f"run {title} ({{}})", object=unit, cause="it is masked", hint=hint)
 
 
 def _refuse_missing(state: FabricState, daemon: Daemon, scope: Scope) -> None:
@@ -68,10 +69,10 @@ def _refuse_missing(state: FabricState, daemon: Daemon, scope: Scope) -> None:
     package = daemon.program.packages[0]
     branch = f"{package}-{version.partition('.')[0]}"
     error = NotInEffect(
-        f"run {daemon.program.title}",
+        f"run {daemon.program.title} ({{}})",
         object=daemon.unit,
         cause=f"{daemon.program.name} is not installed, and this machine has {state.hardware.words}",
-        hint=f"install {branch}, or {package}, in version {version}, that of the driver" if version else "install it",
+        hint=f"install {branch} or {package} in version {version}, that of the driver" if version else "install it",
     )
     error.settings = (service_row(daemon.unit, RUNNING, "not installed"),)
     raise error
@@ -83,7 +84,7 @@ def _refuse_skew(state: FabricState, daemon: Daemon, scope: Scope) -> None:
     if not fate or not any(row.status != IN_SYNC for row in rows):
         return
     driver = state.driver
-    at_boot = f", and {driver.at_boot} from the next boot on" if driver.at_boot != driver.loaded else ""
+    later = f", and the next boot loads {driver.at_boot}" if driver.at_boot != driver.loaded else ""
     wanted = driver.at_boot or driver.loaded
     package = daemon.program.packages[0]
     hint = (
@@ -92,9 +93,9 @@ def _refuse_skew(state: FabricState, daemon: Daemon, scope: Scope) -> None:
         else f"install {package} in version {wanted}, and hold it together with the driver"
     )
     error = NotInEffect(
-        f"run {daemon.program.title}",
+        f"run {daemon.program.title} ({{}})",
         object=daemon.program.name,
-        cause=f"its version is {daemon.version}, and that of the driver {driver.loaded or 'unknown'}{at_boot}: {fate}",
+        cause=f"its version is {daemon.version}, but that of the driver is {driver.loaded or 'unknown'}{later}: {fate}",
         hint=hint,
     )
     error.settings = rows
@@ -109,16 +110,16 @@ def _refuse_files(wanted: WantedDaemon) -> None:
         raise DeclarationError(
             "set {}",
             object=", ".join(sorted(wanted.values)),
-            cause=f"{config.path} is not there",
-            hint="install the package again, which brings the file",
+            cause=f"{config.path} does not exist",
+            hint="reinstall the package of the daemon, which ships the file",
         )
     for key, lines in contradictions(config.text).items():
         if key in wanted.values:
             raise CannotLook(
                 "read the value of {}",
                 object=f"{key} in {config.path}",
-                cause=f"it is set differently on lines {', '.join(map(str, lines))}",
-                hint="leave one of them in the file",
+                cause=f"lines {', '.join(map(str, lines))} set it to different values",
+                hint="keep one of these lines",
             )
 
 
@@ -203,7 +204,7 @@ def _no_channel() -> NotInEffect:
         "keep {} across a reboot",
         object=imex.CHANNEL,
         cause=f"nothing loads the driver with {imex.PARAMETER}=1",
-        hint=f"declare {imex.PARAMETER}: 1 of nvidia in kernel_modules_parameters, or set imex_channel: false",
+        hint=f"set {imex.PARAMETER} to 1 for nvidia in kernel_modules_parameters, or set imex_channel: false",
     )
 
 

@@ -148,8 +148,8 @@ def _service(wanted: WantedDaemon, state: FabricState, scope: Scope) -> Setting:
     found = RUNNING if daemon.process is not None else STOPPED
     pending = ""
     if wanted.service != found and state.clients:
-        verb = "start" if wanted.service == RUNNING else "stop"
-        pending = f"a {verb} of it would disturb {first_of(state.clients, 3)}, which uses GPUs"
+        doing = "starting" if wanted.service == RUNNING else "stopping"
+        pending = f"GPUs are in use by {first_of(state.clients, 3)}; {doing} it would disturb them"
     row = units.service_row(daemon.unit, str(wanted.service), found, pending)
     return replace(row, needs=NEEDS_IDLE if scope.restoring or wanted.service == STOPPED else daemon.program.needs)
 
@@ -168,17 +168,17 @@ def _fabric(gpu: FabricGpu, state: FabricState) -> Setting:
         if daemon.program is FABRIC_MANAGER and CONFIG in daemon.files:
             mode = values_of(daemon.files[CONFIG].read or "").get("FABRIC_MODE", "0")
     if reading.state != COMPLETED:
-        pending = "it takes the Fabric Manager up to some minutes after its start; see the log of its unit"
+        pending = f"the Fabric Manager may need some minutes after its start; see journalctl -u {FABRIC_MANAGER.unit}"
         if mode != "0":
             pending = f"with FABRIC_MODE={mode} it completes when a partition with this GPU is activated"
     else:
-        pending = "a fault of the hardware or of its set-up; see the log of the Fabric Manager and of the kernel"
+        pending = "the hardware or its configuration is at fault; see the logs of the Fabric Manager and of the kernel"
     row = Setting(gpu.name, FABRIC, COMPLETE, found, None, gpu.identity.uuid, boot_matters=False, pending=pending)
     return replace(row, needs=NEEDS_FABRIC)
 
 
 def _domain(state: FabricState) -> Setting:
-    pending = "it is up when IMEX runs on all of its nodes, with the same nodes and of one version"
+    pending = "it is up when IMEX runs on all of its nodes, in one version and with the same list of nodes"
     row = Setting(DOMAIN, STATE, imex.UP, state.domain.words, None, DOMAIN, boot_matters=False, pending=pending)
     return replace(row, needs=NEEDS_PEERS)
 

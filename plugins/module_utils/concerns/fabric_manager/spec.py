@@ -97,7 +97,7 @@ IMEX_DEFAULTS = {
 # Keys that somebody else fills in, with who it is.
 FOREIGN = {
     "FM_SM_MGMT_PORT_GUID": "the start script of the Fabric Manager fills it in at each start",
-    "IMEX_NODE_CONFIG_FILE": "it says where the file is that imex_nodes fills",
+    "IMEX_NODE_CONFIG_FILE": "it names the file that imex_nodes writes",
 }
 
 
@@ -123,7 +123,7 @@ def parse(params: Mapping[str, Any]) -> FabricDeclaration:
         raise DeclarationError(
             GOAL,
             object="service",
-            cause=f"there is no {service!r}",
+            cause=f"it cannot be {service!r}",
             hint=f"set {IF_NEEDED}, which fits every node of a mixed fleet, or {REQUIRED}",
         )
     nodes = parse_nodes(params["imex_nodes"])
@@ -140,12 +140,12 @@ def parse(params: Mapping[str, Any]) -> FabricDeclaration:
         raise DeclarationError(
             GOAL,
             object=filled[0],
-            cause="it stands in a file, which is there for the next boot as well",
+            cause="it is written to a file, which counts at the next boot too",
             hint="leave it out, or set permanent: true",
         )
     if service is None and not (declaration.config or declaration.imex_config or nodes):
         raise DeclarationError(
-            "read the declaration", cause="nothing is declared", hint=f"set service: {IF_NEEDED}, or give a config"
+            "read the declaration", cause="nothing is declared", hint=f"set service: {IF_NEEDED}, or a config"
         )
     return declaration
 
@@ -160,7 +160,7 @@ def parse_values(option: str, values: Mapping[Any, Any], known: Mapping[str, Any
         if name not in known:
             from ..._core.nearest import did_you_mean
 
-            hint = did_you_mean(name, known, otherwise="see the keys in the file that the package brings")
+            hint = did_you_mean(name, known, otherwise="see the keys in the file that the package ships")
             raise DeclarationError(GOAL, object=where, cause="there is no such key", hint=hint)
         text = _text(value)
         cause = _fault(text, known[name])
@@ -180,15 +180,15 @@ def _fault(text: Any, rule: Any) -> str:
     if not isinstance(text, str):
         return "it is not a string or a number"
     if not text.isprintable() or text != text.strip():
-        return "a line of the file has no place for a line break, a control character or blanks around it"
+        return "a line of the file cannot hold a line break, a control character or blanks around the value"
     if rule is None:
         return ""
     if isinstance(rule[0], int):
         lowest, highest = rule
         if not text.lstrip("-").isdigit() or not lowest <= int(text) <= highest:
-            return f"it is not a number from {lowest} to {highest}"
+            return f"it must be a number from {lowest} to {highest}"
         return ""
-    return "" if text in rule else f"it is none of {', '.join(rule)}"
+    return "" if text in rule else f"it must be one of {', '.join(rule)}"
 
 
 def parse_nodes(entries: Sequence[Any]) -> Tuple[str, ...]:
@@ -204,7 +204,7 @@ def parse_nodes(entries: Sequence[Any]) -> Tuple[str, ...]:
                 hint="give the management address of each compute node, in the same order on all of them",
             )
         if address in found:
-            raise DeclarationError(GOAL, object=IMEX_NODES, cause=f"{address} is there twice", hint="remove one")
+            raise DeclarationError(GOAL, object=IMEX_NODES, cause=f"{address} is listed twice", hint="remove one")
         found.append(address)
     return tuple(found)
 

@@ -70,7 +70,7 @@ class EngineRestart:
 
     def look(self, host: Host, options: RestartOptions) -> EngineView:
         if not systemd.running(host.files):
-            raise DeclarationError(f"{options.action} {options.engine}", cause="systemd does not run this machine")
+            raise DeclarationError(f"{options.action} {options.engine}", cause="this machine does not run systemd")
         return view_engine(host, options.engine)
 
     def decide(self, state: EngineView, options: RestartOptions) -> str:

@@ -16,7 +16,7 @@ from ..._core.errors import CannotLook, DeclarationError, GpuFleetError, InUse, 
 from ..._core.setting import EFFECTIVE
 from ..._core.shared_options import SHARED_OPTIONS
 from ..._core.value import frozen, replace
-from ..._core.wording import first_of
+from ..._core.wording import agreeing, first_of
 from ..._linux import systemd, systemd_apply
 from ...concerns.fabric_manager import daemons, imex, notes
 from ...concerns.fabric_manager.concern import CONCERN
@@ -102,7 +102,7 @@ class FabricRestart:
 
     def look(self, host: Host, options: FabricRestartOptions) -> FabricView:
         if not systemd.running(host.files):
-            raise DeclarationError(f"restart {options.daemon}", cause="systemd does not run this machine")
+            raise DeclarationError(f"restart {options.daemon}", cause="this machine does not run systemd")
         try:
             return view_of(host, options.daemon)
         except OSError as error:
@@ -167,10 +167,11 @@ def view_of(host: Host, name: str) -> FabricView:
 def _needed(daemon: Daemon) -> Tuple[str, str]:
     if daemon.process is None:
         if daemon.status == systemd.ENABLED and not daemon.outside:
-            return START, "its unit is enabled, and it does not run"
+            return START, "its unit is enabled and not running"
         return NOTHING, ""
     if daemon.stale:
-        return RESTART, f"{', '.join(daemon.stale)} was changed since it started"
+        have = agreeing(len(daemon.stale), "has", "have")
+        return RESTART, f"{', '.join(daemon.stale)} {have} changed since it started"
     return NOTHING, ""
 
 
@@ -184,9 +185,9 @@ def decide(view: FabricView, options: FabricRestartOptions) -> str:
     daemon = view.daemon
     if view.driver and daemon.version and daemon.version != view.driver:
         raise NotInEffect(
-            f"{view.action} {daemon.program.title}",
+            f"{view.action} {daemon.program.title} ({{}})",
             object=daemon.unit,
-            cause=f"its version is {daemon.version} and that of the loaded driver {view.driver}: it would not start",
+            cause="its version is not that of the loaded driver, so it would not start",
             found=daemon.version,
             wanted=view.driver,
             hint="reboot the node if the driver was upgraded too, else install the daemon in the driver's version",
@@ -200,9 +201,9 @@ def decide(view: FabricView, options: FabricRestartOptions) -> str:
 
 def _in_use(view: FabricView) -> InUse:
     return InUse(
-        f"{view.action} {view.daemon.program.title}",
+        f"{view.action} {view.daemon.program.title} ({{}})",
         object=view.daemon.unit,
-        cause=f"GPUs are in use by {first_of(view.clients, SHOWN)}, whose CUDA jobs would end, and it is "
+        cause=f"GPUs are in use by {first_of(view.clients, SHOWN)}, whose CUDA jobs would end; the {view.action} is "
         f"needed because {view.why}",
         hint="wait until they end, or set when_busy to wait or skip",
     )
@@ -227,7 +228,7 @@ def _execute(host: Host, options: FabricRestartOptions, view: FabricView, action
     if cause:
         log = _log(host, unit)
         error: GpuFleetError = Refused(
-            f"{action} {view.daemon.program.title}",
+            f"{action} {view.daemon.program.title} ({{}})",
             object=unit,
             cause=f"{cause}{f'; its log: {log}' if log else ''}",
             hint=f"see journalctl -u {unit}",
@@ -244,9 +245,9 @@ def _execute(host: Host, options: FabricRestartOptions, view: FabricView, action
             break
         if time.monotonic() >= deadline:
             error = NotInEffect(
-                f"{action} {view.daemon.program.title}",
+                f"{action} {view.daemon.program.title} ({{}})",
                 object=unit,
-                cause=f"after {options.start_timeout} s it is still needed: {now.why}",
+                cause=f"after {options.start_timeout} s it has had no effect: {now.why}",
                 hint=f"see journalctl -u {unit}",
             )
             return replace(result, error=error)

@@ -85,7 +85,7 @@ DOMAINS: Dict[str, Tuple[Completed, Optional[str], str]] = {
     "hangs": (
         Completed(124, "", ""),
         None,
-        "nvidia-imex-ctl did not answer within 10 s, as when a peer does not respond",
+        "nvidia-imex-ctl did not answer within 10 s; another node may not be responding",
     ),
     "fails": (Completed(1, "", "Error: no daemon\n"), None, "nvidia-imex-ctl exited with 1: Error: no daemon"),
     "garbage": (Completed(0, "[]", ""), None, "nvidia-imex-ctl exited with 0: []"),
@@ -116,8 +116,8 @@ def test_the_channel_is_checked_and_names_the_parameter_that_makes_it(tmp_path: 
     with pytest.raises(GpuFleetError) as refused:
         machine.run(**DECLARED, imex_channel=True)
     assert str(refused.value) == (
-        f"Cannot keep {CHANNEL} across a reboot: nothing loads the driver with NVreg_CreateImexChannel0=1. Declare "
-        "NVreg_CreateImexChannel0: 1 of nvidia in kernel_modules_parameters, or set imex_channel: false."
+        f"Cannot keep {CHANNEL} across a reboot: nothing loads the driver with NVreg_CreateImexChannel0=1. Set "
+        "NVreg_CreateImexChannel0 to 1 for nvidia in kernel_modules_parameters, or set imex_channel: false."
     )
     # All else was done.
     assert machine.systemd.running(IMEX_UNIT)
@@ -132,7 +132,7 @@ def test_the_version_of_imex_is_held_against_that_of_the_driver(tmp_path: Path) 
     machine = FabricMachine(tmp_path, GB200)
     machine.install_daemon("570.86.15", "nvidia-imex")
     message = machine.refused(**DECLARED)
-    assert "Cannot run IMEX on nvidia-imex: its version is 570.86.15" in message
+    assert "Cannot run IMEX (nvidia-imex): its version is 570.86.15" in message
 
 
 # --- the files as text ---

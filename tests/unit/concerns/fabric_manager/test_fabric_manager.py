@@ -147,7 +147,7 @@ def test_another_version_than_the_drivers_is_drift_that_says_what_fails(
     machine.install_driver(installed)
     machine.install_daemon(daemon)
     message = machine_message(machine)
-    assert f"its version is {daemon}, and that of the driver {loaded}" in message
+    assert f"its version is {daemon}, but that of the driver is {loaded}" in message
     assert fate in message
     result = look(machine)
     assert result["status"] == DRIFTED
@@ -267,7 +267,7 @@ def test_it_is_not_started_while_a_process_uses_a_gpu_and_the_process_is_named(t
     assert machine.systemd.started == []
     assert outcome.remaining.needs == ("restart_fabric_manager",)
     (row,) = [row for row in outcome.remaining.settings if row.setting == "service"]
-    assert row.pending == "a start of it would disturb python3 (pid 900), which uses GPUs"
+    assert row.pending == "GPUs are in use by python3 (pid 900); starting it would disturb them"
     machine.client_ends()
     machine.run(service="if_needed")
     assert machine.systemd.started == [("start", FM_UNIT)]

@@ -23,17 +23,17 @@ DEFAULTS: Dict[str, Any] = {
     "imex_channel": False,
     "permanent": True,
 }
-SAID_BY_FILE = "a line of the file has no place for a line break, a control character or blanks around it"
+SAID_BY_FILE = "a line of the file cannot hold a line break, a control character or blanks around the value"
 
 WRONG = {
-    "nothing": ({}, "Cannot read the declaration: nothing is declared. Set service: if_needed, or give a config."),
+    "nothing": ({}, "Cannot read the declaration: nothing is declared. Set service: if_needed, or a config."),
     "service": (
         {"service": "always"},
-        "Cannot use service: there is no 'always'. Set if_needed, which fits every node of a mixed fleet, or required.",
+        "Cannot use service: it cannot be 'always'. Set if_needed, which fits every node of a mixed fleet, or required.",
     ),
     "a file that is not permanent": (
         {"config": {"LOG_LEVEL": 3}, "permanent": False},
-        "Cannot use config: it stands in a file, which is there for the next boot as well. Leave it out, or set "
+        "Cannot use config: it is written to a file, which counts at the next boot too. Leave it out, or set "
         "permanent: true.",
     ),
     "a foreign key": (
@@ -45,14 +45,14 @@ WRONG = {
         {"config": {"FABRIC_MOD": 1}},
         "Cannot use config.FABRIC_MOD: there is no such key. Did you mean FABRIC_MODE.",
     ),
-    "a mode": ({"config": {"FABRIC_MODE": 3}}, "Cannot use config.FABRIC_MODE: it is none of 0, 1, 2 (found 3)."),
+    "a mode": ({"config": {"FABRIC_MODE": 3}}, "Cannot use config.FABRIC_MODE: it must be one of 0, 1, 2 (found 3)."),
     "a flag": (
         {"config": {"LOG_USE_SYSLOG": "yes"}},
-        "Cannot use config.LOG_USE_SYSLOG: it is none of 0, 1 (found yes).",
+        "Cannot use config.LOG_USE_SYSLOG: it must be one of 0, 1 (found yes).",
     ),
     "a port": (
         {"config": {"FM_CMD_PORT_NUMBER": 70000}},
-        "Cannot use config.FM_CMD_PORT_NUMBER: it is not a number from 1 to 65535 (found 70000).",
+        "Cannot use config.FM_CMD_PORT_NUMBER: it must be a number from 1 to 65535 (found 70000).",
     ),
     "a list": (
         {"config": {"LOG_FILE_NAME": ["a"]}},
@@ -64,7 +64,7 @@ WRONG = {
     ),
     "the nodes file of IMEX": (
         {"imex_config": {"IMEX_NODE_CONFIG_FILE": "/a"}},
-        "Cannot use imex_config.IMEX_NODE_CONFIG_FILE: it says where the file is that imex_nodes fills. Leave it out.",
+        "Cannot use imex_config.IMEX_NODE_CONFIG_FILE: it names the file that imex_nodes writes. Leave it out.",
     ),
     "a name of a node": (
         {"imex_nodes": ["192.0.2.1", "node-2"]},
@@ -78,7 +78,7 @@ WRONG = {
     ),
     "a node twice": (
         {"imex_nodes": ["2001:db8::1", "2001:0db8:0:0:0:0:0:1"]},
-        "Cannot use imex_nodes: 2001:db8::1 is there twice. Remove one.",
+        "Cannot use imex_nodes: 2001:db8::1 is listed twice. Remove one.",
     ),
 }
 
@@ -108,8 +108,8 @@ def test_a_fabric_manager_that_is_required_where_there_is_no_switch_is_refused(t
 def test_one_that_is_not_installed_is_drift_that_says_what_to_install(tmp_path: Path) -> None:
     machine = FabricMachine(tmp_path, installed=(), running=False)
     assert machine.refused(service="if_needed") == (
-        "Cannot run the Fabric Manager on nvidia-fabricmanager.service: nv-fabricmanager is not installed, and this "
-        f"machine has 4 NVSwitches. Install nvidia-fabricmanager-570, or nvidia-fabricmanager, in version {DRIVER}, "
+        "Cannot run the Fabric Manager (nvidia-fabricmanager.service): nv-fabricmanager is not installed, and this "
+        f"machine has 4 NVSwitches. Install nvidia-fabricmanager-570 or nvidia-fabricmanager in version {DRIVER}, "
         "that of the driver."
     )
 
@@ -118,7 +118,8 @@ def test_a_masked_unit_is_refused(tmp_path: Path) -> None:
     machine = FabricMachine(tmp_path, running=False, enabled=False)
     machine.path(f"/etc/systemd/system/{FM_UNIT}").symlink_to("/dev/null")
     assert machine.refused(service="if_needed") == (
-        f"Cannot run the Fabric Manager on {FM_UNIT}: it is masked. Run systemctl unmask {FM_UNIT}."
+        f"Cannot run the Fabric Manager ({FM_UNIT}): it is masked. Run systemctl unmask {FM_UNIT}, or leave "
+        "fabric_manager out of the declaration of this node."
     )
 
 
@@ -126,8 +127,8 @@ def test_the_driver_of_a_container_has_its_own_and_is_refused(tmp_path: Path) ->
     machine = FabricMachine(tmp_path, running=False, enabled=False)
     machine.path("/run/nvidia/driver/usr/bin").mkdir(parents=True)
     assert machine.refused(service="if_needed") == (
-        f"Cannot run the Fabric Manager on {FM_UNIT}: a container brought the driver to /run/nvidia/driver, and runs "
-        "nv-fabricmanager itself. Leave fabric_manager out of the declaration of this node, as with the GPU Operator."
+        f"Cannot run the Fabric Manager ({FM_UNIT}): a driver container (/run/nvidia/driver) runs "
+        "nv-fabricmanager itself. Leave fabric_manager out of the declaration of nodes of the GPU Operator."
     )
 
 
@@ -136,8 +137,8 @@ def test_a_daemon_that_runs_outside_of_its_unit_is_refused_with_its_container(tm
     machine.client(77, "nvidia-imex")
     machine.write("/proc/77/cgroup", f"0::/kubepods.slice/cri-containerd-{'ab' * 32}.scope\n")
     assert machine.refused(imex_nodes=["192.0.2.12"]) == (
-        f"Cannot run IMEX on {IMEX_UNIT}: nvidia-imex (pid 77, container abababababab) runs outside of it. End that "
-        "process, or leave fabric_manager out of the declaration of this node."
+        f"Cannot run IMEX ({IMEX_UNIT}): nvidia-imex (pid 77, container abababababab) already runs, outside "
+        "of this unit. End that process, or leave fabric_manager out of the declaration of this node."
     )
 
 
@@ -145,8 +146,8 @@ def test_a_file_that_says_two_things_is_not_changed(tmp_path: Path) -> None:
     machine = FabricMachine(tmp_path)
     machine.edit(CFG, "LOG_LEVEL=4\n", "LOG_LEVEL=4\nLOG_LEVEL=2\n")
     assert machine.refused(config={"LOG_LEVEL": 4}) == (
-        f"Cannot read the value of LOG_LEVEL in {CFG}: it is set differently on lines 2, 3. Leave one of them in the "
-        "file."
+        f"Cannot read the value of LOG_LEVEL in {CFG}: lines 2, 3 set it to different values. Keep one of these "
+        "lines."
     )
 
 
@@ -154,13 +155,13 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     machine = FabricMachine(tmp_path)
     machine.path(CFG).unlink()
     assert machine.refused(config={"LOG_LEVEL": 4}) == (
-        f"Cannot set LOG_LEVEL: {CFG} is not there. Install the package again, which brings the file."
+        f"Cannot set LOG_LEVEL: {CFG} does not exist. Reinstall the package of the daemon, which ships the file."
     )
 
 
 def test_nodes_without_this_one_are_refused(tmp_path: Path) -> None:
     machine = FabricMachine(tmp_path, GB200)
     assert machine.refused(imex_nodes=["192.0.2.11", "192.0.2.13"]) == (
-        "Cannot use imex_nodes: none of its addresses is one of this node (found 127.0.0.1, 192.0.2.12, 2001:db8::12, "
+        "Cannot use imex_nodes: none of these addresses belongs to this node (found 127.0.0.1, 192.0.2.12, 2001:db8::12, "
         "::1). Add the management address of this node, at the same place on all nodes of the domain."
     )

@@ -631,7 +631,7 @@ REFUSALS: Dict[str, Tuple[Callable[[Docker], None], Mapping[str, Any], type, str
         "Cannot restart docker on docker.service: it runs, and this unit is inactive: something else has started it. "
         "Restart it as it was started.",
     ),
-    "no systemd": (no_systemd, {}, DeclarationError, "Cannot restart docker: systemd does not run this machine."),
+    "no systemd": (no_systemd, {}, DeclarationError, "Cannot restart docker: this machine does not run systemd."),
     "no time": (
         lambda docker: None,
         {"health_timeout": 0},

@@ -39,7 +39,7 @@ def test_it_restarts_what_has_not_read_its_file_and_then_nothing_more(tmp_path: 
     machine = changed(tmp_path)
     done = restart(machine)
     assert (done["changed"], done["done"], done["needs"]) == (True, "restart", [])
-    assert done["why"] == f"{CFG} was changed since it started"
+    assert done["why"] == f"{CFG} has changed since it started"
     assert machine.systemd.started == [("restart", FM_UNIT)]
     assert machine.run(config={"LOG_LEVEL": 2}).status == "in_sync"
     assert restart(machine)["changed"] is False
@@ -58,7 +58,7 @@ def test_it_restarts_imex_for_other_nodes(tmp_path: Path) -> None:
     machine = FabricMachine(tmp_path, GB200)
     machine.run(imex_nodes=["192.0.2.12"])
     done = restart(machine, daemon="imex")
-    assert (done["unit"], done["why"]) == (IMEX_UNIT, f"{NODES_CFG} was changed since it started")
+    assert (done["unit"], done["why"]) == (IMEX_UNIT, f"{NODES_CFG} has changed since it started")
 
 
 def test_jobs_are_named_waited_for_or_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,9 +67,9 @@ def test_jobs_are_named_waited_for_or_left_alone(tmp_path: Path, monkeypatch: py
     with pytest.raises(GpuFleetError) as refused:
         restart(machine)
     assert str(refused.value) == (
-        f"Cannot restart the Fabric Manager on {FM_UNIT}: GPUs are in use by python3 (pid 900), whose CUDA jobs would "
-        f"end, and it is needed because {CFG} was changed since it started. Wait until they end, or set when_busy to "
-        "wait or skip."
+        f"Cannot restart the Fabric Manager ({FM_UNIT}): GPUs are in use by python3 (pid 900), whose CUDA jobs would "
+        f"end; the restart is needed because {CFG} has changed since it started. Wait until they end, or set "
+        "when_busy to wait or skip."
     )
     skipped = restart(machine, when_busy="skip")
     assert (skipped["changed"], skipped["needs"], skipped["clients"]) == (
@@ -94,7 +94,7 @@ def test_jobs_are_named_waited_for_or_left_alone(tmp_path: Path, monkeypatch: py
 def test_one_of_another_version_is_not_restarted_for_it_would_not_come_back(tmp_path: Path) -> None:
     machine = changed(tmp_path)
     machine.install_daemon(NEW_DRIVER)
-    with pytest.raises(GpuFleetError, match=f"its version is {NEW_DRIVER} and that of the loaded driver"):
+    with pytest.raises(GpuFleetError, match="its version is not that of the loaded driver"):
         restart(machine)
     assert machine.systemd.running(FM_UNIT)
 
@@ -107,7 +107,7 @@ def test_what_it_says_when_it_fails_to_start_is_in_the_message(tmp_path: Path) -
     done = restart(machine)
     assert done["failed"]
     assert done["msg"] == (
-        f"Cannot restart the Fabric Manager on {FM_UNIT}: Job for {FM_UNIT} failed; its log: {text}. See journalctl -u "
+        f"Cannot restart the Fabric Manager ({FM_UNIT}): Job for {FM_UNIT} failed; its log: {text}. See journalctl -u "
         f"{FM_UNIT}."
     )
 
