@@ -49,7 +49,7 @@ def start(action: StartExporter, changes: Tuple[Change, ...], host: Host) -> Opt
                 raise Refused(
                     f"{action.verb} {{}}",
                     object=action.unit,
-                    cause="it ended at once",
+                    cause="it exited at once",
                     hint=f"check journalctl -u {action.unit} and /var/log/dcgm-exporter.log",
                 )
         time.sleep(POLL_SECONDS)

@@ -36,12 +36,12 @@ def in_the_way(files: Files, declaration: DcgmDeclaration, state: DcgmState) -> 
             if command == processes.comm(program) and unit not in found:
                 who = _described(files, pid, own)
                 if who:
-                    found[unit] = f"{who} runs already"
+                    found[unit] = f"{who} already runs"
     if declaration.exporter and not exporter.active and exporter.name not in found:
         address = _address(state)
         who = listener(files, int(address.rpartition(":")[2] or 0))
         if who:
-            found[exporter.name] = f"{who} listens at its port {address.rpartition(':')[2]}"
+            found[exporter.name] = f"{who} listens on its port {address.rpartition(':')[2]}"
     return found
 
 

@@ -45,16 +45,16 @@ def refuse_owners(state: DcgmState, desired: DcgmDesired) -> None:
     for unit, who in state.others.items():
         if desired.services.get(unit) == RUNNING:
             hints = {
-                state.engine.name: "leave host_engine out for nodes of the GPU Operator, or stop it",
-                state.exporter.service.name: "leave exporter out for nodes of the GPU Operator, or stop it",
+                state.engine.name: "stop it, or leave host_engine out for nodes of the GPU Operator",
+                state.exporter.service.name: "stop it, or leave exporter out for nodes of the GPU Operator",
             }
             raise OwnedByAnother("start {}", object=unit, cause=who, hint=hints[unit])
     if desired.drop_in is not None and state.exporter.later:
         raise OwnedByAnother(
             "choose the metrics of {}",
             object=state.exporter.service.name,
-            cause=f"{state.exporter.later} sets ExecStart after {state.exporter.drop_in.path}",
-            hint="remove ExecStart from it, or leave the exporter out of the declaration",
+            cause=f"{state.exporter.later} is read after {state.exporter.drop_in.path}, and sets ExecStart= too",
+            hint="remove ExecStart= from it, or leave the exporter out of the declaration",
         )
 
 

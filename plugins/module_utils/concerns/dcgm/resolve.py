@@ -22,7 +22,7 @@ from .state import METRIC, SETTLED_SECONDS, DcgmDesired, DcgmState, Service, wor
 
 NO_ENGINE = "this machine has no host engine of DCGM"
 NO_EXPORTER = "this machine has no dcgm-exporter"
-NO_VALUE = "the exporter shows no value of it: the GPUs of this machine or their driver do not have it"
+NO_VALUE = "the exporter shows no value for it: the GPUs of this machine or their driver do not support it"
 INSTALL = "install datacenter-gpu-manager-4-core (datacenter-gpu-manager for generation 3), or set optional: true"
 INSTALL_EXPORTER = "install datacenter-gpu-manager-exporter, or set optional: true"
 
@@ -108,7 +108,7 @@ def _metrics(declaration: DcgmDeclaration, state: DcgmState) -> Mapping[str, Met
             "export metrics",
             object=state.exporter.service.name,
             cause="no metric is left",
-            hint="name some in metrics, or less in exclude_metrics",
+            hint="list some in metrics, or exclude fewer in exclude_metrics",
         )
     return found
 
@@ -128,11 +128,11 @@ def _refuse_other_generations(metric: Metric, generation: int, minor: int) -> No
 
         release = f"{generation}.{minor}"
         known = filter(there, names.all_names())
-        words = {"3": "generation 3 alone has it", "4": "generation 4 alone has it", "4.6": "release 4.6 is the first"}
+        words = {"3": "only generation 3 has it", "4": "only generation 4 has it", "4.6": "it is new in release 4.6"}
         raise DeclarationError(
             "export {}",
             object=metric.name,
-            cause=f"the release {release} of DCGM on this machine has no such field ({words[having]})",
+            cause=f"DCGM {release} on this machine does not have this field ({words[having]})",
             hint=did_you_mean(metric.name, known, otherwise="leave it out of metrics"),
         )
 

@@ -52,15 +52,15 @@ def parse(params: Mapping[str, Any]) -> DcgmDeclaration:
     if engine is None and exporter is None and not metrics and not watches:
         raise _wrong("nothing is declared", "set host_engine: true, exporter: true, or both")
     if watches and not engine:
-        raise _wrong("health_watches are those of the host engine, which is not declared", "set host_engine: true")
+        raise _wrong("health_watches belong to the host engine, which is not declared", "set host_engine: true")
     if metrics and not exporter:
-        raise _wrong("metrics are those of the exporter, which is not declared", "set exporter: true")
+        raise _wrong("metrics belong to the exporter, which is not declared", "set exporter: true")
     if not params["permanent"] and (exporter or watches):
-        cause = "the exporter and the health watches are set by files that count at the next boot too"
+        cause = "the exporter and the health watches are set through files, which count at the next boot too"
         raise _wrong(f"{cause}, and permanent: false forbids that", "set permanent: true")
     shipped, for_alerts, exclude = params["shipped_metrics"], params["alert_metrics"], params["exclude_metrics"]
     if exporter and not (shipped or for_alerts or metrics):
-        raise _wrong("the exporter would have no metric", "name some in metrics, or set shipped_metrics: true")
+        raise _wrong("the exporter would have no metric", "list some in metrics, or set shipped_metrics: true")
     return DcgmDeclaration(
         engine=engine,
         exporter=exporter,
@@ -81,9 +81,9 @@ def _metrics(entries: Any) -> Tuple[Metric, ...]:
         if any(metric.name == other.name for other in found):
             raise _refused(metric, "it is declared twice", "remove one of the two from metrics")
         if metric.type not in TYPES:
-            raise _refused(metric, f"its type is {metric.type}", f"write one of {', '.join(TYPES)}")
+            raise _refused(metric, f"its type is {metric.type}", f"use one of {', '.join(TYPES)}")
         if not metric.help.isprintable():
-            raise _refused(metric, "its help is more than a line of text", "write it as one line")
+            raise _refused(metric, "its help is not a single line of text", "write it as one line")
         _refuse_unknown(metric)
         found.append(metric)
     return tuple(found)
@@ -96,8 +96,8 @@ def _refuse_unknown(metric: Metric) -> None:
     if not names.generations(metric.name):
         from ..._core.nearest import did_you_mean
 
-        otherwise = "see dcgmi dmon --list for those that there are"
-        cause = "no generation of DCGM has such a field, and the exporter ends at it"
+        otherwise = "see dcgmi dmon --list for all fields"
+        cause = "no generation of DCGM has this field, and the exporter would exit because of it"
         # As people say them, without what all of them begin with.
         whole = [f"{prefix}{metric.name}" for prefix in (names.PREFIX, f"{names.PREFIX}DEV_")]
         meant = next((name for name in whole if names.generations(name)), metric.name)
@@ -110,16 +110,15 @@ def _exclude(patterns: Any, metrics: Tuple[Metric, ...]) -> Tuple[str, ...]:
     for metric in metrics:
         for pattern in patterns:
             if fnmatchcase(metric.name, pattern):
-                raise _refused(metric, f"{pattern} in exclude_metrics leaves it out", "remove one of the two")
+                raise _refused(metric, f"{pattern} in exclude_metrics excludes it", "remove one of the two")
     return tuple(patterns)
 
 
 def _watches(names: Any) -> FrozenSet[str]:
     for name in names:
         if name not in WATCH_NAMES:
-            raise DeclarationError(
-                "watch {}", object=name, cause="there is no such watch", hint=f"write {', '.join(WATCH_NAMES)}"
-            )
+            hint = f"the watches are {', '.join(WATCH_NAMES)}"
+            raise DeclarationError("watch {}", object=name, cause="there is no such watch", hint=hint)
     return frozenset(WATCHES) if ALL in names else frozenset(names)
 
 

@@ -192,7 +192,7 @@ def test_an_exporter_that_ends_at_once_is_a_failure(tmp_path: Path) -> None:
     with pytest.raises(Refused) as caught:
         run(host)
     assert str(caught.value) == (
-        "Cannot start nvidia-dcgm-exporter.service: it ended at once. Check journalctl -u nvidia-dcgm-exporter.service"
+        "Cannot start nvidia-dcgm-exporter.service: it exited at once. Check journalctl -u nvidia-dcgm-exporter.service"
         " and /var/log/dcgm-exporter.log."
     )
     dcgm.generation = 4

@@ -173,6 +173,7 @@ SCENARIOS: Dict[str, Tuple[Series, str, Tuple[str, ...]]] = {
             f'{LOOKS}{{node="h2"}}': "0+3600x24 _x216",
             "gpufleet_report_timestamp_seconds": "0+3600x240",
             'gpufleet_node_sick_gpus{node="h1"}': "0x240",
+            'gpufleet_node_sick_ports{node="h1"}': "0x240",
         },
         "9d",
         ("GpuFleetNodeNotLookedAt",),
@@ -183,6 +184,7 @@ SCENARIOS: Dict[str, Tuple[Series, str, Tuple[str, ...]]] = {
         ("GpuFleetNodeNotLookedAt", "GpuFleetNotLookedAt"),
     ),
     "a node with a sick GPU": ({'gpufleet_node_sick_gpus{node="h1"}': "1x10"}, "5m", ("GpuFleetNodeSick",)),
+    "a node with a sick port": ({'gpufleet_node_sick_ports{node="h1"}': "2x10"}, "5m", ("GpuFleetNodeSickPorts",)),
 }
 
 
@@ -236,11 +238,12 @@ def test_the_fleet_has_the_metrics_of_its_rules() -> None:
     assert [name for name in sorted(used_of_fleet) if f'"{name}"' not in source] == []
 
 
-def test_every_alert_says_how_bad_it_is_and_where() -> None:
+def test_every_alert_says_how_bad_it_is_where_and_what_to_do() -> None:
     for rule in rules():
         if "alert" in rule:
             assert rule["labels"]["severity"] in ("critical", "warning", "info"), rule["alert"]
             assert "{{ $labels." in rule["annotations"]["summary"] or rule["alert"] == "GpuFleetNotLookedAt"
+            assert rule["annotations"]["description"].endswith("."), rule["alert"]
     assert len(alerts()) == len(set(alerts()))
 
 

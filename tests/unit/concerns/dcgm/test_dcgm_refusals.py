@@ -15,7 +15,7 @@ from dcgm_machine import ALL, COUNTERS, ENGINE, ETC, EXPORTER, LIB, dcgm_of, mac
 from support import FakeHost, snapshot
 
 BOTH = {"host_engine": True, "exporter": True}
-UNKNOWN = "no generation of DCGM has such a field, and the exporter ends at it"
+UNKNOWN = "no generation of DCGM has this field, and the exporter would exit because of it"
 CONTAINER = "0::/kubepods.slice/cri-containerd-" + "ab12" * 16 + ".scope\n"
 
 
@@ -39,7 +39,7 @@ DECLARED: Dict[str, Tuple[Mapping[str, Any], str]] = {
     ),
     "a name that is like none": (
         metric("temperature"),
-        f"Cannot export temperature: {UNKNOWN}. See dcgmi dmon --list for those that there are.",
+        f"Cannot export temperature: {UNKNOWN}. See dcgmi dmon --list for all fields.",
     ),
     "two of a name": (
         {**BOTH, "metrics": [{"name": "DCGM_FI_DEV_PSTATE"}, {"name": "DCGM_FI_DEV_PSTATE"}]},
@@ -47,49 +47,49 @@ DECLARED: Dict[str, Tuple[Mapping[str, Any], str]] = {
     ),
     "a help of two lines": (
         metric("DCGM_FI_DEV_PSTATE", help="a\nDCGM_FI_DEV_NAME, label, b"),
-        "Cannot export DCGM_FI_DEV_PSTATE: its help is more than a line of text. Write it as one line.",
+        "Cannot export DCGM_FI_DEV_PSTATE: its help is not a single line of text. Write it as one line.",
     ),
     "a metric that is excluded": (
         {**metric("DCGM_FI_DEV_PSTATE"), "exclude_metrics": ["*_PSTATE"]},
-        "Cannot export DCGM_FI_DEV_PSTATE: *_PSTATE in exclude_metrics leaves it out. Remove one of the two.",
+        "Cannot export DCGM_FI_DEV_PSTATE: *_PSTATE in exclude_metrics excludes it. Remove one of the two.",
     ),
     "metrics without the exporter": (
         {"host_engine": True, "metrics": [{"name": "DCGM_FI_DEV_PSTATE"}]},
-        "Cannot read the declaration: metrics are those of the exporter, which is not declared. Set exporter: true.",
+        "Cannot read the declaration: metrics belong to the exporter, which is not declared. Set exporter: true.",
     ),
     "watches without the engine": (
         {"exporter": True, "health_watches": ["all"]},
-        "Cannot read the declaration: health_watches are those of the host engine, which is not declared. Set"
+        "Cannot read the declaration: health_watches belong to the host engine, which is not declared. Set"
         " host_engine: true.",
     ),
     "an unknown watch": (
         {**BOTH, "health_watches": ["ecc"]},
-        "Cannot watch ecc: there is no such watch. Write all, inforom, memory, nvlink, pcie, thermal.",
+        "Cannot watch ecc: there is no such watch. The watches are all, inforom, memory, nvlink, pcie, thermal.",
     ),
     "no metric": (
         {**BOTH, "shipped_metrics": False, "alert_metrics": False},
-        "Cannot read the declaration: the exporter would have no metric. Name some in metrics, or set"
+        "Cannot read the declaration: the exporter would have no metric. List some in metrics, or set"
         " shipped_metrics: true.",
     ),
     "no metric that is left": (
         {**BOTH, "exclude_metrics": ["DCGM_*"]},
-        "Cannot export metrics on nvidia-dcgm-exporter.service: no metric is left. Name some in metrics, or less in"
+        "Cannot export metrics on nvidia-dcgm-exporter.service: no metric is left. List some in metrics, or exclude fewer in"
         " exclude_metrics.",
     ),
     "files that may not last": (
         {**BOTH, "permanent": False},
-        "Cannot read the declaration: the exporter and the health watches are set by files that count at the next"
-        " boot too, and permanent: false forbids that. Set permanent: true.",
+        "Cannot read the declaration: the exporter and the health watches are set through files, which count at the"
+        " next boot too, and permanent: false forbids that. Set permanent: true.",
     ),
     "a field of another release": (
         metric("DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
-        "Cannot export DCGM_FI_DEV_GPU_TEMP_CELSIUS: the release 4.5 of DCGM on this machine has no such field"
-        " (release 4.6 is the first). Did you mean DCGM_FI_DEV_GPU_TEMP_LIMIT.",
+        "Cannot export DCGM_FI_DEV_GPU_TEMP_CELSIUS: DCGM 4.5 on this machine does not have this field"
+        " (it is new in release 4.6). Did you mean DCGM_FI_DEV_GPU_TEMP_LIMIT.",
     ),
     "a field of generation 3": (
         metric("DCGM_FI_DEV_NVSWITCH_LINK_DEVICE_UUID"),
-        "Cannot export DCGM_FI_DEV_NVSWITCH_LINK_DEVICE_UUID: the release 4.5 of DCGM on this machine has no such"
-        " field (generation 3 alone has it). Did you mean DCGM_FI_DEV_NVSWITCH_DEVICE_UUID.",
+        "Cannot export DCGM_FI_DEV_NVSWITCH_LINK_DEVICE_UUID: DCGM 4.5 on this machine does not have "
+        "this field (only generation 3 has it). Did you mean DCGM_FI_DEV_NVSWITCH_DEVICE_UUID.",
     ),
 }
 
@@ -116,8 +116,8 @@ def test_a_wrong_declaration_changes_nothing(tmp_path: Path, name: str) -> None:
 def test_the_installed_generation_decides_about_a_field(tmp_path: Path) -> None:
     host = machine(tmp_path, 3)
     assert refused(host, metric("DCGM_FI_DEV_CLOCKS_EVENT_REASONS")) == (
-        "Cannot export DCGM_FI_DEV_CLOCKS_EVENT_REASONS: the release 3.3 of DCGM on this machine has no such field"
-        " (generation 4 alone has it). Did you mean DCGM_FI_DEV_CLOCK_THROTTLE_REASONS."
+        "Cannot export DCGM_FI_DEV_CLOCKS_EVENT_REASONS: DCGM 3.3 on this machine does not have this field"
+        " (only generation 4 has it). Did you mean DCGM_FI_DEV_CLOCK_THROTTLE_REASONS."
     )
 
 
@@ -140,9 +140,9 @@ LACKING: Dict[str, Tuple[Mapping[str, Optional[str]], str]] = {
     ),
     "a drop-in after ours": (
         {f"{ETC}/{EXPORTER}.d/zz.conf": "[Service]\nExecStart=\nExecStart=/usr/bin/dcgm-exporter -f /etc/a.csv\n"},
-        f"Cannot choose the metrics of nvidia-dcgm-exporter.service: {ETC}/{EXPORTER}.d/zz.conf sets ExecStart after"
-        f" {ETC}/{EXPORTER}.d/99-gpufleet-dcgm.conf. Remove ExecStart from it, or leave the exporter out of the"
-        " declaration.",
+        f"Cannot choose the metrics of nvidia-dcgm-exporter.service: {ETC}/{EXPORTER}.d/zz.conf is read after"
+        f" {ETC}/{EXPORTER}.d/99-gpufleet-dcgm.conf, and sets ExecStart= too. Remove ExecStart= from it, or leave the"
+        " exporter out of the declaration.",
     ),
     "a masked engine": (
         {f"{ETC}/{ENGINE}": ""},
@@ -151,16 +151,16 @@ LACKING: Dict[str, Tuple[Mapping[str, Optional[str]], str]] = {
     ),
     "an exporter in a container": (
         {"/run/proc/77/comm": "dcgm-exporter\n", "/run/proc/77/cgroup": CONTAINER},
-        "Cannot start nvidia-dcgm-exporter.service: dcgm-exporter (pid 77, container ab12ab12ab12) runs already. Leave"
-        " exporter out for nodes of the GPU Operator, or stop it.",
+        "Cannot start nvidia-dcgm-exporter.service: dcgm-exporter (pid 77, container ab12ab12ab12) already runs. Stop"
+        " it, or leave exporter out for nodes of the GPU Operator.",
     ),
     "an engine that somebody started": (
         {
             "/run/proc/77/comm": "nv-hostengine\n",
             "/run/proc/77/cgroup": "0::/user.slice/user-0.slice/session-3.scope\n",
         },
-        "Cannot start nvidia-dcgm.service: nv-hostengine (pid 77, session-3.scope) runs already. Leave host_engine out"
-        " for nodes of the GPU Operator, or stop it.",
+        "Cannot start nvidia-dcgm.service: nv-hostengine (pid 77, session-3.scope) already runs. Stop it, or"
+        " leave host_engine out for nodes of the GPU Operator.",
     ),
 }
 
@@ -182,8 +182,8 @@ def test_who_listens_at_the_port_of_the_exporter_is_named(tmp_path: Path) -> Non
     (tmp_path / "run/proc/77/fd").mkdir()
     (tmp_path / "run/proc/77/fd/3").symlink_to("socket:[4711]")
     assert refused(host, ALL) == (
-        "Cannot start nvidia-dcgm-exporter.service: python3 (pid 77, other.service) listens at its port 9400. Leave"
-        " exporter out for nodes of the GPU Operator, or stop it."
+        "Cannot start nvidia-dcgm-exporter.service: python3 (pid 77, other.service) listens on its port 9400. Stop"
+        " it, or leave exporter out for nodes of the GPU Operator."
     )
 
 
