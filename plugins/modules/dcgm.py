@@ -7,52 +7,52 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: dcgm
-short_description: The host engine of NVIDIA DCGM and its exporter for Prometheus
+short_description: Run the host engine of NVIDIA DCGM and its exporter for Prometheus
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Lets the host engine (C(nvidia-dcgm.service), C(dcgm.service) of old releases) and the exporter
-    (C(nvidia-dcgm-exporter.service), C(dcgm-exporter.service)) run now and start at boot, or neither. Generation 3 of
-    DCGM (C(datacenter-gpu-manager)) and generation 4 (C(datacenter-gpu-manager-4-core)) are told apart by their
-    library.
-  - The exporter gets a file of counters of its own, C(/etc/dcgm-exporter/gpufleet-counters.csv). It has the metrics of
-    the file that is there without this module, those that the alert rules of this collection need, most of which are
-    off by default, and O(metrics). The file of the package stays as it is. Where no unit of the exporter is installed,
-    but the program is, the unit comes with it.
-  - The exporter is told to use the host engine (C(-r)). By default it has one of its own, and two of them hold the
-    GPUs.
-  - In effect is what the exporter shows on its C(/metrics), and that its process was started after the file was
-    written. It is restarted where it has read another file, and has to answer again. The host engine is never
+  - Starts the host engine (C(nvidia-dcgm.service), C(dcgm.service) of old releases) and the exporter
+    (C(nvidia-dcgm-exporter.service), C(dcgm-exporter.service)) and enables them at boot, or stops and disables them.
+    Generation 3 of DCGM (C(datacenter-gpu-manager)) and generation 4 (C(datacenter-gpu-manager-4-core)) are told apart
+    by their library.
+  - The exporter gets its own file of counters, C(/etc/dcgm-exporter/gpufleet-counters.csv). It has the metrics of the
+    file that the exporter uses without this module, those that the alert rules of this collection need, most of which
+    are off by default, and O(metrics). The file of the package is not changed. If the exporter is installed without a
+    unit, the module writes one.
+  - The exporter is told to use the host engine of the machine (C(-r)). By default it runs one of its own, and then two
+    host engines hold the GPUs.
+  - A metric is in effect if the exporter shows it on its C(/metrics), and if its process was started after the file was
+    written. An exporter that has read another file is restarted, and must answer again. The host engine is never
     restarted for a change, only started or stopped.
-  - The exporter ends when it starts if its file names a field that its release does not have. So a name that no
-    generation has is refused with the nearest, and so is one that the installed generation lacks.
-  - A metric of which the exporter shows no value two minutes after its start is one that the GPUs do not have. It is
-    listed in RV(unmanaged).
+  - The exporter exits at its start if its file names a field that its release does not have. So a name that no
+    generation has is refused, with the nearest one that exists, and so is a name that the installed release lacks.
+  - If the exporter shows no value for a metric two minutes after its start, the GPUs do not support it. Such a metric
+    is listed in RV(unmanaged).
   - Health watches are in the memory of the host engine, and end with it. C(gpufleet-dcgm-health.service) sets them each
-    time that it starts. In effect is what C(dcgmi health --fetch) says of the group of all GPUs.
-  - Where a host engine or an exporter is in the way, as those of the GPU Operator in containers are, or something else
-    listens at the exporter's port, the start is refused, and the process is named. It is looked for only where one of
-    the two is to be started.
+    time the host engine starts. In effect is what C(dcgmi health --fetch) reports for the group of all GPUs.
+  - If another host engine or exporter runs, such as those of the GPU Operator in containers, or if another program
+    listens on the port of the exporter, the start is refused and the process is named. The module searches for them
+    only if it has to start one of the two.
   - DCGM holds the GPUs. M(gpufleet.node.mig_layout) stops the units in its option
-    O(gpufleet.node.mig_layout#module:stop_services) for the reset of a GPU and starts those again that ran. Its role
-    restarts both, once, after any other change of instances, since they only know the previous ones.
+    O(gpufleet.node.mig_layout#module:stop_services) for the reset of a GPU and then starts those that ran before. After
+    any other change of instances its role restarts both services once, because they know only the previous instances.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
 options:
   host_engine:
     description:
-      - Whether the host engine runs and starts at boot. Without this option it is left alone.
+      - Whether the host engine runs and starts at boot. If this is not set, it is left alone.
     type: bool
   exporter:
     description:
-      - Whether the exporter runs and starts at boot. Without this option it is left alone, and loses what this module
-        gave it.
+      - Whether the exporter runs and starts at boot. If this is not set, it is left alone, and what an earlier
+        declaration gave it is removed.
     type: bool
   metrics:
     description:
-      - Metrics that the exporter shows beside the others, or in place of those of the same name.
+      - Metrics that the exporter shows in addition to the others, or in place of those of the same name.
     type: list
     elements: dict
     default: []
@@ -60,44 +60,44 @@ options:
       name:
         description:
           - The field, as the exporter knows it, such as V(DCGM_FI_DEV_SM_CLOCK). The metric has the same name.
-          - DCGM 4.6 renamed many fields. The exporter takes the old names too, and the metric is called as it is
+          - DCGM 4.6 renamed many fields. The exporter still accepts the old names, and the metric has the name that is
             written here.
         type: str
         required: true
       type:
         description:
-          - V(counter) or V(gauge), or V(label) for a field whose value becomes a label of all others.
+          - V(counter) or V(gauge), or V(label) for a field whose value becomes a label of all other metrics.
         type: str
         choices: [counter, gauge, label]
         default: gauge
       help:
         description:
-          - The text for people. Without one it is the name.
+          - The help text of the metric, a single line. If this is empty, the name is used.
         type: str
         default: ""
   shipped_metrics:
     description:
-      - Whether the exporter shows what it does without this module, that is the metrics of the file that its unit
-        names, which is most often C(/etc/dcgm-exporter/default-counters.csv).
+      - Whether the exporter still shows what it shows without this module. These are the metrics of the file that its
+        unit names, by default C(/etc/dcgm-exporter/default-counters.csv).
     type: bool
     default: true
   alert_metrics:
     description:
-      - Whether it shows the metrics that the alert rules of the role need.
+      - Whether the exporter shows the metrics that the alert rules of the role need.
     type: bool
     default: true
   exclude_metrics:
     description:
-      - Metrics that it does not show, as shell globs such as V(DCGM_FI_PROF_*), of those of O(shipped_metrics) and
-        O(alert_metrics). Rules that need one of them never fire then.
-      - On GPUs before Hopper the metrics C(DCGM_FI_PROF_*) hold the hardware that profilers need.
+      - Which metrics of O(shipped_metrics) and O(alert_metrics) the exporter does not show, as shell globs such as
+        V(DCGM_FI_PROF_*). Alert rules that need one of them then never fire.
+      - On GPUs before Hopper, the metrics C(DCGM_FI_PROF_*) occupy the hardware that profilers need.
     type: list
     elements: str
     default: []
   health_watches:
     description:
-      - What the host engine watches on all GPUs, V(all) or some of V(inforom), V(memory), V(nvlink), V(pcie) and
-        V(thermal), which is power as well. With an empty list, the watches are left alone.
+      - What the host engine watches on all GPUs. This is V(all), or some of V(inforom), V(memory), V(nvlink), V(pcie)
+        and V(thermal), which includes power. If the list is empty, the watches are left alone.
     type: list
     elements: str
     default: []
@@ -110,7 +110,7 @@ options:
     default: []
   optional:
     description:
-      - Whether a machine may lack the host engine and the exporter. What is not there is listed in RV(unmanaged) then.
+      - Whether a machine may lack the host engine and the exporter. What is missing is then listed in RV(unmanaged).
         Otherwise it is an error.
     type: bool
     default: false
@@ -125,13 +125,13 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Watch the GPUs, with all that the alert rules need
+- name: Watch the GPUs, with all metrics that the alert rules need
   gpufleet.node.dcgm:
     host_engine: true
     exporter: true
     health_watches: [all]
 
-- name: Show the activity of the tensor cores too, and leave the clocks out
+- name: Show the activity of the tensor cores too, but not the clocks
   gpufleet.node.dcgm:
     host_engine: true
     exporter: true
@@ -192,10 +192,10 @@ unmanaged:
   elements: dict
   contains:
     object:
-      description: What the setting was declared for.
+      description: The unit or the metric.
       type: str
     setting:
-      description: The setting that it does not have, or that is not restored.
+      description: The setting that the machine does not have, or that is not restored.
       type: str
     reason:
       description: Why.
@@ -273,7 +273,7 @@ effective:
       type: str
       sample: running
     health_watches:
-      description: The health watches that are on, as O(health_watches) has them, V(null) where nobody asked.
+      description: The health watches that are on, as in O(health_watches), V(null) if they were not read.
       type: str
       sample: all
     metrics:
