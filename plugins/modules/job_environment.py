@@ -7,33 +7,34 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: job_environment
-short_description: Environment variables for all jobs, and the node's defaults of NCCL
+short_description: Set environment variables for all jobs, and the node's defaults of NCCL
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Sets environment variables where jobs get them from, which is another file for each kind of job. O(places) chooses
-    among them, O(units) names services, and O(nccl) is what NCCL reads itself.
+  - Sets environment variables where jobs get them from, which is a different file for each kind of job. O(places)
+    chooses among them, O(units) names services, and O(nccl) is what NCCL itself reads.
   - Sessions (ssh, su, cron, console login) get what pam_env reads from C(/etc/environment). Lines of this module stand
     there between two comments, and nothing else in it is touched. C(/etc/profile.d) is not used, because only
     login shells read it, and C(ssh host command) and cron do not.
-  - Services get C(DefaultEnvironment=) of systemd, named ones C(Environment=) in a drop-in of their unit. systemd is
-    re-executed or reloaded to read it. No service is restarted. What one that runs was started with is read from
-    C(/proc/PID/environ), and what it only gets with its next start is pending, with that restart in RV(needs). Of all
-    services, those that start the processes of others are looked at (slurmd, container engines, kubelet, sshd, cron).
-    Of one that has overwritten its environment, as sshd does with its title, nothing is claimed.
+  - Services get C(DefaultEnvironment=) of systemd, and named services C(Environment=) in a drop-in of their unit.
+    systemd is re-executed or reloaded to read it. No service is restarted. The module reads from C(/proc/PID/environ)
+    what a running service was started with. A variable that it gets only at its next start is pending, with that
+    restart in RV(needs). For C(services), only the services that start the processes of others are checked (slurmd,
+    container engines, kubelet, sshd, cron). Nothing is said about a service that has overwritten its environment, as
+    sshd does.
   - Jobs of Slurm do not have the environment of slurmd. They get what
     C(/etc/slurm/gpufleet-task_prolog.sh) prints, if C(slurm.conf) names that script as C(TaskProlog), or a script that
-    runs it. C(slurm.conf) is only read, as it is the same on all nodes of a cluster and has its own owner. Until it
-    names the script, this is listed in RV(unmanaged). The script leaves alone what a job has set itself.
-  - Containers see none of these. They get the variables, and C(/etc/nccl.conf), where they ask for the CDI device
-    C(gpufleet.node/environment=job) of C(/etc/cdi/gpufleet-job_environment.json).
-  - C(/etc/nccl.conf) is read and written by the rules of NCCL, which trims nothing and takes the first of several equal
-    lines. So the lines of this module stand in front of those of others, which stay.
+    runs it. C(slurm.conf) is only read, because it is the same on all nodes of a cluster and has its own owner. Until
+    it names the script, this is listed in RV(unmanaged). The script does not change what a job has set itself.
+  - Containers get none of these. They get the variables, and C(/etc/nccl.conf), if they request the CDI device
+    C(gpufleet.node/environment=job), which is in C(/etc/cdi/gpufleet-job_environment.json).
+  - C(/etc/nccl.conf) is read and written by the rules of NCCL, which trims nothing and uses the first of several lines
+    with one name. So the lines of this module stand before those of others, which stay.
   - Names are compared with a table of the variables of NCCL, OpenMP, UCX, PyTorch, TensorFlow and allocators. A name
-    that no release reads is set all the same and listed in RV(unmanaged), with the nearest one or its successor. A
-    value that the program would take for another, such as a word for a number of NCCL, is an error.
-  - What these files say counts for what begins from now on. Running processes keep their environment.
+    that no release reads is still set, and is listed in RV(unmanaged) with the nearest name or its successor. A value
+    that the program would misread, such as a word where NCCL expects a number, is an error.
+  - A change applies to processes that start from now on. Running processes keep their environment.
   - With O(state=absent), the lines and files of this module are removed. The files of others are then as they were.
 extends_documentation_fragment:
   - gpufleet.node.contract
@@ -43,22 +44,22 @@ options:
     description:
       - The variables with their values, for everything in O(places).
       - Values are strings or integers. A boolean is refused, because programs differ in how they spell one.
-      - Not taken are variables that belong to one process or one job (such as C(PATH), C(CUDA_VISIBLE_DEVICES) and
-        C(MASTER_ADDR)), C(LD_PRELOAD), and names that look like those of a secret (such as C(HF_TOKEN)), since every
-        user of the node could read it.
+      - These are refused too. Variables that belong to one process or one job (such as C(PATH), C(CUDA_VISIBLE_DEVICES)
+        and C(MASTER_ADDR)). C(LD_PRELOAD) and others that load code into every program. Names that look like those of
+        secrets (such as C(HF_TOKEN)), because every user of the node could read them.
     type: dict
   places:
     description:
       - Who gets O(variables). V(sessions) through C(/etc/environment), V(services) through C(DefaultEnvironment=) of
         systemd, V(slurm) through the TaskProlog, V(containers) through CDI.
-      - With V(services), every service of the node gets them, also those that are no jobs.
+      - With V(services), every service of the node gets them, including those that run no jobs.
     type: list
     elements: str
     choices: [sessions, services, slurm, containers]
     default: [sessions]
   units:
     description:
-      - Variables of named services, whatever O(places) has.
+      - Variables of named services, whatever O(places) contains.
     type: list
     elements: dict
     default: []
@@ -80,10 +81,11 @@ options:
         default: false
   nccl:
     description:
-      - The lines of C(/etc/nccl.conf), which NCCL takes for what the environment of a process does not set. A process
-        sees them wherever it was started, but for containers, which see them only with V(containers) in O(places).
-      - Names of other libraries that NCCL loads, such as C(UCX_TLS), may stand here too.
-      - C(NCCL_SOCKET_IFNAME) must match an interface of the machine; otherwise every job of several nodes would fail.
+      - The lines of C(/etc/nccl.conf). NCCL uses them for variables that the environment of a process does not set,
+        wherever the process was started. In a container they apply only with V(containers) in O(places), and if it
+        requests the CDI device.
+      - Variables of other libraries that NCCL loads, such as C(UCX_TLS), may be set here too.
+      - C(NCCL_SOCKET_IFNAME) must match an interface of the machine. Otherwise every job on several nodes would fail.
     type: dict
 seealso:
   - name: Environment variables of NCCL
@@ -102,7 +104,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Let NCCL use one interface for its sockets and say why it fails
+- name: Let NCCL use one interface for its sockets, and log warnings
   gpufleet.node.job_environment:
     nccl:
       NCCL_SOCKET_IFNAME: "=bond0"
@@ -158,7 +160,7 @@ changes:
       type: raw
       sample: WARN
     scope:
-      description: C(effective) for what begins now, C(boot) for what begins after the next boot.
+      description: C(effective) for what starts now, C(boot) for what starts after the next boot.
       type: str
       sample: effective
     takes_effect:
@@ -175,8 +177,8 @@ needs:
   sample: []
 unmanaged:
   description:
-    - Places that nothing on this machine reads, names that no release reads or that another one took
-      the place of.
+    - Places that nothing on this machine reads, and names that no release reads or that were replaced
+      by others.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
@@ -192,7 +194,7 @@ unmanaged:
     reason:
       description: Why.
       type: str
-      sample: it never was one of NCCL; NCCL_COLLNET_ENABLE is
+      sample: NCCL never had it; it has NCCL_COLLNET_ENABLE
 conflicts:
   description: What else sets these variables.
   returned: always, unless the declaration was refused
@@ -261,16 +263,16 @@ failure:
       type: str
 # End of what all return.
 effective:
-  description: The variables of this module, as what begins now gets them.
+  description: The variables of this module, as a process that starts now gets them.
   returned: always, unless the declaration was refused
   type: dict
   contains:
     nccl:
-      description: What NCCL takes from C(/etc/nccl.conf).
+      description: What NCCL reads from C(/etc/nccl.conf).
       type: dict
       sample: {"NCCL_DEBUG": "WARN"}
     sessions:
-      description: What a new session has.
+      description: What a new session gets.
       type: dict
       sample: {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
     slurm:

@@ -13,11 +13,11 @@ from typing import Optional, Tuple
 
 from ..._core.value import frozen
 
-BEGIN = "# Begin of gpufleet.node.job_environment, whose lines are lost when they are changed."
+BEGIN = "# Begin of gpufleet.node.job_environment. The next run overwrites changes to its lines."
 END = "# End of gpufleet.node.job_environment.\n"
 # The file was not there, or its last line did not end.
-MADE = " The file was made for them."
-ENDED = " The line above was ended for them."
+MADE = " The file did not exist before."
+ENDED = " The line above had no newline before."
 
 
 @frozen

@@ -131,49 +131,49 @@ _TEXTS: Mapping[int, str] = {
 NCCL_NUMBERS = _by_release(_NUMBERS)
 NCCL_TEXTS = _by_release(_TEXTS)
 
-# What nobody reads any more, or not for long, and what took its place.
+# What no release reads any more, or soon will not, and what took its place.
 OBSOLETE: Mapping[str, str] = {
-    "NCCL_AGG_ALLOC_MODE": "NCCL 2.13 and later do not read it",
-    "NCCL_AGG_CHANNEL_SIZE": "NCCL 2.20 and later do not read it",
-    "NCCL_ASYNC_ERROR_HANDLING": "it is of PyTorch, which calls it TORCH_NCCL_ASYNC_ERROR_HANDLING since 2.2",
-    "NCCL_BLOCKING_WAIT": "it is of PyTorch, which calls it TORCH_NCCL_BLOCKING_WAIT since 2.2",
-    "NCCL_CHECKS_DISABLE": "no NCCL since 2.3 reads it: NCCL_CHECK_POINTERS has taken its place",
-    "NCCL_COLLECTIVE_ENABLE": "it never was one of NCCL: NCCL_COLLNET_ENABLE is",
-    "NCCL_CREATE_THREAD_CONTEXT": "NCCL 2.30 and later do not read it",
-    "NCCL_CUDA_PATH": "NCCL 2.21 and later do not read it",
-    "NCCL_DESYNC_DEBUG": "it is of PyTorch, which calls it TORCH_NCCL_DESYNC_DEBUG since 2.2",
-    "NCCL_ENABLE_TIMING": "it is of PyTorch, which calls it TORCH_NCCL_ENABLE_TIMING since 2.2",
-    "NCCL_GDRCOPY_TAIL_ENABLE": "NCCL 2.12 and later do not read it",
-    "NCCL_GIN_COUNTER_POOL_SIZE": "NCCL 2.30 and later do not read it",
-    "NCCL_GIN_EXCLUSIVE_CONTEXTS": "NCCL 2.30 and later do not read it",
-    "NCCL_GIN_NCONTEXTS": "NCCL 2.30 and later do not read it",
-    "NCCL_GIN_SIGNAL_POOL_SIZE": "NCCL 2.30 and later do not read it",
-    "NCCL_GRAPH": "NCCL 2.6 and later read NCCL_GRAPH_FILE",
-    "NCCL_IB_CUDA_SUPPORT": "NCCL 2.4 and later do not read it: NCCL_NET_GDR_LEVEL has taken its place",
-    "NCCL_IB_GDR_LEVEL": "NCCL 2.4 and later read NCCL_NET_GDR_LEVEL",
+    "NCCL_AGG_ALLOC_MODE": "NCCL 2.13 and later no longer read it",
+    "NCCL_AGG_CHANNEL_SIZE": "NCCL 2.20 and later no longer read it",
+    "NCCL_ASYNC_ERROR_HANDLING": "it belongs to PyTorch, which has called it TORCH_NCCL_ASYNC_ERROR_HANDLING since 2.2",
+    "NCCL_BLOCKING_WAIT": "it belongs to PyTorch, which has called it TORCH_NCCL_BLOCKING_WAIT since 2.2",
+    "NCCL_CHECKS_DISABLE": "no NCCL since 2.3 reads it; NCCL_CHECK_POINTERS has taken its place",
+    "NCCL_COLLECTIVE_ENABLE": "NCCL never had it; it has NCCL_COLLNET_ENABLE",
+    "NCCL_CREATE_THREAD_CONTEXT": "NCCL 2.30 and later no longer read it",
+    "NCCL_CUDA_PATH": "NCCL 2.21 and later no longer read it",
+    "NCCL_DESYNC_DEBUG": "it belongs to PyTorch, which has called it TORCH_NCCL_DESYNC_DEBUG since 2.2",
+    "NCCL_ENABLE_TIMING": "it belongs to PyTorch, which has called it TORCH_NCCL_ENABLE_TIMING since 2.2",
+    "NCCL_GDRCOPY_TAIL_ENABLE": "NCCL 2.12 and later no longer read it",
+    "NCCL_GIN_COUNTER_POOL_SIZE": "NCCL 2.30 and later no longer read it",
+    "NCCL_GIN_EXCLUSIVE_CONTEXTS": "NCCL 2.30 and later no longer read it",
+    "NCCL_GIN_NCONTEXTS": "NCCL 2.30 and later no longer read it",
+    "NCCL_GIN_SIGNAL_POOL_SIZE": "NCCL 2.30 and later no longer read it",
+    "NCCL_GRAPH": "NCCL 2.6 and later read NCCL_GRAPH_FILE instead",
+    "NCCL_IB_CUDA_SUPPORT": "NCCL 2.4 and later no longer read it: NCCL_NET_GDR_LEVEL has taken its place",
+    "NCCL_IB_GDR_LEVEL": "NCCL 2.4 and later read NCCL_NET_GDR_LEVEL instead",
     "NCCL_LL_THRESHOLD": (
-        "NCCL 2.5 and later do not read it: they choose by a model of their own, and NCCL_PROTO limits what "
+        "NCCL 2.5 and later no longer read it: they choose by a model of their own, and NCCL_PROTO limits what "
         "they choose from"
     ),
-    "NCCL_MAX_NRINGS": "since NCCL 2.5 it is the old name of NCCL_MAX_NCHANNELS",
-    "NCCL_MIN_NRINGS": "since NCCL 2.5 it is the old name of NCCL_MIN_NCHANNELS",
-    "NCCL_MNNVL": "NCCL 2.21 and later read NCCL_MNNVL_ENABLE",
-    "NCCL_PORT_RANGE": "it never was one of NCCL: its ports come from the sysctl net.ipv4.ip_local_port_range",
-    "NCCL_PROXY_PROFILE": "NCCL 2.23 and later do not read it",
-    "NCCL_RINGS": "NCCL 2.5 and later do not read it: NCCL_GRAPH_FILE has taken its place",
-    "NCCL_SHARED_BUFF_COUNT": "NCCL 2.9 and later do not read it",
-    "NCCL_SHM_MEMCPY_MODE": "NCCL 2.30 and later do not read it",
-    "NCCL_SHM_USE_CUDA_MEMCPY": "NCCL 2.30 and later do not read it",
-    "NCCL_THREAD_THRESHOLD": "NCCL 2.5 and later read NCCL_THREAD_THRESHOLDS",
+    "NCCL_MAX_NRINGS": "it is the name before NCCL 2.5 of NCCL_MAX_NCHANNELS",
+    "NCCL_MIN_NRINGS": "it is the name before NCCL 2.5 of NCCL_MIN_NCHANNELS",
+    "NCCL_MNNVL": "NCCL 2.21 and later read NCCL_MNNVL_ENABLE instead",
+    "NCCL_PORT_RANGE": "NCCL never had it; its ports come from the sysctl net.ipv4.ip_local_port_range",
+    "NCCL_PROXY_PROFILE": "NCCL 2.23 and later no longer read it",
+    "NCCL_RINGS": "NCCL 2.5 and later no longer read it: NCCL_GRAPH_FILE has taken its place",
+    "NCCL_SHARED_BUFF_COUNT": "NCCL 2.9 and later no longer read it",
+    "NCCL_SHM_MEMCPY_MODE": "NCCL 2.30 and later no longer read it",
+    "NCCL_SHM_USE_CUDA_MEMCPY": "NCCL 2.30 and later no longer read it",
+    "NCCL_THREAD_THRESHOLD": "NCCL 2.5 and later read NCCL_THREAD_THRESHOLDS instead",
     "NCCL_TREE_THRESHOLD": (
-        "NCCL 2.5 and later do not read it: they choose by a model of their own, and NCCL_ALGO limits what "
+        "NCCL 2.5 and later no longer read it: they choose by a model of their own, and NCCL_ALGO limits what "
         "they choose from"
     ),
-    "NCCL_WORK_FIFO_DEPTH": "NCCL 2.22 and later read NCCL_WORK_FIFO_BYTES",
-    "OMP_NESTED": "OpenMP 5.0 deprecates it: OMP_MAX_ACTIVE_LEVELS has taken its place",
+    "NCCL_WORK_FIFO_DEPTH": "NCCL 2.22 and later read NCCL_WORK_FIFO_BYTES instead",
+    "OMP_NESTED": "OpenMP 5.0 deprecates it in favour of OMP_MAX_ACTIVE_LEVELS",
     "PYTORCH_CUDA_ALLOC_CONF": (
-        "PyTorch deprecates it since 2.9 for PYTORCH_ALLOC_CONF, of which 2.9 does not take all options: set "
-        "both to the same value"
+        "PyTorch 2.9 deprecates it in favour of PYTORCH_ALLOC_CONF, but does not yet take all options from that: "
+        "set both to the same value"
     ),
     "TF_CUDNN_DETERMINISTIC": (
         "TensorFlow 2.8 and later use tf.config.experimental.enable_op_determinism, and 2.1 to 2.7 TF_DETERMINISTIC_OPS"

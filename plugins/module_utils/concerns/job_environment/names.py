@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is known of names and values: which release reads a name, what took the place of one, which values mislead.
+"""What is known of names and values: which release reads a name, what replaced it, which values would be misread.
 
 A name that nobody reads does no harm, and a newer release than this table may read it: it is named, and set all the
 same. A value that the program would take for another, or that makes it end, is refused.
@@ -34,10 +34,10 @@ def check(values: Iterable[Value]) -> None:
     allocator: Dict[str, str] = {}
     for place, name, value in values:
         if name in NCCL_NUMBERS and not re.fullmatch(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]+)", value):
-            cause = "it is a number, and NCCL would take this value for 0, or for the digits that it begins with"
-            raise _wrong(place, name, cause, value, "write the number")
+            cause = "NCCL expects a number, and would read this as 0, or as the digits that it begins with"
+            raise _wrong(place, name, cause, value, "write a number")
         if name == "NCCL_NTHREADS" and not (64 <= int(value, 0) <= 512 and int(value, 0) % WARP == 0):
-            cause = "it counts the CUDA threads of a block, not CPU threads, and takes multiples of 32 from 64 to 512"
+            cause = "it is the number of CUDA threads of a block, not of CPU threads: a multiple of 32 from 64 to 512"
             raise _wrong(place, name, cause, value, "leave it out, or set it to 256")
         if name in ALLOCATOR:
             _check_allocator(place, name, value)
@@ -53,15 +53,16 @@ def _check_allocator(place: str, name: str, value: str) -> None:
         # Blanks are ignored.
         key, colon, setting = re.sub(r"\s", "", option).partition(":")
         if not colon or not key or not setting:
-            cause = f"{option!r} is not option:value, and PyTorch would end every process that uses a GPU"
+            cause = f"{option!r} is not option:value, and PyTorch would fail in every process that uses a GPU"
             raise _wrong(place, name, cause, value, "write it as expandable_segments:True,max_split_size_mb:512")
         if setting.lower() in ("true", "false") and setting not in ("True", "False"):
             cause = (
-                f"PyTorch takes True and False for {key}, in this spelling, and would end every process that uses a GPU"
+                f"PyTorch accepts only the spellings True and False for {key}, and would fail in every process that "
+                "uses a GPU"
             )
             raise _wrong(place, name, cause, value, f"write {key}:{setting.capitalize()}")
         if key == "max_split_size_mb" and not (setting.isdigit() and int(setting) >= 20):
-            cause = "max_split_size_mb is less than 20, and PyTorch would end every process that uses a GPU"
+            cause = "max_split_size_mb is less than 20, and PyTorch would fail in every process that uses a GPU"
             raise _wrong(place, name, cause, value, "set at least 20")
 
 
@@ -71,12 +72,12 @@ def refuse_interfaces(nccl: Mapping[str, str], interfaces: Sequence[str]) -> Non
         value = nccl.get(name, "")
         if value and not value.startswith("^") and not matching(value, interfaces):
             raise DeclarationError(
-                f"set {name}",
+                f"set {name} for {{}}",
                 object="nccl",
-                cause="no network interface of this machine matches, and NCCL would fail with it",
+                cause="no network interface of this machine matches, and jobs with NCCL would fail",
                 found=", ".join(interfaces),
                 wanted=value,
-                hint="name one of them, or exclude others with ^",
+                hint="name one of these interfaces, or exclude others with ^",
             )
 
 
@@ -96,7 +97,7 @@ def too_new(nccl: Mapping[str, str], library: str) -> Iterator[Unmanaged]:
     for name in nccl if release else ():
         first = NCCL_NUMBERS.get(name) or NCCL_TEXTS.get(name) or 0
         if release and first > int(release[1]):
-            reason = f"NCCL reads it since 2.{first}, and this machine has {library}; jobs may bring a newer one"
+            reason = f"NCCL reads it from 2.{first} on, and this machine has {library}; jobs may bring a newer one"
             yield Unmanaged("nccl", name, reason, excused=True)
 
 
@@ -122,7 +123,7 @@ def remarks(values: Iterable[Value]) -> Iterator[Unmanaged]:
                 if key not in PYTORCH_OPTIONS:
                     near = _near(key, PYTORCH_OPTIONS, 0.6)
                     reason = (
-                        f"{key} is not an option of PyTorch{near}, and PyTorch ends a process on one it does not know"
+                        f"{key} is not a known option of PyTorch{near}, and PyTorch fails on one that it does not know"
                     )
                     yield Unmanaged(place, name, reason, hint="correct it, or set strict: false")
 
@@ -135,13 +136,13 @@ def remark(name: str) -> str:
         return ""
     family = name.partition("_")[0] + "_"
     if family == "NCCL_":
-        return f"no NCCL up to {NCCL_RELEASE} reads it{_near(name, (*NCCL_NUMBERS, *NCCL_TEXTS), 0.6)}"
+        return f"no release of NCCL up to {NCCL_RELEASE} reads it{_near(name, (*NCCL_NUMBERS, *NCCL_TEXTS), 0.6)}"
     if family == "OMP_":
         return f"OpenMP 6.0 has no such variable{_near(name, OPENMP, 0.6)}"
     # Of what is in no family of these, such as the variables of a site, nothing is known and nothing compared.
     relatives = [other for other in OTHERS if other.startswith(family)]
     near = nearest(name, relatives, cutoff=NEARLY) if relatives else ""
-    return f"it is nearly {near}: did you mean that" if near else ""
+    return f"no known program reads it (did you mean {near})" if near else ""
 
 
 def _near(name: str, names: Iterable[str], cutoff: float) -> str:
@@ -150,4 +151,4 @@ def _near(name: str, names: Iterable[str], cutoff: float) -> str:
 
 
 def _wrong(place: str, name: str, cause: str, wanted: str, hint: str) -> DeclarationError:
-    return DeclarationError("set {}", object=f"{place} {name}", cause=cause, wanted=wanted, hint=hint)
+    return DeclarationError(f"set {name} for {{}}", object=place, cause=cause, wanted=wanted, hint=hint)

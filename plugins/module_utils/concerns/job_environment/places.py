@@ -148,9 +148,9 @@ def _conflicts(
         line = after[name]
         if line.value != value:
             raise OwnedByAnother(
-                f"set {name}",
+                f"set {name} for {{}}",
                 object=place.name,
-                cause=f"line {line.number} of {line.path} overrules the line of this module there",
+                cause=f"line {line.number} of {line.path} takes precedence over the line of this module",
                 found=line.value or "not set",
                 wanted=value,
                 hint="remove that line, declare the same value, or leave the variable out of the declaration",

@@ -29,7 +29,7 @@ OTHERS: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         ("LD_PRELOAD", "LD_AUDIT", "BASH_ENV", "ENV"),
-        "it would run in every program, those of root too, and a missing library breaks all of them",
+        "it would be loaded into every program, including root's, and a missing file would break all of them",
     ),
     **dict.fromkeys(
         ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
@@ -73,7 +73,7 @@ def parse(params: Mapping[str, Any]) -> JobDeclaration:
             raise _wrong(
                 NCCL,
                 name,
-                f"variables has it too, and the environment takes precedence over {NCCL}.conf",
+                f"variables sets it to another value, and the environment takes precedence over {NCCL}.conf",
                 hint="leave one of the two out",
             )
     values: Dict[str, Mapping[str, str]] = {NCCL: nccl} if nccl else {}
@@ -123,8 +123,8 @@ def _variables(where: str, declared: Optional[Mapping[Any, Any]]) -> Dict[str, s
             raise DeclarationError(
                 "use {}",
                 object=where,
-                cause=f"{name!r} is not a name that a shell takes",
-                hint="use letters, digits and underscores, and no digit in front",
+                cause=f"{name!r} is not the name of a variable",
+                hint="use letters, digits and underscores, and do not begin with a digit",
             )
         if name in OTHERS or name.startswith("SLURM_"):
             cause = OTHERS.get(name, "Slurm sets it for each job")
@@ -133,8 +133,8 @@ def _variables(where: str, declared: Optional[Mapping[Any, Any]]) -> Dict[str, s
             raise _wrong(
                 where,
                 name,
-                "by its name the value is a secret, and every process and user of the node could read it",
-                hint="give it to the jobs that need it by their scheduler or a file of their own",
+                "its name suggests a secret, and every user of the node could read it",
+                hint="give it to the jobs that need it through their scheduler or a file of their own",
             )
     return {name: values[name] for name in sorted(values)}
 
@@ -142,8 +142,8 @@ def _variables(where: str, declared: Optional[Mapping[Any, Any]]) -> Dict[str, s
 def _value(where: str, name: str, value: Any) -> str:
     if isinstance(value, bool):
         spelled = "true or 1" if value else "false or 0"
-        hint = f'write the very text that the program takes, in quotes, such as "{spelled.split()[-1]}"'
-        raise _wrong(where, name, f"the value is a boolean, and programs differ in whether they take {spelled}", hint)
+        hint = f'write exactly what the program expects, in quotes, such as "{spelled.split()[-1]}"'
+        raise _wrong(where, name, f"the value is a boolean, and programs differ in whether they expect {spelled}", hint)
     if not isinstance(value, (str, int)):
         raise _wrong(where, name, "the value is not a string", "write it in quotes")
     text = str(value)
@@ -152,7 +152,7 @@ def _value(where: str, name: str, value: Any) -> str:
     # The value is not shown: it would break the line of the message too.
     if re.search(r"[\x00-\x1f\x7f]", text):
         what = "a newline" if re.search(r"[\n\r]", text) else "a NUL" if "\0" in text else "a control character"
-        raise _wrong(where, name, f"the value has {what}, and every file here has one variable in a line", "remove it")
+        raise _wrong(where, name, f"the value has {what}, and a variable is one line in every file", "remove it")
     return text
 
 
@@ -163,8 +163,8 @@ UNCARRIED: Mapping[str, Tuple[str, str]] = {
         "pam_env ends the value at a #, removes quotes and joins lines at a backslash, and systemd's user manager "
         "reads the file too and expands $",
     ),
-    SERVICES: ("%", "systemd replaces what follows a %, and its releases differ in where"),
-    NCCL: (r"""["'#\s]""", "NCCL removes nothing, so that blanks, quotes and notes would be a part of the value"),
+    SERVICES: ("%", "systemd expands a % and what follows it, and its releases differ in where"),
+    NCCL: (r"""["'#\s]""", "NCCL removes nothing, so blanks, quotes and comments would be part of the value"),
 }
 
 
@@ -179,7 +179,7 @@ def _refuse_uncarried(where: str, values: Mapping[str, str], place: str) -> None
             cause = "the value begins or ends with a blank, which is kept in some places and removed in others"
             raise _wrong(where, name, cause, "remove it")
         if len(f"{name}={value}".encode("utf-8", "surrogateescape")) > LONGEST and place in (SESSIONS, NCCL):
-            cause = f"it has more than {LONGEST} bytes with its name, and {place} would cut it off"
+            cause = f"with its name it is longer than {LONGEST} bytes, and {place} would cut it off"
             raise _wrong(where, name, cause, "write a shorter one")
 
 
