@@ -30,7 +30,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: One sentence a check that was not passed, with its name.
+  description: One sentence per check that was not passed, with its name.
   type: list
   elements: str
 """
@@ -73,7 +73,7 @@ def _cause(check: Mapping[str, Any], result: Mapping[str, Any]) -> Optional[str]
         if status in NOT_FOUND:
             return f"{check['command'][0]} cannot be run: {_last(errors or output) or f'status {status}'}"
         said = _last(errors or output)
-        return f"it ended with status {status}, and must end with {expected}" + (f": {said}" if said else "")
+        return f"it ended with status {status} instead of {expected}" + (f": {said}" if said else "")
     return _against_floor(check, output) if check.get("pattern") else None
 
 

@@ -178,12 +178,12 @@ def _sharing(gpus: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> Ite
     model = str(entry.get("model") or "*")
     chosen = [gpu for gpu in gpus if gpu.get("model") and fnmatch(gpu["model"], model)]
     if gpus and not chosen:
-        yield WARN, f"sharing: no GPU here is a {model}"
+        yield WARN, f"preflight_sharing: no GPU of this node matches {model}"
     replicas, each = int(entry["replicas"]), int(entry.get("memory_mib") or 0)
     for gpu in chosen:
         capability = gpu.get("cuda_capability")
         if entry.get("strategy", TIME_SLICING) == TIME_SLICING and capability and _number(capability) < PASCAL:
-            cause = f"time slicing needs Pascal or newer, and it has compute {capability}"
+            cause = f"time slicing needs Pascal or newer, but its compute capability is {capability}"
             yield REFUSE, f"GPU {gpu['pci_address']}: {cause}"
         instances = [one.get("memory_mib") for one in (gpu.get("mig") or {}).get("instances") or ()]
         sizes = instances or [(gpu.get("memory") or {}).get("total_mib")]
@@ -191,7 +191,7 @@ def _sharing(gpus: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> Ite
         if known and replicas * each > min(known):
             whose = "its smallest MIG instance" if instances else "it"
             need = f"{replicas} replicas with {each} MiB each need {replicas * each} MiB"
-            yield REFUSE, f"GPU {gpu['pci_address']}: {need}, and {whose} has {min(known)}"
+            yield REFUSE, f"GPU {gpu['pci_address']}: {need}, but {whose} has {min(known)}"
 
 
 def _number(capability: str) -> Tuple[int, ...]:

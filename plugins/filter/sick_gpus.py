@@ -33,7 +33,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: One sentence a problem, with the PCI address of the GPU.
+  description: One sentence per problem, with the PCI address of the GPU.
   type: list
   elements: str
 """

@@ -49,7 +49,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: One sentence a problem, with the name of the port.
+  description: One sentence per problem, with the name of the port.
   type: list
   elements: str
 """

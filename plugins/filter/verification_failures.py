@@ -56,7 +56,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: One sentence a reason.
+  description: One sentence per reason.
   type: list
   elements: str
 """

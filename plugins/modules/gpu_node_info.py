@@ -86,12 +86,12 @@ notes:
     values of that moment.
   - NVML cannot tell whether clocks are locked. What was declared is in C(/etc/gpufleet/declared.d/).
   - An idle GPU lowers the speed of its link; that does not count as degraded.
-  - Sysfs does not say what rate a port could have. It is compared with other ports of the same board on the node.
-  - The growth of error counters is counted from C(/run/gpufleet/ports.json), which this module only reads. The boot
-    service and C(gpufleet health) keep the counters there, once an hour at most. Where there is none, growth is counted
-    from the boot on.
-  - Frames of priority flow control are not in sysfs, and not read. Of a congested RoCE network C(roce_slow_restart),
-    C(out_of_sequence) and C(packet_seq_err) tell.
+  - Sysfs does not say which rate a port could have. So a port is compared with the ports of equal cards on the node.
+  - The growth of error counters is measured from C(/run/gpufleet/ports.json), which this module only reads. The boot
+    service and C(gpufleet health) save the counters there, at most once an hour. If the file does not exist, growth is
+    measured from the boot.
+  - Frames of priority flow control are not in sysfs, and are not read. The counters C(roce_slow_restart),
+    C(out_of_sequence) and C(packet_seq_err) show a congested RoCE network.
 requirements:
   - Python 3.9 or newer on the node
   - nvidia-ml-py on the node, for what the driver reports
@@ -737,7 +737,7 @@ node:
               sample: {}
         cpu_owners:
           description:
-            - Who has CPUs of the machine. Empty where nobody divides them.
+            - Which CPUs of the machine are set aside, and for what. Empty if none are.
           type: list
           elements: dict
           contains:
@@ -745,7 +745,7 @@ node:
               description:
                 - V(isolated) for an argument of the running kernel that isolates them, V(system) for a slice of the
                   system that is confined to them, V(gpu) for a slice of M(gpufleet.node.gpu_slices), V(slice) for
-                  another one at the top that has not all CPUs.
+                  another slice at the top level that does not have all CPUs.
               type: str
               sample: system
             name:
@@ -753,7 +753,7 @@ node:
               type: str
               sample: system.slice
             cpus:
-              description: The CPUs. A slice of a GPU in which nothing runs has those of its files.
+              description: The CPUs. For a slice of a GPU in which nothing runs, they come from its unit file.
               type: str
               sample: "0-1,56-57"
         unavailable:
@@ -867,20 +867,20 @@ node:
       contains:
         since:
           description: >-
-            What the growth of error counters is counted from. V(record) is what the boot service or C(gpufleet health)
-            kept of them, V(boot) the boot.
+            From when the growth of error counters is measured. V(record) is the sample that the boot service or
+            C(gpufleet health) saved, V(boot) the boot.
           type: str
           sample: record
         seconds:
-          description: How long ago that was.
+          description: How long ago that was, in seconds.
           type: int
           sample: 5400
         note:
-          description: Why the record cannot be used; empty mostly.
+          description: Why the saved sample cannot be used, empty if it can.
           type: str
           sample: ""
         ports:
-          description: Each port of InfiniBand and RoCE, and each interface of Ethernet that belongs to none of them.
+          description: Each InfiniBand or RoCE port, and each Ethernet interface that belongs to none of them.
           type: list
           elements: dict
           contains:
@@ -945,7 +945,7 @@ node:
               type: float
               sample: 504.1
             best_pci_gbps:
-              description: What card and slot could carry.
+              description: What card and slot support.
               type: float
               sample: 504.1
             errors:
@@ -954,7 +954,7 @@ node:
               elements: dict
               contains:
                 counter:
-                  description: The name that sysfs has for it.
+                  description: Its name in sysfs.
                   type: str
                   sample: symbol_error
                 total:
@@ -962,7 +962,7 @@ node:
                   type: int
                   sample: 3
                 growth:
-                  description: By how much it has grown in RV(node.network.seconds); after a reset all of it.
+                  description: By how much it has grown in RV(node.network.seconds). After a reset, its whole value.
                   type: int
                   sample: 0
             counters_complete:
@@ -1189,16 +1189,16 @@ node:
           type: dict
           contains:
             ready:
-              description: Whether nothing is lacking.
+              description: Whether nothing is missing.
               type: bool
               sample: false
             lacking:
-              description: What is lacking, in words.
+              description: What is missing, in words.
               type: list
               elements: str
               sample: [persistence mode, CRIU 4.0 or newer]
             driver:
-              description: Whether the driver has the steps that CRIU takes (C(--action)), from R555 on.
+              description: Whether the driver has the steps that CRIU needs (C(--action)), from R555 on.
               type: bool
               sample: true
             toggle:
@@ -1662,12 +1662,12 @@ node:
                   sample: 0
                 ready:
                   description:
-                    - Whether CUDA can use it. The UUID of the cluster is all zero where the fabric is one machine, and
-                      must not be in an NVL72 rack.
+                    - Whether CUDA can use it. On a single machine the UUID of the cluster is all zeros. In an NVL72
+                      rack it must not be.
                   type: bool
                   sample: true
                 health:
-                  description: What is wrong with it by its health mask, in words; empty where nothing is.
+                  description: What is wrong with it by its health mask, in words. Empty if nothing is.
                   type: list
                   elements: str
                   sample: []

@@ -18,10 +18,11 @@ description:
     CPUs. A placement that is as good already stays, so a new device moves as little as possible.
   - Isolated CPUs (C(isolcpus), C(nohz_full)) get no interrupts unless an entry names them, and O(reserved_cpus) never
     do. A declaration that leaves a device without CPUs is an error, before any change.
-  - An entry that names CPUs which M(gpufleet.node.kernel_cmdline) isolates is refused, and so is the other declaration,
-    unless the entry says that it is meant (O(interrupts[].isolated)). If something else isolates them, they are listed
-    in RV(conflicts), and get the interrupts. O(reserved_cpus) are refused if they have all CPUs which
-    M(gpufleet.node.cpu_isolation) leaves to the system, or leave no CPU of a NUMA node together with the isolated ones.
+  - If an entry names CPUs that M(gpufleet.node.kernel_cmdline) isolates, both declarations are refused, unless the
+    entry says that this is intended (O(interrupts[].isolated)). If something else isolates them, they get the
+    interrupts, and are listed in RV(conflicts). O(reserved_cpus) is refused if it contains all CPUs that
+    M(gpufleet.node.cpu_isolation) leaves to the system, or if it and the isolated CPUs together leave no CPU of a NUMA
+    node.
   - An interrupt that the kernel itself places, such as those of the I/O queues of NVMe drives, cannot be moved. It is
     listed in RV(unmanaged) with the reason. If only the refused write shows this, the interrupt is noted in
     C(/run/gpufleet/numa_irq_affinity.json) and not tried again during this boot.
@@ -76,8 +77,8 @@ options:
         type: str
       isolated:
         description:
-          - Whether isolated CPUs are meant where O(interrupts[].cpus) names some, as for CPUs that are to do nothing
-            but the interrupts of a card.
+          - Whether O(interrupts[].cpus) is meant to name isolated CPUs. Set it for CPUs that are to do nothing but the
+            interrupts of a card.
         type: bool
       numa_node:
         description:

@@ -43,8 +43,8 @@ options:
     default: maintenance
   update_reason:
     description:
-      - Whether a node that this module has drained before gets O(reason), such as why it is not resumed. One that
-        someone else has drained keeps theirs.
+      - Whether O(reason) replaces the reason of a node that this module has drained before, for example to say why it
+        is not resumed. A node that someone else has drained keeps its reason.
     type: bool
     default: false
   timeout:

@@ -174,8 +174,8 @@ def _interrupted(claim: Claim, other: Claim, both: AbstractSet[int]) -> Declarat
         cause=f"interrupts would go to isolated CPUs, since {_are(both)} in {other.option} of {other.owner} too",
         found=f"{other.option} {other.text}",
         wanted=claim.text,
-        hint="take these CPUs out of one of the two lists, or set isolated: true in the entry for CPUs that shall do"
-        " nothing but these interrupts",
+        hint="take these CPUs out of one of the two lists, or set isolated: true in the entry for CPUs that are"
+        " to do nothing but these interrupts",
     )
 
 

@@ -64,7 +64,7 @@ def problems_of(
     problems = [*_of_state(port, required=required), *_of_rate(port, rate_gbps)]
     now, best = port.get("pci_gbps"), port.get("best_pci_gbps")
     if now and best and now < best:
-        problems.append(f"its PCI Express link carries {now:g} Gb/s, and card and slot could {best:g}")
+        problems.append(f"its PCI Express link carries {now:g} Gb/s, but card and slot support {best:g}")
     return [*problems, *_of_errors(port, seconds, LIMITS if limits is None else limits)]
 
 
@@ -72,7 +72,7 @@ def _of_state(port: Facts, *, required: bool) -> List[str]:
     state, physical = port.get("state"), port.get("physical_state")
     shown = f" ({physical})" if physical and physical != "link_up" else ""
     if required and state != "active":
-        return [f"it is {state or 'in an unknown state'}{shown}, and must be active"]
+        return [f"it is {state or 'in an unknown state'}{shown}, but must be active"]
     if physical in TROUBLED:
         return [f"its link is in {physical.replace('_', ' ')}"]
     if state in ("init", "armed"):
@@ -85,7 +85,7 @@ def _of_state(port: Facts, *, required: bool) -> List[str]:
         return [f"it has lost its link{shown}"]
     others = port.get("peers_active") or 0
     if others >= FEW and 2 * others > (port.get("peers") or 0) + 1:
-        return [f"it has no link{shown}, and {others} other ports like it have one"]
+        return [f"it has no link{shown}, but {others} other ports like it have one"]
     return []
 
 
@@ -94,9 +94,9 @@ def _of_rate(port: Facts, least: float) -> List[str]:
     if port.get("state") != "active" or not rate:
         return []
     if least and rate < least:
-        return [f"its rate is {rate:g} Gb/s, and must be {least:g}"]
+        return [f"its rate is {rate:g} Gb/s, but must be {least:g}"]
     if best and rate < best:
-        return [f"its rate is {rate:g} Gb/s, and a port like it has {best:g}"]
+        return [f"its rate is {rate:g} Gb/s, but a port like it has {best:g}"]
     return []
 
 
@@ -109,10 +109,10 @@ def _of_errors(port: Facts, seconds: Optional[float], limits: Mapping[str, int])
         if limit < 0:
             continue
         if error["total"] == ENDS.get(name):
-            problems.append(f"{name} has reached its end at {error['total']}: clear it with perfquery -R")
+            problems.append(f"{name} has reached its maximum, {error['total']}: clear it with perfquery -R")
         elif seconds is not None and error["growth"] > limit * max(seconds / HOUR, 1.0):
             hours = f"{seconds / HOUR:.1f} hours"
-            problems.append(f"{name} has grown by {error['growth']} in {hours}, where {limit} an hour are allowed")
+            problems.append(f"{name} has grown by {error['growth']} in {hours}; the limit is {limit} an hour")
     return problems
 
 

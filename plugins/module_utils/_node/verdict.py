@@ -66,7 +66,9 @@ def sick_ports(
         problems = problems_of(port, network.get("seconds"), limits, required=needed, rate_gbps=least)
         found += [f"{called(port)}: {problem}" for problem in problems]
     if node.get("network") is not None:
-        found += [f"port {glob}: there is none" for glob in globs if not any(matches(port, [glob]) for port in ports)]
+        found += [
+            f"port {glob}: there is no such port" for glob in globs if not any(matches(port, [glob]) for port in ports)
+        ]
     return found
 
 

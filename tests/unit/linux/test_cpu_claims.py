@@ -78,7 +78,7 @@ def test_interrupts_on_isolated_cpus_are_refused_with_both_variables_unless_they
         "Cannot declare interrupts[0].cpus of numa_irq_affinity: interrupts would go to isolated CPUs, since "
         f"{cpulist.render(cpu)} is in kernel argument nohz_full of kernel_cmdline too (found kernel argument nohz_full "
         f"{cpulist.render(divided.jobs)}, wanted {wanted}). Take these CPUs out of one of the two lists, or set "
-        "isolated: true in the entry for CPUs that shall do nothing but these interrupts."
+        "isolated: true in the entry for CPUs that are to do nothing but these interrupts."
     )
     meant = interrupts(cpus=cpulist.render(divided.system | cpu), isolated=True)
     assert divided.refusals(**isolating(divided.jobs), **meant) == {}

@@ -56,7 +56,7 @@ def test_a_sick_gpu_and_a_port_that_is_not_there_are_named(node: FakeHost, capsy
     node.commands.programs["dmesg"] = lambda _argv: Completed(0, XID, "")
     status, text = run(capsys, "--port", "mlx5_99", "--gpus", "8")
     assert status == SICK_EXIT
-    assert text == "GPU 0000:43:00.0: Xid 79 since boot, 1 time\nport mlx5_99: there is none\n"
+    assert text == "GPU 0000:43:00.0: Xid 79 since boot, 1 time\nport mlx5_99: there is no such port\n"
     status, text = run(capsys, "--port", "mlx5_99", "--line")
     assert (status, text) == (SICK_EXIT, "GPU 0000:43:00.0: Xid 79 since boot, 1 time (and 1 more)\n")
     status, text = run(capsys, "--json")

@@ -173,20 +173,20 @@ DOWN = {"state": "1: DOWN", "phys_state": "2: Polling", "up_count": "0"}
         ({**DOWN, "up_count": "2"}, ["it has lost its link (polling)"]),
         ({**DOWN, "counters": {"link_downed": 1}}, ["it has lost its link (polling)"]),
         # It never had one since the boot, but the others do.
-        (DOWN, ["it has no link (polling), and 3 other ports like it have one"]),
+        (DOWN, ["it has no link (polling), but 3 other ports like it have one"]),
         ({"state": "2: INIT"}, ["it is in the state init, waiting for a subnet manager"]),
         ({"phys_state": "6: LinkErrorRecovery"}, ["its link is in link error recovery"]),
-        ({"rate": "200 Gb/sec (2X NDR)"}, ["its rate is 200 Gb/s, and a port like it has 400"]),
-        ({"width": "8"}, ["its PCI Express link carries 252.1 Gb/s, and card and slot could 504.1"]),
-        ({"speed": G4}, ["its PCI Express link carries 252.1 Gb/s, and card and slot could 504.1"]),
+        ({"rate": "200 Gb/sec (2X NDR)"}, ["its rate is 200 Gb/s, but a port like it has 400"]),
+        ({"width": "8"}, ["its PCI Express link carries 252.1 Gb/s, but card and slot support 504.1"]),
+        ({"speed": G4}, ["its PCI Express link carries 252.1 Gb/s, but card and slot support 504.1"]),
         (
             {"counters": {"symbol_error": 120 * 24 + 1}},
-            ["symbol_error has grown by 2881 in 24.0 hours, where 120 an hour are allowed"],
+            ["symbol_error has grown by 2881 in 24.0 hours; the limit is 120 an hour"],
         ),
         ({"counters": {"symbol_error": 120 * 24}}, []),
         (
             {"counters": {"symbol_error": 0xFFFF}},
-            ["symbol_error has reached its end at 65535: clear it with perfquery -R"],
+            ["symbol_error has reached its maximum, 65535: clear it with perfquery -R"],
         ),
         # Programs and routes bring these about.
         ({"counters": {"out_of_sequence": 10**9, "rnr_nak_retry_err": 10**6}}, []),
@@ -232,7 +232,7 @@ def test_another_limit_is_kept_to_and_minus_one_is_none() -> None:
     port = {"state": "active", "errors": [{"counter": "symbol_error", "total": 50, "growth": 50}]}
     assert problems_of(port, 3600.0) == []
     assert problems_of(port, 3600.0, {"symbol_error": 49}) == [
-        "symbol_error has grown by 50 in 1.0 hours, where 49 an hour are allowed"
+        "symbol_error has grown by 50 in 1.0 hours; the limit is 49 an hour"
     ]
     assert problems_of(port, 3600.0, {"symbol_error": -1}) == []
 
@@ -244,13 +244,13 @@ def test_another_limit_is_kept_to_and_minus_one_is_none() -> None:
     ("asked", "found"),
     [
         ({}, []),
-        ({"required": ["mlx5_*"]}, ["port mlx5_2/1 (ib2): it is down (polling), and must be active"]),
+        ({"required": ["mlx5_*"]}, ["port mlx5_2/1 (ib2): it is down (polling), but must be active"]),
         ({"required": ["ib2"], "ignored": ["0000:02:00.0"]}, []),
-        ({"required": ["mlx5_1", "mlx5_9"]}, ["port mlx5_9: there is none"]),
+        ({"required": ["mlx5_1", "mlx5_9"]}, ["port mlx5_9: there is no such port"]),
         ({"rate_gbps": 400}, []),
-        ({"rate_gbps": 800}, ["port mlx5_1/1 (ib1): its rate is 400 Gb/s, and must be 800"]),
+        ({"rate_gbps": 800}, ["port mlx5_1/1 (ib1): its rate is 400 Gb/s, but must be 800"]),
         # Only those that are named must have it.
-        ({"rate_gbps": 800, "required": ["eth*"]}, ["port eth*: there is none"]),
+        ({"rate_gbps": 800, "required": ["eth*"]}, ["port eth*: there is no such port"]),
     ],
 )
 def test_a_fleet_says_which_ports_it_needs(tmp_path: Path, asked: Dict[str, Any], found: List[str]) -> None:

@@ -97,7 +97,7 @@ def refuse_owners(state: CpuIsolationState, desired: CpuIsolationDesired) -> Non
             raise OwnedByAnother(
                 "set CPUs",
                 object=name,
-                cause=f"{path} has a say after {state.slices[name].file.path}",
+                cause=f"{path} is read after {state.slices[name].file.path} and sets AllowedCPUs= too",
                 found=f"AllowedCPUs={value}",
                 wanted=shown(desired.slices[name]),
                 hint="remove that line, or leave the slice out of the declaration",
@@ -108,7 +108,7 @@ def refuse_owners(state: CpuIsolationState, desired: CpuIsolationDesired) -> Non
             raise OwnedByAnother(
                 "set the slice",
                 object=name,
-                cause=f"{daemon.later} overrules {daemon.file.path}",
+                cause=f"{daemon.later} is read after {daemon.file.path} and sets Slice= too",
                 found=daemon.boot,
                 wanted=HOUSEKEEPING,
                 hint="remove that line, or leave the service out of the declaration",

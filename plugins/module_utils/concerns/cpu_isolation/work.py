@@ -4,9 +4,10 @@
 
 """Who works below a slice: what starts jobs and containers there, whether one runs or not, and what runs there now.
 
-Slurm has the steps of jobs in system.slice/slurmstepd.scope (its cgroup/v2 plugin). Docker has containers in
-system.slice unless ``cgroup-parent`` says otherwise (its systemd driver, the default with version 2). Other batch
-systems have jobs in the control group of their own service. Pods are below kubepods.slice.
+Slurm has the steps of jobs in system.slice, in slurmstepd.scope, or in NODENAME_slurmstepd.scope if it was built with
+--enable-multiple-slurmd (its cgroup/v2 plugin). Docker has containers in system.slice unless ``cgroup-parent`` says
+otherwise (its systemd driver, the default with version 2). Other batch systems have jobs in the control group of their
+own service. Pods are below kubepods.slice.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def launchers(files: Files, name: str) -> Iterator[str]:
         return unit_files.status(unit) == systemd.ENABLED or files.exists(f"{folder_of(SYSTEM)}/{unit}")
 
     if name == SYSTEM and there(SLURM):
-        yield f"{SLURM} runs all jobs in {SYSTEM}/slurmstepd.scope"
+        yield f"{SLURM} runs all jobs in {SYSTEM}, below slurmstepd.scope or NODENAME_slurmstepd.scope"
     if (there(DOCKER) or there(DOCKER_SOCKET)) and docker_parent(files) == name:
         yield f"{DOCKER} runs containers in it, by cgroup-parent in {DAEMON_JSON}, or by default in {SYSTEM}"
     for unit in BATCH:

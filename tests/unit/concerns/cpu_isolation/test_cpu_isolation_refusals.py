@@ -145,7 +145,7 @@ def test_a_cpu_that_is_offline_is_named(tmp_path: Path) -> None:
 LAUNCHERS: Dict[str, Any] = {
     "Slurm": (
         {f"{GROUP}/system.slice/slurmd.service/cgroup.procs": ""},
-        "slurmd.service runs all jobs in system.slice/slurmstepd.scope",
+        "slurmd.service runs all jobs in system.slice, below slurmstepd.scope or NODENAME_slurmstepd.scope",
     ),
     "Docker": (
         {f"{GROUP}/system.slice/docker.service/cgroup.procs": ""},
@@ -212,8 +212,8 @@ def test_who_has_a_say_after_us_is_named(tmp_path: Path, path: str) -> None:
         run(host)
     assert (caught.value.code, str(caught.value)) == (
         "conflict",
-        f"Cannot set CPUs on system.slice: {ETC}/{path} has a say after {SYSTEM} (found AllowedCPUs=4, wanted "
-        "0-1,8-9). Remove that line, or leave the slice out of the declaration.",
+        f"Cannot set CPUs on system.slice: {ETC}/{path} is read after {SYSTEM} and sets AllowedCPUs= too "
+        "(found AllowedCPUs=4, wanted 0-1,8-9). Remove that line, or leave the slice out of the declaration.",
     )
 
 
@@ -223,8 +223,8 @@ def test_another_slice_of_a_service_is_named(tmp_path: Path) -> None:
     with pytest.raises(GpuFleetError) as caught:
         run(host, daemons=[{"name": "chrony.service"}])
     assert str(caught.value) == (
-        f"Cannot set the slice on chrony.service: {path} overrules {ETC}/chrony.service.d/{OURS} (found time.slice, "
-        "wanted housekeeping.slice). Remove that line, or leave the service out of the declaration."
+        f"Cannot set the slice on chrony.service: {path} is read after {ETC}/chrony.service.d/{OURS} and sets "
+        "Slice= too (found time.slice, wanted housekeeping.slice). Remove that line, or leave the service out of the declaration."
     )
 
 

@@ -73,8 +73,8 @@ DECLARED: Dict[str, Tuple[Mapping[str, Any], str]] = {
     ),
     "no metric that is left": (
         {**BOTH, "exclude_metrics": ["DCGM_*"]},
-        "Cannot export metrics on nvidia-dcgm-exporter.service: no metric is left. List some in metrics, or exclude fewer in"
-        " exclude_metrics.",
+        "Cannot export metrics on nvidia-dcgm-exporter.service: no metric is left. List some in metrics, or exclude"
+        " fewer in exclude_metrics.",
     ),
     "files that may not last": (
         {**BOTH, "permanent": False},

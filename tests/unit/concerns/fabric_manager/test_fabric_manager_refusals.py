@@ -29,7 +29,8 @@ WRONG = {
     "nothing": ({}, "Cannot read the declaration: nothing is declared. Set service: if_needed, or a config."),
     "service": (
         {"service": "always"},
-        "Cannot use service: it cannot be 'always'. Set if_needed, which fits every node of a mixed fleet, or required.",
+        "Cannot use service: it cannot be 'always'. Set if_needed, which fits every node of a mixed fleet, or "
+        "required.",
     ),
     "a file that is not permanent": (
         {"config": {"LOG_LEVEL": 3}, "permanent": False},
@@ -146,8 +147,7 @@ def test_a_file_that_says_two_things_is_not_changed(tmp_path: Path) -> None:
     machine = FabricMachine(tmp_path)
     machine.edit(CFG, "LOG_LEVEL=4\n", "LOG_LEVEL=4\nLOG_LEVEL=2\n")
     assert machine.refused(config={"LOG_LEVEL": 4}) == (
-        f"Cannot read the value of LOG_LEVEL in {CFG}: lines 2, 3 set it to different values. Keep one of these "
-        "lines."
+        f"Cannot read the value of LOG_LEVEL in {CFG}: lines 2, 3 set it to different values. Keep one of these lines."
     )
 
 
@@ -162,6 +162,6 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
 def test_nodes_without_this_one_are_refused(tmp_path: Path) -> None:
     machine = FabricMachine(tmp_path, GB200)
     assert machine.refused(imex_nodes=["192.0.2.11", "192.0.2.13"]) == (
-        "Cannot use imex_nodes: none of these addresses belongs to this node (found 127.0.0.1, 192.0.2.12, 2001:db8::12, "
-        "::1). Add the management address of this node, at the same place on all nodes of the domain."
+        "Cannot use imex_nodes: none of these addresses belongs to this node (found 127.0.0.1, 192.0.2.12, "
+        "2001:db8::12, ::1). Add the management address of this node, at the same place on all nodes of the domain."
     )

@@ -85,7 +85,9 @@ def test_a_later_line_of_another_is_refused_with_its_number(tmp_path: Path) -> N
     text = host.files.read(ENVIRONMENT)
     build(tmp_path, {ENVIRONMENT: f"{text}OMP_NUM_THREADS=1\n"})
     number = text.count("\n") + 1
-    with pytest.raises(OwnedByAnother, match=rf"line {number} of /etc/environment takes precedence .*found 1, wanted 8"):
+    with pytest.raises(
+        OwnedByAnother, match=rf"line {number} of /etc/environment takes precedence .*found 1, wanted 8"
+    ):
         run(host, variables={"OMP_NUM_THREADS": 8})
 
 

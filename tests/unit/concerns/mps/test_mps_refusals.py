@@ -54,8 +54,8 @@ PERCENTAGE = "it must be above 0 and at most 100, with one decimal at most; the 
         ),
         (
             {"gpus": [{"memory_limit": "500G"}]},
-            "Cannot set memory limit on gpu0: the GPU has only 46068M (wanted 500G). Set a limit below that, or leave it "
-            "out.",
+            "Cannot set memory limit on gpu0: the GPU has only 46068M (wanted 500G). Set a limit below that, or leave "
+            "it out.",
         ),
         (
             {"gpus": [{"match": {"uuid": "GPU-none"}}]},
@@ -92,7 +92,9 @@ def test_what_is_declared_wrong_is_refused_before_anything_changes(
 def test_a_path_of_pipes_that_is_too_long_is_refused_before_the_daemon_says_that_there_is_none() -> None:
     # The kernel takes 107 bytes, of which the name of the socket has 18.
     refuse_long_path("/run/" + "x" * 83)
-    with pytest.raises(DeclarationError, match="the path of a socket in it has 108 bytes, and the kernel accepts at most 107"):
+    with pytest.raises(
+        DeclarationError, match="the path of a socket in it has 108 bytes, and the kernel accepts at most 107"
+    ):
         refuse_long_path("/run/" + "x" * 84)
     with pytest.raises(DeclarationError):
         refuse_long_path("/run/" + "ä" * 42)
@@ -225,7 +227,9 @@ def test_our_own_daemon_is_no_conflict(gpu_machine: MakeMachine) -> None:
 def test_the_daemon_of_the_device_plugin_is_refused(gpu_machine: MakeMachine, resource: str) -> None:
     mark = f"/run/nvidia/mps/{resource}/.started"
     made = machine(gpu_machine, files={mark: ""})
-    with pytest.raises(OwnedByAnother, match=rf"the device plugin of Kubernetes already serves the same GPUs \({mark}\)"):
+    with pytest.raises(
+        OwnedByAnother, match=rf"the device plugin of Kubernetes already serves the same GPUs \({mark}\)"
+    ):
         run(made, gpus=[{}])
 
 
