@@ -80,11 +80,12 @@ def add_health(commands: Any) -> None:
         "health",
         help="say whether GPUs and ports are fit for jobs",
         description="For the HealthCheckProgram of Slurm and for node-problem-detector. Exit status: 0 healthy, 1 a "
-        "GPU or a port of a network card is sick, 2 it is not known, as with a driver that does not respond, 64 the "
-        "usage is wrong. As root it keeps the error counters of the ports in /run/gpufleet/ports.json once an hour.",
+        "GPU or a port of a network card is sick, 2 something is not known, for example because the driver does not "
+        "respond, 64 the usage is wrong. As root it saves the error counters of the ports in /run/gpufleet/ports.json, "
+        "at most once an hour.",
     )
-    parser.add_argument("--line", action="store_true", help="one line of at most 80 bytes: the first problem")
-    parser.add_argument("--json", action="store_true", help="the problems and the facts, for programs")
+    parser.add_argument("--line", action="store_true", help="print one line of at most 80 bytes: the first problem")
+    parser.add_argument("--json", action="store_true", help="print the problems and the facts, for programs")
     parser.add_argument("--gpus", metavar="NUMBER", type=_whole, default=0, help="how many GPUs there must be")
     parser.add_argument(
         "--port",
@@ -94,10 +95,18 @@ def add_health(commands: Any) -> None:
         help="a port that must be active, by RDMA device, interface or PCI address; may be given more than once",
     )
     parser.add_argument(
-        "--ignore-port", metavar="GLOB", action="append", default=[], help="a port that is not judged, in the same way"
+        "--ignore-port",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="a port that is not checked, named as with --port",
     )
     parser.add_argument(
-        "--gbps", metavar="RATE", type=_whole, default=0, help="the rate of these ports, or of each active one"
+        "--gbps",
+        metavar="RATE",
+        type=_whole,
+        default=0,
+        help="the rate that these ports must have, or each active one, in Gb/s",
     )
     parser.set_defaults(run=run_health)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: check_failures
-short_description: Which active checks a node has not passed, and why
+short_description: Which active checks a node has failed, and why
 version_added: 0.1.0
 description:
   - Takes what M(ansible.builtin.command) returned for each of the checks in C(preflight_checks) of the role

@@ -9,8 +9,8 @@ name: sick_ports
 short_description: What is wrong with the ports of network cards of a node
 version_added: 0.1.0
 description:
-  - Takes what M(gpufleet.node.gpu_node_info) read with V(network), and names for each port of InfiniBand, RoCE or
-    Ethernet what keeps it from work, by limits that may be the fleet's own.
+  - Takes what M(gpufleet.node.gpu_node_info) read with V(network), and says for each InfiniBand, RoCE or Ethernet port
+    what is wrong with it, by the default limits or those of the fleet.
 positional: _input
 options:
   _input:
@@ -19,8 +19,8 @@ options:
     required: true
   limits:
     description:
-      - By how much an error counter may grow in an hour, by its name; V(-1) is any growth. Counters that are not named
-        keep their limit, which is that of C(preflight_port_limits) of the role P(gpufleet.node.preflight#role).
+      - By how much an error counter may grow in an hour, by its name. With V(-1) it has no limit. Counters that are not
+        named keep the default of C(preflight_port_limits) of the role P(gpufleet.node.preflight#role).
     type: dict
     default: {}
   required:
@@ -29,12 +29,12 @@ options:
     elements: str
     default: []
   ignored:
-    description: Ports that are not judged, in the same way.
+    description: Ports that are not checked, as shell globs of the same names.
     type: list
     elements: str
     default: []
   rate_gbps:
-    description: The rate that each required port must have, in Gb/s, or each active one where O(required) is empty.
+    description: The rate that each required port must have, in Gb/s, or each active port if O(required) is empty.
     type: float
     default: 0
 author:
@@ -80,11 +80,11 @@ def _limits(changes: Mapping[str, Any]) -> Dict[str, int]:
     for name, value in changes.items():
         if name not in LIMITS:
             hint = did_you_mean(name, LIMITS, otherwise=f"the counters are {', '.join(LIMITS)}")
-            raise AnsibleFilterError(f"Cannot use the limit of {name}: no counter is judged by that name. {hint}.")
+            raise AnsibleFilterError(f"Cannot use the limit of {name}: there is no such counter. {hint}.")
         if isinstance(value, bool) or not str(value).lstrip("-").isdigit() or int(value) < UNLIMITED:
             raise AnsibleFilterError(
-                f"Cannot use the limit of {name}: it is {value}, and must be a whole number, or {UNLIMITED} for any "
-                "growth."
+                f"Cannot use the limit of {name}: it is {value}, and must be a whole number, or {UNLIMITED} for no "
+                "limit."
             )
     return limits_with({name: int(value) for name, value in changes.items()})
 

@@ -22,7 +22,7 @@ options:
     type: dict
     required: true
   failed_units:
-    description: What C(systemctl list-units --state=failed) lists, a line each.
+    description: What C(systemctl list-units --state=failed) lists, one line per unit.
     type: list
     elements: str
     default: []

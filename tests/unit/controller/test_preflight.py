@@ -203,9 +203,9 @@ def test_the_role_has_the_limits_by_which_the_node_judges_itself() -> None:
 @pytest.mark.parametrize(
     ("limits", "cause"),
     [
-        ({"symbol_errors": 1}, "no counter is judged by that name. did you mean symbol_error"),
+        ({"symbol_errors": 1}, "there is no such counter. did you mean symbol_error"),
         ({"pfc": 1}, "the counters are symbol_error, link_error_recovery"),
-        ({"symbol_error": -2}, "it is -2, and must be a whole number, or -1 for any growth"),
+        ({"symbol_error": -2}, "it is -2, and must be a whole number, or -1 for no limit"),
         ({"symbol_error": "many"}, "it is many, and must be a whole number"),
         ({"symbol_error": True}, "it is True, and must be a whole number"),
     ],

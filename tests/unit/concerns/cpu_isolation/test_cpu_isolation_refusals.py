@@ -224,7 +224,8 @@ def test_another_slice_of_a_service_is_named(tmp_path: Path) -> None:
         run(host, daemons=[{"name": "chrony.service"}])
     assert str(caught.value) == (
         f"Cannot set the slice on chrony.service: {path} is read after {ETC}/chrony.service.d/{OURS} and sets "
-        "Slice= too (found time.slice, wanted housekeeping.slice). Remove that line, or leave the service out of the declaration."
+        "Slice= too (found time.slice, wanted housekeeping.slice). Remove that line, or leave the service out of the "
+        "declaration."
     )
 
 
