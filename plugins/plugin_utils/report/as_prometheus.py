@@ -62,7 +62,7 @@ def metrics(report: Report) -> List[Metric]:
         ),
         Metric(
             "gpufleet_node_look_timestamp_seconds",
-            "When the node was looked at, as seconds since 1970; none for a node that did not respond.",
+            "When the node was last looked at, in seconds since 1970; no sample for a node that did not respond.",
             [({"node": node.name}, _seconds(report.generated)) for node in report.nodes if node.status != UNREACHABLE],
         ),
         Metric(
@@ -96,7 +96,7 @@ def metrics(report: Report) -> List[Metric]:
         ),
         Metric(
             "gpufleet_node_sick_ports",
-            "Ports of network cards of the node with a problem.",
+            "Sick ports of network cards of the node.",
             [({"node": node.name}, len(node.sick_ports)) for node in known],
         ),
         Metric(

@@ -85,7 +85,7 @@ def _samples(files: Files) -> Tuple[Sample, ...]:
         _record,
         schema=SCHEMA,
         goal="read the counters in {}",
-        hint="gpufleet health writes it anew",
+        hint="the next gpufleet health as root writes it again",
     )
     boot, samples = made or ("", ())
     return samples if boot == boot_id(files) else ()

@@ -270,7 +270,7 @@ class Drawing {
   }
 
   hint() {
-    const frames = this.owners.some((owner) => FRAMED.includes(owner.kind)) ? " Those with a frame are for the system, those with a dashed one isolated." : "";
+    const frames = this.owners.some((owner) => FRAMED.includes(owner.kind)) ? " Those with a solid frame are for the system, those with a dashed frame are isolated." : "";
     return this.cells.size ? `Small squares are CPUs, the stronger the more interrupts may be delivered there.${frames} Point at a device to see where its own go.` : "";
   }
 

@@ -80,7 +80,7 @@ function versionsView(data) {
     el("h1", {}, title),
     el("p", { class: "muted lead" }, "Compared are nodes with the same GPUs. The most frequent version comes first; a job that spans nodes meets the oldest of each."),
     groups,
-    missing ? el("p", { class: "muted" }, `${many(missing, "node")} did not tell.`) : null,
+    missing ? el("p", { class: "muted" }, `${many(missing, "node")} did not report it.`) : null,
   );
 }
 
@@ -88,7 +88,7 @@ function versionGroup(data, group, place) {
   const rows = group.components.map((part, second) => {
     const bar = part.versions.map((version, third) => versionLine(data, group, version, `version.${place}.${second}.${third}`, third));
     const name = el("th", { scope: "row" }, part.component, part.of ? el("div", { class: "muted small" }, part.of) : null);
-    const silent = part.missing ? el("div", { class: "muted small" }, `${many(part.missing, "node")} did not tell`) : null;
+    const silent = part.missing ? el("div", { class: "muted small" }, `${many(part.missing, "node")} did not report it`) : null;
     return { skewed: part.versions.length > 1, row: el("tr", {}, name, el("td", {}, bar, silent)) };
   });
   rows.sort((one, other) => other.skewed - one.skewed);
@@ -116,9 +116,9 @@ function divisionsView(data) {
     "section",
     {},
     el("h1", {}, divided ? `${many(data.divisions.length, "division")} of CPUs` : "No node is known to divide its CPUs"),
-    el("p", { class: "muted lead" }, "Nodes that divide the same CPUs alike are one picture, as they are now. Squares with a frame are CPUs of the system, those with a dashed one are isolated. Of interrupts there are those that can be moved, of all these nodes together."),
+    el("p", { class: "muted lead" }, "Nodes that divide the same CPUs in the same way now share one picture. CPUs with a solid frame are for the system, those with a dashed frame are isolated. The interrupts are those that can be moved, of all these nodes together."),
     data.divisions.map((division, place) => divisionGroup(data, division, place)),
-    divided && rest ? el("p", { class: "muted" }, `${many(rest, "node")} did not tell, or ${rest === 1 ? "divides" : "divide"} no CPUs.`) : null,
+    divided && rest ? el("p", { class: "muted" }, `${many(rest, "node")} did not report it, or ${rest === 1 ? "divides" : "divide"} no CPUs.`) : null,
   );
 }
 
