@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whose the CPUs of a node are now: those that the kernel isolates, those that the system is confined to, and those of
+"""Who has which CPUs of a node now: the kernel for isolated ones, the system those that it is confined to, and the
 slices of GPUs and of others.
 """
 

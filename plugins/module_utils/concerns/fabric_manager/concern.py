@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The concern ``fabric_manager``: what joins GPUs by NVSwitches runs where it is needed, in the driver's version."""
+"""The concern ``fabric_manager``: the Fabric Manager or IMEX, where the hardware needs it, in the driver's version."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""IMEX: the nodes of its domain, whether this one is among them, what its own tool says, and the channel of jobs."""
+"""IMEX: the nodes of its domain, whether this one is among them, what nvidia-imex-ctl says, and channel 0."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What runs noted for the looks after them, in /run: it saves programs, and tells what a daemon started with.
+"""What runs note in /run for later looks: versions of programs, to ask them once, and what a daemon started with.
 
 All of it may be lost: a look then asks again, and takes a file that is newer than its daemon for one it has not read.
 """

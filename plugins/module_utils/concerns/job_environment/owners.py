@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who gives a process another value than the declared one, later or by a stronger way, where that can be seen."""
+"""Who gives a process another value than the declared one, as far as that can be seen."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The files from which jobs get variables, each with the rules of its reader: who reads it does so each time anew."""
+"""The files from which jobs get variables, each with the rules of its reader, which reads it anew each time."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The steps that only MPS has: daemons that are started and stopped, never under a client, and that are told limits."""
+"""The steps that only MPS has: to start and stop daemons, never under a client, and to tell them limits."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who computes through MPS: a client as a person knows it, with its user and what placed it there."""
+"""The clients of MPS as a person knows them, each with its user and its job or container."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The control daemon, asked by its own program in the protocol v2: an answer is a line, and no answer is none.
+"""The control daemon, asked through its own program by version 2 of the protocol: each answer is at most one line.
 
 The program reads commands line by line and asks them one after the other. An answer may be missing, as that of a limit
 that is not set, so each question is followed by one whose answer can be nothing else (tried with 535, 550 and 555). A

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The daemons that are there, asked what they and their running servers have, and read what their files say."""
+"""The daemons on this machine: what they and their running servers report, and what their files say."""
 
 from __future__ import annotations
 
