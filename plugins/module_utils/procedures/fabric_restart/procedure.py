@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""``fabric_manager_restart``: restart a daemon of the NVLink fabric while nobody uses a GPU, so that it reads its files."""
+"""``fabric_manager_restart``: lets a daemon of the NVLink fabric read its files again, while nobody uses a GPU."""
 
 from __future__ import annotations
 
