@@ -101,7 +101,7 @@ class FabricManager:
         if declaration.required and not (machine.needs_fabric_manager or machine.needs_imex):
             raise DeclarationError(
                 "run the Fabric Manager",
-                cause=f"this machine has {machine.words}, and the daemon ends at once without one",
+                cause=f"this machine has {machine.words}, and the daemon exits at once without one",
                 hint="set service: if_needed, which leaves it out on such a node",
             )
         if managed and declaration.nodes and not set(declaration.nodes).intersection(state.addresses):

@@ -101,7 +101,7 @@ def test_numbers_and_booleans_are_what_the_file_has(config: Any, found: Any) -> 
 
 def test_a_fabric_manager_that_is_required_where_there_is_no_switch_is_refused(tmp_path: Path) -> None:
     assert FabricMachine(tmp_path, PCIE, running=False, enabled=False).refused(service="required") == (
-        "Cannot run the Fabric Manager: this machine has no NVSwitch, and the daemon ends at once without one. Set "
+        "Cannot run the Fabric Manager: this machine has no NVSwitch, and the daemon exits at once without one. Set "
         "service: if_needed, which leaves it out on such a node."
     )
 
