@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Iterator, Optional
 
 from .._core.value import frozen
@@ -13,8 +14,10 @@ from .._core.value import frozen
 if TYPE_CHECKING:
     from .._core.protocols import Files
 
-# Where systemd has the processes of its services, with either version of the hierarchy.
-SERVICES = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice")
+# Where systemd has its slices, with either version of the hierarchy, and in which of them most services are.
+SLICES, SYSTEM = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd"), "system.slice"
+# Of pods, sessions and virtual machines there may be hundreds, and no service of the machine is below them.
+OF_OTHERS = ("kubepods.slice", "machine.slice", "user.slice")
 # USER_HZ, in which the kernel tells times to programs on every architecture that has these GPUs.
 TICKS = 100
 
@@ -48,9 +51,24 @@ def ids(files: Files) -> Iterator[str]:
 
 
 def of_service(files: Files, unit: str) -> Iterator[str]:
-    """The numbers of the processes of a service of the machine, in the order of its control group."""
-    for folder in SERVICES:
-        yield from (files.read_optional(f"{folder}/{unit}/cgroup.procs") or "").split()
+    """The numbers of the processes of a service of the machine, in the order of its control group.
+
+    One that has another slice (``Slice=``), as a daemon that is confined to some CPUs, is looked for in all of them.
+    """
+    for folder in chain((f"{root}/{SYSTEM}" for root in SLICES), _slices(files)):
+        found = (files.read_optional(f"{folder}/{unit}/cgroup.procs") or "").split()
+        if found:
+            yield from found
+            return
+
+
+def _slices(files: Files) -> Iterator[str]:
+    """The slices that services may have been given, those in others too."""
+    folders = list(SLICES)
+    for folder in folders:
+        inner = [name for name in files.names(folder) if name.endswith(".slice") and name not in OF_OTHERS]
+        folders += (f"{folder}/{name}" for name in inner)
+        yield from (f"{folder}/{name}" for name in inner if name != SYSTEM)
 
 
 def text_of(files: Files, pid: str, name: str) -> str:

@@ -40,6 +40,24 @@ def test_a_process_is_known_by_its_number_and_its_start(tmp_path: Path, stat: st
     assert processes.read(build(tmp_path, {"/proc/7/stat": stat}).files, 7) == expected
 
 
+@pytest.mark.parametrize(
+    "slice_of_it",
+    [
+        "/sys/fs/cgroup/system.slice",
+        "/sys/fs/cgroup/systemd/system.slice",
+        "/sys/fs/cgroup/housekeeping.slice",
+        "/sys/fs/cgroup/system.slice/system-gpu.slice",
+    ],
+)
+def test_the_processes_of_a_service_are_found_in_whatever_slice_it_is(tmp_path: Path, slice_of_it: str) -> None:
+    files = {
+        "/sys/fs/cgroup/system.slice/b.service/cgroup.procs": "6\n",
+        "/sys/fs/cgroup/user.slice/a.service/cgroup.procs": "5\n",
+        f"{slice_of_it}/a.service/cgroup.procs": "7\n8\n",
+    }
+    assert [*processes.of_service(build(tmp_path, files).files, "a.service")] == ["7", "8"]
+
+
 def test_one_that_is_not_there_is_none(tmp_path: Path) -> None:
     assert processes.read(build(tmp_path, {}).files, 7) is None
 

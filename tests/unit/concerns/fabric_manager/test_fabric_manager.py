@@ -25,6 +25,7 @@ from fabric_machine import (
     DRIVER,
     FM_UNIT,
     GB200,
+    GROUPS,
     H100,
     LOCKS,
     NEW_DRIVER,
@@ -248,6 +249,18 @@ def test_the_file_is_the_one_that_the_daemon_was_told(tmp_path: Path, options: A
     machine.run(config={"LOG_LEVEL": 0})
     assert "LOG_LEVEL=0\n" in machine.read(path)
     assert machine.read(CFG) == CFG_TEXT
+
+
+def test_a_value_in_the_file_that_is_not_a_number_is_drift(tmp_path: Path) -> None:
+    machine = FabricMachine(tmp_path)
+    machine.edit(CFG, "LOG_LEVEL=4\n", "LOG_LEVEL=--4\n", at=1.0)
+    assert machine.rows(config={"LOG_LEVEL": 4})[(CFG, "LOG_LEVEL")][2] == "--4"
+
+
+def test_one_that_is_in_another_slice_runs(tmp_path: Path) -> None:
+    machine = FabricMachine(tmp_path)
+    machine.path(GROUPS).rename(machine.path("/sys/fs/cgroup/housekeeping.slice"))
+    assert machine.rows(service="if_needed", hold=False)[(FM_UNIT, "service")][3] == "in_sync"
 
 
 def test_a_default_that_the_file_does_not_have_is_no_difference(tmp_path: Path) -> None:
