@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .notes import Notes
 
 DPKG = "/var/lib/dpkg/status"
+# Its own package has the architecture of the machine.
+DPKG_ITSELF = "dpkg"
 VERSIONLOCK = "/etc/dnf/plugins/versionlock.list"
 APT, DNF = "apt", "dnf"
 # How the names of packages of the driver begin; of these only those of its own version count.
@@ -75,19 +77,27 @@ def observe(host: Host, programs: Sequence[Program], driver: Sequence[str], note
 
 
 def of_dpkg(status: str, names: Sequence[str], driver: Sequence[str]) -> List[Package]:
-    """The installed packages that belong to a daemon, or to the driver in one of these versions."""
-    found = []
+    """The installed packages that belong to a daemon, or to the driver in one of these versions.
+
+    One of another architecture than the machine's has it in its name, as apt has it: it is held on its own.
+    """
+    found: List[Tuple[str, str, bool]] = []
+    native = ""
     for block in status.split("\n\n"):
         name = block[9 : block.find("\n")] if block.startswith("Package: ") else ""
-        if not name.startswith((*names, *DRIVER)):
+        if name != DPKG_ITSELF and not name.startswith((*names, *DRIVER)):
             continue
         values = dict(line.partition(": ")[::2] for line in block.splitlines() if line[:1] not in (" ", "\t"))
         state = values.get("Status", "").split()
         if len(state) != 3 or state[2] != "installed":
             continue
-        if name.startswith(tuple(names)) or upstream(values.get("Version", "")) in driver:
-            found.append(Package(name, state[0] == "hold"))
-    return found
+        architecture = values.get("Architecture", "")
+        if name == DPKG_ITSELF:
+            native = architecture
+        elif name.startswith(tuple(names)) or upstream(values.get("Version", "")) in driver:
+            found.append((name, architecture, state[0] == "hold"))
+    own = ("", "all", native)
+    return [Package(name if one in own or not native else f"{name}:{one}", held) for name, one, held in found]
 
 
 def upstream(version: str) -> str:

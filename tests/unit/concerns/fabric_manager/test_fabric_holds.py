@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.fabric_mana
 pytestmark = pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="this system has no dpkg")
 
 OLD, NEW = "570.158.01", "570.172.08"
+LIBRARIES = "libnvidia-compute-570"
 # The repository of CUDA has no epoch, Ubuntu's driver has revisions of its own, and 580 has no branch in the name.
 PACKAGES = {
     "nvidia-fabricmanager-570": f"{OLD}-1",
@@ -76,6 +77,17 @@ def test_the_daemons_packages_and_those_of_the_drivers_version_are_found_with_th
     assert "libnvidia-compute-570-server" not in dpkg.found(names, [OLD])
     assert "libnvidia-compute-570-server" in dpkg.found(names, [OLD, NEW])
     assert dpkg.found(IMEX.packages, []) == {}
+
+
+def test_a_package_of_another_architecture_is_held_on_its_own() -> None:
+    # As Ubuntu has them, whose driver recommends its libraries for i386 too.
+    described = [("dpkg", "amd64"), (LIBRARIES, "amd64"), (LIBRARIES, "i386"), ("nvidia-firmware-570", "all")]
+    status = "\n".join(
+        f"Package: {name}\nStatus: install ok installed\nArchitecture: {architecture}\nVersion: {OLD}-1\n"
+        for name, architecture in described
+    )
+    found = [one.name for one in holds.of_dpkg(status, FABRIC_MANAGER.packages, [OLD])]
+    assert found == [LIBRARIES, f"{LIBRARIES}:i386", "nvidia-firmware-570"]
 
 
 @pytest.mark.parametrize(
