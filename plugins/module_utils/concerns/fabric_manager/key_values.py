@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ..._core.value import frozen
+from .spec import NUMBER
 
 
 @frozen
@@ -57,7 +58,7 @@ def is_same(one: Optional[str], other: Optional[str]) -> bool:
     """Whether two values mean the same: 04 is 4, and no value is none."""
     if one == other or one is None or other is None:
         return one == other
-    if one.lstrip("-").isdigit() and other.lstrip("-").isdigit():
+    if NUMBER.fullmatch(one) and NUMBER.fullmatch(other):
         return int(one) == int(other)
     return False
 

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ..._core.errors import DeclarationError
+from ..._core.regex import regex
 from ..._core.value import field, frozen
 
 NAME = "fabric_manager"
@@ -20,6 +22,8 @@ IMEX_CONFIG = "imex_config"
 IMEX_NODES = "imex_nodes"
 GOAL = "use {}"
 
+# No key has a number of more digits, and Python makes none of thousands.
+NUMBER = regex(r"-?[0-9]{1,20}", re.ASCII)
 FLAG = ("0", "1")
 # What each key may have, None for any text: the Fabric Manager user guide, "Fabric Manager Config Options".
 FABRIC_KEYS: Mapping[str, Any] = {
@@ -185,7 +189,7 @@ def _fault(text: Any, rule: Any) -> str:
         return ""
     if isinstance(rule[0], int):
         lowest, highest = rule
-        if not text.lstrip("-").isdigit() or not lowest <= int(text) <= highest:
+        if not NUMBER.fullmatch(text) or not lowest <= int(text) <= highest:
             return f"it must be a number from {lowest} to {highest}"
         return ""
     return "" if text in rule else f"it must be one of {', '.join(rule)}"

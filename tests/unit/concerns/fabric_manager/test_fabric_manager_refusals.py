@@ -55,6 +55,14 @@ WRONG = {
         {"config": {"FM_CMD_PORT_NUMBER": 70000}},
         "Cannot use config.FM_CMD_PORT_NUMBER: it must be a number from 1 to 65535 (found 70000).",
     ),
+    "a level of two signs": (
+        {"config": {"LOG_LEVEL": "--4"}},
+        "Cannot use config.LOG_LEVEL: it is not a number from 0 to 4 (found --4).",
+    ),
+    "a digit that is none": (
+        {"config": {"LOG_LEVEL": "²"}},
+        "Cannot use config.LOG_LEVEL: it is not a number from 0 to 4 (found ²).",
+    ),
     "a list": (
         {"config": {"LOG_FILE_NAME": ["a"]}},
         "Cannot use config.LOG_FILE_NAME: it is not a string or a number (found ['a']).",
