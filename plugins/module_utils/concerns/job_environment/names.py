@@ -36,6 +36,9 @@ def check(values: Iterable[Value]) -> None:
         if name in NCCL_NUMBERS and not re.fullmatch(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]+)", value):
             cause = "NCCL expects a number, and would read this as 0, or as the digits that it begins with"
             raise _wrong(place, name, cause, value, "write a number")
+        if name in NCCL_NUMBERS and re.fullmatch(r"[+-]?0[0-9]+", value):
+            cause = "it begins with 0, and NCCL would read its digits as octal"
+            raise _wrong(place, name, cause, value, f"write {int(value)}")
         if name == "NCCL_NTHREADS" and not (64 <= int(value, 0) <= 512 and int(value, 0) % WARP == 0):
             cause = "it is the number of CUDA threads of a block, not of CPU threads: a multiple of 32 from 64 to 512"
             raise _wrong(place, name, cause, value, "leave it out, or set it to 256")
@@ -61,7 +64,7 @@ def _check_allocator(place: str, name: str, value: str) -> None:
                 "uses a GPU"
             )
             raise _wrong(place, name, cause, value, f"write {key}:{setting.capitalize()}")
-        if key == "max_split_size_mb" and not (setting.isdigit() and int(setting) >= 20):
+        if key == "max_split_size_mb" and not (re.fullmatch("[0-9]{1,18}", setting) and int(setting) >= 20):
             cause = "max_split_size_mb is less than 20, and PyTorch would fail in every process that uses a GPU"
             raise _wrong(place, name, cause, value, "set at least 20")
 

@@ -145,7 +145,14 @@ def _conflicts(
     place: Place, lines: Sequence[Line], after: Mapping[str, Line], wanted: Mapping[str, str]
 ) -> List[Conflict]:
     for name, value in wanted.items():
-        line = after[name]
+        line = after.get(name)
+        if line is None:
+            raise OwnedByAnother(
+                f"set {name}",
+                object=place.name,
+                cause=f"a line of {place.path} before those of this module ends in a backslash, which joins them to it",
+                hint="remove that backslash, or leave the variable out of the declaration",
+            )
         if line.value != value:
             raise OwnedByAnother(
                 f"set {name} for {{}}",

@@ -319,6 +319,13 @@ def test_an_earlier_file_of_another_is_named(tmp_path: Path) -> None:
     assert [(one["value"], one["wins"]) for one in outcome.as_dict()["conflicts"]] == [("2 3", "us")]
 
 
+def test_a_line_before_ours_that_goes_on_in_the_next_is_refused(tmp_path: Path) -> None:
+    host = machine(tmp_path, {ENVIRONMENT: "FOO=bar\\\n"})
+    with pytest.raises(OwnedByAnother, match="a line of /etc/environment before those of this module ends in a back"):
+        run(host, variables={"A": "1"})
+    assert host.files.read(ENVIRONMENT) == "FOO=bar\\\n"
+
+
 # --- names and values -------------------------------------------------------------------------------------------------
 
 
@@ -408,6 +415,7 @@ WITH_SPACE = "begins or ends with a blank"
         ({"nccl": {"NCCL_DEBUG": '"WARN"'}}, "NCCL removes nothing"),
         ({"nccl": {"NCCL_SOCKET_IFNAME": "bond0, eth0"}}, "NCCL removes nothing"),
         ({"nccl": {"NCCL_IB_TIMEOUT": "long"}}, "NCCL expects a number, and would read this as 0"),
+        ({"nccl": {"NCCL_NTHREADS": "0256"}}, "begins with 0, and NCCL would read its digits as octal"),
         ({"nccl": {"NCCL_NTHREADS": 8}}, "the number of CUDA threads of a block"),
         ({"nccl": {"NCCL_SOCKET_IFNAME": "eth"}}, "no network interface of this machine matches"),
         ({"nccl": {"NCCL_SOCKET_IFNAME": "=bond"}}, "found bond0, lo, wanted =bond"),
@@ -415,6 +423,7 @@ WITH_SPACE = "begins or ends with a blank"
         ({"variables": {"PYTORCH_ALLOC_CONF": "expandable_segments"}}, "is not option:value"),
         ({"variables": {"PYTORCH_ALLOC_CONF": "expandable_segments:true"}}, "write expandable_segments:True"),
         ({"variables": {"PYTORCH_ALLOC_CONF": "max_split_size_mb:8"}}, "Set at least 20"),
+        ({"variables": {"PYTORCH_ALLOC_CONF": "max_split_size_mb:²"}}, "Set at least 20"),
         (
             {
                 "variables": {
