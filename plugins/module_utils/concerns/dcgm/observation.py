@@ -150,14 +150,14 @@ def _with_exporter(host: Host, state: DcgmState, *, asks: bool) -> DcgmState:
         later=_later(files, exporter),
         overruled=tuple(_setters(files, exporter)),
         remote=bool(command_line.option(words, "remote", environment)),
+        address=command_line.listens_at(command_line.option(at_boot, "address", variables) or command_line.ADDRESS),
     )
     engine_words = [word for word, _place in unit_command.read(files, state.engine.name)]
     place = command_line.option(at_boot, "counters", variables) or command_line.SHIPPED_COUNTERS
     shipped = command_line.option(words, "counters", environment) or command_line.SHIPPED_COUNTERS
-    address = command_line.listens_at(command_line.option(at_boot, "address", variables) or command_line.ADDRESS)
     return replace(
         state,
-        exporter=_with_process(host, exporter, state.counters, address if asks else ""),
+        exporter=_with_process(host, exporter, state.counters, exporter.address if asks else ""),
         engine_address=command_line.engine_address(engine_words),
         theirs=parse(files.read_optional(shipped) or "") if shipped != command_line.COUNTERS else {},
         at_boot=_at(files, state.counters, place) if exporter.service.there else {},

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, Tuple
 
 from ..._machine import processes
@@ -38,10 +39,11 @@ def in_the_way(files: Files, declaration: DcgmDeclaration, state: DcgmState) -> 
                 if who:
                     found[unit] = f"{who} already runs"
     if declaration.exporter and not exporter.active and exporter.name not in found:
-        address = _address(state)
-        who = listener(files, int(address.rpartition(":")[2] or 0))
+        port = state.exporter.address.rpartition(":")[2]
+        # It may be the name of a service, which nobody here resolves.
+        who = listener(files, int(port)) if re.fullmatch("[0-9]{1,5}", port) else ""
         if who:
-            found[exporter.name] = f"{who} listens on its port {address.rpartition(':')[2]}"
+            found[exporter.name] = f"{who} listens on its port {port}"
     return found
 
 
@@ -80,10 +82,3 @@ def _described(files: Files, pid: int, own: Tuple[str, ...]) -> str:
     except OSError:
         return ""
     return "" if holder.unit in own and not holder.container else holder.name
-
-
-def _address(state: DcgmState) -> str:
-    from ..._linux import unit_command
-
-    words = unit_command.split(state.exporter.line)
-    return command_line.option(words, "address") or command_line.ADDRESS

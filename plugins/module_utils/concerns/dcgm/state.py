@@ -57,9 +57,10 @@ class Exporter:
     """The exporter. ``shipped``: its unit is not ours; else ``program`` is what a unit of ours would start, if any.
 
     ``line`` is its ExecStart without our drop-in, ``later`` a drop-in that sets another one after ours, and
-    ``overruled`` are those of others that set one. ``remote`` says that it is told of a host engine. ``reads`` is the
-    file that its process was started with, ``age`` how many seconds ago, and ``read``: it has read the file of counters
-    as that is now. ``served`` are the metrics on /metrics with their types, None where it does not answer.
+    ``overruled`` are those of others that set one. ``remote`` says that it is told of a host engine. ``address`` is
+    where it answers once it is started. ``reads`` is the file that its process was started with, ``age`` how many
+    seconds ago, and ``read``: it has read the file of counters as that is now. ``served`` are the metrics on /metrics
+    with their types, None where it does not answer.
     """
 
     service: Service
@@ -71,6 +72,7 @@ class Exporter:
     later: str = ""
     overruled: Tuple[Tuple[str, str], ...] = ()
     remote: bool = False
+    address: str = ""
     reads: str = ""
     age: float = 0.0
     read: bool = False

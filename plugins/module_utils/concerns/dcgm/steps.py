@@ -16,7 +16,6 @@ from ..._kinds import units
 from ..._kinds.units import RUNNING, SERVICE, STOPPED
 from ..._linux import systemd
 from ..._linux.systemd_apply import ReloadUnits, RunService
-from .command_line import ADDRESS, listens_at, option
 from .observation import DCGMI, HEALTH
 from .state import COUNTERS, METRIC, DcgmDesired, DcgmState, unit_files
 from .state import HEALTH as WATCHES
@@ -48,7 +47,7 @@ def steps_of(state: DcgmState, desired: DcgmDesired, rows: Sequence[Setting], sc
     watches = wrong.get((state.engine.name, WATCHES))
     if watches is not None and not watches.pending:
         steps.append(_watch_step(watches, desired))
-    steps += _exporter_steps(state, desired, wrong)
+    steps += _exporter_steps(state, wrong)
     return steps
 
 
@@ -101,7 +100,7 @@ def _watch_step(row: Setting, desired: DcgmDesired) -> Step:
     return Step(RunCommand((DCGMI, "health", *flags), "set the health watches"), changes)
 
 
-def _exporter_steps(state: DcgmState, desired: DcgmDesired, wrong: Found) -> Sequence[Step]:
+def _exporter_steps(state: DcgmState, wrong: Found) -> Sequence[Step]:
     """Start the exporter, or restart it where it has not read what it should."""
     service = state.exporter.service
     rows = [row for row in wrong.values() if row.setting in (COUNTERS, METRIC) and _is_due(row)]
@@ -112,10 +111,8 @@ def _exporter_steps(state: DcgmState, desired: DcgmDesired, wrong: Found) -> Seq
     changes = [effective_change(row) for row in rows]
     if started and start is not None:
         changes.append(effective_change(start))
-    words = (desired.unit or desired.drop_in or state.exporter.line).split()
-    address = listens_at(option(words, "address") or ADDRESS)
     verb = "restart" if service.active else "start"
-    return (Step(StartExporter(verb, service.name, address), tuple(changes)),)
+    return (Step(StartExporter(verb, service.name, state.exporter.address), tuple(changes)),)
 
 
 def _is_due(row: Setting) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from dcgm_machine import ALL, COUNTERS, ENGINE, ETC, EXPORTER, LIB, dcgm_of, machine, run
+from dcgm_machine import ALL, COUNTERS, ENGINE, ETC, EXPORTER, LIB, SHIPPED, dcgm_of, machine, run
 from support import FakeHost, snapshot
 
 BOTH = {"host_engine": True, "exporter": True}
@@ -171,20 +171,33 @@ def test_what_the_machine_does_not_allow_changes_nothing(tmp_path: Path, name: s
     assert refused(machine(tmp_path, extra=extra), BOTH) == message
 
 
-def test_who_listens_at_the_port_of_the_exporter_is_named(tmp_path: Path) -> None:
+def listening(address: str, environment: str = "") -> Dict[str, str]:
+    """An exporter that listens at this address, and another program at its usual one."""
     line = "   0: 00000000:24B8 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100\n"
-    extra = {
+    command = f"/usr/bin/dcgm-exporter{address} -f {SHIPPED}"
+    return {
+        f"{LIB}/{EXPORTER}": f"[Service]\n{environment}ExecStart={command}\n[Install]\nWantedBy=a.target\n",
         "/run/proc/net/tcp": f"  sl  local_address\n{line}",
         "/run/proc/77/comm": "python3\n",
         "/run/proc/77/cgroup": "0::/system.slice/other.service\n",
     }
-    host = machine(tmp_path, extra=extra)
+
+
+@pytest.mark.parametrize("address", ["", " -a :9400", " -a :${PORT}"])
+def test_who_listens_at_the_port_of_the_exporter_is_named(tmp_path: Path, address: str) -> None:
+    host = machine(tmp_path, extra=listening(address, "Environment=PORT=9400\n"))
     (tmp_path / "run/proc/77/fd").mkdir()
     (tmp_path / "run/proc/77/fd/3").symlink_to("socket:[4711]")
     assert refused(host, ALL) == (
         "Cannot start nvidia-dcgm-exporter.service: python3 (pid 77, other.service) listens on its port 9400. Stop"
         " it, or leave exporter out for nodes of the GPU Operator."
     )
+
+
+@pytest.mark.parametrize("address", [" -a :9401", " -a :${PORT}", " -a :dcgm", ""])
+def test_who_listens_at_another_port_is_not_in_the_way(tmp_path: Path, address: str) -> None:
+    extra = listening(address, "Environment=PORT=9401 DCGM_EXPORTER_LISTEN=:9401\n")
+    run(machine(tmp_path, extra=extra), ALL, check=True)
 
 
 def test_what_is_optional_may_be_missing(tmp_path: Path) -> None:
