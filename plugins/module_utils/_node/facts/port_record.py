@@ -52,10 +52,13 @@ def load(files: Files) -> Tuple[Optional[Sample], str]:
 
 
 def keep(files: Files, network: Facts) -> None:
-    """Keep the counters of the facts, unless those that were kept last are new enough.
+    """Keep the counters of the facts, unless those that were kept last are new enough, or some could not be read.
 
-    Of two that do this at once, one does. A damaged record is replaced. Raises ``OSError`` where it cannot be written.
+    Those would seem to have grown from 0 the next time. Of two that do this at once, one does. A damaged record is
+    replaced. Raises ``OSError`` where it cannot be written.
     """
+    if not all(port["counters_complete"] for port in network["ports"]):
+        return
     seconds = _uptime(files)
     counters = {
         port["name"]: {error["counter"]: error["total"] for error in port["errors"]} for port in network["ports"]
