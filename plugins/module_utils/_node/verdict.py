@@ -14,6 +14,8 @@ from .port_health import problems_of
 Facts = Mapping[str, Any]
 
 DRIVER = "nvidia"
+# Why the kernel's log says nothing, where that is as it should be.
+NOT_ROOT = "the kernel log is for root only"
 
 
 def sick_gpus(node: Facts, gpus: int = 0) -> List[str]:
@@ -84,11 +86,17 @@ def matches(port: Facts, globs: Iterable[str]) -> bool:
 
 
 def unknown_parts(node: Facts) -> Iterator[str]:
-    """Why it cannot be said whether the node is well: a driver that does not respond, and what could not be read."""
+    """Why it cannot be said whether the node is well: a driver that does not respond, and what could not be read.
+
+    Who is not root does not read the log of the kernel, and gets an answer without it.
+    """
     reasons: Dict[str, str] = node.get("unavailable") or {}
     driven = any(gpu.get("kernel_driver") == DRIVER for gpu in node.get("gpus") or ())
     for part in ("gpus", "health", "network"):
         if part in node and node[part] is None:
             yield f"{part}: {reasons.get(part, 'not known')}"
+    log = (node.get("health") or {}).get("unavailable", {}).get("xids", NOT_ROOT)
+    if driven and log != NOT_ROOT:
+        yield f"the errors of GPUs in the kernel log: {log}"
     if driven and node.get("nvml_gpus") is None:
         yield reasons.get("nvml_gpus") or "the NVIDIA driver does not respond"

@@ -83,8 +83,18 @@ def test_a_node_without_gpus_of_nvidia_can_be_healthy(
     assert run(capsys, "--line") == (HEALTHY_EXIT, "0 GPUs and 1 port are healthy\n")
 
 
+def test_without_the_kernel_s_log_it_is_not_known_whether_gpus_are_well(node: FakeHost, capsys: Any) -> None:
+    node.commands.programs["dmesg"] = lambda _argv: Completed(1, "", "dmesg: read kernel buffer failed\n")
+    status, text = run(capsys)
+    assert (status, text) == (
+        UNKNOWN_EXIT,
+        "not known: the errors of GPUs in the kernel log: dmesg failed with status 1\n",
+    )
+
+
 def test_another_user_than_root_gets_an_answer_and_keeps_nothing(node: FakeHost, capsys: Any) -> None:
     node.may_change = False
+    node.commands.programs["dmesg"] = lambda _argv: Completed(1, "", "dmesg: read kernel buffer failed\n")
     assert run(capsys)[0] == HEALTHY_EXIT
     assert node.files.log == []
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 from ..._core.setting import Scalar
 from ..._core.wording import counted
 from ..._nvidia.nvml import XID
+from ..verdict import NOT_ROOT
 from .fields import Facts, Fields
 from .pci import GPU, PciDevice
 
@@ -24,7 +25,6 @@ COUNTERS = (
 # What a program brings about by itself, or the GPU has dealt with (https://docs.nvidia.com/deploy/xid-errors/).
 HARMLESS_XIDS = frozenset({13, 31, 43, 45, 63, 68, 69, 94})
 HARMFUL_THROTTLING = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
-NOT_ROOT = "the kernel log is for root only"
 
 
 def gather(
