@@ -27,6 +27,8 @@ COUNTERS = "/etc/dcgm-exporter/gpufleet-counters.csv"
 SHIPPED_COUNTERS = "/etc/dcgm-exporter/default-counters.csv"
 ADDRESS = ":9400"
 ENGINE_PORT = "5555"
+# Less than a run waits for systemctl, so that systemd says what happened.
+HEALTH_SECONDS = 90
 OPTIONS = {
     "counters": ("f", "collectors", "DCGM_EXPORTER_COLLECTORS"),
     "address": ("a", "address", "DCGM_EXPORTER_LISTEN"),
@@ -102,13 +104,15 @@ def unit_text(line: str, engine: str) -> str:
 def health_text(engine: str, dcgmi: str, watches: FrozenSet[str]) -> str:
     """Our unit that sets the health watches, which end with the host engine, each time that this starts.
 
-    The engine is started before it listens, so that the first tries may fail.
+    The engine is started before it listens, so that the first tries may fail. Of itself systemd would wait for ever for
+    one that hangs, and so would whoever asks whether the boot is over.
     """
     flags = "a" if len(watches) == len(WATCHES) else "".join(sorted(WATCHES[name][0] for name in watches))
     loop = f"n=0; until {dcgmi} health -s {flags}; do n=$$((n+1)); [ $$n -lt 30 ] || exit 1; sleep 1; done"
     return (
         f"{header_of(NAME)}[Unit]\nDescription=Health watches of DCGM\nPartOf={engine}\nAfter={engine}\n"
-        f"[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sh -c '{loop}'\n"
+        f"[Service]\nType=oneshot\nRemainAfterExit=yes\nTimeoutStartSec={HEALTH_SECONDS}\n"
+        f"ExecStart=/bin/sh -c '{loop}'\n"
         f"[Install]\nWantedBy={engine}\n"
     )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import DRIFTED, IN_SYNC
+from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.dcgm import apply, metrics, names
 from dcgm_machine import (
     ALL,
@@ -247,6 +248,8 @@ def test_watches_that_were_cleared_are_set_again(tmp_path: Path) -> None:
     assert (change.setting, change.before, change.after) == words
     run(host)
     assert "PCIe" in dcgm.watches
+    # One that hangs keeps no boot from being over.
+    assert ("Service.TimeoutStartSec", "90") in [*systemd.assignments(host.files.read(HEALTH_FILE))]
     # They come with the host engine, whoever starts it again.
     host.commands.run(["systemctl", "restart", ENGINE])
     assert "PCIe" in dcgm.watches
