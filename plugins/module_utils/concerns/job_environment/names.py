@@ -33,7 +33,7 @@ def check(values: Iterable[Value]) -> None:
     """Raise ``DeclarationError`` on a value that the program would take for another."""
     allocator: Dict[str, str] = {}
     for place, name, value in values:
-        if name in NCCL_NUMBERS and not re.fullmatch(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]+)", value):
+        if name in NCCL_NUMBERS and not re.fullmatch(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,19})", value):
             cause = "NCCL expects a number, and would read this as 0, or as the digits that it begins with"
             raise _wrong(place, name, cause, value, "write a number")
         if name in NCCL_NUMBERS and re.fullmatch(r"[+-]?0[0-9]+", value):

@@ -415,6 +415,7 @@ WITH_SPACE = "begins or ends with a blank"
         ({"nccl": {"NCCL_DEBUG": '"WARN"'}}, "NCCL removes nothing"),
         ({"nccl": {"NCCL_SOCKET_IFNAME": "bond0, eth0"}}, "NCCL removes nothing"),
         ({"nccl": {"NCCL_IB_TIMEOUT": "long"}}, "NCCL expects a number, and would read this as 0"),
+        ({"nccl": {"NCCL_NTHREADS": "9" * 900}}, "NCCL expects a number"),
         ({"nccl": {"NCCL_NTHREADS": "0256"}}, "begins with 0, and NCCL would read its digits as octal"),
         ({"nccl": {"NCCL_NTHREADS": 8}}, "the number of CUDA threads of a block"),
         ({"nccl": {"NCCL_SOCKET_IFNAME": "eth"}}, "no network interface of this machine matches"),
