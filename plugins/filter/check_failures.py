@@ -40,6 +40,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ansible.errors import AnsibleFilterError
 
+from ..plugin_utils.active_checks import fault_of_pattern
+
 # That of timeout(1), for a program that took too long, and for one that had to be killed.
 TIMED_OUT = (124, 137)
 # That of timeout(1), where there is no such program, or it cannot be run.
@@ -79,13 +81,10 @@ def _cause(check: Mapping[str, Any], result: Mapping[str, Any]) -> Optional[str]
 
 def _against_floor(check: Mapping[str, Any], output: str) -> Optional[str]:
     pattern = str(check["pattern"])
-    try:
-        found = [match[1] for match in re.finditer(pattern, output, re.MULTILINE)]
-    except (re.error, IndexError) as error:
-        raise AnsibleFilterError(
-            f"Cannot use the pattern of the check {check['name']}: {error}. It must be a regular expression with a "
-            "group around the number."
-        ) from error
+    fault = fault_of_pattern(pattern)
+    if fault:
+        raise AnsibleFilterError(f"Cannot use the check {check['name']}: {fault}.")
+    found = [match[1] for match in re.finditer(pattern, output, re.MULTILINE)]
     if not found:
         return f"nothing in its output matches {pattern}"
     # A test that prints one line a size says last what counts.

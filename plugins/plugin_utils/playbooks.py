@@ -15,7 +15,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.yaml import yaml_load
 
 from ..module_utils._core.errors import DeclarationError
-from . import cuda, destination
+from . import active_checks, cuda, destination
 
 COLLECTION = Path(__file__).resolve().parents[2]
 PLAYBOOKS = COLLECTION / "playbooks"
@@ -109,6 +109,9 @@ def cause_against(name: str, option: Option, value: Any) -> Optional[str]:
     if option["type"] in ("list", "dict"):
         value = parse_list(value)
     checked = ArgumentSpecValidator({name: option}).validate({name: value})
+    if name == active_checks.CHECKS and not checked.error_messages:
+        faults = [(check["name"], active_checks.fault_of(check)) for check in checked.validated_parameters[name]]
+        return next((f"of the check {one}, {fault}." for one, fault in faults if fault), None)
     if not checked.error_messages and _within(name, option, checked.validated_parameters[name]):
         return None
     said = "" if option.get("no_log") else f"is {_shown(name, value)}, and "

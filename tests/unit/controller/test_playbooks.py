@@ -204,6 +204,7 @@ def test_a_list_may_come_as_the_text_of_a_survey_or_of_the_command_line(text: An
 
 PLACE = "must be a folder on the controller, or an http or https address that ends in / and has no query."
 MAPPING = "a mapping of headers to values, without line breaks."
+CHECK = {"name": "nccl", "command": ["all_reduce_perf"]}
 BATCHES = "must be a list of numbers of nodes from 1, or percentages from 1% to 100%, such as [1, 10%]."
 
 
@@ -223,6 +224,7 @@ BATCHES = "must be a list of numbers of nodes from 1, or percentages from 1% to 
         ("drain_timeout", "0"),
         ("preflight_cuda", 12.4),
         ("preflight_cuda", ""),
+        ("preflight_checks", [{**CHECK, "pattern": r"(\d+)", "floor": "370"}, {**CHECK, "timeout": 1}]),
         ("gpufleet_report_dest", "https://u:secret@reports.example.com/gpufleet/"),
         # A survey that nobody filled in.
         ("gpufleet_report_dest", ""),
@@ -253,6 +255,24 @@ def test_a_text_that_means_a_right_value_is_taken(name: str, value: Any) -> None
         ("gpufleet_report_dest", "http://[::1/x/", f"it is no address, and {PLACE}"),
         ("preflight_cuda", "9.2", "it is 9.2, and must be a version of CUDA 10, 11, 12, 13."),
         ("preflight_cuda", "twelve", "it is twelve, and must be a version of CUDA 10, 11, 12, 13."),
+        ("preflight_checks", [{**CHECK, "timeout": 0}], "of the check nccl, its timeout must be at least 1 second."),
+        ("preflight_checks", [{**CHECK, "command": []}], "of the check nccl, its command is empty."),
+        (
+            "preflight_checks",
+            [CHECK, {**CHECK, "floor": 370}],
+            "of the check nccl, its floor is compared with nothing without a pattern.",
+        ),
+        (
+            "preflight_checks",
+            [{**CHECK, "pattern": r"bandwidth: [\d.]+"}],
+            "of the check nccl, its pattern has no group around the number.",
+        ),
+        (
+            "preflight_checks",
+            [{**CHECK, "pattern": "("}],
+            "of the check nccl, its pattern is not a regular expression (missing ), unterminated subpattern at position"
+            " 0).",
+        ),
         ("reboot_poll", 0, "it is 0, and must be a whole number from 1 to 86400."),
         ("drain_resume_timeout", -1, "it is -1, and must be a whole number from 0 to 10000000."),
         ("gpufleet_report_dest", "https://u:secret@r.example.com/g", f"it is https://r.example.com/g, and {PLACE}"),

@@ -318,7 +318,7 @@ def test_a_check_is_passed_by_its_status_and_its_number(result: Facts, failures:
 
 @pytest.mark.parametrize("pattern", ["(", r"no group \d+"])
 def test_a_pattern_that_finds_no_number_is_refused(pattern: str) -> None:
-    with pytest.raises(AnsibleFilterError, match="Cannot use the pattern of the check nccl"):
+    with pytest.raises(AnsibleFilterError, match="Cannot use the check nccl: its pattern"):
         check_failures([ran({**NCCL, "pattern": pattern}, stdout="no group 3")])
 
 
