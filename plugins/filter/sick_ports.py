@@ -54,6 +54,7 @@ _value:
   elements: str
 """
 
+import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ansible.errors import AnsibleFilterError
@@ -61,6 +62,8 @@ from ansible.errors import AnsibleFilterError
 from ..module_utils._core.nearest import did_you_mean
 from ..module_utils._node import verdict
 from ..module_utils._node.port_health import LIMITS, UNLIMITED, limits_with
+
+NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
 def sick_ports(
@@ -81,7 +84,7 @@ def _limits(changes: Mapping[str, Any]) -> Dict[str, int]:
         if name not in LIMITS:
             hint = did_you_mean(name, LIMITS, otherwise=f"the counters are {', '.join(LIMITS)}")
             raise AnsibleFilterError(f"Cannot use the limit of {name}: there is no such counter. {hint}.")
-        if isinstance(value, bool) or not str(value).lstrip("-").isdigit() or int(value) < UNLIMITED:
+        if isinstance(value, bool) or not NUMBER.fullmatch(str(value)) or int(value) < UNLIMITED:
             raise AnsibleFilterError(
                 f"Cannot use the limit of {name}: it is {value}, and must be a whole number, or {UNLIMITED} for no "
                 "limit."
