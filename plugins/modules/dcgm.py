@@ -105,6 +105,8 @@ options:
     description:
       - The packages that the role installs first, such as V(datacenter-gpu-manager-4-core) and
         V(datacenter-gpu-manager-exporter). The module itself installs nothing.
+      - With packages, a machine that lacks the host engine or the exporter has drifted, so that C(site) runs the role
+        there, whatever O(optional) says.
     type: list
     elements: str
     default: []

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..._core.contract import Scope
     from .metrics import Metric
 
+# What the packages of the role bring, before the module is run.
+PROGRAM, INSTALLED, NOT_INSTALLED = "program", "installed", "not installed"
+
 
 def plan(state: DcgmState, desired: DcgmDesired, scope: Scope) -> Plan:
     settings = _settings(state, desired, scope)
@@ -62,7 +65,7 @@ def refuse_owners(state: DcgmState, desired: DcgmDesired) -> None:
 
 
 def _settings(state: DcgmState, desired: DcgmDesired, scope: Scope) -> Tuple[Setting, ...]:
-    rows: List[Setting] = []
+    rows = [Setting(unit, PROGRAM, INSTALLED, NOT_INSTALLED, NOT_INSTALLED, unit) for unit in desired.lacking]
     if scope.permanent:
         for file, text in unit_files(state, desired):
             rows += file.rows_in(text, immediate=scope.immediate)

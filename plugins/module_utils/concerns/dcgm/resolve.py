@@ -32,12 +32,17 @@ def resolve(declaration: DcgmDeclaration, state: DcgmState) -> DcgmDesired:
     starts: Dict[str, str] = {}
     services: Dict[str, str] = {}
     engine, exporter = declaration.engine, declaration.exporter
+    lacking: Dict[str, str] = {}
     if engine is not None and not state.engine.there:
-        if engine:
+        if engine and declaration.installs:
+            lacking[state.engine.name] = NO_ENGINE
+        elif engine:
             unmanaged.append(_lacking(state.engine.name, NO_ENGINE, INSTALL, declaration))
         engine = None
     if exporter is not None and not (state.exporter.shipped or state.exporter.program):
-        if exporter:
+        if exporter and declaration.installs:
+            lacking[state.exporter.service.name] = NO_EXPORTER
+        elif exporter:
             unmanaged.append(_lacking(state.exporter.service.name, NO_EXPORTER, INSTALL_EXPORTER, declaration))
         exporter = None
     if engine is not None:
@@ -67,6 +72,7 @@ def resolve(declaration: DcgmDeclaration, state: DcgmState) -> DcgmDesired:
         drop_in=drop_in,
         health=health,
         watches=worded(declaration.watches) if health is not None else None,
+        lacking=lacking,
         unmanaged=tuple(unmanaged),
     )
 

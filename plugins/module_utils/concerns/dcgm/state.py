@@ -116,7 +116,8 @@ class DcgmDesired:
 
     ``starts`` and ``services`` are by unit; a unit that is in neither may be as it is. ``counters``, ``unit``,
     ``drop_in`` and ``health`` are the texts of files of ours, None for no such file. ``watches`` is None where they may
-    be as they are; ``flags`` are those of dcgmi that bring them without our unit.
+    be as they are; ``flags`` are those of dcgmi that bring them without our unit. ``lacking`` are the units that
+    packages of the role are to bring, with what the machine lacks.
     """
 
     starts: Mapping[str, str] = field(default_factory=dict)
@@ -128,6 +129,7 @@ class DcgmDesired:
     health: Optional[str] = None
     watches: Optional[str] = None
     flags: str = ""
+    lacking: Mapping[str, str] = field(default_factory=dict)
     unmanaged: Tuple[Unmanaged, ...] = ()
 
 

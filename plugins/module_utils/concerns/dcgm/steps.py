@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
 
-from ..._core.change import Change, RoomAction, RunCommand, Step
+from ..._core.change import Change, Refuse, RoomAction, RunCommand, Step
+from ..._core.errors import NotInEffect
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen, replace
@@ -37,6 +38,8 @@ class StartExporter(RoomAction):
 
 def steps_of(state: DcgmState, desired: DcgmDesired, rows: Sequence[Setting], scope: Scope) -> List[Step]:
     """What is stopped first, then the next boot, then what runs: the engine, its watches, and the exporter."""
+    if desired.lacking:
+        return [Step(Refuse(_not_installed(desired)))]
     wrong = {(row.object, row.setting): row for row in rows if row.status != IN_SYNC}
     exporter = state.exporter.service.name
     services = [wrong[key] for key in wrong if key[1] == SERVICE and not wrong[key].pending]
@@ -49,6 +52,15 @@ def steps_of(state: DcgmState, desired: DcgmDesired, rows: Sequence[Setting], sc
         steps.append(_watch_step(watches, desired))
     steps += _exporter_steps(state, wrong)
     return steps
+
+
+def _not_installed(desired: DcgmDesired) -> NotInEffect:
+    return NotInEffect(
+        "run {}",
+        object=", ".join(desired.lacking),
+        cause=" and ".join(desired.lacking.values()),
+        hint="the role installs packages before it runs this module: check that they bring it",
+    )
 
 
 def _boot_steps(state: DcgmState, desired: DcgmDesired, wrong: Found) -> List[Step]:

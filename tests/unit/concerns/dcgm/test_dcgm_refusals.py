@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from dcgm_machine import ALL, COUNTERS, ENGINE, ETC, EXPORTER, LIB, SHIPPED, dcgm_of, machine, run
-from support import FakeHost, snapshot
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, NotInEffect
+from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import DRIFTED, IN_SYNC
+from dcgm_machine import ALL, COUNTERS, ENGINE, ETC, EXPORTER, LIB, SHIPPED, dcgm_of, files_of, machine, run
+from support import FakeHost, build, snapshot
 
 BOTH = {"host_engine": True, "exporter": True}
 UNKNOWN = "no generation of DCGM has this field, and the exporter would exit because of it"
@@ -207,3 +208,19 @@ def test_what_is_optional_may_be_missing(tmp_path: Path) -> None:
     assert [entry.object for entry in outcome.remaining.unmanaged] == [ENGINE, EXPORTER]
     assert not host.files.exists(COUNTERS)
     assert run(host, ALL, optional=True, strict=True).changes == ()
+
+
+def test_what_the_packages_of_the_role_will_bring_is_drift_and_not_a_wrong_declaration(tmp_path: Path) -> None:
+    lacking = {f"{LIB}/{ENGINE}": None, f"{LIB}/{EXPORTER}": None, "/usr/bin/dcgm-exporter": None}
+    host = machine(tmp_path, extra=lacking)
+    declared = {**ALL, "optional": True, "packages": ["datacenter-gpu-manager-4-core"]}
+    outcome = run(host, declared, check=True)
+    found = {row.object: row.effective for row in outcome.remaining.settings if row.setting == "program"}
+    assert (outcome.status, found) == (DRIFTED, {ENGINE: "not installed", EXPORTER: "not installed"})
+    with pytest.raises(NotInEffect, match=r"no host engine of DCGM and this machine has no dcgm-exporter\."):
+        run(host, declared)
+    assert not host.files.exists(COUNTERS)
+    assert dcgm_of(host).starts == []
+    build(tmp_path, {path: text for path, text in files_of().items() if path in lacking})
+    run(host, declared)
+    assert run(host, declared).status == IN_SYNC
