@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Mapping, Sequence
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.wording import counted
+from ansible_collections.gpufleet.node.plugins.module_utils._node.deadline import deadline
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import port_record
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect import gather
 from ansible_collections.gpufleet.node.plugins.module_utils._node.verdict import sick_gpus, sick_ports, unknown_parts
@@ -22,6 +23,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.verdict import
 # As node-problem-detector takes them. Usage and defects exit with 64, which it takes for unknown too.
 HEALTHY_EXIT, SICK_EXIT, UNKNOWN_EXIT = 0, 1, 2
 PARTS = ("gpus", "health", "network")
+# Less than the boot service has left when its own time is over.
+BEGIN_SECONDS = 20.0
 # What node-problem-detector shows of a line by default (max_output_length), in bytes.
 LONGEST_LINE = 80
 
@@ -61,8 +64,13 @@ def keep_counters(host: Host, facts: Mapping[str, Any]) -> None:
 
 
 def begin_counting(host: Host) -> None:
-    """Keep the counters as they are when a boot is over. What links count while they come up is no growth."""
-    keep_counters(host, gather(host, ("network",)))
+    """Keep the counters as they are when a boot is over. What links count while they come up is no growth.
+
+    Container engines wait for the boot service, and need none of this: whatever goes wrong here, or hangs, the next
+    ``gpufleet health`` counts from the boot on.
+    """
+    with contextlib.suppress(Exception), deadline(BEGIN_SECONDS):
+        keep_counters(host, gather(host, ("network",)))
 
 
 def one_line(sick: Sequence[str], unknown: Sequence[str], facts: Dict[str, Any]) -> str:

@@ -104,6 +104,18 @@ def test_a_full_disk_costs_no_answer(node: FakeHost, capsys: Any) -> None:
     assert run(capsys)[0] == HEALTHY_EXIT
 
 
+def test_a_boot_keeps_the_counters_and_is_well_without_them(node: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command.main(["boot"]) == 0
+    kept = json.loads(node.files.read(port_record.PATH))
+    assert len(kept["samples"]) == 1
+
+    def defect(*_arguments: Any) -> None:
+        raise ValueError("ours")
+
+    monkeypatch.setattr(port_record, "keep", defect)
+    assert command.main(["boot"]) == 0
+
+
 @pytest.mark.parametrize("arguments", [["--gpus", "eight"], ["--gbps", "-1"], ["--ports"]])
 def test_wrong_usage_is_no_answer(arguments: List[str], capsys: Any) -> None:
     with pytest.raises(SystemExit) as stopped:
