@@ -68,12 +68,14 @@ def process_of(files: Files, unit: str) -> str:
 
 
 def clients_of(host: Host, unit: str) -> Tuple[int, ...]:
-    """The numbers of the clients of a daemon at this moment; none where none listens."""
+    """The numbers of the clients of a daemon at this moment; none where none runs."""
     if not process_of(host.files, unit):
         return ()
     pipes = mps_files.pipes_of(mps_files.key_of(unit))
     servers = control.ask(host, pipes, ("get_server_list",))
-    if not servers or not servers[0]:
+    if servers is None:
+        return tuple(client.pid for server in _silent_servers(host.files, unit) for client in server.clients)
+    if not servers[0]:
         return ()
     lists = control.ask(host, pipes, [f"get_client_list {pid}" for pid in servers[0].split()])
     return tuple(int(word) for text in lists or () for word in text.split() if word.isdigit())
@@ -100,13 +102,29 @@ def _daemon(host: Host, unit: str) -> Daemon:
     questions = [f"get_default_device_pinned_mem_limit {uuid}" for uuid in devices]
     answers = control.ask(host, pipes, ("get_default_active_thread_percentage", "get_server_list", *questions))
     if answers is None:
-        return replace(found, fault=f"no daemon listens in {pipes}")
+        return replace(found, fault=f"no daemon listens in {pipes}", servers=_silent_servers(files, unit))
     known = {uuid: memory_of(answer) for uuid, answer in zip(devices, answers[2:])}
     # A daemon that does not tell the limit of a UUID still hands its environment on to its servers.
     limits = {**given.limits, **{uuid: mib for uuid, mib in known.items() if mib is not None}}
     effective = replace(given, percentage=_percentage(answers[0]), limits=limits)
     servers = _servers(host, pipes, answers[1].split(), devices) if answers[1] else ()
     return replace(found, effective=effective, servers=servers)
+
+
+def _silent_servers(files: Files, unit: str) -> Tuple[Server, ...]:
+    """The servers of a daemon that tells nothing. Whoever has a GPU open may be a client of theirs."""
+    pids = [pid for pid in processes.of_service(files, unit) if _is_server(files, pid)]
+    if not pids:
+        return ()
+    from ..._kinds import workload
+    from .clients import describe
+
+    clients = tuple(describe(files, holder.pid) for holder in workload.on_gpus(files))
+    return tuple(Server(int(pid), "", {}, clients) for pid in pids)
+
+
+def _is_server(files: Files, pid: str) -> bool:
+    return processes.name_of(files, pid) == processes.comm(control.SERVER_PROGRAM)
 
 
 def _servers(host: Host, pipes: str, pids: Sequence[str], devices: Sequence[str]) -> Tuple[Server, ...]:

@@ -17,7 +17,7 @@ from ..._core.change import Blocker, Conflict, Plan, RoomAction, Step
 from ..._core.errors import InUse, OwnedByAnother
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
-from ..._core.value import frozen
+from ..._core.value import frozen, replace
 from ..._core.wording import agreeing, first_of
 from ..._kinds import units
 from ..._kinds.units import RUNNING, SERVICE, START, STOPPED
@@ -121,7 +121,10 @@ def _rows(
     running = RUNNING if found.effective is not None else SILENT if found.fault else STOPPED
     if scope_now and (wanted is not None or running != STOPPED):
         pending = found.file.pending(found.unit) if wanted is not None else ""
-        rows.append(units.service_row(found.unit, STOPPED if wanted is None else RUNNING, running, pending))
+        row = units.service_row(found.unit, STOPPED if wanted is None else RUNNING, running, pending)
+        if running == SILENT and found.clients and not pending:
+            row = replace(row, pending=f"it may be in use by {_shown(found.clients)}", needs=IDLE)
+        rows.append(row)
     if wanted is not None:
         rows += _value_rows(found, wanted, state, immediate=scope_now, permanent=scope.permanent)
     return rows
@@ -238,7 +241,8 @@ def _refuse_others(found: Daemon, wanted: WantedDaemon, text: str) -> None:
 def _is_touched(found: Daemon, rows: Sequence[Setting], wanted: Optional[WantedDaemon]) -> bool:
     """Whether a daemon that runs would be stopped for these settings: not for what only its clients keep from it."""
     if found.effective is None:
-        return False
+        # One that tells nothing is started anew, or stopped.
+        return bool(found.fault)
     if wanted is None:
         return True
     if not found.clients:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, List
 
 import pytest
@@ -16,7 +17,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mps.plan im
 from gpu_machine import GpuMachine, MakeMachine
 from mig_machine import ONE, divide, whole
 from mps_machine import ETC, PIPES, UNIT, environment_of, machine, run, systemd_of, uuid_of
-from support import snapshot
+from support import build, snapshot
 
 pytestmark = pytest.mark.once
 
@@ -95,6 +96,29 @@ def test_a_daemon_that_does_not_answer_is_restarted(gpu_machine: MakeMachine) ->
     planned = run(made, gpus=[{}], check=True)
     assert settings(planned)[(UNIT, "service")] == ("not responding", "running")
     assert daemon(planned) == {"fault": f"no daemon listens in {PIPES}"}
+
+
+def test_a_daemon_that_does_not_answer_is_not_stopped_under_who_may_compute_through_it(
+    gpu_machine: MakeMachine,
+) -> None:
+    made = machine(gpu_machine)
+    run(made, gpus=[{}])
+    systemd = systemd_of(made)
+    client = systemd.client()
+    build(made.root, {}, {f"/proc/{client}/fd/7": "/dev/nvidia0"})
+    # As when somebody has removed its sockets: server and clients go on.
+    systemd.silent = True
+    for declared in ({"gpus": [{}]}, {"state": "absent"}):
+        with pytest.raises(InUse, match=re.escape(BUSY.replace("5003", str(client)))):
+            run(made, **declared)
+        outcome = run(made, when_busy="skip", **declared)
+        assert {change.object for change in outcome.changes} <= {"/etc/gpufleet/declared.d/mps.json"}
+        assert outcome.remaining.needs == ("idle_gpu",)
+    with pytest.raises(InUse, match=re.escape(BUSY.replace("5003", str(client)))):
+        apply.run_daemon(RunDaemon("restart", UNIT), made.host)
+    assert UNIT in systemd.daemons
+    systemd.end(client)
+    run(made, gpus=[{}], check=True)
 
 
 def test_a_gpu_that_is_no_longer_declared_is_no_longer_served(gpu_machine: MakeMachine) -> None:
