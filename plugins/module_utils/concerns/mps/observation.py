@@ -60,9 +60,10 @@ def declared_modes(files: Files, found: Sequence[MpsGpu]) -> Mapping[str, str]:
 def process_of(files: Files, unit: str) -> str:
     """The number of the control daemon of a unit, empty where none runs."""
     found = [*processes.of_service(files, unit)]
-    # In a container systemd has its units elsewhere. A daemon from R550 on leaves its number with its pipes.
+    # In a container systemd has its units elsewhere. A daemon from R550 on leaves its number with its pipes, where
+    # users may write as well: what is no number would lead to files of theirs.
     pipes = mps_files.pipes_of(mps_files.key_of(unit))
-    for pid in (files.read_optional(f"{pipes}/{PID_FILE}") or "").split():
+    for pid in filter(str.isdigit, (files.read_optional(f"{pipes}/{PID_FILE}") or "").split()):
         found += [pid] if f"/{unit}" in processes.text_of(files, pid, "cgroup") else []
     return next((pid for pid in found if os.path.basename(_command(files, pid)[0]) == control.PROGRAM), "")
 

@@ -121,6 +121,15 @@ def test_a_daemon_that_does_not_answer_is_not_stopped_under_who_may_compute_thro
     run(made, gpus=[{}], check=True)
 
 
+@pytest.mark.parametrize("number", ["../tmp/mine", "\0"])
+def test_who_may_write_beside_the_pipes_is_no_daemon(gpu_machine: MakeMachine, number: str) -> None:
+    made = machine(gpu_machine)
+    mine = {"cgroup": f"0::/system.slice/{UNIT}\n", "cmdline": "nvidia-cuda-mps-control\0-f\0", "environ": ""}
+    build(made.root, {f"/tmp/mine/{name}": text for name, text in mine.items()})
+    build(made.root, {f"{PIPES}/nvidia-cuda-mps-control.pid": number, "/proc/.keep": ""})
+    assert settings(run(made, gpus=[{}], check=True))[(UNIT, "service")] == ("stopped", "running")
+
+
 def test_a_gpu_that_is_no_longer_declared_is_no_longer_served(gpu_machine: MakeMachine) -> None:
     made = machine(gpu_machine, "a30-4")
     run(made, gpus=[{}])
