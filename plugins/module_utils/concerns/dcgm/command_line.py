@@ -63,6 +63,18 @@ def is_exporter(line: str) -> bool:
     return bool(words) and os.path.basename(words[0]) == PROGRAM
 
 
+def clashes(line: str, words: Sequence[str]) -> bool:
+    """Whether a variable in the command line brings the other form of our option, at which the exporter would end.
+
+    ``words`` are those of the line with all variables replaced.
+    """
+
+    def has_long(found: Sequence[str]) -> bool:
+        return any(word.partition("=")[0].lstrip("-") == OPTIONS["counters"][1] for word in found if word[:1] == "-")
+
+    return has_long(words) and not has_long(unit_command.split(line))
+
+
 def with_ours(line: str, remote: str, *, writes: bool) -> str:
     """The command line with our file of counters, if there is one, and a host engine where ``remote`` names it."""
     if writes:

@@ -150,6 +150,7 @@ def _with_exporter(host: Host, state: DcgmState, *, asks: bool) -> DcgmState:
         later=_later(files, exporter),
         overruled=tuple(_setters(files, exporter)),
         remote=bool(command_line.option(words, "remote", environment)),
+        clashes=command_line.clashes(line, words),
         address=command_line.listens_at(command_line.option(at_boot, "address", variables) or command_line.ADDRESS),
     )
     engine_words = [word for word, _place in unit_command.read(files, state.engine.name)]

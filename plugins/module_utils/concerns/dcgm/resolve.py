@@ -161,6 +161,14 @@ def _files(
             found=exporter.line,
             hint="set alert_metrics: false and no other metrics, or install the unit of NVIDIA's package",
         )
+    if writes and exporter.clashes:
+        raise OwnedByAnother(
+            "choose the metrics of {}",
+            object=exporter.service.name,
+            cause="a variable in its command line has --collectors, and the exporter ends where it gets -f too",
+            found=exporter.line,
+            hint="take it out of the variable, or set alert_metrics: false and no other metrics",
+        )
     line = command_line.with_ours(exporter.line, remote, writes=writes)
     name = state.engine.name if with_engine else ""
     if exporter.shipped:

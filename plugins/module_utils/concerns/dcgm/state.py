@@ -58,9 +58,9 @@ class Exporter:
 
     ``line`` is its ExecStart without our drop-in, ``later`` a drop-in that sets another one after ours, and
     ``overruled`` are those of others that set one. ``remote`` says that it is told of a host engine. ``address`` is
-    where it answers once it is started. ``reads`` is the file that its process was started with, ``age`` how many
-    seconds ago, and ``read``: it has read the file of counters as that is now. ``served`` are the metrics on /metrics
-    with their types, None where it does not answer.
+    where it answers once it is started, ``clashes``: a variable of its line keeps our file of counters out. ``reads``
+    is the file that its process was started with, ``age`` how many seconds ago, and ``read``: it has read the file of
+    counters as that is now. ``served`` are the metrics on /metrics with their types, None where it does not answer.
     """
 
     service: Service
@@ -73,6 +73,7 @@ class Exporter:
     overruled: Tuple[Tuple[str, str], ...] = ()
     remote: bool = False
     address: str = ""
+    clashes: bool = False
     reads: str = ""
     age: float = 0.0
     read: bool = False

@@ -139,6 +139,15 @@ LACKING: Dict[str, Tuple[Mapping[str, Optional[str]], str]] = {
         " options cannot be set in a drop-in (found /usr/bin/docker run dcgm-exporter). Set alert_metrics: false and no"
         " other metrics, or install the unit of NVIDIA's package.",
     ),
+    "a variable with the file of metrics": (
+        {
+            f"{LIB}/{EXPORTER}": "[Service]\nEnvironment=OPTS=--collectors=/etc/a.csv\n"
+            "ExecStart=/usr/bin/dcgm-exporter $OPTS\n[Install]\nWantedBy=a.target\n"
+        },
+        "Cannot choose the metrics of nvidia-dcgm-exporter.service: a variable in its command line has --collectors,"
+        " and the exporter ends where it gets -f too (found /usr/bin/dcgm-exporter $OPTS). Take it out of the variable,"
+        " or set alert_metrics: false and no other metrics.",
+    ),
     "a drop-in after ours": (
         {f"{ETC}/{EXPORTER}.d/zz.conf": "[Service]\nExecStart=\nExecStart=/usr/bin/dcgm-exporter -f /etc/a.csv\n"},
         f"Cannot choose the metrics of nvidia-dcgm-exporter.service: {ETC}/{EXPORTER}.d/zz.conf is read after"
