@@ -147,7 +147,7 @@ def wait_until_settled(devices: int) -> float:
         except OSError as error:
             # A device that goes while we look.
             found = [str(error)]
-        # Its exit status is the same for a unit that is starting, as this one is all the time it works, and one at rest.
+        # Its exit status is the same for a unit that is starting, as this one is while it works, and for one at rest.
         told = subprocess.run(["systemctl", "is-active", UNIT], check=False, stdout=subprocess.PIPE, text=True).stdout
         running = told.strip() not in ("inactive", "failed")
         waited = time.monotonic() - began
