@@ -95,6 +95,15 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "gpu_slices_permanent": True,
         "gpu_slices_strict": False,
     },
+    "gpu_virtualization": {
+        "gpu_virtualization_state": "present",
+        "gpu_virtualization_gpus": [],
+        "gpu_virtualization_when_busy": "fail",
+        "gpu_virtualization_busy_timeout": 600,
+        "gpu_virtualization_immediate": True,
+        "gpu_virtualization_permanent": True,
+        "gpu_virtualization_strict": False,
+    },
     "hugepages": {
         "hugepages_state": "present",
         "hugepages_pools": [],

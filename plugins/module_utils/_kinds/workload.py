@@ -24,7 +24,7 @@ from .._nvidia import holders
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
-    from .._nvidia.holders import Holder
+    from .._nvidia.holders import Holder, Prefix
 
 # The hierarchy itself, or in the first version that of the controller which has the CPUs.
 ROOTS = (ROOT, f"{ROOT}/cpuset")
@@ -121,10 +121,10 @@ def on_gpus(files: Files) -> Iterator[Holder]:
     return (holder for holder in holders_of_gpus(files) if not is_of_the_node(holder))
 
 
-def holders_of_gpus(files: Files) -> Iterator[Holder]:
-    """All who have one open but us, and the child of ours that asks the driver."""
+def holders_of_gpus(files: Files, prefix: Prefix = holders.NVIDIA_DEVICES) -> Iterator[Holder]:
+    """All who have one open but us, and the child of ours that asks the driver. ``prefix``: as of ``holders.find``."""
     own = os.getpid()
-    return (holder for holder in holders.find(files).holders if not _is_ours(files, holder.pid, own))
+    return (holder for holder in holders.find(files, prefix).holders if not _is_ours(files, holder.pid, own))
 
 
 def is_of_the_node(holder: Holder) -> bool:

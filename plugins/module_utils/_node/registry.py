@@ -98,6 +98,12 @@ def _gpu_settings() -> AnyConcern:
     return CONCERN
 
 
+def _gpu_virtualization() -> AnyConcern:
+    from ..concerns.gpu_virtualization.concern import CONCERN
+
+    return CONCERN
+
+
 def _mps() -> AnyConcern:
     from ..concerns.mps.concern import CONCERN
 
@@ -203,6 +209,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "fabric_manager",
                 "gpu_settings",
                 "gpu_slices",
+                "gpu_virtualization",
                 "hugepages",
                 "job_environment",
                 "kernel_cmdline",
@@ -290,6 +297,23 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         Registration(
             after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence", "mig_layout"),
             deadline=75.0,
+        ),
+    ),
+    RegisteredConcern(
+        "gpu_virtualization",
+        _gpu_virtualization,
+        Registration(
+            after=(
+                "node_tools",
+                "kernel_modules",
+                "kernel_cmdline",
+                "nvidia_persistence",
+                "fabric_manager",
+                "mig_layout",
+                "gpu_settings",
+            ),
+            disturbs=("nvidia_persistence", "mps", "dcgm", "container_runtime", "numa_irq_affinity"),
+            owns=("unit gpufleet-passthrough.service",),
         ),
     ),
     RegisteredConcern(

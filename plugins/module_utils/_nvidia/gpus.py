@@ -27,12 +27,14 @@ UNSERVED = "no driver is loaded that could restore it"
 DISPLAY_CLASSES = ("0x0300", "0x0302")
 
 
-def parse(option: str, entries: Sequence[Mapping[str, Any]]) -> Tuple[match.MatchEntry, ...]:
+def parse(
+    option: str, entries: Sequence[Mapping[str, Any]], keys: Sequence[str] = MATCH_KEYS
+) -> Tuple[match.MatchEntry, ...]:
     """The entries of an option, with PCI addresses as sysfs writes them.
 
     Raises ``DeclarationError`` on a key that there is not, and on the UUID of a MIG device.
     """
-    return tuple(_normal(entry) for entry in match.parse(option, entries, MATCH_KEYS))
+    return tuple(_normal(entry) for entry in match.parse(option, entries, keys))
 
 
 def select(entries: Sequence[match.MatchEntry], gpus: Sequence[Identity]) -> Tuple[Optional[int], ...]:

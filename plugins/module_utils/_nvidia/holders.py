@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Dict, List, Tuple
+from typing import TYPE_CHECKING, Dict, List, Tuple, Union
 
 from .._core.value import frozen
 
@@ -49,8 +49,12 @@ class Holders:
     hidden: int
 
 
-def find(files: Files, prefix: str = NVIDIA_DEVICES) -> Holders:
-    """Every process with an open file whose path begins with ``prefix``. Others than root see only their own."""
+Prefix = Union[str, Tuple[str, ...]]
+
+
+def find(files: Files, prefix: Prefix = NVIDIA_DEVICES) -> Holders:
+    """Every process with an open file whose path begins with ``prefix``, or with one of several. Others than root see
+    only their own."""
     found: List[Holder] = []
     hidden = 0
     for pid in sorted(int(name) for name in files.names(PROC) if name.isdigit()):
@@ -73,7 +77,27 @@ def describe(files: Files, pid: int, devices: Tuple[str, ...] = ()) -> Holder:
     return Holder(pid, command, unit, container, devices)
 
 
-def _open_devices(files: Files, folder: str, prefix: str) -> Tuple[str, ...]:
+def kernel_modules(files: Files) -> Tuple[str, ...]:
+    """The kernel modules that have GPUs open, which no process shows, each with what to do about it."""
+    found: List[str] = []
+    # mig-parted issue 181 and magic_castle issue 387. Without modeset it makes no device and opens no GPU.
+    if _parameter(files, "nvidia_drm", "modeset") == "Y":
+        found.append("nvidia_drm with modeset=Y (unload it by modprobe -r nvidia_drm, or load it with modeset=0)")
+    # Its service is among those that mig-parted stops before a reset (deployments/systemd/utils-custom.sh).
+    if files.exists("/sys/module/nv_peer_mem"):
+        found.append("nv_peer_mem (unload it by modprobe -r nv_peer_mem, and load it again afterwards)")
+    return tuple(found)
+
+
+def _parameter(files: Files, module: str, name: str) -> str:
+    """A parameter of a loaded module, empty where it is not loaded, has none, or shows it to root only."""
+    try:
+        return (files.read_optional(f"/sys/module/{module}/parameters/{name}") or "").strip()
+    except PermissionError:
+        return ""
+
+
+def _open_devices(files: Files, folder: str, prefix: Prefix) -> Tuple[str, ...]:
     targets: Dict[str, None] = {}
     for number in files.names(f"{folder}/fd"):
         target = files.link(f"{folder}/fd/{number}")

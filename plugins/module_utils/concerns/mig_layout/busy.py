@@ -113,18 +113,6 @@ def busy_of(holdings: Sequence[Holding], reading: MigReading) -> Busy:
     return busy
 
 
-def kernel_modules_in_the_way(files: Files) -> Tuple[str, ...]:
-    """The kernel modules that keep GPUs from being reset, each with what to do about it."""
-    found: List[str] = []
-    # mig-parted issue 181 and magic_castle issue 387. Without modeset it makes no device and opens no GPU.
-    if _parameter(files, "nvidia_drm", "modeset") == "Y":
-        found.append("nvidia_drm with modeset=Y (unload it by modprobe -r nvidia_drm, or load it with modeset=0)")
-    # Its service is among those that mig-parted stops before a reset (deployments/systemd/utils-custom.sh).
-    if files.exists("/sys/module/nv_peer_mem"):
-        found.append("nv_peer_mem (unload it by modprobe -r nv_peer_mem, and load it again afterwards)")
-    return tuple(found)
-
-
 # --- in the process that asks the driver ------------------------------------------------------------------------------
 
 
@@ -233,11 +221,3 @@ def _compute_start(driver_instance: DriverInstance, number: Optional[int]) -> Op
         for known, compute in zip(driver_instance.compute_numbers, driver_instance.instance.compute)
     }
     return None if number is None else starts.get(number)
-
-
-def _parameter(files: Files, module: str, name: str) -> str:
-    """A parameter of a loaded module, empty where it is not loaded, has none, or shows it to root only."""
-    try:
-        return (files.read_optional(f"/sys/module/{module}/parameters/{name}") or "").strip()
-    except PermissionError:
-        return ""

@@ -45,7 +45,7 @@ def with_preconditions(host: Host, state: MigLayoutState, desired: MigLayoutDesi
     has_tool = not resets or host.commands.find(NVIDIA_SMI) is not None
     # Who may have to wait must not be the one that others wait for.
     host.nvml.close()
-    modules = busy.kernel_modules_in_the_way(host.files) if resets else ()
+    modules = holders.kernel_modules(host.files) if resets else ()
     preconditions = Preconditions(together, unmanaged, holdings, modules, passed_through, has_tool, yielding)
     return replace(state, preconditions=preconditions)
 

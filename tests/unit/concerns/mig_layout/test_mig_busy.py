@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._nvidia import holders
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver, Identity
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout import busy
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.busy import Holding
@@ -310,4 +311,4 @@ DRM = "/sys/module/nvidia_drm/parameters/modeset"
 def test_kernel_modules_that_keep_gpus_from_a_reset_are_named_with_what_to_do(
     tmp_path: Path, tree: Dict[str, str], expected: Tuple[str, ...]
 ) -> None:
-    assert busy.kernel_modules_in_the_way(build(tmp_path, tree).files) == expected
+    assert holders.kernel_modules(build(tmp_path, tree).files) == expected

@@ -1,0 +1,214 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What sysfs says of GPUs and of what goes with them, and who uses those that would change."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+
+from ..._core import match
+from ..._core.declared import of_file
+from ..._core.errors import GpuFleetError
+from ..._kinds import units
+from ..._linux import kernel_modules, systemd
+from ..._machine import processes
+from ..._nvidia import holders
+from ..._nvidia.gpus import DISPLAY_CLASSES, NVIDIA as VENDOR, PCI, VFIO
+from . import files as unit_files
+from . import owners
+from .spec import NVIDIA
+from .state import Function, GpuVirtualizationState
+
+if TYPE_CHECKING:
+    from ..._core.contract import Scope
+    from ..._core.protocols import Files, Host
+    from .files import Recorded
+    from .spec import GpuVirtualizationDeclaration
+
+GROUPS = "/sys/kernel/iommu_groups"
+GPUS_OF_DRIVER = "/proc/driver/nvidia/gpus"
+VFIO_DEVICES, DRI_DEVICES = "/dev/vfio/", "/dev/dri/"
+UNSET = "(null)"
+KERNEL_CMDLINE = "kernel_cmdline"
+# It lets go of a GPU when it is told to, which is done before the GPU changes hands.
+PERSISTENCED = processes.comm("nvidia-persistenced")
+
+
+def observe(host: Host, declaration: GpuVirtualizationDeclaration, scope: Scope) -> GpuVirtualizationState:
+    """Raises ``DeclarationError`` for an entry that is about no GPU."""
+    files = host.files
+    text = files.read_optional(unit_files.PATH)
+    recorded = unit_files.parse(text)
+    gpus = tuple(_gpus(files))
+    winners = match.select(declaration.entries, [_candidate(gpu) for gpu in gpus])
+    functions = {gpu.address: gpu for gpu in gpus}
+    wanted = {
+        gpu.address: declaration.drivers[winner] for gpu, winner in zip(gpus, winners) if winner is not None
+    }
+    for address, driver in list(wanted.items()):
+        if driver == VFIO:
+            found = _companions(files, functions[address])
+            functions.update({function.address: function for function in found})
+            own = [function for function in found if function.slot == functions[address].slot]
+            wanted.update({function.address: driver for function in own if not function.is_gpu})
+    for address in (*recorded, *declaration.touched):
+        if address not in functions and files.exists(f"{PCI}/{address}"):
+            functions[address] = read_function(files, address)
+    own = [functions[address] for address in dict.fromkeys((*wanted, *recorded)) if address in functions]
+    claims = {} if scope.restoring else owners.claims(files, own)
+    reason, comes = _iommu(files) if VFIO in wanted.values() else ("", False)
+    targets = {**declaration.known, **{address: one.driver for address, one in recorded.items()}, **wanted}
+    moving = [functions[address] for address, driver in targets.items() if _moves(functions.get(address), driver)]
+    return GpuVirtualizationState(
+        gpus=gpus,
+        winners=winners,
+        wanted=wanted,
+        functions=functions,
+        unit=units.unit_file(host, unit_files.UNIT, unit_files.PATH, "unit", text),
+        status=systemd.enabled(files, unit_files.UNIT),
+        recorded=recorded,
+        holders=holders_of(host, moving) if scope.immediate else {},
+        claims=claims,
+        conflicts=() if scope.restoring else tuple(owners.conflicts(files, wanted, claims)),
+        no_iommu=reason,
+        comes=comes,
+        missing=_missing(files, wanted.values()),
+        closed=tuple((files.read_optional(unit_files.CLOSED) or "").split()),
+        when_busy=declaration.when_busy,
+        busy_timeout=declaration.busy_timeout,
+    )
+
+
+def read_function(files: Files, address: str) -> Function:
+    folder = f"{PCI}/{address}"
+
+    def said(name: str) -> str:
+        return (files.read_optional(f"{folder}/{name}") or "").strip()
+
+    driver = _last(files, f"{folder}/driver")
+    group = _last(files, f"{folder}/iommu_group") or ""
+    override = said("driver_override")
+    names = files.names(folder)
+    return Function(
+        address=address,
+        ids=f"{said('vendor')[2:]}:{said('device')[2:]}",
+        kind=said("class"),
+        driver=driver,
+        override=None if override in ("", UNSET) else override,
+        group=group,
+        console=said("boot_vga") == "1",
+        virtual=sum(name.startswith("virtfn") for name in names),
+        devices=_devices(files, folder, address, driver, group),
+    )
+
+
+def holders_of(host: Host, functions: Sequence[Function]) -> Dict[str, Tuple[str, ...]]:
+    """Who uses these functions, by address: processes, and the modules of the kernel that no process shows."""
+    from ..._kinds import workload
+
+    bound = [function for function in functions if function.driver is not None]
+    if not bound:
+        return {}
+    prefixes = (holders.NVIDIA_DEVICES, DRI_DEVICES, VFIO_DEVICES)
+    using = [one for one in workload.holders_of_gpus(host.files, prefixes) if one.command != PERSISTENCED]
+    modules = holders.kernel_modules(host.files)
+    found: Dict[str, Tuple[str, ...]] = {}
+    for function in bound:
+        names = [one.name for one in using if _uses(function, one.devices)]
+        if function.is_gpu and function.driver == NVIDIA:
+            names += modules
+        if names:
+            found[function.address] = tuple(names)
+    return found
+
+
+def _uses(function: Function, opened: Iterable[str]) -> bool:
+    if function.is_gpu and function.driver == NVIDIA and not any(map(_is_gpu_file, function.devices)):
+        # Which device file is its own the driver does not say: any may be.
+        return any(map(_is_gpu_file, opened))
+    return not set(function.devices).isdisjoint(opened)
+
+
+def _is_gpu_file(path: str) -> bool:
+    return path.startswith(holders.NVIDIA_DEVICES) and path[len(holders.NVIDIA_DEVICES) :].isdigit()
+
+
+def _moves(function: Optional[Function], driver: Optional[str]) -> bool:
+    return function is not None and function.driver not in (None, driver)
+
+
+def _gpus(files: Files) -> Iterable[Function]:
+    for address in files.names(PCI):
+        folder = f"{PCI}/{address}"
+        if (files.read_optional(f"{folder}/vendor") or "").strip() != VENDOR:
+            continue
+        kind = files.read_optional(f"{folder}/class") or ""
+        # A virtual function is a part of its GPU.
+        if kind.startswith(DISPLAY_CLASSES) and not files.exists(f"{folder}/physfn"):
+            yield read_function(files, address)
+
+
+def _candidate(gpu: Function) -> match.Candidate:
+    return match.Candidate(gpu.address, {"pci_address": (gpu.address,), "pci_id": (gpu.ids,)})
+
+
+def _companions(files: Files, gpu: Function) -> List[Function]:
+    """What shares the slot or the IOMMU group of a GPU: its functions for sound and USB, and what stands in the way.
+
+    Bridges stay with the kernel (Documentation/driver-api/vfio.rst), and a virtual function is a part of its GPU.
+    """
+    addresses: Set[str] = {name for name in files.names(PCI) if name.startswith(f"{gpu.slot}.")}
+    if gpu.group:
+        addresses.update(files.names(f"{GROUPS}/{gpu.group}/devices"))
+    found = [read_function(files, address) for address in sorted(addresses) if address != gpu.address]
+    return [one for one in found if not one.is_bridge and not files.exists(f"{PCI}/{one.address}/physfn")]
+
+
+def _devices(files: Files, folder: str, address: str, driver: Optional[str], group: str) -> Tuple[str, ...]:
+    """The files by which programs use a function that has this driver."""
+    if driver == VFIO:
+        names = files.names(f"{folder}/vfio-dev")
+        return (*([f"{VFIO_DEVICES}{group}"] if group else []), *(f"{VFIO_DEVICES}devices/{name}" for name in names))
+    found = [f"{DRI_DEVICES}{name}" for name in files.names(f"{folder}/drm") if name.startswith(("card", "render"))]
+    if driver == NVIDIA:
+        text = files.read_optional(f"{GPUS_OF_DRIVER}/{address}/information") or ""
+        minor = re.search(r"^Device Minor:\s*(\d+)", text, re.MULTILINE)
+        found += [f"{holders.NVIDIA_DEVICES}{minor[1]}"] if minor else []
+    return tuple(found)
+
+
+def _last(files: Files, path: str) -> Optional[str]:
+    """The last part of where a link leads, None where there is no link."""
+    return files.link(path).rpartition("/")[2] or None
+
+
+def _iommu(files: Files) -> Tuple[str, bool]:
+    """Why this machine has no IOMMU, empty where it has one, and whether the next boot brings it."""
+    if files.names(GROUPS):
+        return "", False
+    running = (files.read_optional("/proc/cmdline") or "").split()
+    off = next((word for word in running if word in ("intel_iommu=off", "amd_iommu=off", "iommu=off")), "")
+    if off:
+        return f"the kernel was started with {off}; remove that argument and reboot", False
+    if "GenuineIntel" not in (files.read_optional("/proc/cpuinfo") or ""):
+        return "the firmware has it off (AMD-Vi or SMMU); enable it there", False
+    if "intel_iommu=on" in running:
+        return "the kernel was started with intel_iommu=on, so the firmware has it off; enable VT-d there", False
+    try:
+        arguments = (of_file(files, KERNEL_CMDLINE) or {}).get("arguments") or {}
+    except GpuFleetError:
+        arguments = {}  # That is a matter of the other concern.
+    way = 'declare kernel_cmdline_arguments: {intel_iommu: "on"}, and reboot'
+    return f"the kernel was started without intel_iommu=on; {way}", arguments.get("intel_iommu") == "on"
+
+
+def _missing(files: Files, drivers: Iterable[str]) -> Tuple[str, ...]:
+    """The drivers among these that this kernel has neither loaded nor on disk."""
+    lacking = [name for name in dict.fromkeys(drivers) if not files.exists(f"{unit_files.DRIVERS}/{name}")]
+    if not lacking:
+        return ()
+    installed = kernel_modules.read_installed(files)
+    return tuple(name for name in lacking if installed.dependencies(name) is None and not installed.has_built_in(name))

@@ -1,0 +1,201 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The drivers of functions as settings, and the steps from here to there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+
+from ..._core.baseline import STATE_FOLDER
+from ..._core.change import Blocker, Plan, RoomAction, Step, WriteAttribute
+from ..._core.errors import InUse
+from ..._core.planning import boot_change, effective_change
+from ..._core.setting import IN_SYNC, REBOOT, Setting
+from ..._core.value import frozen
+from ..._core.wording import first_of
+from ..._kinds import units
+from ..._linux import systemd
+from ..._nvidia.gpus import PCI, VFIO
+from . import files as unit_files
+from .spec import FAIL, NAME, SKIP, WAIT
+from .state import CLIENTS, DRIVER, OVERRIDE, Function, Goal, GpuVirtualizationDesired, GpuVirtualizationState
+
+if TYPE_CHECKING:
+    from ..._core.contract import Scope
+
+IDLE = "idle_gpu"
+COMES = "the IOMMU comes with the next boot"
+CLOSED, OPEN = "kept away", "let in"
+# What the kernel takes for no override.
+UNSET = "\n"
+SHOWN = 4
+
+
+@frozen
+class Bind(RoomAction):
+    """Bind a function to a driver, None for none; one that is in use is refused."""
+
+    address: str
+    driver: Optional[str]
+
+
+@frozen
+class Open(RoomAction):
+    """Let new clients use these GPUs again, where they are still bound to the driver that kept them away."""
+
+    addresses: Tuple[str, ...]
+
+
+def plan(state: GpuVirtualizationState, desired: GpuVirtualizationDesired, scope: Scope) -> Plan:
+    if not (scope.immediate or scope.permanent):
+        return Plan()
+    waits = _waits(state, desired)
+    rows: Dict[str, Tuple[Setting, Setting]] = {}
+    for address, goal in desired.goals.items():
+        rows[address] = _rows(state.functions[address], goal, state, scope, waits.get(address, ("", REBOOT)))
+    beside: List[Setting] = []
+    if scope.permanent:
+        beside += state.unit.rows_in(desired.text, immediate=scope.immediate)
+        if desired.text is not None or state.unit.text is not None:
+            goal = systemd.DISABLED if desired.text is None else systemd.ENABLED
+            now = systemd.ENABLED if state.status == systemd.ENABLED else systemd.DISABLED
+            beside += units.start_row(unit_files.UNIT, goal, now)
+    moving = [address for address, (_override, driver) in rows.items() if _late(driver)]
+    closed = [_closed_row(address) for address in state.closed if address not in moving] if scope.immediate else []
+    settings = (*beside, *(row for pair in rows.values() for row in pair), *closed)
+    steps: Tuple[Step, ...] = ()
+    if any(row.status != IN_SYNC for row in settings):
+        steps = (*_boot_steps(state, desired, beside, rows), *_steps(rows))
+        if closed:
+            addresses = tuple(row.object for row in closed)
+            steps += (Step(Open(addresses), tuple(map(effective_change, closed))),)
+    return Plan(settings, steps, desired.unmanaged, state.conflicts, _blocker(state, desired))
+
+
+def carried(state: GpuVirtualizationState, function: Function) -> bool:
+    """Whether our unit binds the function at the next boot."""
+    known = state.recorded.get(function.address)
+    return state.status == systemd.ENABLED and known is not None and known.ids == function.ids
+
+
+def at_boot(state: GpuVirtualizationState, function: Function, wanted: Optional[str] = VFIO) -> Optional[str]:
+    """The driver that a function has after the next boot. Left alone it has what it is to have, if that is no VFIO."""
+    claim = state.claims.get(function.address)
+    if carried(state, function):
+        return VFIO
+    if claim is not None:
+        return claim.driver
+    if wanted != VFIO:
+        return wanted
+    known = state.recorded.get(function.address)
+    return known.driver if known is not None else None if function.driver == VFIO else function.driver
+
+
+def _rows(
+    function: Function, goal: Goal, state: GpuVirtualizationState, scope: Scope, waits: Tuple[str, str]
+) -> Tuple[Setting, Setting]:
+    pending, needs = waits
+    driver = Setting(
+        object=function.address,
+        setting=DRIVER,
+        wanted=goal.driver,
+        effective=function.driver,
+        boot=at_boot(state, function, goal.driver),
+        identity=function.address,
+        effective_matters=scope.immediate,
+        boot_matters=scope.carries,
+        pending=pending,
+        needs=needs,
+    )
+    override = Setting(
+        object=function.address,
+        setting=OVERRIDE,
+        wanted=goal.override,
+        effective=function.override,
+        boot=None,
+        identity=function.address,
+        effective_matters=scope.immediate,
+        boot_matters=False,
+        pending=pending,
+        needs=needs,
+    )
+    return override, driver
+
+
+def _closed_row(address: str) -> Setting:
+    """A GPU that a run was about to unbind when it was killed. Its identity is a file of ours: no baseline has it."""
+    identity = f"{STATE_FOLDER}/{NAME}/{address}"
+    return Setting(address, CLIENTS, OPEN, CLOSED, None, identity, boot_matters=False)
+
+
+def _waits(state: GpuVirtualizationState, desired: GpuVirtualizationDesired) -> Dict[str, Tuple[str, str]]:
+    """Why functions stay as they are for now, by address, and what that takes: of a slot all or nothing changes."""
+    found: Dict[str, Tuple[str, str]] = {}
+    if state.no_iommu:
+        found.update({address: (COMES, REBOOT) for address, goal in desired.goals.items() if goal.driver == VFIO})
+    if state.when_busy == SKIP:
+        for address, names in state.holders.items():
+            slot = state.functions[address].slot
+            for other in desired.goals:
+                if state.functions[other].slot == slot:
+                    found.setdefault(other, (f"in use by {first_of(names, SHOWN)}", IDLE))
+    return found
+
+
+def _boot_steps(
+    state: GpuVirtualizationState,
+    desired: GpuVirtualizationDesired,
+    beside: Sequence[Setting],
+    rows: Dict[str, Tuple[Setting, Setting]],
+) -> List[Step]:
+    """The unit, with which the drivers of the next boot come."""
+    wrong = {row.setting: row for row in beside if row.status != IN_SYNC}
+    write, reload = state.unit.steps(wrong.get("unit"), desired.text)
+    links = [units.start_step(wrong[units.START], state.status)] if units.START in wrong else []
+    # systemctl takes links away only while the unit is there.
+    steps = [*write, *reload, *links] if desired.text is not None else [*links, *write, *reload]
+    late = [boot_change(row) for _override, row in rows.values() if row.boot_matters and row.boot != row.wanted]
+    if late and steps:
+        steps[-1] = Step(steps[-1].action, (*steps[-1].changes, *late), probes=steps[-1].probes)
+    return steps
+
+
+def _steps(rows: Dict[str, Tuple[Setting, Setting]]) -> List[Step]:
+    steps = []
+    for address, (override, driver) in rows.items():
+        path = f"{PCI}/{address}/driver_override"
+        if _late(override):
+            value = UNSET if override.wanted is None else str(override.wanted)
+            steps.append(Step(WriteAttribute(path, value), (effective_change(override),), probes=(path,)))
+        if _late(driver):
+            wanted = None if driver.wanted is None else str(driver.wanted)
+            steps.append(Step(Bind(address, wanted), (effective_change(driver),), probes=(path,)))
+    return steps
+
+
+def _late(row: Setting) -> bool:
+    return row.effective_matters and row.effective != row.wanted and not row.pending
+
+
+def _blocker(state: GpuVirtualizationState, desired: GpuVirtualizationDesired) -> Optional[Blocker]:
+    """Who uses what would be unbound: the kernel would wait for them, with the process that asked, for ever."""
+    if state.when_busy == SKIP or not state.holders or state.no_iommu:
+        return None
+    error = in_use({address: names for address, names in state.holders.items() if address in desired.goals})
+    if error is None:
+        return None
+    ways = "" if state.when_busy != FAIL else ", or set when_busy: wait or skip"
+    error = InUse("unbind {}", object=error.object, cause=error.cause, hint=f"nothing was changed; {STOP}{ways}")
+    return Blocker(error, state.busy_timeout if state.when_busy == WAIT else 0.0)
+
+
+STOP = "end them"
+
+
+def in_use(holders: Dict[str, Tuple[str, ...]]) -> Optional[InUse]:
+    if not holders:
+        return None
+    names = list(dict.fromkeys(name for of_one in holders.values() for name in of_one))
+    return InUse("unbind {}", object=", ".join(holders), cause=f"in use by {first_of(names, SHOWN)}", hint=STOP)

@@ -1,0 +1,144 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the declaration means on this machine, and why it cannot be had."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence
+
+from ..._core.errors import CannotLook, DeclarationError, OwnedByAnother
+from ..._core.setting import Setting
+from ..._core.wording import first_of
+from ..._linux import systemd
+from ..._nvidia.gpus import VFIO
+from . import files as unit_files
+from .files import Recorded
+from .spec import NAME
+from .state import DRIVER, Function, Goal, GpuVirtualizationDesired, GpuVirtualizationState
+
+if TYPE_CHECKING:
+    from .state import Claim
+
+BIND = f"bind {{}} to {VFIO}"
+# What a group may have beside what is declared (Documentation/driver-api/vfio.rst).
+HARMLESS = (None, VFIO, "pci-stub")
+SHOWN = 4
+
+
+class NoIommu(CannotLook):
+    """There is no IOMMU; ``kernel_cmdline`` may be about to bring it."""
+
+    code = "no_iommu"
+
+
+def desired(state: GpuVirtualizationState) -> GpuVirtualizationDesired:
+    """Raises ``DeclarationError`` and ``NoIommu`` for what this machine cannot have, and ``OwnedByAnother``."""
+    for name in state.missing:
+        raise DeclarationError(
+            f"bind GPUs to {name}",
+            cause=f"this kernel has no module {name}",
+            hint="install it, or remove the declaration",
+        )
+    bound = {address: state.functions[address] for address, driver in state.wanted.items() if driver == VFIO}
+    for address, driver in state.wanted.items():
+        _refuse_claim(address, driver, state.claims.get(address))
+    for function in bound.values():
+        if function.is_gpu:
+            _refuse_gpu(function, state, bound)
+    if bound:
+        _refuse_unit(state)
+        if state.no_iommu and not state.comes:
+            error = NoIommu(BIND, object=first_of(list(bound), SHOWN), cause=f"it has no IOMMU: {state.no_iommu}")
+            error.settings = tuple(
+                Setting(address, DRIVER, VFIO, function.driver, None, address, boot_matters=False)
+                for address, function in bound.items()
+            )
+            raise error
+    goals = _given_up(state)
+    for address, driver in state.wanted.items():
+        goals[address] = Goal(driver, VFIO if driver == VFIO else None)
+    text = unit_files.render(_recorded(bound[address], state.recorded) for address in sorted(bound)) if bound else None
+    return GpuVirtualizationDesired(goals, text)
+
+
+def _recorded(function: Function, known: Mapping[str, Recorded]) -> Recorded:
+    before = known.get(function.address)
+    same = before is not None and before.ids == function.ids
+    return before if before is not None and same else Recorded(function.address, function.ids, function.driver)
+
+
+def _given_up(state: GpuVirtualizationState) -> Dict[str, Goal]:
+    """What an earlier declaration bound returns to what it was bound to before; not what stands in its place by now."""
+    goals = {}
+    for address, before in state.recorded.items():
+        function = state.functions.get(address)
+        if function is not None and function.ids == before.ids and address not in state.wanted:
+            claim = state.claims.get(address)
+            goals[address] = Goal(before.driver if claim is None else claim.driver, None)
+    return goals
+
+
+def _refuse_claim(address: str, driver: str, claim: Optional[Claim]) -> None:
+    if claim is not None and claim.driver != driver:
+        place = claim.path if claim.line is None else f"{claim.path} line {claim.line}"
+        raise OwnedByAnother(
+            f"bind {{}} to {driver}",
+            object=address,
+            cause=f"{claim.owner} binds it to {claim.driver} at boot, by {place}",
+            found=claim.value,
+            wanted=driver,
+            hint="remove it there, or leave the GPU out of the declaration",
+        )
+
+
+def _refuse_gpu(gpu: Function, state: GpuVirtualizationState, bound: Mapping[str, Function]) -> None:
+    if gpu.console:
+        raise DeclarationError(
+            BIND,
+            object=gpu.address,
+            cause="it is the console of this machine (boot_vga), which would go dark",
+            hint="make another device the console in the firmware, or leave the GPU out of the declaration",
+        )
+    if gpu.virtual:
+        raise DeclarationError(
+            BIND,
+            object=gpu.address,
+            cause=f"its {gpu.virtual} virtual functions are enabled, so it is divided into vGPUs",
+            hint=f"disable them by sriov-manage -d {gpu.address}, or leave the GPU out of the declaration",
+        )
+    if not gpu.group and not state.no_iommu:
+        raise DeclarationError(
+            BIND,
+            object=gpu.address,
+            cause="it is in no IOMMU group, although this machine has an IOMMU",
+            hint="look for DMAR or AMD-Vi in the kernel log, or leave the GPU out of the declaration",
+        )
+    others = [
+        one
+        for one in state.functions.values()
+        if gpu.group and one.group == gpu.group and one.address not in bound and one.driver not in HARMLESS
+    ]
+    if others:
+        raise DeclarationError(
+            BIND,
+            object=gpu.address,
+            cause=f"its IOMMU group {gpu.group} has {first_of(_described(others), SHOWN)} as well, and a virtual"
+            " machine gets all of a group or nothing",
+            hint="put the GPU into another slot, enable ACS in the firmware, or declare all GPUs of the group",
+        )
+
+
+def _described(functions: Sequence[Function]) -> Sequence[str]:
+    return [f"{one.address} ({one.driver})" for one in functions]
+
+
+def _refuse_unit(state: GpuVirtualizationState) -> None:
+    goal = "keep GPUs for virtual machines by {}"
+    if state.unit.text is not None and not unit_files.is_ours(state.unit.text):
+        cause = f"{state.unit.path} was not written by {NAME}"
+        raise OwnedByAnother(goal, object=unit_files.UNIT, cause=cause, hint="remove it, or the declaration")
+    if state.status == systemd.MASKED:
+        hint = f"run systemctl unmask {unit_files.UNIT}, or remove the declaration"
+        raise OwnedByAnother(goal, object=unit_files.UNIT, cause="it is masked", hint=hint)

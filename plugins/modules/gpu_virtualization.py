@@ -1,0 +1,278 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_virtualization
+short_description: GPUs that belong to virtual machines
+version_added: 0.1.0
+author:
+  - gpufleet contributors (@gpufleet)
+description:
+  - Binds GPUs to C(vfio-pci), now and at every boot, so that virtual machines can have them as they are (passthrough),
+    or returns them to the driver of the host.
+  - RV(effective) is what sysfs says, the driver and the IOMMU group of each GPU. What goes with a GPU in its slot, such
+    as its functions for sound and USB, is bound with it. Everything else in its IOMMU group is in the way, as a virtual
+    machine gets all of a group or nothing.
+  - At boot, the unit C(gpufleet-passthrough.service) binds the GPUs before systemd-udevd is asked about any device, and so
+    before the driver of the host is loaded. It binds a PCI address only while the device there has the same vendor and
+    device as now. Where the initramfs loads that driver, it has the GPUs first, and the boot service
+    C(gpufleet-boot.service) moves them afterwards.
+  - A GPU that is in use is never unbound. The kernel would not refuse that, but wait until the last user ends, with a
+    process that nobody can kill. Processes, and virtual machines, that have its device files open are named, and
+    O(when_busy) says what happens. Then the driver is told to let no new client in, and it is looked at once more.
+  - Without an IOMMU no GPU can be given to a virtual machine. The error says what has to change. If
+    M(gpufleet.node.kernel_cmdline) declares C(intel_iommu=on) on this node, the change is pending until the reboot.
+  - Refused as well are the console of the machine, and a GPU whose virtual functions are enabled.
+  - Not managed are vGPUs, be they of SR-IOV (C(current_vgpu_type)) or mediated devices, and backed by MIG or not. Their
+    GPUs stay with the driver of the host (C(nvidia)). Nor is the partition of an NVSwitch board to which a GPU belongs.
+  - With O(state=absent), everything is bound to what it was bound to before, once nobody uses it.
+extends_documentation_fragment:
+  - gpufleet.node.contract
+  - gpufleet.node.contract.attributes
+options:
+  gpus:
+    description:
+      - The entries, tried in order for each GPU. The first that matches wins the GPU. One that no entry matches is left
+        alone, and returns to its driver if an earlier declaration bound it.
+      - Required, unless O(state=absent).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      match:
+        description:
+          - Which GPUs the entry is for. All keys must agree; each has one value or a list of alternatives, as shell
+            globs. Without keys the entry is for all GPUs.
+          - The keys are C(pci_address) (such as C(0000:17:00.0)) and C(pci_id) (vendor and device, such as
+            C(10de:2330)). No driver says more of a GPU that is bound to C(vfio-pci).
+        type: dict
+        default: {}
+      driver:
+        description:
+          - V(vfio-pci) for a GPU of virtual machines.
+          - V(nvidia) for one of the host, such as one with vGPUs. Then somebody else who binds it to C(vfio-pci) at boot
+            is an error.
+        type: str
+        choices: [vfio-pci, nvidia]
+        required: true
+      optional:
+        description:
+          - Whether it is fine if the entry wins no GPU. Otherwise that is an error.
+        type: bool
+        default: false
+  when_busy:
+    description:
+      - What happens if a GPU has to be unbound while it is in use.
+      - V(fail) ends the run before anything is changed and names who uses it.
+      - V(wait) polls for up to O(busy_timeout) until nobody does, and then plans again. After that it is like V(fail).
+      - V(skip) leaves the GPU as it is for now, and changes only the next boot. The change is pending, with C(idle_gpu) in
+        RV(needs).
+    type: str
+    choices: [fail, wait, skip]
+    default: fail
+  busy_timeout:
+    description:
+      - How long O(when_busy=wait) waits, in seconds.
+    type: int
+    default: 600
+requirements:
+  - nvidia-smi, to take a GPU from the driver of NVIDIA
+seealso:
+  - module: gpufleet.node.kernel_cmdline
+  - name: VFIO
+    description: The kernel about IOMMU groups, and what has to be bound to give a device to a virtual machine.
+    link: https://docs.kernel.org/driver-api/vfio.html
+"""
+
+EXAMPLES = r"""
+- name: Give all GPUs to virtual machines
+  gpufleet.node.gpu_virtualization:
+    gpus:
+      - driver: vfio-pci
+
+- name: Keep the first for the host
+  gpufleet.node.gpu_virtualization:
+    gpus:
+      - match:
+          pci_address: 0000:17:00.0
+        driver: nvidia
+      - driver: vfio-pci
+    when_busy: wait
+    busy_timeout: 3600
+
+- name: Return the GPUs to the drivers that they had
+  gpufleet.node.gpu_virtualization:
+    state: absent
+"""
+
+RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
+status:
+  description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
+  returned: success
+  type: str
+  sample: drifted
+changes:
+  description: The plan, which check mode and real mode share.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The PCI address of the function, the unit, or the file.
+      type: str
+      sample: 1020.0
+    setting:
+      description:
+        - C(driver), C(driver override), C(start at boot) or C(unit).
+      type: str
+      sample: driver
+    before:
+      description:
+        - The value that was found. Null for no driver, or no override.
+      type: raw
+      sample: nvidia
+    after:
+      description: The value that was declared.
+      type: raw
+      sample: vfio-pci
+    scope:
+      description: C(effective) for the running system, C(boot) for the next boot.
+      type: str
+      sample: effective
+    takes_effect:
+      description: Always C(now).
+      type: str
+      sample: now
+needs:
+  description:
+    - What must still happen. C(idle_gpu) where a GPU is in use, C(reboot) where the IOMMU comes with
+      the next boot, C(daemon-reload) where systemd must not read its units yet.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+  sample: [idle_gpu]
+unmanaged:
+  description: What is not restored, with the reason.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The PCI address of the function.
+      type: str
+      sample: 1020.0
+    setting:
+      description: Always C(driver).
+      type: str
+      sample: driver
+    reason:
+      description: Why.
+      type: str
+      sample: the GPU is missing
+conflicts:
+  description: Who else binds GPUs on this node.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    owner:
+      description:
+        - C(driverctl), C(modprobe.d), C(kernel command line), C(libvirt) or C(GPU Operator).
+      type: str
+      sample: libvirt
+    path:
+      description: The file.
+      type: str
+      sample: /etc/libvirt/qemu/one.xml
+    line:
+      description: The line in the file, else null.
+      type: int
+    setting:
+      description: What it has a say in.
+      type: str
+      sample: 0000:17:00.0 driver
+    value:
+      description: What it says.
+      type: str
+      sample: managed='yes'
+    wins:
+      description: C(us) where it says the same, else C(them), which is an error but of libvirt.
+      type: str
+      sample: them
+reboot_required:
+  description: Whether the IOMMU comes with the next boot.
+  returned: always, unless the declaration was refused
+  type: bool
+  sample: false
+reboot_reasons:
+  description: Why.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(conflict), C(in_use), C(not_permitted), C(refused), C(not_in_effect), C(cannot_look),
+          or C(no_iommu).
+      type: str
+      sample: in_use
+    object:
+      description: What it was about.
+      type: str
+      sample: 1020.0
+    found:
+      description: The value that was found.
+      type: raw
+    wanted:
+      description: The value that was wanted.
+      type: raw
+    hint:
+      description: The next step.
+      type: str
+# End of what all return.
+effective:
+  description: The GPUs as sysfs shows them.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    gpus:
+      description:
+        - By PCI address the C(driver), null for none, and the C(iommu_group), null without an IOMMU. C(devices) are the files by which
+          a virtual machine gets a GPU that is bound to C(vfio-pci).
+      type: dict
+      sample:
+        '0000:17:00.0':
+          driver: vfio-pci
+          iommu_group: '12'
+          devices: [/dev/vfio/12, /dev/vfio/devices/vfio0]
+boot:
+  description: The GPUs as the next boot binds them.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    gpus:
+      description: By PCI address the C(driver), null where nothing tells.
+      type: dict
+      sample:
+        '0000:17:00.0': {driver: vfio-pci}
+"""
+
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization.concern import CONCERN
+
+
+def main() -> None:
+    run(CONCERN)
+
+
+if __name__ == "__main__":
+    main()
