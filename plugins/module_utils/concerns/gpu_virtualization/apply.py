@@ -57,8 +57,9 @@ def bind(action: Bind, step: Step, host: Host) -> None:
             if closed:
                 _open([function], host)
             raise
-        if closed:
-            host.files.remove(CLOSED)
+    # Also one that an earlier run closed, and unbound before it was killed.
+    if host.files.exists(CLOSED):
+        host.files.remove(CLOSED)
     if action.driver is not None:
         _write(PROBE, action.address, step, host)
 

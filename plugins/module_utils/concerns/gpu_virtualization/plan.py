@@ -67,7 +67,8 @@ def plan(state: GpuVirtualizationState, desired: GpuVirtualizationDesired, scope
     settings = (*beside, *(row for pair in rows.values() for row in pair), *closed)
     steps: Tuple[Step, ...] = ()
     if any(row.status != IN_SYNC for row in settings):
-        steps = (*_boot_steps(state, desired, beside, rows), *_steps(rows))
+        # Our unit knows what a function returns to, so that what goes is gone before the unit no longer lists it.
+        steps = (*_steps(rows, bound=False), *_boot_steps(state, desired, beside, rows), *_steps(rows, bound=True))
         if closed:
             addresses = tuple(row.object for row in closed)
             steps += (Step(Open(addresses), tuple(map(effective_change, closed))),)
@@ -162,9 +163,12 @@ def _boot_steps(
     return steps
 
 
-def _steps(rows: Dict[str, Tuple[Setting, Setting]]) -> List[Step]:
+def _steps(rows: Dict[str, Tuple[Setting, Setting]], *, bound: bool) -> List[Step]:
+    """Those of functions that are to be ``bound`` for virtual machines, or of the others."""
     steps = []
     for address, (override, driver) in rows.items():
+        if (driver.wanted == VFIO) != bound:
+            continue
         path = f"{PCI}/{address}/driver_override"
         if _late(override):
             value = UNSET if override.wanted is None else str(override.wanted)

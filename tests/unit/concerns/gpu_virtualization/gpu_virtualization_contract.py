@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from concern_machines import Make, Node, concern_of
-from virtualization_machine import CARD, FIRST, Machine
+from virtualization_machine import FIRST, SECOND, Machine
 
 
 def contract_node(make: Make) -> Node:
-    machine = Machine(make.folder())
+    machine = Machine(make.folder(), functions=(FIRST, SECOND))
     # Once it is loaded it stays, and no run takes it away.
     machine.host.commands.programs["modprobe"](("modprobe", "vfio-pci"))
 
@@ -23,8 +23,9 @@ def contract_node(make: Make) -> Node:
     return Node(
         concern_of("gpu_virtualization"),
         machine.host,
-        {"gpus": [{"match": {"pci_address": [FIRST, CARD]}, "driver": "vfio-pci"}]},
-        {"gpus": [{"match": {"pci_address": FIRST}, "driver": "nvidia"}, {"driver": "vfio-pci"}]},
+        {"gpus": [{"match": {"pci_address": FIRST}, "driver": "vfio-pci"}]},
+        # The first returns to its driver.
+        {"gpus": [{"match": {"pci_address": SECOND}, "driver": "vfio-pci"}]},
         state=lambda: (sorted(machine.closed), sorted(text for text in machine.read.values() if text)),
         save_state=lambda: (sorted(machine.closed), dict(machine.read)),
         set_state=set_state,

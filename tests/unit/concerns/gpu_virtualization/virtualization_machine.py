@@ -55,15 +55,18 @@ FILES = {
 class Machine:
     """``host`` with all that the tests ask of it. ``closed`` are the GPUs that take no new client."""
 
-    def __init__(self, root: Path, more: Optional[Mapping[str, str]] = None) -> None:
+    def __init__(
+        self, root: Path, more: Optional[Mapping[str, str]] = None, functions: Sequence[str] = tuple(FUNCTIONS)
+    ) -> None:
         texts, links = dict(FILES), {}
-        for address, (ids, kind, group, driver) in FUNCTIONS.items():
+        for address in functions:
+            ids, kind, group, driver = FUNCTIONS[address]
             texts.update(function(address, ids, kind))
             links[f"{PCI}/{address}/driver"] = f"../../drivers/{driver}"
             links[f"{PCI}/{address}/iommu_group"] = f"../../../../kernel/iommu_groups/{group}"
             texts[f"/sys/kernel/iommu_groups/{group}/devices/{address}"] = ""
         texts.update({f"{DRIVERS}/{name}/{file}": "" for name in DRIVER_NAMES for file in ("bind", "unbind")})
-        texts.update({information(address): minor_text(number) for address, number in MINORS.items()})
+        texts.update({information(address): minor_text(number) for address, number in MINORS.items() if address in functions})
         self.host: FakeHost = build(root, {**texts, **(more or {})}, links)
         self.root = root
         self.closed: Set[str] = set()
@@ -171,6 +174,8 @@ class Machine:
             if name == "nvidia":
                 self.at(information(address)).parent.mkdir(parents=True, exist_ok=True)
                 self.at(information(address)).write_text(minor_text(MINORS[address]))
+                # A file of the kernel, which has no umask.
+                self.at(information(address)).chmod(0o644)
 
     def let_go(self, address: str) -> None:
         self.at(f"{PCI}/{address}/driver").unlink()
