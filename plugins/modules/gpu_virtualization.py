@@ -17,9 +17,9 @@ description:
   - RV(effective) is what sysfs says, the driver and the IOMMU group of each GPU. What goes with a GPU in its slot, such
     as its functions for sound and USB, is bound with it. Everything else in its IOMMU group is in the way, as a virtual
     machine gets all of a group or nothing.
-  - At boot, the unit C(gpufleet-passthrough.service) binds the GPUs before systemd-udevd is asked about any device, and so
-    before the driver of the host is loaded. It binds a PCI address only while the device there has the same vendor and
-    device as now. Where the initramfs loads that driver, it has the GPUs first, and the boot service
+  - At boot, the unit C(gpufleet-passthrough.service) binds the GPUs before systemd-udevd is asked about any device, and
+    so before the driver of the host is loaded. It binds a PCI address only while the device there has the same vendor
+    and device as now. Where the initramfs loads that driver, it has the GPUs first, and the boot service
     C(gpufleet-boot.service) moves them afterwards.
   - A GPU that is in use is never unbound. The kernel would not refuse that, but wait until the last user ends, with a
     process that nobody can kill. Processes, and virtual machines, that have its device files open are named, and
@@ -54,8 +54,8 @@ options:
       driver:
         description:
           - V(vfio-pci) for a GPU of virtual machines.
-          - V(nvidia) for one of the host, such as one with vGPUs. Then somebody else who binds it to C(vfio-pci) at boot
-            is an error.
+          - V(nvidia) for one of the host, such as one with vGPUs. Then somebody else who binds it to C(vfio-pci) at
+            boot is an error.
         type: str
         choices: [vfio-pci, nvidia]
         required: true
@@ -69,8 +69,8 @@ options:
       - What happens if a GPU has to be unbound while it is in use.
       - V(fail) ends the run before anything is changed and names who uses it.
       - V(wait) polls for up to O(busy_timeout) until nobody does, and then plans again. After that it is like V(fail).
-      - V(skip) leaves the GPU as it is for now, and changes only the next boot. The change is pending, with C(idle_gpu) in
-        RV(needs).
+      - V(skip) leaves the GPU as it is for now, and changes only the next boot. The change is pending, with
+        C(idle_gpu) in RV(needs).
     type: str
     choices: [fail, wait, skip]
     default: fail
@@ -246,8 +246,8 @@ effective:
   contains:
     gpus:
       description:
-        - By PCI address the C(driver), null for none, and the C(iommu_group), null without an IOMMU. C(devices) are the files by which
-          a virtual machine gets a GPU that is bound to C(vfio-pci).
+        - By PCI address the C(driver), null for none, and the C(iommu_group), null without an IOMMU. C(devices) are the
+          files by which a virtual machine gets a GPU that is bound to C(vfio-pci).
       type: dict
       sample:
         '0000:17:00.0':

@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Sequence, Tuple
 
 from ..._core import steps
 from ..._core.change import RunCommand, Step, WriteAttribute
+from ..._core.errors import GpuFleetError
 from ..._kinds import steps as kinds
 from .files import CLOSED, DRIVERS, PROBE
-from .observation import holders_of, read_function
+from .observation import TOOL, holders_of, is_closed_first, read_function
 from .plan import Bind, Open, in_use
 from .spec import NVIDIA
 
@@ -45,17 +47,21 @@ def bind(action: Bind, step: Step, host: Host) -> None:
     if action.driver is not None and not host.files.exists(f"{DRIVERS}/{action.driver}"):
         steps.run(RunCommand(("modprobe", action.driver), f"load the module {action.driver}"), host)
     if function.driver is not None:
-        closed = function.is_gpu and function.driver == NVIDIA
+        closed = is_closed_first(function)
         try:
             if closed:
                 _close(function, host)
-            error = in_use(holders_of(host, [function]))
+            error = in_use(
+                holders_of(host, [function], harmless=()), "it was not unbound; run again once nobody uses it"
+            )
             if error is not None:
                 raise error
             _write(f"{DRIVERS}/{function.driver}/unbind", action.address, step, host)
         except Exception:
-            if closed:
-                _open([function], host)
+            if closed and host.files.exists(CLOSED):
+                # What went wrong first is told. Where this fails as well, the note stays, and the next look finds it.
+                with contextlib.suppress(GpuFleetError):
+                    _open([function], host)
             raise
     # Also one that an earlier run closed, and unbound before it was killed.
     if host.files.exists(CLOSED):
@@ -66,7 +72,7 @@ def bind(action: Bind, step: Step, host: Host) -> None:
 
 def _close(gpu: Function, host: Host) -> None:
     """Let the driver take no new client of a GPU, which persistence mode, a client itself, must not have open."""
-    off = ("nvidia-smi", "-i", gpu.address, "-pm", "0")
+    off = (TOOL, "-i", gpu.address, "-pm", "0")
     steps.run(RunCommand(off, f"disable persistence mode of {gpu.address}"), host)
     host.files.replace(CLOSED, f"{gpu.address}\n")
     steps.run(RunCommand(_drain(gpu, "1"), f"keep new clients away from {gpu.address}"), host)
@@ -80,7 +86,7 @@ def _open(gpus: Sequence[Function], host: Host) -> None:
 
 
 def _drain(gpu: Function, value: str) -> Tuple[str, ...]:
-    return ("nvidia-smi", "drain", "-p", gpu.address, "-m", value)
+    return (TOOL, "drain", "-p", gpu.address, "-m", value)
 
 
 def _write(path: str, value: str, step: Step, host: Host) -> None:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from ..._core import match
 from ..._core.declared import of_file
@@ -16,7 +16,8 @@ from ..._kinds import units
 from ..._linux import kernel_modules, systemd
 from ..._machine import processes
 from ..._nvidia import holders
-from ..._nvidia.gpus import DISPLAY_CLASSES, NVIDIA as VENDOR, PCI, VFIO
+from ..._nvidia.gpus import DISPLAY_CLASSES, PCI, VFIO
+from ..._nvidia.gpus import NVIDIA as VENDOR
 from . import files as unit_files
 from . import owners
 from .spec import NVIDIA
@@ -25,15 +26,15 @@ from .state import Function, GpuVirtualizationState
 if TYPE_CHECKING:
     from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
-    from .files import Recorded
     from .spec import GpuVirtualizationDeclaration
 
 GROUPS = "/sys/kernel/iommu_groups"
 GPUS_OF_DRIVER = "/proc/driver/nvidia/gpus"
 VFIO_DEVICES, DRI_DEVICES = "/dev/vfio/", "/dev/dri/"
 UNSET = "(null)"
+TOOL = "nvidia-smi"
 KERNEL_CMDLINE = "kernel_cmdline"
-# It lets go of a GPU when it is told to, which is done before the GPU changes hands.
+# It lets go of a GPU whose persistence mode goes off, which is done before the GPU changes hands.
 PERSISTENCED = processes.comm("nvidia-persistenced")
 
 
@@ -45,9 +46,7 @@ def observe(host: Host, declaration: GpuVirtualizationDeclaration, scope: Scope)
     gpus = tuple(_gpus(files))
     winners = match.select(declaration.entries, [_candidate(gpu) for gpu in gpus])
     functions = {gpu.address: gpu for gpu in gpus}
-    wanted = {
-        gpu.address: declaration.drivers[winner] for gpu, winner in zip(gpus, winners) if winner is not None
-    }
+    wanted = {gpu.address: declaration.drivers[winner] for gpu, winner in zip(gpus, winners) if winner is not None}
     for address, driver in list(wanted.items()):
         if driver == VFIO:
             found = _companions(files, functions[address])
@@ -62,6 +61,7 @@ def observe(host: Host, declaration: GpuVirtualizationDeclaration, scope: Scope)
     reason, comes = _iommu(files) if VFIO in wanted.values() else ("", False)
     targets = {**declaration.known, **{address: one.driver for address, one in recorded.items()}, **wanted}
     moving = [functions[address] for address, driver in targets.items() if _moves(functions.get(address), driver)]
+    moving = moving if scope.immediate else []
     return GpuVirtualizationState(
         gpus=gpus,
         winners=winners,
@@ -70,12 +70,13 @@ def observe(host: Host, declaration: GpuVirtualizationDeclaration, scope: Scope)
         unit=units.unit_file(host, unit_files.UNIT, unit_files.PATH, "unit", text),
         status=systemd.enabled(files, unit_files.UNIT),
         recorded=recorded,
-        holders=holders_of(host, moving) if scope.immediate else {},
+        holders=holders_of(host, moving),
         claims=claims,
         conflicts=() if scope.restoring else tuple(owners.conflicts(files, wanted, claims)),
         no_iommu=reason,
         comes=comes,
         missing=_missing(files, wanted.values()),
+        has_tool=not any(map(is_closed_first, moving)) or host.commands.find(TOOL) is not None,
         closed=tuple((files.read_optional(unit_files.CLOSED) or "").split()),
         when_busy=declaration.when_busy,
         busy_timeout=declaration.busy_timeout,
@@ -105,20 +106,25 @@ def read_function(files: Files, address: str) -> Function:
     )
 
 
-def holders_of(host: Host, functions: Sequence[Function]) -> Dict[str, Tuple[str, ...]]:
-    """Who uses these functions, by address: processes, and the modules of the kernel that no process shows."""
+def holders_of(
+    host: Host, functions: Sequence[Function], harmless: Sequence[str] = (PERSISTENCED,)
+) -> Dict[str, Tuple[str, ...]]:
+    """Who uses these functions, by address: processes, and the modules of the kernel that no process shows.
+
+    ``harmless`` are commands that let go when they are told to.
+    """
     from ..._kinds import workload
 
     bound = [function for function in functions if function.driver is not None]
     if not bound:
         return {}
     prefixes = (holders.NVIDIA_DEVICES, DRI_DEVICES, VFIO_DEVICES)
-    using = [one for one in workload.holders_of_gpus(host.files, prefixes) if one.command != PERSISTENCED]
+    using = [one for one in workload.holders_of_gpus(host.files, prefixes) if one.command not in harmless]
     modules = holders.kernel_modules(host.files)
     found: Dict[str, Tuple[str, ...]] = {}
     for function in bound:
         names = [one.name for one in using if _uses(function, one.devices)]
-        if function.is_gpu and function.driver == NVIDIA:
+        if is_closed_first(function):
             names += modules
         if names:
             found[function.address] = tuple(names)
@@ -126,7 +132,7 @@ def holders_of(host: Host, functions: Sequence[Function]) -> Dict[str, Tuple[str
 
 
 def _uses(function: Function, opened: Iterable[str]) -> bool:
-    if function.is_gpu and function.driver == NVIDIA and not any(map(_is_gpu_file, function.devices)):
+    if is_closed_first(function) and not any(map(_is_gpu_file, function.devices)):
         # Which device file is its own the driver does not say: any may be.
         return any(map(_is_gpu_file, opened))
     return not set(function.devices).isdisjoint(opened)
@@ -134,6 +140,11 @@ def _uses(function: Function, opened: Iterable[str]) -> bool:
 
 def _is_gpu_file(path: str) -> bool:
     return path.startswith(holders.NVIDIA_DEVICES) and path[len(holders.NVIDIA_DEVICES) :].isdigit()
+
+
+def is_closed_first(function: Function) -> bool:
+    """Whether the driver of NVIDIA has it, which must let no new client in before it is unbound."""
+    return function.is_gpu and function.driver == NVIDIA
 
 
 def _moves(function: Optional[Function], driver: Optional[str]) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Sequence
 
 from ..._core.change import Conflict
 from ..._core.regex import regex
-from ..._linux import kernel_modules, module_options, modprobe
+from ..._linux import kernel_modules, modprobe, module_options
 from ..._nvidia.gpus import VFIO
 from .state import DRIVER, Claim
 
@@ -47,9 +47,7 @@ def claims(files: Files, functions: Sequence[Function]) -> Dict[str, Claim]:
     return found
 
 
-def conflicts(
-    files: Files, wanted: Mapping[str, str], claimed: Mapping[str, Claim]
-) -> Iterator[Conflict]:
+def conflicts(files: Files, wanted: Mapping[str, str], claimed: Mapping[str, Claim]) -> Iterator[Conflict]:
     """All who have a say in what is declared, whether they say the same or not."""
     for address, claim in claimed.items():
         if address in wanted:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.baseline import STATE_FOLDER
 from ..._core.change import Blocker, Plan, RoomAction, Step, WriteAttribute
@@ -59,9 +59,9 @@ def plan(state: GpuVirtualizationState, desired: GpuVirtualizationDesired, scope
     if scope.permanent:
         beside += state.unit.rows_in(desired.text, immediate=scope.immediate)
         if desired.text is not None or state.unit.text is not None:
-            goal = systemd.DISABLED if desired.text is None else systemd.ENABLED
+            start = systemd.DISABLED if desired.text is None else systemd.ENABLED
             now = systemd.ENABLED if state.status == systemd.ENABLED else systemd.DISABLED
-            beside += units.start_row(unit_files.UNIT, goal, now)
+            beside += units.start_row(unit_files.UNIT, start, now)
     moving = [address for address, (_override, driver) in rows.items() if _late(driver)]
     closed = [_closed_row(address) for address in state.closed if address not in moving] if scope.immediate else []
     settings = (*beside, *(row for pair in rows.values() for row in pair), *closed)
@@ -72,7 +72,7 @@ def plan(state: GpuVirtualizationState, desired: GpuVirtualizationDesired, scope
         if closed:
             addresses = tuple(row.object for row in closed)
             steps += (Step(Open(addresses), tuple(map(effective_change, closed))),)
-    return Plan(settings, steps, desired.unmanaged, state.conflicts, _blocker(state, desired))
+    return Plan(settings, steps, desired.unmanaged, state.conflicts, _blocker(state, desired, waits))
 
 
 def carried(state: GpuVirtualizationState, function: Function) -> bool:
@@ -183,23 +183,26 @@ def _late(row: Setting) -> bool:
     return row.effective_matters and row.effective != row.wanted and not row.pending
 
 
-def _blocker(state: GpuVirtualizationState, desired: GpuVirtualizationDesired) -> Optional[Blocker]:
+def _blocker(
+    state: GpuVirtualizationState, desired: GpuVirtualizationDesired, waits: Mapping[str, Tuple[str, str]]
+) -> Optional[Blocker]:
     """Who uses what would be unbound: the kernel would wait for them, with the process that asked, for ever."""
-    if state.when_busy == SKIP or not state.holders or state.no_iommu:
-        return None
-    error = in_use({address: names for address, names in state.holders.items() if address in desired.goals})
+    error = in_use(
+        {
+            address: names
+            for address, names in state.holders.items()
+            if address in desired.goals and address not in waits
+        },
+        f"nothing was changed; end them{', or set when_busy: wait or skip' if state.when_busy == FAIL else ''}",
+    )
     if error is None:
         return None
-    ways = "" if state.when_busy != FAIL else ", or set when_busy: wait or skip"
-    error = InUse("unbind {}", object=error.object, cause=error.cause, hint=f"nothing was changed; {STOP}{ways}")
     return Blocker(error, state.busy_timeout if state.when_busy == WAIT else 0.0)
 
 
-STOP = "end them"
-
-
-def in_use(holders: Dict[str, Tuple[str, ...]]) -> Optional[InUse]:
+def in_use(holders: Mapping[str, Tuple[str, ...]], hint: str) -> Optional[InUse]:
+    """The error for functions that are in use, by address; None where none is."""
     if not holders:
         return None
     names = list(dict.fromkeys(name for of_one in holders.values() for name in of_one))
-    return InUse("unbind {}", object=", ".join(holders), cause=f"in use by {first_of(names, SHOWN)}", hint=STOP)
+    return InUse("unbind {}", object=", ".join(holders), cause=f"in use by {first_of(names, SHOWN)}", hint=hint)

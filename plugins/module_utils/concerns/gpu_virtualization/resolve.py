@@ -15,6 +15,7 @@ from ..._linux import systemd
 from ..._nvidia.gpus import VFIO
 from . import files as unit_files
 from .files import Recorded
+from .observation import TOOL
 from .spec import NAME
 from .state import DRIVER, Function, Goal, GpuVirtualizationDesired, GpuVirtualizationState
 
@@ -40,6 +41,12 @@ def desired(state: GpuVirtualizationState) -> GpuVirtualizationDesired:
             f"bind GPUs to {name}",
             cause=f"this kernel has no module {name}",
             hint="install it, or remove the declaration",
+        )
+    if not state.has_tool:
+        raise DeclarationError(
+            "take GPUs from the driver of NVIDIA",
+            cause=f"this machine has no {TOOL}, which has the driver let no new client in",
+            hint="install it, or set immediate: false and reboot",
         )
     bound = {address: state.functions[address] for address, driver in state.wanted.items() if driver == VFIO}
     for address, driver in state.wanted.items():

@@ -28,6 +28,7 @@ class Function:
 
     ``driver`` is the one that it is bound to, ``override`` the only one that it may be bound to, None where any may.
     ``group`` is its IOMMU group, empty without one, and ``devices`` are the device files by which programs use it.
+    ``console``: whether the firmware chose it for the console. ``virtual`` counts its virtual functions.
     """
 
     address: str
@@ -73,8 +74,8 @@ class GpuVirtualizationState:
     ``functions`` are all that matter, by address: the GPUs, their companions in the same slot, what shares an IOMMU
     group with one that is declared, and what we changed. ``recorded`` is what our unit binds. ``holders`` are who uses
     a function that would change, by its address. ``no_iommu`` says why there is none, and ``comes`` that the next boot
-    brings it. ``missing`` are drivers that are wanted and that this kernel does not have. ``closed`` are GPUs that a run
-    was about to unbind when it was killed.
+    brings it. ``missing`` are drivers that are wanted and that this kernel does not have. ``closed`` are GPUs that a
+    run was about to unbind when it was killed. ``has_tool``: whether nvidia-smi is there, if it is needed.
     """
 
     gpus: Tuple[Function, ...]
@@ -91,6 +92,7 @@ class GpuVirtualizationState:
     comes: bool = False
     missing: Tuple[str, ...] = ()
     closed: Tuple[str, ...] = ()
+    has_tool: bool = True
     when_busy: str = FAIL
     busy_timeout: float = 0.0
 

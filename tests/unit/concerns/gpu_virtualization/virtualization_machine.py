@@ -4,7 +4,7 @@
 
 """A machine with PCI functions whose drivers are bound and unbound by the rules of the kernel, and its programs.
 
-Two H100, each alone in its IOMMU group, a workstation card whose functions for sound share its group, and an NVMe drive.
+Two H100, each alone in its IOMMU group, a workstation card that shares its own with its sound, and an NVMe drive.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class Machine:
             links[f"{PCI}/{address}/iommu_group"] = f"../../../../kernel/iommu_groups/{group}"
             texts[f"/sys/kernel/iommu_groups/{group}/devices/{address}"] = ""
         texts.update({f"{DRIVERS}/{name}/{file}": "" for name in DRIVER_NAMES for file in ("bind", "unbind")})
-        texts.update({information(address): minor_text(number) for address, number in MINORS.items() if address in functions})
+        texts.update(
+            {information(address): minor_text(number) for address, number in MINORS.items() if address in functions}
+        )
         self.host: FakeHost = build(root, {**texts, **(more or {})}, links)
         self.root = root
         self.closed: Set[str] = set()
