@@ -6,16 +6,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Sequence, Tuple
 
+from .._core import match
 from .._core.change import Unmanaged
 from .._core.setting import Setting
+from .._core.value import replace
 from .errors import DriverMismatch, NoBinding, NoDriver
-from .gpus import VFIO, is_passed_through, on_the_bus
+from .gpus import PCI, VFIO, is_passed_through, on_the_bus
 from .unresponsive_gpu import DRIVER
 
 if TYPE_CHECKING:
-    from .._core import match
     from .._core.errors import CannotLook
     from .._core.protocols import Files
 
@@ -42,6 +43,29 @@ def unserved(error: CannotLook, entries: Sequence[match.MatchEntry], files: File
     if not addresses:
         return (Unmanaged(ALL, DRIVER, NONE, excused=True),)
     return tuple(Unmanaged(address, DRIVER, PASSED_THROUGH, excused=True) for address in addresses)
+
+
+def without_handed_on(
+    entries: Sequence[match.MatchEntry], files: Files
+) -> Tuple[Tuple[match.MatchEntry, ...], Tuple[Unmanaged, ...]]:
+    """The entries, of which those are optional that are about a GPU of a virtual machine, and these GPUs.
+
+    What no driver has is known by its address and its ID alone.
+    """
+    handed_on: List[match.Candidate] = []
+    for address in on_the_bus(files):
+        if is_passed_through(files, address):
+            ids = [(files.read_optional(f"{PCI}/{address}/{name}") or "").strip()[2:] for name in ("vendor", "device")]
+            values = {"pci_address": (address,), "pci_id": (":".join(ids),)}
+            handed_on.append(match.Candidate(address, values))
+    relaxed = [replace(entry, optional=True) for entry in entries]
+    winners = match.select(relaxed, handed_on)
+    named = [(one.name, winner) for one, winner in zip(handed_on, winners) if winner is not None]
+    about = {winner for _name, winner in named}
+    return (
+        tuple(relaxed[index] if index in about else entry for index, entry in enumerate(entries)),
+        tuple(Unmanaged(name, DRIVER, PASSED_THROUGH, excused=True) for name, _winner in named),
+    )
 
 
 def _settings(error: CannotLook, missed: Sequence[str]) -> Tuple[Setting, ...]:

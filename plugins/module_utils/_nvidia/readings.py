@@ -6,16 +6,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, TypeVar
 
-from .._core.errors import CannotLook
+from .._core.errors import CannotLook, DeclarationError
+from . import gpus
 from .errors import NoDriver
 from .gpus import NOT_THERE, UNSERVED
 
 if TYPE_CHECKING:
     from .._core import match
     from .._core.change import Unmanaged
-    from .._core.protocols import Host
+    from .._core.protocols import Files, Host
+    from .driver import Identity
 
 Reading = TypeVar("Reading")
 
@@ -39,3 +41,21 @@ def ask(
         if restoring and isinstance(error, NoDriver):
             return (), (), UNSERVED
         return (), driverless.unserved(error, entries, host.files), NOT_THERE
+
+
+def select(
+    files: Files, entries: Sequence[match.MatchEntry], found: Sequence[Identity]
+) -> Tuple[Tuple[Optional[int], ...], Tuple[Unmanaged, ...]]:
+    """``gpus.select``, and what nobody can set because an entry is about a GPU that was handed on to a virtual machine.
+
+    Raises ``DeclarationError`` as it does.
+    """
+    try:
+        return gpus.select(entries, found), ()
+    except DeclarationError:
+        from . import driverless
+
+        entries, unmanaged = driverless.without_handed_on(entries, files)
+        if not unmanaged:
+            raise
+        return gpus.select(entries, found), unmanaged

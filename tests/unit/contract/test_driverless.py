@@ -143,6 +143,27 @@ def test_gpus_that_were_handed_on_to_virtual_machines_are_no_fault(tmp_path: Pat
     }
 
 
+@pytest.mark.parametrize("match", [{"pci_address": FIRST}, {"pci_id": "10de:2bb5"}], ids=["address", "id"])
+@pytest.mark.parametrize("concern", ["gpu_settings", "nvidia_persistence"])
+def test_a_gpu_of_a_virtual_machine_is_no_missing_one_where_the_driver_has_others(
+    gpu_machine: MakeMachine, concern: str, match: Dict[str, str]
+) -> None:
+    files = {path: text for path, text in GPUS.items() if FIRST in path}
+    machine = gpu_machine(
+        "l40s-1",
+        files={**files, f"{BUS}/{FIRST}/device": "0x2bb5\n", "/etc/systemd/system/.keep": ""},
+        links={f"{BUS}/{FIRST}/driver": ON_VFIO[f"{BUS}/{FIRST}/driver"]},
+    )
+    (entry,) = INSISTING[concern]["gpus"]
+    answer = look(machine.host, {concern: {"gpus": [{**entry, "match": match}]}})
+    (unmanaged,) = answer["concerns"][concern]["unmanaged"]
+    assert (answer["in_sync"], unmanaged["object"]) == ([concern], FIRST)
+    assert unmanaged["reason"] == "it is bound to vfio-pci, for a virtual machine"
+    # One that nobody has is still missed.
+    answer = look(machine.host, {concern: {"gpus": [{**entry, "match": {"pci_address": SECOND}}]}})
+    assert answer["invalid"] == [concern]
+
+
 @pytest.mark.parametrize("concern", sorted(TRAINING))
 def test_an_entry_that_insists_on_a_gpu_is_not_right_without_one(tmp_path: Path, concern: str) -> None:
     answer = look(bare(tmp_path, {}), {concern: INSISTING[concern]})

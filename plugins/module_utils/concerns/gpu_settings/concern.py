@@ -13,8 +13,7 @@ from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.setting import GPU_RESET, IN_SYNC, Scalar, Setting
 from ..._linux import boot_service
 from ..._linux.boot_service import BootCarrier
-from ..._nvidia import gpus
-from ..._nvidia.readings import ask
+from ..._nvidia.readings import ask, select
 from .driver import GpuReading, read
 from .options import OPTIONS
 from .spec import DEFAULT, ECC, LOCKS, NAME, SETTINGS, TIME_SLICE, GpuSettingsDeclaration, SettingsEntry, parse
@@ -61,7 +60,7 @@ class GpuSettings:
             from .time_slices import with_time_slices
 
             readings = with_time_slices(readings, host.commands)
-        winners = gpus.select(matches, [reading.gpu for reading in readings])
+        winners, handed_on = select(files, matches, [reading.gpu for reading in readings])
         locks = _locks(files, readings, settings)
         found = []
         for reading, winner in zip(readings, winners):
@@ -74,7 +73,7 @@ class GpuSettings:
                 for setting in effective
             }
             found.append(SettingsGpu(reading, wanted, effective, boot))
-        return GpuSettingsState(tuple(found), carrier, unserved, missing)
+        return GpuSettingsState(tuple(found), carrier, (*unserved, *handed_on), missing)
 
     def resolve(self, declaration: GpuSettingsDeclaration, state: GpuSettingsState) -> GpuSettingsDesired:
         wants: List[WantedSettings] = []

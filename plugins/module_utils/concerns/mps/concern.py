@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
 from ..._core.change import Plan, Step, Unmanaged
 from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._linux import systemd
-from ..._nvidia import gpus
-from ..._nvidia.readings import ask
+from ..._nvidia.readings import ask, select
 from . import files as mps_files
 from . import observation, plan, resolve
 from .control import PROGRAM
@@ -56,14 +55,15 @@ class Mps:
             host.nvml.begin()
             found, unserved, _missing = ask(host, read, entries=entries, restoring=scope.restoring)
             number = host.nvml.ask(branch) if declaration.multi_user and found else 0
+        winners, handed_on = select(files, entries, [gpu.identity for gpu in found])
         state = MpsState(
             gpus=found,
-            winners=gpus.select(entries, [gpu.identity for gpu in found]),
+            winners=winners,
             program=(host.commands.find(PROGRAM) or "") if entries else "",
             branch=number,
             modes=observation.declared_modes(files, found) if found else {},
             systemd_runs=systemd.running(files),
-            unserved=unserved,
+            unserved=(*unserved, *handed_on),
             when_busy=declaration.when_busy,
             busy_timeout=declaration.busy_timeout,
         )

@@ -15,8 +15,7 @@ from ..._core.value import replace
 from ..._kinds import units
 from ..._kinds.units import RUNNING, STOPPED
 from ..._linux import boot_service, systemd
-from ..._nvidia import gpus
-from ..._nvidia.readings import ask
+from ..._nvidia.readings import ask, select
 from . import daemon as persistence_daemon
 from .daemon import DROP_IN, UNIT
 from .driver import PersistenceGpu, read
@@ -27,7 +26,7 @@ from .state import TEXT, PersistenceDesired, PersistenceState
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
     from ..._core.contract import Scope
-    from ..._core.protocols import Host
+    from ..._core.protocols import Files, Host
 
 
 class NvidiaPersistence:
@@ -53,12 +52,13 @@ class NvidiaPersistence:
         host.nvml.begin()
         daemon = persistence_daemon.observe(files)
         found, unserved, missing = ask(host, read, entries=declaration.entries, restoring=scope.restoring)
+        wants, handed_on = _wants(files, declaration, found)
         state = PersistenceState(
             gpus=found,
-            wants=_wants(declaration, found),
+            wants=wants,
             daemon=daemon,
             drop_in=units.unit_file(host, UNIT, DROP_IN, TEXT, daemon.drop_in),
-            unserved=unserved,
+            unserved=(*unserved, *handed_on),
             missing=missing,
         )
         if state.alike is None and any(state.wants):
@@ -126,11 +126,14 @@ class NvidiaPersistence:
 CONCERN = NvidiaPersistence()
 
 
-def _wants(wanted: PersistenceDeclaration, found: Tuple[PersistenceGpu, ...]) -> Tuple[Optional[str], ...]:
+def _wants(
+    files: Files, wanted: PersistenceDeclaration, found: Tuple[PersistenceGpu, ...]
+) -> Tuple[Tuple[Optional[str], ...], Tuple[Unmanaged, ...]]:
+    """The mode that is wanted of each GPU, and those that virtual machines have."""
     if wanted.all is not None:
-        return tuple(None if gpu.identity.lost else wanted.all for gpu in found)
-    winners = gpus.select(wanted.entries, [gpu.identity for gpu in found])
-    return tuple(None if winner is None else wanted.modes[winner] for winner in winners)
+        return tuple(None if gpu.identity.lost else wanted.all for gpu in found), ()
+    winners, handed_on = select(files, wanted.entries, [gpu.identity for gpu in found])
+    return tuple(None if winner is None else wanted.modes[winner] for winner in winners), handed_on
 
 
 def _is_disputed(state: PersistenceState, desired: PersistenceDesired) -> bool:
