@@ -170,6 +170,9 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
     RegisteredConcern(
         "kernel_cmdline",
         _kernel_cmdline,
+        Registration(
+            cures=("no_iommu",),
+        ),
         names_knobs=True,
     ),
     RegisteredConcern(

@@ -28,7 +28,8 @@ class KernelCmdline:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = False
-    registration = Registration()
+    # What has to have an IOMMU is waited for until this has brought it.
+    registration = Registration(cures=("no_iommu",))
 
     def parse(self, params: Mapping[str, Any]) -> KernelCmdlineDeclaration:
         return parse(params)
