@@ -27,8 +27,11 @@ description:
   - Without an IOMMU no GPU can be given to a virtual machine. The error says what has to change. If
     M(gpufleet.node.kernel_cmdline) declares C(intel_iommu=on) on this node, the change is pending until the reboot.
   - Refused as well are the console of the machine, and a GPU whose virtual functions are enabled.
-  - Not managed are vGPUs, be they of SR-IOV (C(current_vgpu_type)) or mediated devices, and backed by MIG or not. Their
-    GPUs stay with the driver of the host (C(nvidia)). Nor is the partition of an NVSwitch board to which a GPU belongs.
+  - Or divides GPUs into vGPUs on their virtual functions (O(gpus[].vgpus)). In effect is what each function says in
+    C(current_vgpu_type). Nothing keeps it over a reboot, so the boot service makes them again. Only what is too many
+    goes, and never a vGPU that a virtual machine has.
+  - Not managed are mediated devices (mdev), vGPUs that are backed by MIG, and the partition of an NVSwitch board to
+    which a GPU belongs.
   - With O(state=absent), everything is bound to what it was bound to before, once nobody uses it.
 extends_documentation_fragment:
   - gpufleet.node.contract
@@ -53,12 +56,30 @@ options:
         default: {}
       driver:
         description:
-          - V(vfio-pci) for a GPU of virtual machines.
-          - V(nvidia) for one of the host, such as one with vGPUs. Then somebody else who binds it to C(vfio-pci) at
-            boot is an error.
+          - V(vfio-pci) for a GPU that one virtual machine gets as it is.
+          - V(nvidia) for one of the host. Then another owner who binds it to C(vfio-pci) at boot is an error.
+          - Either this or O(gpus[].vgpus) is required.
         type: str
         choices: [vfio-pci, nvidia]
-        required: true
+      vgpus:
+        description:
+          - The vGPUs that each of the GPUs is to have. It stays with the driver of the host, which has to be that for
+            hosts of vGPUs.
+          - Only those that Linux 6.8 and vGPU 17 have brought, with C(current_vgpu_type) in sysfs, and only time-sliced
+            ones. Mediated devices and types that are backed by MIG are refused.
+        type: list
+        elements: dict
+        suboptions:
+          type:
+            description:
+              - The type, as C(nvidia-smi vgpu -s) names it, with or without the name of the vendor.
+            type: str
+            required: true
+          count:
+            description:
+              - How many of it.
+            type: int
+            required: true
       optional:
         description:
           - Whether it is fine if the entry wins no GPU. Otherwise that is an error.
@@ -81,6 +102,7 @@ options:
     default: 600
 requirements:
   - nvidia-smi, to take a GPU from the driver of NVIDIA
+  - nvidia-ml-py, which the role C(gpufleet.node.nvml) installs, and sriov-manage of the driver, for vGPUs
 seealso:
   - module: gpufleet.node.kernel_cmdline
   - name: VFIO
@@ -103,6 +125,13 @@ EXAMPLES = r"""
       - driver: vfio-pci
     when_busy: wait
     busy_timeout: 3600
+
+- name: Divide GPUs into four vGPUs each
+  gpufleet.node.gpu_virtualization:
+    gpus:
+      - vgpus:
+          - type: NVIDIA L40S-12Q
+            count: 4
 
 - name: Return the GPUs to the drivers that they had
   gpufleet.node.gpu_virtualization:
@@ -128,7 +157,8 @@ changes:
       sample: 1020.0
     setting:
       description:
-        - C(driver), C(driver override), C(start at boot) or C(unit).
+        - C(driver), C(driver override), C(virtual functions), C(vGPUs), C(new clients), C(start at boot)
+          or C(unit).
       type: str
       sample: driver
     before:
@@ -222,7 +252,7 @@ failure:
     code:
       description:
         - C(declaration), C(conflict), C(in_use), C(not_permitted), C(refused), C(not_in_effect), C(cannot_look),
-          or C(no_iommu).
+          C(no_driver), C(no_binding), C(driver_hangs) or C(no_iommu).
       type: str
       sample: in_use
     object:
@@ -247,7 +277,8 @@ effective:
     gpus:
       description:
         - By PCI address the C(driver), null for none, and the C(iommu_group), null without an IOMMU. C(devices) are the
-          files by which a virtual machine gets a GPU that is bound to C(vfio-pci).
+          files by which a virtual machine gets a GPU that is bound to C(vfio-pci). C(vgpus) are how many there are of
+          each type, where they are declared.
       type: dict
       sample:
         '0000:17:00.0':
@@ -260,7 +291,8 @@ boot:
   type: dict
   contains:
     gpus:
-      description: By PCI address the C(driver), null where nothing tells.
+      description:
+        - By PCI address the C(driver), null where nothing tells, and the C(vgpus) that are declared.
       type: dict
       sample:
         '0000:17:00.0': {driver: vfio-pci}

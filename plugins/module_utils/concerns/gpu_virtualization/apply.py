@@ -7,25 +7,37 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING, Sequence, Tuple
 
 from ..._core import steps
 from ..._core.change import RunCommand, Step, WriteAttribute
-from ..._core.errors import GpuFleetError
+from ..._core.errors import GpuFleetError, Refused
+from ..._core.value import replace
 from ..._kinds import steps as kinds
+from ..._nvidia.gpus import PCI
+from . import vgpus
 from .files import CLOSED, DRIVERS, PROBE
-from .observation import TOOL, holders_of, is_closed_first, read_function
-from .plan import Bind, Open, in_use
+from .observation import TOOL, holders_of, is_closed_first, read_function, with_users
+from .plan import Bind, EnableFunctions, MakeVgpus, Open, in_use, vgpus_in_use
 from .spec import NVIDIA
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
     from .state import Function
 
+AGAIN = "run again once nobody uses it"
+# The files of virtual functions appear seconds after the driver was loaded.
+APPEAR_SECONDS, POLL_SECONDS = 20.0, 0.5
+
 
 def perform(step: Step, host: Host) -> None:
     if isinstance(step.action, Bind):
         bind(step.action, step, host)
+    elif isinstance(step.action, EnableFunctions):
+        enable_functions(step.action, host)
+    elif isinstance(step.action, MakeVgpus):
+        make_vgpus(step.action, step, host)
     elif isinstance(step.action, Open):
         _open([read_function(host.files, address) for address in step.action.addresses], host)
     else:
@@ -51,9 +63,7 @@ def bind(action: Bind, step: Step, host: Host) -> None:
         try:
             if closed:
                 _close(function, host)
-            error = in_use(
-                holders_of(host, [function], harmless=()), "it was not unbound; run again once nobody uses it"
-            )
+            error = in_use(holders_of(host, [function], harmless=()), AGAIN)
             if error is not None:
                 raise error
             _write(f"{DRIVERS}/{function.driver}/unbind", action.address, step, host)
@@ -70,10 +80,68 @@ def bind(action: Bind, step: Step, host: Host) -> None:
         _write(PROBE, action.address, step, host)
 
 
+def enable_functions(action: EnableFunctions, host: Host) -> None:
+    """NVIDIA's program binds the GPU anew for that, and fails where a process has it open.
+
+    Raises ``InUse`` where somebody came between the plan and this, and ``Refused`` with what it said.
+    """
+    host.nvml.close()
+    gpu = read_function(host.files, action.address)
+    query = (TOOL, "-i", gpu.address, "--query-gpu=persistence_mode", "--format=csv,noheader")
+    persistent = steps.run(RunCommand(query, f"query persistence mode of {gpu.address}"), host).strip() == "Enabled"
+    _set_persistence(gpu, "0", host)
+    found = with_users(host, gpu, vgpus.read(host.files, gpu.address), harmless=())
+    users = [*found.users, *(name for part in found.functions for name in part.holders)]
+    try:
+        if users:
+            raise vgpus_in_use(gpu.address, users, AGAIN)
+        verb, word = ("-e", "enable") if action.enable else ("-d", "disable")
+        command = RunCommand((vgpus.TOOL, verb, gpu.address), f"{word} virtual functions of {gpu.address}")
+        steps.run(command, host)
+    finally:
+        if persistent:
+            _set_persistence(gpu, "1", host)
+    until = time.monotonic() + APPEAR_SECONDS
+    while action.enable and not _is_ready(host, gpu.address) and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
+
+
+def make_vgpus(action: MakeVgpus, step: Step, host: Host) -> None:
+    """Raises ``InUse`` where somebody came between the plan and this, and ``Refused`` for what the driver refuses."""
+    names = {number: name for number, name, _count in action.types}
+    found = replace(vgpus.read(host.files, action.address), names=names)
+    found = with_users(host, read_function(host.files, action.address), found)
+    goes, comes = vgpus.moves(found, {name: count for _number, name, count in action.types})
+    users = [name for part in goes for name in part.holders]
+    if users:
+        raise vgpus_in_use(action.address, users, AGAIN)
+    for part in goes:
+        _write(f"{PCI}/{part.address}/{vgpus.CURRENT}", "0", step, host)
+    for name in comes:
+        number = found.number(name)
+        # What a function takes depends on the vGPUs of all others.
+        free = [part for part in vgpus.read(host.files, action.address).functions if part.current == 0]
+        place = next((part.address for part in free if number in part.creatable), None)
+        if place is None:
+            cause = f"the driver makes no more of the type {name} on this GPU"
+            raise Refused("make a vGPU on {}", object=action.address, cause=cause, hint="declare fewer, or of one type")
+        _write(f"{PCI}/{place}/{vgpus.CURRENT}", str(number), step, host)
+
+
+def _is_ready(host: Host, address: str) -> bool:
+    """The driver shows the types some time after the functions are there."""
+    functions = vgpus.read(host.files, address).functions
+    return bool(functions) and all(part.current is not None for part in functions)
+
+
+def _set_persistence(gpu: Function, value: str, host: Host) -> None:
+    goal = f"{'enable' if value == '1' else 'disable'} persistence mode of {gpu.address}"
+    steps.run(RunCommand((TOOL, "-i", gpu.address, "-pm", value), goal), host)
+
+
 def _close(gpu: Function, host: Host) -> None:
     """Let the driver take no new client of a GPU, which persistence mode, a client itself, must not have open."""
-    off = (TOOL, "-i", gpu.address, "-pm", "0")
-    steps.run(RunCommand(off, f"disable persistence mode of {gpu.address}"), host)
+    _set_persistence(gpu, "0", host)
     host.files.replace(CLOSED, f"{gpu.address}\n")
     steps.run(RunCommand(_drain(gpu, "1"), f"keep new clients away from {gpu.address}"), host)
 

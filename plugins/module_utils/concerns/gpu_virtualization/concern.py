@@ -9,19 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core.change import Plan, Step, Unmanaged
-from ..._core.registration import Registration
+from ..._core.registration import DRIVER_DEADLINE, Registration
+from ..._core.value import replace
 from ..._nvidia.gpus import NOT_THERE, VFIO
 from . import files as unit_files
 from . import plan, resolve
 from .observation import observe
 from .options import OPTIONS
 from .spec import NAME, GpuVirtualizationDeclaration, parse, patience
-from .state import DRIVER, OVERRIDE, Goal, GpuVirtualizationDesired, GpuVirtualizationState
+from .state import DRIVER, FUNCTIONS, OVERRIDE, VGPUS, Goal, GpuVirtualizationDesired, GpuVirtualizationState, VgpuGoal
+from .vgpus import parse_counts
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
     from ..._core.contract import Scope
     from ..._core.protocols import Host
+    from .vgpus import Vgpus
 
 
 class GpuVirtualization:
@@ -37,12 +40,14 @@ class GpuVirtualization:
             "node_tools",
             "kernel_modules",
             "kernel_cmdline",
+            "nvml",
             "nvidia_persistence",
             "fabric_manager",
             "mig_layout",
             "gpu_settings",
         ),
         disturbs=("nvidia_persistence", "mps", "dcgm", "container_runtime", "numa_irq_affinity"),
+        deadline=DRIVER_DEADLINE,
         owns=(f"unit {unit_files.UNIT}",),
     )
 
@@ -57,7 +62,12 @@ class GpuVirtualization:
             if setting == DRIVER
         }
         addresses = tuple(dict.fromkeys(identity for identity, _setting in touched))
-        return GpuVirtualizationDeclaration(known=known, touched=addresses, **patience(params))
+        shared = tuple(
+            dict.fromkeys(identity for identity, setting in baseline.values if setting in (FUNCTIONS, VGPUS))
+        )
+        return GpuVirtualizationDeclaration(
+            known=known, touched=(*addresses, *shared), shared=shared, **patience(params)
+        )
 
     def observe(self, host: Host, declaration: GpuVirtualizationDeclaration, scope: Scope) -> GpuVirtualizationState:
         return observe(host, declaration, scope)
@@ -70,10 +80,13 @@ class GpuVirtualization:
     def restore(self, baseline: Baseline, state: GpuVirtualizationState) -> GpuVirtualizationDesired:
         goals: Dict[str, Goal] = {}
         unmanaged: Dict[str, Unmanaged] = {}
+        shared: Dict[str, VgpuGoal] = {}
         for (identity, setting), value in baseline.values.items():
+            before = value.effective
+            if setting in (FUNCTIONS, VGPUS) and identity in state.vgpus:
+                shared[identity] = _vgpu_goal(setting, _driver(before), shared.get(identity), state.vgpus[identity])
             if setting not in (DRIVER, OVERRIDE):
                 continue
-            before = value.effective
             if not unit_files.ADDRESS.fullmatch(identity) or not _is_driver(before):
                 raise ValueError(f"{identity} has {before!r}, which is not the driver of a PCI function")
             function = state.functions.get(identity)
@@ -83,7 +96,7 @@ class GpuVirtualization:
             goal = goals.get(identity, Goal(function.driver, function.override))
             driver = _driver(before)
             goals[identity] = Goal(driver, goal.override) if setting == DRIVER else Goal(goal.driver, driver)
-        return GpuVirtualizationDesired(goals, unmanaged=tuple(unmanaged.values()))
+        return GpuVirtualizationDesired(goals, shared, unmanaged=tuple(unmanaged.values()))
 
     def plan(self, state: GpuVirtualizationState, desired: GpuVirtualizationDesired, scope: Scope) -> Plan:
         return plan.plan(state, desired, scope)
@@ -103,10 +116,24 @@ class GpuVirtualization:
                 "devices": list(gpu.devices) if gpu.driver == VFIO else [],
             }
             boot[gpu.address] = {"driver": plan.at_boot(state, gpu)}
+            if gpu.address in state.vgpus:
+                effective[gpu.address]["vgpus"] = dict(state.vgpus[gpu.address].counts)
+                wanted = state.counts.get(gpu.address) if state.carrier.applies else None
+                boot[gpu.address]["vgpus"] = dict(wanted or {})
         return {"gpus": effective}, {"gpus": boot}
 
 
 CONCERN = GpuVirtualization()
+
+
+def _vgpu_goal(setting: str, before: Optional[str], known: Optional[VgpuGoal], found: Vgpus) -> VgpuGoal:
+    """What was there before us. Raises ``ValueError`` on what never was."""
+    goal = known or VgpuGoal(enabled=bool(found.functions), counts=found.counts)
+    if setting == VGPUS:
+        return replace(goal, counts=parse_counts(before))
+    if before not in (plan.ENABLED, plan.DISABLED):
+        raise ValueError(f"virtual functions were {before!r}")
+    return replace(goal, enabled=before == plan.ENABLED)
 
 
 def _is_driver(value: object) -> bool:

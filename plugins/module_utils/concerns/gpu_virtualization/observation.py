@@ -7,19 +7,21 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..._core import match
 from ..._core.declared import of_file
-from ..._core.errors import GpuFleetError
+from ..._core.errors import CannotLook, GpuFleetError
+from ..._core.value import replace
 from ..._kinds import units
-from ..._linux import kernel_modules, systemd
+from ..._linux import boot_service, kernel_modules, systemd
+from ..._linux.boot_service import BootCarrier
 from ..._machine import processes
 from ..._nvidia import holders
 from ..._nvidia.gpus import DISPLAY_CLASSES, PCI, VFIO
 from ..._nvidia.gpus import NVIDIA as VENDOR
 from . import files as unit_files
-from . import owners
+from . import owners, vgpus
 from .spec import NVIDIA
 from .state import Function, GpuVirtualizationState
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
     from .spec import GpuVirtualizationDeclaration
+    from .vgpus import Counts, Vgpus
 
 GROUPS = "/sys/kernel/iommu_groups"
 GPUS_OF_DRIVER = "/proc/driver/nvidia/gpus"
@@ -62,6 +65,13 @@ def observe(host: Host, declaration: GpuVirtualizationDeclaration, scope: Scope)
     targets = {**declaration.known, **{address: one.driver for address, one in recorded.items()}, **wanted}
     moving = [functions[address] for address, driver in targets.items() if _moves(functions.get(address), driver)]
     moving = moving if scope.immediate else []
+    counts = {
+        gpu.address: found
+        for gpu, winner in zip(gpus, winners)
+        for found in [None if winner is None else declaration.counts[winner]]
+        if found is not None
+    }
+    shared = [address for address in dict.fromkeys((*counts, *declaration.shared)) if address in functions]
     return GpuVirtualizationState(
         gpus=gpus,
         winners=winners,
@@ -76,6 +86,10 @@ def observe(host: Host, declaration: GpuVirtualizationDeclaration, scope: Scope)
         no_iommu=reason,
         comes=comes,
         missing=_missing(files, wanted.values()),
+        counts=counts,
+        vgpus=_vgpus(host, [functions[address] for address in shared], counts, scope) if shared else {},
+        has_sriov_tool=not counts or files.exists(vgpus.TOOL),
+        carrier=boot_service.carrier(files, scope) if counts and scope.permanent else BootCarrier(),
         has_tool=not any(map(is_closed_first, moving)) or host.commands.find(TOOL) is not None,
         closed=tuple((files.read_optional(unit_files.CLOSED) or "").split()),
         when_busy=declaration.when_busy,
@@ -140,6 +154,37 @@ def _uses(function: Function, opened: Iterable[str]) -> bool:
 
 def _is_gpu_file(path: str) -> bool:
     return path.startswith(holders.NVIDIA_DEVICES) and path[len(holders.NVIDIA_DEVICES) :].isdigit()
+
+
+def _vgpus(host: Host, gpus: Sequence[Function], counts: Mapping[str, Counts], scope: Scope) -> Dict[str, Vgpus]:
+    """The vGPUs of these GPUs, and who has those open that may change. The types are asked of the driver."""
+    found = {gpu.address: vgpus.read(host.files, gpu.address) for gpu in gpus}
+    names: Mapping[str, Mapping[int, str]] = {}
+    if any(gpu.driver == NVIDIA for gpu in gpus):
+        try:
+            names = host.nvml.ask(vgpus.supported_types)
+        except CannotLook:
+            # What is restored is then told by number, and needs no name where there was nothing before.
+            if not scope.restoring:
+                raise
+    for gpu in gpus:
+        one = replace(found[gpu.address], names=names.get(gpu.address, {}))
+        if scope.immediate and one.counts != counts.get(gpu.address):
+            one = with_users(host, gpu, one)
+        found[gpu.address] = one
+    return found
+
+
+def with_users(host: Host, gpu: Function, one: Vgpus, harmless: Sequence[str] = (PERSISTENCED,)) -> Vgpus:
+    """The same with who has the GPU and its virtual functions open."""
+    from ..._kinds import workload
+
+    opened = list(workload.holders_of_gpus(host.files, VFIO_DEVICES))
+    parts = [
+        replace(part, holders=tuple(who.name for who in opened if not set(part.devices).isdisjoint(who.devices)))
+        for part in one.functions
+    ]
+    return replace(one, functions=tuple(parts), users=holders_of(host, [gpu], harmless).get(gpu.address, ()))
 
 
 def is_closed_first(function: Function) -> bool:

@@ -16,7 +16,12 @@ OPTIONS: Mapping[str, Any] = {
         "default": [],
         "options": {
             "match": {"type": "dict", "default": {}},
-            "driver": {"type": "str", "choices": ["vfio-pci", "nvidia"], "required": True},
+            "driver": {"type": "str", "choices": ["vfio-pci", "nvidia"]},
+            "vgpus": {
+                "type": "list",
+                "elements": "dict",
+                "options": {"type": {"type": "str", "required": True}, "count": {"type": "int", "required": True}},
+            },
             "optional": {"type": "bool", "default": False},
         },
     },

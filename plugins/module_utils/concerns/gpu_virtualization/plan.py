@@ -6,27 +6,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.baseline import STATE_FOLDER
-from ..._core.change import Blocker, Plan, RoomAction, Step, WriteAttribute
+from ..._core.change import Blocker, Plan, Refuse, RoomAction, Step, WriteAttribute
 from ..._core.errors import InUse
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, REBOOT, Setting
 from ..._core.value import frozen
 from ..._core.wording import first_of
 from ..._kinds import units
-from ..._linux import systemd
+from ..._linux import boot_service, systemd
 from ..._nvidia.gpus import PCI, VFIO
 from . import files as unit_files
 from .spec import FAIL, NAME, SKIP, WAIT
-from .state import CLIENTS, DRIVER, OVERRIDE, Function, Goal, GpuVirtualizationDesired, GpuVirtualizationState
+from .state import (
+    CLIENTS,
+    DRIVER,
+    FUNCTIONS,
+    OVERRIDE,
+    VGPUS,
+    Function,
+    Goal,
+    GpuVirtualizationDesired,
+    GpuVirtualizationState,
+    VgpuGoal,
+)
+from .vgpus import described, moves
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
+    from ..._core.setting import Scalar
+    from .vgpus import Vgpus
 
 IDLE = "idle_gpu"
 COMES = "the IOMMU comes with the next boot"
+ENABLED, DISABLED = "enabled", "disabled"
 CLOSED, OPEN = "kept away", "let in"
 # What the kernel takes for no override.
 UNSET = "\n"
@@ -48,6 +63,22 @@ class Open(RoomAction):
     addresses: Tuple[str, ...]
 
 
+@frozen
+class EnableFunctions(RoomAction):
+    """Enable the virtual functions of a GPU, or disable them; one that is in use is refused."""
+
+    address: str
+    enable: bool
+
+
+@frozen
+class MakeVgpus(RoomAction):
+    """Let a GPU have as many vGPUs of each type, by its number and name; what is in use does not go."""
+
+    address: str
+    types: Tuple[Tuple[int, str, int], ...]
+
+
 def plan(state: GpuVirtualizationState, desired: GpuVirtualizationDesired, scope: Scope) -> Plan:
     if not (scope.immediate or scope.permanent):
         return Plan()
@@ -64,15 +95,18 @@ def plan(state: GpuVirtualizationState, desired: GpuVirtualizationDesired, scope
             beside += units.start_row(unit_files.UNIT, start, now)
     moving = [address for address, (_override, driver) in rows.items() if _late(driver)]
     closed = [_closed_row(address) for address in state.closed if address not in moving] if scope.immediate else []
-    settings = (*beside, *(row for pair in rows.values() for row in pair), *closed)
+    shared = {address: _vgpu_rows(state.vgpus[address], goal, state, scope) for address, goal in desired.vgpus.items()}
+    settings = (*beside, *(row for pair in (*rows.values(), *shared.values()) for row in pair), *closed)
     steps: Tuple[Step, ...] = ()
     if any(row.status != IN_SYNC for row in settings):
         # Our unit knows what a function returns to, so that what goes is gone before the unit no longer lists it.
         steps = (*_steps(rows, bound=False), *_boot_steps(state, desired, beside, rows), *_steps(rows, bound=True))
+        steps += tuple(_vgpu_steps(state, desired, shared))
         if closed:
             addresses = tuple(row.object for row in closed)
             steps += (Step(Open(addresses), tuple(map(effective_change, closed))),)
-    return Plan(settings, steps, desired.unmanaged, state.conflicts, _blocker(state, desired, waits))
+    blocker = _blocker(state, desired, waits) or _vgpu_blocker(state, desired, shared)
+    return Plan(settings, steps, desired.unmanaged, state.conflicts, blocker)
 
 
 def carried(state: GpuVirtualizationState, function: Function) -> bool:
@@ -123,6 +157,69 @@ def _rows(
         needs=needs,
     )
     return override, driver
+
+
+def _vgpu_rows(found: Vgpus, goal: VgpuGoal, state: GpuVirtualizationState, scope: Scope) -> Tuple[Setting, Setting]:
+    """Nothing but the boot service brings either back after a boot."""
+    busy = _vgpu_users(found, goal)
+    pending = f"in use by {first_of(busy, SHOWN)}" if busy and state.when_busy == SKIP else ""
+
+    def row(setting: str, wanted: Scalar, effective: Scalar) -> Setting:
+        return Setting(
+            object=found.address,
+            setting=setting,
+            wanted=wanted,
+            effective=effective,
+            boot=wanted if state.carrier.applies else None,
+            identity=found.address,
+            effective_matters=scope.immediate,
+            boot_matters=scope.carries,
+            pending=pending,
+            needs=IDLE,
+        )
+
+    return (
+        row(FUNCTIONS, ENABLED if goal.enabled else DISABLED, ENABLED if found.functions else DISABLED),
+        row(VGPUS, described(goal.counts), described(found.counts)),
+    )
+
+
+def _vgpu_users(found: Vgpus, goal: VgpuGoal) -> List[str]:
+    """Who is in the way: of the GPU where its virtual functions come or go, and of those vGPUs that go."""
+    goes, _comes = moves(found, goal.counts)
+    names = [name for part in goes for name in part.holders]
+    return list(dict.fromkeys([*names, *(found.users if bool(found.functions) != goal.enabled else ())]))
+
+
+def _vgpu_steps(
+    state: GpuVirtualizationState, desired: GpuVirtualizationDesired, shared: Mapping[str, Tuple[Setting, Setting]]
+) -> Iterator[Step]:
+    late = [boot_change(row) for pair in shared.values() for row in pair if row.boot_matters and row.boot != row.wanted]
+    if late:
+        yield Step(Refuse(boot_service.not_persisted(state.carrier.missing)), tuple(late))
+    for address, (functions, vgpus) in shared.items():
+        found, goal = state.vgpus[address], desired.vgpus[address]
+        types = [(found.number(name), name, count) for name, count in sorted(goal.counts.items())]
+        make = [Step(MakeVgpus(address, tuple(types)), (effective_change(vgpus),))] if _late(vgpus) else []
+        action = EnableFunctions(address, goal.enabled)
+        enable = [Step(action, (effective_change(functions),))] if _late(functions) else []
+        yield from (*enable, *make) if goal.enabled else (*make, *enable)
+
+
+def _vgpu_blocker(
+    state: GpuVirtualizationState, desired: GpuVirtualizationDesired, shared: Mapping[str, Tuple[Setting, Setting]]
+) -> Optional[Blocker]:
+    if state.when_busy == SKIP:
+        return None
+    for address, pair in shared.items():
+        users = _vgpu_users(state.vgpus[address], desired.vgpus[address]) if any(map(_late, pair)) else []
+        if users:
+            return _blocked(vgpus_in_use(address, users, hint_of(state)), state)
+    return None
+
+
+def vgpus_in_use(address: str, users: Sequence[str], hint: str) -> InUse:
+    return InUse("change the vGPUs of {}", object=address, cause=f"in use by {first_of(users, SHOWN)}", hint=hint)
 
 
 def _closed_row(address: str) -> Setting:
@@ -187,17 +284,17 @@ def _blocker(
     state: GpuVirtualizationState, desired: GpuVirtualizationDesired, waits: Mapping[str, Tuple[str, str]]
 ) -> Optional[Blocker]:
     """Who uses what would be unbound: the kernel would wait for them, with the process that asked, for ever."""
-    error = in_use(
-        {
-            address: names
-            for address, names in state.holders.items()
-            if address in desired.goals and address not in waits
-        },
-        f"nothing was changed; end them{', or set when_busy: wait or skip' if state.when_busy == FAIL else ''}",
-    )
-    if error is None:
-        return None
+    busy = {address: names for address, names in state.holders.items() if address in desired.goals}
+    error = in_use({address: names for address, names in busy.items() if address not in waits}, hint_of(state))
+    return None if error is None else _blocked(error, state)
+
+
+def _blocked(error: InUse, state: GpuVirtualizationState) -> Blocker:
     return Blocker(error, state.busy_timeout if state.when_busy == WAIT else 0.0)
+
+
+def hint_of(state: GpuVirtualizationState) -> str:
+    return f"nothing was changed; end them{', or set when_busy: wait or skip' if state.when_busy == FAIL else ''}"
 
 
 def in_use(holders: Mapping[str, Tuple[str, ...]], hint: str) -> Optional[InUse]:

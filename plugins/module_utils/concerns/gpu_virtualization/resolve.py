@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
 
 from ..._core.errors import CannotLook, DeclarationError, OwnedByAnother
+from ..._core.nearest import did_you_mean
 from ..._core.setting import Setting
 from ..._core.wording import first_of
 from ..._linux import systemd
@@ -16,11 +17,14 @@ from ..._nvidia.gpus import VFIO
 from . import files as unit_files
 from .files import Recorded
 from .observation import TOOL
-from .spec import NAME
-from .state import DRIVER, Function, Goal, GpuVirtualizationDesired, GpuVirtualizationState
+from .spec import NAME, NVIDIA
+from .state import DRIVER, Function, Goal, GpuVirtualizationDesired, GpuVirtualizationState, VgpuGoal
+from .vgpus import CURRENT, described, moves
+from .vgpus import TOOL as SRIOV_TOOL
 
 if TYPE_CHECKING:
     from .state import Claim
+    from .vgpus import Counts, Vgpus
 
 BIND = f"bind {{}} to {VFIO}"
 # What a group may have beside what is declared (Documentation/driver-api/vfio.rst).
@@ -66,8 +70,12 @@ def desired(state: GpuVirtualizationState) -> GpuVirtualizationDesired:
     goals = _given_up(state)
     for address, driver in state.wanted.items():
         goals[address] = Goal(driver, VFIO if driver == VFIO else None)
+    shared = {}
+    for address, counts in state.counts.items():
+        _refuse_vgpus(state.functions[address], state.vgpus[address], counts, state)
+        shared[address] = VgpuGoal(enabled=True, counts=counts)
     text = unit_files.render(_recorded(bound[address], state.recorded) for address in sorted(bound)) if bound else None
-    return GpuVirtualizationDesired(goals, text)
+    return GpuVirtualizationDesired(goals, shared, text)
 
 
 def _recorded(function: Function, known: Mapping[str, Recorded]) -> Recorded:
@@ -139,6 +147,43 @@ def _refuse_gpu(gpu: Function, state: GpuVirtualizationState, bound: Mapping[str
 
 def _described(functions: Sequence[Function]) -> Sequence[str]:
     return [f"{one.address} ({one.driver})" for one in functions]
+
+
+def _refuse_vgpus(gpu: Function, found: Vgpus, counts: Counts, state: GpuVirtualizationState) -> None:
+    cause, hint = _why_no_vgpus(gpu, found, counts, state)
+    if cause:
+        raise DeclarationError("divide {} into vGPUs", object=gpu.address, cause=cause, hint=hint)
+
+
+def _why_no_vgpus(gpu: Function, found: Vgpus, counts: Counts, state: GpuVirtualizationState) -> Tuple[str, str]:
+    """Why this GPU cannot have these vGPUs, and what to do; empty where it can."""
+    if gpu.driver != NVIDIA:
+        return f"it is bound to {gpu.driver or 'no driver'}, and vGPUs need {NVIDIA}", f"declare driver: {NVIDIA} first"
+    if found.mediated:
+        return (
+            "its vGPUs are mediated devices (mdev), which are not managed",
+            "make them by mdevctl, or upgrade to Linux 6.8 and a driver that has vGPUs without them",
+        )
+    if not found.total:
+        return "it has no virtual functions", "enable SR-IOV in the firmware, and install the driver for hosts of vGPUs"
+    if any(one.current is None for one in found.functions):
+        return f"its virtual functions have no {CURRENT}", "install the driver for hosts of vGPUs (vGPU 17 or later)"
+    if not found.functions and not state.has_sriov_tool:
+        return f"there is no {SRIOV_TOOL} to enable its virtual functions", "install the driver for hosts of vGPUs"
+    offered = sorted(found.names.values())
+    for name in counts:
+        if name not in offered:
+            there = f"it offers {', '.join(offered)}" if offered else "the loaded driver offers none"
+            return f"it does not offer the type {name}; {there}", did_you_mean(name, offered, otherwise="")
+    if sum(counts.values()) > found.total:
+        return f"{sum(counts.values())} vGPUs are wanted, and it has {found.total} virtual functions", "declare fewer"
+    goes, comes = moves(found, counts)
+    free = {number for one in found.functions if not one.current for number in one.creatable}
+    for name in comes if found.functions and not goes else ():
+        if found.number(name) not in free:
+            has = described(found.counts) or "no vGPU"
+            return f"the driver makes no more {name} beside {has}", "declare fewer, or of one type only"
+    return "", ""
 
 
 def _refuse_unit(state: GpuVirtualizationState) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Mapping, Optional, Tuple
 
 from ..._core.value import field, frozen
+from ..._linux.boot_service import BootCarrier
 from ..._nvidia.gpus import DISPLAY_CLASSES
 from .spec import FAIL
 
@@ -16,9 +17,12 @@ if TYPE_CHECKING:
     from ..._core.change import Conflict, Unmanaged
     from ..._kinds.units import UnitFile
     from .files import Recorded
+    from .vgpus import Counts, Vgpus
 
 # The settings of a function.
 DRIVER, OVERRIDE, CLIENTS = "driver", "driver override", "new clients"
+# Those of a GPU with vGPUs.
+FUNCTIONS, VGPUS = "virtual functions", "vGPUs"
 BRIDGE = "0x06"
 
 
@@ -75,7 +79,8 @@ class GpuVirtualizationState:
     group with one that is declared, and what we changed. ``recorded`` is what our unit binds. ``holders`` are who uses
     a function that would change, by its address. ``no_iommu`` says why there is none, and ``comes`` that the next boot
     brings it. ``missing`` are drivers that are wanted and that this kernel does not have. ``closed`` are GPUs that a
-    run was about to unbind when it was killed. ``has_tool``: whether nvidia-smi is there, if it is needed.
+    run was about to unbind when it was killed. ``has_tool``: whether nvidia-smi is there, if it is needed. ``counts``
+    are the vGPUs that are wanted by GPU, ``vgpus`` those that there are, of these GPUs and of those that we changed.
     """
 
     gpus: Tuple[Function, ...]
@@ -93,6 +98,10 @@ class GpuVirtualizationState:
     missing: Tuple[str, ...] = ()
     closed: Tuple[str, ...] = ()
     has_tool: bool = True
+    counts: Mapping[str, Counts] = field(default_factory=dict)
+    vgpus: Mapping[str, Vgpus] = field(default_factory=dict)
+    has_sriov_tool: bool = True
+    carrier: BootCarrier = field(default_factory=BootCarrier)
     when_busy: str = FAIL
     busy_timeout: float = 0.0
 
@@ -106,9 +115,18 @@ class Goal:
 
 
 @frozen
+class VgpuGoal:
+    """Whether the virtual functions of a GPU are to be enabled, and which vGPUs are to be on them."""
+
+    enabled: bool
+    counts: Counts
+
+
+@frozen
 class GpuVirtualizationDesired:
-    """What is wanted: ``goals`` by address, and the text of our unit, None for no unit."""
+    """What is wanted: ``goals`` by address, ``vgpus`` too, and the text of our unit, None for no unit."""
 
     goals: Mapping[str, Goal] = field(default_factory=dict)
+    vgpus: Mapping[str, VgpuGoal] = field(default_factory=dict)
     text: Optional[str] = None
     unmanaged: Tuple[Unmanaged, ...] = ()

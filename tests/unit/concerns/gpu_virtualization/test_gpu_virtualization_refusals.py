@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     GpuFleetError,
     OwnedByAnother,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import waiting
 from support import snapshot
 from virtualization_machine import CARD, DRIVE, FIRST, PATH, PCI, RELEASE, SECOND, UNIT, Machine
 
@@ -149,6 +150,12 @@ def test_a_machine_without_an_iommu_differs_for_each_gpu(tmp_path: Path) -> None
         (FIRST, "nvidia", VFIO),
         (SECOND, "nvidia", VFIO),
     ]
+
+
+def test_the_iommu_that_the_arguments_of_the_kernel_are_about_to_bring_is_waited_for() -> None:
+    results = {"gpu_virtualization": {"status": "drifted", "failure": {"code": "no_iommu"}}}
+    assert waiting({**results, "kernel_cmdline": {"status": "drifted"}}) == ["gpu_virtualization"]
+    assert waiting({**results, "kernel_cmdline": {"status": "in_sync"}}) == []
 
 
 def test_a_group_of_gpus_that_are_all_declared_is_bound_as_a_whole(tmp_path: Path) -> None:

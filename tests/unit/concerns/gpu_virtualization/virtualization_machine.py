@@ -10,14 +10,16 @@ Two H100, each alone in its IOMMU group, a workstation card that shares its own 
 from __future__ import annotations
 
 import os
-import re
+import shlex
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization.files import PATH, UNIT
@@ -133,24 +135,20 @@ class Machine:
                 self._probed(address)
 
     def run_unit(self) -> None:
-        """Carry out the commands of the unit, as /bin/sh would."""
-        for line in self.at(PATH).read_text().splitlines():
-            command = line.partition("=-")[2]
-            if command == "/sbin/modprobe vfio-pci":
-                self._modprobe(("modprobe", "vfio-pci"))
-            elif line.startswith("ExecStart="):
-                words = re.fullmatch(
-                    r"/bin/sh -c 'cd (\S+) && grep -qx (\S+) vendor && grep -qx (\S+) device"
-                    r" && echo (\S+) > driver_override && echo (\S+) > (\S+)'",
-                    command,
-                )
-                assert words is not None
-                folder, vendor, device, driver, address, probe = words.groups()
-                assert (os.path.basename(folder), probe) == (address, "/sys/bus/pci/drivers_probe")
-                there = [self.at(f"{folder}/{name}").read_text().strip() for name in ("vendor", "device")]
-                if there == [vendor, device]:
-                    self.at(f"{folder}/driver_override").write_text(f"{driver}\n")
-                    self._probed(address)
+        """Carry out the commands of the unit, those of the shell by the shell itself."""
+        probe = self.at("/sys/bus/pci/drivers_probe")
+        for key, value in systemd.assignments(self.at(PATH).read_text()):
+            if key != "Service.ExecStart":
+                continue
+            assert value.startswith("-"), "one that fails must not keep the others from it"
+            words = shlex.split(value[1:])
+            if words[0] == "/sbin/modprobe":
+                self._modprobe(words)
+                continue
+            subprocess.run([word.replace("/sys/", f"{self.root}/sys/") for word in words], check=False)
+            if probe.read_text():
+                self._probed(probe.read_text().strip())
+                probe.write_text("")
 
     # The kernel
 
