@@ -67,6 +67,7 @@ options:
             hosts of vGPUs.
           - Only those that Linux 6.8 and vGPU 17 have brought, with C(current_vgpu_type) in sysfs, and only time-sliced
             ones. Mediated devices and types that are backed by MIG are refused.
+          - vGPUs of a GPU that is no longer declared stay until the next boot, which makes none.
         type: list
         elements: dict
         suboptions:

@@ -71,6 +71,8 @@ options:
       - rke2-server.service
       - rke2-agent.service
       - slurmd.service
+      - libvirtd.service
+      - virtqemud.service
   boot_timeout:
     description:
       - How many seconds all declarations together may take at boot, from 10 to 3600.

@@ -196,6 +196,8 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
             "rke2-server.service",
             "rke2-agent.service",
             "slurmd.service",
+            "libvirtd.service",
+            "virtqemud.service",
         ],
         "node_tools_boot_timeout": 300,
         "node_tools_immediate": True,

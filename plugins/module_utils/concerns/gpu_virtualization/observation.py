@@ -61,7 +61,7 @@ def observe(host: Host, declaration: GpuVirtualizationDeclaration, scope: Scope)
             functions[address] = read_function(files, address)
     own = [functions[address] for address in dict.fromkeys((*wanted, *recorded)) if address in functions]
     claims = {} if scope.restoring else owners.claims(files, own)
-    reason, comes = _iommu(files) if VFIO in wanted.values() else ("", False)
+    reason, comes = _iommu(files) if VFIO in wanted.values() or any(declaration.counts) else ("", False)
     targets = {**declaration.known, **{address: one.driver for address, one in recorded.items()}, **wanted}
     moving = [functions[address] for address, driver in targets.items() if _moves(functions.get(address), driver)]
     moving = moving if scope.immediate else []

@@ -162,7 +162,9 @@ def _rows(
 def _vgpu_rows(found: Vgpus, goal: VgpuGoal, state: GpuVirtualizationState, scope: Scope) -> Tuple[Setting, Setting]:
     """Nothing but the boot service brings either back after a boot."""
     busy = _vgpu_users(found, goal)
-    pending = f"in use by {first_of(busy, SHOWN)}" if busy and state.when_busy == SKIP else ""
+    pending, needs = (COMES, REBOOT) if state.no_iommu and goal.enabled else ("", IDLE)
+    if busy and state.when_busy == SKIP:
+        pending = pending or f"in use by {first_of(busy, SHOWN)}"
 
     def row(setting: str, wanted: Scalar, effective: Scalar) -> Setting:
         return Setting(
@@ -175,7 +177,7 @@ def _vgpu_rows(found: Vgpus, goal: VgpuGoal, state: GpuVirtualizationState, scop
             effective_matters=scope.immediate,
             boot_matters=scope.carries,
             pending=pending,
-            needs=IDLE,
+            needs=needs,
         )
 
     return (

@@ -13,12 +13,13 @@ from ..._core.nearest import did_you_mean
 from ..._core.setting import Setting
 from ..._core.wording import first_of
 from ..._linux import systemd
+from ..._nvidia.errors import NoDriver
 from ..._nvidia.gpus import VFIO
 from . import files as unit_files
 from .files import Recorded
 from .observation import TOOL
 from .spec import NAME, NVIDIA
-from .state import DRIVER, Function, Goal, GpuVirtualizationDesired, GpuVirtualizationState, VgpuGoal
+from .state import Function, Goal, GpuVirtualizationDesired, GpuVirtualizationState, VgpuGoal
 from .vgpus import CURRENT, described, moves
 from .vgpus import TOOL as SRIOV_TOOL
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from .state import Claim
     from .vgpus import Counts, Vgpus
 
+GIVE = "give {} to virtual machines"
+IOMMU = "IOMMU"
+DIVIDE = "divide {} into vGPUs"
 BIND = f"bind {{}} to {VFIO}"
 # What a group may have beside what is declared (Documentation/driver-api/vfio.rst).
 HARMLESS = (None, VFIO, "pci-stub")
@@ -60,13 +64,8 @@ def desired(state: GpuVirtualizationState) -> GpuVirtualizationDesired:
             _refuse_gpu(function, state, bound)
     if bound:
         _refuse_unit(state)
-        if state.no_iommu and not state.comes:
-            error = NoIommu(BIND, object=first_of(list(bound), SHOWN), cause=f"it has no IOMMU: {state.no_iommu}")
-            error.settings = tuple(
-                Setting(address, DRIVER, VFIO, function.driver, None, address, boot_matters=False)
-                for address, function in bound.items()
-            )
-            raise error
+    if state.no_iommu and not state.comes:
+        _refuse_without_iommu(state, (*bound, *state.counts))
     goals = _given_up(state)
     for address, driver in state.wanted.items():
         goals[address] = Goal(driver, VFIO if driver == VFIO else None)
@@ -76,6 +75,16 @@ def desired(state: GpuVirtualizationState) -> GpuVirtualizationDesired:
         shared[address] = VgpuGoal(enabled=True, counts=counts)
     text = unit_files.render(_recorded(bound[address], state.recorded) for address in sorted(bound)) if bound else None
     return GpuVirtualizationDesired(goals, shared, text)
+
+
+def _refuse_without_iommu(state: GpuVirtualizationState, addresses: Sequence[str]) -> None:
+    """Raises ``NoIommu`` where any GPU is for virtual machines."""
+    if addresses:
+        error = NoIommu(GIVE, object=first_of(addresses, SHOWN), cause=f"there is no IOMMU: {state.no_iommu}")
+        error.settings = tuple(
+            Setting(address, IOMMU, "on", "off", None, address, boot_matters=False) for address in addresses
+        )
+        raise error
 
 
 def _recorded(function: Function, known: Mapping[str, Recorded]) -> Recorded:
@@ -150,15 +159,17 @@ def _described(functions: Sequence[Function]) -> Sequence[str]:
 
 
 def _refuse_vgpus(gpu: Function, found: Vgpus, counts: Counts, state: GpuVirtualizationState) -> None:
+    if gpu.driver is None:
+        raise NoDriver(DIVIDE, object=gpu.address, cause="no driver is bound to it", hint=f"load the module {NVIDIA}")
     cause, hint = _why_no_vgpus(gpu, found, counts, state)
     if cause:
-        raise DeclarationError("divide {} into vGPUs", object=gpu.address, cause=cause, hint=hint)
+        raise DeclarationError(DIVIDE, object=gpu.address, cause=cause, hint=hint)
 
 
 def _why_no_vgpus(gpu: Function, found: Vgpus, counts: Counts, state: GpuVirtualizationState) -> Tuple[str, str]:
     """Why this GPU cannot have these vGPUs, and what to do; empty where it can."""
     if gpu.driver != NVIDIA:
-        return f"it is bound to {gpu.driver or 'no driver'}, and vGPUs need {NVIDIA}", f"declare driver: {NVIDIA} first"
+        return f"it is bound to {gpu.driver}, and vGPUs need {NVIDIA}", f"declare driver: {NVIDIA} first"
     if found.mediated:
         return (
             "its vGPUs are mediated devices (mdev), which are not managed",

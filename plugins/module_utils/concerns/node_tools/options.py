@@ -30,6 +30,8 @@ OPTIONS: Mapping[str, Any] = {
             "rke2-server.service",
             "rke2-agent.service",
             "slurmd.service",
+            "libvirtd.service",
+            "virtqemud.service",
         ],
     },
     "boot_timeout": {"type": "int", "default": 300},

@@ -27,6 +27,8 @@ AFTER = (
     "systemd-udev-settle.service",
     "nvidia-persistenced.service",
     "nvidia-fabricmanager.service",
+    "nvidia-vgpud.service",
+    "nvidia-vgpu-mgr.service",
     "cpufrequtils.service",
     "cpupower.service",
 )

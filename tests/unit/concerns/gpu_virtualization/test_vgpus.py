@@ -6,15 +6,24 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, InUse, Refused
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
+    CannotLook,
+    DeclarationError,
+    GpuFleetError,
+    InUse,
+    Refused,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import boot_service
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver
+from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.errors import NoDriver
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization import vgpus
 from support import Killed, snapshot
 from vgpu_machine import PARTS, VgpuMachine
@@ -159,10 +168,7 @@ def test_what_cannot_be_had_is_refused_before_anything_changes(machine: VgpuMach
         (lambda machine: machine.at(f"{PCI}/{FIRST}/sriov_totalvfs").unlink(), "it has no virtual functions"),
         (lambda machine: machine.at(vgpus.TOOL).unlink(), f"there is no {vgpus.TOOL} to enable"),
         (lambda machine: machine.at(f"{PCI}/{FIRST}/{vgpus.MEDIATED}").mkdir(), "are mediated devices (mdev)"),
-        (
-            lambda machine: machine.at(f"{PCI}/{FIRST}/driver").unlink(),
-            "it is bound to no driver, and vGPUs need nvidia",
-        ),
+        (lambda machine: machine.bind(FIRST, "nouveau"), "it is bound to nouveau, and vGPUs need nvidia"),
     ],
 )
 def test_a_machine_that_has_no_such_vgpus_is_refused(
@@ -180,6 +186,40 @@ def test_a_driver_that_is_not_for_hosts_of_vgpus_is_refused(machine: VgpuMachine
         shutil.rmtree(machine.at(f"{PCI}/{part}/nvidia"))
     with pytest.raises(DeclarationError, match="its virtual functions have no nvidia/current_vgpu_type"):
         machine.run(gpus=wanted("H100-20C", 1))
+
+
+def test_the_driver_that_is_not_loaded_yet_is_waited_for(machine: VgpuMachine) -> None:
+    machine.at(f"{PCI}/{FIRST}/driver").unlink()
+    with pytest.raises(NoDriver) as raised:
+        machine.run(gpus=wanted("H100-20C", 1))
+    assert raised.value.code in next(entry for entry in REGISTRY if entry.name == "kernel_modules").registration.cures
+
+
+def test_the_iommu_that_comes_with_the_next_boot_is_waited_for(machine: VgpuMachine) -> None:
+    machine.without_iommu()
+    with pytest.raises(GpuFleetError, match=f"Cannot give {FIRST} to virtual machines: there is no IOMMU"):
+        machine.run(gpus=wanted("H100-20C", 1))
+    machine.host.files.replace(
+        "/etc/gpufleet/declared.d/kernel_cmdline.json",
+        '{"schema": 1, "declaration": {"arguments": {"intel_iommu": "on"}}}',
+    )
+    outcome = machine.run(gpus=wanted("H100-20C", 1))
+    assert (machine.enabled, outcome.remaining.needs) == (False, ("reboot",))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("virtual functions", "some"), ("vGPUs", "two of them"), ("vGPUs", "0 x H100-20C")]
+)
+def test_a_damaged_record_is_named_before_anything_changes(machine: VgpuMachine, setting: str, value: str) -> None:
+    machine.run(gpus=wanted("H100-20C", 1))
+    path = machine.at("/var/lib/gpufleet/baseline/gpu_virtualization.json")
+    document = json.loads(path.read_text())
+    (entry,) = [one for one in document["values"] if one["setting"] == setting]
+    entry["effective"] = value
+    path.write_text(json.dumps(document))
+    with pytest.raises(CannotLook, match="the file is damaged"):
+        machine.run(state="absent")
+    assert machine.types() == [1020, 0, 0, 0]
 
 
 def test_types_that_do_not_go_together_are_refused_where_that_is_known(machine: VgpuMachine) -> None:

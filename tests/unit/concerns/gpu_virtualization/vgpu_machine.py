@@ -4,8 +4,8 @@
 
 """The machine whose first GPU can be divided: sriov-manage, the files of virtual functions, and what the driver offers.
 
-Types and numbers have the form of those that NVIDIA's device plugin for KubeVirt shows of an H200. There are four virtual
-functions, 80 GB of memory for their vGPUs, and types of one size only, as without heterogeneous mode.
+Types and numbers have the form of those that NVIDIA's device plugin for KubeVirt shows of an H200. There are four
+virtual functions, 80 GB of memory for their vGPUs, and types of one size only, as without heterogeneous mode.
 """
 
 from __future__ import annotations

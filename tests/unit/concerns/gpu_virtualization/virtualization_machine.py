@@ -100,6 +100,11 @@ class Machine:
         link = self.at(f"{PCI}/{address}/driver")
         return os.path.basename(os.readlink(link)) if link.is_symlink() else None
 
+    def bind(self, address: str, driver: str) -> None:
+        """Let a function have this driver, whoever had it."""
+        self.at(f"{PCI}/{address}/driver").unlink()
+        self.at(f"{PCI}/{address}/driver").symlink_to(f"../../drivers/{driver}")
+
     def drivers(self, *addresses: str) -> List[Optional[str]]:
         return [self.driver(address) for address in addresses]
 
