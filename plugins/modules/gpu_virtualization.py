@@ -7,13 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_virtualization
-short_description: GPUs that belong to virtual machines
+short_description: GPUs for virtual machines, as they are or as vGPUs
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
   - Binds GPUs to C(vfio-pci), now and at every boot, so that virtual machines can have them as they are (passthrough),
     or returns them to the driver of the host.
+  - Or divides GPUs into vGPUs on their virtual functions (O(gpus[].vgpus)). In effect is what each function says in
+    C(current_vgpu_type). Nothing keeps it over a reboot, so the boot service makes them again. Only what is too many
+    goes, and never a vGPU that a virtual machine has.
   - RV(effective) is what sysfs says, the driver and the IOMMU group of each GPU. What goes with a GPU in its slot, such
     as its functions for sound and USB, is bound with it. Everything else in its IOMMU group is in the way, as a virtual
     machine gets all of a group or nothing.
@@ -27,12 +30,10 @@ description:
   - Without an IOMMU no GPU can be given to a virtual machine. The error says what has to change. If
     M(gpufleet.node.kernel_cmdline) declares C(intel_iommu=on) on this node, the change is pending until the reboot.
   - Refused as well are the console of the machine, and a GPU whose virtual functions are enabled.
-  - Or divides GPUs into vGPUs on their virtual functions (O(gpus[].vgpus)). In effect is what each function says in
-    C(current_vgpu_type). Nothing keeps it over a reboot, so the boot service makes them again. Only what is too many
-    goes, and never a vGPU that a virtual machine has.
   - Not managed are mediated devices (mdev), vGPUs that are backed by MIG, and the partition of an NVSwitch board to
     which a GPU belongs.
-  - With O(state=absent), everything is bound to what it was bound to before, once nobody uses it.
+  - With O(state=absent), everything is bound to what it was bound to before, with the vGPUs that there were, once nobody
+    uses it.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes

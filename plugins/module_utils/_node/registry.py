@@ -92,14 +92,14 @@ def _mig_layout() -> AnyConcern:
     return CONCERN
 
 
-def _gpu_settings() -> AnyConcern:
-    from ..concerns.gpu_settings.concern import CONCERN
+def _gpu_virtualization() -> AnyConcern:
+    from ..concerns.gpu_virtualization.concern import CONCERN
 
     return CONCERN
 
 
-def _gpu_virtualization() -> AnyConcern:
-    from ..concerns.gpu_virtualization.concern import CONCERN
+def _gpu_settings() -> AnyConcern:
+    from ..concerns.gpu_settings.concern import CONCERN
 
     return CONCERN
 
@@ -295,14 +295,6 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         ),
     ),
     RegisteredConcern(
-        "gpu_settings",
-        _gpu_settings,
-        Registration(
-            after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence", "mig_layout"),
-            deadline=75.0,
-        ),
-    ),
-    RegisteredConcern(
         "gpu_virtualization",
         _gpu_virtualization,
         Registration(
@@ -314,11 +306,18 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "nvidia_persistence",
                 "fabric_manager",
                 "mig_layout",
-                "gpu_settings",
             ),
-            disturbs=("nvidia_persistence", "mps", "dcgm", "container_runtime", "numa_irq_affinity"),
+            disturbs=("nvidia_persistence", "gpu_settings", "mps", "dcgm", "container_runtime", "numa_irq_affinity"),
             deadline=75.0,
             owns=("unit gpufleet-passthrough.service",),
+        ),
+    ),
+    RegisteredConcern(
+        "gpu_settings",
+        _gpu_settings,
+        Registration(
+            after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence", "mig_layout", "gpu_virtualization"),
+            deadline=75.0,
         ),
     ),
     RegisteredConcern(

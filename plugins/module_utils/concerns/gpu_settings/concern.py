@@ -35,7 +35,7 @@ class GpuSettings:
     apply_at_boot = True
     # It needs what brings its values back at boot.
     registration = Registration(
-        after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence", "mig_layout"),
+        after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence", "mig_layout", "gpu_virtualization"),
         deadline=DRIVER_DEADLINE,
     )
 

@@ -34,7 +34,7 @@ class GpuVirtualization:
     options: Mapping[str, Any] = OPTIONS
     # Where the initramfs loads the driver of the host, that has the GPU before our unit, and the boot service moves it.
     apply_at_boot = True
-    # What the driver of the host keeps is set before some GPUs go, and looked at again after that.
+    # A GPU that is bound anew has lost its clocks and limits, so they come later.
     registration = Registration(
         after=(
             "node_tools",
@@ -44,9 +44,8 @@ class GpuVirtualization:
             "nvidia_persistence",
             "fabric_manager",
             "mig_layout",
-            "gpu_settings",
         ),
-        disturbs=("nvidia_persistence", "mps", "dcgm", "container_runtime", "numa_irq_affinity"),
+        disturbs=("nvidia_persistence", "gpu_settings", "mps", "dcgm", "container_runtime", "numa_irq_affinity"),
         deadline=DRIVER_DEADLINE,
         owns=(f"unit {unit_files.UNIT}",),
     )
