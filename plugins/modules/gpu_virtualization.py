@@ -32,8 +32,8 @@ description:
   - Refused as well are the console of the machine, and a GPU whose virtual functions are enabled.
   - Not managed are mediated devices (mdev), vGPUs that are backed by MIG, and the partition of an NVSwitch board to
     which a GPU belongs.
-  - With O(state=absent), everything is bound to what it was bound to before, with the vGPUs that there were, once nobody
-    uses it.
+  - With O(state=absent), everything is bound to what it was bound to before, with the vGPUs that there were, once
+    nobody uses it.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -93,7 +93,7 @@ options:
       - V(fail) ends the run before anything is changed and names who uses it.
       - V(wait) polls for up to O(busy_timeout) until nobody does, and then plans again. After that it is like V(fail).
       - V(skip) leaves the GPU as it is for now, and changes only the next boot. The change is pending, with
-        C(idle_gpu) in RV(needs).
+        C(idle_gpu) in RV(needs). One that is no longer declared returns to the host at the next boot.
     type: str
     choices: [fail, wait, skip]
     default: fail

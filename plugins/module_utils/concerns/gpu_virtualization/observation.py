@@ -90,7 +90,7 @@ def observe(host: Host, declaration: GpuVirtualizationDeclaration, scope: Scope)
         vgpus=_vgpus(host, [functions[address] for address in shared], counts, scope) if shared else {},
         has_sriov_tool=not counts or files.exists(vgpus.TOOL),
         carrier=boot_service.carrier(files, scope) if counts and scope.permanent else BootCarrier(),
-        has_tool=not any(map(is_closed_first, moving)) or host.commands.find(TOOL) is not None,
+        has_tool=not (counts or any(map(is_closed_first, moving))) or host.commands.find(TOOL) is not None,
         closed=tuple((files.read_optional(unit_files.CLOSED) or "").split()),
         when_busy=declaration.when_busy,
         busy_timeout=declaration.busy_timeout,

@@ -52,8 +52,8 @@ def desired(state: GpuVirtualizationState) -> GpuVirtualizationDesired:
         )
     if not state.has_tool:
         raise DeclarationError(
-            "take GPUs from the driver of NVIDIA",
-            cause=f"this machine has no {TOOL}, which has the driver let no new client in",
+            "give GPUs to virtual machines",
+            cause=f"this machine has no {TOOL}, which lets the driver of NVIDIA let go of them",
             hint="install it, or set immediate: false and reboot",
         )
     bound = {address: state.functions[address] for address, driver in state.wanted.items() if driver == VFIO}

@@ -128,7 +128,7 @@ def test_what_is_declared_of_no_gpu_is_refused(tmp_path: Path, gpus: Any, said: 
         (
             lambda machine: machine.host.commands.programs.pop("nvidia-smi"),
             "declaration",
-            "this machine has no nvidia-smi, which has the driver let no new client in",
+            "this machine has no nvidia-smi, which lets the driver of NVIDIA let go of them",
         ),
         (write(PATH, "[Unit]\n"), "conflict", f"{PATH} was not written by gpu_virtualization"),
         (lambda machine: machine.at(PATH).symlink_to("/dev/null"), "conflict", f"by {UNIT}: it is masked"),
