@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from concern_machines import Make, Node, concern_of
-from virtualization_machine import FIRST, SECOND, Machine
+from virtualization_machine import FIRST, Machine
 
 
 def contract_node(make: Make) -> Node:
-    machine = Machine(make.folder(), functions=(FIRST, SECOND))
+    machine = Machine(make.folder(), functions=(FIRST,))
     # Once it is loaded it stays, and no run takes it away.
     machine.host.commands.programs["modprobe"](("modprobe", "vfio-pci"))
 
@@ -24,8 +24,7 @@ def contract_node(make: Make) -> Node:
         concern_of("gpu_virtualization"),
         machine.host,
         {"gpus": [{"match": {"pci_address": FIRST}, "driver": "vfio-pci"}]},
-        # The first returns to its driver.
-        {"gpus": [{"match": {"pci_address": SECOND}, "driver": "vfio-pci"}]},
+        {"gpus": [{"driver": "nvidia"}]},
         state=lambda: (sorted(machine.closed), sorted(text for text in machine.read.values() if text)),
         save_state=lambda: (sorted(machine.closed), dict(machine.read)),
         set_state=set_state,

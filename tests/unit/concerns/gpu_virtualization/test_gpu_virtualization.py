@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import InUse, NotInEffect, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization.files import CLOSED
+from support import Killed
 from virtualization_machine import CARD, DRIVE, FIRST, PATH, PCI, SECOND, SOUND, WANTS, Machine
 
 pytestmark = pytest.mark.once
@@ -70,6 +71,26 @@ def test_gpus_that_are_no_longer_declared_return_to_the_drivers_they_had(machine
     machine.run(gpus=[entry(FIRST)])
     assert machine.drivers(*GPUS, SOUND) == [VFIO, "nvidia", "nvidia", "snd_hda_intel"]
     assert (CARD in machine.at(PATH).read_text(), FIRST in machine.at(PATH).read_text()) == (False, True)
+
+
+def test_a_run_that_is_killed_while_gpus_change_hands_is_completed_by_the_next(tmp_path: Path) -> None:
+    for number in range(1, 60):
+        machine = Machine(tmp_path / str(number), functions=(FIRST, SECOND))
+        machine.run(gpus=[entry(FIRST)])
+        machine.host.files.log.clear()
+        machine.host.files.kill_at = number
+        try:
+            machine.run(gpus=[entry(SECOND)])
+        except Killed:
+            machine.host.files.kill_at = None
+        else:
+            break
+        machine.run(gpus=[entry(SECOND)])
+        assert machine.drivers(FIRST, SECOND) == ["nvidia", VFIO], number
+        assert (FIRST in machine.at(PATH).read_text(), machine.closed) == (False, set()), number
+        machine.run(state="absent")
+        assert machine.drivers(FIRST, SECOND) == ["nvidia", "nvidia"], number
+    assert number > 10
 
 
 def test_absent_returns_everything_to_what_it_was_bound_to(machine: Machine) -> None:
