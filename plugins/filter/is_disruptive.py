@@ -9,9 +9,9 @@ name: is_disruptive
 short_description: Whether what a look plans would end jobs, or waits for their end
 version_added: 0.1.0
 description:
-  - Takes a result of M(gpufleet.node.node_state). True if instances or the mode of a GPU will change, if something
-    waits for an idle GPU or an idle node, if the second threads of CPUs will go, or if Docker must be restarted and
-    containers would end.
+  - Takes a result of M(gpufleet.node.node_state). True if instances or the mode of a GPU will change, if a GPU goes to
+    virtual machines or comes back, if something waits for an idle GPU or an idle node, if the second threads of CPUs
+    will go, or if Docker must be restarted and containers would end.
   - Clocks, limits, interrupts, queues and pages change under a job, and a node keeps its work for them.
 options:
   _input:
@@ -43,17 +43,25 @@ from .needs_repartition import IDLE_GPU, repartitions
 
 # What `needs` names that ends jobs when it is seen to.
 ENDING = {IDLE_GPU, IDLE_NODE, "restart_docker"}
+# The settings of gpu_virtualization for which the driver of the host lets go of a GPU.
+BOUND = {"driver", "virtual functions"}
 
 
 def is_disruptive(look: Mapping[str, Any]) -> bool:
     needs = (need for result in look["concerns"].values() for need in result.get("needs", ()))
-    return repartitions(look) or _takes_cpus(look) or not ENDING.isdisjoint(needs)
+    return repartitions(look) or _takes_cpus(look) or _takes_gpus(look) or not ENDING.isdisjoint(needs)
 
 
 def _takes_cpus(look: Mapping[str, Any]) -> bool:
     """Whether every second CPU goes now."""
     changes = look["concerns"].get("cpu_power", {}).get("changes", ())
     return any((change["setting"], change["after"], change["scope"]) == ("smt", "off", EFFECTIVE) for change in changes)
+
+
+def _takes_gpus(look: Mapping[str, Any]) -> bool:
+    """Whether a GPU is bound to another driver now, or bound anew."""
+    changes = look["concerns"].get("gpu_virtualization", {}).get("changes", ())
+    return any(change["setting"] in BOUND and change["scope"] == EFFECTIVE for change in changes)
 
 
 class FilterModule:

@@ -184,6 +184,13 @@ def test_the_last_entry_of_the_batches_is_repeated_until_all_had_their_turn(batc
         ("cpu_power", {"changes": [{"setting": "smt", "after": "on", "scope": "effective"}], "needs": []}, False),
         ("cpu_power", {"changes": [{"setting": "turbo", "after": "off", "scope": "effective"}], "needs": []}, False),
         ("cpu_power", {"changes": [], "needs": ["idle_node"]}, True),
+        ("gpu_virtualization", {"changes": [{"setting": "driver", "scope": "effective"}], "needs": []}, True),
+        (
+            "gpu_virtualization",
+            {"changes": [{"setting": "virtual functions", "scope": "effective"}], "needs": []},
+            True,
+        ),
+        ("gpu_virtualization", {"changes": [{"setting": "driver", "scope": "boot"}], "needs": ["reboot"]}, False),
         ("container_runtime", {"changes": [], "needs": ["restart_docker"]}, True),
         ("container_runtime", {"changes": [], "needs": ["reload_docker", "restart_containerd"]}, False),
     ],
