@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence
 from ansible_collections.gpufleet.node.plugins.module_utils._machine.files import LocalFiles
 
 if TYPE_CHECKING:
-    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed, Host, Nvml
+    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed, Host, Identity, Nvml
 
 CONTEXT = "security.selinux"
 SELINUX = "/sys/fs/selinux/enforce"
@@ -82,10 +82,10 @@ class StandardHost:
 
         return LocalNvml(self.commands)
 
-    def http_get(self, socket: str, target: str) -> str:
+    def http_get(self, socket: str, target: str, identity: Optional[Identity] = None) -> str:
         from ansible_collections.gpufleet.node.plugins.module_utils._machine import unix_http
 
-        return unix_http.get(socket, target)
+        return unix_http.get(socket, target, identity=identity)
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         from ansible_collections.gpufleet.node.plugins.module_utils._machine import journal

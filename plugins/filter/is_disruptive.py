@@ -11,7 +11,8 @@ version_added: 0.1.0
 description:
   - Takes a result of M(gpufleet.node.node_state). True if instances or the mode of a GPU will change, if a GPU goes to
     virtual machines or comes back, if something waits for an idle GPU or an idle node, if the second threads of CPUs
-    will go, or if Docker must be restarted and containers would end.
+    will go, if the kubelet starts with other policies or reservations, or if Docker must be restarted and containers
+    would end.
   - Clocks, limits, interrupts, queues and pages change under a job, and a node keeps its work for them.
 options:
   _input:
@@ -46,10 +47,25 @@ ENDING = {IDLE_GPU, IDLE_NODE, "restart_docker"}
 # The settings of gpu_virtualization for which the driver of the host lets go of a GPU.
 BOUND = {"driver", "virtual functions"}
 
+# What of kubelet_config changes nothing for a pod that runs; huge pages wait for an idle node by themselves.
+HARMLESS_TO_PODS = {
+    "capacity",
+    "evictionMinimumReclaim",
+    "evictionSoft",
+    "evictionSoftGracePeriod",
+    "failSwapOn",
+    "memorySwap",
+    "service",
+    "shutdownGracePeriod",
+    "shutdownGracePeriodCriticalPods",
+}
+
 
 def is_disruptive(look: Mapping[str, Any]) -> bool:
     needs = (need for result in look["concerns"].values() for need in result.get("needs", ()))
-    return repartitions(look) or _takes_cpus(look) or _takes_gpus(look) or not ENDING.isdisjoint(needs)
+    if repartitions(look) or _takes_cpus(look) or _takes_gpus(look) or _admits_anew(look):
+        return True
+    return not ENDING.isdisjoint(needs)
 
 
 def _takes_cpus(look: Mapping[str, Any]) -> bool:
@@ -62,6 +78,12 @@ def _takes_gpus(look: Mapping[str, Any]) -> bool:
     """Whether a GPU is bound to another driver now, or bound anew."""
     changes = look["concerns"].get("gpu_virtualization", {}).get("changes", ())
     return any(change["setting"] in BOUND and change["scope"] == EFFECTIVE for change in changes)
+
+
+def _admits_anew(look: Mapping[str, Any]) -> bool:
+    """Whether the kubelet starts with something by which it may reject pods that run."""
+    changes = look["concerns"].get("kubelet_config", {}).get("changes", ())
+    return any(change["scope"] == EFFECTIVE and change["setting"] not in HARMLESS_TO_PODS for change in changes)
 
 
 class FilterModule:

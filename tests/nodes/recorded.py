@@ -210,7 +210,7 @@ class RecordedHost:
 
         return LocalNvml(self.commands, library=self._library)
 
-    def http_get(self, socket: str, target: str) -> str:
+    def http_get(self, socket: str, target: str, identity: Optional[Tuple[str, str]] = None) -> str:
         return recorded_answer(self.files, socket, target)
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:

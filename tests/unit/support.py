@@ -155,7 +155,7 @@ class FakeHost:
         self.may_change = True
         self.journal_lines: List[str] = []
 
-    def http_get(self, socket: str, target: str) -> str:
+    def http_get(self, socket: str, target: str, identity: Optional[Tuple[str, str]] = None) -> str:
         return recorded_answer(self.files, socket, target)
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:

@@ -25,6 +25,8 @@ class Completed:
 
 
 T = TypeVar("T")
+Identity = Tuple[str, str]
+"""The files of a certificate, and of its key."""
 
 
 class Files(Protocol):
@@ -143,10 +145,10 @@ class Host(Protocol):
     def may_change(self) -> bool:
         """Whether we run as root, or on a recorded tree."""
 
-    def http_get(self, socket: str, target: str) -> str:
+    def http_get(self, socket: str, target: str, identity: Optional[Identity] = None) -> str:
         """What a daemon answers to GET ``target`` on its socket, or at its address such as ``127.0.0.1:9400``.
 
-        Raises ``OSError`` as ``unix_http``, also where it takes longer than a look has time.
+        With an ``identity`` it is asked by TLS. Raises ``OSError`` as ``unix_http``, also where it takes longer than a look has time.
         Where systemd listens for a daemon, this starts it: look first whether it runs.
         """
 

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which CPUs are whose: what three concerns declare of the same CPUs must fit together, whichever is the first.
+"""Which CPUs are whose: what four concerns declare of the same CPUs must fit together, whichever is the first.
 
 ``cpu_isolation`` has the CPUs of the system, ``kernel_cmdline`` those that the kernel keeps free of it, and
-``numa_irq_affinity`` those of interrupts, and those that get none.
+``numa_irq_affinity`` those of interrupts, and those that get none. ``kubelet_config`` has those that no pod gets for
+itself.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .._core.protocols import Files
 
 HOUSEKEEPING, ISOLATED, INTERRUPTS = "cpu_isolation", "kernel_cmdline", "numa_irq_affinity"
+KUBELET, RESERVED_SYSTEM = "kubelet_config", "reserved_system_cpus"
 OPTION, RESERVED = "housekeeping_cpus", "reserved_cpus"
 RUNNING = "the running kernel"
 YES = ("true", "yes", "on", "1", "y", "t")
@@ -89,6 +91,12 @@ def interrupts(declaration: Mapping[str, Any]) -> InterruptClaims:
     return InterruptClaims(tuple(named), (Claim(INTERRUPTS, RESERVED, text, reserved),) if reserved else (), local)
 
 
+def kubelet(declaration: Mapping[str, Any]) -> Tuple[Claim, ...]:
+    """The CPUs that a declaration of ``kubelet_config`` keeps from pods that have CPUs for themselves."""
+    reserved = _listed(declaration.get(RESERVED_SYSTEM))
+    return (Claim(KUBELET, RESERVED_SYSTEM, cpulist.render(reserved), reserved),) if reserved else ()
+
+
 def isolated_now(files: Files) -> Tuple[Claim, ...]:
     """The CPUs that the running kernel isolates."""
     found = ((name, read_cpus(files, path)) for name, path in FILES.items())
@@ -99,7 +107,7 @@ def contradictions(declarations: Mapping[str, Mapping[str, Any]], files: Files) 
     """The refusals of the concerns that are declared and want the same CPUs for different things."""
     declared = {
         name: declarations[name] if declarations.get(name, {}).get("state", "present") == "present" else {}
-        for name in (HOUSEKEEPING, ISOLATED, INTERRUPTS)
+        for name in (HOUSEKEEPING, ISOLATED, INTERRUPTS, KUBELET)
         if name in declarations
     }
     last = max(read_cpus(files, f"{CPUS}/possible"), default=0)
@@ -110,6 +118,9 @@ def contradictions(declarations: Mapping[str, Mapping[str, Any]], files: Files) 
     for owner, claims, others in ((HOUSEKEEPING, system, theirs), (ISOLATED, theirs, system)):
         for error in refusals(claims, others):
             found.setdefault(owner, error)
+    for claim in kubelet(declared.get(KUBELET, {})):
+        for error in (*refusals((claim,), theirs), *unreserved(claim, system)):
+            found.setdefault(KUBELET, error)
     for owners, error in interrupt_refusals(of_interrupts, system, theirs, files):
         for owner in owners:
             found.setdefault(owner, error)
@@ -123,6 +134,25 @@ def refusals(claims: Tuple[Claim, ...], others: Tuple[Claim, ...]) -> List[Decla
             both = claim.cpus & other.cpus
             if both:
                 return [_refusal(claim, other, both)]
+    return []
+
+
+def unreserved(claim: Claim, system: Tuple[Claim, ...]) -> List[DeclarationError]:
+    """The refusal of a kubelet that would give CPUs of the system to a pod alone."""
+    for other in system:
+        missing = other.cpus - claim.cpus
+        if missing:
+            cause = f"{_are(missing)} in {other.option} of {other.owner}, and the kubelet would give them to a pod alone"
+            return [
+                DeclarationError(
+                    "declare {}",
+                    object=claim.option,
+                    cause=cause,
+                    found=f"{other.option} {other.text}",
+                    wanted=claim.text,
+                    hint=f"let {claim.option} have all CPUs of {other.option}",
+                )
+            ]
     return []
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Iterator, Optional
 
+from .._core.errors import CannotLook
 from .._core.value import frozen
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ SLICES, SYSTEM = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd"), "system.slice"
 OF_OTHERS = ("kubepods.slice", "machine.slice", "user.slice")
 # USER_HZ, in which the kernel tells times to programs on every architecture that has these GPUs.
 TICKS = 100
+NANOSECONDS = 1_000_000_000
 
 
 @frozen
@@ -43,6 +45,14 @@ def read(files: Files, pid: int) -> Optional[Process]:
     if len(fields) < 20 or fields[0] in ("Z", "X"):
         return None
     return Process(pid, parent=int(fields[1]), start=int(fields[19]))
+
+
+def started(files: Files, process: Process) -> int:
+    """When a process began, in nanoseconds since 1970, to about a second."""
+    for line in (files.read_optional("/proc/stat") or "").splitlines():
+        if line.startswith("btime "):
+            return int(line.split()[1]) * NANOSECONDS + process.start * (NANOSECONDS // TICKS)
+    raise CannotLook("tell when a process began", object="/proc/stat", cause="it has no btime")
 
 
 def ids(files: Files) -> Iterator[str]:

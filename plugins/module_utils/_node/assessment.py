@@ -33,7 +33,7 @@ ORPHANED: Mapping[str, Any] = {"permanent": False}
 
 # The concerns that say which CPUs are whose (``_linux.cpu_claims``), and what of the command line does.
 COMMAND_LINE = "kernel_cmdline"
-DIVIDING_CPUS = ("cpu_isolation", COMMAND_LINE, "numa_irq_affinity")
+DIVIDING_CPUS = ("cpu_isolation", COMMAND_LINE, "kubelet_config", "numa_irq_affinity")
 ISOLATING = ("isolcpus", "nohz_full")
 
 DEFECT = "this is a defect of the collection, report it with the exception in the result"

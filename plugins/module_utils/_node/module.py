@@ -24,7 +24,7 @@ from .._machine.files import UMASK, LocalFiles
 
 if TYPE_CHECKING:
     from .._core.procedure import AnyProcedure
-    from .._core.protocols import Host, Nvml
+    from .._core.protocols import Host, Identity, Nvml
 
 # What timeout(1) answers: the program was asked to end, or had to be killed because it did not listen.
 TIMED_OUT = 124
@@ -103,8 +103,8 @@ class ModuleHost:
 
         return LocalNvml(self.commands)
 
-    def http_get(self, socket: str, target: str) -> str:
-        return unix_http.get(socket, target)
+    def http_get(self, socket: str, target: str, identity: Optional[Identity] = None) -> str:
+        return unix_http.get(socket, target, identity=identity)
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         journal.send(message, fields)

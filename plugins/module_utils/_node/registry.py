@@ -128,6 +128,12 @@ def _dcgm() -> AnyConcern:
     return CONCERN
 
 
+def _kubelet_config() -> AnyConcern:
+    from ..concerns.kubelet_config.concern import CONCERN
+
+    return CONCERN
+
+
 def _numa_irq_affinity() -> AnyConcern:
     from ..concerns.numa_irq_affinity.concern import CONCERN
 
@@ -218,6 +224,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "kernel_cmdline",
                 "kernel_modules",
                 "kernel_tunables",
+                "kubelet_config",
                 "mig_layout",
                 "mps",
                 "node_swap",
@@ -354,6 +361,15 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "unit dcgm-exporter.service",
                 "unit gpufleet-dcgm-health.service",
             ),
+        ),
+    ),
+    RegisteredConcern(
+        "kubelet_config",
+        _kubelet_config,
+        Registration(
+            after=("cpu_isolation", "cpu_power", "hugepages", "kernel_cmdline", "kernel_modules", "node_swap"),
+            deadline=20.0,
+            owns=("unit kubelet.service",),
         ),
     ),
     RegisteredConcern(

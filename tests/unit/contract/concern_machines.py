@@ -40,6 +40,8 @@ CONCERNS = tuple(entry.name for entry in REGISTRY)
 ONLY_READ = (
     ("dcgmi", "health", "-f"),
     ("env",),
+    ("journalctl",),
+    ("kubelet", "--version"),
     ("modinfo",),
     ("nvidia-smi", "compute-policy", "--list"),
     ("nv-fabricmanager", "--version"),

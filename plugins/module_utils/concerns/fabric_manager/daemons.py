@@ -26,9 +26,8 @@ LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/
 VERSION = regex(r"\d+\.\d+(?:\.\d+)*")
 VERSION_SECONDS = 10.0
 CONFIG = "config"
-NANOSECONDS = 1_000_000_000
 # btime is a whole second, and moves by one now and then.
-SLACK = 2 * NANOSECONDS
+SLACK = 2 * processes.NANOSECONDS
 # They keep GPUs or switches open for the node, and run nothing on them. A server of MPS does: it ends with the fabric.
 IDLE_HOLDERS = frozenset(
     processes.comm(name)
@@ -169,15 +168,7 @@ def config_file(files: Files, program: Program, process: Optional[Process], path
     if noted is not None and noted.process == process.identity and path in noted.texts:
         return ConfigFile(path, text, noted.texts[path])
     written = files.modified(path)
-    return ConfigFile(path, text, None if written > started(files, process) + SLACK else text)
-
-
-def started(files: Files, process: Process) -> int:
-    """When a process began, in nanoseconds since 1970, to about a second."""
-    for line in (files.read_optional("/proc/stat") or "").splitlines():
-        if line.startswith("btime "):
-            return int(line.split()[1]) * NANOSECONDS + process.start * (NANOSECONDS // processes.TICKS)
-    raise CannotLook("tell when a process began", object="/proc/stat", cause="it has no btime")
+    return ConfigFile(path, text, None if written > processes.started(files, process) + SLACK else text)
 
 
 def version_of(text: str) -> str:

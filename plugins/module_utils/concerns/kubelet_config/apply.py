@@ -1,0 +1,94 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The step that only a kubelet has: it is started, and gets its former files again where it does not come up."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Dict, Optional
+
+from ..._core.errors import Refused
+from ..._core.record import read_note
+from ..._kinds import steps
+from ..._linux import systemd_apply
+from .observation import is_healthy
+from .plan import RunKubelet
+from .state import NOTE
+
+if TYPE_CHECKING:
+    from ..._core.change import Step
+    from ..._core.protocols import Host
+
+POLL_SECONDS = 0.5
+# systemd kills a service that does not stop after 90 s, unless its unit says otherwise.
+STOP_SECONDS = 120.0
+
+
+def perform(step: Step, host: Host) -> None:
+    if isinstance(step.action, RunKubelet):
+        run(step.action, host)
+    else:
+        steps.perform(step, host)
+
+
+def run(action: RunKubelet, host: Host) -> None:
+    """Raises ``Refused`` with what the kubelet said last."""
+    cause = _start(action, host, action.verb)
+    if not cause:
+        host.files.remove(NOTE)
+        return
+    said = _log(host, action.unit)
+    former = read_note(host.files, NOTE, _texts)
+    outcome = "nothing is known of a configuration with which it was healthy"
+    if former:
+        systemd_apply.attempt(host, "stop", action.unit, seconds=STOP_SECONDS)
+        for path, text in former.items():
+            if text is None:
+                host.files.remove(path)
+            else:
+                host.files.replace(path, text)
+        again = _start(action, host, "start")
+        outcome = "its former files are back, and with them it is healthy"
+        if again:
+            outcome = f"its former files are back, and with them {again} too"
+        else:
+            host.files.remove(NOTE)
+    raise Refused(
+        f"{action.verb} {{}}",
+        object=action.unit,
+        cause=f"{cause}{f'; its log: {said}' if said else ''}; {outcome}",
+        hint=f"see journalctl -u {action.unit}",
+    )
+
+
+def _start(action: RunKubelet, host: Host, verb: str) -> str:
+    """What went wrong, empty where it is healthy."""
+    # systemd starts nothing that started five times in ten seconds, whoever did so.
+    systemd_apply.attempt(host, "reset-failed", action.unit, seconds=STOP_SECONDS)
+    cause = systemd_apply.attempt(host, verb, action.unit, seconds=STOP_SECONDS + action.seconds)
+    deadline = time.monotonic() + action.seconds
+    while not cause:
+        if is_healthy(host, action.port):
+            return ""
+        if time.monotonic() > deadline:
+            cause = f"it was not healthy within {action.seconds} s"
+        else:
+            time.sleep(POLL_SECONDS)
+    return cause
+
+
+def _texts(document: Any) -> Dict[str, Optional[str]]:
+    return {str(path): None if text is None else str(text) for path, text in document.items()}
+
+
+def _log(host: Host, unit: str) -> str:
+    """The last error in its log."""
+    try:
+        completed = host.commands.run(["journalctl", "-u", unit, "-n", "40", "-o", "cat", "--no-pager"], timeout=20.0)
+    except OSError:
+        return ""
+    lines = [line.strip() for line in completed.output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(("E", "F")) or "err=" in line]
+    return (errors or lines or [""])[-1][:500]

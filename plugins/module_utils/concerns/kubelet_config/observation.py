@@ -1,0 +1,262 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The kubelet of a node, asked where that is possible, and its files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+from ..._core.declared import of_file
+from ..._core.errors import CannotLook, GpuFleetError
+from ..._core.value import replace
+from ..._kinds import workload
+from ..._linux import cpu_claims, numa, swaps, systemd
+from ..._linux.cpus import FOLDER as CPUS
+from ..._linux.cpus import read_online
+from ..._machine import processes
+from . import places, schema
+from .checkpoints import NAMES, Node
+from .places import K3S, UNITS, Place
+from .schema import FIELDS, meaning
+from .state import HEALTHY, NOTE, STOPPED, UNHEALTHY, KubeletState, Machine
+
+if TYPE_CHECKING:
+    from ..._core.contract import Scope
+    from ..._core.protocols import Files, Host
+    from ..._machine.processes import Process
+    from .spec import KubeletDeclaration
+
+# The credentials by which the API server asks a kubelet, where it runs on this node.
+IDENTITIES = {
+    "": (("/etc/kubernetes/pki/apiserver-kubelet-client.crt", "/etc/kubernetes/pki/apiserver-kubelet-client.key"),),
+    **{
+        product: (
+            (
+                f"/var/lib/rancher/{product}/server/tls/client-kube-apiserver.crt",
+                f"/var/lib/rancher/{product}/server/tls/client-kube-apiserver.key",
+            ),
+        )
+        for product in ("k3s", "rke2")
+    },
+}
+NO_IDENTITY = (
+    "no client certificate that a kubelet takes lies on this node (client_certificate), so it counts that it was"
+    " started after its files were written"
+)
+COMMANDS = ("kubelet", "k3s", "k3s-server", "k3s-agent", "rke2")
+VERSION_SECONDS = 20.0
+SLACK_NANOSECONDS = 1_000_000_000
+PODS = ("kubepods.slice", "kubepods")
+ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/hugetlb")
+LIMITS = ("hugetlb.{}.max", "hugetlb.{}.limit_in_bytes")
+CONTROLLERS = "/sys/fs/cgroup/cgroup.controllers"
+# Fields of others that reserved CPUs cannot stand beside.
+CGROUPS = ("systemReservedCgroup", "kubeReservedCgroup")
+KB = 1024
+
+
+def observe(host: Host, declaration: KubeletDeclaration, scope: Scope) -> KubeletState:
+    files = host.files
+    unit_files = systemd.UnitFiles(files)
+    there = {unit: status for unit in UNITS for status in (unit_files.status(unit),) if status != systemd.NOT_FOUND}
+    if not there:
+        return KubeletState(declaration=declaration)
+    running = {unit: _process(files, unit) for unit in there}
+    unit = next((unit for unit, process in running.items() if process is not None), next(iter(there)))
+    process = running[unit]
+    product = UNITS[unit]
+    words = processes.text_of(files, str(process.pid), "cmdline").split("\0") if process is not None else []
+    place = places.of_rancher(files, product) if product else places.of_kubelet(files, unit, words)
+    state = KubeletState(
+        declaration=declaration,
+        unit=unit,
+        place=place,
+        service=_service(host, place, process) if systemd.running(files) else None,
+        starts=there[unit] == systemd.ENABLED,
+        interrupted=files.exists(NOTE),
+        checkpoints=_checkpoints(files, place),
+    )
+    if not place.there:
+        return state
+    if process is not None:
+        state = _with_values(host, state, process, declaration.identity)
+        state = replace(state, hugepages=dict(_known_hugepages(files)))
+    state = replace(state, machine=_machine(files), pods=tuple(workload.pods(files)))
+    if not scope.restoring and (_differs(state, declaration.values) or state.service == UNHEALTHY):
+        # What is refused is what would be changed: a converged node pays for none of this.
+        last = max(state.machine.online, default=0)
+        state = replace(
+            state,
+            release=_release(host, product),
+            gates=_gates(place),
+            cgroups=tuple(name for name in CGROUPS if _document(place, name)),
+            system=cpu_claims.housekeeping(_declared(files, cpu_claims.HOUSEKEEPING), last),
+            isolated=cpu_claims.isolated(_declared(files, cpu_claims.ISOLATED), last)
+            or cpu_claims.isolated_now(files),
+        )
+    return state
+
+
+def is_healthy(host: Host, port: int) -> bool:
+    """What it says itself; without a port for that nobody knows, and that it runs is enough."""
+    if not port:
+        return True
+    try:
+        return host.http_get(f"127.0.0.1:{port}", "/healthz").strip() == "ok"
+    except OSError:
+        return False
+
+
+def _service(host: Host, place: Place, process: Optional[Process]) -> str:
+    if process is None:
+        return STOPPED
+    return HEALTHY if is_healthy(host, place.port("healthzPort")) else UNHEALTHY
+
+
+def _process(files: Files, unit: str) -> Optional[Process]:
+    for pid in processes.of_service(files, unit):
+        if pid.isdigit() and processes.name_of(files, pid) in COMMANDS:
+            process = processes.read(files, int(pid))
+            if process is not None:
+                return process
+    return None
+
+
+def _with_values(host: Host, state: KubeletState, process: Process, identity: Tuple[str, str]) -> KubeletState:
+    files, place = host.files, state.place
+    given = (identity,) if identity[0] else IDENTITIES[UNITS[state.unit]]
+    pair = next((pair for pair in given if all(map(files.exists, pair))), None)
+    reason = NO_IDENTITY if not identity[0] else f"{identity[0]} or {identity[1]} is not there"
+    if pair is not None:
+        port = place.port("port")
+        try:
+            text = host.http_get(f"127.0.0.1:{port}", "/configz", identity=pair)
+            return replace(state, values=_of_configz(text))
+        except OSError as error:
+            reason = f"it did not answer /configz on port {port}: {error.strerror or error}"
+    began = processes.started(files, process) + SLACK_NANOSECONDS
+    late = [path for path in place.sources if files.modified(path) > began]
+    return replace(state, values=None if late else state.found, computed=reason)
+
+
+def _of_configz(text: str) -> Dict[str, Any]:
+    try:
+        document = json.loads(text)["kubeletconfig"]
+        values = {key: schema.of_document(key, document.get(key)) for key in FIELDS}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CannotLook("read what the kubelet says", object="/configz", cause=f"{error!r}") from error
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _checkpoints(files: Files, place: Place) -> Dict[str, Tuple[str, str]]:
+    """Path and text of the state files that are there, by kind."""
+    paths = {kind: f"{place.root}/{name}" for kind, name in NAMES.items()}
+    texts = {kind: files.read_optional(path) for kind, path in paths.items()}
+    return {kind: (paths[kind], text) for kind, text in texts.items() if text is not None}
+
+
+def _known_hugepages(files: Files) -> Iterator[Tuple[str, int]]:
+    """The limits that it gave to all pods when it started: all pages that it knew of, without those it reserved."""
+    for root in ROOTS:
+        for pods in PODS:
+            for size, name in _sizes(files):
+                for limit in LIMITS:
+                    text = (files.read_optional(f"{root}/{pods}/{limit.format(_cgroup_size(size))}") or "").strip()
+                    if text.isdigit():
+                        yield name, int(text)
+
+
+def _sizes(files: Files, folder: str = "/sys/kernel/mm/hugepages") -> Iterator[Tuple[int, str]]:
+    """The sizes of huge pages in bytes, each with the name of its resource."""
+    for name in files.names(folder):
+        number = name.replace("hugepages-", "").replace("kB", "")
+        if number.isdigit():
+            size = int(number) * KB
+            yield size, f"hugepages-{_binary(size, ('Ki', 'Mi', 'Gi'))}"
+
+
+def _cgroup_size(size: int) -> str:
+    return _binary(size, ("KB", "MB", "GB"))
+
+
+def _binary(size: int, units: Tuple[str, str, str]) -> str:
+    number, index = size // KB, 0
+    while number >= KB and number % KB == 0 and index < len(units) - 1:
+        number, index = number // KB, index + 1
+    return f"{number}{units[index]}"
+
+
+def _machine(files: Files) -> Machine:
+    sizes = dict(_sizes(files))
+    nodes: List[Node] = []
+    for number in numa.node_numbers(files):
+        folder = f"{numa.FOLDER}/node{number}"
+        memory = numa.parse_meminfo(files.read_optional(f"{folder}/meminfo") or "").get("MemTotal", 0) * KB
+        pages = {
+            name: size * int((files.read_optional(f"{folder}/hugepages/hugepages-{size // KB}kB/nr_hugepages") or "0"))
+            for size, name in sizes.items()
+        }
+        nodes.append(Node(number, memory, pages))
+    online = read_online(files)
+    return Machine(
+        online=online,
+        nodes=tuple(nodes),
+        memory=numa.parse_meminfo(files.read(swaps.MEMINFO)).get("MemTotal", 0) * KB,
+        swaps=tuple(area.path for area in swaps.read_areas(files)),
+        sockets=len({files.read_optional(f"{CPUS}/cpu{cpu}/topology/physical_package_id") for cpu in online}),
+        cgroup2=files.exists(CONTROLLERS),
+    )
+
+
+def _differs(state: KubeletState, wanted: Mapping[str, Any]) -> bool:
+    ours = places.our_values(state.place)
+    if {key: meaning(key, value) for key, value in ours.items()} != {
+        key: meaning(key, value) for key, value in places.complete(state.place, wanted).items()
+    }:
+        return True
+    return state.values is None or any(
+        meaning(key, state.values.get(key, FIELDS[key].default)) != meaning(key, value)
+        for key, value in state.found.items()
+        if key in wanted
+    )
+
+
+def _release(host: Host, product: str) -> int:
+    """The minor number of its version: ``Kubernetes v1.31.2``, ``k3s version v1.31.4+k3s1 (a562d090)``."""
+    program = host.commands.find(product or "kubelet")
+    if program is None and product and product != K3S:
+        program = next((path for path in (f"/var/lib/rancher/{product}/bin/{product}",) if host.files.exists(path)), None)
+    if program is None:
+        return 0
+    try:
+        said = host.commands.run([program, "--version"], timeout=VERSION_SECONDS).output
+    except OSError as error:
+        raise CannotLook("find the version of {}", object=program, cause=error.strerror or str(error)) from error
+    parts = said.partition("v1.")[2].split(".")
+    return int(parts[0]) if parts[0].isdigit() else 0
+
+
+def _gates(place: Place) -> Dict[str, str]:
+    found: Dict[str, str] = {}
+    for _path, document in (*place.documents, *place.later):
+        gates = document.get("featureGates")
+        found.update({name: str(value).lower() for name, value in (gates if isinstance(gates, dict) else {}).items()})
+    for part in place.flags.get("feature-gates", ("", ""))[0].split(","):
+        name, _equals, value = part.partition("=")
+        found[name] = value.lower()
+    return found
+
+
+def _document(place: Place, name: str) -> bool:
+    return any(document.get(name) for _path, document in (*place.documents, *place.later))
+
+
+def _declared(files: Files, concern: str) -> Mapping[str, Any]:
+    """What another concern declares on this node. What is wrong there is its own matter."""
+    try:
+        return of_file(files, concern) or {}
+    except GpuFleetError:
+        return {}

@@ -1,0 +1,241 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The fields of KubeletConfiguration that are ours: what each takes, since when, and what it means.
+
+After staging/src/k8s.io/kubelet/config/v1beta1/types.go, pkg/kubelet/cm/{cpumanager,topologymanager}/policy_options.go,
+pkg/kubelet/eviction/api/types.go and the change logs of Kubernetes. A release is its minor number: 31 is v1.31.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, Mapping, Tuple
+
+from ..._core.regex import regex
+from ..._core.value import frozen
+from ..._linux import cpulist
+
+TEXT, CPUS, BOOL, DURATION, SWAP = "text", "cpus", "bool", "duration", "swap"
+OPTIONS_MAP, QUANTITIES, THRESHOLDS, DURATIONS, RESERVED = "options", "quantities", "thresholds", "durations", "reserved"
+MAPS = (OPTIONS_MAP, QUANTITIES, THRESHOLDS, DURATIONS)
+CPU, MEMORY = "cpu", "memory"
+
+
+@frozen
+class Field:
+    """``since`` is the release that it came in, ``flag`` the one of the command line, empty where it has none.
+
+    ``default`` is what counts where nobody sets it. ``state`` are the state files that know it, and ``drains`` says
+    that pods which run may not be admitted again when it changes.
+    """
+
+    kind: str
+    since: int
+    flag: str = ""
+    default: Any = ""
+    state: Tuple[str, ...] = ()
+    drains: bool = True
+    names: Tuple[str, ...] = ()
+
+
+RESOURCES = ("cpu", "memory", "ephemeral-storage", "pid")
+SIGNALS = (
+    "allocatableMemory.available",
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "memory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "pid.available",
+)
+# A map that somebody sets takes all of these away (KubeletConfiguration.mergeDefaultEvictionSettings).
+EVICTION_HARD = {
+    "imagefs.available": "15%",
+    "imagefs.inodesFree": "5%",
+    "memory.available": "100Mi",
+    "nodefs.available": "10%",
+    "nodefs.inodesFree": "5%",
+}
+CPU_POLICY, CPU_OPTIONS, RESERVED_CPUS = "cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs"
+TOPOLOGY_POLICY, TOPOLOGY_OPTIONS = "topologyManagerPolicy", "topologyManagerPolicyOptions"
+MEMORY_POLICY, RESERVED_MEMORY = "memoryManagerPolicy", "reservedMemory"
+SYSTEM_RESERVED, KUBE_RESERVED, HARD = "systemReserved", "kubeReserved", "evictionHard"
+SOFT, SOFT_GRACE = "evictionSoft", "evictionSoftGracePeriod"
+FAIL_SWAP, SWAP_FIELD = "failSwapOn", "memorySwap"
+GRACE, CRITICAL = "shutdownGracePeriod", "shutdownGracePeriodCriticalPods"
+
+FIELDS: Mapping[str, Field] = {
+    CPU_POLICY: Field(TEXT, 10, "cpu-manager-policy", "none", (CPU,)),
+    CPU_OPTIONS: Field(OPTIONS_MAP, 22, "cpu-manager-policy-options", {}, (CPU,)),
+    RESERVED_CPUS: Field(CPUS, 17, "reserved-cpus", "", (CPU,)),
+    TOPOLOGY_POLICY: Field(TEXT, 16, "topology-manager-policy", "none"),
+    "topologyManagerScope": Field(TEXT, 20, "topology-manager-scope", "container"),
+    TOPOLOGY_OPTIONS: Field(OPTIONS_MAP, 26, "topology-manager-policy-options", {}),
+    MEMORY_POLICY: Field(TEXT, 21, "memory-manager-policy", "None", (MEMORY,)),
+    RESERVED_MEMORY: Field(RESERVED, 21, "reserved-memory", [], (MEMORY,)),
+    SYSTEM_RESERVED: Field(QUANTITIES, 10, "system-reserved", {}, names=RESOURCES),
+    KUBE_RESERVED: Field(QUANTITIES, 10, "kube-reserved", {}, names=RESOURCES),
+    HARD: Field(THRESHOLDS, 10, "eviction-hard", EVICTION_HARD, names=SIGNALS),
+    SOFT: Field(THRESHOLDS, 10, "eviction-soft", {}, drains=False, names=SIGNALS),
+    SOFT_GRACE: Field(DURATIONS, 10, "eviction-soft-grace-period", {}, drains=False, names=SIGNALS),
+    "evictionMinimumReclaim": Field(THRESHOLDS, 10, "eviction-minimum-reclaim", {}, drains=False, names=SIGNALS),
+    FAIL_SWAP: Field(BOOL, 10, "fail-swap-on", True, drains=False),
+    SWAP_FIELD: Field(SWAP, 22, "", "NoSwap", drains=False),
+    GRACE: Field(DURATION, 20, "", "0s", drains=False),
+    CRITICAL: Field(DURATION, 20, "", "0s", drains=False),
+}
+SWAP_KEY = "swapBehavior"
+# The releases in which an option came as alpha, and in which it needs no gate of alpha options any more (0: not yet).
+POLICY_OPTIONS: Mapping[str, Mapping[str, Tuple[int, int]]] = {
+    CPU_OPTIONS: {
+        "align-by-socket": (25, 0),
+        "distribute-cpus-across-cores": (31, 0),
+        "distribute-cpus-across-numa": (23, 33),
+        "full-pcpus-only": (22, 23),
+        "prefer-align-cpus-by-uncorecache": (32, 34),
+        "strict-cpu-reservation": (32, 33),
+    },
+    TOPOLOGY_OPTIONS: {"max-allowable-numa-nodes": (31, 31), "prefer-closest-numa-nodes": (26, 28)},
+}
+ALPHA_GATES = {CPU_OPTIONS: "CPUManagerPolicyAlphaOptions", TOPOLOGY_OPTIONS: "TopologyManagerPolicyAlphaOptions"}
+
+_QUANTITY = regex(r"([0-9]+)(?:\.([0-9]*))?(n|u|m|k|[KMGTPE]i|[MGTPE]|[eE][0-9]{1,2})?")
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_PERCENT = regex(r"([0-9]+(?:\.[0-9]+)?)%")
+_DURATION = regex(r"(?:[0-9]+(?:\.[0-9]+)?(?:h|ms|m|s))+|0")
+_PART = regex(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s)")
+_MILLISECONDS = {"h": 3600_000, "m": 60_000, "s": 1000, "ms": 1}
+_NANO = 9
+
+
+def quantity(text: str) -> int:
+    """A quantity of Kubernetes such as ``1.5Gi`` or ``500m``, in billionths. Raises ``ValueError``."""
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a quantity, such as 500m or 2Gi")
+    whole, part, unit = match[1], match[2] or "", match[3] or ""
+    if unit[-1:] == "i":
+        return int(whole + part) * 1024 ** ("KMGTPE".index(unit[0]) + 1) * 10**_NANO // 10 ** len(part)
+    power = int(unit[1:]) if unit[:1] in ("e", "E") and unit != "E" else _DECIMAL[unit]
+    return int(whole + part) * 10 ** (_NANO + power) // 10 ** len(part)
+
+
+def amount(text: str) -> int:
+    """The same in whole units, such as bytes."""
+    return quantity(text) // 10**_NANO
+
+
+def percent(text: str) -> float:
+    """A threshold in percent, -1 for one that is a quantity."""
+    match = _PERCENT.fullmatch(text)
+    return float(match[1]) if match else -1.0
+
+
+def duration(text: str) -> int:
+    """A duration of Go such as ``1m30s``, in milliseconds. Raises ``ValueError``."""
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{text!r} is not a duration, such as 30s or 1m30s")
+    return sum(round(float(number) * _MILLISECONDS[unit]) for number, unit in _PART.findall(text))
+
+
+def threshold(text: str) -> Tuple[str, float]:
+    """What a threshold of an eviction means. Raises ``ValueError``."""
+    share = percent(text)
+    return ("%", share) if share >= 0 else ("", float(quantity(text)))
+
+
+def of_document(key: str, raw: Any) -> Any:
+    """The value of a field as a document has it, in which scalars may be texts; None where it has none.
+
+    Raises ``ValueError`` where it is of another form.
+    """
+    kind = FIELDS[key].kind
+    if kind == SWAP:
+        raw = raw.get(SWAP_KEY) if isinstance(raw, dict) else raw
+    if raw is None or raw in ("", {}, []):
+        return None
+    if kind in MAPS:
+        if not isinstance(raw, dict):
+            raise ValueError(f"{key} is not a mapping")
+        return {str(name): _scalar(value) for name, value in raw.items()}
+    if kind == RESERVED:
+        if not isinstance(raw, list):
+            raise ValueError(f"{key} is not a list")
+        return [
+            {"numaNode": int(one["numaNode"]), "limits": {name: _scalar(value) for name, value in one["limits"].items()}}
+            for one in raw
+        ]
+    if kind == BOOL:
+        return _scalar(raw) == "true"
+    return _scalar(raw)
+
+
+def to_document(key: str, value: Any) -> Any:
+    """A value as KubeletConfiguration has it."""
+    return {SWAP_KEY: value} if FIELDS[key].kind == SWAP else value
+
+
+def shown(key: str, value: Any) -> str:
+    """A value in the form of its flag, which is one line."""
+    kind = FIELDS[key].kind
+    if kind == BOOL:
+        return "true" if value else "false"
+    if kind == RESERVED:
+        return ";".join(f"{one['numaNode']}:{_pairs(one['limits'], '=')}" for one in value) or "none"
+    if kind in MAPS:
+        return _pairs(value, "<" if key in (HARD, SOFT) else "=") or "none"
+    return str(value) or "none"
+
+
+def of_flag(key: str, text: str) -> Any:
+    """The value that a flag sets; the inverse of ``shown``."""
+    kind = FIELDS[key].kind
+    if kind == BOOL:
+        return text.lower() in ("true", "1", "t", "")
+    if kind == RESERVED:
+        found = []
+        for part in filter(None, text.split(";")):
+            node, _colon, limits = part.partition(":")
+            found.append({"numaNode": int(node), "limits": _of_pairs(limits)})
+        return found
+    return _of_pairs(text) if kind in MAPS else text
+
+
+def meaning(key: str, value: Any) -> Any:
+    """What two values of a field are compared by; the value itself where it is not of its form."""
+    kind = FIELDS[key].kind
+    try:
+        if kind == CPUS:
+            return cpulist.parse(value)
+        if kind == DURATION:
+            return duration(value)
+        if kind == QUANTITIES:
+            return {name: quantity(text) for name, text in value.items()}
+        if kind == THRESHOLDS:
+            return {name: threshold(text) for name, text in value.items()}
+        if kind == DURATIONS:
+            return {name: duration(text) for name, text in value.items()}
+        if kind == RESERVED:
+            return {
+                one["numaNode"]: {name: quantity(text) for name, text in one["limits"].items()} for one in value
+            }
+    except (ValueError, TypeError, KeyError):
+        pass
+    return value
+
+
+def _scalar(value: Any) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+def _pairs(values: Mapping[str, str], sign: str) -> str:
+    return ",".join(f"{name}{sign}{value}" for name, value in sorted(values.items()))
+
+
+def _of_pairs(text: str) -> Dict[str, str]:
+    parts: List[List[str]] = [re.split("[=<]", part, maxsplit=1) for part in text.split(",") if part]
+    return {part[0]: part[1] if len(part) == 2 else "" for part in parts}

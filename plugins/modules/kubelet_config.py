@@ -1,0 +1,370 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kubelet_config
+short_description: CPUs, memory, reservations, eviction and swap of a kubelet
+version_added: 0.1.0
+author:
+  - gpufleet contributors (@gpufleet)
+description:
+  - Gives a kubelet its CPU, topology and memory managers, what it reserves, when it evicts pods, swap and how long it
+    lets pods end at a shutdown. It is the service C(kubelet.service), as kubeadm and EKS have it, or a part of k3s or
+    RKE2.
+  - It is written where this kubelet reads it. Where it has a folder of drop-ins (its flag C(--config-dir), or k3s and
+    RKE2 from 1.32 on), that is C(99-gpufleet.conf) in there. Else it is a part of the file of C(--config), most often
+    C(/var/lib/kubelet/config.yaml), between two comments, and what it replaces stays as a comment. C(kubeadm upgrade)
+    writes that file anew, and the next run of this module corrects it. A k3s or RKE2 before 1.32 gets C(kubelet-arg+) in
+    C(config.yaml.d/99-gpufleet-kubelet.yaml).
+  - In effect is what the kubelet says on C(/configz), not the file. It is asked on this node with the certificate of
+    O(client_certificate), or that of the API server where it is here (a control plane of kubeadm, a server of k3s or
+    RKE2). Elsewhere nobody on the node may ask it. Then RV(unmanaged) says so, and it counts that the process was
+    started after its files were written.
+  - A field or a policy option that came later than this kubelet is refused, since it drops what it does not know. So is
+    what it would end at, as a static policy without reserved CPUs, reserved memory that does not add up, swap that is
+    on, and an option that does not go with another; and CPUs that M(gpufleet.node.cpu_isolation) has for the system and
+    that are not reserved here, or that the kernel isolates.
+  - The kubelet keeps whose CPUs and memory are whose in C(cpu_manager_state) and C(memory_manager_state), and ends at its
+    start where they are of another policy, other CPUs or other memory, also after a plain reboot. A file that does not
+    fit has drifted, with the reason. Then, and where a policy or what it reserves changes, the kubelet is stopped, the
+    file removed, the configuration written, and the kubelet started. Where it is not healthy within O(start_timeout),
+    all of these files are as before, it is started with them, and the run fails with what its log says.
+  - The kubelet counts huge pages when it starts. Where there are others now, it is started anew, or while pods of the
+    class Guaranteed run the setting is pending with C(idle_node) in RV(needs).
+  - Feature gates, the API server's certificates, taints and labels are not managed, nor are the many other fields of
+    KubeletConfiguration.
+extends_documentation_fragment:
+  - gpufleet.node.contract
+  - gpufleet.node.contract.attributes
+options:
+  cpu_manager_policy:
+    description:
+      - Whether containers of pods of the class Guaranteed get whole CPUs for themselves (V(static)).
+    type: str
+    choices: [none, static]
+  cpu_manager_policy_options:
+    description:
+      - Options of V(static), such as V(full-pcpus-only) and V(strict-cpu-reservation), each with V(true) or V(false).
+      - An alpha option is refused unless the feature gate for these is on in the kubelet's own configuration.
+    type: dict
+    default: {}
+  reserved_system_cpus:
+    description:
+      - CPUs that no pod gets for itself, as a list of the kernel such as V(0-1,64-65). Other pods and the daemons of the
+        system are not kept off by it, nor on them. M(gpufleet.node.cpu_isolation) does so for daemons.
+    type: str
+  topology_manager_policy:
+    description:
+      - Whether CPUs, devices and memory of a pod come from the same NUMA node.
+    type: str
+    choices: [none, best-effort, restricted, single-numa-node]
+  topology_manager_scope:
+    description:
+      - Whether that is decided for each container or for the pod.
+    type: str
+    choices: [container, pod]
+  topology_manager_policy_options:
+    description:
+      - V(prefer-closest-numa-nodes) with V(true) or V(false), and V(max-allowable-numa-nodes) with a number.
+    type: dict
+    default: {}
+  memory_manager_policy:
+    description:
+      - Whether memory and huge pages of pods of the class Guaranteed come from NUMA nodes of their own. The kubelet calls
+        these V(None) and V(Static). V(static) needs O(reserved_memory).
+    type: str
+    choices: [none, static]
+  reserved_memory:
+    description:
+      - What of each NUMA node is reserved. Over all nodes, memory must add up to that of O(kube_reserved),
+        O(system_reserved) and C(memory.available) of O(eviction_hard), which is 100Mi by default, and huge pages to those
+        of the first two.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      numa_node:
+        description:
+          - The number of the NUMA node.
+        type: int
+        required: true
+      limits:
+        description:
+          - Quantities of C(memory) and of huge pages, such as C(hugepages-1Gi).
+        type: dict
+        required: true
+  system_reserved:
+    description:
+      - What is kept for the daemons of the system of C(cpu), C(memory), C(ephemeral-storage), C(pid) and huge pages. What
+        others have set of the resources that are not named stays.
+    type: dict
+    default: {}
+  kube_reserved:
+    description:
+      - The same for the kubelet and the container runtime.
+    type: dict
+    default: {}
+  eviction_hard:
+    description:
+      - Thresholds at which pods are ended at once, such as C(memory.available) with V(500Mi) or V(5%).
+      - Those that nobody names keep the defaults that a kubelet has without this option, which it would set to 0 itself.
+    type: dict
+    default: {}
+  eviction_soft:
+    description:
+      - Thresholds at which pods are ended after O(eviction_soft_grace_period).
+    type: dict
+    default: {}
+  eviction_soft_grace_period:
+    description:
+      - For each of O(eviction_soft) how long it has to last, such as V(1m30s).
+    type: dict
+    default: {}
+  eviction_minimum_reclaim:
+    description:
+      - How much is freed at least once it evicts.
+    type: dict
+    default: {}
+  fail_swap_on:
+    description:
+      - Whether the kubelet ends at its start where swap is on.
+    type: bool
+  swap_behavior:
+    description:
+      - What pods may use of swap, with O(fail_swap_on=false).
+    type: str
+    choices: [NoSwap, LimitedSwap]
+  shutdown_grace_period:
+    description:
+      - How long a shutdown of the node waits for pods, such as V(2m). The kubelet itself asks systemd-logind for it.
+    type: str
+  shutdown_grace_period_critical_pods:
+    description:
+      - The part of it that is for critical pods alone, which end last.
+    type: str
+  client_certificate:
+    description:
+      - The file on the node with a client certificate that the kubelet lets read C(/configz).
+    type: path
+  client_key:
+    description:
+      - The file of its key.
+    type: path
+  when_busy:
+    description:
+      - What happens if policies or reservations are to change, or a state file is to go, while pods of the class Guaranteed
+        run. When the kubelet starts it admits all pods again, and rejects those that no longer fit.
+      - V(fail) ends the run before anything is changed and names them.
+      - V(wait) polls for up to O(busy_timeout) until none runs, and then plans again. After that it is like V(fail).
+      - V(skip) leaves everything as it is, with C(idle_node) in RV(needs).
+      - V(ignore) does it all the same, for nodes on which a DaemonSet, which a drain leaves, has such pods.
+    type: str
+    choices: [fail, wait, skip, ignore]
+    default: fail
+  busy_timeout:
+    description:
+      - How long O(when_busy=wait) waits, in seconds.
+    type: int
+    default: 600
+  start_timeout:
+    description:
+      - How long the kubelet may take until it is healthy, in seconds.
+    type: int
+    default: 120
+  optional:
+    description:
+      - Whether a machine may be without a kubelet, or not have joined a cluster yet. RV(unmanaged) says so then. Otherwise
+        it is an error.
+    type: bool
+    default: false
+seealso:
+  - module: gpufleet.node.cpu_isolation
+  - module: gpufleet.node.hugepages
+  - name: KubeletConfiguration
+    description: All fields, in the documentation of Kubernetes.
+    link: https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
+  - name: Control CPU management policies on the node
+    description: The order in which a policy is changed.
+    link: https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/
+"""
+
+EXAMPLES = r"""
+- name: Give pods with GPUs the CPUs and the memory beside them
+  gpufleet.node.kubelet_config:
+    cpu_manager_policy: static
+    cpu_manager_policy_options: {full-pcpus-only: true}
+    reserved_system_cpus: 0-1,64-65
+    topology_manager_policy: restricted
+    system_reserved: {memory: 4Gi}
+    kube_reserved: {memory: 2Gi}
+    eviction_hard: {memory.available: 1Gi}
+    memory_manager_policy: static
+    reserved_memory:
+      - numa_node: 0
+        limits: {memory: 4Gi}
+      - numa_node: 1
+        limits: {memory: 3Gi}
+
+- name: Let pods end before the node does
+  gpufleet.node.kubelet_config:
+    shutdown_grace_period: 2m
+    shutdown_grace_period_critical_pods: 30s
+
+- name: Restore what was there before
+  gpufleet.node.kubelet_config:
+    state: absent
+"""
+
+RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
+status:
+  description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
+  returned: success
+  type: str
+changes:
+  description: The plan, which check mode and real mode share.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: C(kubelet), its unit, a file, or huge pages of one size.
+      type: str
+    setting:
+      description:
+        - A field of KubeletConfiguration, C(configuration) and C(state) for files, C(service) or C(capacity).
+      type: str
+    before:
+      description: The value that was found.
+      type: raw
+    after:
+      description: The value that was declared.
+      type: raw
+    scope:
+      description: C(effective) for the running system, C(boot) for the next boot.
+      type: str
+    takes_effect:
+      description: Always C(now).
+      type: str
+needs:
+  description: C(idle_node) while pods are in the way of what waits for them, or nothing.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+unmanaged:
+  description: What was declared and this machine does not have, with the reason.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: What the setting was declared for.
+      type: str
+    setting:
+      description: The setting that it does not have, or that is not restored.
+      type: str
+    reason:
+      description: Why.
+      type: str
+conflicts:
+  description: Always empty. What counts more than what is ours is refused.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    owner:
+      description: Who it is.
+      type: str
+    path:
+      description: The file.
+      type: str
+    line:
+      description: The line in it, where there is one.
+      type: int
+    setting:
+      description: What it sets.
+      type: str
+    value:
+      description: The value it sets.
+      type: str
+    wins:
+      description: Whose value stays in the end, C(us) or C(them).
+      type: str
+reboot_required:
+  description: Always false.
+  returned: always, unless the declaration was refused
+  type: bool
+reboot_reasons:
+  description: Always empty.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(conflict), C(in_use), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
+      type: str
+    object:
+      description: What it was about.
+      type: str
+    found:
+      description: The value that was found.
+      type: raw
+    wanted:
+      description: The value that was wanted.
+      type: raw
+    hint:
+      description: The next step.
+      type: str
+# End of what all return.
+effective:
+  description: What the kubelet has.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    service:
+      description: C(healthy), C(not healthy) or C(stopped), V(null) where systemd does not run.
+      type: str
+      sample: healthy
+    asked:
+      description: Whether the kubelet said so itself.
+      type: bool
+      sample: true
+    values:
+      description: The fields by name, each in the form of its flag, V(null) where nobody knows.
+      type: dict
+      sample: {"cpuManagerPolicy": "static"}
+boot:
+  description: What its next start brings.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    file:
+      description: The file that has what is ours, V(null) without a kubelet.
+      type: str
+      sample: /var/lib/kubelet/config.yaml
+    values:
+      description: The fields that its files and flags set, in the same form.
+      type: dict
+      sample: {"cpuManagerPolicy": "static"}
+"""
+
+
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kubelet_config.concern import CONCERN
+
+
+def main() -> None:
+    run(CONCERN)
+
+
+if __name__ == "__main__":
+    main()
