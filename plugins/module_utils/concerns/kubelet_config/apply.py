@@ -6,15 +6,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
-from ..._core.errors import Refused
+from ..._core.errors import GpuFleetError, Refused
 from ..._core.record import read_note
 from ..._kinds import steps
 from ..._linux import systemd_apply
 from .observation import is_healthy
-from .plan import RunKubelet
+from .plan import ChangeKubelet
 from .state import NOTE
 
 if TYPE_CHECKING:
@@ -27,43 +28,71 @@ STOP_SECONDS = 120.0
 
 
 def perform(step: Step, host: Host) -> None:
-    if isinstance(step.action, RunKubelet):
-        run(step.action, host)
+    if isinstance(step.action, ChangeKubelet):
+        change(step.action, host)
     else:
         steps.perform(step, host)
 
 
-def run(action: RunKubelet, host: Host) -> None:
-    """Raises ``Refused`` with what the kubelet said last."""
-    cause = _start(action, host, action.verb)
+def change(action: ChangeKubelet, host: Host) -> None:
+    """Raises ``Refused`` with what the kubelet said last, and what was in the way of a step before its start."""
+    verb = "restart" if action.runs and not action.away else "start"
+    try:
+        if action.away and action.runs:
+            systemd_apply.run_service(systemd_apply.RunService("stop", action.unit), host)
+        for path in action.away:
+            host.files.remove(path)
+        for path in action.writes:
+            _write(host, path, action.text)
+    except (GpuFleetError, OSError):
+        # Nobody is left with a kubelet that we stopped.
+        _back(action, host)
+        raise
+    cause = _start(action, host, verb)
     if not cause:
-        host.files.remove(NOTE)
+        # It is written anew before the next change, and gone at the next boot.
+        with contextlib.suppress(OSError):
+            host.files.remove(NOTE)
         return
     said = _log(host, action.unit)
-    former = read_note(host.files, NOTE, _texts)
-    outcome = "nothing is known of a configuration with which it was healthy"
-    if former:
-        systemd_apply.attempt(host, "stop", action.unit, seconds=STOP_SECONDS)
-        for path, text in former.items():
-            if text is None:
-                host.files.remove(path)
-            else:
-                host.files.replace(path, text)
-        again = _start(action, host, "start")
-        outcome = "its former files are back, and with them it is healthy"
-        if again:
-            outcome = f"its former files are back, and with them {again} too"
-        else:
-            host.files.remove(NOTE)
     raise Refused(
-        f"{action.verb} {{}}",
+        f"{verb} {{}}",
         object=action.unit,
-        cause=f"{cause}{f'; its log: {said}' if said else ''}; {outcome}",
+        cause=f"{cause}{f'; its log: {said}' if said else ''}; {_back(action, host)}",
         hint=f"see journalctl -u {action.unit}",
     )
 
 
-def _start(action: RunKubelet, host: Host, verb: str) -> str:
+def _back(action: ChangeKubelet, host: Host) -> str:
+    """Bring back the files with which it was healthy, and start it. Returns what came of it."""
+    former = read_note(host.files, NOTE, _texts)
+    if former is not None:
+        systemd_apply.attempt(host, "stop", action.unit, seconds=STOP_SECONDS)
+        # What cannot be written now is what could not be written before.
+        with contextlib.suppress(OSError):
+            for path, text in former.items():
+                _write(host, path, text)
+    elif not action.runs:
+        return "nothing is known of a configuration with which it was healthy"
+    cause = _start(action, host, "start")
+    if former is None:
+        return "nothing is known of a configuration with which it was healthy"
+    if cause:
+        return f"its former files are back, and with them {cause} too"
+    with contextlib.suppress(OSError):
+        host.files.remove(NOTE)
+    return "its former files are back, and with them it is healthy"
+
+
+def _write(host: Host, path: str, text: Optional[str]) -> None:
+    """Nothing is written that is there already."""
+    if text is None:
+        host.files.remove(path)
+    elif host.files.read_optional(path) != text:
+        host.files.replace(path, text)
+
+
+def _start(action: ChangeKubelet, host: Host, verb: str) -> str:
     """What went wrong, empty where it is healthy."""
     # systemd starts nothing that started five times in ten seconds, whoever did so.
     systemd_apply.attempt(host, "reset-failed", action.unit, seconds=STOP_SECONDS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
-from ..._core.change import Blocker, Change, Plan, RemoveFile, ReplaceFile, RoomAction, Step
+from ..._core.change import Blocker, Change, Plan, ReplaceFile, RoomAction, Step
 from ..._core.declared import WANTED
 from ..._core.errors import DeclarationError, InUse, OwnedByAnother
 from ..._core.planning import boot_change, effective_change, file_action
@@ -18,7 +18,6 @@ from ..._core.value import frozen, replace
 from ..._core.wording import first_of
 from ..._kinds.own_files import OTHERS
 from ..._linux import cpulist
-from ..._linux.systemd_apply import RunService
 from . import places, schema
 from .checkpoints import misfit, value
 from .schema import FIELDS, meaning, shown
@@ -35,16 +34,21 @@ SHOWN = 3
 
 
 @frozen
-class RunKubelet(RoomAction):
-    """Start or restart the kubelet (``verb``), and bring back the files of NOTE where it is not healthy in time.
+class ChangeKubelet(RoomAction):
+    """Let the kubelet start anew with this ``text`` in ``path``, where that is in ``writes``, and without ``away``.
 
-    ``port`` is the one at which it says so, 0 for none.
+    It is stopped first where a state file goes. Where anything fails, or it is not healthy in time, the files of NOTE
+    come back. ``port`` is the one at which it says how it is, 0 for none.
     """
 
-    verb: str
     unit: str
+    runs: bool
     port: int
     seconds: int
+    path: str
+    text: Optional[str]
+    away: Tuple[str, ...] = ()
+    writes: Tuple[str, ...] = ()
 
 
 def plan(state: KubeletState, desired: KubeletDesired, scope: Scope) -> Plan:
@@ -203,27 +207,28 @@ def _steps(
         for row in wrong
         if row.effective_matters and row.effective != row.wanted and not row.pending
     ]
-    away = [path for path in _away(state, wrong, misfits) if now]
-    write = Step(file_action(state.place.path, places.whole_text(state.place, desired.ours)), tuple(late))
-    steps: List[Step] = []
-    if now and state.service == HEALTHY:
-        steps.append(Step(ReplaceFile(NOTE, _note(state)), notes=(NOTE,)))
-    if away:
-        steps.append(Step(RunService("stop", state.unit)))
-        steps += [Step(RemoveFile(path)) for path in away]
-    if late:
-        steps.append(replace(write, probes=(state.place.path,)))
-    if now:
-        verb = "start" if away or state.service == STOPPED else "restart"
-        run = RunKubelet(verb, state.unit, state.place.port("healthzPort"), state.declaration.start_timeout)
-        steps.append(Step(run, tuple(now)))
-    return tuple(steps)
+    place = state.place
+    text = places.whole_text(place, desired.ours)
+    if not now:
+        return (Step(file_action(place.path, text), tuple(late), probes=(place.path,)),)
+    action = ChangeKubelet(
+        unit=state.unit,
+        runs=state.service != STOPPED,
+        port=place.port("healthzPort"),
+        seconds=state.declaration.start_timeout,
+        path=place.path,
+        text=text,
+        away=_away(state, wrong, misfits),
+        writes=(place.path,) if late else (),
+    )
+    step = Step(action, (*late, *now), probes=(place.path,) if late else ())
+    return (Step(ReplaceFile(NOTE, _note(state)), notes=(NOTE,)), step) if state.service == HEALTHY else (step,)
 
 
-def _away(state: KubeletState, wrong: List[Setting], misfits: Tuple[str, ...]) -> List[str]:
+def _away(state: KubeletState, wrong: List[Setting], misfits: Tuple[str, ...]) -> Tuple[str, ...]:
     """The state files that do not fit, or are about what changes."""
     kinds = {kind for row in wrong if row.setting in FIELDS for kind in FIELDS[row.setting].state}
-    return [path for kind, (path, _text) in state.checkpoints.items() if path in misfits or kind in kinds]
+    return tuple(path for kind, (path, _text) in state.checkpoints.items() if path in misfits or kind in kinds)
 
 
 def _note(state: KubeletState) -> str:
