@@ -18,21 +18,22 @@ description:
   - It is written where this kubelet reads it. Where it has a folder of drop-ins (its flag C(--config-dir), or k3s and
     RKE2 from 1.32 on), that is C(99-gpufleet.conf) in there. Else it is a part of the file of C(--config), most often
     C(/var/lib/kubelet/config.yaml), between two comments, and what it replaces stays as a comment. C(kubeadm upgrade)
-    writes that file anew, and the next run of this module corrects it. A k3s or RKE2 before 1.32 gets C(kubelet-arg+) in
-    C(config.yaml.d/99-gpufleet-kubelet.yaml).
+    writes that file anew, and the next run of this module corrects it. A k3s or RKE2 before 1.32 gets C(kubelet-arg+)
+    in C(config.yaml.d/99-gpufleet-kubelet.yaml).
   - In effect is what the kubelet says on C(/configz), not the file. It is asked on this node with the certificate of
     O(client_certificate), or that of the API server where it is here (a control plane of kubeadm, a server of k3s or
     RKE2). Elsewhere nobody on the node may ask it. Then RV(unmanaged) says so, and it counts that the process was
     started after its files were written.
-  - A field or a policy option that came later than this kubelet is refused, since it drops what it does not know. So is
-    what it would end at, as a static policy without reserved CPUs, reserved memory that does not add up, swap that is
-    on, and an option that does not go with another; and CPUs that M(gpufleet.node.cpu_isolation) has for the system and
-    that are not reserved here, or that the kernel isolates.
-  - The kubelet keeps whose CPUs and memory are whose in C(cpu_manager_state) and C(memory_manager_state), and ends at its
-    start where they are of another policy, other CPUs or other memory, also after a plain reboot. A file that does not
-    fit has drifted, with the reason. Then, and where a policy or what it reserves changes, the kubelet is stopped, the
-    file removed, the configuration written, and the kubelet started. Where it is not healthy within O(start_timeout),
-    all of these files are as before, it is started with them, and the run fails with what its log says.
+  - A field or a policy option that came later than this kubelet is refused, since it drops what it does not know. So
+    is what it would end at, as a static policy without reserved CPUs, reserved memory that does not add up, swap that
+    is on, and an option that does not go with another; and CPUs that M(gpufleet.node.cpu_isolation) has for the
+    system and that are not reserved here, or that the kernel isolates.
+  - The kubelet keeps whose CPUs and memory are whose in C(cpu_manager_state) and C(memory_manager_state), and ends at
+    its start where they are of another policy, other CPUs or other memory, also after a plain reboot. A file that
+    does not fit has drifted, with the reason. Then, and where a policy or what it reserves changes, the kubelet is
+    stopped, the file removed, the configuration written, and the kubelet started. Where it is not healthy within
+    O(start_timeout), all of these files are as before, it is started with them, and the run fails with what its log
+    says.
   - The kubelet counts huge pages when it starts. Where there are others now, it is started anew, or while pods of the
     class Guaranteed run the setting is pending with C(idle_node) in RV(needs).
   - Feature gates, the API server's certificates, taints and labels are not managed, nor are the many other fields of
@@ -54,8 +55,8 @@ options:
     default: {}
   reserved_system_cpus:
     description:
-      - CPUs that no pod gets for itself, as a list of the kernel such as V(0-1,64-65). Other pods and the daemons of the
-        system are not kept off by it, nor on them. M(gpufleet.node.cpu_isolation) does so for daemons.
+      - CPUs that no pod gets for itself, as a list of the kernel such as V(0-1,64-65). Other pods and the daemons of
+        the system are not kept off by it, nor on them. M(gpufleet.node.cpu_isolation) does so for daemons.
     type: str
   topology_manager_policy:
     description:
@@ -74,15 +75,15 @@ options:
     default: {}
   memory_manager_policy:
     description:
-      - Whether memory and huge pages of pods of the class Guaranteed come from NUMA nodes of their own. The kubelet calls
-        these V(None) and V(Static). V(static) needs O(reserved_memory).
+      - Whether memory and huge pages of pods of the class Guaranteed come from NUMA nodes of their own. The kubelet
+        calls these V(None) and V(Static). V(static) needs O(reserved_memory).
     type: str
     choices: [none, static]
   reserved_memory:
     description:
       - What of each NUMA node is reserved. Over all nodes, memory must add up to that of O(kube_reserved),
-        O(system_reserved) and C(memory.available) of O(eviction_hard), which is 100Mi by default, and huge pages to those
-        of the first two.
+        O(system_reserved) and C(memory.available) of O(eviction_hard), which is 100Mi by default, and huge pages to
+        those of the first two.
     type: list
     elements: dict
     default: []
@@ -99,8 +100,8 @@ options:
         required: true
   system_reserved:
     description:
-      - What is kept for the daemons of the system of C(cpu), C(memory), C(ephemeral-storage), C(pid) and huge pages. What
-        others have set of the resources that are not named stays.
+      - What is kept for the daemons of the system of C(cpu), C(memory), C(ephemeral-storage), C(pid) and huge pages.
+        What others have set of the resources that are not named stays.
     type: dict
     default: {}
   kube_reserved:
@@ -111,7 +112,8 @@ options:
   eviction_hard:
     description:
       - Thresholds at which pods are ended at once, such as C(memory.available) with V(500Mi) or V(5%).
-      - Those that nobody names keep the defaults that a kubelet has without this option, which it would set to 0 itself.
+      - Those that nobody names keep the defaults that a kubelet has without this option, which it would set to 0
+        itself.
     type: dict
     default: {}
   eviction_soft:
@@ -156,8 +158,8 @@ options:
     type: path
   when_busy:
     description:
-      - What happens if policies or reservations are to change, or a state file is to go, while pods of the class Guaranteed
-        run. When the kubelet starts it admits all pods again, and rejects those that no longer fit.
+      - What happens if policies or reservations are to change, or a state file is to go, while pods of the class
+        Guaranteed run. When the kubelet starts it admits all pods again, and rejects those that no longer fit.
       - V(fail) ends the run before anything is changed and names them.
       - V(wait) polls for up to O(busy_timeout) until none runs, and then plans again. After that it is like V(fail).
       - V(skip) leaves everything as it is, with C(idle_node) in RV(needs).
@@ -177,8 +179,8 @@ options:
     default: 120
   optional:
     description:
-      - Whether a machine may be without a kubelet, or not have joined a cluster yet. RV(unmanaged) says so then. Otherwise
-        it is an error.
+      - Whether a machine may be without a kubelet, or not have joined a cluster yet. RV(unmanaged) says so then.
+        Otherwise it is an error.
     type: bool
     default: false
 seealso:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, Optional, Tuple, Union
+from typing import Dict, Optional, Tuple, Union
 
 from .errors import GpuFleetError
 from .setting import BOOT, DRIFTED, EFFECTIVE, IN_SYNC, NOW, PENDING, REBOOT, Scalar, Setting
@@ -67,7 +67,7 @@ class RoomAction:
     ``writes`` are the files outside of /var/lib/gpufleet and /run that it replaces.
     """
 
-    writes: ClassVar[Tuple[str, ...]] = ()
+    writes: Tuple[str, ...] = ()
 
 
 @frozen

@@ -148,7 +148,9 @@ class Host(Protocol):
     def http_get(self, socket: str, target: str, identity: Optional[Identity] = None) -> str:
         """What a daemon answers to GET ``target`` on its socket, or at its address such as ``127.0.0.1:9400``.
 
-        With an ``identity`` it is asked by TLS. Raises ``OSError`` as ``unix_http``, also where it takes longer than a look has time.
+        With an ``identity`` it is asked by TLS.
+
+        Raises ``OSError`` as ``unix_http``, also where it takes longer than a look has time.
         Where systemd listens for a daemon, this starts it: look first whether it runs.
         """
 

@@ -142,7 +142,9 @@ def unreserved(claim: Claim, system: Tuple[Claim, ...]) -> List[DeclarationError
     for other in system:
         missing = other.cpus - claim.cpus
         if missing:
-            cause = f"{_are(missing)} in {other.option} of {other.owner}, and the kubelet would give them to a pod alone"
+            cause = (
+                f"{_are(missing)} in {other.option} of {other.owner}, and the kubelet would give them to a pod alone"
+            )
             return [
                 DeclarationError(
                     "declare {}",

@@ -25,14 +25,14 @@ TIMEOUT_SECONDS = 6.0
 LIMIT_BYTES = 16 << 20
 
 
-def get(
-    path: str, target: str, timeout: float = TIMEOUT_SECONDS, *, identity: Optional[Identity] = None
-) -> str:
+def get(path: str, target: str, timeout: float = TIMEOUT_SECONDS, *, identity: Optional[Identity] = None) -> str:
     """The body of the answer to GET ``target`` on the socket ``path``, or at an address such as ``127.0.0.1:9400``.
 
     Raises ``OSError`` with the path: nobody listens, we may not, the whole answer did not come within ``timeout``
-    seconds (``TimeoutError``), or it is not status 200 (EPROTO). With an ``identity``, the files of a certificate and its
-    key, it speaks TLS. Whose the certificate of the daemon is nobody asks: it is on this machine.
+    seconds (``TimeoutError``), or it is not status 200 (EPROTO).
+
+    With an ``identity``, the files of a certificate and its key, it speaks TLS. The certificate of the daemon is not
+    verified: it is on this machine.
     """
     deadline = time.monotonic() + timeout
     parts: List[bytes] = []

@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import stat
 import subprocess
 import threading
@@ -737,11 +738,12 @@ LOOPBACK = "127.0.0.1"
 class Daemon:
     """A server on a socket that sends one answer to everybody, as it is; without one it says nothing.
 
-    ``LOOPBACK`` in place of a path lets it listen at a port there.
+    ``LOOPBACK`` in place of a path lets it listen at a port there, and with a ``context`` it speaks TLS.
     """
 
-    def __init__(self, path: Path, answer: Optional[bytes]) -> None:
+    def __init__(self, path: Path, answer: Optional[bytes], context: Optional[ssl.SSLContext]) -> None:
         self.path = str(path)
+        self._context = context
         self.asked: List[bytes] = []
         self._answer = answer
         self._kept: List[socket.socket] = []
@@ -762,6 +764,12 @@ class Daemon:
                 channel, _address = self._listener.accept()
             except OSError:
                 return
+            if self._context is not None:
+                try:
+                    channel = self._context.wrap_socket(channel, server_side=True)
+                except OSError:
+                    # A client that it does not know.
+                    continue
             self.asked.append(channel.recv(65536))
             if self._answer is None:
                 self._kept.append(channel)
@@ -780,8 +788,8 @@ class Daemon:
 
 
 @contextlib.contextmanager
-def daemon(path: Path, answer: Optional[bytes]) -> Iterator[Daemon]:
-    server = Daemon(path, answer)
+def daemon(path: Path, answer: Optional[bytes], context: Optional[ssl.SSLContext] = None) -> Iterator[Daemon]:
+    server = Daemon(path, answer, context)
     try:
         yield server
     finally:
@@ -793,6 +801,31 @@ def test_a_daemon_is_asked_on_its_socket(real: Machine) -> None:
     with daemon(real.root / "socket", answer) as server:
         assert real.host.http_get(server.path, "/info") == '{"x": "' + "y" * 200_000 + '"}'
         assert server.asked[0].startswith(b"GET /info HTTP/1.0\r\nHost: localhost\r\n\r\n")
+
+
+def test_a_daemon_that_wants_a_certificate_gets_the_one_of_the_caller(real: Machine, tmp_path: Path) -> None:
+    ours, others = (identity(tmp_path / name) for name in ("ours", "others"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*identity(tmp_path / "server"))
+    context.load_verify_locations(ours[0])
+    context.verify_mode = ssl.CERT_REQUIRED
+    with daemon(Path(LOOPBACK), b"HTTP/1.0 200 OK\r\n\r\n{}", context) as server:
+        assert real.host.http_get(server.path, "/configz", identity=ours) == "{}"
+        assert server.asked[-1].startswith(b"GET /configz HTTP/1.0\r\n")
+        for pair in (None, others, (f"{tmp_path}/none.crt", ours[1])):
+            with pytest.raises(OSError) as caught:
+                real.host.http_get(server.path, "/configz", identity=pair)
+            assert caught.value.filename == server.path
+        assert len(server.asked) == 1
+
+
+def identity(place: Path) -> Tuple[str, str]:
+    """A certificate that is signed by its own key, and that key."""
+    certificate, key = f"{place}.crt", f"{place}.key"
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    made = ["openssl", "req", "-x509", *curve, "-subj", f"/CN={place.name}", "-out", certificate, "-keyout", key]
+    subprocess.run(made, check=True, capture_output=True)
+    return certificate, key
 
 
 def test_a_daemon_that_listens_at_a_port_is_asked_there(real: Machine) -> None:

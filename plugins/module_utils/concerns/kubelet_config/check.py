@@ -136,14 +136,16 @@ def _refuse_memory(state: KubeletState, values: Mapping[str, Any]) -> None:
     needed[MEMORY_RESOURCE] = _reserved(values, MEMORY_RESOURCE) + _evicted(state, values)
     for name in sorted({*sums, *needed}):
         if sums.get(name, 0) != needed.get(name, 0):
-            parts = "kube_reserved, system_reserved and eviction_hard" if name == MEMORY_RESOURCE else (
-                "kube_reserved and system_reserved"
+            parts = (
+                "kube_reserved, system_reserved and eviction_hard"
+                if name == MEMORY_RESOURCE
+                else ("kube_reserved and system_reserved")
             )
             raise DeclarationError(
                 "reserve {}",
                 object=f"{name} with {RESERVED_MEMORY}",
-                cause=f"its nodes add up to {sums.get(name, 0)} bytes, and {parts} to {needed.get(name, 0)}: the kubelet"
-                " ends where they are not equal",
+                cause=f"its nodes add up to {sums.get(name, 0)} bytes, and {parts} to {needed.get(name, 0)}: the"
+                " kubelet ends where they are not equal",
                 hint=f"let the limits of {name} in reserved_memory add up to {needed.get(name, 0)} bytes",
             )
 
@@ -168,10 +170,14 @@ def _refuse_others(state: KubeletState, values: Mapping[str, Any]) -> None:
         if not state.machine.cgroup2:
             raise _refusal(SWAP_FIELD, "LimitedSwap needs control groups of version 2")
         if value(values, FAIL_SWAP):
-            raise _refusal(SWAP_FIELD, "with failSwapOn: true the kubelet ends where there is swap", "set fail_swap_on: false")
+            raise _refusal(
+                SWAP_FIELD, "with failSwapOn: true the kubelet ends where there is swap", "set fail_swap_on: false"
+            )
     whole, critical = schema.duration(value(values, GRACE)), schema.duration(value(values, CRITICAL))
     if critical > whole:
-        raise _refusal(CRITICAL, f"it is longer than {GRACE}, which it is a part of", f"declare at most {values.get(GRACE)}")
+        raise _refusal(
+            CRITICAL, f"it is longer than {GRACE}, which it is a part of", f"declare at most {values.get(GRACE)}"
+        )
     for name, length in ((GRACE, whole), (CRITICAL, critical)):
         if 0 < length < 1000:
             raise _refusal(name, "the kubelet takes 0 or at least one second")
@@ -179,13 +185,15 @@ def _refuse_others(state: KubeletState, values: Mapping[str, Any]) -> None:
         has = state.machine.memory if resource == MEMORY_RESOURCE else len(state.machine.online)
         taken = _reserved(values, resource)
         if taken >= has > 0:
-            raise _refusal(SYSTEM_RESERVED, f"with {KUBE_RESERVED} it takes {taken} of {has} {resource}, so that no pod fits")
+            raise _refusal(
+                SYSTEM_RESERVED, f"with {KUBE_RESERVED} it takes {taken} of {has} {resource}, so that no pod fits"
+            )
 
 
 def _reserved(values: Mapping[str, Any], resource: str) -> int:
     """Of CPUs rounded up, as the kubelet does."""
     total = sum(schema.quantity(value(values, key).get(resource, "0")) for key in (SYSTEM_RESERVED, KUBE_RESERVED))
-    return -(-total // 10**9)
+    return -(-total // schema.BILLION)
 
 
 def _refusal(name: str, cause: str, hint: str = "", found: object = None) -> DeclarationError:

@@ -59,7 +59,9 @@ class KubeletConfig:
                 reason = f"{place.path} is not there, as on a node that has not joined a cluster"
             if values and not declaration.optional:
                 raise DeclarationError("configure the kubelet", cause=reason, hint="set optional: true for such nodes")
-            return KubeletDesired(unmanaged=(Unmanaged(KUBELET, "configuration", reason, excused=True),) if values else ())
+            return KubeletDesired(
+                unmanaged=(Unmanaged(KUBELET, "configuration", reason, excused=True),) if values else ()
+            )
         ours = places.complete(place, values)
         unmanaged: List[Unmanaged] = []
         if values and state.computed:
@@ -106,9 +108,7 @@ class KubeletConfig:
 CONCERN = KubeletConfig()
 
 
-def _desired(
-    state: KubeletState, ours: Mapping[str, Any], unmanaged: Tuple[Unmanaged, ...]
-) -> KubeletDesired:
+def _desired(state: KubeletState, ours: Mapping[str, Any], unmanaged: Tuple[Unmanaged, ...]) -> KubeletDesired:
     """A later file of others that says something else is refused by the plan: what is wanted is ours."""
     values = {**state.place.values(ours), **{key: _merged(state, key, one) for key, one in ours.items()}}
     return KubeletDesired(

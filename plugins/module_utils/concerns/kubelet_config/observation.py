@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, Mapping, Optional, Tuple
 
 from ..._core.declared import of_file
 from ..._core.errors import CannotLook, GpuFleetError
@@ -91,11 +91,11 @@ def observe(host: Host, declaration: KubeletDeclaration, scope: Scope) -> Kubele
         state = replace(
             state,
             release=_release(host, product),
+            machine=replace(state.machine, sockets=_sockets(files, state.machine.online)),
             gates=_gates(place),
             cgroups=tuple(name for name in CGROUPS if _document(place, name)),
             system=cpu_claims.housekeeping(_declared(files, cpu_claims.HOUSEKEEPING), last),
-            isolated=cpu_claims.isolated(_declared(files, cpu_claims.ISOLATED), last)
-            or cpu_claims.isolated_now(files),
+            isolated=cpu_claims.isolated(_declared(files, cpu_claims.ISOLATED), last) or cpu_claims.isolated_now(files),
         )
     return state
 
@@ -196,7 +196,7 @@ def _machine(files: Files) -> Machine:
         folder = f"{numa.FOLDER}/node{number}"
         memory = numa.parse_meminfo(files.read_optional(f"{folder}/meminfo") or "").get("MemTotal", 0) * KB
         pages = {
-            name: size * int((files.read_optional(f"{folder}/hugepages/hugepages-{size // KB}kB/nr_hugepages") or "0"))
+            name: size * int(files.read_optional(f"{folder}/hugepages/hugepages-{size // KB}kB/nr_hugepages") or "0")
             for size, name in sizes.items()
         }
         nodes.append(Node(number, memory, pages))
@@ -206,9 +206,12 @@ def _machine(files: Files) -> Machine:
         nodes=tuple(nodes),
         memory=numa.parse_meminfo(files.read(swaps.MEMINFO)).get("MemTotal", 0) * KB,
         swaps=tuple(area.path for area in swaps.read_areas(files)),
-        sockets=len({files.read_optional(f"{CPUS}/cpu{cpu}/topology/physical_package_id") for cpu in online}),
         cgroup2=files.exists(CONTROLLERS),
     )
+
+
+def _sockets(files: Files, online: FrozenSet[int]) -> int:
+    return len({files.read_optional(f"{CPUS}/cpu{cpu}/topology/physical_package_id") for cpu in online})
 
 
 def _differs(state: KubeletState, wanted: Mapping[str, Any]) -> bool:
@@ -228,7 +231,9 @@ def _release(host: Host, product: str) -> int:
     """The minor number of its version: ``Kubernetes v1.31.2``, ``k3s version v1.31.4+k3s1 (a562d090)``."""
     program = host.commands.find(product or "kubelet")
     if program is None and product and product != K3S:
-        program = next((path for path in (f"/var/lib/rancher/{product}/bin/{product}",) if host.files.exists(path)), None)
+        program = next(
+            (path for path in (f"/var/lib/rancher/{product}/bin/{product}",) if host.files.exists(path)), None
+        )
     if program is None:
         return 0
     try:

@@ -76,7 +76,7 @@ class Place:
     @property
     def there(self) -> bool:
         """Whether something starts this kubelet with a configuration at all."""
-        return self.kind != MERGED or self.text is not None
+        return bool(self.path) and (self.kind != MERGED or self.text is not None)
 
     @property
     def sources(self) -> Tuple[str, ...]:
@@ -119,7 +119,9 @@ class Place:
     def _values(self, ours: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
         documents = [_fields(path, document) for path, document in self.documents]
         after = [_fields(path, document) for path, document in self.later]
-        flags = {key: schema.of_flag(key, self.flags[one.flag][0]) for key, one in FIELDS.items() if one.flag in self.flags}
+        flags = {
+            key: schema.of_flag(key, self.flags[one.flag][0]) for key, one in FIELDS.items() if one.flag in self.flags
+        }
         made: Dict[str, Any] = {}
         # A flag of ours replaces what a file has, a file of ours does not replace a flag.
         order = [*documents, *after, flags, *ours] if self.kind == ARGUMENTS else [*documents, *ours, *after, flags]
@@ -139,7 +141,9 @@ def of_kubelet(files: Files, unit: str, words: Sequence[str]) -> Place:
     text = files.read_optional(config)
     if not folder:
         if text is not None and text.lstrip().startswith("{"):
-            raise not_understood(config, "it is JSON, in which nothing can be marked as ours: start it with --config-dir")
+            raise not_understood(
+                config, "it is JSON, in which nothing can be marked as ours: start it with --config-dir"
+            )
         rest = split(text)[0] if text is not None else ""
         return Place(MERGED, config, text, (read(config, rest),), flags=flags, root=root)
     before = (read(config, text),) if text is not None else ()
@@ -151,7 +155,10 @@ def of_rancher(files: Files, product: str) -> Place:
     etc = f"/etc/rancher/{product}"
     own = f"{etc}/config.yaml.d/{OUR_ARGUMENTS}"
     names = files.names(f"{etc}/config.yaml.d")
-    paths = [f"{etc}/config.yaml", *(f"{etc}/config.yaml.d/{name}" for name in names if name.endswith((".yaml", ".yml")))]
+    paths = [
+        f"{etc}/config.yaml",
+        *(f"{etc}/config.yaml.d/{name}" for name in names if name.endswith((".yaml", ".yml"))),
+    ]
     told: List[Flag] = []
     data = f"/var/lib/rancher/{product}"
     for path in paths:
@@ -169,9 +176,7 @@ def of_rancher(files: Files, product: str) -> Place:
     return Place(ARGUMENTS, own, files.read_optional(own), flags=flags_of(told))
 
 
-def _in_folder(
-    files: Files, folder: str, before: Tuple[Document, ...], flags: Mapping[str, Flag], root: str
-) -> Place:
+def _in_folder(files: Files, folder: str, before: Tuple[Document, ...], flags: Mapping[str, Flag], root: str) -> Place:
     path = f"{folder}/{OURS}"
     names = [name for name in files.names(folder) if name.endswith(".conf") and name != OURS]
     read_in = [(name, read(f"{folder}/{name}", files.read_optional(f"{folder}/{name}") or "")) for name in names]

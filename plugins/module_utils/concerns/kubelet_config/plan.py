@@ -67,14 +67,14 @@ def plan(state: KubeletState, desired: KubeletDesired, scope: Scope) -> Plan:
         return Plan(tuple(rows), (), desired.unmanaged)
     blocker = None
     if waiting and state.declaration.when_busy in (FAIL, WAIT):
-        blocker = Blocker(_in_use(state), float(state.declaration.busy_timeout) if state.declaration.when_busy == WAIT else 0.0)
+        blocker = Blocker(
+            _in_use(state), float(state.declaration.busy_timeout) if state.declaration.when_busy == WAIT else 0.0
+        )
     steps = _steps(state, desired, rows, tuple(misfits))
     return Plan(tuple(rows), steps, desired.unmanaged, blocker=blocker)
 
 
-def rows_of(
-    state: KubeletState, desired: KubeletDesired, scope: Scope
-) -> Tuple[List[Setting], Mapping[str, str]]:
+def rows_of(state: KubeletState, desired: KubeletDesired, scope: Scope) -> Tuple[List[Setting], Mapping[str, str]]:
     """The settings, and why state files would not fit what is wanted, by path."""
     runs = scope.immediate and state.service is not None and (state.service != STOPPED or state.starts)
     found, before = state.found, state.values
@@ -141,7 +141,9 @@ def _hugepage_rows(state: KubeletState, desired: KubeletDesired) -> List[Setting
         wanted = max(there - sum(schema.amount(one.get(name, "0")) for one in reserved), 0)
         row = Setting(name, CAPACITY, wanted, known, None, name, boot_matters=False)
         if wanted != known and state.pods:
-            row = replace(row, pending=f"the kubelet counted them when it was started, and {_pods(state)}", needs=IDLE_NODE)
+            row = replace(
+                row, pending=f"the kubelet counted them when it was started, and {_pods(state)}", needs=IDLE_NODE
+            )
         rows.append(row)
     return rows
 
@@ -209,6 +211,8 @@ def _steps(
     ]
     place = state.place
     text = places.whole_text(place, desired.ours)
+    if not (now or late):
+        return ()
     if not now:
         return (Step(file_action(place.path, text), tuple(late), probes=(place.path,)),)
     action = ChangeKubelet(

@@ -18,7 +18,13 @@ from ..._core.value import frozen
 from ..._linux import cpulist
 
 TEXT, CPUS, BOOL, DURATION, SWAP = "text", "cpus", "bool", "duration", "swap"
-OPTIONS_MAP, QUANTITIES, THRESHOLDS, DURATIONS, RESERVED = "options", "quantities", "thresholds", "durations", "reserved"
+OPTIONS_MAP, QUANTITIES, THRESHOLDS, DURATIONS, RESERVED = (
+    "options",
+    "quantities",
+    "thresholds",
+    "durations",
+    "reserved",
+)
 MAPS = (OPTIONS_MAP, QUANTITIES, THRESHOLDS, DURATIONS)
 CPU, MEMORY = "cpu", "memory"
 
@@ -109,7 +115,7 @@ _PERCENT = regex(r"([0-9]+(?:\.[0-9]+)?)%")
 _DURATION = regex(r"(?:[0-9]+(?:\.[0-9]+)?(?:h|ms|m|s))+|0")
 _PART = regex(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s)")
 _MILLISECONDS = {"h": 3600_000, "m": 60_000, "s": 1000, "ms": 1}
-_NANO = 9
+BILLION = 1_000_000_000
 
 
 def quantity(text: str) -> int:
@@ -118,15 +124,16 @@ def quantity(text: str) -> int:
     if match is None:
         raise ValueError(f"{text!r} is not a quantity, such as 500m or 2Gi")
     whole, part, unit = match[1], match[2] or "", match[3] or ""
+    number, scale = int(whole + part), int("1" + "0" * len(part))
     if unit[-1:] == "i":
-        return int(whole + part) * 1024 ** ("KMGTPE".index(unit[0]) + 1) * 10**_NANO // 10 ** len(part)
+        return (number << 10 * ("KMGTPE".index(unit[0]) + 1)) * BILLION // scale
     power = int(unit[1:]) if unit[:1] in ("e", "E") and unit != "E" else _DECIMAL[unit]
-    return int(whole + part) * 10 ** (_NANO + power) // 10 ** len(part)
+    return number * int("1" + "0" * (9 + power)) // scale
 
 
 def amount(text: str) -> int:
     """The same in whole units, such as bytes."""
-    return quantity(text) // 10**_NANO
+    return quantity(text) // BILLION
 
 
 def percent(text: str) -> float:
@@ -166,7 +173,10 @@ def of_document(key: str, raw: Any) -> Any:
         if not isinstance(raw, list):
             raise ValueError(f"{key} is not a list")
         return [
-            {"numaNode": int(one["numaNode"]), "limits": {name: _scalar(value) for name, value in one["limits"].items()}}
+            {
+                "numaNode": int(one["numaNode"]),
+                "limits": {name: _scalar(value) for name, value in one["limits"].items()},
+            }
             for one in raw
         ]
     if kind == BOOL:
@@ -220,9 +230,7 @@ def meaning(key: str, value: Any) -> Any:
         if kind == DURATIONS:
             return {name: duration(text) for name, text in value.items()}
         if kind == RESERVED:
-            return {
-                one["numaNode"]: {name: quantity(text) for name, text in one["limits"].items()} for one in value
-            }
+            return {one["numaNode"]: {name: quantity(text) for name, text in one["limits"].items()} for one in value}
     except (ValueError, TypeError, KeyError):
         pass
     return value

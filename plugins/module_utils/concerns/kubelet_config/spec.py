@@ -95,12 +95,12 @@ def _map(key: str, value: Mapping[str, Any]) -> Dict[str, str]:
                 cause="no kubelet knows it",
                 hint=did_you_mean(name, known, otherwise=f"write one of {', '.join(known)}"),
             )
-        {
-            schema.QUANTITIES: schema.quantity,
-            schema.THRESHOLDS: schema.threshold,
-            schema.DURATIONS: schema.duration,
-            schema.OPTIONS_MAP: str,
-        }[field.kind](text)
+        if field.kind == schema.QUANTITIES:
+            schema.quantity(text)
+        elif field.kind == schema.THRESHOLDS:
+            schema.threshold(text)
+        elif field.kind == schema.DURATIONS:
+            schema.duration(text)
     return texts
 
 

@@ -42,12 +42,15 @@ class Machine:
 class KubeletState:
     """What was seen.
 
-    ``unit`` is empty where there is no kubelet. ``values`` are those that the running one says or has read, None where
-    nobody knows, and ``computed`` why it was not asked. ``service`` is None where systemd does not run.
-    ``starts`` says that a boot starts it, and ``interrupted`` that a run of ours stopped it and did not come to its end.
-    ``checkpoints`` are the texts of the state files by kind. ``hugepages`` are the bytes by size that it knew when it
-    started. ``pods`` are those that may have CPUs of their own. ``release`` is the minor number of its version, 0 where
-    nothing is to change, and ``claims`` are the CPUs of others.
+    ``unit`` is empty where there is no kubelet. ``values`` are those that the running one says or has read, None
+    where nobody knows, and ``computed`` why it was not asked. ``service`` is None where systemd does not run.
+    ``starts`` says that a boot starts it, and ``interrupted`` that a run of ours did not come to its end.
+    ``checkpoints`` are path and text of the state files by kind. ``hugepages`` are the bytes by size that it knew
+    when it started, and ``pods`` those that may have CPUs of their own.
+
+    The others are read where something is to change: ``release`` is the minor number of its version, ``gates`` are its
+    feature gates, ``cgroups`` fields of others that reserved CPUs cannot stand beside, and ``system`` and ``isolated``
+    the CPUs that other concerns have.
     """
 
     declaration: KubeletDeclaration = KubeletDeclaration({})

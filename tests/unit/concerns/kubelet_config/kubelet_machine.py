@@ -4,11 +4,11 @@
 
 """A machine with a stand-in of a kubelet, since a kubelet itself is not to be had where the tests run.
 
-It does as the sources of Kubernetes 1.31 and 1.34 say: it reads its files and flags when it starts, drops the fields that
-it does not know, ends where its state files do not fit (cpumanager and memorymanager), where nothing is reserved for the
-static policy, or where reserved memory does not add up, and writes state files where there are none. It says what it has
-read on /configz, to whom it knows, and that it is well on /healthz. What it computes is written here a second time, from
-those sources, and not taken from the collection.
+It does as the sources of Kubernetes say (pkg/kubelet/cm): it reads its files and flags when it starts, drops the fields
+that it does not know, ends where its state files do not fit, where nothing is reserved for the static policy, or where
+reserved memory does not add up, and writes state files where there are none. It says what it has read on /configz, to
+whom it knows, and that it is well on /healthz. What it computes is written here a second time, from those sources, and
+not taken from the collection.
 """
 
 from __future__ import annotations
@@ -197,7 +197,9 @@ class Kubelet:
         if self.runs and target == "/configz" and socket == "127.0.0.1:10250":
             if identity is None or identity[0] not in self.knows:
                 raise OSError(errno.EPROTO, "status 401 Unauthorized: Unauthorized", socket)
-            return json.dumps({"kubeletconfig": {key: value for key, value in (self.config or {}).items() if value is not None}})
+            return json.dumps(
+                {"kubeletconfig": {key: value for key, value in (self.config or {}).items() if value is not None}}
+            )
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED), socket)
 
     # --- systemd ---
@@ -260,7 +262,7 @@ class Kubelet:
         paths += [f"{folder}/{name}" for name in self.files.names(folder) if name.endswith(".conf")] if folder else []
         made: Dict[str, Any] = {}
         for path in paths:
-            document = yaml.safe_load(self.files.read(path))
+            document = yaml.load(self.files.read(path), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
             if document.get("kind") != "KubeletConfiguration":
                 raise ValueError(f"failed to load kubelet config file, path: {path}: Object 'Kind' is missing")
             for key, value in document.items():
@@ -276,15 +278,17 @@ class Kubelet:
         if config["cpuManagerPolicy"] == "static":
             kept = [(config[name] or {}).get("cpu") for name in ("systemReserved", "kubeReserved")]
             if not config["reservedSystemCPUs"] and not any(kept):
-                raise ValueError("start cpu manager error: unable to determine reserved CPU resources for static policy")
+                raise ValueError(
+                    "start cpu manager error: unable to determine reserved CPU resources for static policy"
+                )
         if config["memoryManagerPolicy"] == "Static":
             sums = sum(size(one["limits"]["memory"]) for one in config["reservedMemory"] or [])
             kept = [(config[name] or {}).get("memory", "0") for name in ("systemReserved", "kubeReserved")]
             needed = sum(map(size, kept)) + size(config["evictionHard"].get("memory.available", "0"))
             if sums != needed:
                 raise ValueError(
-                    f'the total amount "{sums}" of type "memory" is not equal to the value "{needed}" determined by Node'
-                    " Allocatable feature"
+                    f'the total amount "{sums}" of type "memory" is not equal to the value "{needed}" determined by'
+                    " Node Allocatable feature"
                 )
 
     def _check_state(self, config: Mapping[str, Any]) -> None:
@@ -323,7 +327,13 @@ class Kubelet:
             state[str(node)] = {
                 "numberOfAssignments": 0,
                 "memoryMap": {
-                    name: {"total": total, "systemReserved": kept, "allocatable": total - kept, "reserved": 0, "free": 0}
+                    name: {
+                        "total": total,
+                        "systemReserved": kept,
+                        "allocatable": total - kept,
+                        "reserved": 0,
+                        "free": 0,
+                    }
                     for name, (total, kept) in tables.items()
                 },
                 "cells": [node],
@@ -354,10 +364,16 @@ class Kubelet:
         self.config = None if saved is None else dict(saved)
 
 
-LINKS = {"/proc": "/run/proc", "/sys/fs/cgroup": "/run/cgroup", f"/etc/systemd/system/multi-user.target.wants/{UNIT}": f"{LIB}/{UNIT}"}
+LINKS = {
+    "/proc": "/run/proc",
+    "/sys/fs/cgroup": "/run/cgroup",
+    f"/etc/systemd/system/multi-user.target.wants/{UNIT}": f"{LIB}/{UNIT}",
+}
 
 
-def machine(root: Path, extra: Optional[Mapping[str, Optional[str]]] = None, **options: bool) -> Tuple[FakeHost, Kubelet]:
+def machine(
+    root: Path, extra: Optional[Mapping[str, Optional[str]]] = None, **options: bool
+) -> Tuple[FakeHost, Kubelet]:
     """A machine whose kubelet runs with what kubeadm gave it."""
     files = {**files_of(**options), **(extra or {})}
     host = build(root, {path: text for path, text in files.items() if text is not None}, LINKS)
