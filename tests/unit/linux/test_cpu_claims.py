@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What three concerns declare of the same CPUs, on every recorded machine: what fits together, and what does not."""
+"""What four concerns declare of the same CPUs, on every recorded machine: what fits together, and what does not."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from recorded import RecordedHost
 from support import snapshot
 
 SYSTEM, ISOLATING, INTERRUPTS = "cpu_isolation", "kernel_cmdline", "numa_irq_affinity"
+KUBELET = "kubelet_config"
 TREES = sorted(path.stem for path in nodetree.FOLDER.glob("*.tree"))
 
 
@@ -139,3 +140,20 @@ def test_one_look_refuses_all_that_contradict_each_other_before_anything_changes
 )
 def test_what_says_nothing_of_cpus_or_is_wrong_contradicts_nothing(divided: Divided, declared: Any) -> None:
     assert divided.refusals(**declared) == {}
+
+
+def reserving(cpus: FrozenSet[int]) -> Dict[str, Any]:
+    return {KUBELET: {"reserved_system_cpus": cpulist.render(cpus)}}
+
+
+def test_a_kubelet_keeps_all_cpus_of_the_system_from_pods_and_none_of_those_isolated(divided: Divided) -> None:
+    assert divided.refusals(**housekeeping(divided.system), **reserving(divided.system)) == {}
+    some = frozenset((max(divided.jobs),))
+    found = divided.refusals(**housekeeping(divided.system | some), **reserving(divided.system))
+    assert set(found) == {KUBELET}
+    assert (
+        f"{cpulist.render(some)} is in housekeeping_cpus of cpu_isolation, and the kubelet would give" in found[KUBELET]
+    )
+    found = divided.refusals(**isolating(divided.jobs), **reserving(divided.system | some))
+    assert set(found) == {KUBELET}
+    assert f"{cpulist.render(some)} is in kernel argument nohz_full of kernel_cmdline too" in found[KUBELET]

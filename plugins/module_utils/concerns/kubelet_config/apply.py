@@ -38,7 +38,8 @@ def change(action: ChangeKubelet, host: Host) -> None:
     """Raises ``Refused`` with what the kubelet said last, and what was in the way of a step before its start."""
     verb = "restart" if action.runs and not action.away else "start"
     try:
-        if action.away and action.runs:
+        if action.away:
+            # One that ends at each start is started by systemd all the time, and would write them again.
             systemd_apply.run_service(systemd_apply.RunService("stop", action.unit), host)
         for path in action.away:
             host.files.remove(path)

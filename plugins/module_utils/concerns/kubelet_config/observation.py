@@ -138,7 +138,9 @@ def _with_values(host: Host, state: KubeletState, process: Process, identity: Tu
         except OSError as error:
             reason = f"it did not answer /configz on port {port}: {error.strerror or error}"
     began = processes.started(files, process) + SLACK_NANOSECONDS
-    late = [path for path in place.sources if files.modified(path) > began]
+    # k3s and RKE2 write their own after they were started, and before the kubelet is.
+    paths = (place.path,) if UNITS[state.unit] else place.sources
+    late = [path for path in paths if files.modified(path) > began]
     return replace(state, values=None if late else state.found, computed=reason)
 
 

@@ -37,8 +37,8 @@ SHOWN = 3
 class ChangeKubelet(RoomAction):
     """Let the kubelet start anew with this ``text`` in ``path``, where that is in ``writes``, and without ``away``.
 
-    It is stopped first where a state file goes. Where anything fails, or it is not healthy in time, the files of NOTE
-    come back. ``port`` is the one at which it says how it is, 0 for none.
+    It is stopped first where a state file goes; ``runs`` says whether it runs. Where anything fails, or it is not
+    healthy in time, the files of NOTE come back. ``port`` is the one at which it says how it is, 0 for none.
     """
 
     unit: str

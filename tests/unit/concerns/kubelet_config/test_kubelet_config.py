@@ -30,14 +30,16 @@ from kubelet_machine import (
     GI,
     KUBEADM,
     LIB,
+    LINKS,
     MEMORY_STATE,
     NODES,
     UNIT,
     Kubelet,
+    files_of,
     machine,
     run,
 )
-from support import FakeHost, snapshot
+from support import FakeHost, build, snapshot
 
 POD = "/run/cgroup/kubepods.slice/kubepods-pod0b7a1c2d_0000_1111_2222_333344445555.slice/cgroup.procs"
 OURS = f"{FOLDER}/99-gpufleet.conf"
@@ -157,11 +159,9 @@ NO_KUBELET = {f"{LIB}/{UNIT}": None, f"{LIB}/{UNIT}.d/10-kubeadm.conf": None, f"
 
 def k3s(tmp_path: Path, more: Mapping[str, str]) -> FakeHost:
     """An agent of k3s that does not run now; systemd does not either, so that only its next start is looked at."""
-    from kubelet_machine import LINKS, files_of
-    from support import build
-
     files = {**files_of(), **NO_KUBELET, "/run/systemd/system/.keep": None, **more}
-    host = build(tmp_path, {path: text for path, text in files.items() if text is not None}, {"/proc": LINKS["/proc"]})
+    links = {path: LINKS[path] for path in ("/proc", "/sys/fs/cgroup")}
+    host = build(tmp_path, {path: text for path, text in files.items() if text is not None}, links)
     Kubelet(host)
     return host
 
@@ -192,6 +192,26 @@ def test_k3s_from_1_32_on_gets_a_drop_in(tmp_path: Path) -> None:
     run(host, {"shutdown_grace_period": "1m"})
     assert host.files.read(f"{folder}/99-gpufleet.conf").endswith('\nshutdownGracePeriod: "1m"\n')
     assert run(host, {"shutdown_grace_period": "1m"}).changes == ()
+
+
+def test_what_k3s_writes_at_its_own_start_is_no_reason_for_another(tmp_path: Path) -> None:
+    folder = "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d"
+    theirs, declared = f"{folder}/00-k3s-defaults.conf", {"shutdown_grace_period": "1m"}
+    host = k3s(tmp_path, {theirs: "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"})
+    run(host, declared)
+    began = 100_000 * 100 + 200
+    write(host, "/run/systemd/system/.keep", "")
+    write(host, "/run/cgroup/system.slice/k3s-agent.service/cgroup.procs", "950\n")
+    write(host, "/run/proc/950/comm", "k3s-agent\n")
+    write(host, "/run/proc/950/cmdline", "/usr/local/bin/k3s\0agent\0")
+    write(host, "/run/proc/950/stat", f"950 (k3s-agent) S 1 {' '.join(['0'] * 17)} {began} 0 0\n")
+    host.http_get = lambda socket, target, identity=None: "ok"  # type: ignore[method-assign]
+    later = time.time() + 60
+    os.utime(f"{host.files.root}{theirs}", (later, later))
+    outcome = run(host, declared)
+    assert (outcome.changes, outcome.effective["service"], outcome.effective["asked"]) == ((), "healthy", False)
+    os.utime(f"{host.files.root}{folder}/99-gpufleet.conf", (later, later))
+    assert effective(run(host, declared, check=True)) == ["shutdownGracePeriod"]
 
 
 # --- the order of a change, and the way back ---
