@@ -161,11 +161,14 @@ def wait_until_settled(devices: int) -> float:
 def disturbed(goal: str, devices: int, disturb: Callable[[], None]) -> Dict[str, object]:
     """What was wrong at once, without which nothing would be proven, and how long that lasted.
 
-    It is done again where the service was faster than the look.
+    It is done again where the service was faster than the look, or udev gave an interface its name meanwhile.
     """
     for _attempt in range(ATTEMPTS):
         disturb()
-        found = wrong(devices)
+        try:
+            found = wrong(devices)
+        except OSError:
+            found = []
         seconds = wait_until_settled(devices)
         if found:
             return {"what": goal, "wrong": len(found), "seconds": seconds}
