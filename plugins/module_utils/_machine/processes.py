@@ -22,6 +22,8 @@ OF_OTHERS = ("kubepods.slice", "machine.slice", "user.slice")
 # USER_HZ, in which the kernel tells times to programs on every architecture that has these GPUs.
 TICKS = 100
 NANOSECONDS = 1_000_000_000
+# btime is a whole second, and moves by one now and then.
+SLACK = 2 * NANOSECONDS
 
 
 @frozen
@@ -48,11 +50,19 @@ def read(files: Files, pid: int) -> Optional[Process]:
 
 
 def started(files: Files, process: Process) -> int:
-    """When a process began, in nanoseconds since 1970, to about a second."""
+    """When a process began, in nanoseconds since 1970, to about a second.
+
+    Raises ``CannotLook`` where the kernel does not say when it was booted.
+    """
     for line in (files.read_optional("/proc/stat") or "").splitlines():
         if line.startswith("btime "):
             return int(line.split()[1]) * NANOSECONDS + process.start * (NANOSECONDS // TICKS)
     raise CannotLook("tell when a process began", object="/proc/stat", cause="it has no btime")
+
+
+def began_after(files: Files, process: Process, path: str) -> bool:
+    """Whether a file was written last before the process began, which then has read it as it is: to about a second."""
+    return files.modified(path) <= started(files, process) + SLACK
 
 
 def ids(files: Files) -> Iterator[str]:

@@ -10,6 +10,7 @@ Profiles are asked for by an enumeration that grows with releases, and known by 
 from __future__ import annotations
 
 from ctypes import byref, c_uint
+from math import ceil
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .driver import FUNCTION_NOT_FOUND, NOT_SUPPORTED, Gpu
@@ -20,6 +21,7 @@ INVALID_ARGUMENT = 2
 PROFILES = 64
 # More instances, placements and compute instances than any GPU has. The driver's own counts were wrong for the A30.
 MOST = 32
+MIB, GIB = 1 << 20, 1 << 30
 # NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED, the only one there is.
 SHARED = 0
 
@@ -76,6 +78,17 @@ def profiles(gpu: Gpu) -> Tuple[NvmlProfile, ...]:
         )
         for kind, info in listed(2) or listed(1)
     )
+
+
+def plain_name(gpu: Gpu, profile: NvmlProfile) -> str:
+    """The name without what it has beside slices: the eighths of the memory that it takes, of the GPU's GiB."""
+    if profile.name:
+        # 1g.10gb+me, 1g.24gb-me
+        return profile.name.partition("+")[0].partition("-")[0]
+    # As go-nvlib has it.
+    total = gpu.driver.nvml.nvmlDeviceGetMemoryInfo(gpu.handle).total
+    gigabytes = ceil(profile.memory_mib * MIB * 8 / total) * ceil(total / GIB) / 8
+    return f"{profile.slices}g.{int(gigabytes + 0.5)}gb"
 
 
 def placements(gpu: Gpu, profile: NvmlProfile) -> Optional[Tuple[Tuple[int, int], ...]]:

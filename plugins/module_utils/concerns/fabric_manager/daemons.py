@@ -26,8 +26,6 @@ LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/
 VERSION = regex(r"\d+\.\d+(?:\.\d+)*")
 VERSION_SECONDS = 10.0
 CONFIG = "config"
-# btime is a whole second, and moves by one now and then.
-SLACK = 2 * processes.NANOSECONDS
 # They keep GPUs or switches open for the node, and run nothing on them. A server of MPS does: it ends with the fabric.
 IDLE_HOLDERS = frozenset(
     processes.comm(name)
@@ -167,8 +165,7 @@ def config_file(files: Files, program: Program, process: Optional[Process], path
     noted = notes.started.get(program.unit)
     if noted is not None and noted.process == process.identity and path in noted.texts:
         return ConfigFile(path, text, noted.texts[path])
-    written = files.modified(path)
-    return ConfigFile(path, text, None if written > processes.started(files, process) + SLACK else text)
+    return ConfigFile(path, text, text if processes.began_after(files, process, path) else None)
 
 
 def version_of(text: str) -> str:

@@ -15,13 +15,15 @@ from ..._core.planning import boot_change, effective_change, file_action
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
 from ..._kinds.own_files import OTHERS, Line
-from . import block, cdi, nccl_conf, pam_env, slurm
+from ..._text.block import Block
+from . import cdi, nccl_conf, pam_env, slurm
 from .spec import CONTAINERS, NCCL, SESSIONS, SLURM
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
 
 FILE = "variables"
+BLOCK = Block("job_environment")
 
 
 @frozen
@@ -82,7 +84,7 @@ def ours_in(name: str, text: Optional[str]) -> Dict[str, str]:
         return {}
     lines = lines_of(name, text)
     if name in SHARED:
-        start, stop = block.numbers(text)
+        start, stop = BLOCK.numbers(text)
         lines = [line for line in lines if start <= line.number < stop]
     return {line.setting: line.value for line in lines}
 
@@ -91,9 +93,9 @@ def text_with(place: Place, values: Optional[Mapping[str, str]], *, mount: bool)
     """The file as it is to be; ``values`` is None where nothing of ours is to be in it."""
     if place.name in SHARED:
         if not values or place.absent:
-            return block.without_lines(place.text)
+            return BLOCK.without_lines(place.text)
         lines = "".join(f"{name}={value}\n" for name, value in sorted(values.items()))
-        return block.with_lines(place.text, lines, first=place.name == NCCL)
+        return BLOCK.with_lines(place.text, lines, first=place.name == NCCL)
     if values is None or place.absent:
         return None
     return cdi.render(values, mount=mount) if place.name == CONTAINERS else slurm.render(values)
@@ -133,7 +135,7 @@ def _file_rows(place: Place, wanted: bool, text: Optional[str]) -> List[Setting]
     """What is ours of the file: there as declared, there in another way, or not there."""
     there = place.text is not None
     if there and place.name in SHARED:
-        there = block.BEGIN in (place.text or "")
+        there = BLOCK.begin in (place.text or "")
     if not there and not wanted:
         return []
     found = None if not there else WANTED if text == place.text or not wanted else OTHERS

@@ -12,12 +12,12 @@ the driver's lists tell. What nobody saw is still safe: the driver takes no inst
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..._core.value import frozen, replace
 from ..._machine import processes
 from ..._nvidia import holders
+from ..._nvidia.capabilities import MigPlace, capability_devices
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from .driver import DriverInstance, MigReading
     from .model import Busy
 
-CAPABILITIES = "/proc/driver/nvidia/capabilities"
-CAPABILITY_DEVICES = "/dev/nvidia-caps/nvidia-cap"
 # The driver's word for no instance.
 NONE = 0xFFFFFFFF
 LISTS = (
@@ -39,8 +37,6 @@ LISTS = (
 # for a reset of a single GPU behind an NVSwitch (nvidia-smi(1), --gpu-reset).
 HARMLESS = tuple(processes.comm(name) for name in ("nvidia-persistenced", "nv-fabricmanager"))
 
-# Where a process is: the numbers of its GPU instance and its compute instance, None for the whole.
-MigPlace = Tuple[Optional[int], Optional[int]]
 WHOLE_GPU: MigPlace = (None, None)
 
 
@@ -158,30 +154,12 @@ def _open_places(files: Files, reading: MigReading, opened: Iterable[Holder]) ->
         return {}
     places: Dict[str, MigPlace] = {f"{holders.NVIDIA_DEVICES}{reading.minor}": WHOLE_GPU}
     for driver_instance in reading.instances:
-        places.update(capabilities(files, reading.minor, driver_instance))
+        places.update(capability_devices(files, reading.minor, driver_instance.number, driver_instance.compute_numbers))
     found: Dict[int, Set[MigPlace]] = {}
     for holder in opened:
         held = {places[device] for device in holder.devices if device in places}
         if held:
             found[holder.pid] = held
-    return found
-
-
-def capabilities(files: Files, minor: int, driver_instance: DriverInstance) -> Dict[str, MigPlace]:
-    """The device files of an instance and of its compute instances, those that the kernel module tells.
-
-    It counts GPUs by minor number here (MIG user guide, "Device Nodes and Capabilities").
-    """
-    here = f"{CAPABILITIES}/gpu{minor}/mig/gi{driver_instance.number}"
-    paths: Dict[str, MigPlace] = {f"{here}/access": (driver_instance.number, None)}
-    paths.update(
-        {f"{here}/ci{number}/access": (driver_instance.number, number) for number in driver_instance.compute_numbers}
-    )
-    found: Dict[str, MigPlace] = {}
-    for path, place in paths.items():
-        match = re.search(r"^DeviceFileMinor:\s*(\d+)", files.read_optional(path) or "", re.MULTILINE)
-        if match:
-            found[f"{CAPABILITY_DEVICES}{match[1]}"] = place
     return found
 
 

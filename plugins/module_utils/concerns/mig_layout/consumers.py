@@ -113,7 +113,7 @@ def devices(files: Files, readings: Iterable[MigReading]) -> Optional[FrozenSet[
 
     None where a GPU does not respond, or the kernel module does not tell the device files of an instance.
     """
-    from . import busy
+    from ..._nvidia.capabilities import capability_devices
 
     found: Set[str] = set()
     for reading in readings:
@@ -124,7 +124,7 @@ def devices(files: Files, readings: Iterable[MigReading]) -> Optional[FrozenSet[
         if divided or not reading.is_on:
             found.add(f"{holders.NVIDIA_DEVICES}{reading.minor}")
         for driver_instance in divided:
-            paths = busy.capabilities(files, reading.minor, driver_instance)
+            paths = capability_devices(files, reading.minor, driver_instance.number, driver_instance.compute_numbers)
             if len(paths) != 1 + len(driver_instance.compute_numbers):
                 return None
             found.update(paths)

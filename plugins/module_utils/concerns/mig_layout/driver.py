@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import TYPE_CHECKING, Mapping, Optional, Sequence, Tuple
 
 from ..._core.value import frozen, replace
@@ -31,7 +30,6 @@ ATTRIBUTES: Mapping[int, str] = {
 }
 # nvmlReturn_t
 NOT_FOUND = 6
-MIB, GIB = 1 << 20, 1 << 30
 NOT_TOLD = "the driver does not report what the GPU can be divided into; an older one does so only while MIG is on"
 TOO_OLD = f"the driver is older than R{PLACEMENTS_TOLD}, and does not report where an instance may lie"
 
@@ -166,11 +164,11 @@ def _geometry(gpu: Gpu, profiles: Sequence[mig.NvmlProfile], beside: bool) -> Op
 
 
 def _name(gpu: Gpu, profile: mig.NvmlProfile, attribute: str) -> str:
-    """The name that newer drivers give: the eighths of the memory that it takes, of the GPU's GiB (go-nvlib)."""
-    total = gpu.driver.nvml.nvmlDeviceGetMemoryInfo(gpu.handle).total
-    gigabytes = ceil(profile.memory_mib * MIB * 8 / total) * ceil(total / GIB) / 8
+    """The name that newer drivers give."""
+    from ..._nvidia import mig
+
     joint = "" if attribute in (PLAIN, NO_ME) else "+"
-    return f"{profile.slices}g.{int(gigabytes + 0.5)}gb{joint}{attribute}"
+    return f"{mig.plain_name(gpu, profile)}{joint}{attribute}"
 
 
 def _resetless(gpu: Gpu) -> bool:

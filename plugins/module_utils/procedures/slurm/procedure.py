@@ -15,8 +15,20 @@ from ..._core.procedure import DRAINED, IN_SERVICE, MARK, NOBODYS, OURS, THEIRS,
 from ..._core.regex import regex
 from ..._core.setting import EFFECTIVE
 from ..._core.value import frozen
-from .answers import DOWN, ERROR, FAIL, FUTURE, INVALID, NOT_RESPONDING, POWERING_UP, UNKNOWN, Job, SlurmNode, named
-from .controller import Controller
+from ..._machine.slurm_answers import (
+    DOWN,
+    ERROR,
+    FAIL,
+    FUTURE,
+    INVALID,
+    NOT_RESPONDING,
+    POWERING_UP,
+    UNKNOWN,
+    Job,
+    SlurmNode,
+    named,
+)
+from ..._machine.slurmctld import Controller
 from .options import OPTIONS
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.contract impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, OwnedByAnother
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment import block, pam_env, slurm
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment import pam_env, slurm
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment.concern import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment.places import BLOCK
 from job_machine import CDI, ENVIRONMENT, ETC, FILES, NCCL, OURS, PROLOG, Systemd
 from support import FakeHost, build, snapshot
 
@@ -463,5 +464,5 @@ def test_everything_is_given_back_but_what_others_wrote_since(tmp_path: Path) ->
     run(host, state="absent")
     assert host.files.read(NCCL) == "NCCL_IB_TIMEOUT=22\n"
     assert host.files.read(ENVIRONMENT) == FILES[ENVIRONMENT]
-    assert block.BEGIN not in "".join(str(text) for text in snapshot(tmp_path).values())
+    assert BLOCK.begin not in "".join(str(text) for text in snapshot(tmp_path).values())
     assert not any(host.files.exists(path) for path in (PROLOG, CDI, SYSTEM))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Tuple
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment import block, nccl_conf, pam_env
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment import nccl_conf, pam_env
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment.places import BLOCK
 
 
 # Each as ``setEnvFile`` of NCCL 2.30.7 splits it.
@@ -84,22 +85,22 @@ def test_pam_env_conf_has_a_grammar_of_its_own() -> None:
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("text", [None, "", "A=1\n", "A=1", "\n\n", "# Begin\nA=1\r\n"])
 def test_a_file_is_again_as_it_was_when_our_lines_go(text: Optional[str], *, first: bool) -> None:
-    once = block.with_lines(text, "B=2\n", first=first)
-    again = block.with_lines(once, "B=3\nC=4\n", first=first)
+    once = BLOCK.with_lines(text, "B=2\n", first=first)
+    again = BLOCK.with_lines(once, "B=3\nC=4\n", first=first)
     assert "B=2\n" in once
     assert "B=2\n" not in again
-    assert block.without_lines(again) == text
+    assert BLOCK.without_lines(again) == text
 
 
 def test_what_others_write_around_our_lines_stays() -> None:
-    ours = block.with_lines("A=1", "B=2\n", first=False)
+    ours = BLOCK.with_lines("A=1", "B=2\n", first=False)
     text = f"Z=0\n{ours}C=3\n"
-    assert block.without_lines(text) == "Z=0\nA=1\nC=3\n"
-    made = block.with_lines(None, "B=2\n", first=True)
-    assert block.without_lines(f"{made}C=3\n") == "C=3\n"
+    assert BLOCK.without_lines(text) == "Z=0\nA=1\nC=3\n"
+    made = BLOCK.with_lines(None, "B=2\n", first=True)
+    assert BLOCK.without_lines(f"{made}C=3\n") == "C=3\n"
 
 
 def test_a_block_whose_last_comment_is_gone_gives_up_its_lines() -> None:
-    text = block.with_lines("A=1\n", "B=2\n", first=True).replace(block.END, "")
-    again = block.with_lines(text, "B=3\n", first=True)
-    assert again.startswith(f"{block.BEGIN}\nB=3\n{block.END}B=2\n")
+    text = BLOCK.with_lines("A=1\n", "B=2\n", first=True).replace(BLOCK.end, "")
+    again = BLOCK.with_lines(text, "B=3\n", first=True)
+    assert again.startswith(f"{BLOCK.begin}\nB=3\n{BLOCK.end}B=2\n")

@@ -10,7 +10,7 @@ from typing import Any, FrozenSet, List, Tuple
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.answers import (
+from ansible_collections.gpufleet.node.plugins.module_utils._machine.slurm_answers import (
     parse_jobs,
     parse_marked,
     parse_node,

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Dict, FrozenSet, List, Mapping, Sequence, Set, Tuple
 
-from ..._core.errors import CannotLook
-from ..._core.procedure import MARK, NOBODYS, OURS, THEIRS
-from ..._core.regex import regex
-from ..._core.value import frozen
-from ..._core.wording import first_of
+from .._core.errors import CannotLook
+from .._core.procedure import MARK, NOBODYS, OURS, THEIRS
+from .._core.regex import regex
+from .._core.value import frozen, replace
+from .._core.wording import first_of
 
 DOWN, IDLE, ALLOCATED, MIXED = "DOWN", "IDLE", "ALLOCATED", "MIXED"
 UNKNOWN, ERROR, FUTURE = "UNKNOWN", "ERROR", "FUTURE"
@@ -59,8 +59,10 @@ SIGNS: Mapping[str, str] = {
 
 STATE = regex(r"(?:^| )State=(\S+)")
 NAME = regex(r"NodeName=(\S+)")
+NONE = "(null)"
 NO_NODES = "No nodes in the system"
 # The first line of a reason ends with who gave it and when; what follows is of other fields.
+GRES = regex(r" Gres=(\S+)")
 REASON = regex(r" Reason=(?P<text>.*?) \[(?P<user>[^\s@\[\]]+)@(?P<since>[^\]]+)\]")
 
 SEPARATOR = "|"
@@ -75,6 +77,7 @@ SHOWN = 5
 class SlurmNode:
     """``base`` is one of ``BASES``, ``flags`` what qualifies it, ``state`` both as slurmctld says them.
 
+    ``gres`` are its generic resources as slurm.conf has them for slurmctld, with the sockets of those that are bound.
     ``reason`` is empty where there is none; ``user`` gave it, and ``since`` is when, in the format of slurmctld.
     """
 
@@ -85,6 +88,7 @@ class SlurmNode:
     reason: str = ""
     user: str = ""
     since: str = ""
+    gres: str = ""
 
     @property
     def drained(self) -> bool:
@@ -132,9 +136,11 @@ def parse_node(text: str, name: str) -> SlurmNode:
     base, flags = parse_state(state[1])
     rest = lines[0][state.end() :]
     reason = REASON.search(rest)
+    gres = GRES.search(lines[0], 0, state.start())
+    node = SlurmNode(name, state[1], base, flags, gres="" if gres is None or gres[1] == NONE else gres[1])
     if reason is None:
-        return SlurmNode(name, state[1], base, flags)
-    return SlurmNode(name, state[1], base, flags, reason["text"], reason["user"], reason["since"])
+        return node
+    return replace(node, reason=reason["text"], user=reason["user"], since=reason["since"])
 
 
 def parse_marked(text: str) -> Tuple[SlurmNode, ...]:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Sequence, Tuple
 
-from ..._core.errors import CannotLook, DeclarationError, GpuFleetError, NotPermitted
-from ..._core.regex import regex
-from .answers import FORMAT, Job, SlurmNode, parse_jobs, parse_marked, parse_node
+from .._core.errors import CannotLook, DeclarationError, GpuFleetError, NotPermitted
+from .._core.regex import regex
+from .slurm_answers import FORMAT, Job, SlurmNode, parse_jobs, parse_marked, parse_node
 
 if TYPE_CHECKING:
-    from ..._core.protocols import Commands, Completed
+    from .._core.protocols import Commands, Completed
 
 TIMED_OUT = 124
 # slurmctld that is busy lets its clients wait, and these try its backups.
