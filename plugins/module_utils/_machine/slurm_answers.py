@@ -63,6 +63,7 @@ NONE = "(null)"
 NO_NODES = "No nodes in the system"
 # The first line of a reason ends with who gave it and when; what follows is of other fields.
 GRES = regex(r" Gres=(\S+)")
+STARTED = regex(r" SlurmdStartTime=(\S+)")
 REASON = regex(r" Reason=(?P<text>.*?) \[(?P<user>[^\s@\[\]]+)@(?P<since>[^\]]+)\]")
 
 SEPARATOR = "|"
@@ -77,8 +78,9 @@ SHOWN = 5
 class SlurmNode:
     """``base`` is one of ``BASES``, ``flags`` what qualifies it, ``state`` both as slurmctld says them.
 
-    ``gres`` are its generic resources as slurm.conf has them for slurmctld, with the sockets of those that are bound.
     ``reason`` is empty where there is none; ``user`` gave it, and ``since`` is when, in the format of slurmctld.
+    ``gres`` are the generic resources that slurmctld has of it, with the sockets of those that are bound to some, and
+    ``slurmd_start`` is when its slurmd began; both are empty where there is none.
     """
 
     name: str
@@ -89,6 +91,7 @@ class SlurmNode:
     user: str = ""
     since: str = ""
     gres: str = ""
+    slurmd_start: str = ""
 
     @property
     def drained(self) -> bool:
@@ -137,7 +140,12 @@ def parse_node(text: str, name: str) -> SlurmNode:
     rest = lines[0][state.end() :]
     reason = REASON.search(rest)
     gres = GRES.search(lines[0], 0, state.start())
-    node = SlurmNode(name, state[1], base, flags, gres="" if gres is None or gres[1] == NONE else gres[1])
+    began = STARTED.search(rest)
+    node = SlurmNode(
+        *(name, state[1], base, flags),
+        gres="" if gres is None or gres[1] == NONE else gres[1],
+        slurmd_start="" if began is None else began[1],
+    )
     if reason is None:
         return node
     return replace(node, reason=reason["text"], user=reason["user"], since=reason["since"])

@@ -158,6 +158,12 @@ def _resource_limits() -> AnyConcern:
     return CONCERN
 
 
+def _slurm_gpus() -> AnyConcern:
+    from ..concerns.slurm_gpus.concern import CONCERN
+
+    return CONCERN
+
+
 REGISTRY: Tuple[RegisteredConcern, ...] = (
     RegisteredConcern(
         "hugepages",
@@ -234,6 +240,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "nvml",
                 "quiet_services",
                 "resource_limits",
+                "slurm_gpus",
             ),
         ),
     ),
@@ -295,7 +302,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         _mig_layout,
         Registration(
             after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence", "fabric_manager"),
-            disturbs=("gpu_settings", "mps", "numa_irq_affinity", "container_runtime", "dcgm"),
+            disturbs=("gpu_settings", "mps", "numa_irq_affinity", "container_runtime", "dcgm", "slurm_gpus"),
             tells=("cdi", "device_plugin", "gpu_feature_discovery", "dra_driver", "dcgm", "dcgm_exporter", "slurm"),
             deadline=75.0,
             interrupted="/var/lib/gpufleet/mig_layout.transaction",
@@ -400,5 +407,14 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         "resource_limits",
         _resource_limits,
         names_knobs=True,
+    ),
+    RegisteredConcern(
+        "slurm_gpus",
+        _slurm_gpus,
+        Registration(
+            after=("kernel_modules", "nvml", "nvidia_persistence", "fabric_manager", "mig_layout"),
+            tells=("restart_slurmctld",),
+            deadline=75.0,
+        ),
     ),
 )

@@ -49,7 +49,7 @@ class MigLayout:
     # Instances that are new are not in the CDI specification. DCGM may be stopped for it, and knows the old ones.
     registration = Registration(
         after=("node_tools", "kernel_modules", "nvml", "nvidia_persistence", "fabric_manager"),
-        disturbs=("gpu_settings", "mps", "numa_irq_affinity", "container_runtime", "dcgm"),
+        disturbs=("gpu_settings", "mps", "numa_irq_affinity", "container_runtime", "dcgm", "slurm_gpus"),
         tells=NEEDS,
         deadline=DRIVER_DEADLINE,
         interrupted=INTERRUPTED_RUN,

@@ -1,0 +1,79 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The step that only Slurm has: its daemons read their files again, and the node is back in service."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Optional
+
+from ..._core.errors import CannotLook, Refused
+from ..._core.value import frozen
+from ..._linux import systemd_apply
+from ..._machine.slurm_answers import INVALID, NOT_RESPONDING, SlurmNode
+from ..._machine.slurmctld import Controller
+from .slurm_conf import resources
+from .state import NOTE, SLURMCTLD, SLURMD, TOO_FEW
+
+if TYPE_CHECKING:
+    from ..._core.protocols import Host
+    from .plan import RestartSlurm
+
+RESTART_SECONDS = 120.0
+# slurmd registers when it starts; slurmctld looks for all nodes first.
+REGISTER_SECONDS = 40.0
+POLL_SECONDS = 0.5
+
+
+@frozen
+class Seen:
+    """The node as slurmctld had it last, None where it never answered; ``ready``: it is registered as wanted."""
+
+    node: Optional[SlurmNode]
+    ready: bool
+
+
+def restart(action: RestartSlurm, host: Host) -> None:
+    """Raises ``Refused`` with what systemd said."""
+    controller = Controller(host.commands)
+    before = _started(controller, action.node)
+    # slurmctld first: it takes another count only when it starts, and slurmd is measured by it.
+    for unit in (SLURMCTLD, SLURMD) if action.controller else (SLURMD,):
+        # systemd starts nothing that failed five times in ten seconds.
+        systemd_apply.attempt(host, "reset-failed", unit, seconds=RESTART_SECONDS)
+        cause = systemd_apply.attempt(host, "restart", unit, seconds=RESTART_SECONDS)
+        if cause:
+            raise Refused("restart {}", object=unit, cause=cause, hint=f"see journalctl -u {unit} and its log file")
+    host.files.remove(NOTE)
+    seen = _registered(action, controller, before)
+    if seen.ready and seen.node is not None and seen.node.drained and TOO_FEW.fullmatch(seen.node.reason):
+        controller.resume(action.node)
+
+
+def _started(controller: Controller, node: str) -> str:
+    try:
+        return controller.node(node).slurmd_start
+    except CannotLook:
+        return ""
+
+
+def _registered(action: RestartSlurm, controller: Controller, before: str) -> Seen:
+    """Wait until slurmctld has heard of the new slurmd. What is wrong after that the look that follows says."""
+    deadline = time.monotonic() + REGISTER_SECONDS
+    node: Optional[SlurmNode] = None
+    while True:
+        try:
+            node = controller.node(action.node)
+        except CannotLook:
+            # slurmctld is not there yet.
+            node = None
+        if node is not None and node.slurmd_start != before and not node.has(NOT_RESPONDING):
+            same = resources(node.gres) == action.gres
+            # Another count than the one of slurmctld is valid only when that is restarted, on its own host.
+            if not node.has(INVALID) or not (same or action.controller):
+                return Seen(node, ready=same)
+        if time.monotonic() >= deadline:
+            return Seen(node, ready=False)
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,178 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files of Slurm: lines of ``Key=Value`` pairs, read by meaning and changed in place. Pure.
+
+A line ends at a ``#``, and goes on where a backslash is its last character (``_get_next_line`` and ``_strip_comments``
+in src/common/parse_config.c). Keys are the same in capitals and small letters.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, Iterator, Mapping, Optional, Tuple
+
+from ..._core.regex import regex
+from ..._core.value import field, frozen
+
+PAIR = regex(r'(?<!\S)([A-Za-z0-9_.]+)(\s*=\s*)("[^"]*"|\S*)')
+COMMENT = regex(r"(?<!\\)#.*")
+INCLUDE = regex(r"\s*include\s", re.IGNORECASE)
+DEFAULT = "default"
+NODE, GRES, GRES_TYPES = "nodename", "gres", "grestypes"
+
+
+@frozen
+class ConfLine:
+    """A line with those that continue it. ``first`` and ``last`` count from 1, ``start`` and ``end`` are places in the
+    text. ``pairs`` have their keys in small letters.
+    """
+
+    first: int
+    last: int
+    start: int
+    end: int
+    pairs: Mapping[str, str]
+    includes: bool = False
+
+
+@frozen
+class NodeLine:
+    """What slurm.conf has of a node: its own line, with what a line for ``DEFAULT`` above it brings."""
+
+    line: ConfLine
+    pairs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> str:
+        return self.line.pairs[NODE]
+
+    @property
+    def gres(self) -> Optional[str]:
+        return self.pairs.get(GRES)
+
+
+def lines_of(text: str) -> Iterator[ConfLine]:
+    """Those that say something."""
+    start, first, number, joined = 0, 1, 0, ""
+    at = 0
+    for raw in text.splitlines(keepends=True):
+        number += 1
+        at += len(raw)
+        said = COMMENT.sub("", raw.rstrip("\r\n"))
+        stripped = said.rstrip()
+        joined += stripped[:-1] + " " if stripped.endswith("\\") else said
+        if stripped.endswith("\\"):
+            continue
+        pairs = {key.lower(): value.strip('"') for key, _equals, value in PAIR.findall(joined)}
+        if pairs or INCLUDE.match(joined):
+            yield ConfLine(first, number, start, at, pairs, bool(INCLUDE.match(joined)))
+        start, first, joined = at, number + 1, ""
+
+
+def value_of(text: str, key: str) -> Optional[str]:
+    """The value of a key that stands for itself; of several the last. None where it is not there."""
+    found = None
+    for line in lines_of(text):
+        if NODE not in line.pairs and key.lower() in line.pairs:
+            found = line.pairs[key.lower()]
+    return found
+
+
+def node_line(text: str, name: str) -> Optional[NodeLine]:
+    """What is said of a node, None where no line names it."""
+    defaults: Dict[str, str] = {}
+    for line in lines_of(text):
+        names = line.pairs.get(NODE)
+        if names is None:
+            continue
+        if names.lower() == DEFAULT:
+            defaults.update(line.pairs)
+        elif names_node(names, name):
+            return NodeLine(line, {**defaults, **line.pairs})
+    return None
+
+
+def names_node(names: str, name: str) -> bool:
+    """Whether a list such as ``h[001-200],login1`` has this node."""
+    return any(_has(item, name) for item in _items(names))
+
+
+def is_for_one(names: str) -> bool:
+    """Whether a list is of one node."""
+    return not re.search(r"[,\[]", names)
+
+
+def with_gres(text: str, node: NodeLine, gres: Optional[str]) -> str:
+    """The text with another Gres= in the line of the node; None takes it away. All else stays as it is."""
+    start, end = node.line.start, node.line.end
+    found = {pair[1].lower(): pair for pair in _pairs(text, start, end)}
+    pair = found.get(GRES)
+    if pair is None:
+        at = found[NODE].end()
+        return text if gres is None else f"{text[:at]} Gres={gres}{text[at:]}"
+    if gres is not None:
+        return f"{text[: pair.start(3)]}{gres}{text[pair.end(3) :]}"
+    before = text[: pair.start()]
+    return (before[:-1] if before.endswith((" ", "\t")) else before) + text[pair.end() :]
+
+
+def with_value(text: str, key: str, value: Optional[str]) -> str:
+    """The text with another value of a key that stands for itself; None takes its lines away. A new one comes first."""
+    lines = [line for line in lines_of(text) if key.lower() in line.pairs and NODE not in line.pairs]
+    if not lines:
+        return text if value is None else f"{key}={value}\n{text}"
+    if value is None:
+        for line in reversed(lines):
+            text = text[: line.start] + text[line.end :]
+        return text
+    for pair in _pairs(text, lines[-1].start, lines[-1].end):
+        if pair[1].lower() == key.lower():
+            return f"{text[: pair.start(3)]}{value}{text[pair.end(3) :]}"
+    raise ValueError(f"{key} is not where it was")
+
+
+def _pairs(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
+    """The pairs in a part of a text, but those in comments."""
+    hidden = [comment.span() for comment in COMMENT.finditer(text, start, end)]
+    for pair in PAIR.finditer(text, start, end):
+        if not any(first <= pair.start() < last for first, last in hidden):
+            yield pair
+
+
+def _items(names: str) -> Iterator[str]:
+    """The parts of a list of hosts between the commas that are in no bracket."""
+    return iter(re.findall(r"(?:[^,\[]|\[[^\]]*\])+", names))
+
+
+def _has(item: str, name: str) -> bool:
+    parts = re.split(r"\[([^\]]*)\]", item)
+    pattern = "".join(r"([0-9]+)" if number % 2 else re.escape(part) for number, part in enumerate(parts))
+    match = re.fullmatch(pattern, name)
+    return match is not None and all(_in_ranges(ranges, digits) for ranges, digits in zip(parts[1::2], match.groups()))
+
+
+def _in_ranges(ranges: str, digits: str) -> bool:
+    """Whether digits are in such as ``001-200,7``: a number as wide as the first of its range."""
+    for one in ranges.split(","):
+        low, _dash, high = one.partition("-")
+        if not low.isdigit() or not (high or low).isdigit():
+            continue
+        # Without zeros in front a range may grow in width: 9-10.
+        padded = low.startswith("0") and len(low) > 1
+        wide = len(digits) == len(low) if padded else not digits.startswith("0") or digits == "0"
+        if wide and int(low) <= int(digits) <= int(high or low):
+            return True
+    return False
+
+
+def resources(gres: Optional[str]) -> Tuple[str, ...]:
+    """The parts of a Gres=, sorted and without the sockets that slurmctld adds, as in ``gpu:h100:8(S:0-1)``."""
+    plain = re.sub(r"\([^)]*\)", "", gres or "")
+    return tuple(sorted(part.strip().lower() for part in plain.split(",") if part.strip()))
+
+
+def resource_name(part: str) -> str:
+    """The name of one resource, such as ``gpu``."""
+    return part.partition(":")[0].strip().lower()
