@@ -10,9 +10,9 @@ short_description: Whether what a look plans would end jobs, or waits for their 
 version_added: 0.1.0
 description:
   - Takes a result of M(gpufleet.node.node_state). True if instances or the mode of a GPU will change, if a GPU goes to
-    virtual machines or comes back, if something waits for an idle GPU or an idle node, if the second threads of CPUs
-    will go, if the kubelet starts with other policies or reservations, or if Docker must be restarted and containers
-    would end.
+    virtual machines or comes back, if something waits for an idle GPU or an idle node, if Slurm gets other GPUs of the
+    node, if the second threads of CPUs will go, if the kubelet starts with other policies or reservations, or if Docker
+    must be restarted and containers would end.
   - Clocks, limits, interrupts, queues and pages change under a job, and a node keeps its work for them.
 options:
   _input:
@@ -39,6 +39,7 @@ _value:
 from typing import Any, Callable, Dict, Mapping
 
 from ..module_utils._core.setting import EFFECTIVE
+from ..module_utils.concerns.slurm_gpus.plan import OF_GPUS
 from ..plugin_utils.fleet_text import IDLE_NODE
 from .needs_repartition import IDLE_GPU, repartitions
 
@@ -63,9 +64,8 @@ HARMLESS_TO_PODS = {
 
 def is_disruptive(look: Mapping[str, Any]) -> bool:
     needs = (need for result in look["concerns"].values() for need in result.get("needs", ()))
-    if repartitions(look) or _takes_cpus(look) or _takes_gpus(look) or _admits_anew(look):
-        return True
-    return not ENDING.isdisjoint(needs)
+    disturbing = (repartitions, _takes_cpus, _takes_gpus, _admits_anew, _changes_gpus_in_slurm)
+    return any(disturbs(look) for disturbs in disturbing) or not ENDING.isdisjoint(needs)
 
 
 def _takes_cpus(look: Mapping[str, Any]) -> bool:
@@ -84,6 +84,12 @@ def _admits_anew(look: Mapping[str, Any]) -> bool:
     """Whether the kubelet starts with something by which it may reject pods that run."""
     changes = look["concerns"].get("kubelet_config", {}).get("changes", ())
     return any(change["scope"] == EFFECTIVE and change["setting"] not in HARMLESS_TO_PODS for change in changes)
+
+
+def _changes_gpus_in_slurm(look: Mapping[str, Any]) -> bool:
+    """Whether Slurm gets other GPUs of the node, and would end the jobs of those that go."""
+    changes = look["concerns"].get("slurm_gpus", {}).get("changes", ())
+    return any(change["setting"] in OF_GPUS and change["scope"] == EFFECTIVE for change in changes)
 
 
 class FilterModule:

@@ -192,6 +192,9 @@ def test_the_last_entry_of_the_batches_is_repeated_until_all_had_their_turn(batc
         ),
         ("gpu_virtualization", {"changes": [{"setting": "driver", "scope": "boot"}], "needs": ["reboot"]}, False),
         ("container_runtime", {"changes": [], "needs": ["restart_docker"]}, True),
+        ("slurm_gpus", {"changes": [{"setting": "Gres", "scope": "effective"}], "needs": []}, True),
+        ("slurm_gpus", {"changes": [{"setting": "Gres", "scope": "boot"}], "needs": ["restart_slurmctld"]}, False),
+        ("slurm_gpus", {"changes": [{"setting": "ConstrainDevices", "scope": "effective"}], "needs": []}, False),
         ("container_runtime", {"changes": [], "needs": ["reload_docker", "restart_containerd"]}, False),
     ],
 )

@@ -39,8 +39,7 @@ def restart(action: RestartSlurm, host: Host) -> None:
     """Raises ``Refused`` with what systemd said."""
     controller = Controller(host.commands)
     before = _started(controller, action.node)
-    # slurmctld first: it takes another count only when it starts, and slurmd is measured by it.
-    for unit in (SLURMCTLD, SLURMD) if action.controller else (SLURMD,):
+    for unit in action.units:
         # systemd starts nothing that failed five times in ten seconds.
         systemd_apply.attempt(host, "reset-failed", unit, seconds=RESTART_SECONDS)
         cause = systemd_apply.attempt(host, "restart", unit, seconds=RESTART_SECONDS)
@@ -69,10 +68,13 @@ def _registered(action: RestartSlurm, controller: Controller, before: str) -> Se
         except CannotLook:
             # slurmctld is not there yet.
             node = None
-        if node is not None and node.slurmd_start != before and not node.has(NOT_RESPONDING):
+        if node is not None:
             same = resources(node.gres) == action.gres
+            heard = node.slurmd_start != before and not node.has(NOT_RESPONDING)
+            if SLURMD not in action.units:
+                return Seen(node, ready=False)
             # Another count than the one of slurmctld is valid only when that is restarted, on its own host.
-            if not node.has(INVALID) or not (same or action.controller):
+            if heard and (not node.has(INVALID) or not (same or SLURMCTLD in action.units)):
                 return Seen(node, ready=same)
         if time.monotonic() >= deadline:
             return Seen(node, ready=False)

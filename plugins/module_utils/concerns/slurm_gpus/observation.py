@@ -55,7 +55,8 @@ def observe(host: Host, declaration: SlurmDeclaration, scope: Scope) -> SlurmSta
     state = replace(state, foreign=_foreign(files, state))
     if not restoring and daemons.installed:
         host.nvml.begin()
-    if daemons.slurmd is not None and scope.immediate and not state.foreign:
+    there = daemons.slurmd is not None or daemons.failed or daemons.controller
+    if there and scope.immediate and not state.foreign:
         state = replace(state, live=_live(host, state))
     if restoring or not daemons.installed:
         return state

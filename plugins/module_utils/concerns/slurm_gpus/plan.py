@@ -23,7 +23,7 @@ from .gres_conf import AUTO_DETECT, NAMES, muted_in, ours_in, text_without, thei
 from .resolve import CONSTRAIN, GRES, GRES_TYPES, LINES
 from .slurm_conf import node_line, resource_name, resources, value_of, with_gres, with_value
 from .spec import NAME
-from .state import FAILED, NOTE, SLURMD, SlurmDesired
+from .state import FAILED, NOTE, SLURMCTLD, SLURMD, SlurmDesired
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
@@ -42,14 +42,14 @@ OF_GPUS = (*NAMES, AUTO_DETECT, THEIRS, GRES)
 
 @frozen
 class RestartSlurm(RoomAction):
-    """Restart slurmctld where it runs here, then slurmd, and wait until ``node`` is registered with ``gres``.
+    """Restart these units in their order, and wait until slurmctld has ``node`` registered with ``gres``.
 
     Where slurmctld has drained it for its number of GPUs, end that.
     """
 
     node: str
     gres: Tuple[str, ...]
-    controller: bool
+    units: Tuple[str, ...]
 
 
 def plan(state: SlurmState, desired: SlurmDesired, scope: Scope) -> Plan:
@@ -171,7 +171,8 @@ def _daemon_rows(state: SlurmState, desired: SlurmDesired) -> List[Setting]:
     if state.daemons.failed:
         rows.append(Setting(SLURMD, SERVICE, RUNNING, FAILED, None, SLURMD, boot_matters=False))
     live, name = state.live, state.node
-    if live is None:
+    if live is None or not (state.daemons.slurmd or state.daemons.failed):
+        # Nobody would register it.
         return rows
     # Until slurmctld has the count, nothing that is done here makes the node valid.
     waits = not state.daemons.controller and resources(live.gres) != resources(desired.gres)
@@ -210,8 +211,10 @@ def _steps(state: SlurmState, desired: SlurmDesired, wrong: List[Setting]) -> Li
         written.insert(0, Step(ReplaceFile(NOTE, note), notes=(NOTE,)))
     if due:
         gres = resources(desired.gres if GRES in desired.managed else state.live.gres if state.live else None)
-        action = RestartSlurm(state.node, gres, state.daemons.controller and any(row.setting == GRES for row in due))
-        written.append(Step(action, tuple(map(effective_change, due))))
+        # slurmctld first: it takes another count only when it starts, and slurmd is measured by it.
+        units = [SLURMCTLD] if state.daemons.controller and any(row.setting == GRES for row in due) else []
+        units += [SLURMD] if process is not None or state.daemons.failed else []
+        written.append(Step(RestartSlurm(state.node, gres, tuple(units)), tuple(map(effective_change, due))))
     return written
 
 
@@ -232,7 +235,9 @@ def _slurm_conf(state: SlurmState, desired: SlurmDesired, late: Mapping[Tuple[st
 
 def _cgroup_text(text: Optional[str], value: Scalar) -> Optional[str]:
     header = header_of(NAME)
-    found = with_value(header if text is None else text, CONSTRAIN, None if value is None else str(value))
+    if text is None:
+        return None if value is None else f"{header}{CONSTRAIN}={value}\n"
+    found = with_value(text, CONSTRAIN, None if value is None else str(value))
     # With the header there is nothing but what we wrote.
     return None if found == header else found
 

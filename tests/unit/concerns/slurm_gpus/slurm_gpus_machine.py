@@ -163,8 +163,8 @@ class SlurmMachine:
         return outcome
 
     def params(self, **declaration: Any) -> Dict[str, Any]:
-        if "state" not in declaration:
-            declaration.setdefault("devices", "explicit")
+        if "state" not in declaration and declaration.setdefault("devices", "explicit") is None:
+            del declaration["devices"]
         validated = ArgumentSpecValidator({**SHARED_OPTIONS, **CONCERN.options}).validate(declaration)
         assert validated.error_messages == []
         found: Dict[str, Any] = validated.validated_parameters
@@ -223,7 +223,8 @@ class SlurmMachine:
     def _start_slurmctld(self) -> None:
         found = re.search(rf"^NodeName={NODE} .*?Gres=(\S+)", self.read(SLURM_CONF), re.MULTILINE)
         self.daemons["gres"] = found[1] if found else ""
-        self._measure()
+        if self.path(f"/proc/{PID}/stat").exists():
+            self._measure()
 
     def _start_slurmd(self) -> None:
         counts: Dict[str, int] = {}
@@ -231,6 +232,8 @@ class SlurmMachine:
         text = gres.read_text() if gres.exists() else ""
         for line in text.splitlines():
             words = dict(word.split("=", 1) for word in line.split() if "=" in word and not line.startswith("#"))
+            if words.get("AutoDetect") == "nvml":
+                counts["gpu"] = sum(len(one.instances) if one.mig else 1 for one in self.driver.gpus)
             if "Name" in words and words.get("NodeName", NODE) in (NODE, "h[1-9]"):
                 counts[words["Name"]] = counts.get(words["Name"], 0) + int(words.get("Count", 1))
         self.daemons["counts"] = counts
@@ -253,7 +256,7 @@ class SlurmMachine:
             wanted[name] = wanted.get(name, 0) + int(count)
         for name, count in wanted.items():
             there = self.daemons["counts"].get(name, 0)
-            if there < count and self.daemons["starts"]:
+            if there < count:
                 flags |= {"DRAIN", "INVALID_REG"}
                 if not self.daemons["reason"]:
                     self.daemons["reason"] = f"gres/{name} count reported lower than configured ({there} < {count})"
