@@ -27,3 +27,13 @@ def test_the_journal_tells_of_it(host: Any) -> None:
     lines = host.check_output("journalctl --quiet --output=cat GPUFLEET_CONCERN=slurm_node").splitlines()
     name = host.backend.get_hostname()
     assert f"slurm_node: {name} state: in_service -> drained (effective)" in lines
+
+
+def test_slurmctld_has_the_gpus_of_the_driver_with_their_links(host: Any) -> None:
+    assert " Gres=gpu:a100:4 " in host.check_output("scontrol --oneliner show node")
+    lines = host.file("/etc/slurm/gres.conf").content_string.splitlines()
+    assert "Name=gpu File=/dev/nvidia0 Type=a100 Links=-1,4,4,4" in lines
+    # slurmd tells on its standard error what it makes of the file.
+    told = host.run("slurmd -G").stderr
+    assert told.count("Type=a100") == 4
+    assert "Links=-1,4,4,4" in told
