@@ -15,7 +15,7 @@ from ..._linux import systemd_apply
 from ..._machine.slurm_answers import INVALID, NOT_RESPONDING, SlurmNode
 from ..._machine.slurmctld import Controller
 from .slurm_conf import resources
-from .state import NOTE, SLURMCTLD, SLURMD, TOO_FEW
+from .state import NOTE, SLURMCTLD, TOO_FEW
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
@@ -71,8 +71,6 @@ def _registered(action: RestartSlurm, controller: Controller, before: str) -> Se
         if node is not None:
             same = resources(node.gres) == action.gres
             heard = node.slurmd_start != before and not node.has(NOT_RESPONDING)
-            if SLURMD not in action.units:
-                return Seen(node, ready=False)
             # Another count than the one of slurmctld is valid only when that is restarted, on its own host.
             if heard and (not node.has(INVALID) or not (same or SLURMCTLD in action.units)):
                 return Seen(node, ready=same)

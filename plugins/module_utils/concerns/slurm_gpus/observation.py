@@ -55,8 +55,8 @@ def observe(host: Host, declaration: SlurmDeclaration, scope: Scope) -> SlurmSta
     state = replace(state, foreign=_foreign(files, state))
     if not restoring and daemons.installed:
         host.nvml.begin()
-    there = daemons.slurmd is not None or daemons.failed or daemons.controller
-    if there and scope.immediate and not state.foreign:
+    # Without a slurmd slurmctld has what it had of the last one, whatever slurm.conf says.
+    if (daemons.slurmd is not None or daemons.failed) and scope.immediate and not state.foreign:
         state = replace(state, live=_live(host, state))
     if restoring or not daemons.installed:
         return state

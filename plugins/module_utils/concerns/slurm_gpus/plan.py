@@ -171,8 +171,7 @@ def _daemon_rows(state: SlurmState, desired: SlurmDesired) -> List[Setting]:
     if state.daemons.failed:
         rows.append(Setting(SLURMD, SERVICE, RUNNING, FAILED, None, SLURMD, boot_matters=False))
     live, name = state.live, state.node
-    if live is None or not (state.daemons.slurmd or state.daemons.failed):
-        # Nobody would register it.
+    if live is None:
         return rows
     # Until slurmctld has the count, nothing that is done here makes the node valid.
     waits = not state.daemons.controller and resources(live.gres) != resources(desired.gres)
@@ -212,9 +211,9 @@ def _steps(state: SlurmState, desired: SlurmDesired, wrong: List[Setting]) -> Li
     if due:
         gres = resources(desired.gres if GRES in desired.managed else state.live.gres if state.live else None)
         # slurmctld first: it takes another count only when it starts, and slurmd is measured by it.
-        units = [SLURMCTLD] if state.daemons.controller and any(row.setting == GRES for row in due) else []
-        units += [SLURMD] if process is not None or state.daemons.failed else []
-        written.append(Step(RestartSlurm(state.node, gres, tuple(units)), tuple(map(effective_change, due))))
+        count = state.daemons.controller and any(row.setting == GRES for row in due)
+        units = (SLURMCTLD, SLURMD) if count else (SLURMD,)
+        written.append(Step(RestartSlurm(state.node, gres, units), tuple(map(effective_change, due))))
     return written
 
 

@@ -63,7 +63,7 @@ class SlurmState:
     """What was seen.
 
     ``slurm`` is the text of slurm.conf, None where it is not there, ``gres`` and ``cgroup`` the files beside it.
-    ``foreign`` says why slurmd reads none of them. ``live`` is the node as slurmctld has it, where a daemon runs here.
+    ``foreign`` says why slurmd reads none. ``live`` is the node as slurmctld has it, where slurmd runs or failed.
 
     ``winners`` are the entries of ``types`` that win the ``gpus``, ``near`` the CPUs near them by PCI address, and
     ``capabilities`` the device files of their instances by GPU (PCI address), GPU instance and compute instance.

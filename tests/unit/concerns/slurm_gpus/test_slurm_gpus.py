@@ -142,12 +142,15 @@ def test_a_slurmd_that_failed_is_started_and_one_that_is_stopped_is_left(machine
     for name in ("stat", "cmdline"):
         machine.path(f"/proc/{PID}/{name}").unlink()
     outcome = machine.run(**H100)
-    assert (outcome.remaining.status, machine.restarts) == ("in_sync", ["slurmctld.service"])
+    assert (outcome.remaining.status, machine.restarts) == ("in_sync", [])
     assert "Type=h100" in machine.read(GRES_CONF)
     machine.failed = True
     outcome = machine.run(**H100)
-    assert [(change.object, change.after) for change in outcome.changes] == [("slurmd.service", "running")]
-    assert machine.restarts[1:] == ["slurmd.service"]
+    assert [(change.object, change.setting) for change in outcome.changes] == [
+        (NODE, "Gres"),
+        ("slurmd.service", "service"),
+    ]
+    assert machine.restarts == ["slurmctld.service", "slurmd.service"]
 
 
 def test_a_file_that_slurmd_has_not_read_is_not_in_effect(machine: SlurmMachine) -> None:
