@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Optional
 from ..._core.errors import CannotLook, Refused
 from ..._core.value import frozen
 from ..._linux import systemd_apply
-from ..._machine.slurm_answers import INVALID, NOT_RESPONDING, SlurmNode
+from ..._machine.slurm_answers import INVALID, NOT_RESPONDING, UNKNOWN, SlurmNode
 from ..._machine.slurmctld import Controller
 from .slurm_conf import resources
 from .state import NOTE, SLURMCTLD, TOO_FEW
@@ -58,6 +58,12 @@ def _started(controller: Controller, node: str) -> str:
         return ""
 
 
+def _has_heard(node: SlurmNode, before: str) -> bool:
+    """Whether slurmctld has heard of another slurmd than before. Until then a new one does not know when it began."""
+    began = node.slurmd_start
+    return began != before and began[:1].isdigit() and node.base != UNKNOWN and not node.has(NOT_RESPONDING)
+
+
 def _registered(action: RestartSlurm, controller: Controller, before: str) -> Seen:
     """Wait until slurmctld has heard of the new slurmd. What is wrong after that the look that follows says."""
     deadline = time.monotonic() + REGISTER_SECONDS
@@ -70,9 +76,9 @@ def _registered(action: RestartSlurm, controller: Controller, before: str) -> Se
             node = None
         if node is not None:
             same = resources(node.gres) == action.gres
-            heard = node.slurmd_start != before and not node.has(NOT_RESPONDING)
-            # Another count than the one of slurmctld is valid only when that is restarted, on its own host.
-            if heard and (not node.has(INVALID) or not (same or SLURMCTLD in action.units)):
+            valid = not node.has(INVALID)
+            # Where slurmctld runs elsewhere another count than its own cannot be valid before it is restarted there.
+            if _has_heard(node, before) and (same and valid if SLURMCTLD in action.units else valid or not same):
                 return Seen(node, ready=same)
         if time.monotonic() >= deadline:
             return Seen(node, ready=False)
