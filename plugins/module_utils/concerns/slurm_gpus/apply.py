@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Optional
 
+from ..._core import steps
 from ..._core.errors import CannotLook, Refused
 from ..._core.value import frozen
 from ..._linux import systemd_apply
@@ -16,10 +17,11 @@ from ..._machine.slurm_answers import INVALID, NOT_RESPONDING, UNKNOWN, SlurmNod
 from ..._machine.slurmctld import Controller
 from .slurm_conf import resources
 from .state import NOTE, SLURMCTLD, TOO_FEW
+from .steps import RestartSlurm
 
 if TYPE_CHECKING:
+    from ..._core.change import Step
     from ..._core.protocols import Host
-    from .plan import RestartSlurm
 
 RESTART_SECONDS = 120.0
 # slurmd registers when it starts; slurmctld looks for all nodes first.
@@ -33,6 +35,13 @@ class Seen:
 
     node: Optional[SlurmNode]
     ready: bool
+
+
+def perform(step: Step, host: Host) -> None:
+    if isinstance(step.action, RestartSlurm):
+        restart(step.action, host)
+    else:
+        steps.perform(step, host)
 
 
 def restart(action: RestartSlurm, host: Host) -> None:

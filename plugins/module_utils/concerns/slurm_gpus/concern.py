@@ -12,7 +12,7 @@ from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._kinds.units import RUNNING, STOPPED
 from .observation import observe
 from .options import OPTIONS
-from .plan import RESTART_SLURMCTLD, RestartSlurm, plan
+from .plan import RESTART_SLURMCTLD, plan
 from .resolve import GRES, resolve
 from .spec import FOLDER, NAME, SlurmDeclaration, parse
 from .state import FAILED, SlurmDesired
@@ -58,7 +58,7 @@ class SlurmGpus:
         return resolve(declaration, state)
 
     def restore(self, baseline: Baseline, state: SlurmState) -> SlurmDesired:
-        from .plan import restore
+        from .steps import restore
 
         return restore(baseline, state)
 
@@ -66,14 +66,9 @@ class SlurmGpus:
         return plan(state, desired, scope)
 
     def perform(self, step: Step, host: Host) -> None:
-        if isinstance(step.action, RestartSlurm):
-            from .apply import restart
+        from .apply import perform
 
-            restart(step.action, host)
-            return
-        from ..._core import steps
-
-        steps.perform(step, host)
+        perform(step, host)
 
     def report(self, state: SlurmState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         from .gres_conf import ours_in

@@ -104,43 +104,6 @@ def is_for_one(names: str) -> bool:
     return not re.search(r"[,\[]", names)
 
 
-def with_gres(text: str, node: NodeLine, gres: Optional[str]) -> str:
-    """The text with another Gres= in the line of the node; None takes it away. All else stays as it is."""
-    start, end = node.line.start, node.line.end
-    found = {pair[1].lower(): pair for pair in _pairs(text, start, end)}
-    pair = found.get(GRES)
-    if pair is None:
-        at = found[NODE].end()
-        return text if gres is None else f"{text[:at]} Gres={gres}{text[at:]}"
-    if gres is not None:
-        return f"{text[: pair.start(3)]}{gres}{text[pair.end(3) :]}"
-    before = text[: pair.start()]
-    return (before[:-1] if before.endswith((" ", "\t")) else before) + text[pair.end() :]
-
-
-def with_value(text: str, key: str, value: Optional[str]) -> str:
-    """The text with another value of a key that stands for itself; None takes its lines away. A new one comes first."""
-    lines = [line for line in lines_of(text) if key.lower() in line.pairs and NODE not in line.pairs]
-    if not lines:
-        return text if value is None else f"{key}={value}\n{text}"
-    if value is None:
-        for line in reversed(lines):
-            text = text[: line.start] + text[line.end :]
-        return text
-    for pair in _pairs(text, lines[-1].start, lines[-1].end):
-        if pair[1].lower() == key.lower():
-            return f"{text[: pair.start(3)]}{value}{text[pair.end(3) :]}"
-    raise ValueError(f"{key} is not where it was")
-
-
-def _pairs(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
-    """The pairs in a part of a text, but those in comments."""
-    hidden = [comment.span() for comment in COMMENT.finditer(text, start, end)]
-    for pair in PAIR.finditer(text, start, end):
-        if not any(first <= pair.start() < last for first, last in hidden):
-            yield pair
-
-
 def _items(names: str) -> Iterator[str]:
     """The parts of a list of hosts between the commas that are in no bracket."""
     return iter(re.findall(r"(?:[^,\[]|\[[^\]]*\])+", names))

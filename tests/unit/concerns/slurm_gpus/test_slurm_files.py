@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Optional
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus import gres_conf, slurm_conf
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus import edits, gres_conf, slurm_conf
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus.gres_conf import GresLine
 
 LINES = (GresLine("gpu", ("/dev/nvidia0",), "Type=h100"),)
@@ -51,12 +51,12 @@ def test_only_the_gres_of_the_node_changes_and_it_goes_back(text: str, after: st
     node = slurm_conf.node_line(text, "h1")
     assert node is not None
     before = node.gres
-    changed = slurm_conf.with_gres(text, node, "gpu:2")
+    changed = edits.with_gres(text, node, "gpu:2")
     assert changed == after
     again = slurm_conf.node_line(changed, "h1")
     assert again is not None
     assert again.gres == "gpu:2"
-    assert slurm_conf.with_gres(changed, again, before) == text
+    assert edits.with_gres(changed, again, before) == text
 
 
 def test_a_default_counts_for_the_nodes_after_it() -> None:
@@ -70,9 +70,9 @@ def test_a_default_counts_for_the_nodes_after_it() -> None:
 @pytest.mark.parametrize("before", ["", "GresTypes=gpu\n", "ClusterName=a\ngrestypes = gpu # these\n"])
 def test_a_value_changes_in_its_place_and_goes_back(before: str) -> None:
     found: Optional[str] = slurm_conf.value_of(before, "GresTypes")
-    after = slurm_conf.with_value(before, "GresTypes", "gpu,shard")
+    after = edits.with_value(before, "GresTypes", "gpu,shard")
     assert slurm_conf.value_of(after, "GresTypes") == "gpu,shard"
-    assert slurm_conf.with_value(after, "GresTypes", found) == before
+    assert edits.with_value(after, "GresTypes", found) == before
 
 
 @pytest.mark.parametrize(
