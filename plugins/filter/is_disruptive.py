@@ -39,7 +39,7 @@ _value:
 from typing import Any, Callable, Dict, Mapping
 
 from ..module_utils._core.setting import EFFECTIVE
-from ..module_utils.concerns.slurm_gpus.plan import OF_GPUS
+from ..module_utils.concerns.slurm_gpus.resolve import OF_GPUS
 from ..plugin_utils.fleet_text import IDLE_NODE
 from .needs_repartition import IDLE_GPU, repartitions
 

@@ -15,8 +15,8 @@ from ..._core.value import replace
 from ..._core.wording import counted
 from ..._kinds.own_files import OTHERS
 from ..._kinds.units import NOT_READ, RUNNING, SERVICE
-from .gres_conf import AUTO_DETECT, NAMES, muted_in, ours_in, theirs_in
-from .resolve import CONSTRAIN, GRES, GRES_TYPES, LINES
+from .gres_conf import AUTO_DETECT, muted_in, ours_in, theirs_in
+from .resolve import CONSTRAIN, GRES, GRES_TYPES, LINES, THEIRS
 from .slurm_conf import resource_name, resources, value_of
 from .state import FAILED, SLURMD, SlurmDesired
 
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from .gres_conf import GresLine
     from .state import SlurmState
 
-THEIRS, BLOCK = "lines of others", "block"
+BLOCK = "block"
 DRAINED = "drained by Slurm"
 REGISTRATION, VALID = "registration", "valid"
 RESTART_SLURMCTLD = "restart_slurmctld"
 ELSEWHERE = "slurmctld, which runs on another host, must have it in its slurm.conf and be restarted"
-# Which GPUs there are: what must not change while jobs have them.
-OF_GPUS = (*NAMES, AUTO_DETECT, THEIRS, GRES)
 
 
 def plan(state: SlurmState, desired: SlurmDesired, scope: Scope) -> Plan:

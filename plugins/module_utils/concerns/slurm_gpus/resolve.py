@@ -14,7 +14,7 @@ from ..._core.errors import CannotLook, DeclarationError, OwnedByAnother
 from ..._nvidia import holders
 from ..._nvidia.errors import LOST_HINT
 from . import cores
-from .gres_conf import GPU, NAMES, OFF, GresLine, includes, text_with
+from .gres_conf import AUTO_DETECT, GPU, NAMES, OFF, GresLine, includes, text_with
 from .slurm_conf import is_for_one, resource_name, resources, value_of
 from .spec import GOAL, NVML, SlurmDeclaration, refuse_type
 from .state import SlurmDesired
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 GRES, GRES_TYPES, CONSTRAIN, CORES = "Gres", "GresTypes", "ConstrainDevices", "Cores"
 # gres.conf as a whole, among what is managed.
 LINES = "lines"
+THEIRS = "lines of others"
+# Which GPUs there are: what must not change while jobs have them.
+OF_GPUS = (*NAMES, AUTO_DETECT, THEIRS, GRES)
 YES = "yes"
 CONS_TRES = "select/cons_tres"
 TASK_CGROUP = "task/cgroup"

@@ -18,8 +18,7 @@ from ..._core.value import frozen
 from ..._kinds.own_files import header_of
 from .edits import with_gres, with_value
 from .gres_conf import text_without
-from .plan import OF_GPUS
-from .resolve import CONSTRAIN, GRES, GRES_TYPES, LINES
+from .resolve import CONSTRAIN, GRES, GRES_TYPES, LINES, OF_GPUS
 from .slurm_conf import node_line, resources
 from .spec import NAME
 from .state import NOTE, SLURMCTLD, SLURMD, SlurmDesired
