@@ -58,6 +58,7 @@ def restart(action: RestartSlurm, host: Host) -> None:
     seen = _registered(action, controller, before)
     if seen.ready and seen.node is not None and seen.node.drained and TOO_FEW.fullmatch(seen.node.reason):
         controller.resume(action.node)
+        _await_response(action, controller)
 
 
 def _started(controller: Controller, node: str) -> str:
@@ -65,6 +66,13 @@ def _started(controller: Controller, node: str) -> str:
         return controller.node(node).slurmd_start
     except CannotLook:
         return ""
+
+
+def _await_response(action: RestartSlurm, controller: Controller) -> None:
+    """Wait until the node takes jobs: after a resume slurmctld wants to hear of slurmd once more."""
+    deadline = time.monotonic() + REGISTER_SECONDS
+    while controller.node(action.node).has(NOT_RESPONDING) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
 
 
 def _has_heard(node: SlurmNode, before: str) -> bool:

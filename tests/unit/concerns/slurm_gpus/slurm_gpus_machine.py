@@ -90,6 +90,8 @@ class SlurmMachine:
         self.controller = controller
         self.failed = False
         self.broken = ""
+        # How many looks slurmctld has not heard of slurmd after a resume.
+        self.silent = 0
         self.calls: List[Tuple[str, ...]] = []
         self.daemons: Dict[str, Any] = {
             "gres": "",
@@ -268,10 +270,13 @@ class SlurmMachine:
         if argv[1] == "update":
             assert argv[2:] == [f"NodeName={NODE}", "State=RESUME"]
             self.daemons.update(flags=tuple(flag for flag in self.daemons["flags"] if flag != "DRAIN"), reason="")
+            self.silent = 1
             return Completed(0, "", "")
         if argv[-1] != NODE:
             return Completed(1, f"Node {argv[-1]} not found\n", "")
         reason = f"Reason={self.daemons['reason']} [slurm@2026-11-22T04:33:41]" if self.daemons["reason"] else ""
         gres = re.sub(r"(gpu:\w+:\d+)", r"\1(S:0-1)", self.daemons["gres"]) or "(null)"
         start = f"2026-11-22T04:{self.daemons['starts'] // 60:02}:{self.daemons['starts'] % 60:02}"
-        return Completed(0, LINE.format(node=NODE, gres=gres, state=self.state, start=start, reason=reason), "")
+        state = self.state + ("+NOT_RESPONDING" if self.silent else "")
+        self.silent = max(0, self.silent - 1)
+        return Completed(0, LINE.format(node=NODE, gres=gres, state=state, start=start, reason=reason), "")

@@ -83,8 +83,8 @@ def test_a_slurmd_that_others_restarted_first_is_drained_by_slurm_and_comes_back
         ("registration", "valid"),
         ("drained by Slurm", None),
     ]
-    machine.run(**H100)
-    assert (machine.state, machine.daemons["reason"]) == ("IDLE", "")
+    outcome = machine.run(**H100)
+    assert (outcome.effective["state"], machine.daemons["reason"]) == ("IDLE", "")
 
 
 def test_a_drain_that_was_left_over_is_ended(machine: SlurmMachine) -> None:
