@@ -69,7 +69,7 @@ NEARLY_A_CONCERN = 0.85
 
 # Concerns whose names others begin variables with as well: those of one word, and these, in Kubespray and DeepOps. What
 # is behind them and not known may be somebody else's, unless it is nearly one of ours.
-SHARED_PREFIXES = ("kubelet_config", "slurm_gres")
+SHARED_PREFIXES = ("kubelet_config",)
 
 # Options that others may well use behind the first word of a concern, such as container_engines or nvidia_enabled.
 OF_ANYBODY = {

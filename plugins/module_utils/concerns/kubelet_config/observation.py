@@ -48,7 +48,6 @@ NO_IDENTITY = (
 )
 COMMANDS = ("kubelet", "k3s", "k3s-server", "k3s-agent", "rke2")
 VERSION_SECONDS = 20.0
-SLACK_NANOSECONDS = 1_000_000_000
 PODS = ("kubepods.slice", "kubepods")
 ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/hugetlb")
 LIMITS = ("hugetlb.{}.max", "hugetlb.{}.limit_in_bytes")
@@ -137,11 +136,10 @@ def _with_values(host: Host, state: KubeletState, process: Process, identity: Tu
             return replace(state, values=_of_configz(text))
         except OSError as error:
             reason = f"it did not answer /configz on port {port}: {error.strerror or error}"
-    began = processes.started(files, process) + SLACK_NANOSECONDS
     # k3s and RKE2 write their own after they were started, and before the kubelet is.
     paths = (place.path,) if UNITS[state.unit] else place.sources
-    late = [path for path in paths if files.modified(path) > began]
-    return replace(state, values=None if late else state.found, computed=reason)
+    has_read = all(processes.began_after(files, process, path) for path in paths)
+    return replace(state, values=state.found if has_read else None, computed=reason)
 
 
 def _of_configz(text: str) -> Dict[str, Any]:
