@@ -67,7 +67,7 @@ NEARLY_OURS = 0.85
 CERTAINLY_OURS = 0.92
 NEARLY_A_CONCERN = 0.85
 
-# Concerns whose names others begin variables with as well: those of one word, and these, in Kubespray and DeepOps. What
+# Concerns whose names others begin variables with as well: those of one word, and this one, in Kubespray. What
 # is behind them and not known may be somebody else's, unless it is nearly one of ours.
 SHARED_PREFIXES = ("kubelet_config",)
 
