@@ -123,7 +123,10 @@ def _first_word(name: str) -> str:
 
 
 def _with_the_option_of(name: str, known: Sequence[str]) -> Iterator[str]:
-    """The known variables that have the same option behind nearly the same prefix, or behind the whole of it."""
+    """The known variables that have the same option behind nearly the same prefix, or behind the first part of it.
+
+    The first part of a prefix that others have too is theirs as well: kubelet_swap_behavior is Kubespray's.
+    """
     for prefix in PREFIXES:
         options = [variable[len(prefix) + 1 :] for variable in known if variable.startswith(f"{prefix}_")]
         for option in options:
@@ -131,7 +134,8 @@ def _with_the_option_of(name: str, known: Sequence[str]) -> Iterator[str]:
             if name != f"{head}_{option}" or not head:
                 continue
             nearly = SequenceMatcher(None, head, prefix).ratio() >= NEARLY_A_CONCERN
-            if nearly or (option not in OF_ANYBODY and prefix.startswith(f"{head}_")):
+            begins = prefix.startswith(f"{head}_") and not is_shared(prefix)
+            if nearly or (option not in OF_ANYBODY and begins):
                 yield f"{prefix}_{option}"
 
 
