@@ -97,7 +97,7 @@ def unknown_variables(names: Iterable[str], known: Set[str]) -> Dict[str, Option
         by_word.setdefault(_first_word(name), []).append(name)
     found: Dict[str, Optional[str]] = {}
     for name in names:
-        if name in known or name.startswith(OF_ANSIBLE):
+        if name in known or name.startswith(OF_ANSIBLE) or _is_of_others(name, known):
             continue
         if name.startswith(ours):
             near = get_close_matches(name, everything, n=1, cutoff=0.5)
@@ -123,10 +123,7 @@ def _first_word(name: str) -> str:
 
 
 def _with_the_option_of(name: str, known: Sequence[str]) -> Iterator[str]:
-    """The known variables that have the same option behind nearly the same prefix, or behind the first part of it.
-
-    The first part of a prefix that others have too is theirs as well: kubelet_swap_behavior is Kubespray's.
-    """
+    """The known variables that have the same option behind nearly the same prefix, or behind the first part of it."""
     for prefix in PREFIXES:
         options = [variable[len(prefix) + 1 :] for variable in known if variable.startswith(f"{prefix}_")]
         for option in options:
@@ -134,9 +131,14 @@ def _with_the_option_of(name: str, known: Sequence[str]) -> Iterator[str]:
             if name != f"{head}_{option}" or not head:
                 continue
             nearly = SequenceMatcher(None, head, prefix).ratio() >= NEARLY_A_CONCERN
-            begins = prefix.startswith(f"{head}_") and not is_shared(prefix)
-            if nearly or (option not in OF_ANYBODY and begins):
+            if nearly or (option not in OF_ANYBODY and prefix.startswith(f"{head}_")):
                 yield f"{prefix}_{option}"
+
+
+def _is_of_others(name: str, known: Container[str]) -> bool:
+    """Whether it is one of our options behind the word with which others begin theirs: kubelet_swap_behavior."""
+    words = ((_first_word(prefix), prefix) for prefix in SHARED_PREFIXES)
+    return any(f"{prefix}{name[len(word) :]}" in known for word, prefix in words if name.startswith(f"{word}_"))
 
 
 class ActionModule(ActionBase):
