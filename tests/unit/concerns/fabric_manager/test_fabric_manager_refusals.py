@@ -57,11 +57,11 @@ WRONG = {
     ),
     "a level of two signs": (
         {"config": {"LOG_LEVEL": "--4"}},
-        "Cannot use config.LOG_LEVEL: it is not a number from 0 to 4 (found --4).",
+        "Cannot use config.LOG_LEVEL: it must be a number from 0 to 4 (found --4).",
     ),
     "a digit that is none": (
         {"config": {"LOG_LEVEL": "²"}},
-        "Cannot use config.LOG_LEVEL: it is not a number from 0 to 4 (found ²).",
+        "Cannot use config.LOG_LEVEL: it must be a number from 0 to 4 (found ²).",
     ),
     "a list": (
         {"config": {"LOG_FILE_NAME": ["a"]}},
