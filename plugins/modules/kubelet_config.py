@@ -45,8 +45,8 @@ options:
   cpu_manager_policy:
     description:
       - Whether containers of pods of the class Guaranteed get whole CPUs for themselves (V(static)).
+      - V(none) or V(static).
     type: str
-    choices: [none, static]
   cpu_manager_policy_options:
     description:
       - Options of V(static), such as V(full-pcpus-only) and V(strict-cpu-reservation), each with V(true) or V(false).
@@ -61,13 +61,13 @@ options:
   topology_manager_policy:
     description:
       - Whether CPUs, devices and memory of a pod come from the same NUMA node.
+      - V(none), V(best-effort), V(restricted) or V(single-numa-node).
     type: str
-    choices: [none, best-effort, restricted, single-numa-node]
   topology_manager_scope:
     description:
       - Whether that is decided for each container or for the pod.
+      - V(container) or V(pod).
     type: str
-    choices: [container, pod]
   topology_manager_policy_options:
     description:
       - V(prefer-closest-numa-nodes) with V(true) or V(false), and V(max-allowable-numa-nodes) with a number.
@@ -77,8 +77,8 @@ options:
     description:
       - Whether memory and huge pages of pods of the class Guaranteed come from NUMA nodes of their own. The kubelet
         calls these V(None) and V(Static). V(static) needs O(reserved_memory).
+      - V(none) or V(static).
     type: str
-    choices: [none, static]
   reserved_memory:
     description:
       - What of each NUMA node is reserved. Over all nodes, memory must add up to that of O(kube_reserved),
@@ -138,8 +138,8 @@ options:
   swap_behavior:
     description:
       - What pods may use of swap, with O(fail_swap_on=false).
+      - V(NoSwap) or V(LimitedSwap).
     type: str
-    choices: [NoSwap, LimitedSwap]
   shutdown_grace_period:
     description:
       - How long a shutdown of the node waits for pods, such as V(2m). The kubelet itself asks systemd-logind for it.

@@ -36,7 +36,6 @@ options:
         Slurm has no C(gpu_nvml.so), as in the packages of Debian and Ubuntu.
       - Required, unless O(state=absent).
     type: str
-    choices: [explicit, nvml]
   folder:
     description:
       - The folder of C(slurm.conf), C(gres.conf) and C(cgroup.conf).

@@ -42,7 +42,7 @@ def validated(
     causes, hint = reading.causes, ""
     if reading.unsupported:
         where, known = reading.unsupported[0]
-        names = ", ".join(sorted(".".join(map(str, path)) for path, _known in reading.unsupported))
+        names = ", ".join(sorted({".".join(map(str, path)) for path, _known in reading.unsupported}))
         causes.append(f"unsupported option {names}. Supported parameters include: {', '.join(sorted(known))}")
         hint = did_you_mean(where[-1], known)
     if causes:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 OPTIONS: Mapping[str, Any] = {
-    "cpu_manager_policy": {"type": "str", "choices": ["none", "static"]},
+    "cpu_manager_policy": {"type": "str"},
     "cpu_manager_policy_options": {"type": "dict", "default": {}},
     "reserved_system_cpus": {"type": "str"},
-    "topology_manager_policy": {"type": "str", "choices": ["none", "best-effort", "restricted", "single-numa-node"]},
-    "topology_manager_scope": {"type": "str", "choices": ["container", "pod"]},
+    "topology_manager_policy": {"type": "str"},
+    "topology_manager_scope": {"type": "str"},
     "topology_manager_policy_options": {"type": "dict", "default": {}},
-    "memory_manager_policy": {"type": "str", "choices": ["none", "static"]},
+    "memory_manager_policy": {"type": "str"},
     "reserved_memory": {
         "type": "list",
         "elements": "dict",
@@ -30,7 +30,7 @@ OPTIONS: Mapping[str, Any] = {
     "eviction_soft_grace_period": {"type": "dict", "default": {}},
     "eviction_minimum_reclaim": {"type": "dict", "default": {}},
     "fail_swap_on": {"type": "bool"},
-    "swap_behavior": {"type": "str", "choices": ["NoSwap", "LimitedSwap"]},
+    "swap_behavior": {"type": "str"},
     "shutdown_grace_period": {"type": "str"},
     "shutdown_grace_period_critical_pods": {"type": "str"},
     "client_certificate": {"type": "path"},

@@ -19,6 +19,14 @@ FAIL, WAIT, SKIP, IGNORE = "fail", "wait", "skip", "ignore"
 # The options that are a field by another name.
 OTHER_NAMES = {"reserved_system_cpus": schema.RESERVED_CPUS, "swap_behavior": schema.SWAP_FIELD}
 MEMORY_POLICIES = {"none": "None", "static": "Static"}
+# An option that may be left out has no choices in Ansible, which would refuse the null of a role's default.
+CHOICES = {
+    "cpu_manager_policy": ("none", "static"),
+    "topology_manager_policy": ("none", "best-effort", "restricted", "single-numa-node"),
+    "topology_manager_scope": ("container", "pod"),
+    "memory_manager_policy": ("none", "static"),
+    "swap_behavior": ("NoSwap", "LimitedSwap"),
+}
 
 
 @frozen
@@ -65,6 +73,10 @@ def patience(params: Mapping[str, Any]) -> Dict[str, Any]:
 def _value(key: str, option: str, value: Any) -> Any:
     """A declared value as KubeletConfiguration has it."""
     field = FIELDS[key]
+    choices = CHOICES.get(option, (value,))
+    if value not in choices:
+        cause = f"it must be one of {', '.join(choices)}"
+        raise DeclarationError("use {}", object=option, cause=cause, found=value)
     if key == schema.MEMORY_POLICY:
         return MEMORY_POLICIES[value]
     try:

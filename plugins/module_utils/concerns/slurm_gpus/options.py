@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 OPTIONS: Mapping[str, Any] = {
-    "devices": {"type": "str", "choices": ["explicit", "nvml"]},
+    "devices": {"type": "str"},
     "folder": {"type": "path", "default": "/etc/slurm"},
     "node_name": {"type": "str"},
     "types": {

@@ -54,6 +54,9 @@ def parse(params: Mapping[str, Any]) -> SlurmDeclaration:
     if params["devices"] is None:
         hint = f"set devices: {EXPLICIT}, which every build of Slurm takes"
         raise DeclarationError("read the declaration", cause="devices is not set", hint=hint)
+    if params["devices"] not in (EXPLICIT, NVML):
+        cause = f"it must be one of {EXPLICIT}, {NVML}"
+        raise DeclarationError("use {}", object="devices", cause=cause, found=params["devices"])
     if not params["permanent"]:
         cause = "Slurm has its GPUs from files, which are there for the next boot as well"
         raise DeclarationError(GOAL, cause=cause, hint="set permanent: true")
