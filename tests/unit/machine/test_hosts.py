@@ -741,7 +741,7 @@ class Daemon:
     ``LOOPBACK`` in place of a path lets it listen at a port there, and with a ``context`` it speaks TLS.
     """
 
-    def __init__(self, path: Path, answer: Optional[bytes], context: Optional[ssl.SSLContext]) -> None:
+    def __init__(self, path: Path, answer: Optional[bytes], context: Optional[ssl.SSLContext] = None) -> None:
         self.path = str(path)
         self._context = context
         self.asked: List[bytes] = []
