@@ -340,7 +340,7 @@ effective:
       description: Whether the kubelet said so itself.
       type: bool
       sample: true
-    values:
+    fields:
       description: The fields by name, each in the form of its flag, V(null) where nobody knows.
       type: dict
       sample: {"cpuManagerPolicy": "static"}
@@ -353,7 +353,7 @@ boot:
       description: The file that has what is ours, V(null) without a kubelet.
       type: str
       sample: /var/lib/kubelet/config.yaml
-    values:
+    fields:
       description: The fields that its files and flags set, in the same form.
       type: dict
       sample: {"cpuManagerPolicy": "static"}

@@ -150,7 +150,7 @@ def moves(vgpus: Vgpus, counts: Counts) -> Tuple[List[VirtualFunction], List[str
                 left[name] -= 1
             else:
                 goes.append(function)
-    return goes, [name for name, count in sorted(left.items()) for _ in range(count)]
+    return goes, [name for name, count in sorted(left.items()) for _vgpu in range(count)]
 
 
 def creatable(text: str) -> Tuple[int, ...]:

@@ -95,13 +95,13 @@ class KubeletConfig:
 
     def report(self, state: KubeletState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         if not state.place.there:
-            return {"service": state.service, "values": None}, {"file": None, "values": None}
+            return {"service": state.service, "fields": None}, {"file": None, "fields": None}
         found = state.found
         keys = sorted({*found, *(state.values or {})})
         now = None if state.values is None else {key: shown(key, value(state.values, key)) for key in keys}
         return (
-            {"service": state.service, "asked": not state.computed and state.values is not None, "values": now},
-            {"file": state.place.path, "values": {key: shown(key, found[key]) for key in FIELDS if key in found}},
+            {"service": state.service, "asked": not state.computed and state.values is not None, "fields": now},
+            {"file": state.place.path, "fields": {key: shown(key, found[key]) for key in FIELDS if key in found}},
         )
 
 
