@@ -141,6 +141,15 @@ def attempt(host: Host, verb: str, unit: str, *, seconds: float) -> str:
     return said or f"systemctl {verb} failed with exit status {completed.status}"
 
 
+def attempt_start(host: Host, verb: str, unit: str, *, seconds: float) -> str:
+    """The same for ``start`` and ``restart``, also of a unit that systemd gave up.
+
+    It starts nothing that was started five times in ten seconds, whoever did so: that would look like a refusal.
+    """
+    attempt(host, "reset-failed", unit, seconds=seconds)
+    return attempt(host, verb, unit, seconds=seconds)
+
+
 def restart(host: Host, unit: str) -> None:
     """Raises ``Refused`` with what systemd said."""
     run_service(RunService("restart", unit), host)

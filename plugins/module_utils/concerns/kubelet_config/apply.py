@@ -95,9 +95,7 @@ def _write(host: Host, path: str, text: Optional[str]) -> None:
 
 def _start(action: ChangeKubelet, host: Host, verb: str) -> str:
     """What went wrong, empty where it is healthy."""
-    # systemd starts nothing that started five times in ten seconds, whoever did so.
-    systemd_apply.attempt(host, "reset-failed", action.unit, seconds=STOP_SECONDS)
-    cause = systemd_apply.attempt(host, verb, action.unit, seconds=STOP_SECONDS + action.seconds)
+    cause = systemd_apply.attempt_start(host, verb, action.unit, seconds=STOP_SECONDS + action.seconds)
     deadline = time.monotonic() + action.seconds
     while not cause:
         if is_healthy(host, action.port):

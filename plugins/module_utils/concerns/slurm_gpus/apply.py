@@ -49,9 +49,7 @@ def restart(action: RestartSlurm, host: Host) -> None:
     controller = Controller(host.commands)
     before = _started(controller, action.node)
     for unit in action.units:
-        # systemd starts nothing that failed five times in ten seconds.
-        systemd_apply.attempt(host, "reset-failed", unit, seconds=RESTART_SECONDS)
-        cause = systemd_apply.attempt(host, "restart", unit, seconds=RESTART_SECONDS)
+        cause = systemd_apply.attempt_start(host, "restart", unit, seconds=RESTART_SECONDS)
         if cause:
             raise Refused("restart {}", object=unit, cause=cause, hint=f"see journalctl -u {unit} and its log file")
     host.files.remove(NOTE)

@@ -189,10 +189,8 @@ def _has_live_restore(view: EngineView) -> bool:
 def _take_up(options: RestartOptions, host: Host, view: EngineView, action: str) -> str:
     """Do it, and wait until the daemon is well. Returns what is wrong with it, in words; empty where nothing is."""
     began = time.time()
-    if action == RESTART:
-        # systemd starts nothing that started five times in ten seconds, whoever did so: that would look like a refusal.
-        systemd_apply.attempt(host, "reset-failed", view.unit, seconds=STOP_SECONDS)
-    said = systemd_apply.attempt(host, action, view.unit, seconds=STOP_SECONDS + options.health_timeout)
+    attempt = systemd_apply.attempt_start if action == RESTART else systemd_apply.attempt
+    said = attempt(host, action, view.unit, seconds=STOP_SECONDS + options.health_timeout)
     deadline = time.monotonic() + options.health_timeout
     while True:
         state = _state_or_unknown(host, view.unit)

@@ -222,9 +222,7 @@ def _attempt(host: Host, options: FabricRestartOptions) -> Optional[FabricRestar
 def _execute(host: Host, options: FabricRestartOptions, view: FabricView, action: str) -> FabricRestartResult:
     unit = view.daemon.unit
     result = FabricRestartResult(view, action)
-    # systemd starts nothing that started five times in ten seconds, whoever did so.
-    systemd_apply.attempt(host, "reset-failed", unit, seconds=STOP_SECONDS)
-    cause = systemd_apply.attempt(host, action, unit, seconds=STOP_SECONDS + options.start_timeout)
+    cause = systemd_apply.attempt_start(host, action, unit, seconds=STOP_SECONDS + options.start_timeout)
     if cause:
         log = _log(host, unit)
         error: GpuFleetError = Refused(
