@@ -10,9 +10,10 @@ src/interfaces/gres.c), and so does one of a node whose sockets slurm.conf does 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, FrozenSet, List, Mapping, Sequence, Set, Tuple
 
 from ..._linux import cpulist
+from ..._linux.cpu_topology import PCI
 from ..._linux.cpus import FOLDER as CPUS
 from ..._linux.cpus import read_cpus, read_online
 from ..._linux.numa import FOLDER as NODES
@@ -21,7 +22,6 @@ from ..._linux.numa import node_numbers
 if TYPE_CHECKING:
     from ..._core.protocols import Files
 
-PCI = "/sys/bus/pci/devices"
 NUMA_AS_SOCKET, L3_AS_SOCKET = "numa_node_as_socket", "l3cache_as_socket"
 BY_NODE, BY_CACHE, BY_PACKAGE = "NUMA nodes", "L3 caches", "sockets"
 Socket = Tuple[FrozenSet[int], int]
@@ -85,11 +85,10 @@ def core_list(sockets: Sequence[Socket], cpus: FrozenSet[int]) -> str:
 
 
 def _count_cores(files: Files, group: FrozenSet[int]) -> int:
-    seen: Dict[FrozenSet[int], None] = {}
-    for number in sorted(group):
-        threads = read_cpus(files, f"{CPUS}/cpu{number}/topology/thread_siblings_list") or frozenset({number})
-        seen[threads] = None
-    return len(seen)
+    threads = {
+        read_cpus(files, f"{CPUS}/cpu{number}/topology/thread_siblings_list") or frozenset({number}) for number in group
+    }
+    return len(threads)
 
 
 def _number(text: object) -> int:
