@@ -6,14 +6,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Sequence, Tuple
 
 from .._core import match
 from .._core.change import Unmanaged
 from .._core.setting import Setting
 from .._core.value import replace
 from .errors import DriverMismatch, NoBinding, NoDriver
-from .gpus import PCI, VFIO, is_passed_through, on_the_bus
+from .gpus import VFIO, candidate_on_bus, ids_of, is_passed_through, on_the_bus
 from .unresponsive_gpu import DRIVER
 
 if TYPE_CHECKING:
@@ -52,12 +52,8 @@ def without_handed_on(
 
     What no driver has is known by its address and its ID alone.
     """
-    handed_on: List[match.Candidate] = []
-    for address in on_the_bus(files):
-        if is_passed_through(files, address):
-            ids = [(files.read_optional(f"{PCI}/{address}/{name}") or "").strip()[2:] for name in ("vendor", "device")]
-            values = {"pci_address": (address,), "pci_id": (":".join(ids),)}
-            handed_on.append(match.Candidate(address, values))
+    addresses = [address for address in on_the_bus(files) if is_passed_through(files, address)]
+    handed_on = [candidate_on_bus(address, ids_of(files, address)) for address in addresses]
     relaxed = [replace(entry, optional=True) for entry in entries]
     winners = match.select(relaxed, handed_on)
     named = [(one.name, winner) for one, winner in zip(handed_on, winners) if winner is not None]

@@ -59,6 +59,17 @@ def on_the_bus(files: Files) -> Tuple[str, ...]:
     )
 
 
+def ids_of(files: Files, address: str) -> str:
+    """Vendor and device of a PCI function (``10de:2330``)."""
+    words = ((files.read_optional(f"{PCI}/{address}/{name}") or "").strip()[2:] for name in ("vendor", "device"))
+    return ":".join(words)
+
+
+def candidate_on_bus(address: str, ids: str) -> match.Candidate:
+    """A GPU as the bus alone knows it, which is all of one that no driver of NVIDIA has."""
+    return match.Candidate(address, {"pci_address": (address,), "pci_id": (ids,)})
+
+
 def is_passed_through(files: Files, address: str) -> bool:
     """Whether a GPU belongs to a virtual machine, or waits for one."""
     return files.resolve(f"{PCI}/{address}/driver").rpartition("/")[2] == VFIO

@@ -26,6 +26,7 @@ CURRENT, CREATABLE = "nvidia/current_vgpu_type", "nvidia/creatable_vgpu_types"
 # What a type is called whose name the driver does not tell.
 UNNAMED = "type "
 MEDIATED = "mdev_supported_types"
+VFIO_DEVICES = "/dev/vfio/"
 TOOL = "/usr/lib/nvidia/sriov-manage"
 # "1428 : NVIDIA H200X-141C", below a line of names in some releases.
 _TYPE = regex(r"\s*([0-9]+)\s*:\s*(\S.*?)\s*")
@@ -102,6 +103,12 @@ def read(files: Files, address: str) -> Vgpus:
     )
 
 
+def vfio_devices(files: Files, folder: str, group: str) -> Tuple[str, ...]:
+    """The files by which a virtual machine uses a function: that of its IOMMU group, if any, and its own ones."""
+    names = files.names(f"{folder}/vfio-dev")
+    return (*([f"{VFIO_DEVICES}{group}"] if group else []), *(f"{VFIO_DEVICES}devices/{name}" for name in names))
+
+
 def supported_types(driver: Driver) -> Mapping[str, Mapping[int, str]]:
     """A question: the types that each GPU offers, by its address."""
     found: Dict[str, Mapping[int, str]] = {}
@@ -162,10 +169,9 @@ def _function(files: Files, address: str) -> VirtualFunction:
     folder = f"{PCI}/{address}"
     current = (files.read_optional(f"{folder}/{CURRENT}") or "").strip()
     group = files.link(f"{folder}/iommu_group").rpartition("/")[2]
-    names = files.names(f"{folder}/vfio-dev")
     return VirtualFunction(
         address=address,
         current=int(current) if re.fullmatch("[0-9]+", current) else None,
         creatable=creatable(files.read_optional(f"{folder}/{CREATABLE}") or ""),
-        devices=(*([f"/dev/vfio/{group}"] if group else []), *(f"/dev/vfio/devices/{name}" for name in names)),
+        devices=vfio_devices(files, folder, group),
     )
