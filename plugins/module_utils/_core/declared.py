@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from .change import Change, RemoveFile, ReplaceFile, Step
-from .errors import CannotLook
+from .errors import CannotLook, GpuFleetError
 from .setting import BOOT, NOW, Setting
 from .version import VERSION
 
@@ -55,6 +55,14 @@ def of_file(files: Files, concern: str) -> Optional[Dict[str, Any]]:
         cause="the file is damaged, or of another release",
         hint=f"run {concern} again, which writes it",
     )
+
+
+def of_another(files: Files, concern: str) -> Dict[str, Any]:
+    """The same of another concern; empty also where the file is damaged, which the look of that concern tells."""
+    try:
+        return of_file(files, concern) or {}
+    except GpuFleetError:
+        return {}
 
 
 def without_defaults(params: Mapping[str, Any], options: Mapping[str, Any]) -> Dict[str, Any]:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Iterator, Optional
+from typing import TYPE_CHECKING, Collection, Iterator, Optional
 
 from .._core.errors import CannotLook
 from .._core.value import frozen
@@ -80,6 +80,16 @@ def of_service(files: Files, unit: str) -> Iterator[str]:
         if found:
             yield from found
             return
+
+
+def main_of_service(files: Files, unit: str, names: Collection[str]) -> Optional[Process]:
+    """The first process of a service that has one of these names, cut as ``comm`` cuts them; None where none runs."""
+    for pid in of_service(files, unit):
+        if pid.isdigit() and name_of(files, pid) in names:
+            process = read(files, int(pid))
+            if process is not None:
+                return process
+    return None
 
 
 def _slices(files: Files) -> Iterator[str]:

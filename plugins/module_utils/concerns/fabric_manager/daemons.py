@@ -175,13 +175,7 @@ def version_of(text: str) -> str:
 
 
 def _of_unit(files: Files, program: Program) -> Optional[Process]:
-    name = processes.comm(program.name)
-    for pid in processes.of_service(files, program.unit):
-        if pid.isdigit() and processes.name_of(files, pid) == name:
-            process = processes.read(files, int(pid))
-            if process is not None:
-                return process
-    return None
+    return processes.main_of_service(files, program.unit, (processes.comm(program.name),))
 
 
 def _outside(files: Files, program: Program) -> str:

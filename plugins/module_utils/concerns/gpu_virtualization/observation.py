@@ -10,16 +10,15 @@ import re
 from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..._core import match
-from ..._core.declared import of_file
-from ..._core.errors import CannotLook, GpuFleetError
+from ..._core.declared import of_another
+from ..._core.errors import CannotLook
 from ..._core.value import replace
 from ..._kinds import units
 from ..._linux import boot_service, kernel_modules, systemd
 from ..._linux.boot_service import BootCarrier
 from ..._machine import processes
 from ..._nvidia import holders
-from ..._nvidia.gpus import DISPLAY_CLASSES, PCI, VFIO
-from ..._nvidia.gpus import NVIDIA as VENDOR
+from ..._nvidia.gpus import PCI, VFIO, candidate_on_bus, ids_of, on_the_bus
 from . import files as unit_files
 from . import owners, vgpus
 from .spec import NVIDIA
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 GROUPS = "/sys/kernel/iommu_groups"
 GPUS_OF_DRIVER = "/proc/driver/nvidia/gpus"
-VFIO_DEVICES, DRI_DEVICES = "/dev/vfio/", "/dev/dri/"
+DRI_DEVICES = "/dev/dri/"
 UNSET = "(null)"
 TOOL = "nvidia-smi"
 KERNEL_CMDLINE = "kernel_cmdline"
@@ -47,7 +46,7 @@ def observe(host: Host, declaration: GpuVirtualizationDeclaration, scope: Scope)
     text = files.read_optional(unit_files.PATH)
     recorded = unit_files.parse(text)
     gpus = tuple(_gpus(files))
-    winners = match.select(declaration.entries, [_candidate(gpu) for gpu in gpus])
+    winners = match.select(declaration.entries, [candidate_on_bus(gpu.address, gpu.ids) for gpu in gpus])
     functions = {gpu.address: gpu for gpu in gpus}
     wanted = {gpu.address: declaration.drivers[winner] for gpu, winner in zip(gpus, winners) if winner is not None}
     for address, driver in list(wanted.items()):
@@ -109,7 +108,7 @@ def read_function(files: Files, address: str) -> Function:
     names = files.names(folder)
     return Function(
         address=address,
-        ids=f"{said('vendor')[2:]}:{said('device')[2:]}",
+        ids=ids_of(files, address),
         kind=said("class"),
         driver=driver,
         override=None if override in ("", UNSET) else override,
@@ -132,7 +131,7 @@ def holders_of(
     bound = [function for function in functions if function.driver is not None]
     if not bound:
         return {}
-    prefixes = (holders.NVIDIA_DEVICES, DRI_DEVICES, VFIO_DEVICES)
+    prefixes = (holders.NVIDIA_DEVICES, DRI_DEVICES, vgpus.VFIO_DEVICES)
     using = [one for one in workload.holders_of_gpus(host.files, prefixes) if one.command not in harmless]
     modules = holders.kernel_modules(host.files)
     found: Dict[str, Tuple[str, ...]] = {}
@@ -179,7 +178,7 @@ def with_users(host: Host, gpu: Function, one: Vgpus, harmless: Sequence[str] = 
     """The same with who has the GPU and its virtual functions open."""
     from ..._kinds import workload
 
-    opened = list(workload.holders_of_gpus(host.files, VFIO_DEVICES))
+    opened = list(workload.holders_of_gpus(host.files, vgpus.VFIO_DEVICES))
     parts = [
         replace(part, holders=tuple(who.name for who in opened if not set(part.devices).isdisjoint(who.devices)))
         for part in one.functions
@@ -197,18 +196,10 @@ def _moves(function: Optional[Function], driver: Optional[str]) -> bool:
 
 
 def _gpus(files: Files) -> Iterable[Function]:
-    for address in files.names(PCI):
-        folder = f"{PCI}/{address}"
-        if (files.read_optional(f"{folder}/vendor") or "").strip() != VENDOR:
-            continue
-        kind = files.read_optional(f"{folder}/class") or ""
+    for address in on_the_bus(files):
         # A virtual function is a part of its GPU.
-        if kind.startswith(DISPLAY_CLASSES) and not files.exists(f"{folder}/physfn"):
+        if not files.exists(f"{PCI}/{address}/physfn"):
             yield read_function(files, address)
-
-
-def _candidate(gpu: Function) -> match.Candidate:
-    return match.Candidate(gpu.address, {"pci_address": (gpu.address,), "pci_id": (gpu.ids,)})
 
 
 def _companions(files: Files, gpu: Function) -> List[Function]:
@@ -226,8 +217,7 @@ def _companions(files: Files, gpu: Function) -> List[Function]:
 def _devices(files: Files, folder: str, address: str, driver: Optional[str], group: str) -> Tuple[str, ...]:
     """The files by which programs use a function that has this driver."""
     if driver == VFIO:
-        names = files.names(f"{folder}/vfio-dev")
-        return (*([f"{VFIO_DEVICES}{group}"] if group else []), *(f"{VFIO_DEVICES}devices/{name}" for name in names))
+        return vgpus.vfio_devices(files, folder, group)
     found = [f"{DRI_DEVICES}{name}" for name in files.names(f"{folder}/drm") if name.startswith(("card", "render"))]
     if driver == NVIDIA:
         text = files.read_optional(f"{GPUS_OF_DRIVER}/{address}/information") or ""
@@ -253,10 +243,7 @@ def _iommu(files: Files) -> Tuple[str, bool]:
         return "the firmware has it off (AMD-Vi or SMMU); enable it there", False
     if "intel_iommu=on" in running:
         return "the kernel was started with intel_iommu=on, so the firmware has it off; enable VT-d there", False
-    try:
-        arguments = (of_file(files, KERNEL_CMDLINE) or {}).get("arguments") or {}
-    except GpuFleetError:
-        arguments = {}  # That is a matter of the other concern.
+    arguments = of_another(files, KERNEL_CMDLINE).get("arguments") or {}
     way = 'declare kernel_cmdline_arguments: {intel_iommu: "on"}, and reboot'
     return f"the kernel was started without intel_iommu=on; {way}", arguments.get("intel_iommu") == "on"
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
 
 from ..._core.change import Unmanaged
 from ..._core.errors import DeclarationError
@@ -63,10 +63,10 @@ class KubeletConfig:
                 unmanaged=(Unmanaged(KUBELET, "configuration", reason, excused=True),) if values else ()
             )
         ours = places.complete(place, values)
-        unmanaged: List[Unmanaged] = []
-        if values and state.computed:
-            unmanaged.append(Unmanaged(KUBELET, "/configz", state.computed, excused=True))
-        desired = _desired(state, ours, tuple(unmanaged))
+        unasked = (Unmanaged(KUBELET, "/configz", state.computed, excused=True),) if values and state.computed else ()
+        # A later file of others that says something else is refused by the plan: what is wanted is ours.
+        wanted = {**place.values(ours), **{key: _merged(state, key, one) for key, one in ours.items()}}
+        desired = KubeletDesired(ours=ours, values=wanted, unmanaged=unasked)
         if values:
             self._check(declaration, state, desired)
         return desired
@@ -106,16 +106,6 @@ class KubeletConfig:
 
 
 CONCERN = KubeletConfig()
-
-
-def _desired(state: KubeletState, ours: Mapping[str, Any], unmanaged: Tuple[Unmanaged, ...]) -> KubeletDesired:
-    """A later file of others that says something else is refused by the plan: what is wanted is ours."""
-    values = {**state.place.values(ours), **{key: _merged(state, key, one) for key, one in ours.items()}}
-    return KubeletDesired(
-        ours=ours,
-        values=values,
-        unmanaged=unmanaged,
-    )
 
 
 def _merged(state: KubeletState, key: str, ours: Any) -> Any:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, Mapping, Optional, Tuple
 
-from ..._core.declared import of_file
-from ..._core.errors import CannotLook, GpuFleetError
+from ..._core.declared import of_another
+from ..._core.errors import CannotLook
 from ..._core.value import replace
 from ..._kinds import workload
 from ..._linux import cpu_claims, numa, swaps, systemd
@@ -19,7 +19,7 @@ from ..._linux.cpus import read_online
 from ..._machine import processes
 from . import places, schema
 from .checkpoints import NAMES, Node
-from .places import K3S, UNITS, Place
+from .places import K3S, RKE2, UNITS, Place
 from .schema import FIELDS, meaning
 from .state import HEALTHY, NOTE, STOPPED, UNHEALTHY, KubeletState, Machine
 
@@ -30,18 +30,13 @@ if TYPE_CHECKING:
     from .spec import KubeletDeclaration
 
 # The credentials by which the API server asks a kubelet, where it runs on this node.
-IDENTITIES = {
-    "": (("/etc/kubernetes/pki/apiserver-kubelet-client.crt", "/etc/kubernetes/pki/apiserver-kubelet-client.key"),),
-    **{
-        product: (
-            (
-                f"/var/lib/rancher/{product}/server/tls/client-kube-apiserver.crt",
-                f"/var/lib/rancher/{product}/server/tls/client-kube-apiserver.key",
-            ),
-        )
-        for product in ("k3s", "rke2")
-    },
+_OF_RANCHER = "/var/lib/rancher/{}/server/tls/client-kube-apiserver"
+_PREFIXES = {
+    "": "/etc/kubernetes/pki/apiserver-kubelet-client",
+    **{product: _OF_RANCHER.format(product) for product in (K3S, RKE2)},
 }
+# By product.
+IDENTITIES = {product: (f"{prefix}.crt", f"{prefix}.key") for product, prefix in _PREFIXES.items()}
 NO_IDENTITY = (
     "no client certificate that a kubelet takes lies on this node (client_certificate), so it counts that it was"
     " started after its files were written"
@@ -63,7 +58,7 @@ def observe(host: Host, declaration: KubeletDeclaration, scope: Scope) -> Kubele
     there = {unit: status for unit in UNITS for status in (unit_files.status(unit),) if status != systemd.NOT_FOUND}
     if not there:
         return KubeletState(declaration=declaration)
-    running = {unit: _process(files, unit) for unit in there}
+    running = {unit: processes.main_of_service(files, unit, COMMANDS) for unit in there}
     unit = next((unit for unit, process in running.items() if process is not None), next(iter(there)))
     process = running[unit]
     product = UNITS[unit]
@@ -87,14 +82,15 @@ def observe(host: Host, declaration: KubeletDeclaration, scope: Scope) -> Kubele
     if not scope.restoring and (_differs(state, declaration.values) or state.service == UNHEALTHY):
         # What is refused is what would be changed: a converged node pays for none of this.
         last = max(state.machine.online, default=0)
+        isolated = cpu_claims.isolated(of_another(files, cpu_claims.ISOLATED), last)
         state = replace(
             state,
             release=_release(host, product),
             machine=replace(state.machine, sockets=_sockets(files, state.machine.online)),
             gates=_gates(place),
             cgroups=tuple(name for name in CGROUPS if _document(place, name)),
-            system=cpu_claims.housekeeping(_declared(files, cpu_claims.HOUSEKEEPING), last),
-            isolated=cpu_claims.isolated(_declared(files, cpu_claims.ISOLATED), last) or cpu_claims.isolated_now(files),
+            system=cpu_claims.housekeeping(of_another(files, cpu_claims.HOUSEKEEPING), last),
+            isolated=isolated or cpu_claims.isolated_now(files),
         )
     return state
 
@@ -115,21 +111,11 @@ def _service(host: Host, place: Place, process: Optional[Process]) -> str:
     return HEALTHY if is_healthy(host, place.port("healthzPort")) else UNHEALTHY
 
 
-def _process(files: Files, unit: str) -> Optional[Process]:
-    for pid in processes.of_service(files, unit):
-        if pid.isdigit() and processes.name_of(files, pid) in COMMANDS:
-            process = processes.read(files, int(pid))
-            if process is not None:
-                return process
-    return None
-
-
 def _with_values(host: Host, state: KubeletState, process: Process, identity: Tuple[str, str]) -> KubeletState:
     files, place = host.files, state.place
-    given = (identity,) if identity[0] else IDENTITIES[UNITS[state.unit]]
-    pair = next((pair for pair in given if all(map(files.exists, pair))), None)
+    pair = identity if identity[0] else IDENTITIES[UNITS[state.unit]]
     reason = NO_IDENTITY if not identity[0] else f"{identity[0]} or {identity[1]} is not there"
-    if pair is not None:
+    if all(map(files.exists, pair)):
         port = place.port("port")
         try:
             text = host.http_get(f"127.0.0.1:{port}", "/configz", identity=pair)
@@ -160,9 +146,10 @@ def _checkpoints(files: Files, place: Place) -> Dict[str, Tuple[str, str]]:
 
 def _known_hugepages(files: Files) -> Iterator[Tuple[str, int]]:
     """The limits that it gave to all pods when it started: all pages that it knew of, without those it reserved."""
+    sizes = tuple(_sizes(files))
     for root in ROOTS:
         for pods in PODS:
-            for size, name in _sizes(files):
+            for size, name in sizes:
                 for limit in LIMITS:
                     text = (files.read_optional(f"{root}/{pods}/{limit.format(_cgroup_size(size))}") or "").strip()
                     if text.isdigit():
@@ -257,11 +244,3 @@ def _gates(place: Place) -> Dict[str, str]:
 
 def _document(place: Place, name: str) -> bool:
     return any(document.get(name) for _path, document in (*place.documents, *place.later))
-
-
-def _declared(files: Files, concern: str) -> Mapping[str, Any]:
-    """What another concern declares on this node. What is wrong there is its own matter."""
-    try:
-        return of_file(files, concern) or {}
-    except GpuFleetError:
-        return {}

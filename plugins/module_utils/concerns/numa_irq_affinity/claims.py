@@ -6,12 +6,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Optional, Tuple
 
 from ..._core.change import Conflict
-from ..._core.declared import of_file
-from ..._core.errors import GpuFleetError
+from ..._core.declared import of_another
 from ..._linux import cpu_claims, cpulist
 from ..._linux.cpu_claims import Claim, InterruptClaims
 from ..._linux.cpus import FOLDER, read_cpus
@@ -55,13 +53,6 @@ def overridden(files: Files, claims: InterruptClaims) -> Tuple[Conflict, ...]:
 def contradiction(files: Files, claims: InterruptClaims) -> Optional[DeclarationError]:
     """The first that there is with what others declare on this node."""
     last = max(read_cpus(files, f"{FOLDER}/possible"), default=0)
-    system = cpu_claims.housekeeping(_declared(files, cpu_claims.HOUSEKEEPING), last)
-    isolated = cpu_claims.isolated(_declared(files, cpu_claims.ISOLATED), last)
+    system = cpu_claims.housekeeping(of_another(files, cpu_claims.HOUSEKEEPING), last)
+    isolated = cpu_claims.isolated(of_another(files, cpu_claims.ISOLATED), last)
     return next((error for _owners, error in cpu_claims.interrupt_refusals(claims, system, isolated, files)), None)
-
-
-def _declared(files: Files, concern: str) -> Dict[str, Any]:
-    # A declaration that is damaged is told by the look of its own concern.
-    with contextlib.suppress(GpuFleetError):
-        return of_file(files, concern) or {}
-    return {}
