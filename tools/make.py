@@ -161,7 +161,8 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
             "-o",
             f"cache_dir={CACHE / 'pytest' / job.name / version}",
         ]
-        command += ["--basetemp", str(job.scratch / f"{job.name}-{version}"), *arguments]
+        # A short path: daemons make sockets below it, whose paths have at most 107 bytes.
+        command += ["--basetemp", str(job.scratch / job.name), *arguments]
         try:
             lines = job.run(command, environment=tools, show=PYTEST_END)
             job.note(f"Python {version}: {lines[-1] if lines else 'no output'}")

@@ -50,7 +50,7 @@ def machine(request: pytest.FixtureRequest, machines: Machines, tmp_path: Path) 
     """
     usual = getattr(request.module, "MACHINE", ("hgx-h100-80gb-8",))
     arguments = getattr(request, "param", usual)
-    machine = machines.copy(tmp_path / "machine", *arguments)
+    machine = machines.copy(tmp_path / "node", *arguments)
     if arguments[0] == "hgx-a100-80gb-8" and request.node.get_closest_marker("without_manager") is None:
         machine.tool("set", "system", "fabric_manager=1")
     return machine
