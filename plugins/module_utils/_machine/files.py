@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 # Of what we make and of what the programs make that we run, whatever that of our caller is.
 UMASK = 0o022
-# What a read takes first, which is all of most files in /sys and /proc, and then.
-PAGE, CHUNK = 4096, 65536
+# What a read takes first, which is all of most files in /sys and /proc, how many times more each next one takes, and
+# at most.
+PAGE, GROWTH, MOST = 4096, 16, 1 << 20
 
 
 def _content(descriptor: int) -> bytes:
@@ -30,16 +31,17 @@ def _content(descriptor: int) -> bytes:
 
     A look reads thousands of small files, and an object for each would cost it twice the system calls.
     """
-    found = b""
-    try:
-        chunk = os.read(descriptor, PAGE)
-        while chunk:
-            found += chunk
-            chunk = os.read(descriptor, CHUNK)
-    except BlockingIOError:
-        # A pipe that somebody may yet write into.
-        return found
-    return found
+    found: List[bytes] = []
+    size = PAGE
+    # Of a pipe that somebody may yet write into, what is there.
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            chunk = os.read(descriptor, size)
+            if not chunk:
+                break
+            found.append(chunk)
+            size = min(size * GROWTH, MOST)
+    return b"".join(found)
 
 
 class LocalFiles:

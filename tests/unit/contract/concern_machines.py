@@ -36,7 +36,6 @@ from support import FakeHost, build, snapshot
 
 CONCERNS = tuple(entry.name for entry in REGISTRY)
 # Programs that change nothing, with these arguments or any. By "env" a control daemon of MPS is asked.
-# Programs that change nothing, with these arguments or any. By "env" a control daemon of MPS is asked.
 ONLY_READ = (
     ("dcgmi", "health", "-f"),
     ("env",),
