@@ -73,11 +73,12 @@ def unit_lines(files: Files, unit: str, *, without: str = "") -> Mapping[str, Tu
     An empty assignment resets what came before. Empty for a unit that is not there or is masked. ``without`` is a
     drop-in to leave out.
     """
-    fragment = _fragment(files, unit)
+    there = _there(files)
+    fragment = _fragment(files, unit, there)
     if fragment is None or _is_mask(files, fragment):
         return {}
     merged: Dict[str, List[str]] = {}
-    for path in (fragment, *drop_ins(files, unit)):
+    for path in (fragment, *_drop_ins(files, unit, there)):
         for key, value in assignments((files.read_optional(path) or "") if path != without else ""):
             values = merged.setdefault(key, [])
             if value:
@@ -89,17 +90,20 @@ def unit_lines(files: Files, unit: str, *, without: str = "") -> Mapping[str, Tu
 
 def sources(files: Files, unit: str) -> Tuple[str, ...]:
     """The files that a unit is made of, in the order in which they count; none for one that is not there."""
-    fragment = _fragment(files, unit)
-    return () if fragment is None else (fragment, *drop_ins(files, unit))
+    there = _there(files)
+    fragment = _fragment(files, unit, there)
+    return () if fragment is None else (fragment, *_drop_ins(files, unit, there))
 
 
 def drop_ins(files: Files, unit: str) -> Tuple[str, ...]:
     """The drop-in files of a unit in the order they count, those of its prefixes (``a-.service.d``) and type too."""
+    return _drop_ins(files, unit, _there(files))
+
+
+def _drop_ins(files: Files, unit: str, there: Sequence[str]) -> Tuple[str, ...]:
     stem, _dot, kind = unit.rpartition(".")
     parts = stem.split("-")
     names = [unit, *(f"{'-'.join(parts[:count])}-.{kind}" for count in range(len(parts) - 1, 0, -1))]
-    # Most machines have half of them.
-    there = [folder for folder in FOLDERS if files.is_folder(folder)]
     folders = [f"{folder}/{name}.d" for folder in there for name in names]
     return tuple(walk_files(files, [*folders, *(f"{folder}/{kind}.d" for folder in there)], ".conf"))
 
@@ -230,8 +234,13 @@ def reload_blocker(host: Host) -> str:
     return containers_that_lose_gpus(host)
 
 
-def _fragment(files: Files, unit: str) -> Optional[str]:
-    places = (f"{folder}/{unit}" for folder in FOLDERS)
+def _there(files: Files) -> List[str]:
+    """The folders of units that this machine has: most have half of them, and each is asked for several files."""
+    return [folder for folder in FOLDERS if files.is_folder(folder)]
+
+
+def _fragment(files: Files, unit: str, there: Sequence[str]) -> Optional[str]:
+    places = (f"{folder}/{unit}" for folder in there)
     return next((path for path in places if _is_there(files, path)), None)
 
 
