@@ -258,11 +258,11 @@ def said_by_ansible(output: str) -> Dict[str, str]:
 
 
 def test_an_audit_of_equal_nodes_is_a_screen(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
-    looks = dict.fromkeys(hosts(6), with_diff(kinds[0].found))
+    looks = dict.fromkeys(hosts(3), with_diff(kinds[0].found))
     output = ansible_playbook(tmp_path, inventory_of(tmp_path, looks), "gpufleet.node.audit", "--diff")
     assert output.endswith("ends with 0"), output
     assert len(ours(output)) <= 20, output
-    assert "h[001-006] (6)" in output
+    assert "h[001-003] (3)" in output
 
 
 def test_a_check_of_equal_nodes_shows_each_change_once(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_check_of_equal_nodes_shows_each_change_once(kinds: Tuple[Kind, ...], 
     done = {"changed": True, "changes": [], "needs": [], "diff": look["diff"], "reboot_reasons": []}
     done.update(effective={"engines": [], "consumers": {}}, boot={}, reboot_required=False)
     answers = {**dict.fromkeys(look["to_converge"], done), "gpu_node_info": kinds[0].info}
-    inventory = inventory_of(tmp_path, dict.fromkeys(hosts(6), look), **answers)
+    inventory = inventory_of(tmp_path, dict.fromkeys(hosts(3), look), **answers)
     arguments = ("gpufleet.node.site", "--check", "--diff", "-e", "gpufleet_batches=2")
     output = ansible_playbook(tmp_path, inventory, *arguments)
     assert output.endswith("ends with 0"), output
@@ -281,7 +281,7 @@ def test_a_check_of_equal_nodes_shows_each_change_once(kinds: Tuple[Kind, ...], 
     assert len(said) <= MOST_LINES, "\n".join(said)
     assert output.count("What is not in sync") == 1
     # All batches, and not the first one alone.
-    assert said[said.index("What would be done") + 1].startswith("  change   h[001-006] (6): ")
+    assert said[said.index("What would be done") + 1].startswith("  change   h[001-003] (3): ")
     # One node alone has its differences.
     alone = ansible_playbook(tmp_path, inventory, *arguments, "--limit", "h001")
     assert alone.count("+a: 2") >= 40
@@ -351,23 +351,23 @@ def test_removing_from_a_bare_node_says_that_there_is_nothing(tmp_path: Path) ->
 def test_nodes_that_fail_for_one_cause_have_it_said_once(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
     cause = "the sensors do not respond"
     look = {**copied(kinds[0].found), "to_converge": ["hugepages"], "waiting": []}
-    inventory = inventory_of(tmp_path, dict.fromkeys(hosts(6), look), gpu_node_info={"failed": True, "msg": cause})
+    inventory = inventory_of(tmp_path, dict.fromkeys(hosts(3), look), gpu_node_info={"failed": True, "msg": cause})
     output = ansible_playbook(tmp_path, inventory, "gpufleet.node.site", "-e", "gpufleet_batches=100%")
-    assert f"  h[001-006] (6): failed: {cause}" in output.splitlines(), output
+    assert f"  h[001-003] (3): failed: {cause}" in output.splitlines(), output
     last = output.partition("PLAY [Say how it ended]")[2]
-    assert said_by_ansible(last) == {name: f"{name} failed, see above." for name in hosts(6)}
-    assert len(re.findall(r"^h\d+ .* failed=1 ", output, flags=re.MULTILINE)) == 6
+    assert said_by_ansible(last) == {name: f"{name} failed, see above." for name in hosts(3)}
+    assert len(re.findall(r"^h\d+ .* failed=1 ", output, flags=re.MULTILINE)) == 3
 
 
 def test_warnings_before_work_are_said_once(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
     look = copied(kinds[0].found)
     look.update(to_converge=["hugepages"], waiting=["hugepages"])
     command = {"changed": False, "rc": 0, "stdout": "", "stderr": ""}
-    inventory = inventory_of(tmp_path, dict.fromkeys(hosts(6), look), gpu_node_info=kinds[0].info, command=command)
+    inventory = inventory_of(tmp_path, dict.fromkeys(hosts(3), look), gpu_node_info=kinds[0].info, command=command)
     arguments = ("gpufleet.node.site", "--check", "-e", '{"preflight_held": ["nvidia-*"]}')
     output = ansible_playbook(tmp_path, inventory, *arguments)
     assert output.count("is not held in its version") == 1, output
-    assert "  h[001-006] (6): package nvidia-* is not held in its version" in output.splitlines()
+    assert "  h[001-003] (3): package nvidia-* is not held in its version" in output.splitlines()
 
 
 def test_who_is_ready_for_jobs_and_who_is_not_is_said_once(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
@@ -376,13 +376,13 @@ def test_who_is_ready_for_jobs_and_who_is_not_is_said_once(kinds: Tuple[Kind, ..
         right["concerns"].pop(name)
     right.update(in_sync=[], to_converge=[])
     wrong = {**copied(right), "orphaned": ["hugepages"]}
-    looks = {**dict.fromkeys(hosts(6), right), **dict.fromkeys(("x1", "x2", "x3"), wrong)}
+    looks = {**dict.fromkeys(hosts(3), right), **dict.fromkeys(("x1", "x2", "x3"), wrong)}
     command = {"changed": False, "rc": 0, "stdout": "", "stderr": "", "start": "now"}
     inventory = inventory_of(tmp_path, looks, gpu_node_info=kinds[0].info, command=command)
     output = ansible_playbook(tmp_path, inventory, "gpufleet.node.verify")
     lines = output.splitlines()
     assert (
-        f"  h[001-006] (6): Concerns in sync: 0. GPUs that respond: {kinds[0].info['node']['nvml_gpus']}." in lines
+        f"  h[001-003] (3): Concerns in sync: 0. GPUs that respond: {kinds[0].info['node']['nvml_gpus']}." in lines
     ), output
     assert "  x[1-3] (3): hugepages is declared on the node, but not in the inventory" in lines
     assert said_by_ansible(output) == {name: f"{name} is not ready for jobs, see above." for name in ("x1", "x2", "x3")}
