@@ -91,7 +91,7 @@ import sys
 
 from ansible.module_utils.basic import AnsibleModule, env_fallback
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.client import (
+from ansible_collections.gpufleet.node.plugins.module_utils._machine.kubernetes_client import (
     access_arguments,
     connect,
 )

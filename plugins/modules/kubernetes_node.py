@@ -233,8 +233,8 @@ failure:
 """
 
 from ansible.module_utils.basic import env_fallback
+from ansible_collections.gpufleet.node.plugins.module_utils._machine.kubernetes_client import access_arguments
 from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run_procedure
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.client import access_arguments
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.procedure import PROCEDURE
 
 

@@ -6,32 +6,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
-from ..._core.errors import CannotLook, DeclarationError, GpuFleetError, NotPermitted
+from ..._core.errors import DeclarationError, GpuFleetError
 from ..._core.procedure import OURS
 from ..._core.value import frozen
+from ..._machine.kubernetes_client import CONFLICT, NOT_FOUND, TOO_MANY, Refusal, refused
 from .answers import Node, Pod, parse_node, parse_pods, patch
 
 if TYPE_CHECKING:
-    # Method, path, query, body. Raises ``Refusal``.
-    Ask = Callable[[str, str, Mapping[str, str], Optional[Mapping[str, Any]]], Mapping[str, Any]]
+    from ..._machine.kubernetes_client import Ask
 
-NO_ANSWER, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY = 0, 401, 403, 404, 409, 429
 BUDGET = "DisruptionBudget"
-
-
-class Refusal(Exception):
-    """An answer that is no success. ``code`` is the status of HTTP, 0 where nobody answered.
-
-    ``causes`` are reason and message of what the server says besides.
-    """
-
-    def __init__(self, code: int, message: str, causes: Sequence[Tuple[str, str]] = ()) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.causes = tuple(causes)
 
 
 class Conflict(Exception):
@@ -63,12 +49,8 @@ class ApiServer:
             return parse_node(self._ask("GET", f"/api/v1/nodes/{self._name}", {}, None))
         except Refusal as refusal:
             if refusal.code == NOT_FOUND:
-                raise self._error(
-                    DeclarationError,
-                    goal,
-                    "Kubernetes has no node of this name",
-                    "list them with kubectl get nodes",
-                ) from None
+                cause, hint = "Kubernetes has no node of this name", "list them with kubectl get nodes"
+                raise about(self._name, DeclarationError(goal, cause=cause, hint=hint)) from None
             raise self._refused(goal, refusal, "get, list and patch nodes") from None
 
     def mark(self, node: Node, mark: Optional[str], *, dry_run: bool) -> Node:
@@ -131,14 +113,7 @@ class ApiServer:
         return tuple(node for node in map(parse_node, answer.get("items") or ()) if node.owner == OURS)
 
     def _refused(self, goal: str, refusal: Refusal, right: str) -> GpuFleetError:
-        if refusal.code == FORBIDDEN:
-            return self._error(NotPermitted, goal, refusal.message, f"its user needs permission to {right}")
-        if refusal.code == UNAUTHORIZED:
-            return self._error(NotPermitted, goal, refusal.message, "check the credentials in the kubeconfig")
-        return self._error(CannotLook, goal, refusal.message, "check the route from this host to the API server")
-
-    def _error(self, kind: Callable[..., GpuFleetError], goal: str, cause: str, hint: str) -> GpuFleetError:
-        return about(self._name, kind(goal, cause=cause.rstrip("."), hint=hint))
+        return about(self._name, refused(goal, refusal, right))
 
 
 def about(name: str, error: GpuFleetError) -> GpuFleetError:

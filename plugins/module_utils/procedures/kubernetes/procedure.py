@@ -25,14 +25,14 @@ from ..._core.procedure import DRAINED, IN_SERVICE, MARK, OURS, THEIRS, refusal,
 from ..._core.regex import regex
 from ..._core.setting import EFFECTIVE
 from ..._core.value import frozen
+from ..._machine.kubernetes_client import connect
 from .answers import Node, Pod, Rules, losing, to_evict
 from .api_server import ApiServer, Conflict, Eviction, NotNow
-from .client import connect
 from .options import OPTIONS
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
-    from .api_server import Ask
+    from ..._machine.kubernetes_client import Ask
 
 NAME = "kubernetes_node"
 # A name of a node is one of DNS (RFC 1123), and goes into the path of a request.

@@ -13,8 +13,8 @@ from typing import Any, Callable, Dict, Mapping, Optional
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import procedure
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
+from ansible_collections.gpufleet.node.plugins.module_utils._machine.kubernetes_client import Refusal
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.answers import ANNOTATION
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.api_server import Refusal
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.options import OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.procedure import KubernetesDrain
 from api_server import Cluster

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, NotPermitted
-from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes import client
+from ansible_collections.gpufleet.node.plugins.module_utils._machine import kubernetes_client as client
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.answers import (
     ANNOTATION,
     parse_node,

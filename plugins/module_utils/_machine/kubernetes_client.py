@@ -10,14 +10,16 @@ It is imported when a module asks, for it takes half a second, and may be missin
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import urlencode
 
-from ..._core.errors import CannotLook
-from .api_server import NO_ANSWER, Refusal
+from .._core.errors import CannotLook, GpuFleetError, NotPermitted
 
 if TYPE_CHECKING:
-    from .api_server import Ask
+    # Method, path, query, body. Raises ``Refusal``.
+    Ask = Callable[[str, str, Mapping[str, str], Optional[Mapping[str, Any]]], Mapping[str, Any]]
+
+NO_ANSWER, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY = 0, 401, 403, 404, 409, 429
 
 # What each option is to the client. Those that are given beat the kubeconfig.
 ACCESS: Mapping[str, str] = {
@@ -46,6 +48,29 @@ SHOWN = 200
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 GOAL = "ask the API server"
+
+
+class Refusal(Exception):
+    """An answer that is no success. ``code`` is the status of HTTP, 0 where nobody answered.
+
+    ``causes`` are reason and message of what the server says besides.
+    """
+
+    def __init__(self, code: int, message: str, causes: Sequence[Tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.causes = tuple(causes)
+
+
+def refused(goal: str, refusal: Refusal, right: str) -> GpuFleetError:
+    """The error for a refusal that is about the way to the API server or our rights. ``right`` is what is needed."""
+    cause = refusal.message.rstrip(".")
+    if refusal.code == FORBIDDEN:
+        return NotPermitted(goal, cause=cause, hint=f"its user needs permission to {right}")
+    if refusal.code == UNAUTHORIZED:
+        return NotPermitted(goal, cause=cause, hint="check the credentials in the kubeconfig")
+    return CannotLook(goal, cause=cause, hint="check the route from this host to the API server")
 
 
 def access_arguments(fallback: Any) -> Dict[str, Any]:
