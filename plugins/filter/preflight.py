@@ -91,16 +91,13 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from ansible.errors import AnsibleFilterError
 
 from ..module_utils._node.verdict import other_number, sick_gpus
+from ..module_utils._nvidia.sharing import TIME_SLICING, misfits
 from ..plugin_utils import cuda as versions
 from .sick_ports import sick_ports
 
 REFUSE = "refuse"
 WARN = "warn"
 Finding = Tuple[str, str]
-
-TIME_SLICING = "time_slicing"
-# The first compute capability that can take a GPU away from a kernel that runs.
-PASCAL = (6, 0)
 
 # Programs that manage GPUs by themselves, by what gpu_node_info says that they set, and the concerns that set it too.
 # Of other owners the look knows whether they set the very same.
@@ -180,22 +177,9 @@ def _sharing(gpus: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> Ite
     if gpus and not chosen:
         yield WARN, f"preflight_sharing: no GPU of this node matches {model}"
     replicas, each = int(entry["replicas"]), int(entry.get("memory_mib") or 0)
-    for gpu in chosen:
-        capability = gpu.get("cuda_capability")
-        if entry.get("strategy", TIME_SLICING) == TIME_SLICING and capability and _number(capability) < PASCAL:
-            cause = f"time slicing needs Pascal or newer, but its compute capability is {capability}"
-            yield REFUSE, f"GPU {gpu['pci_address']}: {cause}"
-        instances = [one.get("memory_mib") for one in (gpu.get("mig") or {}).get("instances") or ()]
-        sizes = instances or [(gpu.get("memory") or {}).get("total_mib")]
-        known = [size for size in sizes if size]
-        if known and replicas * each > min(known):
-            whose = "its smallest MIG instance" if instances else "it"
-            need = f"{replicas} replicas with {each} MiB each need {replicas * each} MiB"
-            yield REFUSE, f"GPU {gpu['pci_address']}: {need}, but {whose} has {min(known)}"
-
-
-def _number(capability: str) -> Tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", str(capability)))
+    strategy = entry.get("strategy", TIME_SLICING)
+    for cause in misfits(chosen, strategy=strategy, replicas=replicas, memory_mib=each):
+        yield REFUSE, cause
 
 
 def _skew(concerns: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -17,9 +17,12 @@ import pytest
 import restart_machine
 from ansible_collections.gpufleet.node.plugins.module_utils import procedures
 from ansible_collections.gpufleet.node.plugins.module_utils._core.procedure import AnyProcedure, Procedure, run_through
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_plugin.procedure import DevicePlugin
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.procedure import KubernetesDrain
 from fabric_machine import FabricMachine
 from kubernetes_machine import Machine
+from plugin_machine import Machine as PluginMachine
+from plugin_machine import gpus
 from slurm_machine import Cluster
 from support import FakeHost, snapshot
 
@@ -95,7 +98,20 @@ def fabric_restart(root: Path, monkeypatch: pytest.MonkeyPatch) -> Bed:
     )
 
 
-BEDS = {bed.__name__: bed for bed in (slurm, kubernetes, engine_restart, fabric_restart)}
+def device_plugin(root: Path, monkeypatch: pytest.MonkeyPatch) -> Bed:
+    machine = PluginMachine(root, monkeypatch)
+    taints = [{"key": "nvidia.com/gpu", "value": "present"}]
+    return Bed(
+        DevicePlugin(lambda access: machine.ask),
+        machine.params({"name": "h100-1", "replicas": 3, "gpus": gpus(4), "taints": taints}),
+        root,
+        machine.host,
+        told=lambda: machine.requests,
+        pause=lambda: machine.now,
+    )
+
+
+BEDS = {bed.__name__: bed for bed in (slurm, kubernetes, engine_restart, fabric_restart, device_plugin)}
 NAMES = sorted(package.name for package in pkgutil.iter_modules(procedures.__path__))
 
 

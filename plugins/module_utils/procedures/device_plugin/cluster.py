@@ -1,0 +1,285 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The device plugin of a cluster and its nodes, as the API server has them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+
+from ..._core.errors import CannotLook
+from ..._core.value import frozen
+from ..._machine.kubernetes_client import NOT_FOUND, Refusal, refused
+from .declaration import Taint
+
+if TYPE_CHECKING:
+    from ..._machine.kubernetes_client import Ask
+
+# What we set on a node and what was there before, beside it: labels and taints by their place.
+ANNOTATION = "gpufleet.node/device-plugin"
+LABELS, TAINTS = "labels", "taints"
+MANAGED_BY, US = "app.kubernetes.io/managed-by", "gpufleet.node"
+# So many nodes in an answer: one of 2,000 would be tens of megabytes.
+PAGE = "250"
+PLUGIN, MANAGER = "nvidia-device-plugin", "config-manager"
+POLICY = "ClusterPolicy"
+POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
+RIGHTS = "get, list and patch nodes"
+
+Ours = Mapping[str, Mapping[str, Tuple[Optional[str], str]]]
+
+
+@frozen
+class Node:
+    """``ours`` are the labels and taints that we set: what was there before, and what we made of it."""
+
+    name: str
+    version: str
+    labels: Mapping[str, str]
+    taints: Tuple[Mapping[str, Any], ...]
+    ours: Ours
+    allocatable: Mapping[str, int]
+
+    def taint(self, place: str) -> Optional[str]:
+        """The value of the taint of a key and an effect; None where there is none."""
+        return next((str(one.get("value") or "") for one in self.taints if _place(one) == place), None)
+
+
+@frozen
+class Plugin:
+    """The DaemonSet. ``config_map`` is the one that it reads, ``policy`` the ClusterPolicy that it was made from.
+
+    ``default`` is the key for a node without the label, and ``fallbacks`` what stands in for that.
+    """
+
+    name: str
+    config_map: Optional[str]
+    default: str
+    fallbacks: Tuple[str, ...]
+    environment: Mapping[str, str]
+    policy: Optional[str]
+
+
+@frozen
+class ConfigMap:
+    """``ours``: we made it. ``owner`` is who else says that it is theirs, empty for nobody."""
+
+    data: Mapping[str, str]
+    ours: bool
+    owner: str
+
+
+@frozen
+class Policy:
+    """The part of a ClusterPolicy that names the ConfigMap. ``ours``: we have set it."""
+
+    name: str
+    config_map: Optional[str]
+    ours: bool
+
+
+@frozen
+class Cluster:
+    """``plugins`` are those of the namespace; there is one, or one for each kind of node."""
+
+    nodes: Mapping[str, Node]
+    plugins: Tuple[Plugin, ...]
+    config_map: Optional[ConfigMap]
+    policy: Optional[Policy]
+
+
+class ApiServer:
+    """Every method raises ``GpuFleetError``; ``send`` raises ``Refusal``."""
+
+    def __init__(self, ask: Ask, namespace: str, config_map: str) -> None:
+        self._ask = ask
+        self._namespace = namespace
+        self._config_map = config_map
+
+    def cluster(self) -> Cluster:
+        plugins = self._plugins()
+        policies = sorted({plugin.policy for plugin in plugins if plugin.policy})
+        return Cluster(self.nodes(), plugins, self._read_config_map(), self._policy(policies[0]) if policies else None)
+
+    def nodes(self) -> Dict[str, Node]:
+        found: Dict[str, Node] = {}
+        query = {"limit": PAGE}
+        while True:
+            answer = self._get("ask Kubernetes for its nodes", "/api/v1/nodes", query, RIGHTS) or {}
+            for item in _items(answer):
+                node = parse_node(item)
+                found[node.name] = node
+            following = (answer.get("metadata") or {}).get("continue")
+            if not following:
+                return found
+            query = {"limit": PAGE, "continue": following}
+
+    def node(self, name: str) -> Optional[Node]:
+        answer = self._get(f"ask Kubernetes for the node {name}", f"/api/v1/nodes/{name}", {}, RIGHTS)
+        return None if answer is None else parse_node(answer)
+
+    def send(self, method: str, path: str, body: Optional[Mapping[str, Any]], *, dry_run: bool) -> Mapping[str, Any]:
+        return self._ask(method, path, {"dryRun": "All"} if dry_run else {}, body)
+
+    def _plugins(self) -> Tuple[Plugin, ...]:
+        goal = f"find the device plugin in the namespace {self._namespace}"
+        path = f"/apis/apps/v1/namespaces/{self._namespace}/daemonsets"
+        items = _items(self._get(goal, path, {}, "list daemonsets") or {})
+        return tuple(found for found in map(parse_plugin, items) if found is not None)
+
+    def _read_config_map(self) -> Optional[ConfigMap]:
+        goal = f"read the ConfigMap {self._namespace}/{self._config_map}"
+        path = f"/api/v1/namespaces/{self._namespace}/configmaps/{self._config_map}"
+        answer = self._get(goal, path, {}, "get, create, patch and delete configmaps")
+        return None if answer is None else parse_config_map(answer)
+
+    def _policy(self, name: str) -> Optional[Policy]:
+        goal = f"read the ClusterPolicy {name}"
+        answer = self._get(goal, f"{POLICIES}/{name}", {}, "get and patch clusterpolicies of nvidia.com")
+        return None if answer is None else parse_policy(answer)
+
+    def _get(self, goal: str, path: str, query: Mapping[str, str], right: str) -> Optional[Mapping[str, Any]]:
+        """The answer; None where there is no such thing."""
+        try:
+            return self._ask("GET", path, query, None)
+        except Refusal as refusal:
+            if refusal.code == NOT_FOUND:
+                return None
+            raise refused(goal, refusal, right) from None
+
+
+def parse_node(answer: Mapping[str, Any]) -> Node:
+    """A node of core/v1. Raises ``CannotLook`` on anything else."""
+    try:
+        metadata = answer["metadata"]
+        name = str(metadata["name"])
+        allocatable = (answer.get("status") or {}).get("allocatable") or {}
+        return Node(
+            name=name,
+            version=metadata["resourceVersion"],
+            labels=dict(metadata.get("labels") or {}),
+            taints=tuple((answer.get("spec") or {}).get("taints") or ()),
+            ours=_ours(name, (metadata.get("annotations") or {}).get(ANNOTATION)),
+            # Other resources may be written with a suffix; those of devices are whole numbers.
+            allocatable={key: int(value) for key, value in allocatable.items() if str(value).isdigit()},
+        )
+    except (AttributeError, KeyError, TypeError):
+        raise _not_understood("a node", answer) from None
+
+
+def _ours(name: str, text: Optional[str]) -> Ours:
+    if text is None:
+        return {LABELS: {}, TAINTS: {}}
+    try:
+        noted = json.loads(text)
+        return {
+            kind: {str(place): (before, str(made)) for place, (before, made) in noted.get(kind, {}).items()}
+            for kind in (LABELS, TAINTS)
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise CannotLook(
+            "read what this collection has set on {}",
+            object=name,
+            cause=f"its annotation {ANNOTATION} is damaged",
+            found=text[:200],
+            hint="remove the annotation; what it names then stays as it is",
+        ) from None
+
+
+def parse_plugin(answer: Mapping[str, Any]) -> Optional[Plugin]:
+    """A DaemonSet of apps/v1, where it is one of the device plugin."""
+    try:
+        metadata, pod = answer["metadata"], answer["spec"]["template"]["spec"]
+        containers = {one["name"]: one for one in pod["containers"]}
+        managers = [one for one in containers.values() if one.get("command") == [MANAGER]]
+        main = [one for name, one in containers.items() if name.startswith(PLUGIN) and one.get("command") != [MANAGER]]
+        if not main:
+            return None
+        owners = metadata.get("ownerReferences") or ()
+        manager = _environment(managers[0]) if managers else {}
+        return Plugin(
+            name=metadata["name"],
+            config_map=_mounted(pod, managers[0]) if managers else None,
+            default=manager.get("DEFAULT_CONFIG", ""),
+            fallbacks=tuple(filter(None, manager.get("FALLBACK_STRATEGIES", "").split(","))),
+            environment=_environment(main[0]),
+            policy=next((str(one["name"]) for one in owners if one["kind"] == POLICY), None),
+        )
+    except (AttributeError, KeyError, TypeError):
+        raise _not_understood("a DaemonSet", answer) from None
+
+
+def _environment(container: Mapping[str, Any]) -> Dict[str, str]:
+    return {one["name"]: str(one.get("value") or "") for one in container.get("env") or ()}
+
+
+def _mounted(pod: Mapping[str, Any], manager: Mapping[str, Any]) -> Optional[str]:
+    """The ConfigMap in the folder of files to choose from."""
+    folder = _environment(manager).get("CONFIG_FILE_SRCDIR")
+    volumes = {one["name"]: one for one in pod.get("volumes") or ()}
+    for mount in manager.get("volumeMounts") or ():
+        if mount["mountPath"] == folder:
+            found: Optional[str] = (volumes[mount["name"]].get("configMap") or {}).get("name")
+            return found
+    return None
+
+
+def parse_config_map(answer: Mapping[str, Any]) -> ConfigMap:
+    try:
+        metadata = answer["metadata"]
+        labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+        manager = str(labels.get(MANAGED_BY, ""))
+        tracker = next((name for name in annotations if name.startswith("argocd.argoproj.io/")), "")
+        flux = next((name for name in labels if ".toolkit.fluxcd.io/" in name), "")
+        return ConfigMap(
+            data=dict(answer.get("data") or {}),
+            ours=manager == US,
+            owner=tracker or flux or (manager if manager != US else ""),
+        )
+    except (AttributeError, KeyError, TypeError):
+        raise _not_understood("a ConfigMap", answer) from None
+
+
+def parse_policy(answer: Mapping[str, Any]) -> Policy:
+    try:
+        metadata = answer["metadata"]
+        config = ((answer["spec"].get("devicePlugin") or {}).get("config")) or {}
+        return Policy(
+            name=metadata["name"],
+            config_map=config.get("name") or None,
+            ours=ANNOTATION in (metadata.get("annotations") or {}),
+        )
+    except (AttributeError, KeyError, TypeError):
+        raise _not_understood("a ClusterPolicy", answer) from None
+
+
+def _items(answer: Mapping[str, Any]) -> List[Mapping[str, Any]]:
+    return list(answer.get("items") or ())
+
+
+def _place(taint: Mapping[str, Any]) -> str:
+    return f"{taint['key']}:{taint['effect']}"
+
+
+def with_taint(taints: Tuple[Mapping[str, Any], ...], place: str, value: Optional[str]) -> List[Mapping[str, Any]]:
+    """The taints with another value at a place, or with none there. What else a taint has, such as its time, stays."""
+    found: List[Mapping[str, Any]] = []
+    for one in taints:
+        if _place(one) != place:
+            found.append(one)
+        elif value is not None:
+            found.append({**one, "value": value})
+    if value is not None and all(_place(one) != place for one in taints):
+        key, _colon, effect = place.rpartition(":")
+        found.append({"key": key, **({"value": value} if value else {}), "effect": effect})
+    return found
+
+
+def wanted_taints(taints: Tuple[Taint, ...]) -> Dict[str, str]:
+    return {taint.place: taint.value for taint in taints}
+
+
+def _not_understood(what: str, answer: Any) -> CannotLook:
+    return CannotLook(f"ask the API server for {what}", cause="it returned something else", found=str(answer)[:200])

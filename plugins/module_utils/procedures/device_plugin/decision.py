@@ -1,0 +1,328 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What has to be asked of the API server, and what of a declaration this cluster cannot have. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import AbstractSet, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ..._core.change import Change
+from ..._core.errors import DeclarationError, OwnedByAnother
+from ..._core.setting import EFFECTIVE
+from ..._core.value import frozen
+from .cluster import (
+    ANNOTATION,
+    LABELS,
+    MANAGED_BY,
+    POLICIES,
+    TAINTS,
+    US,
+    Cluster,
+    Node,
+    Plugin,
+    wanted_taints,
+    with_taint,
+)
+from .configuration import ENVIRONMENT, GPU, KEY, MIG_RESOURCE, MIG_STRATEGY, NONE, SHARED, text_of
+from .declaration import CONFIG_LABEL, GOAL, Entry
+
+# The file of a node without the label. Without this key it would get the only other one there is, which is for others.
+DEFAULT, DEFAULT_TEXT = "default", text_of({"version": "v1"})
+SINGLE_FALLBACK = "single"
+
+
+@frozen
+class Order:
+    """A request that changes something, and what. ``node`` is the one that it is about, which may change meanwhile."""
+
+    method: str
+    path: str
+    body: Optional[Mapping[str, Any]]
+    changes: Tuple[Change, ...]
+    right: str
+    node: Optional[str] = None
+
+
+@frozen
+class Place:
+    """Where the files for the plugin are."""
+
+    namespace: str
+    config_map: str
+
+    @property
+    def all_of_them(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/configmaps"
+
+    @property
+    def path(self) -> str:
+        return f"{self.all_of_them}/{self.config_map}"
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.config_map}"
+
+
+def present(cluster: Cluster, entries: Sequence[Entry], place: Place) -> Tuple[Order, ...]:
+    """The files before the labels that choose them, and the files that nobody chooses any more at the end."""
+    missing = [entry.name for entry in entries if entry.name not in cluster.nodes]
+    if missing:
+        cause, hint = "Kubernetes has no node of this name", "list them with kubectl get nodes"
+        raise DeclarationError(GOAL, object=", ".join(missing), cause=cause, hint=hint)
+    told = [entry for entry in entries if entry.config is not None]
+    orders: List[Order] = []
+    if told:
+        _refuse(cluster, told, place)
+        orders += _files(cluster, {str(entry.config): entry.text for entry in told}, place)
+        orders += _policy(cluster, place)
+    chosen = chosen_keys(cluster)
+    for entry in entries:
+        order = of_node(cluster.nodes[entry.name], entry)
+        chosen[entry.name] = _label_after(cluster.nodes[entry.name], entry)
+        orders += [order] if order else []
+    return (*orders, *_pruned(cluster, set(chosen.values()), place))
+
+
+def absent(cluster: Cluster, names: Sequence[str], place: Place) -> Tuple[Order, ...]:
+    """What we set on the nodes, and the files when no node is left that chooses one."""
+    orders: List[Order] = []
+    chosen = chosen_keys(cluster)
+    for name in names:
+        # A node that has left the cluster took all of it along.
+        if name in cluster.nodes:
+            order = of_node(cluster.nodes[name], None)
+            chosen[name] = _label_after(cluster.nodes[name], None)
+            orders += [order] if order else []
+    used = {key for key in chosen.values() if key and KEY.fullmatch(key)}
+    if used:
+        return (*orders, *_pruned(cluster, used, place))
+    policy = cluster.policy
+    if policy is not None and policy.ours:
+        before = policy.config_map if policy.config_map == place.config_map else None
+        orders.append(_policy_order(policy.name, before, None))
+    files = cluster.config_map
+    if files is not None and files.ours and not others_files(cluster) and not readers(cluster, place):
+        change = Change(str(place), "ConfigMap", "present", "absent", EFFECTIVE)
+        orders.append(Order("DELETE", place.path, None, (change,), "delete configmaps"))
+        return tuple(orders)
+    return (*orders, *_pruned(cluster, used, place))
+
+
+def others_files(cluster: Cluster) -> List[str]:
+    """The keys of the ConfigMap that are not ours."""
+    data = cluster.config_map.data if cluster.config_map is not None else {}
+    return [key for key in data if not KEY.fullmatch(key) and (key, data[key]) != (DEFAULT, DEFAULT_TEXT)]
+
+
+def readers(cluster: Cluster, place: Place) -> List[str]:
+    """The DaemonSets that keep reading the ConfigMap: without it their next pods would not start."""
+    if cluster.policy is not None and cluster.policy.ours:
+        return []
+    return [plugin.name for plugin in cluster.plugins if plugin.config_map == place.config_map]
+
+
+def chosen_keys(cluster: Cluster) -> Dict[str, Optional[str]]:
+    return {name: node.labels.get(CONFIG_LABEL) for name, node in cluster.nodes.items()}
+
+
+# --- what this cluster cannot have ------------------------------------------------------------------------------------
+
+
+def _refuse(cluster: Cluster, told: Sequence[Entry], place: Place) -> None:
+    names = ", ".join(entry.name for entry in told)
+    if not cluster.plugins:
+        cause = f"there is no DaemonSet of the NVIDIA device plugin in the namespace {place.namespace}"
+        hint = "install it, or set namespace to the one where it is, such as gpu-operator"
+        raise DeclarationError(GOAL, object=names, cause=cause, hint=hint)
+    for plugin in cluster.plugins:
+        read = _read_by(plugin, cluster)
+        if read != place.config_map and (read is not None or plugin.policy is None):
+            raise _other_config_map(plugin, read, names, place)
+        for entry in told:
+            _refuse_environment(plugin, entry)
+        files = cluster.config_map
+        if files is not None and not files.ours and DEFAULT not in files.data and not plugin.default:
+            keys = [key for key in files.data if not KEY.fullmatch(key)]
+            if len(keys) == 1 and (SINGLE_FALLBACK in plugin.fallbacks or not plugin.fallbacks):
+                cause = f"nodes without a label use {keys[0]}, the only key of {place}, and would have none beside ours"
+                hint = f"name {keys[0]} as the default in the values of the device plugin, or set another config_map"
+                raise OwnedByAnother(GOAL, object=names, cause=cause, hint=hint)
+
+
+def _read_by(plugin: Plugin, cluster: Cluster) -> Optional[str]:
+    if plugin.policy is not None and cluster.policy is not None:
+        return cluster.policy.config_map
+    return plugin.config_map
+
+
+def _other_config_map(plugin: Plugin, read: Optional[str], names: str, place: Place) -> Exception:
+    if read is not None:
+        cause = f"{plugin.name} reads the ConfigMap {read}, and not {place.config_map}"
+        return OwnedByAnother(GOAL, object=names, cause=cause, hint=f"set config_map to {read}")
+    cause = f"the DaemonSet {plugin.name} reads no ConfigMap"
+    hint = f"set config.name={place.config_map} in the Helm values of the device plugin, once"
+    return DeclarationError(GOAL, object=names, cause=cause, hint=hint)
+
+
+def _refuse_environment(plugin: Plugin, entry: Entry) -> None:
+    for variable, path in ENVIRONMENT.items():
+        wanted: Any = entry.flags
+        for key in path:
+            wanted = wanted.get(key) if isinstance(wanted, dict) else None
+        if wanted is None or variable not in plugin.environment:
+            continue
+        found, text = plugin.environment[variable], _worded(wanted)
+        if found != text:
+            cause = f"{variable} in the DaemonSet {plugin.name} beats the file, for {'.'.join(path)}"
+            where = "the ClusterPolicy" if plugin.policy else "the Helm values of the device plugin"
+            hint = f"set it in {where}, or leave it out here"
+            raise OwnedByAnother(GOAL, object=entry.name, cause=cause, found=found, wanted=text, hint=hint)
+
+
+def _worded(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# --- the files --------------------------------------------------------------------------------------------------------
+
+
+def _files(cluster: Cluster, wanted: Mapping[str, str], place: Place) -> List[Order]:
+    files = cluster.config_map
+    if files is None:
+        changes = (
+            Change(str(place), "ConfigMap", "absent", "present", EFFECTIVE),
+            *(Change(str(place), key, None, _one_line(text), EFFECTIVE) for key, text in sorted(wanted.items())),
+        )
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": place.config_map, "namespace": place.namespace, "labels": {MANAGED_BY: US}},
+            "data": {DEFAULT: DEFAULT_TEXT, **wanted},
+        }
+        return [Order("POST", place.all_of_them, body, changes, "create configmaps")]
+    full = {**wanted, **({DEFAULT: DEFAULT_TEXT} if files.ours and DEFAULT not in files.data else {})}
+    data = {key: text for key, text in sorted(full.items()) if files.data.get(key) != text}
+    return [_data_order(files.data, data, place)] if data else []
+
+
+def _pruned(cluster: Cluster, used: AbstractSet[Optional[str]], place: Place) -> List[Order]:
+    files = cluster.config_map
+    stale = [key for key in sorted(files.data) if KEY.fullmatch(key) and key not in used] if files is not None else []
+    return [_data_order(files.data, dict.fromkeys(stale), place)] if files is not None and stale else []
+
+
+def _data_order(found: Mapping[str, str], data: Mapping[str, Optional[str]], place: Place) -> Order:
+    changes = tuple(
+        Change(str(place), key, _one_line(found.get(key)), _one_line(text), EFFECTIVE) for key, text in data.items()
+    )
+    return Order("PATCH", place.path, {"data": dict(data)}, changes, "patch configmaps")
+
+
+def _one_line(text: Optional[str]) -> Optional[str]:
+    return None if text is None else " ".join(text.split())
+
+
+def _policy(cluster: Cluster, place: Place) -> List[Order]:
+    policy = cluster.policy
+    return [_policy_order(policy.name, None, place.config_map)] if policy and policy.config_map is None else []
+
+
+def _policy_order(name: str, before: Optional[str], after: Optional[str]) -> Order:
+    """``before`` None and ``after`` None: somebody else has set another one since, and only our note goes."""
+    setting = {"name": after, "default": DEFAULT if after else None}
+    body: Dict[str, Any] = {"metadata": {"annotations": {ANNOTATION: "devicePlugin.config" if after else None}}}
+    if before != after:
+        body["spec"] = {"devicePlugin": {"config": setting}}
+    change = Change(f"ClusterPolicy {name}", "devicePlugin.config.name", before, after, EFFECTIVE)
+    noted = Change(f"ClusterPolicy {name}", ANNOTATION, "present", "absent", EFFECTIVE)
+    right = "get and patch clusterpolicies of nvidia.com"
+    return Order("PATCH", f"{POLICIES}/{name}", body, (change if before != after else noted,), right)
+
+
+# --- the nodes --------------------------------------------------------------------------------------------------------
+
+
+def of_node(node: Node, entry: Optional[Entry]) -> Optional[Order]:
+    """One patch with labels, taints and the note of both; None where all is as it is to be. Without an entry all of
+    ours goes. The API server refuses it when somebody has changed the node since it was looked at."""
+    labels, label_changes, our_labels = _settled(
+        node.labels.get, node.ours[LABELS], entry.labels if entry else {}, node.name, "label"
+    )
+    taints, taint_changes, our_taints = _settled(
+        node.taint, node.ours[TAINTS], wanted_taints(entry.taints) if entry else {}, node.name, "taint"
+    )
+    ours = {kind: noted for kind, noted in ((LABELS, our_labels), (TAINTS, our_taints)) if noted}
+    before = {kind: noted for kind, noted in node.ours.items() if noted}
+    changes = [*label_changes, *taint_changes]
+    if ours == before and not changes:
+        return None
+    metadata: Dict[str, Any] = {"name": node.name, "resourceVersion": node.version}
+    if labels:
+        metadata["labels"] = labels
+    if ours != before:
+        metadata["annotations"] = {ANNOTATION: json.dumps(ours, sort_keys=True) if ours else None}
+        if not changes:
+            changes.append(Change(node.name, f"annotation {ANNOTATION}", len(before), len(ours), EFFECTIVE))
+    body: Dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+    if taints:
+        kept = node.taints
+        for place, value in taints.items():
+            kept = tuple(with_taint(kept, place, value))
+        body["spec"] = {"taints": list(kept)}
+    path = f"/api/v1/nodes/{node.name}"
+    return Order("PATCH", path, body, tuple(changes), "get, list and patch nodes", node.name)
+
+
+def _settled(
+    current_of: Any, noted: Mapping[str, Tuple[Optional[str], str]], wanted: Mapping[str, str], name: str, word: str
+) -> Tuple[Dict[str, Optional[str]], List[Change], Dict[str, Tuple[Optional[str], str]]]:
+    """What is to be written, the changes that it makes, and what is ours then, each with what was there before us."""
+    written: Dict[str, Optional[str]] = {}
+    changes: List[Change] = []
+    ours: Dict[str, Tuple[Optional[str], str]] = {}
+    for key in sorted({*noted, *wanted}):
+        current: Optional[str] = current_of(key)
+        target = current
+        if key in wanted:
+            target = wanted[key]
+            # What somebody else has set to the very same is theirs, and stays when ours goes.
+            if key in noted or current != target:
+                ours[key] = (noted[key][0] if key in noted else current, target)
+        elif current == noted[key][1]:
+            target = noted[key][0]
+        if target != current:
+            written[key] = target
+            changes.append(Change(name, f"{word} {key}", current, target, EFFECTIVE))
+    return written, changes, ours
+
+
+def _label_after(node: Node, entry: Optional[Entry]) -> Optional[str]:
+    order = of_node(node, entry)
+    labels = ((order.body or {}).get("metadata") or {}).get("labels") or {} if order else {}
+    found: Optional[str] = labels[CONFIG_LABEL] if CONFIG_LABEL in labels else node.labels.get(CONFIG_LABEL)
+    return found
+
+
+# --- read back --------------------------------------------------------------------------------------------------------
+
+
+def not_yet(cluster: Cluster, entry: Entry) -> Optional[Dict[str, Any]]:
+    """What the kubelet does not offer yet; None where it does, or where it cannot be said."""
+    node = cluster.nodes.get(entry.name)
+    if node is None or entry.config is None or not entry.gpus:
+        return None
+    environment = cluster.plugins[0].environment if cluster.plugins else {}
+    wanted = entry.expected(entry.flags.get(MIG_STRATEGY) or environment.get("MIG_STRATEGY") or NONE)
+    # A resource that has another name now stays with 0 until the kubelet is restarted.
+    found = {name: number for name, number in node.allocatable.items() if number and _of_the_plugin(name)}
+    if found == wanted:
+        return None
+    return {"name": entry.name, "config": entry.config, "expected": wanted, "allocatable": found}
+
+
+def _of_the_plugin(resource: str) -> bool:
+    return resource in (GPU, f"{GPU}{SHARED}") or resource.startswith(MIG_RESOURCE)

@@ -1,0 +1,237 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is declared of each node, and what is wrong with it before the cluster is asked. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from ..._core.errors import DeclarationError
+from ..._core.regex import regex
+from ..._core.value import frozen
+from ..._nvidia.sharing import misfits
+from .configuration import (
+    FEWEST_REPLICAS,
+    GPU,
+    MIG_STRATEGY,
+    MIXED,
+    NONE,
+    SHARED,
+    configuration,
+    faults_of_flags,
+    faults_of_mig,
+    faults_of_replicas,
+    faults_of_resources,
+    is_divided,
+    key_of,
+    labelled,
+    mig_devices,
+    named,
+    offered,
+    text_of,
+)
+
+GOAL = "share the GPUs of {}"
+# The label by which the plugin chooses the file of its node, and what labels of ours begin with.
+CONFIG_LABEL = "nvidia.com/device-plugin.config"
+OWN = "gpufleet.node/"
+# A name of a node is one of DNS (RFC 1123), and goes into the path of a request.
+NODE_NAME = regex(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+LABEL_VALUE = regex(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
+LABEL_KEY = regex(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+# The kubelet writes these itself, and programs that manage GPUs act on those: a wrong one changes a MIG layout.
+OF_THE_KUBELET = "kubernetes.io/"
+OF_OTHERS = ("nvidia.com/mig.config", "nvidia.com/gpu.workload.config", "nvidia.com/vgpu.config")
+OF_THE_OPERATOR = "nvidia.com/gpu.deploy."
+NO_SCHEDULE, PREFER, NO_EXECUTE = "NoSchedule", "PreferNoSchedule", "NoExecute"
+EFFECTS = (NO_SCHEDULE, PREFER)
+
+
+@frozen
+class Taint:
+    key: str
+    value: str
+    effect: str
+
+    @property
+    def place(self) -> str:
+        """A node has one taint of a key and an effect."""
+        return f"{self.key}:{self.effect}"
+
+
+@frozen
+class Entry:
+    """A node as it is to be. ``config`` is the key of its file, None where nothing is said to the plugin.
+
+    ``replicas`` are by the resource as it is called before it is shared. ``gpus`` are those that the driver told of.
+    """
+
+    name: str
+    config: Optional[str]
+    text: str
+    flags: Mapping[str, Any]
+    sharing: Optional[str]
+    replicas: Mapping[str, int]
+    rename: bool
+    labels: Mapping[str, str]
+    taints: Tuple[Taint, ...]
+    gpus: Tuple[Mapping[str, Any], ...]
+
+    def expected(self, mig_strategy: str) -> Dict[str, int]:
+        """What the kubelet has to offer with it; empty where the GPUs are not known. ``mig_strategy`` is in effect."""
+        found = {}
+        for name, number in offered(self.gpus, mig_strategy).items():
+            replicas = self.replicas.get(name, 1)
+            found[f"{name}{SHARED}" if self.rename and replicas > 1 else name] = number * replicas
+        return found
+
+
+def parse_entries(entries: Sequence[Mapping[str, Any]]) -> Tuple[Entry, ...]:
+    """Raises ``DeclarationError`` with the first cause, and all nodes that it is about."""
+    causes: Dict[str, List[str]] = {}
+    names = [str(entry["name"]) for entry in entries]
+    for entry in entries:
+        for cause in _faults(entry, names):
+            causes.setdefault(cause, []).append(str(entry["name"]))
+    for cause, where in causes.items():
+        others = f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""
+        raise DeclarationError(GOAL, object=", ".join(dict.fromkeys(where)), cause=f"{cause}{others}")
+    return tuple(_entry(entry) for entry in entries)
+
+
+def _faults(entry: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+    if not NODE_NAME.fullmatch(str(entry["name"])):
+        yield "that is not the name of a node"
+    if names.count(entry["name"]) > 1:
+        yield "the node is named twice"
+    yield from faults_of_flags(entry["flags"])
+    if isinstance(entry["flags"], dict) and entry["mig_strategy"] and MIG_STRATEGY in entry["flags"]:
+        yield f"mig_strategy and flags.{MIG_STRATEGY} are the same thing, and only one may be set"
+    yield from _faults_of_sharing(entry)
+    for key, value in entry["labels"].items():
+        yield from _faults_of_label(str(key), value)
+    for taint in entry["taints"]:
+        yield from _faults_of_taint(taint)
+    places = [f"{taint['key']}:{taint['effect']}" for taint in entry["taints"]]
+    yield from (f"the taint {place} is there twice" for place in places if places.count(place) > 1)
+
+
+def _faults_of_sharing(entry: Mapping[str, Any]) -> Iterator[str]:
+    strategy, replicas, rename = entry["strategy"], entry["replicas"], entry["rename"]
+    known = _known(entry["gpus"])
+    if replicas < 1:
+        yield f"replicas is {replicas}, and must be at least {FEWEST_REPLICAS}, or 1 for GPUs that are not shared"
+        return
+    resources = [(named(str(one["name"])), one["replicas"]) for one in entry["resources"]]
+    if resources and replicas > 1:
+        yield "replicas and resources are the same thing, and only one may be set"
+    yield from faults_of_resources(resources, rename=rename)
+    if entry["memory_mib"] < 0:
+        yield f"memory_mib is {entry['memory_mib']}, and must be 0 or more"
+    most = max([replicas, *(number for _name, number in resources)])
+    mig_strategy = _mig_strategy(entry) or NONE
+    yield from faults_of_mig(known, strategy=mig_strategy, sharing=strategy if most > 1 else None)
+    if most > 1:
+        yield from faults_of_replicas(known, strategy=strategy, replicas=most)
+        if mig_strategy == MIXED and not resources and not known:
+            yield "with migStrategy mixed and GPUs that are not known, resources must name what is shared"
+    for gpu in known:
+        own = max([replicas, *(dict(resources).get(name, 1) for name in offered([gpu], mig_strategy))])
+        if own > 1:
+            yield from misfits([gpu], strategy=strategy, replicas=own, memory_mib=entry["memory_mib"])
+
+
+def _faults_of_label(key: str, value: Any) -> Iterator[str]:
+    if not LABEL_KEY.fullmatch(key):
+        yield f"{key} is not the name of a label"
+    elif key == CONFIG_LABEL or key.startswith(OWN):
+        yield f"the label {key} is made from what else is declared"
+    elif key.startswith(OF_THE_KUBELET):
+        yield f"the label {key} belongs to the kubelet"
+    elif key in OF_OTHERS or key.startswith(OF_THE_OPERATOR):
+        yield f"the label {key} is an order to the GPU Operator, whose work on the node would meet ours"
+    if not isinstance(value, str) or not LABEL_VALUE.fullmatch(value):
+        right = "a string of up to 63 letters, digits, -, _ and dots"
+        yield f"the label {key} cannot have the value {value!r}: it must be {right}"
+
+
+def _faults_of_taint(taint: Mapping[str, Any]) -> Iterator[str]:
+    if not LABEL_KEY.fullmatch(taint["key"]):
+        yield f"{taint['key']} is not the name of a taint"
+    if not LABEL_VALUE.fullmatch(taint["value"]):
+        yield f"the taint {taint['key']} cannot have the value {taint['value']!r}"
+    if taint["effect"] not in EFFECTS:
+        cause = "it would end pods that run" if taint["effect"] == NO_EXECUTE else "there is no such effect"
+        yield f"the taint {taint['key']} has the effect {taint['effect']}: {cause}. Use {' or '.join(EFFECTS)}"
+
+
+def _known(gpus: Sequence[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
+    """Those that a driver has; one that is passed through is not offered to pods."""
+    return [gpu for gpu in gpus if gpu.get("model")]
+
+
+def _mig_strategy(entry: Mapping[str, Any]) -> Optional[str]:
+    found: Optional[str] = entry["mig_strategy"] or dict(entry["flags"]).get(MIG_STRATEGY)
+    return found
+
+
+def _entry(entry: Mapping[str, Any]) -> Entry:
+    known = _known(entry["gpus"])
+    replicas: int = entry["replicas"]
+    mig_strategy = _mig_strategy(entry)
+    flags = {**entry["flags"], **({MIG_STRATEGY: mig_strategy} if mig_strategy else {})}
+    resources = [(named(str(one["name"])), int(one["replicas"])) for one in entry["resources"]]
+    if replicas > 1:
+        names = [GPU] if mig_strategy != MIXED else sorted(offered(known, MIXED))
+        resources = [(name, replicas) for name in names]
+    content = configuration(
+        flags=flags,
+        sharing=entry["strategy"],
+        resources=resources,
+        rename=entry["rename"],
+        fail_requests_greater_than_one=entry["fail_requests_greater_than_one"],
+    )
+    told = bool(flags or resources)
+    most = max((number for _name, number in resources), default=1)
+    key = key_of(content, entry["strategy"], most) if told else None
+    sharing = entry["strategy"] if resources else None
+    labels = dict(entry["labels"])
+    if entry["fact_labels"]:
+        labels.update(labels_of(known, sharing=sharing, replicas=most))
+    if key is not None:
+        labels[CONFIG_LABEL] = key
+    return Entry(
+        name=entry["name"],
+        config=key,
+        text=text_of(content),
+        flags=flags,
+        sharing=sharing,
+        replicas=dict(resources),
+        rename=entry["rename"],
+        labels=labels,
+        taints=tuple(Taint(one["key"], one["value"], one["effect"]) for one in entry["taints"]),
+        gpus=tuple(known),
+    )
+
+
+def labels_of(gpus: Sequence[Mapping[str, Any]], *, sharing: Optional[str], replicas: int) -> Dict[str, str]:
+    """What the facts say, for who has to place a pod. Nothing of a node whose driver told of no GPU."""
+    if not gpus:
+        return {}
+    profiles = [profile for gpu in gpus for profile in mig_devices(gpu)]
+    divided = sum(map(is_divided, gpus))
+    found = {
+        "mig": "disabled" if not divided else "enabled" if divided == len(gpus) else "mixed",
+        "sharing": (sharing or NONE).replace("_", "-"),
+        "replicas": str(replicas),
+        **{f"mig-{labelled(profile)}": str(profiles.count(profile)) for profile in sorted(set(profiles))},
+    }
+    numa = {gpu["numa_node"] for gpu in gpus if gpu.get("numa_node") is not None}
+    if numa:
+        found["gpu-numa-nodes"] = str(len(numa))
+    domains = {gpu["nvlink_domain"] for gpu in gpus if gpu.get("nvlink_domain")}
+    if len(domains) == 1:
+        found["nvlink-domain"] = domains.pop()
+    return {f"{OWN}{name}": value for name, value in found.items()}

@@ -1,0 +1,52 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Made by `make docs` from plugins/modules/device_plugin.py: change it there.
+
+"""The options of ``device_plugin``."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+OPTIONS: Mapping[str, Any] = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "nodes": {
+        "type": "list",
+        "elements": "dict",
+        "required": True,
+        "options": {
+            "name": {"type": "str", "required": True},
+            "strategy": {"type": "str", "choices": ["time_slicing", "mps"], "default": "time_slicing"},
+            "replicas": {"type": "int", "default": 1},
+            "resources": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {"name": {"type": "str", "required": True}, "replicas": {"type": "int", "required": True}},
+            },
+            "memory_mib": {"type": "int", "default": 0},
+            "rename": {"type": "bool", "default": False},
+            "fail_requests_greater_than_one": {"type": "bool", "default": True},
+            "mig_strategy": {"type": "str", "choices": ["none", "single", "mixed"]},
+            "flags": {"type": "dict", "default": {}},
+            "labels": {"type": "dict", "default": {}},
+            "fact_labels": {"type": "bool", "default": True},
+            "taints": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "key": {"type": "str", "required": True},
+                    "value": {"type": "str", "default": ""},
+                    "effect": {"type": "str", "default": "NoSchedule"},
+                },
+            },
+            "gpus": {"type": "list", "elements": "dict", "default": []},
+        },
+    },
+    "namespace": {"type": "str", "default": "nvidia-device-plugin"},
+    "config_map": {"type": "str", "default": "gpufleet-device-plugin"},
+    "timeout": {"type": "int", "default": 300},
+    "poll": {"type": "int", "default": 15},
+}

@@ -1,0 +1,336 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: device_plugin
+short_description: How Kubernetes hands out GPUs
+version_added: 0.1.0
+author:
+  - gpufleet contributors (@gpufleet)
+description:
+  - Declares for the nodes of a cluster how the NVIDIA device plugin offers their GPUs, shared by time slicing or MPS,
+    or by MIG strategy, and gives the nodes labels and taints. It works on the cluster once for all nodes, and runs on
+    any host that can reach the API server. It works with the device plugin alone and with the GPU Operator.
+  - Each different configuration is a key in a ConfigMap, and the label C(nvidia.com/device-plugin.config) of a node
+    names its key. The name of a key has a digest of its content, because the plugin looks again when the label changes,
+    and not when the content does. Keys that no node names any more are removed.
+  - What was there before is noted in the annotation C(gpufleet.node/device-plugin) of each node. O(state=absent)
+    restores it. Labels, taints and keys of others stay.
+  - With the GPU Operator, the ClusterPolicy is told the name of the ConfigMap, if it has none yet. The Helm values of
+    the device plugin alone are not changed. Without C(config.name) there, the module fails and says so.
+  - Wrong or impossible declarations are refused before anything changes.
+options:
+  state:
+    description:
+      - Whether the nodes are as declared, or restored to what was found. With V(absent), only the names of the nodes
+        count.
+      - The ConfigMap is deleted with the last node that uses it, if this module has created it, nobody has added a key
+        to it, and no DaemonSet reads it any more.
+    type: str
+    choices: [present, absent]
+    default: present
+  nodes:
+    description:
+      - The nodes. Others are not touched.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name:
+        description:
+          - The name of the node in Kubernetes.
+        type: str
+        required: true
+      strategy:
+        description:
+          - How GPUs are shared, if O(nodes[].replicas) or O(nodes[].resources) say that they are. Neither isolates
+            memory or faults. Time slicing needs Pascal or newer. MPS is limited to 48 replicas, before Turing to 16,
+            and the plugin has none with MIG.
+        type: str
+        choices: [time_slicing, mps]
+        default: time_slicing
+      replicas:
+        description:
+          - How many pods share each GPU, or each MIG device. With V(1), they are not shared.
+        type: int
+        default: 1
+      resources:
+        description:
+          - In place of O(nodes[].replicas), the replicas of single resources. Others are not shared.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          name:
+            description:
+              - The resource, such as V(gpu) or V(mig-1g.10gb), with or without C(nvidia.com/).
+            type: str
+            required: true
+          replicas:
+            description:
+              - How many pods share each of them, at least 2.
+            type: int
+            required: true
+      memory_mib:
+        description:
+          - The memory that each pod needs, in MiB. That of all replicas must fit into a GPU, or into its smallest MIG
+            instance. With V(0), it is not checked. Nothing enforces it, except with MPS an equal share.
+        type: int
+        default: 0
+      rename:
+        description:
+          - Whether shared resources are called C(nvidia.com/gpu.shared), so that a pod cannot get a share by mistake.
+        type: bool
+        default: false
+      fail_requests_greater_than_one:
+        description:
+          - Whether a pod that requests more than one share is refused. Two shares are not twice the compute time, and
+            may be of one GPU.
+        type: bool
+        default: true
+      mig_strategy:
+        description:
+          - How the plugin offers MIG devices. With V(single), as C(nvidia.com/gpu), if all of a node are alike. With
+            V(mixed), by their profiles. If omitted, the plugin decides.
+        type: str
+        choices: [none, single, mixed]
+      flags:
+        description:
+          - Other flags of the plugin as its file has them, such as C({plugin{:} {passDeviceSpecs{:} true}}). The plugin
+            ignores a key that it does not know, so such a key is refused.
+        type: dict
+        default: {}
+      labels:
+        description:
+          - Labels of the node. Labels that are orders to the GPU Operator, such as C(nvidia.com/mig.config), are
+            refused.
+        type: dict
+        default: {}
+      fact_labels:
+        description:
+          - "Whether the node is labelled with what O(nodes[].gpus) say, each behind C(gpufleet.node/): C(mig)
+            (C(enabled), C(disabled), C(mixed)), the number of MIG devices by profile as C(mig-1g.10gb), C(sharing),
+            C(replicas), C(gpu-numa-nodes) and C(nvlink-domain)."
+        type: bool
+        default: true
+      taints:
+        description:
+          - Taints of the node, such as that of a node that is only for GPUs. NoExecute is refused, because it would end
+            pods that run.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          key:
+            description:
+              - The key.
+            type: str
+            required: true
+          value:
+            description:
+              - The value.
+            type: str
+            default: ""
+          effect:
+            description:
+              - The effect, V(NoSchedule) or V(PreferNoSchedule).
+            type: str
+            default: NoSchedule
+      gpus:
+        description:
+          - The GPUs of the node, from P(gpufleet.node.plugin_gpus#filter). Without them, neither the fit of the
+            replicas nor what the kubelet offers can be checked.
+        type: list
+        elements: dict
+        default: []
+  namespace:
+    description:
+      - The namespace of the device plugin, C(gpu-operator) for the GPU Operator.
+    type: str
+    default: nvidia-device-plugin
+  config_map:
+    description:
+      - The ConfigMap that the plugin reads. It is created if it does not exist. In one of somebody else, only keys of
+        this module are changed.
+    type: str
+    default: gpufleet-device-plugin
+  timeout:
+    description:
+      - How many seconds to wait until the kubelets offer what is declared. Nodes that do not by then are in
+        RV(pending). The kubelet takes up to two minutes to bring a new key into the pod of the plugin.
+    type: int
+    default: 300
+  poll:
+    description:
+      - The maximum number of seconds between two polls. The first ones are closer together.
+    type: int
+    default: 15
+extends_documentation_fragment:
+  - gpufleet.node.kubernetes
+  - gpufleet.node.contract.attributes
+attributes:
+  check_mode:
+    support: full
+    description: Predicts the changes, has the API server check each by a dry run, and does not wait.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+notes:
+  - The user must be allowed to get, list and patch nodes, to list daemonsets and to get, create, patch and delete
+    configmaps in the namespace of the plugin, and with the GPU Operator to get and patch
+    C(clusterpolicies.nvidia.com).
+seealso:
+  - module: gpufleet.node.mig_layout
+  - name: NVIDIA device plugin
+    description: Its configuration, sharing and MIG strategies.
+    link: https://github.com/NVIDIA/k8s-device-plugin
+"""
+
+EXAMPLES = r"""
+- name: Read the GPUs
+  gpufleet.node.gpu_node_info:
+    gather: [gpus, health, topology]
+  register: info
+
+- name: Let three pods share each GPU
+  gpufleet.node.device_plugin:
+    nodes:
+      - name: "{{ inventory_hostname }}"
+        replicas: 3
+        memory_mib: 20000
+        gpus: "{{ info.node | gpufleet.node.plugin_gpus }}"
+  delegate_to: localhost
+
+- name: MIG devices by their profiles, on nodes that are only for GPUs
+  gpufleet.node.device_plugin:
+    namespace: gpu-operator
+    nodes:
+      - name: h100-007
+        mig_strategy: mixed
+        taints:
+          - key: nvidia.com/gpu
+            value: present
+  delegate_to: localhost
+  run_once: true
+"""
+
+RETURN = r"""
+config_map:
+  description: The ConfigMap, as C(NAMESPACE/NAME).
+  returned: always, unless the state could not be read
+  type: str
+  sample: nvidia-device-plugin/gpufleet-device-plugin
+configs:
+  description: How many of the nodes have each key of the ConfigMap.
+  returned: always, unless the state could not be read
+  type: dict
+  sample: {gpufleet-timesliced-3-0a1b2c3d4e: 12}
+pending:
+  description: The nodes whose kubelet does not offer what is declared. In check mode, as it is before the run.
+  returned: always, unless the state could not be read
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: The node.
+      type: str
+      sample: h100-007
+    config:
+      description: Its key of the ConfigMap.
+      type: str
+      sample: gpufleet-timesliced-3-0a1b2c3d4e
+    expected:
+      description: What it should offer, by resource.
+      type: dict
+      sample: {nvidia.com/gpu: 12}
+    allocatable:
+      description: What it offers of the plugin's resources.
+      type: dict
+      sample: {nvidia.com/gpu: 4}
+unverified:
+  description: The nodes whose GPUs are not known, so that what they offer cannot be checked.
+  returned: always, unless the state could not be read
+  type: list
+  elements: str
+  sample: []
+owner:
+  description: Who else manages the ConfigMap, such as C(Helm) or an annotation of Argo CD; empty if nobody does.
+  returned: always, unless the state could not be read
+  type: str
+  sample: ""
+left:
+  description: Why the ConfigMap is left, with O(state=absent); empty if it is not.
+  returned: always, unless the state could not be read
+  type: str
+  sample: the ConfigMap nvidia-device-plugin/gpufleet-device-plugin is read by nvdp-nvidia-device-plugin
+changes:
+  description: What changed, or in check mode would.
+  returned: always, unless the state could not be read
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The node, the ConfigMap as C(NAMESPACE/NAME), or the ClusterPolicy.
+      type: str
+      sample: h100-007
+    setting:
+      description: The label, the taint, or the key.
+      type: str
+      sample: label nvidia.com/device-plugin.config
+    before:
+      description: The value that was found; null for none.
+      type: str
+    after:
+      description: The new value; null for none.
+      type: str
+      sample: gpufleet-timesliced-3-0a1b2c3d4e
+    scope:
+      description: Always C(effective); Kubernetes keeps it.
+      type: str
+      sample: effective
+    takes_effect:
+      description: Always C(now).
+      type: str
+      sample: now
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(conflict), C(not_in_effect), C(not_permitted) or C(cannot_look).
+      type: str
+      sample: declaration
+    object:
+      description: What it was about.
+      type: str
+    found:
+      description: The value that was found.
+      type: raw
+    wanted:
+      description: The value that was wanted.
+      type: raw
+    hint:
+      description: The next step.
+      type: str
+      sample: set config_map to time-slicing-config
+"""
+
+from ansible.module_utils.basic import env_fallback
+from ansible_collections.gpufleet.node.plugins.module_utils._machine.kubernetes_client import access_arguments
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run_procedure
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_plugin.procedure import PROCEDURE
+
+
+def main() -> None:
+    run_procedure(PROCEDURE, {**PROCEDURE.options, **access_arguments(env_fallback)})
+
+
+if __name__ == "__main__":
+    main()
