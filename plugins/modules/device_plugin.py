@@ -95,9 +95,10 @@ options:
       mig_strategy:
         description:
           - How the plugin offers MIG devices. With V(single), as C(nvidia.com/gpu), if all of a node are alike. With
-            V(mixed), by their profiles. If omitted, the plugin decides.
+            V(mixed), by their profiles. With V(unset), the plugin decides.
         type: str
-        choices: [none, single, mixed]
+        choices: [unset, none, single, mixed]
+        default: unset
       flags:
         description:
           - Other flags of the plugin as its file has them, such as C({plugin{:} {passDeviceSpecs{:} true}}). The plugin

@@ -49,6 +49,7 @@ PROCEDURES: Mapping[str, Tuple[str, ...]] = {
     "reboot": ("drain", "reboot", "preflight"),
     "remove": ("drain", "reboot", "container_toolkit"),
     "verify": ("preflight",),
+    "device_plugin": ("device_plugin",),
 }
 
 # A version, or empty for any.

@@ -91,6 +91,8 @@ class PluginCluster:
         self.lists = 0
         self.slow = 0
         self.page = 2
+        # What each kubelet has offered of nvidia.com/gpu, one after the other.
+        self.offers: Dict[str, List[int]] = {name: [number] for name, number in nodes.items()}
         self.active: Dict[str, Tuple[Optional[str], str]] = {}
         self.waiting: Dict[str, int] = {}
         self.meanwhile: Optional[Callable[[], None]] = None
@@ -288,3 +290,5 @@ class PluginCluster:
         replicas = {one["name"]: one["replicas"] for one in section["resources"]}.get("nvidia.com/gpu", 1)
         shared = section.get("renameByDefault", False)
         allocatable[f"nvidia.com/gpu{'.shared' if shared else ''}"] = str(self.gpus[name] * replicas)
+        if self.offers[name][-1] != int(allocatable["nvidia.com/gpu"]):
+            self.offers[name].append(int(allocatable["nvidia.com/gpu"]))

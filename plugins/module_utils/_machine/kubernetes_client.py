@@ -64,7 +64,7 @@ class Refusal(Exception):
 
 
 def refused(goal: str, refusal: Refusal, right: str) -> GpuFleetError:
-    """The error for a refusal that is about the way to the API server or our permissions. `right` names the one that is needed."""
+    """The error for a refusal that is about the way to the API server, or about what its user needs (``right``)."""
     cause = refusal.message.rstrip(".")
     if refusal.code == FORBIDDEN:
         return NotPermitted(goal, cause=cause, hint=f"its user needs permission to {right}")

@@ -47,6 +47,9 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         self._note(result, ok=False)
 
+    def v2_runner_item_on_failed(self, result: Any) -> None:
+        self._note(result, ok=False)
+
     def v2_runner_on_unreachable(self, result: Any) -> None:
         self._note(result, ok=False)
 

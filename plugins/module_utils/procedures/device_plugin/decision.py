@@ -272,7 +272,7 @@ def of_node(node: Node, entry: Optional[Entry]) -> Optional[Order]:
         kept = node.taints
         for place, value in taints.items():
             kept = tuple(with_taint(kept, place, value))
-        body["spec"] = {"taints": list(kept)}
+        body["spec"] = {"taints": list(kept) or None}
     path = f"/api/v1/nodes/{node.name}"
     return Order("PATCH", path, body, tuple(changes), "get, list and patch nodes", node.name)
 

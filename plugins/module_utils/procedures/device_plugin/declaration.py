@@ -45,6 +45,7 @@ LABEL_KEY = regex(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0
 OF_THE_KUBELET = "kubernetes.io/"
 OF_OTHERS = ("nvidia.com/mig.config", "nvidia.com/gpu.workload.config", "nvidia.com/vgpu.config")
 OF_THE_OPERATOR = "nvidia.com/gpu.deploy."
+UNSET = "unset"
 NO_SCHEDULE, PREFER, NO_EXECUTE = "NoSchedule", "PreferNoSchedule", "NoExecute"
 EFFECTS = (NO_SCHEDULE, PREFER)
 
@@ -107,7 +108,7 @@ def _faults(entry: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
     if names.count(entry["name"]) > 1:
         yield "the node is named twice"
     yield from faults_of_flags(entry["flags"])
-    if isinstance(entry["flags"], dict) and entry["mig_strategy"] and MIG_STRATEGY in entry["flags"]:
+    if entry["mig_strategy"] != UNSET and MIG_STRATEGY in entry["flags"]:
         yield f"mig_strategy and flags.{MIG_STRATEGY} are the same thing, and only one may be set"
     yield from _faults_of_sharing(entry)
     for key, value in entry["labels"].items():
@@ -173,8 +174,8 @@ def _known(gpus: Sequence[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
 
 
 def _mig_strategy(entry: Mapping[str, Any]) -> Optional[str]:
-    found: Optional[str] = entry["mig_strategy"] or dict(entry["flags"]).get(MIG_STRATEGY)
-    return found
+    declared: str = entry["mig_strategy"]
+    return declared if declared != UNSET else entry["flags"].get(MIG_STRATEGY)
 
 
 def _entry(entry: Mapping[str, Any]) -> Entry:

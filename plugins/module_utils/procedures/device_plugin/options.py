@@ -28,7 +28,7 @@ OPTIONS: Mapping[str, Any] = {
             "memory_mib": {"type": "int", "default": 0},
             "rename": {"type": "bool", "default": False},
             "fail_requests_greater_than_one": {"type": "bool", "default": True},
-            "mig_strategy": {"type": "str", "choices": ["none", "single", "mixed"]},
+            "mig_strategy": {"type": "str", "choices": ["unset", "none", "single", "mixed"], "default": "unset"},
             "flags": {"type": "dict", "default": {}},
             "labels": {"type": "dict", "default": {}},
             "fact_labels": {"type": "bool", "default": True},
