@@ -336,7 +336,7 @@ def run_scenario(job: Job, scenario: str, folder: Path, variables: Dict[str, str
 
 
 def kubernetes(job: Job) -> None:
-    """What drains nodes of Kubernetes, with its Python client, on a recorded API server."""
+    """What drains nodes of Kubernetes and says what it hands out, with its Python client, on a recorded API server."""
     _beside(job, "kubernetes", needs.python(job, *CONTROLLERS["floor"]), ANSIBLE_COLLECTIONS_PATH=str(COLLECTIONS))
 
 
@@ -547,7 +547,7 @@ TARGETS = {
     "unit": "unit tests on Python 3.9 to 3.13",
     "sanity": "ansible-test sanity on the oldest and the newest ansible-core",
     "molecule": "scenarios in containers (SCENARIO=default for one)",
-    "kubernetes": "the drain of nodes of Kubernetes, on a recorded API server",
+    "kubernetes": "the drain of nodes of Kubernetes, and device_plugin, on a recorded API server",
     "awx": "what brings the playbooks into AWX, and jobs as it runs them",
     "vm-test": "the scenarios on two real kernels with NUMA and NVMe, through a boot (SCENARIO=vm-trixie for one)",
     "docs": "write what is made from the documentation of the modules",

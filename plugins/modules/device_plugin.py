@@ -155,7 +155,7 @@ options:
     default: nvidia-device-plugin
   config_map:
     description:
-      - The ConfigMap that the plugin reads. It is created if it does not exist. In one of somebody else, only keys of
+      - The ConfigMap that the plugin reads. It is created if it does not exist. In that of someone else, only keys of
         this module are changed.
     type: str
     default: gpufleet-device-plugin

@@ -64,7 +64,7 @@ class Refusal(Exception):
 
 
 def refused(goal: str, refusal: Refusal, right: str) -> GpuFleetError:
-    """The error for a refusal that is about the way to the API server, or about what its user needs (``right``)."""
+    """The error for a refusal that is about the way to the API server, or about what its user may not do."""
     cause = refusal.message.rstrip(".")
     if refusal.code == FORBIDDEN:
         return NotPermitted(goal, cause=cause, hint=f"its user needs permission to {right}")
