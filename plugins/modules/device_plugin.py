@@ -101,8 +101,8 @@ options:
         default: unset
       flags:
         description:
-          - Other flags of the plugin as its file has them, such as C({plugin{:} {passDeviceSpecs{:} true}}). The plugin
-            ignores a key that it does not know, so such a key is refused.
+          - "Other flags of the plugin as its file has them, such as V({plugin: {passDeviceSpecs: true}}). The plugin
+            ignores a key that it does not know, so such a key is refused."
         type: dict
         default: {}
       labels:
