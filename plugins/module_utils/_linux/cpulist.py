@@ -19,7 +19,10 @@ def parse(text: str) -> FrozenSet[int]:
         if not part:
             continue
         first, dash, last = part.partition("-")
-        low, high = int(first), int(last if dash else first)
+        try:
+            low, high = int(first), int(last if dash else first)
+        except ValueError:
+            raise ValueError(f"{part!r} is not a number or a range such as 0-3") from None
         if high < low:
             raise ValueError(f"{part!r} is a range that goes backwards")
         if high > HIGHEST:

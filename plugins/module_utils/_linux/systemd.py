@@ -112,7 +112,8 @@ def assignments(text: str) -> Iterator[Tuple[str, str]]:
     """The assignments of a unit file in order, as (``Section.Key``, value); continued lines are joined by a blank."""
     section = ""
     started = ""
-    for raw in text.splitlines():
+    # The end of the file ends a line too that would go on.
+    for raw in (*text.splitlines(), ""):
         line = raw.strip()
         if line.startswith(("#", ";")) or (not line and not started):
             continue

@@ -38,6 +38,7 @@ def exec_start(host: FakeHost) -> Tuple[str, ...]:
         ("# x=1\n; y=2\n\n[Unit]\nAfter=\n", [("Unit.After", "")]),
         ("[Unit]\nAfter=a \\\n  b \\\n# not this\n  c\nBefore=d\n", [("Unit.After", "a b c"), ("Unit.Before", "d")]),
         ("[Unit]\nno assignment\nAfter=a", [("Unit.After", "a")]),
+        ("[Unit]\nAfter=a \\\n  b \\\n", [("Unit.After", "a b")]),
         ("After=a\n", [(".After", "a")]),
     ],
 )
