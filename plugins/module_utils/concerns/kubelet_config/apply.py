@@ -98,7 +98,7 @@ def _start(action: ChangeKubelet, host: Host, verb: str) -> str:
     cause = systemd_apply.attempt_start(host, verb, action.unit, seconds=STOP_SECONDS + action.seconds)
     deadline = time.monotonic() + action.seconds
     while not cause:
-        if is_healthy(host, action.port):
+        if is_healthy(host, action.healthz):
             return ""
         if time.monotonic() > deadline:
             cause = f"it was not healthy within {action.seconds} s"

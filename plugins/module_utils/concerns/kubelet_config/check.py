@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping
 
 from ..._core.errors import DeclarationError
@@ -25,6 +26,8 @@ from .schema import (
     MEMORY_POLICY,
     RESERVED_CPUS,
     RESERVED_MEMORY,
+    SOFT,
+    SOFT_GRACE,
     SWAP_FIELD,
     SYSTEM_RESERVED,
     TOPOLOGY_OPTIONS,
@@ -34,8 +37,7 @@ from .schema import (
 if TYPE_CHECKING:
     from .state import KubeletState
 
-SINGLE, BY_SOCKET, ALLOWABLE = "single-numa-node", "align-by-socket", "max-allowable-numa-nodes"
-MOST_NODES = 8
+SINGLE, BY_SOCKET = "single-numa-node", "align-by-socket"
 MEMORY_AVAILABLE = "memory.available"
 LIMITED = "LimitedSwap"
 
@@ -103,12 +105,14 @@ def _refuse_claims(state: KubeletState, reserved: FrozenSet[int]) -> None:
 
 def _refuse_topology(state: KubeletState, values: Mapping[str, Any]) -> None:
     nodes = len(state.machine.nodes)
-    if value(values, TOPOLOGY_POLICY) == "none" or nodes <= MOST_NODES:
+    if value(values, TOPOLOGY_POLICY) == "none" or nodes <= schema.MOST_NODES:
         return
-    allowed = value(values, TOPOLOGY_OPTIONS).get(ALLOWABLE, "")
+    allowed = value(values, TOPOLOGY_OPTIONS).get(schema.ALLOWABLE, "")
     if not allowed.isdigit() or int(allowed) < nodes:
-        cause = f"this machine has {nodes} NUMA nodes, and the kubelet ends where there are more than {MOST_NODES}"
-        hint = f"declare {ALLOWABLE} of at least {nodes} in topology_manager_policy_options"
+        cause = (
+            f"this machine has {nodes} NUMA nodes, and the kubelet ends where there are more than {schema.MOST_NODES}"
+        )
+        hint = f"declare {schema.ALLOWABLE} of at least {nodes} in topology_manager_policy_options"
         raise _refusal(TOPOLOGY_POLICY, cause, hint)
 
 
@@ -158,10 +162,23 @@ def _names(values: Mapping[str, Any]) -> List[str]:
 def _evicted(state: KubeletState, values: Mapping[str, Any]) -> int:
     text = value(values, HARD).get(MEMORY_AVAILABLE, "0")
     share = schema.percent(text)
-    return schema.amount(text) if share < 0 else int(state.machine.memory * share / 100)
+    if share < 0:
+        return schema.amount(text)
+    # These two stand for no threshold, and all others are a number of 32 bits, which is not quite what is written.
+    return 0 if text in ("0%", "100%") else int(state.machine.memory * _single(_single(share) / 100))
+
+
+def _single(number: float) -> float:
+    """The nearest number of single precision."""
+    found: float = struct.unpack("f", struct.pack("f", number))[0]
+    return found
 
 
 def _refuse_others(state: KubeletState, values: Mapping[str, Any]) -> None:
+    lacking = sorted(set(value(values, SOFT)) - set(value(values, SOFT_GRACE)))
+    if lacking:
+        cause = f"the kubelet exits where {', '.join(lacking)} has no time in {SOFT_GRACE}"
+        raise _refusal(SOFT, cause, "declare it in eviction_soft_grace_period")
     if value(values, FAIL_SWAP) and state.machine.swaps:
         areas = first_of(state.machine.swaps, 3)
         hint = "declare fail_swap_on: false, or node_swap_enabled: false"

@@ -63,7 +63,11 @@ class KubeletConfig:
                 unmanaged=(Unmanaged(KUBELET, "configuration", reason, excused=True),) if values else ()
             )
         ours = places.complete(place, values)
-        unasked = (Unmanaged(KUBELET, "/configz", state.computed, excused=True),) if values and state.computed else ()
+        unasked = (
+            (Unmanaged(KUBELET, "/configz", state.computed, excused=not declaration.identity[0]),)
+            if values and state.computed
+            else ()
+        )
         # A later file of others that says something else is refused by the plan: what is wanted is ours.
         wanted = {**place.values(ours), **{key: _merged(state, key, one) for key, one in ours.items()}}
         desired = KubeletDesired(ours=ours, values=wanted, unmanaged=unasked)

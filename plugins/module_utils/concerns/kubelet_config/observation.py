@@ -63,7 +63,7 @@ def observe(host: Host, declaration: KubeletDeclaration, scope: Scope) -> Kubele
     process = running[unit]
     product = UNITS[unit]
     words = processes.text_of(files, str(process.pid), "cmdline").split("\0") if process is not None else []
-    place = places.of_rancher(files, product) if product else places.of_kubelet(files, unit, words)
+    place = places.of_rancher(files, unit, product) if product else places.of_kubelet(files, unit, words)
     state = KubeletState(
         declaration=declaration,
         unit=unit,
@@ -95,12 +95,12 @@ def observe(host: Host, declaration: KubeletDeclaration, scope: Scope) -> Kubele
     return state
 
 
-def is_healthy(host: Host, port: int) -> bool:
-    """What it says itself; without a port for that nobody knows, and that it runs is enough."""
-    if not port:
+def is_healthy(host: Host, address: str) -> bool:
+    """What it says itself; without an address for that nobody knows, and that it runs is enough."""
+    if not address:
         return True
     try:
-        return host.http_get(f"127.0.0.1:{port}", "/healthz").strip() == "ok"
+        return host.http_get(address, "/healthz").strip() == "ok"
     except OSError:
         return False
 
@@ -108,7 +108,7 @@ def is_healthy(host: Host, port: int) -> bool:
 def _service(host: Host, place: Place, process: Optional[Process]) -> str:
     if process is None:
         return STOPPED
-    return HEALTHY if is_healthy(host, place.port("healthzPort")) else UNHEALTHY
+    return HEALTHY if is_healthy(host, place.healthz) else UNHEALTHY
 
 
 def _with_values(host: Host, state: KubeletState, process: Process, identity: Tuple[str, str]) -> KubeletState:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.errors import not_understood
+from ..._core.errors import CannotLook, not_understood
 from ..._core.value import field, frozen
 from ..._kinds.own_files import header_of
 from ..._linux import unit_command
@@ -40,6 +40,8 @@ OFF = "#gpufleet.node# "
 ARGUMENT = "kubelet-arg"
 # What of a flag is no field of ours, and says where something is.
 CONFIG_FLAG, FOLDER_FLAG, ROOT_FLAG = "config", "config-dir", "root-dir"
+LOOPBACK = "127.0.0.1"
+ANY_ADDRESS = ("", "0.0.0.0", "::")
 PORTS = {"healthzPort": ("healthz-port", 10248), "port": ("port", 10250)}
 K3S, RKE2 = "k3s", "rke2"
 # The units by which a kubelet is there, with the product that it is a part of.
@@ -62,7 +64,8 @@ class Place:
     """Where what is ours is to stand: ``path``, with its whole text, None where the file is not there.
 
     ``documents`` are those of others in the order in which they count, up to ours and (``later``) after it; ``flags``
-    are theirs too, by name. ``root`` is where the kubelet keeps its state.
+    are theirs too, by name. ``root`` is where the kubelet keeps its state. ``ignored`` says for what the arguments of
+    files are ignored, empty where they are not.
     """
 
     kind: str
@@ -72,6 +75,7 @@ class Place:
     later: Tuple[Document, ...] = ()
     flags: Mapping[str, Flag] = field(default_factory=dict)
     root: str = ROOT
+    ignored: str = ""
 
     @property
     def there(self) -> bool:
@@ -94,24 +98,37 @@ class Place:
 
     def values(self, ours: Mapping[str, Any]) -> Dict[str, Any]:
         """What counts when this is ours."""
-        return self._values((ours,))
+        return self._values(() if self.ignored else (ours,))
 
     def found(self) -> Dict[str, Any]:
         """What the next start brings as the files are."""
-        return self._values((our_values(self),))
+        return self.values(our_values(self))
 
     def port(self, name: str) -> int:
         """``healthzPort`` or ``port``; 0 for none."""
         flag, default = PORTS[name]
-        found: Any = default
+        found = self._said(name, flag, default)
+        return int(found) if str(found).isdigit() else default
+
+    @property
+    def healthz(self) -> str:
+        """The address and the port at which it says how it is, empty for none."""
+        port = self.port("healthzPort")
+        host = str(self._said("healthzBindAddress", "healthz-bind-address", LOOPBACK))
+        host = LOOPBACK if host in ANY_ADDRESS else f"[{host}]" if ":" in host else host
+        return f"{host}:{port}" if port else ""
+
+    def _said(self, name: str, flag: str, default: Any) -> Any:
+        found = default
         for _path, document in (*self.documents, *self.later):
             found = document.get(name, found)
-        found = self.flags[flag][0] if flag in self.flags else found
-        return int(found) if str(found).isdigit() else default
+        return self.flags[flag][0] if flag in self.flags else found
 
     def overruler(self, key: str) -> str:
         """Who sets a field in a place that counts more than ours, empty for nobody."""
         flag = FIELDS[key].flag
+        if self.ignored:
+            return self.ignored
         if self.kind != ARGUMENTS and flag in self.flags:
             return f"the flag --{flag} in {self.flags[flag][1]}"
         return next((path for path, document in self.later if key in document), "")
@@ -119,14 +136,12 @@ class Place:
     def _values(self, ours: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
         documents = [_fields(path, document) for path, document in self.documents]
         after = [_fields(path, document) for path, document in self.later]
-        flags = {
-            key: schema.of_flag(key, self.flags[one.flag][0]) for key, one in FIELDS.items() if one.flag in self.flags
-        }
+        flags = _of_flags(self.flags)
         made: Dict[str, Any] = {}
         # A flag of ours replaces what a file has, a file of ours does not replace a flag.
         order = [*documents, *after, flags, *ours] if self.kind == ARGUMENTS else [*documents, *ours, *after, flags]
         for index, one in enumerate(order):
-            replaces = one is flags or (self.kind == ARGUMENTS and index == len(order) - 1)
+            replaces = one is flags or (self.kind == ARGUMENTS and bool(ours) and index == len(order) - 1)
             made = {**made, **one} if replaces else merged(made, one)
         return made
 
@@ -140,6 +155,9 @@ def of_kubelet(files: Files, unit: str, words: Sequence[str]) -> Place:
     root = flags.get(ROOT_FLAG, (ROOT, ""))[0]
     text = files.read_optional(config)
     if not folder:
+        if text is not None and not text.count(BEGIN) == text.count(END) <= 1:
+            cause = "of the two comments around what this module wrote, one is missing or is there twice"
+            raise not_understood(config, f"{cause}: {BEGIN.strip()!r} and {END.strip()!r}")
         if text is not None and text.lstrip().startswith("{"):
             raise not_understood(
                 config, "it is JSON, in which nothing can be marked as ours: start it with --config-dir"
@@ -150,8 +168,11 @@ def of_kubelet(files: Files, unit: str, words: Sequence[str]) -> Place:
     return _in_folder(files, folder, before, flags, root)
 
 
-def of_rancher(files: Files, product: str) -> Place:
-    """The place of a kubelet inside k3s or RKE2, which have a folder of drop-ins from 1.32 on."""
+def of_rancher(files: Files, unit: str, product: str) -> Place:
+    """The place of a kubelet inside k3s or RKE2, which have a folder of drop-ins from 1.32 on.
+
+    What the command line of their unit says of the kubelet's arguments stands in place of all that their files do.
+    """
     etc = f"/etc/rancher/{product}"
     own = f"{etc}/config.yaml.d/{OUR_ARGUMENTS}"
     names = files.names(f"{etc}/config.yaml.d")
@@ -170,10 +191,23 @@ def of_rancher(files: Files, product: str) -> Place:
                 listed = document[name]
                 added = [(f"--{one}", path) for one in (listed if isinstance(listed, list) else [listed])]
                 told = [*told, *added] if name.endswith("+") else added
+    words = unit_command.read(files, unit)
+    data = next(reversed([value for value, _unit in _given(words, "data-dir")]), data)
+    given = [(f"--{value}", place) for value, place in _given(words, ARGUMENT)]
+    flags = flags_of(given or told)
     folder = f"{data}/agent/etc/kubelet.conf.d"
     if files.is_folder(folder):
-        return _in_folder(files, folder, (), flags_of(told), ROOT)
-    return Place(ARGUMENTS, own, files.read_optional(own), flags=flags_of(told))
+        return _in_folder(files, folder, (), flags, ROOT)
+    ignored = f"--{ARGUMENT} on the command line of {unit}" if given else ""
+    return Place(ARGUMENTS, own, files.read_optional(own), flags=flags, ignored=ignored)
+
+
+def _given(words: Sequence[Flag], name: str) -> Iterator[Flag]:
+    """The values of a flag that may come more than once, and where each stands."""
+    for index, (word, place) in enumerate(words):
+        flag, equals, value = word.partition("=")
+        if flag in (f"-{name}", f"--{name}"):
+            yield value if equals else next((after for after, _place in words[index + 1 :]), ""), place
 
 
 def _in_folder(files: Files, folder: str, before: Tuple[Document, ...], flags: Mapping[str, Flag], root: str) -> Place:
@@ -192,17 +226,20 @@ def _in_folder(files: Files, folder: str, before: Tuple[Document, ...], flags: M
 
 
 def flags_of(words: Iterable[Flag]) -> Mapping[str, Flag]:
-    """The flags of a command line, with one dash or two; of one that comes twice the last counts."""
+    """The flags of a command line, with one dash or two. Of one that comes twice the last counts, or all of a map."""
     found: Dict[str, Flag] = {}
     name = ""
     for word, place in words:
+        value: Optional[str] = word if name else None
         if word.startswith("-"):
             name, equals, value = word.lstrip("-").partition("=")
-            found[name] = (value, place)
-            name = "" if equals else name
-        elif name:
-            found[name] = (word, place)
-            name = ""
+            if not equals:
+                found.setdefault(name, ("", place))
+                continue
+        if name and value is not None:
+            before = found.get(name, ("", ""))[0] if name in schema.JOINED else ""
+            found[name] = (f"{before}{schema.JOINED[name]}{value}" if before else value, place)
+        name = ""
     return found
 
 
@@ -225,15 +262,27 @@ def _fields(path: str, document: Mapping[str, Any]) -> Dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
+def _of_flags(flags: Mapping[str, Flag]) -> Dict[str, Any]:
+    found: Dict[str, Any] = {}
+    for key, one in FIELDS.items():
+        if one.flag in flags:
+            text, path = flags[one.flag]
+            try:
+                found[key] = schema.of_flag(key, text)
+            except ValueError as error:
+                raise not_understood(path, f"--{one.flag}={text}: {error}") from error
+    return found
+
+
 def our_values(place: Place) -> Dict[str, Any]:
-    """What our part says."""
-    if place.ours is None:
+    """What our part says; nothing where it is damaged, and is written anew."""
+    try:
+        document = read(place.path, place.ours or "")[1]
+        if place.kind != ARGUMENTS:
+            return _fields(place.path, document)
+        return _of_flags(flags_of([(f"--{one}", place.path) for one in document.get(f"{ARGUMENT}+") or ()]))
+    except CannotLook:
         return {}
-    document = read(place.path, place.ours)[1]
-    if place.kind != ARGUMENTS:
-        return _fields(place.path, document)
-    flags = flags_of([(f"--{one}", place.path) for one in document.get(f"{ARGUMENT}+") or ()])
-    return {key: schema.of_flag(key, flags[one.flag][0]) for key, one in FIELDS.items() if one.flag in flags}
 
 
 def complete(place: Place, wanted: Mapping[str, Any]) -> Dict[str, Any]:
@@ -254,7 +303,13 @@ def whole_text(place: Place, values: Mapping[str, Any]) -> Optional[str]:
     """The file with these values as ours, None for no file."""
     if place.kind == MERGED:
         rest = split(place.text or "")[0]
-        return with_ours(rest, values) if values else (None if place.text is None else rest)
+        if not values:
+            return None if place.text is None else rest
+        made = with_ours(rest, values)
+        # What is as it was needs no second look.
+        if made != place.text:
+            _refuse_misread(place.path, rest, made, values)
+        return made
     if not values:
         return None
     if place.kind == DROP_IN:
@@ -288,12 +343,23 @@ def with_ours(rest: str, values: Mapping[str, Any]) -> str:
         key = re.match(r"""(["']?)(\w+)\1[ ]*:""", line)
         if key:
             off = key[2] in values
-        elif not line[:1].isspace() and not line.startswith("-"):
+        elif not line[:1].isspace() and not line.startswith(("- ", "-\n", "-\r", "#")):
             off = False
         made.append(f"{OFF}{line}" if off and line.strip() else line)
     # A text has a first line wherever it ends, and a document may begin with three hyphens.
     at = next((index + 1 for index, line in enumerate(made) if line.startswith("---")), 0)
     return "".join((*made[:at], BEGIN, _lines(values), END, *made[at:]))
+
+
+def _refuse_misread(path: str, rest: str, made: str, values: Mapping[str, Any]) -> None:
+    """Raise ``CannotLook`` where others wrote their values in a form in which ours cannot be put among them."""
+    try:
+        same = read(path, made)[1] == {**read(path, rest)[1], **read(path, _lines(values))[1]}
+    except CannotLook:
+        same = False
+    if not same:
+        cause = "its keys do not begin their lines, or a byte order mark stands before the first of them"
+        raise not_understood(path, cause)
 
 
 def _lines(values: Mapping[str, Any]) -> str:

@@ -38,12 +38,12 @@ class ChangeKubelet(RoomAction):
     """Let the kubelet start anew with this ``text`` in ``path``, where that is in ``writes``, and without ``away``.
 
     It is stopped first where a state file goes; ``runs`` says whether it runs. Where anything fails, or it is not
-    healthy in time, the files of NOTE come back. ``port`` is the one at which it says how it is, 0 for none.
+    healthy in time, the files of NOTE come back. ``healthz`` is the address at which it says how it is, if any.
     """
 
     unit: str
     runs: bool
-    port: int
+    healthz: str
     seconds: int
     path: str
     text: Optional[str]
@@ -218,7 +218,7 @@ def _steps(
     action = ChangeKubelet(
         unit=state.unit,
         runs=state.service != STOPPED,
-        port=place.port("healthzPort"),
+        healthz=place.healthz,
         seconds=state.declaration.start_timeout,
         path=place.path,
         text=text,

@@ -70,7 +70,7 @@ CPU_POLICY, CPU_OPTIONS, RESERVED_CPUS = "cpuManagerPolicy", "cpuManagerPolicyOp
 TOPOLOGY_POLICY, TOPOLOGY_OPTIONS = "topologyManagerPolicy", "topologyManagerPolicyOptions"
 MEMORY_POLICY, RESERVED_MEMORY = "memoryManagerPolicy", "reservedMemory"
 SYSTEM_RESERVED, KUBE_RESERVED, HARD = "systemReserved", "kubeReserved", "evictionHard"
-SOFT, SOFT_GRACE = "evictionSoft", "evictionSoftGracePeriod"
+SOFT, SOFT_GRACE, RECLAIM = "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim"
 FAIL_SWAP, SWAP_FIELD = "failSwapOn", "memorySwap"
 GRACE, CRITICAL = "shutdownGracePeriod", "shutdownGracePeriodCriticalPods"
 
@@ -88,13 +88,15 @@ FIELDS: Mapping[str, Field] = {
     HARD: Field(THRESHOLDS, 10, "eviction-hard", EVICTION_HARD, names=SIGNALS),
     SOFT: Field(THRESHOLDS, 10, "eviction-soft", {}, drains=False, names=SIGNALS),
     SOFT_GRACE: Field(DURATIONS, 10, "eviction-soft-grace-period", {}, drains=False, names=SIGNALS),
-    "evictionMinimumReclaim": Field(THRESHOLDS, 10, "eviction-minimum-reclaim", {}, drains=False, names=SIGNALS),
+    RECLAIM: Field(THRESHOLDS, 10, "eviction-minimum-reclaim", {}, drains=False, names=SIGNALS),
     FAIL_SWAP: Field(BOOL, 10, "fail-swap-on", True, drains=False),
     SWAP_FIELD: Field(SWAP, 22, "", "NoSwap", drains=False),
     GRACE: Field(DURATION, 20, "", "0s", drains=False),
     CRITICAL: Field(DURATION, 20, "", "0s", drains=False),
 }
 SWAP_KEY = "swapBehavior"
+# The one policy option that is a number, and the least that it may be.
+ALLOWABLE, MOST_NODES = "max-allowable-numa-nodes", 8
 # The releases in which an option came as alpha, and in which it needs no gate of alpha options any more (0: not yet).
 POLICY_OPTIONS: Mapping[str, Mapping[str, Tuple[int, int]]] = {
     CPU_OPTIONS: {
@@ -105,16 +107,29 @@ POLICY_OPTIONS: Mapping[str, Mapping[str, Tuple[int, int]]] = {
         "prefer-align-cpus-by-uncorecache": (32, 34),
         "strict-cpu-reservation": (32, 33),
     },
-    TOPOLOGY_OPTIONS: {"max-allowable-numa-nodes": (31, 31), "prefer-closest-numa-nodes": (26, 28)},
+    TOPOLOGY_OPTIONS: {ALLOWABLE: (31, 31), "prefer-closest-numa-nodes": (26, 28)},
 }
 ALPHA_GATES = {CPU_OPTIONS: "CPUManagerPolicyAlphaOptions", TOPOLOGY_OPTIONS: "TopologyManagerPolicyAlphaOptions"}
 
-_QUANTITY = regex(r"([0-9]+)(?:\.([0-9]*))?(n|u|m|k|[KMGTPE]i|[MGTPE]|[eE][0-9]{1,2})?")
+_QUANTITY = regex(
+    r"\+?(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(n|u|m|k|[KMGTPE]i|[MGTPE]|[eE](?:\+?[0-9]{1,2}|-[0-9]))?",
+)
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _PERCENT = regex(r"([0-9]+(?:\.[0-9]+)?)%")
-_DURATION = regex(r"(?:[0-9]+(?:\.[0-9]+)?(?:h|ms|m|s))+|0")
-_PART = regex(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s)")
-_MILLISECONDS = {"h": 3600_000, "m": 60_000, "s": 1000, "ms": 1}
+_PART = regex(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|us|\u00b5s|\u03bcs|ns|m|s)")
+_DURATION = regex(rf"(?:{_PART.pattern})+|0")
+_MILLISECONDS = {
+    "h": 3600_000,
+    "m": 60_000,
+    "s": 1000,
+    "ms": 1,
+    "us": 1e-3,
+    "\u00b5s": 1e-3,
+    "\u03bcs": 1e-3,
+    "ns": 1e-6,
+}
+# Go counts nanoseconds in 63 bits.
+_LONGEST = (1 << 63) // 1_000_000
 BILLION = 1_000_000_000
 
 
@@ -146,7 +161,10 @@ def duration(text: str) -> int:
     """A duration of Go such as ``1m30s``, in milliseconds. Raises ``ValueError``."""
     if not _DURATION.fullmatch(text):
         raise ValueError(f"{text!r} is not a duration, such as 30s or 1m30s")
-    return sum(round(float(number) * _MILLISECONDS[unit]) for number, unit in _PART.findall(text))
+    total = round(sum(float(number) * _MILLISECONDS[unit] for number, unit in _PART.findall(text)))
+    if total > _LONGEST:
+        raise ValueError(f"{text!r} is longer than the 292 years that a duration can have")
+    return total
 
 
 def threshold(text: str) -> Tuple[str, float]:
@@ -155,11 +173,37 @@ def threshold(text: str) -> Tuple[str, float]:
     return ("%", share) if share >= 0 else ("", float(quantity(text)))
 
 
+def refuse_threshold(text: str, *, reclaim: bool) -> None:
+    """Raise ``ValueError`` on a threshold or a minimum ``reclaim`` at which a kubelet exits (eviction/helpers.go)."""
+    unit, number = threshold(text)
+    if unit and reclaim and not number:
+        raise ValueError(f"{text!r} frees nothing, which the kubelet refuses: leave it out")
+    if unit and not reclaim and number > 100:
+        raise ValueError(f"{text!r} is more than 100%")
+    if not unit and not reclaim and not number:
+        raise ValueError(f"a threshold of {text!r} is refused by the kubelet: write 0% for none")
+
+
+def refuse_option(name: str, text: str) -> None:
+    """Raise ``ValueError`` on a value at which a kubelet exits."""
+    if name == ALLOWABLE and not (text.isdigit() and int(text) >= MOST_NODES):
+        raise ValueError(f"{name} is a number of at least {MOST_NODES}, not {text!r}")
+    if name != ALLOWABLE and text not in ("true", "false"):
+        raise ValueError(f"{name} is true or false, not {text!r}")
+
+
 def of_document(key: str, raw: Any) -> Any:
     """The value of a field as a document has it, in which scalars may be texts; None where it has none.
 
     Raises ``ValueError`` where it is of another form.
     """
+    value = _of_document(key, raw)
+    if value is not None:
+        meaning(key, value)
+    return value
+
+
+def _of_document(key: str, raw: Any) -> Any:
     kind = FIELDS[key].kind
     if kind == SWAP:
         raw = raw.get(SWAP_KEY) if isinstance(raw, dict) else raw
@@ -202,38 +246,46 @@ def shown(key: str, value: Any) -> str:
 
 
 def of_flag(key: str, text: str) -> Any:
-    """The value that a flag sets; the inverse of ``shown``."""
+    """The value that a flag sets; the inverse of ``shown``. Raises ``ValueError`` where it is of another form."""
     kind = FIELDS[key].kind
+    value: Any = _of_pairs(text) if kind in MAPS else text
     if kind == BOOL:
-        return text.lower() in ("true", "1", "t", "")
+        value = text.lower() in ("true", "1", "t", "")
     if kind == RESERVED:
-        found = []
+        value = []
         for part in filter(None, text.split(";")):
             node, _colon, limits = part.partition(":")
-            found.append({"numaNode": int(node), "limits": _of_pairs(limits)})
-        return found
-    return _of_pairs(text) if kind in MAPS else text
+            if not node.isdigit():
+                raise ValueError(f"{node!r} is not the number of a NUMA node")
+            value.append({"numaNode": int(node), "limits": _of_pairs(limits)})
+    meaning(key, value)
+    return value
 
 
 def meaning(key: str, value: Any) -> Any:
-    """What two values of a field are compared by; the value itself where it is not of its form."""
+    """What two values of a field are compared by. Raises ``ValueError`` where it is not of its form."""
     kind = FIELDS[key].kind
-    try:
-        if kind == CPUS:
-            return cpulist.parse(value)
-        if kind == DURATION:
-            return duration(value)
-        if kind == QUANTITIES:
-            return {name: quantity(text) for name, text in value.items()}
-        if kind == THRESHOLDS:
-            return {name: threshold(text) for name, text in value.items()}
-        if kind == DURATIONS:
-            return {name: duration(text) for name, text in value.items()}
-        if kind == RESERVED:
-            return {one["numaNode"]: {name: quantity(text) for name, text in one["limits"].items()} for one in value}
-    except (ValueError, TypeError, KeyError):
-        pass
+    if kind == CPUS:
+        return cpulist.parse(value)
+    if kind == DURATION:
+        return duration(value)
+    if kind == QUANTITIES:
+        return {name: quantity(text) for name, text in value.items()}
+    if kind == THRESHOLDS:
+        return {name: threshold(text) for name, text in value.items()}
+    if kind == DURATIONS:
+        return {name: duration(text) for name, text in value.items()}
+    if kind == RESERVED:
+        return {one["numaNode"]: {name: quantity(text) for name, text in one["limits"].items()} for one in value}
     return value
+
+
+# Of a flag that comes more than once all count, joined by this, and of others the last.
+JOINED: Mapping[str, str] = {
+    "feature-gates": ",",
+    **{one.flag: "," for one in FIELDS.values() if one.kind in MAPS},
+    **{one.flag: ";" for one in FIELDS.values() if one.kind == RESERVED},
+}
 
 
 def _scalar(value: Any) -> str:

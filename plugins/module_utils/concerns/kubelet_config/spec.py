@@ -110,7 +110,9 @@ def _map(key: str, value: Mapping[str, Any]) -> Dict[str, str]:
         if field.kind == schema.QUANTITIES:
             schema.quantity(text)
         elif field.kind == schema.THRESHOLDS:
-            schema.threshold(text)
+            schema.refuse_threshold(text, reclaim=key == schema.RECLAIM)
+        elif field.kind == schema.OPTIONS_MAP:
+            schema.refuse_option(name, text)
         elif field.kind == schema.DURATIONS:
             schema.duration(text)
     return texts

@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Mapping
 import pytest
 from ansible_collections.gpufleet.node.plugins.filter.is_disruptive import HARMLESS_TO_PODS, is_disruptive
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
+    CannotLook,
     DeclarationError,
     GpuFleetError,
     InUse,
@@ -111,6 +112,7 @@ def test_a_kubelet_with_drop_ins_gets_one_of_ours_and_its_file_stays(tmp_path: P
         ("---\nfailSwapOn: true\n", {"failSwapOn": False}, "---\n{block}#gpufleet.node# failSwapOn: true\n"),
         ("reservedMemory:\n- numaNode: 0\n  limits: {}\nport: 1\n", {"reservedMemory": []}, None),
         ("'failSwapOn': true", {"failSwapOn": False}, None),
+        ("kubeReserved :\n  cpu: '1'\n# theirs\n\n  memory: 1Gi\nport: 1\n", {"kubeReserved": {}}, None),
     ],
 )
 def test_what_ours_takes_the_place_of_comes_back_byte_for_byte(text: str, values: Any, made: Any) -> None:
@@ -122,6 +124,66 @@ def test_what_ours_takes_the_place_of_comes_back_byte_for_byte(text: str, values
     ]
     if made is not None:
         assert whole == made.format(block=f"{places.BEGIN}failSwapOn: false\n{places.END}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("".join(f"  {line}" for line in KUBEADM.splitlines(keepends=True)), "its keys do not begin their lines"),
+        (f"\ufeff{KUBEADM}", "a byte order mark stands before the first of them"),
+        (f"{KUBEADM}{places.BEGIN}failSwapOn: false\n", "one is missing or is there twice"),
+        (f"{KUBEADM}failSwapOn: false\n{places.END}", "one is missing or is there twice"),
+        (f"{KUBEADM}systemReserved:\n  cpu: lots\n", "'lots' is not a quantity"),
+        (f"{KUBEADM}reservedMemory:\n- numaNode: 0\n", "limits"),
+    ],
+)
+def test_a_file_that_would_be_spoilt_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    host, kubelet = machine(tmp_path, control_plane=False)
+    write(host, CONFIG, text)
+    with pytest.raises(CannotLook) as caught:
+        run(host, STATIC)
+    assert str(caught.value).startswith(f"Cannot parse {CONFIG}: ")
+    assert said in str(caught.value)
+    assert (host.files.read(CONFIG), kubelet.order) == (text, [])
+
+
+def test_a_drop_in_of_ours_that_is_damaged_is_drift(tmp_path: Path) -> None:
+    host, _kubelet = machine(tmp_path, drop_ins=True)
+    run(host, {"system_reserved": {"memory": "1Gi"}})
+    text = host.files.read(OURS)
+    for damaged in ("systemReserved: lots\n", "a: &b\n", ""):
+        write(host, OURS, damaged)
+        assert run(host, {"system_reserved": {"memory": "1Gi"}}).status == DRIFTED
+        assert host.files.read(OURS) == text
+
+
+def test_of_flags_that_come_more_than_once_a_map_has_all(tmp_path: Path) -> None:
+    words = ["--system-reserved=cpu=1", "--v", "2", "--system-reserved", "pid=9", "--v=4", "--fail-swap-on"]
+    words += ["--reserved-memory=0:memory=1Gi", "--reserved-memory=1:memory=2Gi"]
+    flags = places.flags_of([(word, "here") for word in words])
+    assert {name: text for name, (text, _place) in flags.items()} == {
+        "system-reserved": "cpu=1,pid=9",
+        "v": "4",
+        "fail-swap-on": "",
+        "reserved-memory": "0:memory=1Gi;1:memory=2Gi",
+    }
+    host, _kubelet = machine(tmp_path)
+    write(host, "/etc/default/kubelet", "KUBELET_EXTRA_ARGS=--reserved-memory=x:memory=1Gi\n")
+    with pytest.raises(CannotLook, match="'x' is not the number of a NUMA node"):
+        run(host, STATIC)
+
+
+def test_a_kubelet_that_says_how_it_is_at_another_address_is_asked_there(tmp_path: Path) -> None:
+    def told(said: str) -> str:
+        text = KUBEADM.replace("healthzBindAddress: 127.0.0.1", f"healthzBindAddress: {said}")
+        return places.of_kubelet(host.files, UNIT, ()).healthz if not write(host, CONFIG, text) else ""
+
+    host, _kubelet = machine(tmp_path)
+    assert [told(said) for said in ("10.0.0.5", "0.0.0.0", "'::1'")] == [
+        "10.0.0.5:10248",
+        "127.0.0.1:10248",
+        "[::1]:10248",
+    ]
 
 
 def test_a_file_that_kubeadm_wrote_anew_is_drift(tmp_path: Path) -> None:
@@ -185,6 +247,20 @@ def test_k3s_before_1_32_gets_arguments(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before
 
 
+def test_arguments_on_the_command_line_of_k3s_are_all_that_counts(tmp_path: Path) -> None:
+    unit = f"{LIB}/k3s-agent.service"
+    command = "ExecStart=/usr/local/bin/k3s \\\n    agent \\\n\t'--kubelet-arg=cpu-manager-policy=none' \\\n"
+    host = k3s(tmp_path, {unit: f"[Service]\n{command}"})
+    with pytest.raises(OwnedByAnother, match=r"--kubelet-arg on the command line of k3s-agent\.service counts"):
+        run(host, STATIC)
+    # From 1.32 on there are files for the kubelet, and only its flags count more than these.
+    folder = "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d"
+    write(host, f"{folder}/00-k3s-defaults.conf", "kind: KubeletConfiguration\n")
+    with pytest.raises(OwnedByAnother, match=r"the flag --cpu-manager-policy in k3s-agent\.service counts"):
+        run(host, STATIC)
+    assert run(host, {"topology_manager_policy": "restricted"}).error is None
+
+
 def test_k3s_from_1_32_on_gets_a_drop_in(tmp_path: Path) -> None:
     folder = "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d"
     head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -226,6 +302,15 @@ def test_a_static_memory_manager_takes_the_state_file_away_and_comes_up(tmp_path
     assert kubelet.config["evictionHard"]["nodefs.available"] == "10%"
     assert json.loads(host.files.read(MEMORY_STATE))["policyName"] == "Static"
     assert run(host, MEMORY).status == IN_SYNC
+
+
+def test_a_percentage_is_what_the_kubelet_makes_of_it(tmp_path: Path) -> None:
+    """5 % of 32 GiB are 1717986918 bytes, and a kubelet, which counts with 32 bits, has some more."""
+    host, kubelet = machine(tmp_path)
+    wrong = {**MEMORY, "eviction_hard": {"memory.available": "5%"}}
+    with pytest.raises(DeclarationError, match=f"eviction_hard to {3 * GI + 1717986944}: "):
+        run(host, wrong)
+    assert kubelet.order == []
 
 
 def test_a_harmless_field_takes_a_restart_and_no_state_file(tmp_path: Path) -> None:
@@ -368,6 +453,8 @@ def test_a_certificate_that_the_inventory_names_is_used(tmp_path: Path) -> None:
         run(host, declared)
     outcome = run(host, {**declared, "client_key": "/etc/pki/audit.key"})
     assert (outcome.effective["asked"], outcome.remaining.unmanaged) == (True, ())
+    with pytest.raises(DeclarationError, match=r"audit\.kye is not there"):
+        run(host, {**declared, "client_key": "/etc/pki/audit.kye"}, strict=True)
 
 
 def test_huge_pages_that_came_after_its_start_wait_for_an_idle_node(tmp_path: Path) -> None:
@@ -448,6 +535,26 @@ BAD: Dict[str, Any] = {
         {"shutdown_grace_period": "10s", "shutdown_grace_period_critical_pods": "20s"},
         "it is longer than shutdownGracePeriod",
     ),
+    "a soft threshold that has its time nowhere": (
+        {"eviction_soft": {"memory.available": "2Gi"}},
+        "the kubelet exits where memory.available has no time in evictionSoftGracePeriod",
+    ),
+    "a threshold of nothing": (
+        {"eviction_hard": {"memory.available": 0}},
+        "Cannot use eviction_hard: a threshold of '0' is refused by the kubelet: write 0% for none.",
+    ),
+    "a threshold of more than all": ({"eviction_soft": {"nodefs.available": "150%"}}, "'150%' is more than 100%"),
+    "a reclaim of nothing": ({"eviction_minimum_reclaim": {"nodefs.available": "0%"}}, "'0%' frees nothing"),
+    "an option that is no word": (
+        {**STATIC, "cpu_manager_policy_options": {"full-pcpus-only": "yes"}},
+        "Cannot use cpu_manager_policy_options: full-pcpus-only is true or false, not 'yes'.",
+    ),
+    "an option that is no number": (
+        {"topology_manager_policy_options": {"max-allowable-numa-nodes": 4}},
+        "max-allowable-numa-nodes is a number of at least 8, not '4'",
+    ),
+    "more than Go can count": ({"shutdown_grace_period": "9999999999h"}, "longer than the 292 years"),
+    "CPUs that are no list": ({"reserved_system_cpus": "0-"}, "'0-' is not a number or a range such as 0-3"),
     "swap with a kubelet that ends at it": (
         {"swap_behavior": "LimitedSwap"},
         "with failSwapOn: true the kubelet ends where there is swap",
@@ -537,6 +644,8 @@ def test_a_machine_without_a_kubelet_is_an_error_unless_it_may_be(tmp_path: Path
         ("kubeReserved", {"memory": "1e9"}, {"memory": "1G"}),
         ("evictionHard", {"memory.available": "5%"}, {"memory.available": "5.0%"}),
         ("shutdownGracePeriod", "90s", "1m30s"),
+        ("shutdownGracePeriod", ".5s", "500000us"),
+        ("kubeReserved", {"cpu": "+.5"}, {"cpu": "5e-1"}),
         ("reservedSystemCPUs", "0,1,2", "0-2"),
     ],
 )
