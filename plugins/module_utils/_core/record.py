@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, TypeVar
 
 from .errors import CannotLook
 from .exposure import BELIEVED, exposed
@@ -45,6 +45,14 @@ def read_record(
         return make(document)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CannotLook(goal, object=path, cause=f"the file is damaged: {error!r}", hint=hint) from error
+
+
+def texts_of(document: Any) -> Dict[str, Optional[str]]:
+    """The texts of files by path, None for one that is not there. Raises ``ValueError`` on anything else."""
+    found = dict(document)
+    if not all(isinstance(path, str) and isinstance(text, (str, type(None))) for path, text in found.items()):
+        raise ValueError("not texts by path")
+    return found
 
 
 def read_note(files: Files, path: str, make: Callable[[Any], Made]) -> Optional[Made]:

@@ -112,7 +112,7 @@ class SlurmNode:
 
     @property
     def occupied(self) -> bool:
-        """Whether jobs run or end on it. Not said: those that are suspended, which leave a node idle."""
+        """Whether jobs run or end on it. Those that are suspended leave a node idle, and only squeue tells of them."""
         return self.base in (ALLOCATED, MIXED) or COMPLETING in self.flags
 
     @property

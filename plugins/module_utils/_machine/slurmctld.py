@@ -94,7 +94,7 @@ def _error(done: Completed, goal: str, name: str) -> GpuFleetError:
         )
     if UNKNOWN_NODE.search("\n".join(lines)):
         return DeclarationError(
-            goal, object=name, cause="Slurm has no node of this name", hint="scontrol show nodes lists them"
+            goal, object=name, cause="Slurm has no node of this name", hint="list them with scontrol show nodes"
         )
     if any(sign in lowered for sign in NOT_ALLOWED):
         return NotPermitted(

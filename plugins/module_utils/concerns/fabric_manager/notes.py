@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Tuple
 
-from ..._core.record import read_note
+from ..._core.record import read_note, texts_of
 from ..._core.value import field, frozen
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ def _notes(document: Any) -> Notes:
         packages=_pairs(document["packages"]),
         bridges={str(name): bool(manages) for name, manages in document["bridges"].items()},
         started={
-            str(unit): Started(str(one["process"]), {str(path): text for path, text in one["texts"].items()})
-            for unit, one in document["started"].items()
+            str(unit): Started(str(one["process"]), texts_of(one["texts"])) for unit, one in document["started"].items()
         },
     )
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import TYPE_CHECKING, Optional
 
 from ..._core.errors import GpuFleetError, Refused
-from ..._core.record import read_note
+from ..._core.record import read_note, texts_of
 from ..._kinds import steps
 from ..._linux import systemd_apply
 from .observation import is_healthy
@@ -66,7 +66,7 @@ def change(action: ChangeKubelet, host: Host) -> None:
 
 def _back(action: ChangeKubelet, host: Host) -> str:
     """Bring back the files with which it was healthy, and start it. Returns what came of it."""
-    former = read_note(host.files, NOTE, _texts)
+    former = read_note(host.files, NOTE, texts_of)
     if former is not None:
         systemd_apply.attempt(host, "stop", action.unit, seconds=STOP_SECONDS)
         # What cannot be written now is what could not be written before.
@@ -105,10 +105,6 @@ def _start(action: ChangeKubelet, host: Host, verb: str) -> str:
         else:
             time.sleep(POLL_SECONDS)
     return cause
-
-
-def _texts(document: Any) -> Dict[str, Optional[str]]:
-    return {str(path): None if text is None else str(text) for path, text in document.items()}
 
 
 def _log(host: Host, unit: str) -> str:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
 
+from ..._core.errors import GpuFleetError
 from ..._core.registration import DRIVER_DEADLINE, Registration
+from ..._core.value import replace
 from ..._kinds.units import RUNNING, STOPPED
 from .observation import observe
 from .options import OPTIONS
 from .plan import RESTART_SLURMCTLD, plan
 from .resolve import GRES, resolve
+from .slurm_conf import resources
 from .spec import FOLDER, NAME, SlurmDeclaration, parse
 from .state import FAILED, SlurmDesired
 
@@ -52,7 +55,13 @@ class SlurmGpus:
         return SlurmDeclaration(folder=folder, node=node)
 
     def observe(self, host: Host, declaration: SlurmDeclaration, scope: Scope) -> SlurmState:
-        return observe(host, declaration, scope)
+        state = observe(host, declaration, scope)
+        # A node is idle with jobs that are suspended: one that is as declared need not be asked for them.
+        if state.live is None or state.live.occupied or not (scope.restoring or _differs(declaration, state)):
+            return state
+        from ..._machine.slurmctld import Controller
+
+        return replace(state, jobs=Controller(host.commands).jobs(state.node))
 
     def resolve(self, declaration: SlurmDeclaration, state: SlurmState) -> SlurmDesired:
         return resolve(declaration, state)
@@ -86,3 +95,15 @@ class SlurmGpus:
 
 
 CONCERN = SlurmGpus()
+
+
+def _differs(declaration: SlurmDeclaration, state: SlurmState) -> bool:
+    """Whether slurmd or slurmctld may be about to have other GPUs."""
+    try:
+        desired = resolve(declaration, state)
+    except GpuFleetError:
+        # Nothing will change, and the reason is said when it is resolved again.
+        return False
+    file, live = state.gres, state.live
+    texts = {desired.gres_text, file.text, file.read}
+    return len(texts) > 1 or live is None or resources(live.gres) != resources(desired.gres)

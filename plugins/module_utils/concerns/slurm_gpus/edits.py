@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from typing import Iterator, Optional
 
-from .slurm_conf import COMMENT, GRES, NODE, PAIR, NodeLine, lines_of
+from .slurm_conf import COMMENT, GRES, NODE, PAIR, ConfLine, NodeLine, lines_of
 
 
 def with_gres(text: str, node: NodeLine, gres: Optional[str]) -> str:
     """The text with another Gres= in the line of the node; None takes it away. All else stays as it is."""
     start, end = node.line.start, node.line.end
+    # What a line for DEFAULT brings needs no word of its own.
+    gres = None if gres == node.inherited else gres
     found = {pair[1].lower(): pair for pair in _pairs(text, start, end)}
     pair = found.get(GRES)
     if pair is None:
@@ -22,8 +24,7 @@ def with_gres(text: str, node: NodeLine, gres: Optional[str]) -> str:
         return text if gres is None else f"{text[:at]} Gres={gres}{text[at:]}"
     if gres is not None:
         return f"{text[: pair.start(3)]}{gres}{text[pair.end(3) :]}"
-    before = text[: pair.start()]
-    return (before[:-1] if before.endswith((" ", "\t")) else before) + text[pair.end() :]
+    return _without(text, pair)
 
 
 def with_value(text: str, key: str, value: Optional[str]) -> str:
@@ -33,12 +34,20 @@ def with_value(text: str, key: str, value: Optional[str]) -> str:
         return text if value is None else f"{key}={value}\n{text}"
     if value is None:
         for line in reversed(lines):
-            text = text[: line.start] + text[line.end :]
+            alone = len(line.pairs) == 1
+            text = text[: line.start] + text[line.end :] if alone else _without(text, _pair_in(text, line, key))
         return text
-    for pair in _pairs(text, lines[-1].start, lines[-1].end):
-        if pair[1].lower() == key.lower():
-            return f"{text[: pair.start(3)]}{value}{text[pair.end(3) :]}"
-    raise ValueError(f"{key} is not where it was")
+    pair = _pair_in(text, lines[-1], key)
+    return f"{text[: pair.start(3)]}{value}{text[pair.end(3) :]}"
+
+
+def _without(text: str, pair: re.Match[str]) -> str:
+    before = text[: pair.start()]
+    return (before[:-1] if before.endswith((" ", "\t")) else before) + text[pair.end() :]
+
+
+def _pair_in(text: str, line: ConfLine, key: str) -> re.Match[str]:
+    return next(pair for pair in _pairs(text, line.start, line.end) if pair[1].lower() == key.lower())
 
 
 def _pairs(text: str, start: int, end: int) -> Iterator[re.Match[str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import stat
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.record import read_note
+from ..._core.record import read_note, texts_of
 from ..._core.value import replace
 from ..._linux import systemd, unit_command
 from ..._machine import processes
@@ -141,7 +141,7 @@ def _foreign(files: Files, state: SlurmState) -> str:
 
 def _noted(files: Files, daemons: Daemons) -> Mapping[str, Optional[str]]:
     """What a run noted of the running slurmd: times of files and processes are too coarse to tell."""
-    noted = read_note(files, NOTE, lambda document: (str(document["process"]), dict(document["texts"])))
+    noted = read_note(files, NOTE, lambda document: (str(document["process"]), texts_of(document["texts"])))
     if noted is None or daemons.slurmd is None or noted[0] != daemons.slurmd.identity:
         return {}
     return noted[1]

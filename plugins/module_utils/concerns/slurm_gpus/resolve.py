@@ -60,7 +60,7 @@ def resolve(declaration: SlurmDeclaration, state: SlurmState) -> SlurmDesired:
     node = _node(state)
     # What Slurm has of the node beside GPUs stays.
     others = [part for part in (node.gres or "").split(",") if part and resource_name(part) not in NAMES]
-    gres = ",".join((*found, *others))
+    gres = ",".join((*found, *others)) or None
     _refuse_shared_line(state, node, gres)
     auto = NVML if declaration.devices == NVML else OFF
     shared = tuple(_shares(declaration, state))
@@ -163,16 +163,16 @@ def _node(state: SlurmState) -> NodeLine:
     return node
 
 
-def _refuse_shared_line(state: SlurmState, node: NodeLine, gres: str) -> None:
+def _refuse_shared_line(state: SlurmState, node: NodeLine, gres: Optional[str]) -> None:
     """A line for many nodes says what all of them have: one of them must not change it for the others."""
     if is_for_one(node.names) or resources(node.gres) == resources(gres):
         return
     raise OwnedByAnother(
         f"set {GRES}",
         object=state.node,
-        cause=f"line {node.line.first} of {state.slurm_path} is for {node.names}, and its value for all of them",
+        cause=f"line {node.line.first} of {state.slurm_path} is for {node.names}, so its value is that of all of them",
         found=node.gres or "not set",
-        wanted=gres,
+        wanted=gres or "not set",
         hint="set it there if all of them have it, or give this node a line of its own",
     )
 
@@ -252,11 +252,11 @@ def _shares(declaration: SlurmDeclaration, state: SlurmState) -> List[GresLine]:
     return [GresLine(name, (device,), f"Count={count}") for name, count in declaration.shares for device in devices]
 
 
-def _types(state: SlurmState, gres: str) -> str:
-    """GresTypes with all that the node has."""
+def _types(state: SlurmState, gres: Optional[str]) -> Optional[str]:
+    """GresTypes with all that the node has; None where nobody has any."""
     there = [name for name in (value_of(state.slurm or "", GRES_TYPES) or "").split(",") if name]
-    needed = dict.fromkeys(resource_name(part) for part in gres.split(","))
-    return ",".join(dict.fromkeys((*there, *needed)))
+    needed = map(resource_name, filter(None, (gres or "").split(",")))
+    return ",".join(dict.fromkeys((*there, *needed))) or None
 
 
 def _words(*words: str) -> str:

@@ -4,8 +4,8 @@
 
 """The files of Slurm: lines of ``Key=Value`` pairs, read by meaning and changed in place. Pure.
 
-A line ends at a ``#``, and goes on where a backslash is its last character (``_get_next_line`` and ``_strip_comments``
-in src/common/parse_config.c). Keys are the same in capitals and small letters.
+A line ends at a ``#``, and the next goes on right where a backslash is its last character (``_get_next_line`` and
+``_strip_comments`` in src/common/parse_config.c). Keys are the same in capitals and small letters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import Dict, Iterator, Mapping, Optional, Tuple
 from ..._core.regex import regex
 from ..._core.value import field, frozen
 
-PAIR = regex(r'(?<!\S)([A-Za-z0-9_.]+)(\s*=\s*)("[^"]*"|\S*)')
+# A value goes on behind a backslash at the end of a line if the next one begins with no blank.
+_VALUE = r"(?:[^\s\\]|\\(?![^\S\n]*\n)|\\[^\S\n]*\n(?=\S))*"
+PAIR = regex(rf'(?<!\S)([A-Za-z0-9_.]+)([^\S\n]*=[^\S\n]*)("[^"]*"|{_VALUE})')
 COMMENT = regex(r"(?<!\\)#.*")
 INCLUDE = regex(r"\s*include\s", re.IGNORECASE)
 DEFAULT = "default"
@@ -39,10 +41,14 @@ class ConfLine:
 
 @frozen
 class NodeLine:
-    """What slurm.conf has of a node: its own line, with what a line for ``DEFAULT`` above it brings."""
+    """What slurm.conf has of a node: its own line, with what a line for ``DEFAULT`` above it brings.
+
+    ``inherited`` is the Gres= of that, None where it has none.
+    """
 
     line: ConfLine
     pairs: Mapping[str, str] = field(default_factory=dict)
+    inherited: Optional[str] = None
 
     @property
     def names(self) -> str:
@@ -62,7 +68,7 @@ def lines_of(text: str) -> Iterator[ConfLine]:
         at += len(raw)
         said = COMMENT.sub("", raw.rstrip("\r\n"))
         stripped = said.rstrip()
-        joined += stripped[:-1] + " " if stripped.endswith("\\") else said
+        joined += stripped[:-1] if stripped.endswith("\\") else said
         if stripped.endswith("\\"):
             continue
         pairs = {key.lower(): value.strip('"') for key, _equals, value in PAIR.findall(joined)}
@@ -90,7 +96,7 @@ def node_line(text: str, name: str) -> Optional[NodeLine]:
         if names.lower() == DEFAULT:
             defaults.update(line.pairs)
         elif names_node(names, name):
-            return NodeLine(line, {**defaults, **line.pairs})
+            return NodeLine(line, {**defaults, **line.pairs}, defaults.get(GRES))
     return None
 
 

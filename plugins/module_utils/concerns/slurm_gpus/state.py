@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..._core.change import Unmanaged
     from ..._machine.processes import Process
-    from ..._machine.slurm_answers import SlurmNode
+    from ..._machine.slurm_answers import Job, SlurmNode
     from .cores import Socket
     from .driver import GresGpu
     from .gres_conf import GresLine
@@ -67,7 +67,8 @@ class SlurmState:
 
     ``winners`` are the entries of ``types`` that win the ``gpus``, ``near`` the CPUs near them by PCI address, and
     ``capabilities`` the device files of their instances by GPU (PCI address), GPU instance and compute instance.
-    ``faults`` are device files that Slurm could not use, with the reason.
+    ``faults`` are device files that Slurm could not use, with the reason. ``jobs`` are those that are suspended on a
+    node that slurmctld calls idle, asked for where they would lose their GPUs.
     """
 
     folder: str
@@ -87,6 +88,7 @@ class SlurmState:
     faults: Mapping[str, str] = field(default_factory=dict)
     has_nvml: bool = False
     stand_in: bool = False
+    jobs: Tuple[Job, ...] = ()
 
     @property
     def slurm_path(self) -> str:

@@ -16,6 +16,7 @@ from ..._core.planning import boot_change, effective_change, file_action
 from ..._core.setting import Scalar, Setting
 from ..._core.value import frozen
 from ..._kinds.own_files import header_of
+from ..._machine.slurm_answers import named
 from .edits import with_gres, with_value
 from .gres_conf import text_without
 from .resolve import CONSTRAIN, GRES, GRES_TYPES, LINES, OF_GPUS
@@ -115,7 +116,7 @@ def _write(path: str, text: Optional[str], changes: Tuple[Change, ...]) -> Step:
 
 def blocker(state: SlurmState, steps: Tuple[Step, ...]) -> Optional[Blocker]:
     live = state.live
-    if live is None or not live.occupied:
+    if live is None or not (live.occupied or state.jobs):
         return None
     settings = [change.setting for step in steps for change in step.changes]
     if not any(setting in OF_GPUS for setting in settings):
@@ -124,7 +125,7 @@ def blocker(state: SlurmState, steps: Tuple[Step, ...]) -> Optional[Blocker]:
         "change the GPUs of {} in Slurm",
         object=state.node,
         cause="jobs are on it, and Slurm ends those whose GPUs go",
-        found=live.state,
+        found=named(state.jobs) if state.jobs else live.state,
         hint="drain it first, as the playbook site does with drain_backend, and run again",
     )
     return Blocker(error)

@@ -45,6 +45,11 @@ def test_a_node_is_in_the_lists_that_slurm_has_it_in(names: str, name: str, ther
         ("NodeName=h1 \\\n  Gres=gpu:1 \\\n  CPUs=4", "NodeName=h1 \\\n  Gres=gpu:2 \\\n  CPUs=4"),
         ("#NodeName=h1 Gres=gpu:1\r\nNodeName=h1\r\n", "#NodeName=h1 Gres=gpu:1\r\nNodeName=h1 Gres=gpu:2\r\n"),
         ('NodeName=h0 Gres=gpu:1\nNodeName="h1"\n', 'NodeName=h0 Gres=gpu:1\nNodeName="h1" Gres=gpu:2\n'),
+        ("NodeName=h1 Gres=gpu:1\\\n  CPUs=4\n", "NodeName=h1 Gres=gpu:2\\\n  CPUs=4\n"),
+        (
+            "NodeName=DEFAULT Gres=gpu:1\nNodeName=h1 CPUs=4\n",
+            "NodeName=DEFAULT Gres=gpu:1\nNodeName=h1 Gres=gpu:2 CPUs=4\n",
+        ),
     ],
 )
 def test_only_the_gres_of_the_node_changes_and_it_goes_back(text: str, after: str) -> None:
@@ -57,6 +62,26 @@ def test_only_the_gres_of_the_node_changes_and_it_goes_back(text: str, after: st
     assert again is not None
     assert again.gres == "gpu:2"
     assert edits.with_gres(changed, again, before) == text
+
+
+def test_a_value_goes_on_in_the_next_line() -> None:
+    text = "NodeName=h1 Gres=gpu:1,\\\nnic:4 CPUs=4\nNodeName=h2\n"
+    node = slurm_conf.node_line(text, "h1")
+    assert node is not None
+    assert (node.gres, node.pairs["cpus"]) == ("gpu:1,nic:4", "4")
+    assert edits.with_gres(text, node, "gpu:2,nic:4") == "NodeName=h1 Gres=gpu:2,nic:4 CPUs=4\nNodeName=h2\n"
+
+
+def test_a_key_without_a_value_does_not_take_the_next_line() -> None:
+    text = "NodeName=h1 Gres=\nNodeName=h2\n"
+    node = slurm_conf.node_line(text, "h1")
+    assert node is not None
+    assert edits.with_gres(text, node, "gpu:2") == "NodeName=h1 Gres=gpu:2\nNodeName=h2\n"
+
+
+def test_what_stands_beside_a_value_in_its_line_stays() -> None:
+    text = "ClusterName=a GresTypes=gpu\nGresTypes=gpu\n"
+    assert edits.with_value(text, "GresTypes", None) == "ClusterName=a\n"
 
 
 def test_a_default_counts_for_the_nodes_after_it() -> None:

@@ -11,6 +11,9 @@ from typing import Any, Dict, List
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, InUse
+from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
+from ansible_collections.gpufleet.node.plugins.module_utils._machine import processes
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus.state import NOTE
 from slurm_gpus_machine import (
     ADDRESSES,
     CGROUP_CONF,
@@ -113,6 +116,42 @@ def test_gpus_do_not_change_under_jobs(machine: SlurmMachine) -> None:
     # Which devices jobs may open is a matter of those that start later.
     machine.run(**H100)
     assert machine.restarts[2:] == ["slurmd.service"]
+
+
+def test_a_job_that_is_suspended_leaves_a_node_idle_and_keeps_its_gpus(machine: SlurmMachine) -> None:
+    machine.jobs = "77|SUSPENDED|ann|gpu|1:00:00\n"
+    for check_mode in (True, False):
+        with pytest.raises(InUse, match=r"found job 77 of ann \(suspended in gpu, 1:00:00 left\)"):
+            machine.run(check_mode=check_mode, **H100)
+    assert (machine.read(GRES_CONF), machine.restarts) == (GRES_TEXT, [])
+    machine.jobs = ""
+    machine.run(**H100)
+    machine.jobs = "77|SUSPENDED|ann|gpu|1:00:00\n"
+    assert machine.run(**H100).changes == ()
+    with pytest.raises(InUse, match="job 77 of ann"):
+        machine.run(state="absent")
+
+
+def test_gpus_in_mig_mode_without_instances_are_none(machine: SlurmMachine) -> None:
+    """Slurm takes no key without a value, and would read the next line into it."""
+    machine.edit(SLURM_CONF, ",nic:4", "")
+    machine.restart("slurmctld", "slurmd")
+    without = machine.read(SLURM_CONF)
+    machine.driver.gpus = tuple(replace(one, mig=True) for one in machine.driver.gpus)
+    machine.run(**H100)
+    assert machine.read(SLURM_CONF) == without.replace(" Gres=gpu:old:1", "")
+    assert machine.run(**H100).changes == ()
+    machine.run(state="absent")
+    assert sorted(machine.read(SLURM_CONF).split()) == sorted(without.split())
+
+
+@pytest.mark.parametrize("damaged", ["5", "[1]", '{"/etc/slurm/gres.conf": 5}', "null"])
+def test_a_note_that_is_damaged_is_none(machine: SlurmMachine, damaged: str) -> None:
+    machine.run(**H100)
+    process = processes.read(machine.host.files, PID)
+    assert process is not None
+    machine.write(NOTE, f'{{"process": "{process.identity}", "texts": {damaged}}}')
+    assert machine.run(**H100).changes == ()
 
 
 def test_a_slurmctld_elsewhere_is_waited_for(tmp_path: Path) -> None:
@@ -347,7 +386,7 @@ def stand_in(machine: SlurmMachine) -> None:
         (divided, {"shards": 2}, "Cannot hand out shard of gpu0: it is in MIG mode"),
         (no_capability, {}, "the kernel module does not tell the device files of instance 1/0"),
         (lost, {}, "the GPU has fallen off the bus"),
-        (shared_line, {}, "line 7 of /etc/slurm/slurm.conf is for h[01-20],h[1-9], and its value for all of them"),
+        (shared_line, {}, "line 7 of /etc/slurm/slurm.conf is for h[01-20],h[1-9], so its value is that of all"),
         (other_name, {}, "no NodeName in /etc/slurm/slurm.conf has it"),
         (other_file, {}, "slurmd reads /opt/slurm/etc/slurm.conf (found /etc/slurm). Set folder: /opt/slurm/etc."),
         (other_select, {"mps": 100}, "SelectType=select/linear, which knows no shares"),
