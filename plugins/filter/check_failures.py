@@ -42,11 +42,12 @@ from ansible.errors import AnsibleFilterError
 
 from ..plugin_utils.active_checks import fault_of_pattern
 
-# That of timeout(1), for a program that took too long, and for one that had to be killed.
-TIMED_OUT = (124, 137)
+# That of timeout(1), for a program that took too long, and for one that had to be killed. The kernel kills too.
+TIMED_OUT, KILLED = 124, 137
 # That of timeout(1), where there is no such program, or it cannot be run.
 NOT_FOUND = (126, 127)
 NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
+DELTA = re.compile(r"(\d+):(\d+):(\d+(?:\.\d+)?)")
 LONGEST = 200
 TIMEOUT_SECONDS = 300
 
@@ -70,13 +71,22 @@ def _cause(check: Mapping[str, Any], result: Mapping[str, Any]) -> Optional[str]
     status, expected = int(result["rc"]), int(check.get("exit") or 0)
     output, errors = str(result.get("stdout") or ""), str(result.get("stderr") or "")
     if status != expected:
-        if status in TIMED_OUT:
-            return f"it took longer than {check.get('timeout') or TIMEOUT_SECONDS} seconds"
+        limit = int(check.get("timeout") or TIMEOUT_SECONDS)
+        if status == TIMED_OUT or (status == KILLED and _seconds(result, limit) >= limit):
+            return f"it took longer than {limit} seconds"
+        if status == KILLED:
+            return "it was killed, as the kernel does when memory runs out: see dmesg of the node"
         if status in NOT_FOUND:
             return f"{check['command'][0]} cannot be run: {_last(errors or output) or f'status {status}'}"
         said = _last(errors or output)
         return f"it ended with status {status} instead of {expected}" + (f": {said}" if said else "")
     return _against_floor(check, output) if check.get("pattern") else None
+
+
+def _seconds(result: Mapping[str, Any], unknown: float) -> float:
+    """How long it ran, as the module command tells it: ``0:05:10.123456``."""
+    parts = DELTA.fullmatch(str(result.get("delta") or ""))
+    return unknown if parts is None else float(parts[1]) * 3600 + float(parts[2]) * 60 + float(parts[3])
 
 
 def _against_floor(check: Mapping[str, Any], output: str) -> Optional[str]:

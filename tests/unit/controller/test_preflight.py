@@ -280,8 +280,8 @@ DIAG = {"name": "diag", "command": ["dcgmi", "diag", "-r", "1"], "exit": 0, "tim
 OUTPUT = "#  size  time\n 8589934592  39021\n# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {}\n"
 
 
-def ran(check: Facts, rc: int = 0, stdout: str = "", stderr: str = "") -> Facts:
-    return {"item": check, "rc": rc, "stdout": stdout, "stderr": stderr}
+def ran(check: Facts, rc: int = 0, stdout: str = "", stderr: str = "", **more: str) -> Facts:
+    return {"item": check, "rc": rc, "stdout": stdout, "stderr": stderr, **more}
 
 
 @pytest.mark.parametrize(
@@ -303,6 +303,11 @@ def ran(check: Facts, rc: int = 0, stdout: str = "", stderr: str = "") -> Facts:
         (ran(DIAG, rc=1), ["check diag: it ended with status 1 instead of 0"]),
         (ran(DIAG, rc=124), ["check diag: it took longer than 60 seconds"]),
         (ran(NCCL, rc=137), ["check nccl: it took longer than 300 seconds"]),
+        (ran(NCCL, rc=137, delta="0:05:10.031415"), ["check nccl: it took longer than 300 seconds"]),
+        (
+            ran(NCCL, rc=137, delta="0:00:12.031415"),
+            ["check nccl: it was killed, as the kernel does when memory runs out: see dmesg of the node"],
+        ),
         (
             ran(DIAG, rc=127, stderr="timeout: failed to run command 'dcgmi': No such file or directory\n"),
             ["check diag: dcgmi cannot be run: timeout: failed to run command 'dcgmi': No such file or directory"],
