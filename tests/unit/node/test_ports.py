@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
@@ -149,6 +151,22 @@ def test_virtual_functions_and_what_stands_for_them_are_no_ports(tmp_path: Path)
     host = machine(tmp_path, card(1), card(2), representor)
     build(tmp_path, {}, {f"{ROOT}/0000:02:00.0/physfn": path})
     assert [(port["name"], port["interfaces"]) for port in network(host)["ports"]] == [("mlx5_1/1", ["ib1"])]
+
+
+def test_a_counter_that_fails_once_to_be_read_does_not_count_as_0(tmp_path: Path) -> None:
+    host = machine(tmp_path, card(1, counters={"symbol_error": 5}))
+    read, failed = host.files.read, []
+
+    def busy(path: str) -> str:
+        if path.endswith("/symbol_error") and not failed:
+            failed.append(path)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return read(path)
+
+    host.files.read = busy  # type: ignore[method-assign]
+    (port,) = network(host)["ports"]
+    assert len(failed) == 1
+    assert [error["total"] for error in port["errors"]] == [5]
 
 
 def test_counters_that_cannot_be_read_in_time_are_left_out_and_make_the_port_sick(

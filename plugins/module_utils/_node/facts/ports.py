@@ -200,6 +200,9 @@ class _Reader:
                 fields.add("counters_complete", False)
                 break
             count, _reason = read_as(self._files, f"{folder}/{name}", int)
+            if count is None:
+                # The firmware may be busy. Taken for 0, it would seem to have grown by all that it has.
+                count, _reason = read_as(self._files, f"{folder}/{name}", int)
             if count:
                 found[name] = count
         return found
