@@ -15,7 +15,7 @@ from ..._core.planning import boot_change, effective_change, file_action
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
 from ..._kinds.own_files import OTHERS, Line
-from ..._text.block import Block
+from ..._text.block import MADE, Block
 from . import cdi, nccl_conf, pam_env, slurm
 from .spec import CONTAINERS, NCCL, SESSIONS, SLURM
 
@@ -31,7 +31,8 @@ class Place:
     """A file that carries variables.
 
     ``ours`` are our lines in it, ``lines`` all that count, in the order of their reader. ``lacking`` says why nobody
-    reads it here; ``absent``: what would is not here at all, so that nothing is written.
+    reads it here; ``absent``: what would is not here at all, so that nothing is written. ``real`` is what goes where
+    nothing was before: a link that led nowhere stays.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Place:
     ours: Mapping[str, str]
     lacking: str = ""
     absent: bool = False
+    real: str = ""
 
     @property
     def winners(self) -> Mapping[str, Line]:
@@ -67,7 +69,8 @@ def read(files: Files, name: str, *, wanted: bool) -> Place:
         configuration, lacking = slurm.named(files)
         absent = configuration is None
     lines += lines_of(name, text)
-    return Place(name, path, text, tuple(lines), ours_in(name, text), lacking, absent)
+    real = files.resolve(path) if MADE in (text or "") else path
+    return Place(name, path, text, tuple(lines), ours_in(name, text), lacking, absent, real)
 
 
 def lines_of(name: str, text: Optional[str]) -> List[Line]:
@@ -127,7 +130,9 @@ def plan(
     changes: List[Change] = [effective_change(row) for row in differing if row.effective_matters]
     changes += map(boot_change, differing)
     mode = 0o755 if place.name == SLURM else 0o644
-    step = Step(file_action(place.path, text, mode), tuple(changes), probes=(place.path,))
+    step = Step(
+        file_action(place.path if text is not None else place.real, text, mode), tuple(changes), probes=(place.path,)
+    )
     return rows, [step], conflicts
 
 

@@ -58,6 +58,17 @@ def session(host: FakeHost) -> Dict[str, str]:
 # --- where they are put -----------------------------------------------------------------------------------------------
 
 
+def test_a_link_that_led_nowhere_stays_and_leads_nowhere_again(tmp_path: Path) -> None:
+    host = machine(tmp_path, {"/etc/site/.keep": ""})
+    (tmp_path / ENVIRONMENT.lstrip("/")).unlink()
+    (tmp_path / ENVIRONMENT.lstrip("/")).symlink_to("site/environment")
+    before = snapshot(tmp_path)
+    run(host, variables={"A": "1"}, places=["sessions"])
+    assert (tmp_path / "etc/site/environment").read_text().endswith("A=1\n# End of gpufleet.node.job_environment.\n")
+    run(host, state="absent")
+    assert snapshot(tmp_path) == before
+
+
 def test_a_session_gets_them_after_what_others_have_there(tmp_path: Path) -> None:
     host = machine(tmp_path)
     outcome = run(host, variables={"OMP_NUM_THREADS": 8, "DATA": "/data sets"})
