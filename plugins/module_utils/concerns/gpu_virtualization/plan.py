@@ -231,15 +231,19 @@ def _closed_row(address: str) -> Setting:
 
 
 def _waits(state: GpuVirtualizationState, desired: GpuVirtualizationDesired) -> Dict[str, Tuple[str, str]]:
-    """Why functions stay as they are for now, by address, and what that takes: of a slot all or nothing changes."""
+    """Why functions stay as they are for now, by address, and what that takes.
+
+    Of a slot all or nothing changes, and of an IOMMU group, which a virtual machine gets as a whole.
+    """
     found: Dict[str, Tuple[str, str]] = {}
     if state.no_iommu:
         found.update({address: (COMES, REBOOT) for address, goal in desired.goals.items() if goal.driver == VFIO})
     if state.when_busy == SKIP:
         for address, names in state.holders.items():
-            slot = state.functions[address].slot
+            used = state.functions[address]
             for other in desired.goals:
-                if state.functions[other].slot == slot:
+                function = state.functions[other]
+                if function.slot == used.slot or (used.group and function.group == used.group):
                     found.setdefault(other, (f"in use by {first_of(names, SHOWN)}", IDLE))
     return found
 

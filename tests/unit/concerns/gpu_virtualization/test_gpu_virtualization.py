@@ -197,6 +197,20 @@ def test_skip_leaves_a_gpu_in_use_with_all_of_its_slot_and_changes_the_next_boot
     assert machine.drivers(CARD, SOUND) == [VFIO, VFIO]
 
 
+def test_skip_leaves_an_iommu_group_whole(machine: Machine) -> None:
+    first, second = GPUS[:2]
+    machine.at(f"{PCI}/{second}/iommu_group").unlink()
+    machine.at(f"{PCI}/{second}/iommu_group").symlink_to("../../../../kernel/iommu_groups/12")
+    machine.at(f"/sys/kernel/iommu_groups/12/devices/{second}").write_text("")
+    machine.open(4711, "/dev/nvidia0")
+    outcome = machine.run(gpus=[{"match": {"pci_address": [first, second]}, "driver": VFIO}], when_busy="skip")
+    assert machine.drivers(first, second) == ["nvidia", "nvidia"]
+    assert {row.object for row in outcome.remaining.pending} == {first, second}
+    machine.end(4711)
+    machine.run(gpus=[{"match": {"pci_address": [first, second]}, "driver": VFIO}], when_busy="skip")
+    assert machine.drivers(first, second) == [VFIO, VFIO]
+
+
 def test_wait_waits_until_nobody_uses_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.open(4711, "/dev/nvidia0")
     monkeypatch.setattr("time.sleep", lambda _seconds: machine.end(4711))
