@@ -196,6 +196,11 @@ def overlay_with(name: str, text: str) -> str:
     return text.replace(AFTER_ROLES, f"{entry}{AFTER_ROLES}", 1)
 
 
+def taken_options(name: str) -> List[str]:
+    """The options whose variables would be those of a role that others publish."""
+    return re.findall(rf"^  - {name}_(\w+)$", OTHERS.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("name", help="the concern: its module, role, package and tag, and the prefix of its variables")
@@ -207,9 +212,6 @@ def main(arguments: Sequence[str]) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         words = "lower-case words joined by underscores, such as core_dumps"
         parser.error(f"{name!r} is not a valid name: use {words}")
-    near = re.search(rf"^  - ({name}_\w*)$", OTHERS.read_text(encoding="utf-8"), re.MULTILINE)
-    if near:
-        parser.error(f"{name} begins {near[1]}, a variable of a role that others publish ({OTHERS.name})")
     files = files_of(name, options.kind)
     there = [path for path in files if (ROOT / path).exists()]
     if there:
@@ -222,6 +224,9 @@ def main(arguments: Sequence[str]) -> None:
     OVERLAY.write_text(overlay_with(name, OVERLAY.read_text(encoding="utf-8")), encoding="utf-8")
     print("added its role to tools/overlay.yml")
     subprocess.run([sys.executable, str(ROOT / "tools" / "make.py"), "docs"], cwd=ROOT, check=True)
+    taken = taken_options(name)
+    if taken:
+        print(f"Name no option {' or '.join(taken)}: roles that others publish have such variables ({OTHERS.name}).")
     print("Next: follow docs/adding-a-concern.md. Replace each TODO; the new tests fail until you do.")
 
 

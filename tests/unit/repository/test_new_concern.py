@@ -18,7 +18,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tools"))
 
-from new_concern import AFTER_ROLES, KINDS, files_of, overlay_with  # noqa: E402
+from new_concern import AFTER_ROLES, KINDS, files_of, overlay_with, taken_options  # noqa: E402
 
 UTILS = "ansible_collections.gpufleet.node.plugins.module_utils"
 COMBINATIONS = (*((kind,) for kind in KINDS), tuple(KINDS))
@@ -55,6 +55,11 @@ def test_a_concern_on_own_files_alone_is_one_file_and_no_more() -> None:
         f"{package}/__init__.py",
         f"{package}/concern.py",
     ]
+
+
+def test_a_name_that_begins_a_variable_of_others_is_fine_and_its_options_are_told() -> None:
+    assert "dir" in taken_options("kubelet_config")
+    assert taken_options("made_up") == []
 
 
 def test_the_role_is_added_to_the_overlay_once() -> None:
