@@ -20,6 +20,8 @@ MATCH_KEYS = ("index", "uuid", "pci_address", "pci_id", "model")
 PCI = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"
 VFIO = "vfio-pci"
+# nvmlComputeMode_t; nothing sets exclusive_thread any more.
+COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
 # Why something stays that was changed on a GPU, when it is restored.
 NOT_THERE = "the GPU is missing"
 UNSERVED = "no driver is loaded that could restore it"

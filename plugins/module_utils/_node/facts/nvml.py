@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Mapping
 
 from ..._linux import cpulist
 from ..._nvidia import affinity, fabric
+from ..._nvidia.gpus import COMPUTE_MODES
 from . import nvlink
 from .fields import Facts, Fields
 
@@ -26,7 +27,6 @@ NO_INSTANCE = 0xFFFFFFFF
 ARCHITECTURES = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
 FIRST_ARCHITECTURE = 2
 BRANDS = {2: "tesla", 5: "geforce", 12: "quadro_rtx", 13: "nvidia_rtx", 14: "nvidia", 15: "geforce_rtx"}
-COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 ADDRESSING_MODES = {0: "none", 1: "hmm", 2: "ats"}
 VIRTUALIZATION_MODES = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host_vgpu", 4: "host_vsga"}
 GPU_IDLE = 0x1
@@ -101,7 +101,7 @@ def _state(gpu: Gpu) -> Facts:
     ask("cuda_capability", "nvmlDeviceGetCudaComputeCapability", convert=lambda pair: f"{pair[0]}.{pair[1]}")
     ask("minor", "nvmlDeviceGetMinorNumber")
     ask("persistence", "nvmlDeviceGetPersistenceMode", convert=bool)
-    ask("compute_mode", "nvmlDeviceGetComputeMode", convert=_word(COMPUTE_MODES))
+    ask("compute_mode", "nvmlDeviceGetComputeMode", convert=_word(dict(enumerate(COMPUTE_MODES))))
     ask("addressing_mode", "nvmlDeviceGetAddressingMode", convert=_word(ADDRESSING_MODES))
     ask("virtualization_mode", "nvmlDeviceGetVirtualizationMode", convert=_word(VIRTUALIZATION_MODES))
     ask("temperature_celsius", "nvmlDeviceGetTemperature", 0)

@@ -16,8 +16,9 @@ from ..._core.setting import Scalar
 from ..._core.value import frozen
 from ..._linux import boot_service
 from ..._nvidia import reset_counts
+from ..._nvidia.gpus import COMPUTE_MODES
 from . import locks
-from .driver import COMPUTE_MODES, ECC_MODES, clock_of, read
+from .driver import ECC_MODES, clock_of, read
 from .plan import GpuValues, SetGpus
 from .spec import COMPUTE_MODE, DEFAULT, ECC, GRAPHICS_CLOCKS, LOCKS, MEMORY_CLOCKS, POWER, TIME_SLICE, range_of
 from .time_slices import set_time_slice

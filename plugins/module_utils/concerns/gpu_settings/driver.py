@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Optional,
 from ..._core.setting import Scalar
 from ..._core.value import field, frozen, replace
 from ..._nvidia.errors import LOST
+from ..._nvidia.gpus import COMPUTE_MODES
 from .spec import COMPUTE_MODE, DEFAULT, DISABLED, ECC, ENABLED, GRAPHICS_CLOCKS, LOCKS, MEMORY_CLOCKS, POWER
 
 if TYPE_CHECKING:
     from ..._nvidia.driver import Driver, Gpu, Identity
 
-# nvmlComputeMode_t; nothing sets exclusive_thread any more.
-COMPUTE_MODES = (DEFAULT, "exclusive_thread", "prohibited", "exclusive_process")
 # nvmlEnableState_t
 ECC_MODES = (DISABLED, ENABLED)
 # nvmlClockType_t

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Optional, Tuple
 
 from ..._core.value import frozen, replace
 from ..._nvidia.errors import LOST
+from ..._nvidia.gpus import COMPUTE_MODES
 
 if TYPE_CHECKING:
     from ..._nvidia.driver import Driver, Gpu, Identity
 
 # nvmlComputeMode_t
-COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
 MIB = 1 << 20
 
 
