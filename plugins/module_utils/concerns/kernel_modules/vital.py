@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Iterator, Sequence, Set, Tuple
 
 from ..._core.errors import DeclarationError
 from ..._core.regex import regex
+from ..._linux import mounts
 from ..._linux.kernel_modules import Installed, normal
 
 if TYPE_CHECKING:
@@ -58,19 +59,15 @@ def refuse_vital(files: Files, installed: Installed, names: Sequence[str]) -> No
 
 def _under_mounts(files: Files) -> Iterator[Tuple[str, str, str, str]]:
     """Each module, what stands on it, what it does for that, and what would be lost."""
-    for line in (files.read_optional("/proc/self/mountinfo") or "").splitlines():
-        # proc_pid_mountinfo(5): before the dash are optional fields, after it the type and the source.
-        left, _dash, right = line.partition(" - ")
-        number, _root, point = left.split()[2:5]
-        if point not in SYSTEM_MOUNTS:
+    for mount in mounts.read(files):
+        if mount.path not in SYSTEM_MOUNTS:
             continue
-        kind, source = right.split()[:2]
-        system = "the root file system" if point == "/" else f"the file system of {point}"
-        yield normal(kind), f"{system} is {kind}", "reads", NO_BOOT
-        path = files.resolve(f"/sys/dev/block/{number}")
-        if number.startswith("0:"):
+        system = "the root file system" if mount.path == "/" else f"the file system of {mount.path}"
+        yield normal(mount.fstype), f"{system} is {mount.fstype}", "reads", NO_BOOT
+        path = files.resolve(f"/sys/dev/block/{mount.number}")
+        if mount.number.startswith("0:"):
             # btrfs has a number of its own in place of the device's.
-            path = files.resolve(f"/sys/class/block/{os.path.basename(files.resolve(source))}")
+            path = files.resolve(f"/sys/class/block/{os.path.basename(files.resolve(mount.source))}")
         for module in _drivers(files, path, set()):
             yield module, f"{system} is on {os.path.basename(path)}", "drives", NO_BOOT
 

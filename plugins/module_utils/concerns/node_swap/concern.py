@@ -12,7 +12,7 @@ from ..._core.change import Plan, Step
 from ..._core.errors import CannotLook
 from ..._core.registration import Registration
 from ..._kinds import units
-from ..._linux import fstab, swaps, systemd
+from ..._linux import fstab, mounts, swaps, systemd
 from . import owners, plan, sources
 from .options import OPTIONS
 from .plan import UNIT_PATH, UNIT_SETTING, path_of
@@ -60,8 +60,8 @@ class NodeSwap:
         size = None if status is None else status.st_size
         root_kind, free = "", 0
         if declaration.enabled and size != declaration.size:
-            root = sources.root_mount(files)
-            root_kind = root[1] if root else ""
+            root = mounts.at(mounts.read(files), "/")
+            root_kind = root.fstype if root else ""
             free = files.free("/")
         before = declaration.changed.values if declaration.changed is not None else {}
         at_boot = [identity for identity, setting in before if setting == AT_BOOT]

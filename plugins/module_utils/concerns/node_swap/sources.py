@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Iterator, List, Optional, Tuple
 
 from ..._core.errors import CannotLook
 from ..._core.value import frozen
-from ..._linux import systemd
+from ..._linux import mounts, systemd
 from ..._linux.dropins import ROOTS, walk_files
 from ..._linux.escapes import unit_of_path
 
@@ -103,15 +103,15 @@ def _partitions(files: Files) -> Iterator[Tuple[str, str]]:
 
 def _root_disk(files: Files) -> Optional[str]:
     """The folder in /sys of the disk that has the root file system; None where it is on none, or on several."""
-    root = root_mount(files)
+    root = mounts.at(mounts.read(files), "/")
     if root is None:
         return None
-    number, _kind, source = root
-    if number.startswith("0:"):
+    if root.number.startswith("0:"):
         # Of btrfs the kernel shows a number of its own.
+        source = root.source
         path = f"/sys/class/block/{files.resolve(source).rpartition('/')[2]}" if source.startswith("/dev/") else ""
     else:
-        path = f"/sys/dev/block/{number}"
+        path = f"/sys/dev/block/{root.number}"
     while path and files.exists(path):
         path = files.resolve(path)
         if files.exists(f"{path}/partition"):
@@ -120,16 +120,6 @@ def _root_disk(files: Files) -> Optional[str]:
         if not below:
             return path
         path = f"/sys/class/block/{below[0]}" if len(below) == 1 else ""
-    return None
-
-
-def root_mount(files: Files) -> Optional[Tuple[str, str, str]]:
-    """The device number, type and source of the root file system, of /proc/self/mountinfo."""
-    for line in reversed((files.read_optional("/proc/self/mountinfo") or "").splitlines()):
-        left, _dash, right = line.partition(" - ")
-        fields, rest = left.split(), right.split()
-        if len(fields) > 4 and fields[4] == "/" and len(rest) > 1:
-            return fields[2], rest[0], rest[1]
     return None
 
 
