@@ -74,6 +74,13 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "fabric_manager_permanent": True,
         "fabric_manager_strict": False,
     },
+    "filesystems": {
+        "filesystems_state": "present",
+        "filesystems_mounts": [],
+        "filesystems_immediate": True,
+        "filesystems_permanent": True,
+        "filesystems_strict": False,
+    },
     "gpu_settings": {
         "gpu_settings_state": "present",
         "gpu_settings_gpus": [],

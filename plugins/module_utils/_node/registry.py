@@ -32,6 +32,12 @@ def _kernel_modules() -> AnyConcern:
     return CONCERN
 
 
+def _filesystems() -> AnyConcern:
+    from ..concerns.filesystems.concern import CONCERN
+
+    return CONCERN
+
+
 def _kernel_tunables() -> AnyConcern:
     from ..concerns.kernel_tunables.concern import CONCERN
 
@@ -198,6 +204,15 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         names_knobs=True,
     ),
     RegisteredConcern(
+        "filesystems",
+        _filesystems,
+        Registration(
+            after=("kernel_modules",),
+            owns=("unit gpufleet-read-ahead-*.service",),
+        ),
+        names_knobs=True,
+    ),
+    RegisteredConcern(
         "kernel_tunables",
         _kernel_tunables,
         Registration(
@@ -222,6 +237,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "cpu_power",
                 "dcgm",
                 "fabric_manager",
+                "filesystems",
                 "gpu_settings",
                 "gpu_slices",
                 "gpu_virtualization",

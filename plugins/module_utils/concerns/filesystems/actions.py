@@ -1,0 +1,62 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The steps that only mounts have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Mapping, Optional, Tuple
+
+from ..._core.change import RoomAction
+from ..._core.value import frozen
+
+if TYPE_CHECKING:
+    from .spec import Entry
+    from .state import Note
+
+
+@frozen
+class Mounts(RoomAction):
+    """Mount all of these with their read-ahead, each for itself: one whose server is gone does not keep the others.
+
+    The folders that are not there are made. ``writes`` has a name in each of them, by which the baseline knows them.
+    """
+
+    entries: Tuple[Entry, ...]
+    folders: Tuple[str, ...]
+    writes: Tuple[str, ...]
+
+
+@frozen
+class Unmount(RoomAction):
+    """Unmount what is mounted there; never by force, and never what is in use."""
+
+    path: str
+
+
+@frozen
+class Remount(RoomAction):
+    """Give a mount all of these flags, and the file system these options, None for as they are."""
+
+    path: str
+    source: str
+    fstype: str
+    access: str
+    flags: Tuple[str, ...]
+    options: Optional[str]
+
+
+@frozen
+class SetReadAhead(RoomAction):
+    """Set it for what is mounted there by then."""
+
+    path: str
+    kb: int
+
+
+@frozen
+class KeepNotes(RoomAction):
+    """Note what is known of the mounts that are there before their units change."""
+
+    notes: Mapping[str, Note]

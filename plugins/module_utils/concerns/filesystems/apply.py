@@ -1,0 +1,158 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The steps that only mounts have: each program has a deadline, for a server may never respond."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, List, Mapping, Optional, Tuple
+
+from ..._core import steps as core_steps
+from ..._core.change import RunCommand, Step
+from ..._core.errors import GpuFleetError, InUse, Refused
+from ..._core.wording import counted, first_of
+from ..._kinds import steps
+from ..._linux import mounts
+from . import users
+from .actions import KeepNotes, Mounts, Remount, SetReadAhead, Unmount
+from .observation import BDI, text_of_notes
+from .observation import read_notes as notes_of
+from .state import NOTES, READ_AHEAD, Note
+from .unit_files import SECONDS
+
+if TYPE_CHECKING:
+    from ..._core.protocols import Host
+    from .spec import Entry
+
+TIMED_OUT = 124
+SETTLE_SECONDS = 10
+SHOWN = 5
+
+
+def perform(step: Step, host: Host) -> None:
+    action = step.action
+    if isinstance(action, Mounts):
+        mount_all(action, host)
+    elif isinstance(action, Unmount):
+        unmount(action.path, host)
+    elif isinstance(action, Remount):
+        remount(action, host)
+    elif isinstance(action, SetReadAhead):
+        set_read_ahead(action.path, action.kb, host)
+    elif isinstance(action, KeepNotes):
+        note(host, action.notes)
+    else:
+        steps.perform(step, host)
+
+
+def mount_all(action: Mounts, host: Host) -> None:
+    """Raises ``Refused`` with what was said of the first that could not be mounted, after all were tried."""
+    failures: List[GpuFleetError] = []
+    for entry in action.entries:
+        if entry.path in action.folders:
+            core_steps.run(RunCommand(("mkdir", "--parents", entry.path), "make the mount point"), host)
+        # First, so that a run that is killed between the two leaves no mount of which nobody knows.
+        note(host, {entry.path: Note("", ",".join(entry.options))})
+        failure = mount(entry, host)
+        if failure is None:
+            made = mounts.at(mounts.read(host.files), entry.path)
+            note(host, {entry.path: Note(made.id if made is not None else "", ",".join(entry.options))})
+            if entry.read_ahead_kb is not None:
+                set_read_ahead(entry.path, entry.read_ahead_kb, host)
+        else:
+            note(host, {}, without=entry.path)
+            failures.append(failure)
+    if failures:
+        if len(failures) > 1:
+            failures[0].args = (f"{failures[0]} {counted(len(failures) - 1, 'other mount')} failed too.",)
+        raise failures[0]
+
+
+def mount(entry: Entry, host: Host) -> Optional[GpuFleetError]:
+    """What went wrong; None where nothing did."""
+    options = ("-o", ",".join(entry.options)) if entry.options else ()
+    return _tried(("mount", "-t", entry.fstype, *options, entry.source, entry.path), "mount {}", entry.path, host)
+
+
+def unmount(path: str, host: Host) -> None:
+    """Raises ``InUse`` with who uses it by now, and ``Refused`` with what else was said."""
+    if mounts.at(mounts.read(host.files), path) is not None:
+        # Its server may be gone, so that nothing is to look where the path leads.
+        failure = _tried(("umount", "--no-canonicalize", path), "unmount {}", path, host)
+        found = users.of(host.files, path) if failure is not None else ()
+        if found:
+            cause = f"in use by {first_of(found, SHOWN)}"
+            raise InUse("unmount {}", object=path, cause=cause, hint="end what uses it, then run again") from failure
+        if failure is not None:
+            raise failure
+    note(host, {}, without=path)
+
+
+def remount(action: Remount, host: Host) -> None:
+    """The flags of a mount by a remount of the mount alone (``bind``), which asks no server and needs no helper.
+
+    Raises ``Refused`` with what was said.
+    """
+    words = ("mount", "--internal-only", "--no-canonicalize")
+    commands: List[Tuple[str, ...]] = []
+    if action.options is not None:
+        # It sets the access of the file system too, which stays as it is.
+        flags = (action.access, *(flag for flag in action.flags if flag not in ("ro", "rw")))
+        options = ",".join(("remount", *flags, action.options))
+        commands.append((*words, "-t", action.fstype, "-o", options, action.source, action.path))
+    if action.options is None or action.access not in action.flags:
+        options = ",".join(("remount", "bind", *action.flags))
+        commands.append((*words, "-o", options, action.source, action.path))
+    for command in commands:
+        failure = _tried(command, "remount {}", action.path, host)
+        if failure is not None:
+            raise failure
+
+
+def _tried(argv: Tuple[str, ...], goal: str, path: str, host: Host) -> Optional[Refused]:
+    """What a program said that failed; None where it did not. One that takes too long is ended."""
+    try:
+        completed = host.commands.run(argv, timeout=float(SECONDS))
+    except OSError as error:
+        return Refused(goal, object=path, cause=f"{argv[0]}: {error.strerror or error}")
+    if completed.status == 0:
+        return None
+    if completed.status == TIMED_OUT:
+        return Refused(
+            goal,
+            object=path,
+            cause=f"{argv[0]} did not end within {SECONDS} seconds",
+            hint="check whether its server responds, and the network between them",
+        )
+    # The first line is what happened, the others say where to read more.
+    said = (completed.errors or completed.output).strip().partition("\n")[0].rstrip(".")
+    return Refused(goal, object=path, cause=said or f"{argv[0]} failed with exit status {completed.status}")
+
+
+def set_read_ahead(path: str, kb: int, host: Host) -> None:
+    """A rule of nfs-utils sets its own value when the kernel adds the device, so that it has to be through with it."""
+    with contextlib.suppress(OSError):
+        host.commands.run(("udevadm", "settle", f"--timeout={SETTLE_SECONDS}"), timeout=2.0 * SETTLE_SECONDS)
+    made = mounts.at(mounts.read(host.files), path)
+    if made is None:
+        return
+    file = f"{BDI}/{made.number}/{READ_AHEAD}"
+    try:
+        host.files.write_attribute(file, str(kb))
+    except OSError as error:
+        cause = f"the kernel refused the value at {file}: {error.strerror or error}"
+        raise Refused("set read_ahead_kb", object=path, cause=cause, wanted=kb) from error
+
+
+def note(host: Host, more: Mapping[str, Note], *, without: str = "") -> None:
+    """What is known of mounts, until the next boot."""
+    before = notes_of(host.files)
+    after = {**{path: known for path, known in before.items() if path != without}, **more}
+    if after == before:
+        return
+    if after:
+        host.files.replace(NOTES, text_of_notes(after))
+    else:
+        host.files.remove(NOTES)

@@ -1,0 +1,90 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The concern ``filesystems``: what is mounted, as the kernel took it, and what is mounted at boot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
+
+from ..._core.registration import Registration
+from ..._linux import systemd
+from . import observation, plan, resolve, unit_files
+from .options import OPTIONS
+from .spec import NAME, FilesystemsDeclaration, parse
+
+if TYPE_CHECKING:
+    from ..._core.baseline import Baseline
+    from ..._core.change import Plan, Step
+    from ..._core.contract import Scope
+    from ..._core.protocols import Host
+    from .state import FilesystemsDesired, FilesystemsState, Place
+
+
+class Filesystems:
+    """``convergence.Concern`` for mounts."""
+
+    name = NAME
+    options: Mapping[str, Any] = OPTIONS
+    apply_at_boot = False
+    # A module that a mount needs, and what is set of it, comes first.
+    registration = Registration(after=("kernel_modules",), owns=("unit gpufleet-read-ahead-*.service",))
+
+    def parse(self, params: Mapping[str, Any]) -> FilesystemsDeclaration:
+        return parse(params)
+
+    def knobs(self, declaration: FilesystemsDeclaration) -> Tuple[str, ...]:
+        return tuple(f"unit {unit_files.mount_unit(path)}" for path in declaration.mounts)
+
+    def everything(self, params: Mapping[str, Any], baseline: Baseline) -> FilesystemsDeclaration:
+        return FilesystemsDeclaration({}, baseline)
+
+    def observe(self, host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> FilesystemsState:
+        return observation.observe(host, declaration, scope)
+
+    def resolve(self, declaration: FilesystemsDeclaration, state: FilesystemsState) -> FilesystemsDesired:
+        return resolve.resolve(declaration, state)
+
+    def restore(self, baseline: Baseline, state: FilesystemsState) -> FilesystemsDesired:
+        return resolve.restore(baseline, state)
+
+    def plan(self, state: FilesystemsState, desired: FilesystemsDesired, scope: Scope) -> Plan:
+        return plan.plan(state, desired, scope)
+
+    def perform(self, step: Step, host: Host) -> None:
+        from . import apply
+
+        apply.perform(step, host)
+
+    def report(self, state: FilesystemsState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        now = {path: _now(place) for path, place in state.places.items() if place.mount is not None}
+        started = [place for place in state.places.values() if place.status == systemd.ENABLED]
+        boot = {place.path: _boot(place) for place in started if place.unit.text is not None}
+        return {"mounts": now}, {"mounts": boot}
+
+
+CONCERN = Filesystems()
+
+
+def _now(place: Place) -> Dict[str, Any]:
+    mount = place.mount
+    assert mount is not None
+    found: Dict[str, Any] = {
+        "source": mount.source,
+        "fstype": mount.fstype,
+        "options": list(dict.fromkeys((*mount.flags, *mount.options))),
+    }
+    return found if place.read_ahead is None else {**found, "read_ahead_kb": place.read_ahead}
+
+
+def _boot(place: Place) -> Dict[str, Any]:
+    boot = unit_files.at_boot(place.unit.text)
+    assert boot is not None
+    found: Dict[str, Any] = {
+        "source": boot.source,
+        "fstype": boot.fstype,
+        "options": boot.options.split(",") if boot.options else [],
+    }
+    read_ahead = unit_files.read_ahead_at_boot(place.service.text)
+    return found if read_ahead is None else {**found, "read_ahead_kb": read_ahead}

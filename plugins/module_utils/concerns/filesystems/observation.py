@@ -1,0 +1,219 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is mounted where, and what the next boot mounts.
+
+No path in a mount is asked for: its server may be gone.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Dict, Iterable, Mapping, Optional, Tuple
+
+from ..._core.change import Conflict
+from ..._core.wording import first_of
+from ..._kinds import units
+from ..._linux import fstab, mounts, systemd
+from ..._linux.numa import parse_meminfo
+from . import unit_files
+from .spec import FilesystemsDeclaration
+from .state import MOUNT, NOTES, READ_AHEAD, FilesystemsState, Note, Place, title_of
+from .values import NFS, TMPFS, kind_of
+
+if TYPE_CHECKING:
+    from ..._core.contract import Scope
+    from ..._core.protocols import Files, Host
+    from ..._linux.mounts import Mount
+    from .spec import Entry
+
+BDI = "/sys/class/bdi"
+HELPER = "mount.nfs"
+CACHES = "/proc/fs/fscache/caches"
+# Of those that the kernel numbers itself, and that no server stands behind.
+LOCAL = ("aufs", "btrfs", "devtmpfs", "overlay", "ramfs", "rootfs", TMPFS, "zfs")
+SHOWN = 3
+
+
+def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> FilesystemsState:
+    files, entries = host.files, declaration.mounts
+    table = mounts.read(files)
+    notes = read_notes(files)
+    paths = dict.fromkeys((*entries, *unit_files.ours(files).values()))
+    paths.update(dict.fromkeys(path for path, note in notes.items() if note.options is not None))
+    before = declaration.changed.values if declaration.changed is not None else {}
+    paths.update(dict.fromkeys(path for path, _setting in before if path.startswith("/") and not _is_file(path)))
+    status = systemd.UnitFiles(files)
+    lines = [line for line in fstab.parse(files.read_optional(fstab.PATH) or "", "\0") if "noauto" not in line.options]
+    of_fstab = {line.target.rstrip("/"): line for line in lines}
+    places = {}
+    for path in sorted(paths):
+        place = _place(host, path, table, status, notes.get(path))
+        wants_read_ahead = (path, READ_AHEAD) in before or (path in entries and entries[path].read_ahead_kb is not None)
+        goes = (
+            (path, MOUNT) in before and before[path, MOUNT].effective is None
+            if scope.restoring
+            else path not in entries and path not in of_fstab
+        )
+        places[path] = _with_more(
+            place,
+            files,
+            table,
+            read_ahead=wants_read_ahead,
+            wanted=path in entries,
+            goes=goes and scope.immediate and place.by_us,
+        )
+    unmounted = [entry for path, entry in entries.items() if places[path].mount is None]
+    return FilesystemsState(
+        places=places,
+        notes=notes,
+        devices={path: _device(files, entry) for path, entry in entries.items() if entry.source.startswith("/dev/")},
+        conflicts=tuple(
+            Conflict("fstab", fstab.PATH, line.number, path, title_of(line.kind, line.spec), "us")
+            for path, line in of_fstab.items()
+            if path in entries and scope.permanent
+        ),
+        sharing={path: _sharing(table, path) for path, entry in entries.items() if entry.fstype == NFS},
+        memory_kb=_memory(files) if any(kind_of_place(place) == TMPFS for place in places.values()) else 0,
+        helper=all(entry.fstype != NFS for entry in unmounted) or host.commands.find(HELPER) is not None,
+        cache=_has_cache(files, entries.values()),
+        in_fstab={path: title_of(line.kind, line.spec) for path, line in of_fstab.items()},
+    )
+
+
+def kind_of_place(place: Place) -> str:
+    return kind_of(place.mount) if place.mount is not None else ""
+
+
+def _is_file(path: str) -> bool:
+    """Whether the record means one of our files, and no mount point: none may be in /etc."""
+    return path.startswith("/etc/")
+
+
+def _place(host: Host, path: str, table: Tuple[Mount, ...], status: systemd.UnitFiles, note: Optional[Note]) -> Place:
+    unit, service = unit_files.mount_unit(path), unit_files.read_ahead_unit(path)
+    unit_path, service_path = unit_files.file_of(unit), unit_files.file_of(service)
+    text = host.files.read_optional(unit_path)
+    foreign = text is not None and not text.startswith(unit_files.HEADER)
+    text = None if foreign else text
+    mount = mounts.at(table, path)
+    return Place(
+        path=path,
+        mount=mount,
+        unit=units.unit_file(host, unit, unit_path, unit_files.MOUNT_UNIT, text),
+        service=units.unit_file(
+            host, service, service_path, unit_files.READ_AHEAD_UNIT, host.files.read_optional(service_path)
+        ),
+        status=status.status(unit),
+        foreign=foreign,
+        by_us=mount is not None and _by_us(host.files, mount, text, note),
+    )
+
+
+def _by_us(files: Files, mount: Mount, text: Optional[str], note: Optional[Note]) -> bool:
+    if note is not None and note.id in ("", mount.id) and note.options is not None:
+        return True
+    boot = unit_files.at_boot(text)
+    if boot is None or boot.fstype != kind_of(mount):
+        return False
+    if boot.source.startswith("/dev/"):
+        return bool(_number(files, boot.source)) and _number(files, boot.source) == mount.number
+    return boot.source == mount.source.rstrip("/")
+
+
+def _with_more(
+    place: Place, files: Files, table: Tuple[Mount, ...], *, read_ahead: bool, wanted: bool, goes: bool
+) -> Place:
+    """What is only read where it matters."""
+    from ..._core.value import replace
+
+    if place.mount is None:
+        if not wanted:
+            return place
+        obstacle, found, missing = _obstacle(files, table, place.path)
+        return replace(place, obstacle=obstacle, found=found, missing=missing)
+    if read_ahead:
+        text = files.read_optional(f"{BDI}/{place.mount.number}/{READ_AHEAD}")
+        place = replace(place, read_ahead=int(text) if text is not None else None)
+    if goes:
+        from . import users
+
+        place = replace(place, users=users.of(files, place.path), inside=mounts.below(table, place.path))
+    return place
+
+
+def _obstacle(files: Files, table: Tuple[Mount, ...], path: str) -> Tuple[str, str, bool]:
+    """Why nothing can be mounted there, what is there, and whether the folder is to be made."""
+    around = mounts.around(table, path)
+    if around is not None and around.number.startswith("0:") and around.fstype not in LOCAL:
+        return (
+            f"it lies in {around.path}, and whatever asks for it hangs when the server of that does not respond",
+            title_of(kind_of(around), around.source),
+            False,
+        )
+    real = files.resolve(path)
+    if real != path:
+        return "it is a link or lies behind one, and systemd mounts on no link", real, False
+    if not files.exists(path):
+        return "", "", True
+    if not files.is_folder(path):
+        return "it is not a folder", "", False
+    names = files.names(path)
+    if names:
+        return "it is not empty, and a mount would hide what is in it", first_of(names, SHOWN), False
+    return "", "", False
+
+
+def _device(files: Files, entry: Entry) -> str:
+    return _number(files, entry.source)
+
+
+def _number(files: Files, source: str) -> str:
+    """The number of a block device as the table of mounts has it; empty where it is not there."""
+    name = files.resolve(source).rpartition("/")[2]
+    return (files.read_optional(f"/sys/class/block/{name}/dev") or "").strip()
+
+
+def _sharing(table: Iterable[Mount], path: str) -> Tuple[str, ...]:
+    """The kernel has one transport for each address and version, which the first mount makes (nfs_get_client)."""
+    nfs = [mount for mount in table if kind_of(mount) == NFS]
+    one = next((mount for mount in reversed(nfs) if mount.path == path), None)
+    if one is None:
+        return ()
+    key = _transport(one)
+    return tuple(dict.fromkeys(mount.path for mount in nfs if mount.path != path and _transport(mount) == key))
+
+
+def _transport(mount: Mount) -> Tuple[Optional[str], ...]:
+    values = mount.values
+    return values.get("addr"), values.get("vers"), values.get("proto")
+
+
+def _memory(files: Files) -> int:
+    return parse_meminfo(files.read("/proc/meminfo"))["MemTotal"]
+
+
+def _has_cache(files: Files, entries: Iterable[Entry]) -> bool:
+    """Whether FS-Cache has somewhere to cache. Kernels before 5.17 do not say."""
+    if all(option.setting != "fsc" for entry in entries for option in entry.settings):
+        return True
+    text = files.read_optional(CACHES)
+    # Two lines are the heading.
+    return text is None or len(text.splitlines()) > 2
+
+
+def read_notes(files: Files) -> Mapping[str, Note]:
+    """What is in it is gone at the next boot, and only tells for how long something is pending: damaged is none."""
+    try:
+        document = json.loads(files.read_optional(NOTES) or "{}")
+        return {path: Note(str(note["id"]), note["options"]) for path, note in document.items()}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def text_of_notes(notes: Mapping[str, Note]) -> str:
+    document: Dict[str, Dict[str, Optional[str]]] = {
+        path: {"id": note.id, "options": note.options} for path, note in sorted(notes.items())
+    }
+    return json.dumps(document) + "\n"

@@ -1,0 +1,25 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Made by `make docs` from plugins/modules/filesystems.py: change it there.
+
+"""The options of ``filesystems``."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+OPTIONS: Mapping[str, Any] = {
+    "mounts": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "path": {"type": "str", "required": True},
+            "source": {"type": "str", "default": ""},
+            "fstype": {"type": "str", "choices": ["ext4", "nfs", "tmpfs", "xfs"], "required": True},
+            "options": {"type": "list", "elements": "str", "default": []},
+            "read_ahead_kb": {"type": "int"},
+        },
+    },
+}

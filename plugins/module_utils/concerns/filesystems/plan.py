@@ -1,0 +1,339 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The settings of mounts, and the steps from here to there.
+
+What is not mounted is mounted before its unit is written: only that proves that the next boot can do it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ..._core.change import Plan, RemoveFile, Step, Unmanaged
+from ..._core.errors import InUse
+from ..._core.planning import boot_change, effective_change
+from ..._core.setting import IN_SYNC, Setting
+from ..._core.value import replace
+from ..._core.wording import first_of
+from ..._kinds import units
+from ..._linux import systemd
+from . import unit_files
+from .actions import KeepNotes, Mounts, Remount, SetReadAhead, Unmount
+from .state import MOUNT, NOTES, READ_AHEAD, FilesystemsDesired, FilesystemsState, Note, Place, title_of
+from .values import FLAGS, Option, can_remount, flag_of, flags_with, read_back
+
+if TYPE_CHECKING:
+    from ..._core.contract import Scope
+    from ..._linux.mounts import Mount
+    from .spec import Entry
+
+REMOUNT = "remount"
+SHOWN = 5
+
+
+def plan(state: FilesystemsState, desired: FilesystemsDesired, scope: Scope) -> Plan:
+    rows: List[Setting] = []
+    unmanaged: List[Unmanaged] = []
+    for path, place in state.places.items():
+        entry = desired.entries.get(path)
+        if scope.permanent:
+            rows += _boot_rows(place, entry, scope)
+        if path not in desired.stays:
+            rows.append(_mount_row(state, place, entry, scope))
+        if scope.immediate and entry is not None:
+            found, refused = _rows_of_entry(state, place, entry)
+            rows += found
+            unmanaged += refused
+        elif scope.immediate and path in desired.stays:
+            rows += _rows_that_stay(state, place, desired.stays[path])
+    steps: List[Step] = []
+    if any(row.status != IN_SYNC for row in rows):
+        steps = _steps(state, desired, [row for row in rows if row.status != IN_SYNC])
+    if desired.restoring and scope.immediate and state.notes:
+        steps.append(Step(RemoveFile(NOTES)))
+    conflicts = () if desired.restoring else state.conflicts
+    return Plan(tuple(rows), tuple(steps), tuple(unmanaged), conflicts)
+
+
+def is_entry(state: FilesystemsState, place: Place, entry: Entry) -> bool:
+    """Whether what is mounted there is what is declared: the whole of it, and no folder of it."""
+    mount = place.mount
+    if mount is None or mount.root != "/" or place.title is None:
+        return False
+    if entry.path in state.devices:
+        return place.title.startswith(f"{entry.fstype} ") and mount.number == state.devices[entry.path]
+    return title_of(entry.fstype, entry.source) == place.title.rstrip("/")
+
+
+def _row(path: str, setting: str, wanted: Any, effective: Any) -> Setting:
+    return Setting(path, setting, wanted, effective, None, path, boot_matters=False)
+
+
+def _mount_row(state: FilesystemsState, place: Place, entry: Optional[Entry], scope: Scope) -> Setting:
+    """What is mounted there. What others mounted instead was refused before, or stays where nothing is wanted."""
+    wanted = None if entry is None else title_of(entry.fstype, entry.source)
+    effective = place.title
+    pending = ""
+    if entry is not None and is_entry(state, place, entry):
+        effective = wanted
+    elif entry is not None and place.mount is not None:
+        pending = f"it stays mounted until somebody unmounts {place.path}, or until the next boot"
+    return Setting(
+        object=place.path,
+        setting=MOUNT,
+        wanted=wanted,
+        effective=effective,
+        boot=_at_boot(state, place),
+        identity=place.path,
+        effective_matters=scope.immediate and (entry is not None or place.mount is None or place.by_us),
+        boot_matters=scope.permanent,
+        pending=pending,
+    )
+
+
+def _at_boot(state: FilesystemsState, place: Place) -> Optional[str]:
+    """What is mounted there at the next boot: a unit counts more than fstab."""
+    boot = unit_files.at_boot(place.unit.text)
+    if boot is not None and place.status == systemd.ENABLED:
+        return title_of(boot.fstype, boot.source)
+    return state.in_fstab.get(place.path)
+
+
+def _boot_rows(place: Place, entry: Optional[Entry], scope: Scope) -> List[Setting]:
+    rows: List[Setting] = []
+    mount_text = None if entry is None else unit_files.mount_text(entry)
+    read_ahead_text = None if entry is None else unit_files.read_ahead_text(entry)
+    unit = place.unit.unit
+    if entry is not None:
+        # One that is not there yet is as good as disabled, and so it is called as soon as its file is written.
+        found = systemd.DISABLED if place.status == systemd.NOT_FOUND else place.status
+        rows += units.start_row(unit, systemd.ENABLED, found)
+    elif place.unit.text is not None and place.status in (systemd.ENABLED, systemd.DISABLED):
+        rows += units.start_row(unit, systemd.DISABLED, place.status)
+    rows += place.unit.rows_in(mount_text, immediate=scope.immediate)
+    rows += place.service.rows_in(read_ahead_text, immediate=scope.immediate)
+    return rows
+
+
+def _rows_of_entry(state: FilesystemsState, place: Place, entry: Entry) -> Tuple[List[Setting], List[Unmanaged]]:
+    path, mount = place.path, place.mount
+    rows: List[Setting] = []
+    unmanaged: List[Unmanaged] = []
+    if mount is not None and not is_entry(state, place, entry):
+        return rows, unmanaged
+    for option in entry.settings:
+        if mount is None:
+            rows.append(_row(path, option.setting, option.wanted, None))
+            continue
+        row, reason = _row_of_option(state, place, mount, entry, option)
+        rows.append(row)
+        if reason:
+            unmanaged.append(Unmanaged(path, option.setting, reason))
+    if entry.read_ahead_kb is not None:
+        row = _row(path, READ_AHEAD, entry.read_ahead_kb, place.read_ahead)
+        if mount is not None and place.read_ahead is None:
+            row = replace(row, effective_matters=False)
+            unmanaged.append(Unmanaged(path, READ_AHEAD, "the kernel has no read-ahead of its own for this mount"))
+        rows.append(row)
+    return rows, unmanaged
+
+
+def _row_of_option(
+    state: FilesystemsState, place: Place, mount: Mount, entry: Entry, option: Option
+) -> Tuple[Setting, str]:
+    """The row, and the reason where the kernel did not take the option and will not."""
+    row = _row(place.path, option.setting, option.wanted, read_back(option, mount, state.memory_kb))
+    if row.effective == row.wanted:
+        if option.setting == "fsc" and not state.cache:
+            return row, "the mount has it, and the kernel has no cache to use: cachefilesd does not run"
+        return row, ""
+    if can_remount(option, mount):
+        return row, ""
+    if _was_mounted_otherwise(state, place, mount, entry):
+        why = f"a remount does not change it: unmount {place.path} and run again, or reboot"
+        return replace(row, pending=why), ""
+    if option.setting == "nconnect" and place.path in state.sharing and state.sharing[place.path]:
+        others = first_of(state.sharing[place.path], SHOWN)
+        why = f"the first mount from a server makes the connections of all: unmount {others} too, then run again"
+        return replace(row, pending=why, needs=REMOUNT), ""
+    return replace(row, effective_matters=False), _not_taken(option, row.effective)
+
+
+def _not_taken(option: Option, found: Any) -> str:
+    if option.setting in ("rsize", "wsize") and found is not None:
+        return f"the server allows {found}"
+    if found is None:
+        return f"the kernel was told {option.text}, and does not show it"
+    return f"the kernel was told {option.text}, and took {found}"
+
+
+def _was_mounted_otherwise(state: FilesystemsState, place: Place, mount: Mount, entry: Entry) -> bool:
+    """Whether the mount was made without these options; else the kernel or the server did not take one of them."""
+    options = ",".join(entry.options)
+    note = note_of(state, mount)
+    if note is not None:
+        return note.options != options
+    boot = unit_files.at_boot(place.unit.text)
+    return boot is None or boot.options != options
+
+
+def note_of(state: FilesystemsState, mount: Mount) -> Optional[Note]:
+    """What a run knows of this mount. One without a number was about to be made when a run was killed."""
+    note = state.notes.get(mount.path)
+    return note if note is not None and note.id in ("", mount.id) else None
+
+
+def _rows_that_stay(state: FilesystemsState, place: Place, values: Mapping[str, Any]) -> List[Setting]:
+    rows: List[Setting] = []
+    if place.mount is None:
+        return rows
+    for setting, wanted in values.items():
+        if setting == READ_AHEAD:
+            found: Any = place.read_ahead
+        elif str(wanted) in FLAGS:
+            found = flag_of(setting, place.mount)
+        else:
+            found = read_back(Option(setting, str(wanted), f"{setting}={wanted}"), place.mount, state.memory_kb)
+        rows.append(_row(place.path, setting, wanted, found))
+    return rows
+
+
+def _steps(state: FilesystemsState, desired: FilesystemsDesired, wrong: Sequence[Setting]) -> List[Step]:
+    now: Dict[str, List[Setting]] = {}
+    for row in wrong:
+        if row.identity in state.places and row.effective_matters and row.effective != row.wanted and not row.pending:
+            now.setdefault(row.identity, []).append(row)
+    ends, changed, mounted = _running_steps(state, desired, now)
+    # What is mounted already gets its unit before a server is asked that may not respond.
+    new = [path for path in desired.entries if any(row.setting == MOUNT for row in now.get(path, ()))]
+    there = [path for path in state.places if path not in new]
+    return [
+        *ends,
+        *changed,
+        *_boot_steps(state, desired, wrong, there),
+        *mounted,
+        *_boot_steps(state, desired, wrong, new),
+    ]
+
+
+def _running_steps(
+    state: FilesystemsState, desired: FilesystemsDesired, wrong: Mapping[str, Sequence[Setting]]
+) -> Tuple[List[Step], List[Step], List[Step]]:
+    """Those that unmount, those that change what is mounted, and those that mount."""
+    steps: List[Step] = []
+    entries: List[Entry] = []
+    changes: List[Setting] = []
+    later: List[Step] = []
+    for path, rows in wrong.items():
+        place = state.places[path]
+        by_setting = {row.setting: row for row in rows}
+        mount_row = by_setting.pop(MOUNT, None)
+        if mount_row is not None and mount_row.wanted is None:
+            refuse_in_use(place)
+            steps.append(Step(Unmount(path), (effective_change(mount_row),)))
+            continue
+        if mount_row is not None:
+            entries.append(desired.entries[path])
+            changes += [mount_row, *by_setting.values()]
+            continue
+        read_ahead = by_setting.pop(READ_AHEAD, None)
+        if by_setting and place.mount is not None:
+            later.append(_remount(place.mount, list(by_setting.values())))
+        if read_ahead is not None:
+            later.append(Step(SetReadAhead(path, int(read_ahead.wanted or 0)), (effective_change(read_ahead),)))
+    if entries:
+        missing = tuple(entry.path for entry in entries if state.places[entry.path].missing)
+        action = Mounts(tuple(entries), missing, tuple(f"{path}/.gpufleet" for path in missing))
+        return steps, later, [Step(action, tuple(map(effective_change, changes)))]
+    return steps, later, []
+
+
+def _remount(mount: Mount, rows: Sequence[Setting]) -> Step:
+    values = {row.setting: str(row.wanted) for row in rows}
+    flags = {setting: value for setting, value in values.items() if value in FLAGS}
+    options = ",".join(f"{setting}={value}" for setting, value in values.items() if setting not in flags)
+    action = Remount(
+        path=mount.path,
+        source=mount.source,
+        fstype=mount.fstype,
+        access="ro" if "ro" in mount.options else "rw",
+        flags=flags_with(mount, flags),
+        options=options or None,
+    )
+    return Step(action, tuple(map(effective_change, rows)))
+
+
+def refuse_in_use(place: Place) -> None:
+    """Raises ``InUse`` with the names of those that have something open in what is to be unmounted."""
+    hint = "end what uses it, then run again, or set immediate: false to have it gone from the next boot on"
+    if place.inside:
+        raise InUse(
+            "unmount {}", object=place.path, cause=f"{first_of(place.inside, SHOWN)} is mounted in it", hint=hint
+        )
+    if place.users:
+        raise InUse("unmount {}", object=place.path, cause=f"in use by {first_of(place.users, SHOWN)}", hint=hint)
+
+
+def _boot_steps(
+    state: FilesystemsState, desired: FilesystemsDesired, wrong: Sequence[Setting], paths: Sequence[str]
+) -> List[Step]:
+    """The units of these mount points: those that go are disabled first, those that come enabled last."""
+    by_key = {(row.identity, row.setting): row for row in wrong}
+    steps: List[Step] = []
+    reloads: List[Step] = []
+    starts: List[Setting] = []
+    stops: List[Setting] = []
+    notes: Dict[str, Note] = {}
+    for path in paths:
+        place, entry = state.places[path], desired.entries.get(path)
+        start = by_key.get((place.unit.unit, units.START))
+        if start is not None:
+            (stops if entry is None else starts).append(start)
+        written: List[Step] = []
+        for file, text in (
+            (place.service, None if entry is None else unit_files.read_ahead_text(entry)),
+            (place.unit, None if entry is None else unit_files.mount_text(entry)),
+        ):
+            write, reload = file.steps(by_key.get((file.path, file.setting)), text)
+            written += write
+            reloads += reload
+        if written and entry is not None and place.mount is not None and note_of(state, place.mount) is None:
+            notes[path] = _note_before(place, place.mount)
+        steps += written
+    if notes:
+        steps.insert(0, Step(KeepNotes(notes)))
+    if stops:
+        steps.insert(0, _change_units("disable", stops))
+    if starts:
+        steps.append(_change_units("enable", starts))
+    steps = _with_mounts(steps, [by_key[path, MOUNT] for path in paths if (path, MOUNT) in by_key], state)
+    if reloads:
+        steps.append(Step(reloads[0].action, tuple(change for step in reloads for change in step.changes)))
+    return steps
+
+
+def _with_mounts(steps: Sequence[Step], rows: Sequence[Setting], state: FilesystemsState) -> List[Step]:
+    """The same steps, with what is mounted at boot among the changes of the last that is about its unit."""
+    found = list(steps)
+    for row in rows:
+        if not row.boot_matters or row.boot == row.wanted:
+            continue
+        unit = state.places[row.identity].unit
+        names = (unit.unit, unit.path)
+        at = max(number for number, step in enumerate(found) if any(one.object in names for one in step.changes))
+        found[at] = replace(found[at], changes=(*found[at].changes, boot_change(row)))
+    return found
+
+
+def _note_before(place: Place, mount: Mount) -> Note:
+    """What the unit that is about to change says of a mount that is there, which nothing else would say after that."""
+    boot = unit_files.at_boot(place.unit.text)
+    return Note(mount.id, boot.options if boot is not None and place.by_us else None)
+
+
+def _change_units(verb: str, rows: Sequence[Setting]) -> Step:
+    from ..._linux.systemd_apply import ChangeUnitFiles
+
+    return Step(ChangeUnitFiles(verb, tuple(row.object for row in rows)), tuple(map(boot_change, rows)))

@@ -1,0 +1,132 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What this machine cannot have, before anything changes, and what it had before us."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict
+
+from ..._core.errors import DeclarationError, OwnedByAnother
+from ..._linux import systemd
+from . import unit_files
+from .observation import HELPER
+from .plan import is_entry
+from .spec import FilesystemsDeclaration
+from .state import MOUNT, READ_AHEAD, FilesystemsDesired, FilesystemsState, Place, title_of
+from .values import FLAGS, NFS, REMOUNTABLE, bytes_of, kind_of
+
+if TYPE_CHECKING:
+    from ..._core.baseline import Baseline
+    from .spec import Entry
+
+
+def resolve(declaration: FilesystemsDeclaration, state: FilesystemsState) -> FilesystemsDesired:
+    """Raises ``DeclarationError`` or ``OwnedByAnother`` for the first mount that cannot be had."""
+    for path, entry in declaration.mounts.items():
+        place = state.places[path]
+        _refuse_owner(place)
+        if place.mount is None:
+            _refuse_unmountable(state, place, entry)
+        elif not is_entry(state, place, entry) and not place.by_us:
+            raise OwnedByAnother(
+                "mount {}",
+                object=path,
+                cause="something else is mounted there",
+                found=_found(place),
+                wanted=title_of(entry.fstype, entry.source),
+                hint="unmount it, declare what is there, or choose another mount point",
+            )
+    _refuse_shared(declaration, state)
+    # What fstab brings at boot belongs to whoever wrote it.
+    stays: Dict[str, Dict[str, Any]] = {
+        path: {} for path in state.places if path in state.in_fstab and path not in declaration.mounts
+    }
+    return FilesystemsDesired(declaration.mounts, stays)
+
+
+def restore(baseline: Baseline, state: FilesystemsState) -> FilesystemsDesired:
+    """Raises ``ValueError`` on a value that no mount had."""
+    gone = [path for (path, setting), value in baseline.values.items() if setting == MOUNT and value.effective is None]
+    # Of the others nobody noted that nothing was mounted there.
+    stays: Dict[str, Dict[str, Any]] = {path: {} for path in state.places if path not in gone}
+    for (path, setting), value in baseline.values.items():
+        if setting == MOUNT and not (value.effective is None or isinstance(value.effective, str)):
+            raise ValueError(f"{value.effective!r} is not what was mounted")
+        if path in stays and setting != MOUNT:
+            stays[path][setting] = _before(path, setting, value.effective)
+    return FilesystemsDesired({}, stays, restoring=True)
+
+
+def _before(path: str, setting: str, value: Any) -> Any:
+    if setting == READ_AHEAD:
+        if isinstance(value, int):
+            return value
+    elif isinstance(value, str):
+        named = value in FLAGS and FLAGS[value][0] == setting
+        if named or (any(setting in names for names in REMOUNTABLE.values()) and (value.isalpha() or bytes_of(value))):
+            return value
+    raise ValueError(f"{value!r} is no {setting} of {path}")
+
+
+def _found(place: Place) -> str:
+    mount = place.mount
+    if mount is not None and mount.root != "/":
+        return f"{mount.root} of {kind_of(mount)} {mount.source}"
+    return place.title or ""
+
+
+def _refuse_owner(place: Place) -> None:
+    if place.foreign or place.status == systemd.MASKED:
+        cause = "a file of others is that unit" if place.status != systemd.MASKED else "it is masked"
+        raise OwnedByAnother(
+            "write {}",
+            object=unit_files.file_of(place.unit.unit),
+            cause=cause,
+            hint="remove it, or leave the mount to whoever wrote it",
+        )
+
+
+def _refuse_unmountable(state: FilesystemsState, place: Place, entry: Entry) -> None:
+    if place.obstacle:
+        raise DeclarationError(
+            "mount {}",
+            object=place.path,
+            cause=place.obstacle,
+            found=place.found or None,
+            hint="choose another mount point, or make room for it",
+        )
+    if state.devices.get(place.path) == "":
+        raise DeclarationError(
+            "mount {}",
+            object=place.path,
+            cause=f"this machine has no {entry.source}",
+            hint="declare a device that is there; nothing is ever formatted for it",
+        )
+    if entry.fstype == NFS and not state.helper:
+        raise DeclarationError(
+            "mount {}",
+            object=place.path,
+            cause=f"{HELPER} is not installed",
+            hint="install nfs-common (Debian, Ubuntu), nfs-utils (EL) or nfs-client (SUSE)",
+        )
+
+
+def _refuse_shared(declaration: FilesystemsDeclaration, state: FilesystemsState) -> None:
+    """Mounts of one export are one file system for the kernel, which has one read-ahead."""
+    seen: Dict[str, Entry] = {}
+    for path, entry in declaration.mounts.items():
+        mount = state.places[path].mount
+        if mount is None or entry.read_ahead_kb is None:
+            continue
+        other = seen.setdefault(mount.number, entry)
+        if other.read_ahead_kb != entry.read_ahead_kb:
+            raise DeclarationError(
+                "set read_ahead_kb on {}",
+                object=path,
+                cause=f"{other.path} is the same file system, and has one read-ahead with it",
+                found=other.read_ahead_kb,
+                wanted=entry.read_ahead_kb,
+                hint="declare the same for both",
+            )

@@ -1,0 +1,175 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What can be declared of mounts, and what is wrong whatever the machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, Mapping, NoReturn, Optional, Tuple
+
+from ..._core.errors import DeclarationError
+from ..._core.regex import regex
+from ..._core.value import frozen
+from ..._linux.mounts import is_below
+from .values import NFS, TMPFS, Option, bytes_of, option_of
+
+if TYPE_CHECKING:
+    from ..._core.baseline import Baseline
+
+NAME = "filesystems"
+# So that nothing in them has to be quoted where a unit or a shell reads them.
+MOUNT_POINT = regex(r"(/[A-Za-z0-9_.:+@,=-]+)+")
+SOURCE = regex(r"[^\s\"'\\$`\x00-\x1f\x7f]+")
+OPTION = regex(r"[A-Za-z0-9_][^\s\"'\\$`,\x00-\x1f\x7f]*")
+# What systemd mounts before it reads any unit, what it keeps its own files in, and what a node does not boot without.
+SYSTEM = ("/boot", "/dev", "/efi", "/etc", "/proc", "/run", "/sys", "/usr")
+# Names that the kernel gives in the order in which it meets the devices.
+BY_ORDER = regex(r"/dev/(?:(?:sd|vd|xvd|hd|dm-|md|nvme|loop)[a-z0-9]*)")
+NFS_SOURCE = regex(r"(?:\[[^\]]+\]|[A-Za-z0-9._-]+):/.*")
+UUID = "UUID="
+BY_UUID = "/dev/disk/by-uuid/"
+# Each does another thing than to mount, or says something that only fstab has.
+ACTIONS: Mapping[str, str] = {
+    "auto": "a unit of systemd is started at boot, or it is not",
+    "bind": "it mounts a folder, and no file system",
+    "loop": "it mounts a file, and no device",
+    "move": "it moves a mount",
+    "noauto": "what is declared here is mounted at boot",
+    "rbind": "it mounts folders, and no file system",
+    "remount": "it changes a mount that is there",
+    "user": "only root mounts what is declared here",
+    "users": "only root mounts what is declared here",
+}
+PAGE = 4096
+PERCENT = regex(r"[1-9][0-9]{0,2}%")
+
+
+@frozen
+class Entry:
+    """One mount as it is declared. ``options`` are its texts in order, ``settings`` those that the kernel gets."""
+
+    path: str
+    source: str
+    fstype: str
+    options: Tuple[str, ...] = ()
+    settings: Tuple[Option, ...] = ()
+    read_ahead_kb: Optional[int] = None
+
+    @property
+    def remote(self) -> bool:
+        """Whether it needs the network."""
+        return self.fstype == NFS or "_netdev" in self.options
+
+
+@frozen
+class FilesystemsDeclaration:
+    """The mounts by their mount points. ``changed`` is the baseline, for ``state: absent``."""
+
+    mounts: Mapping[str, Entry]
+    changed: Optional[Baseline] = None
+
+
+def parse(params: Mapping[str, Any]) -> FilesystemsDeclaration:
+    """Raises ``DeclarationError`` on what no machine could have."""
+    if not params["mounts"]:
+        raise DeclarationError(
+            "read the declaration", cause="no mount is declared", hint="set mounts, or state: absent"
+        )
+    found: Dict[str, Entry] = {}
+    for number, item in enumerate(params["mounts"]):
+        entry = _entry(item, f"mounts[{number}]")
+        for other in found:
+            if is_below(entry.path, other) or is_below(other, entry.path):
+                cause = f"{other} is declared too, and one would hide the other"
+                _refuse(entry.path, cause, "declare mount points of which none lies in another")
+        found[entry.path] = entry
+    return FilesystemsDeclaration(found)
+
+
+def _entry(item: Mapping[str, Any], where: str) -> Entry:
+    path, source, fstype = item["path"], item["source"], item["fstype"]
+    if not MOUNT_POINT.fullmatch(path) or any(part in (".", "..") for part in path.split("/")):
+        _refuse(
+            f"{where}.path",
+            "it is not the absolute path of a mount point, in letters, digits and _ . : + @ , = -",
+            "set a path such as /data",
+            path,
+        )
+    for folder in SYSTEM:
+        if is_below(path, folder):
+            _refuse(path, f"{folder} belongs to the operating system", "declare a mount point elsewhere, such as /data")
+    source = _source(source, fstype, f"{where}.source")
+    options = tuple(item["options"])
+    settings: Dict[str, Option] = {}
+    for text in options:
+        option = _option(text, fstype, f"{where}.options")
+        if option is not None and option.setting in settings:
+            other = settings[option.setting].text
+            _refuse(f"{where}.options", f"{other} and {text} are the same option", "leave one of them out")
+        if option is not None:
+            settings[option.setting] = option
+    if item["read_ahead_kb"] is not None:
+        _check_read_ahead(item["read_ahead_kb"], fstype, f"{where}.read_ahead_kb")
+    return Entry(path, source, fstype, options, tuple(settings.values()), item["read_ahead_kb"])
+
+
+def _source(source: str, fstype: str, where: str) -> str:
+    if fstype == TMPFS:
+        if source not in ("", TMPFS):
+            _refuse(where, "tmpfs has no source", "leave it out", source)
+        return TMPFS
+    if not SOURCE.fullmatch(source):
+        _refuse(where, "it is empty, or has blanks or quotes", "set what is mounted", source)
+    if fstype == NFS:
+        if not NFS_SOURCE.fullmatch(source):
+            _refuse(where, "it is not a server with the path that it exports", "set it as nfs1:/export/data", source)
+        host, colon, folder = source.rpartition(":/")
+        return f"{host}{colon}{folder.rstrip('/')}"
+    if source.startswith(UUID):
+        source = f"{BY_UUID}{source[len(UUID) :]}"
+    if not source.startswith("/dev/"):
+        _refuse(where, "it is not a device", "set UUID=..., or a path in /dev that stays the same", source)
+    if BY_ORDER.fullmatch(source):
+        _refuse(
+            where,
+            "the kernel gives this name in the order in which it meets the devices, which changes from boot to boot",
+            "set UUID=..., or a path such as /dev/disk/by-id/..., /dev/md/NAME or /dev/mapper/NAME",
+            source,
+        )
+    return source
+
+
+def _option(text: str, fstype: str, where: str) -> Optional[Option]:
+    name, equals, value = text.partition("=")
+    if not OPTION.fullmatch(text):
+        _refuse(where, "it is not one option", "give each option as an element of the list, without blanks", text)
+    if name.startswith("x-systemd.") or name in ACTIONS:
+        cause = ACTIONS.get(name, "systemd reads it in fstab, and not in a unit")
+        _refuse(where, f"{text} cannot be declared: {cause}", "leave it out")
+    option = option_of(text)
+    if fstype == NFS and name in ("rsize", "wsize"):
+        number = bytes_of(value)
+        if number is None or number < PAGE or number % PAGE:
+            _refuse(
+                where, f"the kernel rounds what is not a multiple of {PAGE} bytes", "set such as rsize=1048576", text
+            )
+    if fstype == NFS and name in ("nconnect", "max_connect") and not (value.isdigit() and 1 <= int(value) <= 16):
+        _refuse(where, "the kernel takes 1 to 16", "set such as nconnect=8", text)
+    if fstype == TMPFS and name == "size" and not PERCENT.fullmatch(value) and not bytes_of(value):
+        _refuse(where, "it is not a size", "set such as size=64g or size=50%", text)
+    if equals and not value:
+        _refuse(where, "it has no value", f"set {name}=..., or leave it out", text)
+    return option
+
+
+def _check_read_ahead(value: int, fstype: str, where: str) -> None:
+    if fstype != NFS:
+        cause = "tmpfs reads nothing ahead" if fstype == TMPFS else "the read-ahead of a disk is that of its queue"
+        _refuse(where, cause, "leave it out" if fstype == TMPFS else "declare it in nvme_scheduler")
+    if value < 0 or value % 4:
+        _refuse(where, "the kernel rounds what is not a multiple of 4 KiB", "set such as 15360", value)
+
+
+def _refuse(object: str, cause: str, hint: str, wanted: Any = None) -> NoReturn:
+    raise DeclarationError("declare {}", object=object, cause=cause, wanted=wanted, hint=hint)

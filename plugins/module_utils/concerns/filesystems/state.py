@@ -1,0 +1,98 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Mounts as they are, as the next boot brings them, and as they are wanted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Mapping, Optional, Tuple
+
+from ..._core.value import field, frozen
+from ..._linux.mounts import Mount
+from .values import kind_of
+
+if TYPE_CHECKING:
+    from ..._core.change import Conflict
+    from ..._core.setting import Scalar
+    from ..._kinds.units import UnitFile
+    from .spec import Entry
+
+MOUNT = "mount"
+READ_AHEAD = "read_ahead_kb"
+# For each mount point its number in the table of mounts, and the options that it was mounted with.
+NOTES = "/run/gpufleet/filesystems.json"
+
+
+@frozen
+class Note:
+    """What a run knows of a mount: with which options it was mounted, None for one that was there before us."""
+
+    id: str
+    options: Optional[str]
+
+
+@frozen
+class Place:
+    """One mount point. ``unit`` and ``service`` are our files for it, and ``status`` is that of the unit.
+
+    ``foreign``: the unit is a file of others. ``by_us``: what is mounted was mounted by us, now or at boot. ``users``
+    is who has something in it open, where it is to be unmounted, and ``inside`` what is mounted in it. ``obstacle``
+    says why nothing can be mounted on it, and ``found`` what is there; both are empty where it can be. ``missing``:
+    the folder is to be made.
+    """
+
+    path: str
+    mount: Optional[Mount]
+    unit: UnitFile
+    service: UnitFile
+    status: str
+    foreign: bool = False
+    by_us: bool = False
+    read_ahead: Optional[int] = None
+    users: Tuple[str, ...] = ()
+    inside: Tuple[str, ...] = ()
+    obstacle: str = ""
+    found: str = ""
+    missing: bool = False
+
+    @property
+    def title(self) -> Optional[str]:
+        """What is mounted, in words."""
+        return title_of(kind_of(self.mount), self.mount.source) if self.mount is not None else None
+
+
+@frozen
+class FilesystemsState:
+    """What was seen. ``devices`` are the numbers of the declared block devices, empty for one that is missing.
+
+    ``helper`` says whether mount(8) has what it needs for NFS, ``cache`` whether the kernel has one for FS-Cache.
+    ``sharing`` are by mount point the others of the same server and version, which share its connections.
+    ``in_fstab`` is what fstab brings at boot, by mount point.
+    """
+
+    places: Mapping[str, Place]
+    notes: Mapping[str, Note]
+    devices: Mapping[str, str]
+    conflicts: Tuple[Conflict, ...] = ()
+    sharing: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
+    memory_kb: int = 0
+    helper: bool = True
+    cache: bool = True
+    in_fstab: Mapping[str, str] = field(default_factory=dict)
+
+
+@frozen
+class FilesystemsDesired:
+    """What is wanted of each mount point: an entry, or a mount of others that stays (``stays``), with these values.
+
+    All others of the state are to go.
+    """
+
+    entries: Mapping[str, Entry]
+    stays: Mapping[str, Mapping[str, Scalar]]
+    restoring: bool = False
+
+
+def title_of(fstype: str, source: str) -> str:
+    return fstype if fstype == source else f"{fstype} {source}"

@@ -1,0 +1,129 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The units that mount at boot, and those that give a mount of NFS its read-ahead.
+
+Units of ours and no lines in fstab: so nothing of others is edited, and what is declared has one file. systemd takes
+the unit where fstab has a line for the same mount point (systemd.unit(5)).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, Optional
+
+from ..._core.regex import regex
+from ..._core.value import frozen
+from ..._kinds.own_files import header_of
+from ..._linux import systemd
+from ..._linux.escapes import unit_of_path
+from .spec import NAME
+
+if TYPE_CHECKING:
+    from ..._core.protocols import Files
+    from .spec import Entry
+
+HEADER = header_of(NAME)
+MOUNT_UNIT, READ_AHEAD_UNIT = "mount unit", "read-ahead unit"
+# How long a server may take to answer, at boot as in a run.
+SECONDS = 60
+READ_AHEAD = regex(r"echo ([0-9]+) >")
+
+
+@frozen
+class AtBoot:
+    """What one of our units mounts."""
+
+    source: str
+    fstype: str
+    options: str
+
+
+def mount_unit(path: str) -> str:
+    return unit_of_path(path, "mount")
+
+
+def read_ahead_unit(path: str) -> str:
+    return f"gpufleet-read-ahead-{unit_of_path(path, 'service')}"
+
+
+def file_of(unit: str) -> str:
+    return f"{systemd.ETC}/{unit}"
+
+
+def mount_text(entry: Entry) -> str:
+    """The target wants the unit and does not require it, so that a node boots without its server or device.
+
+    What is ordered after the target, such as slurmd and kubelet, waits for the mount, but no longer than ``SECONDS``.
+    """
+    options = f"Options={_plain(','.join(entry.options))}\n" if entry.options else ""
+    wants = f"Wants={read_ahead_unit(entry.path)}\n" if entry.read_ahead_kb is not None else ""
+    return f"""\
+{HEADER}[Unit]
+Description={entry.path} as declared by gpufleet.node
+{wants}
+[Mount]
+What={_plain(entry.source)}
+Where={entry.path}
+Type={entry.fstype}
+{options}TimeoutSec={SECONDS}
+
+[Install]
+WantedBy={"remote" if entry.remote else "local"}-fs.target
+"""
+
+
+def read_ahead_text(entry: Entry) -> Optional[str]:
+    """None where nothing is declared. Each mount of NFS gets a number of its own, so it is looked up when it is there.
+
+    The rule of nfs-utils (99-nfs.rules) sets its own value when the kernel adds the device, hence ``udevadm settle``.
+    """
+    if entry.read_ahead_kb is None:
+        return None
+    unit = mount_unit(entry.path)
+    number = f"findmnt --nocanonicalize --noheadings --raw --first-only --output MAJ:MIN --mountpoint {entry.path}"
+    write = f"echo {entry.read_ahead_kb} >/sys/class/bdi/$$({number})/read_ahead_kb"
+    return f"""\
+{HEADER}[Unit]
+Description=Read-ahead of {entry.path} as declared by gpufleet.node
+Requisite={unit}
+After={unit}
+
+[Service]
+Type=oneshot
+TimeoutStartSec={SECONDS}
+ExecStart=/bin/sh -c 'udevadm settle --timeout=10; {write}'
+"""
+
+
+def mount_point_of(text: str) -> str:
+    """The mount point in a text of ours; empty where it is none."""
+    return _values(text).get("Mount.Where", "") if text.startswith(HEADER) else ""
+
+
+def at_boot(text: Optional[str]) -> Optional[AtBoot]:
+    """What the text of a unit of ours mounts."""
+    if text is None or not text.startswith(HEADER):
+        return None
+    values = {key: value.replace("%%", "%") for key, value in _values(text).items()}
+    return AtBoot(values.get("Mount.What", ""), values.get("Mount.Type", ""), values.get("Mount.Options", ""))
+
+
+def read_ahead_at_boot(text: Optional[str]) -> Optional[int]:
+    found = READ_AHEAD.search(text or "")
+    return int(found[1]) if found else None
+
+
+def ours(files: Files) -> Dict[str, str]:
+    """Our mount units that are there: the mount point of each, by its unit."""
+    names = (name for name in files.names(systemd.ETC) if name.endswith(".mount"))
+    found = ((name, mount_point_of(files.read_optional(file_of(name)) or "")) for name in names)
+    return {name: path for name, path in found if path}
+
+
+def _values(text: str) -> Dict[str, str]:
+    return dict(systemd.assignments(text))
+
+
+def _plain(text: str) -> str:
+    return text.replace("%", "%%")

@@ -1,0 +1,183 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Options of mounts: what is asked for, and how the kernel shows that it took it.
+
+The kernel shows units of its own, adds what was not asked for, and hides what is its default. So each option is
+compared by what it means: fs/nfs/super.c, mm/shmem.c, fs/xfs/xfs_super.c and fs/ext4/super.c have what is shown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Mapping, Optional, Tuple
+
+from ..._core.regex import regex
+from ..._core.value import frozen
+
+if TYPE_CHECKING:
+    from ..._linux.mounts import Mount
+
+NFS, TMPFS = "nfs", "tmpfs"
+SET = "set"
+ACCESS, ATIME = "access", "atime"
+# What belongs to the mount and not to the file system: a remount changes it, and no server is asked.
+FLAGS: Mapping[str, Tuple[str, str]] = {
+    "ro": (ACCESS, "ro"),
+    "rw": (ACCESS, "rw"),
+    "noatime": (ATIME, "noatime"),
+    "relatime": (ATIME, "relatime"),
+    "strictatime": (ATIME, "strictatime"),
+    "nodiratime": ("diratime", "nodiratime"),
+    "diratime": ("diratime", "diratime"),
+    "nosuid": ("suid", "nosuid"),
+    "suid": ("suid", "suid"),
+    "nodev": ("dev", "nodev"),
+    "dev": ("dev", "dev"),
+    "noexec": ("exec", "noexec"),
+    "exec": ("exec", "exec"),
+}
+# The flags that are shown, by setting; the kernel hides the other value.
+SHOWN_FLAGS: Mapping[str, Tuple[str, str]] = {
+    "diratime": ("nodiratime", "diratime"),
+    "suid": ("nosuid", "suid"),
+    "dev": ("nodev", "dev"),
+    "exec": ("noexec", "exec"),
+}
+# What mount(8), its helpers and systemd read, and no kernel gets to see.
+USERLAND = ("_netdev", "bg", "defaults", "fg", "nofail", "retry", "sloppy")
+# The defaults of the kernel that it does not show; what is shown is the opposite.
+HIDDEN: Mapping[str, Tuple[str, ...]] = {
+    NFS: ("ac", "acl", "async", "cto", "lock", "rdirplus", "resvport", "sharecache"),
+    TMPFS: ("async", "swap"),
+    "xfs": ("async", "noikeep", "nolargeio", "nodiscard"),
+    "ext4": ("acl", "async", "auto_da_alloc", "barrier", "delalloc", "nodiscard", "user_xattr"),
+}
+OPPOSITES = {"async": "sync"}
+# What the kernel uses where it shows nothing.
+DEFAULTS: Mapping[str, Mapping[str, str]] = {
+    NFS: {
+        "acdirmax": "60",
+        "acdirmin": "30",
+        "acregmax": "60",
+        "acregmin": "3",
+        "lookupcache": "all",
+        "max_connect": "1",
+        "nconnect": "1",
+    },
+    TMPFS: {"huge": "never", "mode": "1777"},
+}
+# What a remount changes of the file system itself (shmem_reconfigure). For NFS, XFS and ext4 it is never tried: the
+# kernel refuses most of it, and of XFS it accepts and ignores it.
+REMOUNTABLE: Mapping[str, Tuple[str, ...]] = {TMPFS: ("huge", "size")}
+ATTRIBUTES = ("acregmin", "acregmax", "acdirmin", "acdirmax")
+# What other names of an option there are.
+ALIASES = {"nfsvers": "vers"}
+SAME = {"lookupcache": {"positive": "pos"}}
+NUMBER = regex(r"([0-9]+)([kmgtKMGT]?)")
+POWERS = " kmgt"
+
+
+@frozen
+class Option:
+    """One option as it is asked for: ``text``, and the setting and the value that it means."""
+
+    setting: str
+    wanted: str
+    text: str
+
+
+def option_of(text: str) -> Optional[Option]:
+    """None for what no kernel gets to see."""
+    if text in FLAGS:
+        return Option(*FLAGS[text], text)
+    name, equals, value = text.partition("=")
+    if name in USERLAND or name.startswith(("x-", "X-")):
+        return None
+    name = ALIASES.get(name, name)
+    return Option(name, SAME.get(name, {}).get(value, value) if equals else SET, text)
+
+
+def read_back(option: Option, mount: Mount, memory_kb: int) -> Optional[str]:
+    """What the kernel has for it: as it is asked for, where that is what it means; None for nothing."""
+    if option.text in FLAGS:
+        return flag_of(option.setting, mount)
+    kind = kind_of(mount)
+    shown = mount.values
+    if option.wanted == SET:
+        return SET if _is_set(option.setting, kind, shown) else None
+    if option.setting == "actimeo":
+        found = [shown.get(name, DEFAULTS[NFS][name]) for name in ATTRIBUTES]
+        return found[0] if len(set(found)) == 1 else ",".join(found)
+    value = shown.get(option.setting, DEFAULTS.get(kind, {}).get(option.setting))
+    if kind == TMPFS and option.setting == "size":
+        wanted, half = size_kb(option.wanted, memory_kb), size_kb("50%", memory_kb)
+        has = half if value is None else size_kb(value, memory_kb)
+        return option.wanted if wanted == has else f"{has}k"
+    return option.wanted if value is not None and _same(option, kind, value) else value
+
+
+def flag_of(setting: str, mount: Mount) -> str:
+    """The value of one of ``FLAGS``."""
+    if setting == ACCESS:
+        return "ro" if "ro" in (*mount.flags, *mount.options) else "rw"
+    if setting == ATIME:
+        return next((flag for flag in ("noatime", "relatime") if flag in mount.flags), "strictatime")
+    shown, hidden = SHOWN_FLAGS[setting]
+    return shown if shown in mount.flags else hidden
+
+
+def flags_with(mount: Mount, values: Mapping[str, str]) -> Tuple[str, ...]:
+    """All flags of a mount with these values, for a remount sets all of them."""
+    settings = (ACCESS, ATIME, *SHOWN_FLAGS)
+    # Of those that are not in FLAGS, such as nosymfollow, a remount would take what it is not told.
+    others = tuple(flag for flag in mount.flags if flag not in FLAGS)
+    now = {setting: flag_of(setting, mount) for setting in settings}
+    if "ro" not in mount.flags:
+        now[ACCESS] = "rw"
+    now.update(values)
+    hidden = {hides for _shown, hides in SHOWN_FLAGS.values()}
+    return (*(value for value in now.values() if value not in hidden), *others)
+
+
+def kind_of(mount: Mount) -> str:
+    """The type as it is declared: version 4 of NFS has a type of its own in the kernel."""
+    return NFS if mount.fstype == "nfs4" else mount.fstype
+
+
+def can_remount(option: Option, mount: Mount) -> bool:
+    """Whether a remount changes it."""
+    if option.setting == ACCESS and option.text == "rw":
+        return "ro" not in mount.options
+    return option.text in FLAGS or option.setting in REMOUNTABLE.get(kind_of(mount), ())
+
+
+def size_kb(text: str, memory_kb: int) -> int:
+    """A size of tmpfs in KiB, of whole pages as the kernel makes them."""
+    if text.endswith("%"):
+        return -(-(memory_kb // 4 * int(text[:-1])) // 100) * 4
+    return -(-(bytes_of(text) or 0) // 4096) * 4
+
+
+def bytes_of(text: str) -> Optional[int]:
+    """A number with the unit that the kernel knows; None for anything else."""
+    found = NUMBER.fullmatch(text)
+    return int(found[1]) * 1024 ** max(POWERS.find(found[2].lower()), 0) if found else None
+
+
+def _is_set(name: str, kind: str, shown: Mapping[str, str]) -> bool:
+    opposite = OPPOSITES.get(name) or (name[2:] if name.startswith("no") else f"no{name}")
+    return name in shown or (name in HIDDEN.get(kind, ()) and opposite not in shown)
+
+
+def _same(option: Option, kind: str, value: str) -> bool:
+    wanted = option.wanted
+    if wanted == value:
+        return True
+    if option.setting == "vers":
+        # 4 is whatever the two agree on.
+        return value.startswith(f"{wanted}.")
+    if option.setting == "mode":
+        return wanted.lstrip("0") == value.lstrip("0")
+    number = bytes_of(wanted)
+    return number is not None and number == bytes_of(value)

@@ -1,0 +1,268 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: filesystems
+short_description: Mounts of NFS, local disks and tmpfs, as the kernel took them
+version_added: 0.1.0
+author:
+  - gpufleet contributors (@gpufleet)
+description:
+  - Converges mounts to the declaration, and reads back from C(/proc/self/mountinfo) what the kernel really took. For
+    NFS that is what it agreed on with the server, such as C(rsize) and C(nconnect).
+  - Nothing is ever formatted, wiped, or unmounted by force. O(state=absent) unmounts what this module mounted, and
+    leaves what is on it as it is.
+  - The next boot has a unit of systemd for each mount, C(/etc/systemd/system/data.mount) for C(/data), which
+    C(remote-fs.target) or C(local-fs.target) wants and does not require. A node whose server or disk is gone boots
+    all the same. Whatever is ordered after the target, such as slurmd, waits for the mount for up to 60 seconds.
+  - C(/etc/fstab) is not changed. A line for the same mount point is in RV(conflicts); systemd takes the unit.
+  - The declared mounts are made now, each with a deadline of 60 seconds, before anything is written for the next
+    boot. So a server that does not respond, or an export that is refused, leaves nothing behind.
+  - What belongs to the mount alone (C(ro), C(noatime), C(nosuid), C(nodev), C(noexec) and their opposites), and
+    C(size) and C(huge) of tmpfs, is changed while it is mounted. For everything else the mount has to
+    be made anew. Until then the setting is pending, with the reason.
+  - The kernel has one transport for all mounts from a server with the same version of NFS. C(nconnect) is that of the
+    first; then the other mounts are named.
+  - What the kernel or the server does not take of a mount that was made with it is in RV(unmanaged), with what was
+    taken instead. With O(strict=true) it is an error.
+  - Mounts that are there already and are as declared are taken over without being touched. A mount point that is not
+    empty, that is a link or lies behind one, or where something else is mounted is refused. So is one in a mount of
+    NFS.
+  - A mount that is no longer declared is unmounted, if nobody uses it. Otherwise the run fails before it changes
+    anything, and names the processes.
+extends_documentation_fragment:
+  - gpufleet.node.contract
+  - gpufleet.node.contract.attributes
+options:
+  mounts:
+    description:
+      - The mounts. Those that are not given, and that this module did not make, are left alone.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description:
+          - The mount point. A folder that is not there is made. None may lie in another one.
+        type: str
+        required: true
+      source:
+        description:
+          - What is mounted. For NFS the server and the path that it exports, such as V(nfs1:/export/data). For a disk
+            V(UUID=...), or a path such as C(/dev/disk/by-id/...), C(/dev/md/NAME) or C(/dev/mapper/NAME). Names such
+            as C(/dev/nvme0n1) are refused, because they change from boot to boot. Not for tmpfs.
+        type: str
+        default: ""
+      fstype:
+        description:
+          - The type of the file system. V(nfs) is any version, which C(vers) in O(mounts[].options) chooses.
+        type: str
+        choices: [ext4, nfs, tmpfs, xfs]
+        required: true
+      options:
+        description:
+          - The options of the mount, one an element, as in mount(8) and nfs(5). What is not given is left to the
+            kernel and the server.
+          - C(async) is what NFS does anyway, and C(noatime) has no effect on it, because the server keeps the times.
+        type: list
+        elements: str
+        default: []
+      read_ahead_kb:
+        description:
+          - How much is read ahead of a file, in KiB, a multiple of 4. For NFS only. Since Linux 5.4 the kernel starts
+            with 128, which is far too little for streams over a fast network; before, it was 15 times C(rsize).
+          - A unit that belongs to the mount sets it at boot, after the rule of nfs-utils.
+          - For disks it is in M(gpufleet.node.nvme_scheduler).
+        type: int
+seealso:
+  - module: gpufleet.node.nvme_scheduler
+  - name: nfs(5)
+    description: The options of NFS.
+    link: https://man7.org/linux/man-pages/man5/nfs.5.html
+  - name: systemd.mount(5)
+    description: How mounts are made at boot.
+    link: https://www.freedesktop.org/software/systemd/man/latest/systemd.mount.html
+"""
+
+EXAMPLES = r"""
+- name: A data set from an NFS server, with eight connections and a large read-ahead
+  gpufleet.node.filesystems:
+    mounts:
+      - path: /data
+        source: nfs1.example.com:/export/data
+        fstype: nfs
+        options: [vers=4.2, rsize=1048576, wsize=1048576, nconnect=8, actimeo=60, hard]
+        read_ahead_kb: 15360
+
+- name: The same by RDMA, with a local scratch and memory for hot data
+  gpufleet.node.filesystems:
+    mounts:
+      - path: /data
+        source: nfs1.example.com:/export/data
+        fstype: nfs
+        options: [vers=3, proto=rdma, port=20049]
+      - path: /scratch
+        source: UUID=6f1dbd5c-2f3e-44c8-9a39-a5a1b2b8e3a4
+        fstype: xfs
+        options: [noatime]
+      - path: /hot
+        fstype: tmpfs
+        options: [size=256g, noatime, nosuid, nodev]
+
+- name: Unmount what this module mounted, and leave what is on it
+  gpufleet.node.filesystems:
+    state: absent
+"""
+
+RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
+status:
+  description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
+  returned: success
+  type: str
+changes:
+  description: The plan, which check mode and real mode share.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The mount point, the unit, or the file.
+      type: str
+    setting:
+      description: What is set on it, C(mount) for what is mounted there.
+      type: str
+      sample: nconnect
+    before:
+      description: The value that was found.
+      type: raw
+    after:
+      description: The value that was declared.
+      type: raw
+    scope:
+      description: C(effective) for the running system, C(boot) for the next boot.
+      type: str
+    takes_effect:
+      description: C(now), or C(reboot) when it has to wait for that.
+      type: str
+needs:
+  description:
+    - What must still happen. C(reboot), where a mount has to be made anew (unmounting it and another
+      run does as well), C(remount), where mounts that share connections have to be, and C(daemon-reload).
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+unmanaged:
+  description: What was declared and the kernel or the server did not take, with the reason.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: What the setting was declared for.
+      type: str
+    setting:
+      description: The setting that it does not have, or that is not restored.
+      type: str
+    reason:
+      description: Why.
+      type: str
+      sample: the server allows 524288
+conflicts:
+  description: Who else sets what is declared.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    owner:
+      description: Always C(fstab).
+      type: str
+      sample: fstab
+    path:
+      description: The file.
+      type: str
+    line:
+      description: The line in it, where there is one.
+      type: int
+    setting:
+      description: The mount point.
+      type: str
+      sample: /data
+    value:
+      description: What it mounts there.
+      type: str
+      sample: nfs nfs1:/export/old
+    wins:
+      description: Always C(us).
+      type: str
+reboot_required:
+  description: Whether RV(needs) has a reboot.
+  returned: always, unless the declaration was refused
+  type: bool
+reboot_reasons:
+  description: Why.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(conflict), C(in_use), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
+      type: str
+    object:
+      description: What it was about.
+      type: str
+    found:
+      description: The value that was found.
+      type: raw
+    wanted:
+      description: The value that was wanted.
+      type: raw
+    hint:
+      description: The next step.
+      type: str
+# End of what all return.
+effective:
+  description: The mounts that are there, of those that are declared or ours.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    mounts:
+      description: By mount point the source, the type, all options as the kernel shows them, and the read-ahead of NFS.
+      type: dict
+      sample:
+        /data:
+          source: nfs1:/export/data
+          fstype: nfs4
+          options: [rw, relatime, vers=4.2, rsize=1048576, wsize=1048576, nconnect=8, proto=tcp]
+          read_ahead_kb: 15360
+boot:
+  description: What our units mount at the next boot.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    mounts:
+      description: By mount point the source, the type, the options and the read-ahead.
+      type: dict
+      sample:
+        /data: {source: "nfs1:/export/data", fstype: nfs, options: [nconnect=8], read_ahead_kb: 15360}
+"""
+
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.filesystems.concern import CONCERN
+
+
+def main() -> None:
+    run(CONCERN)
+
+
+if __name__ == "__main__":
+    main()

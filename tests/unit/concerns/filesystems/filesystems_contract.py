@@ -1,0 +1,17 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The machine on which ``filesystems`` keeps the contract of all concerns."""
+
+from __future__ import annotations
+
+import filesystems_machine
+from concern_machines import Make, Node, concern_of
+
+
+def contract_node(make: Make) -> Node:
+    host = filesystems_machine.machine(make.folder())
+    # From one to the other a mount goes and one comes.
+    first, second = filesystems_machine.NFS_MOUNT, filesystems_machine.HOT
+    return Node(concern_of("filesystems"), host, {"mounts": [first]}, {"mounts": [second]})
