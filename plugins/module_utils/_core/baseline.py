@@ -133,7 +133,8 @@ def save(files: Files, concern: str, settings: Iterable[Setting], steps: Iterabl
         return frozenset()
     targets = [target for step in steps for target in _targets(step)]
     folders: List[str] = list(known.folders)
-    for target in (path_of(concern), *targets):
+    made = [f"{folder}/" for step in steps if isinstance(step.action, RoomAction) for folder in step.action.folders]
+    for target in (path_of(concern), *targets, *made):
         folders.extend(folder for folder in _missing_folders(files, target) if folder not in folders)
     written = tuple(dict.fromkeys((*known.files, *targets)))
     if (values, tuple(folders), written) == (known.values, known.folders, known.files) and known.values:

@@ -64,10 +64,11 @@ class RunCommand:
 class RoomAction:
     """An action only one room knows how to perform; the room's ``apply`` handles it.
 
-    ``writes`` are the files outside of /var/lib/gpufleet and /run that it replaces.
+    ``writes`` are the files outside of /var/lib/gpufleet and /run that it replaces, ``folders`` those that it makes.
     """
 
     writes: Tuple[str, ...] = ()
+    folders: Tuple[str, ...] = ()
 
 
 @frozen

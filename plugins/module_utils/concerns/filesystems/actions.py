@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 class Mounts(RoomAction):
     """Mount all of these with their read-ahead, each for itself: one whose server is gone does not keep the others.
 
-    The folders that are not there are made. ``writes`` has a name in each of them, by which the baseline knows them.
+    ``folders`` are the mount points that are not there.
     """
 
     entries: Tuple[Entry, ...]
     folders: Tuple[str, ...]
-    writes: Tuple[str, ...]
 
 
 @frozen

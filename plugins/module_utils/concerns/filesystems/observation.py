@@ -13,13 +13,14 @@ import json
 from typing import TYPE_CHECKING, Dict, Iterable, Mapping, Optional, Tuple
 
 from ..._core.change import Conflict
+from ..._core.value import replace
 from ..._core.wording import first_of
 from ..._kinds import units
 from ..._linux import fstab, mounts, systemd
 from ..._linux.numa import parse_meminfo
 from . import unit_files
 from .spec import FilesystemsDeclaration
-from .state import MOUNT, NOTES, READ_AHEAD, FilesystemsState, Note, Place, title_of
+from .state import MOUNT, NOTES, READ_AHEAD, FilesystemsState, Note, Place, is_same_source, title_of
 from .values import NFS, TMPFS, kind_of
 
 if TYPE_CHECKING:
@@ -119,15 +120,13 @@ def _by_us(files: Files, mount: Mount, text: Optional[str], note: Optional[Note]
         return False
     if boot.source.startswith("/dev/"):
         return bool(_number(files, boot.source)) and _number(files, boot.source) == mount.number
-    return boot.source == mount.source.rstrip("/")
+    return is_same_source(boot.source, mount.source)
 
 
 def _with_more(
     place: Place, files: Files, table: Tuple[Mount, ...], *, read_ahead: bool, wanted: bool, goes: bool
 ) -> Place:
     """What is only read where it matters."""
-    from ..._core.value import replace
-
     if place.mount is None:
         if not wanted:
             return place

@@ -21,8 +21,18 @@ from ..._kinds import units
 from ..._linux import systemd
 from . import unit_files
 from .actions import KeepNotes, Mounts, Remount, SetReadAhead, Unmount
-from .state import MOUNT, NOTES, READ_AHEAD, FilesystemsDesired, FilesystemsState, Note, Place, title_of
-from .values import FLAGS, Option, can_remount, flag_of, flags_with, read_back
+from .state import (
+    MOUNT,
+    NOTES,
+    READ_AHEAD,
+    FilesystemsDesired,
+    FilesystemsState,
+    Note,
+    Place,
+    is_same_source,
+    title_of,
+)
+from .values import FLAGS, Option, can_remount, flag_of, flags_with, kind_of, read_back
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -60,11 +70,11 @@ def plan(state: FilesystemsState, desired: FilesystemsDesired, scope: Scope) -> 
 def is_entry(state: FilesystemsState, place: Place, entry: Entry) -> bool:
     """Whether what is mounted there is what is declared: the whole of it, and no folder of it."""
     mount = place.mount
-    if mount is None or mount.root != "/" or place.title is None:
+    if mount is None or mount.root != "/":
         return False
     if entry.path in state.devices:
-        return place.title.startswith(f"{entry.fstype} ") and mount.number == state.devices[entry.path]
-    return title_of(entry.fstype, entry.source) == place.title.rstrip("/")
+        return kind_of(mount) == entry.fstype and mount.number == state.devices[entry.path]
+    return kind_of(mount) == entry.fstype and is_same_source(mount.source, entry.source)
 
 
 def _row(path: str, setting: str, wanted: Any, effective: Any) -> Setting:
@@ -245,7 +255,7 @@ def _running_steps(
             later.append(Step(SetReadAhead(path, int(read_ahead.wanted or 0)), (effective_change(read_ahead),)))
     if entries:
         missing = tuple(entry.path for entry in entries if state.places[entry.path].missing)
-        action = Mounts(tuple(entries), missing, tuple(f"{path}/.gpufleet" for path in missing))
+        action = Mounts(tuple(entries), missing)
         return steps, later, [Step(action, tuple(map(effective_change, changes)))]
     return steps, later, []
 

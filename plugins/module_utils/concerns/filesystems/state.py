@@ -96,3 +96,8 @@ class FilesystemsDesired:
 
 def title_of(fstype: str, source: str) -> str:
     return fstype if fstype == source else f"{fstype} {source}"
+
+
+def is_same_source(one: str, other: str) -> bool:
+    """Whether both are the same, as somebody may have written the path with a slash at its end."""
+    return one.rstrip("/") == other.rstrip("/")

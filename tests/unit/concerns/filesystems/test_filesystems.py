@@ -277,6 +277,35 @@ def test_what_a_remount_cannot_change_is_pending_until_it_is_mounted_anew(tmp_pa
     assert (done.error, pending(done), unmanaged(done)) == (None, {}, [])
 
 
+def test_a_mount_that_others_made_otherwise_is_right_after_the_next_boot(tmp_path: Path) -> None:
+    host = machine(tmp_path, {MOUNTINFO: ROOT + nfs_line("vers=4.2,rsize=524288")})
+    programs(host).allows = 524288
+    entry = data(options=["vers=4.2", "rsize=1048576", "nconnect=8"])
+    for _again in range(2):
+        outcome = run(host, entry)
+        assert (outcome.error, set(pending(outcome)), unmanaged(outcome)) == (None, {"rsize", "nconnect"}, [])
+    # The next boot clears /run, and systemd mounts what our unit says.
+    (tmp_path / "run/gpufleet/filesystems.json").unlink()
+    boot = unit_files.at_boot(host.files.read(UNIT))
+    assert boot is not None
+    programs(host).put([ROOT])
+    programs(host).mount(["mount", "-t", boot.fstype, "-o", boot.options, boot.source, "/data"])
+    booted = run(host, entry)
+    assert (booted.status, booted.changes, pending(booted)) == ("in_sync", (), {})
+    assert unmanaged(booted) == [("/data", "rsize", "the server allows 524288")]
+    # Something was mounted there before us, and so it stays.
+    assert run(host, state="absent").error is None
+    assert mounted(host, "/data") is not None
+
+
+def test_the_root_of_a_server_is_an_export_like_any_other(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    assert run(host, data(source="nfs1:/")).error is None
+    assert run(host, data(source="nfs1:/")).status == "in_sync"
+    assert run(host, state="absent").error is None
+    assert mounted(host, "/data") is None
+
+
 def test_another_source_waits_until_the_old_one_is_unmounted(tmp_path: Path) -> None:
     host = machine(tmp_path)
     run(host, data())
