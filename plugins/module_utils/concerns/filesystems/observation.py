@@ -116,7 +116,7 @@ def _by_us(files: Files, mount: Mount, text: Optional[str], note: Optional[Note]
     if note is not None and note.id in ("", mount.id) and note.options is not None:
         return True
     boot = unit_files.at_boot(text)
-    if boot is None or boot.fstype != kind_of(mount):
+    if boot is None or boot.fstype != kind_of(mount) or (boot.fstype != NFS and mount.root != "/"):
         return False
     if boot.source.startswith("/dev/"):
         return bool(_number(files, boot.source)) and _number(files, boot.source) == mount.number

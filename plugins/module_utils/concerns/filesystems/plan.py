@@ -32,7 +32,7 @@ from .state import (
     is_same_source,
     title_of,
 )
-from .values import FLAGS, Option, can_remount, flag_of, flags_with, kind_of, read_back
+from .values import FLAGS, NFS, Option, can_remount, flag_of, flags_with, kind_of, read_back
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -70,11 +70,14 @@ def plan(state: FilesystemsState, desired: FilesystemsDesired, scope: Scope) -> 
 def is_entry(state: FilesystemsState, place: Place, entry: Entry) -> bool:
     """Whether what is mounted there is what is declared: the whole of it, and no folder of it."""
     mount = place.mount
-    if mount is None or mount.root != "/":
+    if mount is None or kind_of(mount) != entry.fstype:
         return False
-    if entry.path in state.devices:
-        return kind_of(mount) == entry.fstype and mount.number == state.devices[entry.path]
-    return kind_of(mount) == entry.fstype and is_same_source(mount.source, entry.source)
+    if entry.fstype == NFS:
+        # The kernel shows the source of what is mounted, also of a folder (nfs_show_devname), and as its root whatever
+        # another mount of the same export has made of it.
+        return is_same_source(mount.source, entry.source)
+    device = state.devices.get(entry.path, mount.number)
+    return mount.root == "/" and mount.number == device
 
 
 def _row(path: str, setting: str, wanted: Any, effective: Any) -> Setting:
@@ -95,7 +98,8 @@ def _mount_row(state: FilesystemsState, place: Place, entry: Optional[Entry], sc
         setting=MOUNT,
         wanted=wanted,
         effective=effective,
-        boot=_at_boot(state, place),
+        # Where nothing is wanted of us, what fstab brings is not ours to end.
+        boot=_at_boot(place) or (state.in_fstab.get(place.path) if entry is not None else None),
         identity=place.path,
         effective_matters=scope.immediate and (entry is not None or place.mount is None or place.by_us),
         boot_matters=scope.permanent,
@@ -103,12 +107,10 @@ def _mount_row(state: FilesystemsState, place: Place, entry: Optional[Entry], sc
     )
 
 
-def _at_boot(state: FilesystemsState, place: Place) -> Optional[str]:
-    """What is mounted there at the next boot: a unit counts more than fstab."""
+def _at_boot(place: Place) -> Optional[str]:
+    """What our unit mounts there at the next boot, which counts more than fstab."""
     boot = unit_files.at_boot(place.unit.text)
-    if boot is not None and place.status == systemd.ENABLED:
-        return title_of(boot.fstype, boot.source)
-    return state.in_fstab.get(place.path)
+    return title_of(boot.fstype, boot.source) if boot is not None and place.status == systemd.ENABLED else None
 
 
 def _boot_rows(place: Place, entry: Optional[Entry], scope: Scope) -> List[Setting]:

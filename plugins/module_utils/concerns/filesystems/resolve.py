@@ -72,7 +72,7 @@ def _before(path: str, setting: str, value: Any) -> Any:
 
 def _found(place: Place) -> str:
     mount = place.mount
-    if mount is not None and mount.root != "/":
+    if mount is not None and mount.root != "/" and kind_of(mount) != NFS:
         return f"{mount.root} of {kind_of(mount)} {mount.source}"
     return place.title or ""
 

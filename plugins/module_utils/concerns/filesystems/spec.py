@@ -26,7 +26,7 @@ OPTION = regex(r"[A-Za-z0-9_][^\s\"'\\$`,\x00-\x1f\x7f]*")
 SYSTEM = ("/boot", "/dev", "/efi", "/etc", "/proc", "/run", "/sys", "/usr")
 # Names that the kernel gives in the order in which it meets the devices.
 BY_ORDER = regex(r"/dev/(?:(?:sd|vd|xvd|hd|dm-|md|nvme|loop)[a-z0-9]*)")
-NFS_SOURCE = regex(r"(?:\[[^\]]+\]|[A-Za-z0-9._-]+):/.*")
+NFS_SOURCE = regex(r"(?:\[[^\]]+\]|[A-Za-z0-9][A-Za-z0-9._-]*):/.*")
 UUID = "UUID="
 BY_UUID = "/dev/disk/by-uuid/"
 # Each does another thing than to mount, or says something that only fstab has.

@@ -373,6 +373,7 @@ def test_a_cache_that_is_not_there_is_said(tmp_path: Path) -> None:
         ({"path": "/dev/shm"}, "Cannot declare /dev/shm: /dev belongs to the operating system."),
         ({"source": ""}, "Cannot declare mounts[0].source: it is empty, or has blanks or quotes"),
         ({"source": "/export"}, "Cannot declare mounts[0].source: it is not a server with the path that it exports"),
+        ({"source": "-o:/export"}, "Cannot declare mounts[0].source: it is not a server with the path that it exports"),
         ({"source": "nfs1:/a'; rm"}, "Cannot declare mounts[0].source: it is empty, or has blanks or quotes"),
         ({"fstype": "xfs", "source": "/dev/nvme0n1"}, "Cannot declare mounts[0].source: the kernel gives this name in"),
         ({"fstype": "xfs", "source": "/dev/sdb1"}, "Cannot declare mounts[0].source: the kernel gives this name in"),
@@ -426,9 +427,9 @@ REFUSED: Mapping[str, Any] = {
         "Cannot mount /data: something else is mounted there (found nfs nfs9:/other, wanted nfs nfs1:/export/data).",
     ),
     "a folder of it": (
-        {MOUNTINFO: ROOT + nfs_line("vers=4.2").replace(" / /data", " /sub /data")},
+        {MOUNTINFO: ROOT + nfs_line("vers=4.2", source="nfs1:/export/data/sub").replace(" / /data", " /sub /data")},
         OwnedByAnother,
-        "something else is mounted there (found /sub of nfs nfs1:/export/data,",
+        "something else is mounted there (found nfs nfs1:/export/data/sub,",
     ),
     "autofs": (
         {MOUNTINFO: f"{ROOT}61 25 0:61 / /data rw,relatime - autofs systemd-1 rw,fd=43\n"},
@@ -453,6 +454,20 @@ def test_a_mount_point_that_belongs_to_others_is_refused_before_anything_changes
         run(host, data())
     assert message in str(caught.value)
     assert snapshot(tmp_path) == before
+
+
+def test_a_folder_of_a_disk_that_is_mounted_there_is_not_the_disk(tmp_path: Path) -> None:
+    table = f"{ROOT}61 25 259:1 /sub /srv/scratch rw,noatime - xfs /dev/nvme0n1p1 rw\n"
+    host = machine(tmp_path, {MOUNTINFO: table})
+    with pytest.raises(OwnedByAnother, match=r"\(found /sub of xfs /dev/nvme0n1p1,"):
+        run(host, SCRATCH)
+
+
+def test_what_the_kernel_calls_the_root_of_an_export_does_not_count(tmp_path: Path) -> None:
+    line = nfs_line("vers=4.2").replace(" / /data", " /data /data")
+    host = machine(tmp_path, {MOUNTINFO: ROOT + line})
+    outcome = run(host, data())
+    assert (outcome.error, outcome.effective["mounts"]["/data"]["source"]) == (None, "nfs1:/export/data")
 
 
 def test_a_mount_point_in_a_mount_of_the_network_is_refused_without_asking_for_it(tmp_path: Path) -> None:
@@ -620,6 +635,16 @@ def test_lines_of_fstab_are_named_and_kept_and_decide_again_without_us(tmp_path:
     assert run(host, HOT).error is None
     assert not host.files.exists(UNIT)
     assert mounted(host, "/data") is not None
+
+
+def test_what_fstab_brings_at_boot_is_as_it_was_found_after_absent(tmp_path: Path) -> None:
+    host = machine(tmp_path, {"/etc/fstab": "nfs9:/old /data nfs defaults 0 0\n"})
+    before = snapshot(tmp_path)
+    assert run(host, data()).error is None
+    assert [change.before for change in run(host, data(), check=True).changes] == []
+    assert run(host, state="absent").error is None
+    assert snapshot(tmp_path) == before
+    assert run(host, state="absent").changes == ()
 
 
 def test_only_now_or_only_at_boot(tmp_path: Path) -> None:
