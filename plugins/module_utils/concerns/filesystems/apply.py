@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, List, Mapping, Optional, Tuple
 
 from ..._core import steps as core_steps
 from ..._core.change import RunCommand, Step
-from ..._core.errors import GpuFleetError, InUse, Refused
+from ..._core.errors import InUse, Refused
 from ..._core.wording import counted, first_of
 from ..._kinds import steps
 from ..._linux import mounts
@@ -49,7 +49,7 @@ def perform(step: Step, host: Host) -> None:
 
 def mount_all(action: Mounts, host: Host) -> None:
     """Raises ``Refused`` with what was said of the first that could not be mounted, after all were tried."""
-    failures: List[GpuFleetError] = []
+    failures: List[Refused] = []
     for entry in action.entries:
         if entry.path in action.folders:
             core_steps.run(RunCommand(("mkdir", "--parents", entry.path), "make the mount point"), host)
@@ -65,12 +65,12 @@ def mount_all(action: Mounts, host: Host) -> None:
             note(host, {}, without=entry.path)
             failures.append(failure)
     if failures:
-        if len(failures) > 1:
-            failures[0].args = (f"{failures[0]} {counted(len(failures) - 1, 'other mount')} failed too.",)
-        raise failures[0]
+        first = failures[0]
+        others = f"; {counted(len(failures) - 1, 'other mount')} failed too" if len(failures) > 1 else ""
+        raise Refused("mount {}", object=first.object, cause=f"{first.cause}{others}", hint=first.hint)
 
 
-def mount(entry: Entry, host: Host) -> Optional[GpuFleetError]:
+def mount(entry: Entry, host: Host) -> Optional[Refused]:
     """What went wrong; None where nothing did."""
     options = ("-o", ",".join(entry.options)) if entry.options else ()
     return _tried(("mount", "-t", entry.fstype, *options, entry.source, entry.path), "mount {}", entry.path, host)
