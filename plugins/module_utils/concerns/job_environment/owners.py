@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Sequence, Set, Tuple
 
 from ..._core.change import Conflict
+from ..._linux import shell_profiles
 from . import nccl_conf
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..._kinds.own_files import Line
 
 CONF_FILE = "NCCL_CONF_FILE"
-PROFILES = ("/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv")
-PROFILE_FOLDER = "/etc/profile.d"
 PASSWD = "/etc/passwd"
 # Below it are the users of the system, whose services start jobs. The homes of others may be far away, and hang.
 FIRST_PERSON = 1000
@@ -27,15 +25,9 @@ LOCAL = ("/root", "/var/", "/opt/", "/srv/", "/usr/", "/etc/", "/run/")
 
 def of_sessions(files: Files, wanted: Mapping[str, str]) -> Iterator[Conflict]:
     """The files that login shells read after pam_env did its work."""
-    names = (name for name in files.names(PROFILE_FOLDER) if name.endswith(".sh"))
-    for path in (*PROFILES, *(f"{PROFILE_FOLDER}/{name}" for name in names)):
-        text = files.read_optional(path) or ""
-        # Most have none of the names.
-        for name in (name for name in wanted if name in text):
-            for number, line in enumerate(text.split("\n"), 1):
-                found = re.match(rf"\s*(?:export\s+|readonly\s+)*{name}=(\"[^\"]*\"|'[^']*'|[^\s;]*)", line)
-                if found and found[1].strip("\"'") != wanted[name]:
-                    yield Conflict("profile", path, number, f"sessions {name}", found[1].strip("\"'"), "them")
+    for path, number, name, value in shell_profiles.assignments(files, wanted):
+        if value != wanted[name]:
+            yield Conflict("profile", path, number, f"sessions {name}", value, "them")
 
 
 def of_nccl(

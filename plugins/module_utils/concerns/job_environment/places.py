@@ -15,8 +15,9 @@ from ..._core.planning import boot_change, effective_change, file_action
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
 from ..._kinds.own_files import OTHERS, Line
+from ..._linux import pam_env
 from ..._text.block import MADE, Block
-from . import cdi, nccl_conf, pam_env, slurm
+from . import cdi, nccl_conf, slurm
 from .spec import CONTAINERS, NCCL, SESSIONS, SLURM
 
 if TYPE_CHECKING:

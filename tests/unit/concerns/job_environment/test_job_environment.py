@@ -19,7 +19,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.contract impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, OwnedByAnother
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment import pam_env, slurm
+from ansible_collections.gpufleet.node.plugins.module_utils._linux import pam_env
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment import slurm
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment.places import BLOCK
 from job_machine import CDI, ENVIRONMENT, ETC, FILES, NCCL, OURS, PROLOG, Systemd

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Tuple
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment import nccl_conf, pam_env
+from ansible_collections.gpufleet.node.plugins.module_utils._linux import pam_env
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment import nccl_conf
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment.places import BLOCK
 
 

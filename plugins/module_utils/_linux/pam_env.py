@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING, Iterator, Tuple
 
 if TYPE_CHECKING:
-    from ..._core.protocols import Files
+    from .._core.protocols import Files
 
 PATH = "/etc/environment"
 CONF = "/etc/security/pam_env.conf"
