@@ -48,13 +48,33 @@ class Layout:
     indent: str
 
 
+@frozen
+class Edit:
+    """``new`` in the place of the characters from ``start`` to ``end``: a member that is added, or another value.
+
+    ``key`` is that of the member. ``added`` says that the object did not have it; then ``closing`` is what stands
+    between it and the end of the object, where that had no member before.
+    """
+
+    start: int
+    end: int
+    new: str
+    key: str
+    added: bool
+    closing: str = ""
+
+    def applied(self, text: str) -> str:
+        return f"{text[: self.start]}{self.new}{self.closing}{text[self.end :]}"
+
+
 def set_value(text: str, path: Sequence[str], value: Any) -> str:
     """The text with the value at the keys of ``path``; objects on the way are made where they are not there.
 
     Raises ``DeclarationError`` where something else than an object is on the way.
     """
     mark, body = _split(text)
-    result = mark + _with_value(body if body.strip() else "{}\n", path, value)
+    body = body if body.strip() else "{}\n"
+    result = mark + edit_of(body, path, value).applied(body)
     wanted = table = parse(text, "")
     for key in path[:-1]:
         if table.get(key) is None:
@@ -71,12 +91,12 @@ def remove(text: str, path: Sequence[str]) -> str:
         return text
     start = _skip(body, 0)
     for key in path[:-1]:
-        step = _find(_members(body, start), key)
+        step = find(members_of(body, start), key)
         if step is None or body[step.start] != "{":
             return text
         start = step.start
-    members = _members(body, start)
-    found = _find(members, path[-1])
+    members = members_of(body, start)
+    found = find(members, path[-1])
     if found is None:
         return text
     index = members.index(found)
@@ -97,22 +117,24 @@ def _split(text: str) -> Tuple[str, str]:
     return (BOM, text[1:]) if text.startswith(BOM) else ("", text)
 
 
-def _find(members: Sequence[Member], key: str) -> Optional[Member]:
+def find(members: Sequence[Member], key: str) -> Optional[Member]:
+    """The member of this name, None where there is none."""
     return next((member for member in members if member.key == key), None)
 
 
-def _with_value(text: str, path: Sequence[str], value: Any) -> str:
+def edit_of(text: str, path: Sequence[str], value: Any) -> Edit:
+    """What to change in a text for the value at the keys of ``path``. Raises as ``set_value``."""
     start = _skip(text, 0)
     outer: List[int] = []
     for depth, key in enumerate(path):
-        members = _members(text, start)
-        found = _find(members, key)
+        members = members_of(text, start)
+        found = find(members, key)
         if found is None:
-            return _inserted(text, start, outer, path[depth:], value)
+            return _insertion(text, start, outer, path[depth:], value)
         if depth == len(path) - 1 or text.startswith("null", found.start):
             layout = _layout(text, start, outer, members)
             rest = _nested(path[depth + 1 :], value)
-            return text[: found.start] + _written(text, rest, layout) + text[found.end :]
+            return Edit(found.start, found.end, _written(text, rest, layout), key, added=False)
         if text[found.start] != "{":
             raise DeclarationError(
                 f"set {'.'.join(path)}",
@@ -121,20 +143,20 @@ def _with_value(text: str, path: Sequence[str], value: Any) -> str:
             )
         outer.append(start)
         start = found.start
-    return text
+    raise ValueError("no key is named")
 
 
-def _inserted(text: str, start: int, outer: Sequence[int], path: Sequence[str], value: Any) -> str:
-    """The text with a new member at the end of the object at ``start``. ``outer`` are the objects around it."""
-    members = _members(text, start)
+def _insertion(text: str, start: int, outer: Sequence[int], path: Sequence[str], value: Any) -> Edit:
+    """A new member at the end of the object at ``start``. ``outer`` are the objects around it."""
+    members = members_of(text, start)
     layout = _layout(text, start, outer, members)
     written = _written(text, _nested(path[1:], value), layout)
     member = f"{layout.lead}{json.dumps(path[0], ensure_ascii=False)}{layout.colon}{written}"
     if members:
         at = members[-1].end
-        return f"{text[:at]},{member}{text[at:]}"
+        return Edit(at, at, f",{member}", path[0], added=True)
     closing = layout.lead[: len(layout.lead) - len(layout.indent)] if "\n" in layout.lead else ""
-    return f"{text[: start + 1]}{member}{closing}{text[_end_of(text, start) - 1 :]}"
+    return Edit(start + 1, _end_of(text, start) - 1, member, path[0], added=True, closing=closing)
 
 
 def _layout(text: str, start: int, outer: Sequence[int], members: Sequence[Member]) -> Layout:
@@ -142,13 +164,13 @@ def _layout(text: str, start: int, outer: Sequence[int], members: Sequence[Membe
     if members:
         last = members[-1]
         before = members[-2].end if len(members) > 1 else start
-        lead = text[_skip_back(text, last.key_start, before) : last.key_start]
+        lead = _last_line(text[_skip_back(text, last.key_start, before) : last.key_start])
         colon = text[last.key_end : last.start]
         if not lead and len(members) == 1 and colon.endswith(" "):
             lead = " "
         return Layout(lead, colon if "\n" not in colon else ": ", _indentation(text) if "\n" in lead else "")
     if outer:
-        around = _layout(text, outer[-1], outer[:-1], _members(text, outer[-1]))
+        around = _layout(text, outer[-1], outer[:-1], members_of(text, outer[-1]))
         lead = around.lead + around.indent if "\n" in around.lead else ""
         return Layout(lead, around.colon, around.indent)
     indent = _indentation(text)
@@ -159,6 +181,12 @@ def _skip_back(text: str, at: int, limit: int) -> int:
     while at > limit and text[at - 1] in " \t\r\n":
         at -= 1
     return at
+
+
+def _last_line(blank: str) -> str:
+    """A blank without the empty lines in it, of which the members that are added need none."""
+    above, newline, line = blank.rpartition("\n")
+    return f"{above[-1:] if above.endswith(chr(13)) else ''}{newline}{line}"
 
 
 def _line_end(text: str) -> str:
@@ -203,7 +231,7 @@ def _end_of(text: str, start: int) -> int:
     return DECODER.raw_decode(text, start)[1]
 
 
-def _members(text: str, start: int) -> Tuple[Member, ...]:
+def members_of(text: str, start: int) -> Tuple[Member, ...]:
     """The members of the object that begins at ``start``, in their order."""
     members: List[Member] = []
     at = _skip(text, start + 1)
