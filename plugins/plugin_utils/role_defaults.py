@@ -81,6 +81,13 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "filesystems_permanent": True,
         "filesystems_strict": False,
     },
+    "gds": {
+        "gds_state": "present",
+        "gds_cufile": {},
+        "gds_immediate": True,
+        "gds_permanent": True,
+        "gds_strict": False,
+    },
     "gpu_settings": {
         "gpu_settings_state": "present",
         "gpu_settings_gpus": [],

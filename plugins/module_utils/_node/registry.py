@@ -38,6 +38,12 @@ def _filesystems() -> AnyConcern:
     return CONCERN
 
 
+def _gds() -> AnyConcern:
+    from ..concerns.gds.concern import CONCERN
+
+    return CONCERN
+
+
 def _kernel_tunables() -> AnyConcern:
     from ..concerns.kernel_tunables.concern import CONCERN
 
@@ -213,6 +219,13 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         names_knobs=True,
     ),
     RegisteredConcern(
+        "gds",
+        _gds,
+        Registration(
+            after=("kernel_modules",),
+        ),
+    ),
+    RegisteredConcern(
         "kernel_tunables",
         _kernel_tunables,
         Registration(
@@ -238,6 +251,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "dcgm",
                 "fabric_manager",
                 "filesystems",
+                "gds",
                 "gpu_settings",
                 "gpu_slices",
                 "gpu_virtualization",
