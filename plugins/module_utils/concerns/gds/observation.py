@@ -173,22 +173,24 @@ def _overruling(files: Files, declared: Mapping[str, Any]) -> Iterator[Conflict]
                 if key == "Manager.DefaultEnvironment":
                     found.append(("systemd", path, None, name, given))
     for owner, path, at, name, value in found:
-        key = VARIABLES.get(name)
-        if key == "" and value != PATH:
+        about = VARIABLES.get(name)
+        if about == "" and value != PATH:
             yield Conflict(owner, path, at, f"{PATH} (all keys, by {name})", value, "them")
-        elif key in declared:
-            yield Conflict(owner, path, at, f"{key} (by {name})", value, "them")
+        elif about in declared:
+            yield Conflict(owner, path, at, f"{about} (by {name})", value, "them")
 
 
 def older(files: Files, text: Optional[str]) -> Iterator[Program]:
     """The programs with cuFile that were started before the file was written. After a boot there is nobody to ask."""
-    if text is None or files.modified(PATH) <= _booted(files):
+    written, booted = files.modified(PATH), _booted(files)
+    if text is None or written <= booted:
         return
     for pid in processes.ids(files):
-        if LIBRARY in processes.text_of(files, pid, "maps"):
-            process = processes.read(files, int(pid))
-            if process is not None and not processes.began_after(files, process, PATH):
-                yield program(files, pid)
+        process = processes.read(files, int(pid))
+        # As processes.started, which would read /proc/stat for each.
+        began = booted + process.start * (processes.NANOSECONDS // processes.TICKS) if process else written
+        if began + processes.SLACK < written and LIBRARY in processes.text_of(files, pid, "maps"):
+            yield program(files, pid)
 
 
 def program(files: Files, pid: str) -> Program:
