@@ -24,7 +24,7 @@ from .rows import CHANNEL, HELD, HOLD, NODES, skew, versions
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
     from ..._core.contract import Scope
-    from .daemons import ConfigFile, Daemon
+    from .daemons import ConfigFile, Daemon, DriverVersions
     from .state import FabricDesired, FabricState, WantedDaemon
 
 
@@ -84,9 +84,10 @@ def _refuse_skew(state: FabricState, daemon: Daemon, scope: Scope) -> None:
     if not fate or not any(row.status != IN_SYNC for row in rows):
         return
     driver = state.driver
-    later = f", and the next boot loads {driver.at_boot}" if driver.at_boot != driver.loaded else ""
     wanted = driver.at_boot or driver.loaded
-    package = daemon.program.packages[0]
+    # Its name may have the branch in it.
+    known = daemon.program.packages[0]
+    package = next((name for name in sorted(state.holds.packages) if name.startswith(known)), known)
     hint = (
         "reboot the node before anything restarts the daemon"
         if daemon.version == driver.at_boot
@@ -95,11 +96,18 @@ def _refuse_skew(state: FabricState, daemon: Daemon, scope: Scope) -> None:
     error = NotInEffect(
         f"run {daemon.program.title} ({{}})",
         object=daemon.program.name,
-        cause=f"its version is {daemon.version}, but that of the driver is {driver.loaded or 'unknown'}{later}: {fate}",
+        cause=f"{_difference(daemon.version, driver)}: {fate}",
         hint=hint,
     )
     error.settings = rows
     raise error
+
+
+def _difference(version: str, driver: DriverVersions) -> str:
+    if version == driver.loaded:
+        return f"its version is {version}, that of the loaded driver, but the next boot loads {driver.at_boot}"
+    later = f", and the next boot loads {driver.at_boot}" if driver.at_boot != driver.loaded else ""
+    return f"its version is {version}, but that of the driver is {driver.loaded or 'unknown'}{later}"
 
 
 def _refuse_files(wanted: WantedDaemon) -> None:
