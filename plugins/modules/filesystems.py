@@ -20,8 +20,8 @@ description:
     C(remote-fs.target) or C(local-fs.target) wants and does not require. A node whose server or disk is gone boots
     all the same. Whatever is ordered after the target, such as slurmd, waits for the mount for up to 60 seconds.
   - C(/etc/fstab) is not changed. A line for the same mount point is in RV(conflicts); systemd takes the unit.
-  - The declared mounts are made now, each with a deadline of 60 seconds, before anything is written for the next
-    boot. So a server that does not respond, or an export that is refused, leaves nothing behind.
+  - Each declared mount is made now, with a deadline of 60 seconds, before its unit is written. So no boot waits for a
+    server that does not respond, or for an export that was refused.
   - What belongs to the mount alone (C(ro), C(noatime), C(nosuid), C(nodev), C(noexec) and their opposites), and
     C(size) and C(huge) of tmpfs, is changed while it is mounted. For everything else the mount has to
     be made anew. Until then the setting is pending, with the reason.
