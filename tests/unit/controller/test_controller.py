@@ -300,7 +300,7 @@ OF_OTHERS: Dict[str, List[str]] = yaml.safe_load(
 )
 # Concerns that are still to come. Their names are prefixes of variables as well.
 TO_COME = (
-    *("device_plugin", "filesystems", "gds"),
+    *("device_plugin", "gds"),
     *("nic_settings", "nvme_of", "rdma"),
 )
 # One name for two things, in Kubespray and in DeepOps. Nothing can tell them apart, so that there must be no third.
