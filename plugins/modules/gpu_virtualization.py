@@ -14,24 +14,25 @@ author:
 description:
   - Binds GPUs to C(vfio-pci), now and at every boot, so that virtual machines can have them as they are (passthrough),
     or returns them to the driver of the host.
-  - Or divides GPUs into vGPUs on their virtual functions (O(gpus[].vgpus)). In effect is what each function says in
-    C(current_vgpu_type). Nothing keeps it over a reboot, so the boot service makes them again. Only what is too many
-    goes, and never a vGPU that a virtual machine has.
+  - Or divides GPUs into vGPUs on their virtual functions (O(gpus[].vgpus)). What is in effect is what each function
+    says in C(current_vgpu_type). Nothing keeps vGPUs over a reboot, so the boot service makes them again. Only vGPUs
+    beyond the declared count are removed, and never one that a virtual machine has.
   - RV(effective) is what sysfs says, the driver and the IOMMU group of each GPU. What goes with a GPU in its slot, such
-    as its functions for sound and USB, is bound with it. Everything else in its IOMMU group is in the way, as a virtual
-    machine gets all of a group or nothing.
+    as its functions for sound and USB, is bound with it. Anything else in its IOMMU group that a driver has is an
+    error, as a virtual machine gets all of a group or nothing.
   - At boot, the unit C(gpufleet-passthrough.service) binds the GPUs before systemd-udevd is asked about any device, and
     so before the driver of the host is loaded. It binds a PCI address only while the device there has the same vendor
     and device as now. Where the initramfs loads that driver, it has the GPUs first, and the boot service
     C(gpufleet-boot.service) moves them afterwards.
   - A GPU that is in use is never unbound. The kernel would not refuse that, but wait until the last user ends, with a
     process that nobody can kill. Processes, and virtual machines, that have its device files open are named, and
-    O(when_busy) says what happens. Then the driver is told to let no new client in, and it is looked at once more.
+    O(when_busy) says what happens. Before an unbind the driver is told to let no new client in, and the GPU is looked
+    at once more.
   - Without an IOMMU no GPU can be given to a virtual machine. The error says what has to change. If
     M(gpufleet.node.kernel_cmdline) declares C(intel_iommu=on) on this node, the change is pending until the reboot.
   - Refused as well are the console of the machine, and a GPU whose virtual functions are enabled.
-  - Not managed are mediated devices (mdev), vGPUs that are backed by MIG, and the partition of an NVSwitch board to
-    which a GPU belongs.
+  - Not managed are mediated devices (mdev), vGPUs that are backed by MIG, the partition of an NVSwitch board to which a
+    GPU belongs, and the GPUs of Grace machines (GH200, GB200), which need C(nvgrace-gpu-vfio-pci).
   - With O(state=absent), everything is bound to what it was bound to before, with the vGPUs that there were, once
     nobody uses it.
 extends_documentation_fragment:
@@ -92,8 +93,9 @@ options:
       - What happens if a GPU has to be unbound while it is in use.
       - V(fail) ends the run before anything is changed and names who uses it.
       - V(wait) polls for up to O(busy_timeout) until nobody does, and then plans again. After that it is like V(fail).
-      - V(skip) leaves the GPU as it is for now, and changes only the next boot. The change is pending, with
-        C(idle_gpu) in RV(needs). One that is no longer declared returns to the host at the next boot.
+      - V(skip) leaves the GPU as it is for now, with all of its IOMMU group, and changes only the next boot. The change
+        is pending, with C(idle_gpu) in RV(needs). A GPU that is no longer declared returns to the host at the next
+        boot.
     type: str
     choices: [fail, wait, skip]
     default: fail

@@ -12,9 +12,9 @@ version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Gives a kubelet its CPU, topology and memory managers, what it reserves, when it evicts pods, swap and how long it
-    lets pods end at a shutdown. It is the service C(kubelet.service), as kubeadm and EKS have it, or a part of k3s or
-    RKE2.
+  - Sets the CPU, topology and memory managers of a kubelet, what it reserves, when it evicts pods, what pods may swap,
+    and how long a shutdown waits for them. The kubelet is the service C(kubelet.service), as with kubeadm and on EKS,
+    or a part of k3s or RKE2.
   - It is written where this kubelet reads it. Where it has a folder of drop-ins (its flag C(--config-dir), or k3s and
     RKE2 from 1.32 on), that is C(99-gpufleet.conf) in there. Else it is a part of the file of C(--config), most often
     C(/var/lib/kubelet/config.yaml), between two comments, and what it replaces stays as a comment. C(kubeadm upgrade)
@@ -22,20 +22,20 @@ description:
     in C(config.yaml.d/99-gpufleet-kubelet.yaml).
   - In effect is what the kubelet says on C(/configz), not the file. It is asked on this node with the certificate of
     O(client_certificate), or that of the API server where it is here (a control plane of kubeadm, a server of k3s or
-    RKE2). Elsewhere nobody on the node may ask it. Then RV(unmanaged) says so, and it counts that the process was
-    started after its files were written.
-  - A field or a policy option that came later than this kubelet is refused, since it drops what it does not know. So
-    is what it would end at, as a static policy without reserved CPUs, reserved memory that does not add up, swap that
-    is on, and an option that does not go with another; and CPUs that M(gpufleet.node.cpu_isolation) has for the
-    system and that are not reserved here, or that the kernel isolates.
-  - The kubelet keeps whose CPUs and memory are whose in C(cpu_manager_state) and C(memory_manager_state), and ends at
-    its start where they are of another policy, other CPUs or other memory, also after a plain reboot. A file that
-    does not fit has drifted, with the reason. Then, and where a policy or what it reserves changes, the kubelet is
-    stopped, the file removed, the configuration written, and the kubelet started. Where it is not healthy within
-    O(start_timeout), all of these files are as before, it is started with them, and the run fails with what its log
-    says.
-  - The kubelet counts huge pages when it starts. Where there are others now, it is started anew, or while pods of the
-    class Guaranteed run the setting is pending with C(idle_node) in RV(needs).
+    RKE2). Elsewhere nobody on the node may ask it. Then RV(unmanaged) says so, and its files count as in effect if the
+    process was started after they were written.
+  - A field or a policy option that is newer than this kubelet is refused, since the kubelet drops what it does not
+    know. So is everything at which it would exit, such as a static policy without reserved CPUs, reserved memory that
+    does not add up, swap that is on, a threshold of 0, and options that exclude each other. Refused as well are CPUs
+    that M(gpufleet.node.cpu_isolation) keeps for the system but that are not reserved here, and reserved CPUs that the
+    kernel isolates.
+  - The kubelet keeps which pods have which CPUs and memory in C(cpu_manager_state) and C(memory_manager_state). It
+    exits at its start if these files are of another policy, other CPUs or other memory, even after a plain reboot. Such
+    a file has drifted, and the reason is given. Then, and when a policy or a reservation changes, the kubelet is
+    stopped, the file removed, the configuration written, and the kubelet started. If it is not healthy within
+    O(start_timeout), all these files are restored, it is started with them, and the run fails with what its log says.
+  - The kubelet counts huge pages when it starts. If their number has changed since, it is restarted. While pods of the
+    class Guaranteed run, the change is pending instead, with C(idle_node) in RV(needs).
   - Feature gates, the API server's certificates, taints and labels are not managed, nor are the many other fields of
     KubeletConfiguration.
 extends_documentation_fragment:
@@ -55,8 +55,8 @@ options:
     default: {}
   reserved_system_cpus:
     description:
-      - CPUs that no pod gets for itself, as a list of the kernel such as V(0-1,64-65). Other pods and the daemons of
-        the system are not kept off by it, nor on them. M(gpufleet.node.cpu_isolation) does so for daemons.
+      - CPUs that no pod gets for itself, as a list such as V(0-1,64-65). This neither keeps other pods and the daemons
+        of the system off these CPUs nor on them. M(gpufleet.node.cpu_isolation) does so for daemons.
     type: str
   topology_manager_policy:
     description:
@@ -65,25 +65,25 @@ options:
     type: str
   topology_manager_scope:
     description:
-      - Whether that is decided for each container or for the pod.
+      - Whether the topology manager decides for each container or for the whole pod.
       - V(container) or V(pod).
     type: str
   topology_manager_policy_options:
     description:
-      - V(prefer-closest-numa-nodes) with V(true) or V(false), and V(max-allowable-numa-nodes) with a number.
+      - V(prefer-closest-numa-nodes) with V(true) or V(false), and V(max-allowable-numa-nodes) with a number from 8 up.
     type: dict
     default: {}
   memory_manager_policy:
     description:
-      - Whether memory and huge pages of pods of the class Guaranteed come from NUMA nodes of their own. The kubelet
-        calls these V(None) and V(Static). V(static) needs O(reserved_memory).
+      - Whether the memory and huge pages of a pod of the class Guaranteed are reserved on as few NUMA nodes as possible
+        (V(static)). The kubelet writes these V(None) and V(Static). V(static) needs O(reserved_memory).
       - V(none) or V(static).
     type: str
   reserved_memory:
     description:
-      - What of each NUMA node is reserved. Over all nodes, memory must add up to that of O(kube_reserved),
-        O(system_reserved) and C(memory.available) of O(eviction_hard), which is 100Mi by default, and huge pages to
-        those of the first two.
+      - What is reserved of each NUMA node. Over all nodes, memory must add up to C(memory) of O(kube_reserved) and
+        O(system_reserved) plus C(memory.available) of O(eviction_hard), which is 100Mi by default. Huge pages must add
+        up to those of O(kube_reserved) and O(system_reserved).
     type: list
     elements: dict
     default: []
@@ -100,8 +100,8 @@ options:
         required: true
   system_reserved:
     description:
-      - What is kept for the daemons of the system of C(cpu), C(memory), C(ephemeral-storage), C(pid) and huge pages.
-        What others have set of the resources that are not named stays.
+      - What is kept for the daemons of the system, as quantities of C(cpu), C(memory), C(ephemeral-storage), C(pid)
+        and huge pages. Resources that are not named keep what others have set.
     type: dict
     default: {}
   kube_reserved:
@@ -111,29 +111,29 @@ options:
     default: {}
   eviction_hard:
     description:
-      - Thresholds at which pods are ended at once, such as C(memory.available) with V(500Mi) or V(5%).
-      - Those that nobody names keep the defaults that a kubelet has without this option, which it would set to 0
-        itself.
+      - Thresholds at which pods are evicted at once, such as C(memory.available) with V(500Mi) or V(5%). V(0%) is no
+        threshold.
+      - Thresholds that nobody names keep the kubelet's defaults. The kubelet itself would set them to 0.
     type: dict
     default: {}
   eviction_soft:
     description:
-      - Thresholds at which pods are ended after O(eviction_soft_grace_period).
+      - Thresholds at which pods are evicted after O(eviction_soft_grace_period), which each of them needs.
     type: dict
     default: {}
   eviction_soft_grace_period:
     description:
-      - For each of O(eviction_soft) how long it has to last, such as V(1m30s).
+      - For each threshold of O(eviction_soft), how long it has to be crossed, such as V(1m30s).
     type: dict
     default: {}
   eviction_minimum_reclaim:
     description:
-      - How much is freed at least once it evicts.
+      - How much is freed at least once the kubelet evicts, by signal, such as C(nodefs.available) with V(1Gi).
     type: dict
     default: {}
   fail_swap_on:
     description:
-      - Whether the kubelet ends at its start where swap is on.
+      - Whether the kubelet exits at its start if swap is on.
     type: bool
   swap_behavior:
     description:
@@ -146,24 +146,26 @@ options:
     type: str
   shutdown_grace_period_critical_pods:
     description:
-      - The part of it that is for critical pods alone, which end last.
+      - The part of O(shutdown_grace_period) that is for critical pods alone, which end last.
     type: str
   client_certificate:
     description:
-      - The file on the node with a client certificate that the kubelet lets read C(/configz).
+      - The file on the node with a client certificate that the kubelet lets read C(/configz). With O(strict=true) it is
+        an error if the kubelet cannot be asked with it.
     type: path
   client_key:
     description:
-      - The file of its key.
+      - The file with the key of O(client_certificate).
     type: path
   when_busy:
     description:
-      - What happens if policies or reservations are to change, or a state file is to go, while pods of the class
-        Guaranteed run. When the kubelet starts it admits all pods again, and rejects those that no longer fit.
+      - What happens if a policy or a reservation has to change, or a state file has to be removed, while pods of the
+        class Guaranteed run. When the kubelet starts it admits all pods again, and rejects those that no longer fit.
       - V(fail) ends the run before anything is changed and names them.
       - V(wait) polls for up to O(busy_timeout) until none runs, and then plans again. After that it is like V(fail).
       - V(skip) leaves everything as it is, with C(idle_node) in RV(needs).
-      - V(ignore) does it all the same, for nodes on which a DaemonSet, which a drain leaves, has such pods.
+      - V(ignore) makes the change all the same, for nodes on which such pods belong to a DaemonSet, which a drain
+        leaves.
     type: str
     choices: [fail, wait, skip, ignore]
     default: fail
@@ -179,8 +181,8 @@ options:
     default: 120
   optional:
     description:
-      - Whether a machine may be without a kubelet, or not have joined a cluster yet. RV(unmanaged) says so then.
-        Otherwise it is an error.
+      - Whether a machine may have no kubelet, or not have joined a cluster yet. RV(unmanaged) then says so. Otherwise
+        that is an error.
     type: bool
     default: false
 seealso:

@@ -13,11 +13,11 @@ author:
   - gpufleet contributors (@gpufleet)
 description:
   - Keeps C(gres.conf), the node's C(Gres=) in C(slurm.conf) and C(cgroup.conf) of a compute node in step with the GPUs
-    and MIG instances that the driver has. A layout that Slurm was not told of leaves a node C(INVAL) and drained.
+    and MIG instances that the driver has. A MIG layout that Slurm does not know leaves the node C(INVAL) and drained.
   - What is in effect is what slurmctld says of the node, and whether slurmd started after its files were written.
   - If something changes, slurmctld is restarted where it runs on this node, then slurmd. C(scontrol reconfigure) does
     not take up a changed count. Running jobs survive a restart of these daemons. A run that changes which GPUs there
-    are fails while jobs are on the node, since Slurm would end them.
+    are fails while jobs are on the node, also suspended ones, since Slurm would end them.
   - A drain that slurmctld set because the node registered too few GPUs is ended once it registers them. Any other
     drain stays, those of C(gpufleet.node.drain) too, which that role ends.
   - Lines of others for GPUs in C(gres.conf) are commented out, and come back with O(state=absent).
@@ -76,8 +76,8 @@ options:
   cores:
     description:
       - Whether lines have the C(Cores) near a GPU. Slurm takes whole sockets only, so these are the cores of the
-        sockets that the GPU is near to. They are left out if these are all sockets, and if C(slurm.conf) does not have
-        the sockets and cores of this machine, which RV(unmanaged) then says.
+        sockets that the GPU is near. They are left out if that is all sockets, and if C(slurm.conf) has other sockets
+        and cores than this machine, which RV(unmanaged) then says.
       - With C(numa_node_as_socket) or C(l3cache_as_socket) in C(SlurmdParameters), a socket is what these say.
       - Only for O(devices=explicit).
     type: bool

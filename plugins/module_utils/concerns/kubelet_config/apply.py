@@ -39,7 +39,7 @@ def change(action: ChangeKubelet, host: Host) -> None:
     verb = "restart" if action.runs and not action.away else "start"
     try:
         if action.away:
-            # One that ends at each start is started by systemd all the time, and would write them again.
+            # One that exits at each start is started by systemd all the time, and would write them again.
             systemd_apply.run_service(systemd_apply.RunService("stop", action.unit), host)
         for path in action.away:
             host.files.remove(path)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a kubelet would refuse, or end at, of the configuration that it is about to get: refused here, before that."""
+"""What a kubelet would refuse, or exit at, of the configuration that it is about to get: refused here, before that."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check(state: KubeletState, declared: Mapping[str, Any], values: Mapping[str,
 
 
 def _refuse_unknown(state: KubeletState, declared: Mapping[str, Any]) -> None:
-    """What this kubelet does not know, and would drop without a word, or end at."""
+    """What this kubelet does not know, and would drop without a word, or exit at."""
     release = state.release
     for key, declared_value in declared.items():
         if release and release < FIELDS[key].since:
@@ -75,7 +75,7 @@ def _refuse_cpus(state: KubeletState, values: Mapping[str, Any]) -> None:
     reserved = cpulist.parse(value(values, RESERVED_CPUS))
     missing = reserved - state.machine.online
     if missing:
-        raise _refusal(RESERVED_CPUS, f"{cpulist.render(missing)} are not online", found=state.machine.online)
+        raise _refusal(RESERVED_CPUS, f"not online: {cpulist.render(missing)}", found=state.machine.online)
     if reserved and state.cgroups:
         raise _refusal(RESERVED_CPUS, f"the kubelet refuses it beside {' and '.join(state.cgroups)}, which it has")
     if value(values, CPU_POLICY) != STATIC_CPU:
@@ -83,7 +83,7 @@ def _refuse_cpus(state: KubeletState, values: Mapping[str, Any]) -> None:
             raise _refusal(CPU_OPTIONS, "the policy none takes no options", "declare cpu_manager_policy: static")
     elif not reserved and not _reserved(values, "cpu"):
         hint = "declare reserved_system_cpus, or cpu in system_reserved or kube_reserved"
-        raise _refusal(CPU_POLICY, "the policy static ends at its start where no CPU is reserved", hint)
+        raise _refusal(CPU_POLICY, "with the policy static and no reserved CPU the kubelet exits at its start", hint)
     elif state.machine.online <= reserved:
         raise _refusal(RESERVED_CPUS, "no CPU is left for pods")
     if options.get(BY_SOCKET) == "true":
@@ -110,7 +110,7 @@ def _refuse_topology(state: KubeletState, values: Mapping[str, Any]) -> None:
     allowed = value(values, TOPOLOGY_OPTIONS).get(schema.ALLOWABLE, "")
     if not allowed.isdigit() or int(allowed) < nodes:
         cause = (
-            f"this machine has {nodes} NUMA nodes, and the kubelet ends where there are more than {schema.MOST_NODES}"
+            f"this machine has {nodes} NUMA nodes, and the kubelet exits where there are more than {schema.MOST_NODES}"
         )
         hint = f"declare {schema.ALLOWABLE} of at least {nodes} in topology_manager_policy_options"
         raise _refusal(TOPOLOGY_POLICY, cause, hint)
@@ -149,7 +149,7 @@ def _refuse_memory(state: KubeletState, values: Mapping[str, Any]) -> None:
                 "reserve {}",
                 object=f"{name} with {RESERVED_MEMORY}",
                 cause=f"its nodes add up to {sums.get(name, 0)} bytes, and {parts} to {needed.get(name, 0)}: the"
-                " kubelet ends where they are not equal",
+                " kubelet exits where they are not equal",
                 hint=f"let the limits of {name} in reserved_memory add up to {needed.get(name, 0)} bytes",
             )
 
@@ -182,13 +182,13 @@ def _refuse_others(state: KubeletState, values: Mapping[str, Any]) -> None:
     if value(values, FAIL_SWAP) and state.machine.swaps:
         areas = first_of(state.machine.swaps, 3)
         hint = "declare fail_swap_on: false, or node_swap_enabled: false"
-        raise _refusal(FAIL_SWAP, f"swap is on ({areas}), and the kubelet ends then", hint)
+        raise _refusal(FAIL_SWAP, f"swap is on ({areas}), and the kubelet exits then", hint)
     if value(values, SWAP_FIELD) == LIMITED:
         if not state.machine.cgroup2:
             raise _refusal(SWAP_FIELD, "LimitedSwap needs control groups of version 2")
         if value(values, FAIL_SWAP):
             raise _refusal(
-                SWAP_FIELD, "with failSwapOn: true the kubelet ends where there is swap", "set fail_swap_on: false"
+                SWAP_FIELD, "with failSwapOn: true the kubelet exits where there is swap", "set fail_swap_on: false"
             )
     whole, critical = schema.duration(value(values, GRACE)), schema.duration(value(values, CRITICAL))
     if critical > whole:

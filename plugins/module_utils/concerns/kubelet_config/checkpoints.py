@@ -4,8 +4,8 @@
 
 """The files in which a kubelet keeps whose CPUs and memory are whose, and why it would not start with them.
 
-It compares them with its configuration and the machine when it starts, and ends where they do not fit: policy_static.go
-and state_checkpoint.go of pkg/kubelet/cm/{cpumanager,memorymanager}. Nothing but their removal helps then.
+It compares them with its configuration and the machine when it starts, and exits where they do not fit:
+policy_static.go and state_checkpoint.go of pkg/kubelet/cm/{cpumanager,memorymanager}. Only their removal helps then.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 """A machine with a stand-in of a kubelet, since a kubelet itself is not to be had where the tests run.
 
 It does as the sources of Kubernetes say (pkg/kubelet/cm): it reads its files and flags when it starts, drops the fields
-that it does not know, ends where its state files do not fit, where nothing is reserved for the static policy, or where
+that it does not know, exits where its state files do not fit, where nothing is reserved for the static policy, or where
 reserved memory does not add up, and writes state files where there are none. It says what it has read on /configz, to
 whom it knows, and that it is well on /healthz. What it computes is written here a second time, from those sources, and
 not taken from the collection.

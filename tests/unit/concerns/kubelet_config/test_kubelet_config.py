@@ -479,13 +479,13 @@ def test_huge_pages_that_came_after_its_start_wait_for_an_idle_node(tmp_path: Pa
 BAD: Dict[str, Any] = {
     "static without reserved CPUs": (
         {"cpu_manager_policy": "static"},
-        "Cannot set cpuManagerPolicy: the policy static ends at its start where no CPU is reserved. Declare"
-        " reserved_system_cpus, or cpu in system_reserved or kube_reserved.",
+        "Cannot set cpuManagerPolicy: with the policy static and no reserved CPU the kubelet exits at its start."
+        " Declare reserved_system_cpus, or cpu in system_reserved or kube_reserved.",
     ),
     "memory that does not add up": (
         {**MEMORY, "eviction_hard": {}},
         f"Cannot reserve memory with reservedMemory: its nodes add up to {4 * GI} bytes, and kube_reserved,"
-        f" system_reserved and eviction_hard to {3 * GI + 100 * 1024**2}: the kubelet ends where they are not equal.",
+        f" system_reserved and eviction_hard to {3 * GI + 100 * 1024**2}: the kubelet exits where they are not equal.",
     ),
     "an unknown option": (
         {**STATIC, "cpu_manager_policy_options": {"full-pcpu-only": True}},
@@ -521,7 +521,7 @@ BAD: Dict[str, Any] = {
         {**MEMORY, "reserved_memory": [{"numa_node": 4, "limits": {"memory": "4Gi"}}]},
         "this machine has no NUMA node 4",
     ),
-    "CPUs that are not there": ({"reserved_system_cpus": "0,9"}, "Cannot set reservedSystemCPUs: 9 are not online"),
+    "CPUs that are not there": ({"reserved_system_cpus": "0,9"}, "Cannot set reservedSystemCPUs: not online: 9"),
     "all CPUs": ({**STATIC, "reserved_system_cpus": "0-7"}, "no CPU is left for pods"),
     "options without a policy": (
         {"cpu_manager_policy_options": {"full-pcpus-only": True}},
@@ -555,9 +555,9 @@ BAD: Dict[str, Any] = {
     ),
     "more than Go can count": ({"shutdown_grace_period": "9999999999h"}, "longer than the 292 years"),
     "CPUs that are no list": ({"reserved_system_cpus": "0-"}, "'0-' is not a number or a range such as 0-3"),
-    "swap with a kubelet that ends at it": (
+    "swap with a kubelet that exits at it": (
         {"swap_behavior": "LimitedSwap"},
-        "with failSwapOn: true the kubelet ends where there is swap",
+        "with failSwapOn: true the kubelet exits where there is swap",
     ),
     "more than there is": ({"kube_reserved": {"memory": "64Gi"}}, "so that no pod fits"),
     "this run alone": ({**STATIC, "permanent": False}, "permanent: false forbids that"),
@@ -577,7 +577,7 @@ def test_bad_input_is_refused_before_anything_changes(tmp_path: Path, name: str)
 
 def test_swap_that_is_on_is_refused_before_the_kubelet_ends_at_it(tmp_path: Path) -> None:
     host, _kubelet = machine(tmp_path, {"/run/proc/swaps": "Filename\n/swap.img file 1024 0 -2\n"})
-    with pytest.raises(DeclarationError, match=r"swap is on \(/swap.img\), and the kubelet ends then"):
+    with pytest.raises(DeclarationError, match=r"swap is on \(/swap.img\), and the kubelet exits then"):
         run(host, {"topology_manager_policy": "restricted"})
     run(host, {"fail_swap_on": False, "swap_behavior": "LimitedSwap"})
 
