@@ -69,7 +69,7 @@ def outcomes(clusters: Dict[str, PluginCluster], tmp_path_factory: pytest.TempPa
                 "replay_answers": str(answers),
                 "gpufleet_look_by": "module",
                 "device_plugin_kubeconfig": way,
-                "device_plugin_timeout": 3,
+                "device_plugin_timeout": 60 if name == "one" else 0,
                 "device_plugin_poll": 1,
                 **(THREE if host != "whole-1" else {"device_plugin_taints": [TAINT]}),
             }
