@@ -16,7 +16,7 @@ import json
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Set, Tuple
 from urllib.parse import parse_qs, urlsplit
 
 Reply = Tuple[int, Dict[str, Any]]
@@ -260,13 +260,19 @@ def merged(target: Dict[str, Any], patch: Dict[str, Any]) -> Dict[str, Any]:
     return result
 
 
+class Answers(Protocol):
+    """What a cluster has to be, to be served."""
+
+    def answer(self, method: str, path: str, query: Dict[str, List[str]], body: Dict[str, Any]) -> Reply: ...
+
+
 class Server(ThreadingHTTPServer):
     """``headers`` are those of the requests, in lower case, behind their method."""
 
     headers: List[Tuple[str, Mapping[str, str]]]
 
 
-def serve(cluster: Cluster) -> Server:
+def serve(cluster: Answers) -> Server:
     """Listen for the cluster on a free port of 127.0.0.1; the caller shuts it down."""
     lock = threading.Lock()
 

@@ -38,7 +38,7 @@ def test_what_is_alike_on_many_nodes_is_one_line() -> None:
             "unverified": [],
             "owner": "Helm",
             "config_map": "n/c",
-            "left": "the ConfigMap n/c is read by x",
+            "left": "n/c is read by x",
         },
     ]
     until = "It is pending until the device plugin has read its configuration."
