@@ -267,6 +267,53 @@ def test_what_a_webhook_takes_away_is_a_failure(machine: Machine) -> None:
     assert result["msg"].startswith("Cannot keep label team of h100-1: the API server accepted it")
 
 
+# --- killed ----------------------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The run ends here, as by a signal."""
+
+
+def killed_after(machine: Machine, number: int, *nodes: Dict[str, Any], **given: Any) -> bool:
+    """Whether the run ended before it was through: after so many requests that changed something."""
+    machine.requests.clear()
+    asked = machine.answer
+
+    def answer(method: str, path: str, query: Any, body: Any) -> Any:
+        if len(machine.requests) == number and method != "GET":
+            raise Killed
+        return asked(method, path, query, body)
+
+    machine.answer = answer  # type: ignore[method-assign]
+    try:
+        through(machine.run(*nodes, **given))
+    except Killed:
+        return True
+    finally:
+        machine.answer = asked  # type: ignore[method-assign]
+    return False
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_run_may_be_killed_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator: Machine, number: int
+) -> None:
+    nodes = [{**SHARED, "taints": [TAINT]}, {**SHARED, "name": "h100-2"}]
+    whole = Machine(tmp_path / "whole", monkeypatch, operator=True)
+    before = whole.state()
+    through(whole.run(*nodes))
+    # ConfigMap, ClusterPolicy, and two nodes.
+    assert killed_after(operator, number, *nodes) is (number < 4)
+    through(operator.run(*nodes))
+    assert operator.state() == whole.state()
+    # The nodes, then the ClusterPolicy, then the ConfigMap.
+    assert killed_after(operator, number, *nodes, state="absent") is (number < 4)
+    through(operator.run(*nodes, state="absent"))
+    restored = operator.state()
+    assert restored[2]["spec"]["devicePlugin"].pop("config") == {}
+    assert restored == before
+
+
 # --- absent -----------------------------------------------------------------------------------------------------------
 
 
