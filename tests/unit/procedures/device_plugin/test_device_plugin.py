@@ -101,6 +101,20 @@ def test_another_number_is_another_key_and_the_old_one_goes_with_its_last_node(m
     assert machine.changes[-1] == f"PATCH {FILES}/gpufleet-device-plugin"
 
 
+def test_another_flag_is_another_key_too(machine: Machine) -> None:
+    (first,) = through(machine.run(SHARED))["configs"]
+    (second,) = through(machine.run({**SHARED, "flags": {"gdsEnabled": True}}))["configs"]
+    assert first != second
+    assert set(machine.data) == {"default", second}
+
+
+def test_what_is_offered_beside_it_is_not_as_declared(machine: Machine) -> None:
+    through(machine.run(SHARED))
+    machine.nodes["h100-1"]["status"]["allocatable"]["nvidia.com/gpu.shared"] = "4"
+    (pending,) = through(machine.run(SHARED, timeout=0))["pending"]
+    assert pending["allocatable"] == {"nvidia.com/gpu": 12, "nvidia.com/gpu.shared": 4}
+
+
 def test_mps_and_another_name_for_what_is_shared(machine: Machine) -> None:
     result = through(machine.run({**SHARED, "strategy": "mps", "rename": True}))
     assert result["pending"] == []
@@ -219,6 +233,13 @@ def test_taints_and_labels_of_others_stay_and_absent_restores_what_was_there(mac
     machine.requests.clear()
     assert through(machine.run({"name": "h100-1"}, state="absent"))["changed"] is False
     assert machine.requests == []
+
+
+def test_a_label_that_is_there_already_is_not_ours(machine: Machine) -> None:
+    machine.labels("h100-1")["team"] = "vision"
+    machine.nodes["h100-1"]["spec"]["taints"] = [{"key": "gpu", "effect": "NoSchedule"}]
+    result = through(machine.run({"name": "h100-1", "labels": {"team": "vision"}, "taints": [{"key": "gpu"}]}))
+    assert (result["changed"], machine.requests) == (False, [])
 
 
 def test_what_is_no_longer_declared_goes_without_the_rest(machine: Machine) -> None:
