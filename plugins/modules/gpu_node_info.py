@@ -25,8 +25,8 @@ options:
   gather:
     description:
       - Which parts to read.
-      - V(all) is all of them. V(holders) looks at the open files of all processes, and is the only one that is not read
-        unless it is named.
+      - V(all) is all of them. V(holders) looks at the open files of all processes, and V(gds) runs NVIDIA's
+        C(gdscheck). These two are not read unless they are named.
     type: list
     elements: str
     choices:
@@ -36,6 +36,7 @@ options:
       - driver
       - engines
       - firmware
+      - gds
       - gpus
       - health
       - holders
@@ -1679,6 +1680,67 @@ node:
           description: Why a field of this object is null, by the name of the field.
           type: dict
           sample: {}
+    gds:
+      description: Whether GPUDirect Storage is possible, and what stands in its way.
+      type: dict
+      contains:
+        nvidia_fs:
+          description: The release of the kernel module C(nvidia_fs), if it is loaded.
+          type: str
+          sample: 2.24.3
+        p2pdma_lacks:
+          description: What P2PDMA of the kernel needs and this node does not have.
+          type: list
+          elements: str
+          sample: ["the kernel 6.12.0-amd64 was built without CONFIG_PCI_P2PDMA"]
+        iommu:
+          description:
+            - C(off), C(passthrough) or C(translated). GPUDirect Storage is fastest with an IOMMU that is off, and most
+              machines need one that does not translate.
+          type: str
+          sample: passthrough
+        redirecting_bridges:
+          description:
+            - The PCI bridges above GPUs, network cards and NVMe drives on which ACS sends the traffic between two
+              devices through the CPU.
+          type: list
+          elements: dict
+          contains:
+            pci_address:
+              description: The bridge.
+              type: str
+              sample: "0000:15:01.0"
+            redirects:
+              description: C(request_redirect), C(completion_redirect), C(upstream_forwarding).
+              type: list
+              elements: str
+              sample: [request_redirect, completion_redirect]
+        gdscheck:
+          description: What C(gdscheck -p) says, if it is installed.
+          type: dict
+          contains:
+            program:
+              description: Which one was run.
+              type: str
+              sample: /usr/local/cuda/gds/tools/gdscheck
+            release:
+              description: The release of GPUDirect Storage.
+              type: str
+              sample: 1.13.1.3
+            platform:
+              description: C(succeeded) or C(failed).
+              type: str
+              sample: succeeded
+            sections:
+              description:
+                - The sections of its output, such as C(driver configuration), each with C(values) by their names and
+                  C(lines) that are no pairs. That a file system is C(Supported) means that its driver is registered.
+              type: dict
+              sample: {driver configuration: {lines: [], values: {NVMe: Supported}}}
+        unavailable:
+          description: Why a field of this object is null, by the name of the field.
+          type: dict
+          sample: {}
     holders:
       description: The processes that have the device files of the GPUs open.
       type: dict
@@ -1752,6 +1814,7 @@ OPTIONS: Mapping[str, Any] = {
             "driver",
             "engines",
             "firmware",
+            "gds",
             "gpus",
             "health",
             "holders",

@@ -146,10 +146,10 @@ def test_the_driver_is_not_asked_for_what_it_has_no_part_in(hgx: GpuMachine) -> 
     assert hgx.log(changes=False) == []
 
 
-def test_the_choices_are_the_parts_and_holders_are_left_out_unless_named() -> None:
+def test_the_choices_are_the_parts_and_what_costs_most_is_left_out_unless_named() -> None:
     choices = yaml.safe_load(gpu_node_info.DOCUMENTATION)["options"]["gather"]
     assert choices["choices"] == ["all", *sorted(collect.PARTS)]
-    assert choices["default"] == sorted(collect.DEFAULT_PARTS) == sorted(set(collect.PARTS) - {"holders"})
+    assert choices["default"] == sorted(collect.DEFAULT_PARTS) == sorted(set(collect.PARTS) - {"gds", "holders"})
 
 
 def test_a_read_changes_nothing_and_runs_no_program_but_dmesg(hgx: GpuMachine) -> None:
@@ -184,7 +184,7 @@ def test_a_driver_that_hangs_leaves_its_fields_null_and_everything_else_there(hg
         "Cannot query the NVIDIA driver: it did not respond within 0.5 s; the kernel log says: "
         "NVRM: Xid (PCI:0000:43:00): 79, gone. Look up the Xid in NVIDIA's list; the node may need a reboot."
     )
-    for name in ("block", "memory", "interrupts", "firmware", "engines", "orchestrator", "owners", "holders"):
+    for name in ("block", "memory", "interrupts", "firmware", "gds", "engines", "orchestrator", "owners", "holders"):
         assert facts[name] == right[name], name
     assert [gpu["pci_address"] for gpu in facts["gpus"]] == [gpu["pci_address"] for gpu in right["gpus"]]
     for gpu in facts["gpus"]:

@@ -162,6 +162,12 @@ def _firmware(node: FactsNode) -> Any:
     return firmware.gather(node.files, node.devices)
 
 
+def _gds(node: FactsNode) -> Any:
+    from . import gds
+
+    return gds.gather(node.host, node.devices)
+
+
 def _engines(node: FactsNode) -> Any:
     from . import engines
 
@@ -219,6 +225,7 @@ PARTS: Mapping[str, Callable[[FactsNode], Any]] = {
     "interrupts": _interrupts,
     "network": _network,
     "firmware": _firmware,
+    "gds": _gds,
     "engines": _engines,
     "cdi": _cdi,
     "orchestrator": _orchestrator,
@@ -230,7 +237,9 @@ PARTS: Mapping[str, Callable[[FactsNode], Any]] = {
 }
 AFTER_HOLDERS = "block"
 WITH_DRIVER = frozenset(("gpus", "topology", "driver", "health"))
-DEFAULT_PARTS = tuple(name for name in PARTS if name != "holders")
+# These ask every process, or a program of NVIDIA that takes seconds.
+ON_REQUEST = ("holders", "gds")
+DEFAULT_PARTS = tuple(name for name in PARTS if name not in ON_REQUEST)
 
 
 def facts_answer(host: Host, parts: Collection[str] = DEFAULT_PARTS, *, compressed: bool) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ OPTIONS: Mapping[str, Any] = {
             "driver",
             "engines",
             "firmware",
+            "gds",
             "gpus",
             "health",
             "holders",
