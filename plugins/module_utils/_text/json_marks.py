@@ -75,6 +75,10 @@ class Marks:
     def _sign(self) -> str:
         return f"/* gpufleet.node.{self.concern}: "
 
+    def any_in(self, text: str) -> bool:
+        """Whether anything may be ours in a text, also in one that cannot be parsed."""
+        return self._sign in text or self.is_ours(text)
+
     def find(self, text: str) -> List[Mark]:
         """All marks, in their order."""
         if self._sign not in text:

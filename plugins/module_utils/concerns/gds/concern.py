@@ -80,9 +80,12 @@ class Gds:
         if all(row.status == IN_SYNC for row in rows) and not stale and not (made and not desired.values):
             return Plan((*rows, *_file_rows(state, state.text)), (), desired.unmanaged, conflicts)
         before = None if state.text is None else MARKS.without(state.text)
-        text = MARKS.with_values(before, schema.nested(desired.values)) if desired.values else before
-        given_up = schema.flat(parse_commented(before, PATH)) if stale and before is not None else {}
-        rows = [*_rows(state, desired.values, given_up), *_file_rows(state, text)]
+        theirs = {} if before is None else schema.flat(parse_commented(before, PATH))
+        wanted = {
+            name: value for name, value in desired.values.items() if not schema.same(name, theirs.get(name), value)
+        }
+        text = MARKS.with_values(before, schema.nested(wanted)) if wanted else before
+        rows = [*_rows(state, desired.values, theirs), *_file_rows(state, text)]
         differing = [row for row in rows if row.status != IN_SYNC]
         if not differing and text != state.text:
             # Somebody gave a key its old value, and left our mark.
@@ -109,16 +112,16 @@ class Gds:
 CONCERN = Gds()
 
 
-def _rows(state: GdsState, wanted: Mapping[str, Any], given_up: Mapping[str, Any]) -> List[Setting]:
+def _rows(state: GdsState, wanted: Mapping[str, Any], theirs: Mapping[str, Any]) -> List[Setting]:
     """The keys that are declared, and those of ours that are declared no more: what others had comes back."""
     rows = []
     for name in dict.fromkeys((*wanted, *state.ours)):
         found: Optional[Any] = state.values.get(name)
-        goal = wanted.get(name, given_up.get(name))
+        goal = wanted.get(name, theirs.get(name))
         # In the words of the file where both mean the same.
-        same = schema.meaning(name, found) == schema.meaning(name, goal)
         text = schema.shown(found)
-        rows.append(Setting(PATH, name, text if same else schema.shown(goal), text, text, PATH))
+        wording = text if schema.same(name, found, goal) else schema.shown(goal)
+        rows.append(Setting(PATH, name, wording, text, text, PATH))
     return rows
 
 

@@ -87,7 +87,7 @@ def observe(files: Files, declaration: GdsDeclaration) -> GdsState:
     text = files.read_optional(PATH)
     declared = declaration.values
     # What is broken is no concern of ours where nothing of it is.
-    if text is None or not (declared or NAME in text):
+    if text is None or not (declared or MARKS.any_in(text)):
         table: Dict[str, Any] = {}
     else:
         table = parse_commented(text, PATH)

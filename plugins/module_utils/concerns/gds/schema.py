@@ -197,12 +197,11 @@ def shown(value: Any) -> Optional[str]:
     return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def meaning(name: str, value: Any) -> Any:
-    """What cuFile makes of a value: two that mean the same are equal."""
-    kind = KEYS[name].kind if name in KEYS else ""
-    if kind == HEX and isinstance(value, str) and _HEX.fullmatch(value):
-        return int(value, 16)
-    return value
+def same(name: str, one: Any, other: Any) -> bool:
+    """Whether two values mean the same to cuFile: 4.0 and 4 do, 1 and true do not."""
+    if name in KEYS and KEYS[name].kind == HEX:
+        one, other = (int(v, 16) if isinstance(v, str) and _HEX.fullmatch(v) else v for v in (one, other))
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
 def flat(table: Mapping[str, Any], above: str = "") -> Dict[str, Any]:

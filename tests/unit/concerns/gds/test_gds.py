@@ -193,6 +193,17 @@ def test_a_file_that_cufile_cannot_parse_is_left_to_whoever_broke_it(tmp_path: P
     assert run(host, state="absent").status == "in_sync"
 
 
+def test_values_are_compared_by_what_they_mean_to_cufile(tmp_path: Path) -> None:
+    same = '{"execution": {"max_io_threads": 8.0}, "properties": {"rdma_dc_key": "0xFFEE", "use_poll_mode": 1}}'
+    host = machine(tmp_path, {PATH: same})
+    declared = {"execution": {"max_io_threads": 8}, "properties": {"rdma_dc_key": "ffee", "use_poll_mode": True}}
+    changed = {change.setting for change in run(host, declared).changes if change.object == PATH}
+    # Of these cuFile refuses the last, and fails in every program.
+    assert changed == {"properties.use_poll_mode"}
+    assert run(host, declared).status == "in_sync"
+    assert host.files.read(PATH).startswith(same.partition('"use_poll_mode"')[0])
+
+
 def test_a_section_of_others_that_is_none_is_named(tmp_path: Path) -> None:
     host = machine(tmp_path, {PATH: '{"logging": [], "execution": {"max_io_threads": 400}}'})
     outcome = run(host, {"properties": {"allow_compat_mode": True}})
