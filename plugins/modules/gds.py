@@ -19,7 +19,7 @@ description:
     comment with the value from before. With O(state=absent) the file is again as it was, byte for byte.
   - cuFile fails in every program of the node if one value in the file is wrong (a number in quotes, a number out of
     range, a folder that does not exist), and ignores a key that it does not know. So this module refuses wrong values
-    and unknown keys before anything changes. Types and ranges of each release were taken from the libraries themselves
+    and misspelt keys before anything changes. Types and ranges of each release were taken from the libraries themselves
     (1.11 to 1.20), and those of the libraries on the machine count. A file that cuFile cannot parse is not touched.
   - A program reads the file once, at its start. Programs that run keep what they have read. Those that can be seen in
     C(/proc/PID/maps) are listed in RV(unmanaged).

@@ -58,6 +58,10 @@ def _is_good(name: str, value: Any, release: int) -> bool:
 def _ignored(state: GdsState, values: Mapping[str, Any]) -> Iterator[Unmanaged]:
     """Keys that a library of this machine does not read; those in containers and of Python may."""
     for name in values:
+        if name not in schema.KEYS:
+            reason = f"no release of cuFile up to 1.{schema.NEWEST} reads it, and newer ones are not known here"
+            yield Unmanaged(PATH, name, reason, goal=f"set {name} in {{}}", cause=reason)
+            continue
         without = [f"1.{one}" for one in state.releases if one < schema.KEYS[name].since]
         if without:
             reason = (

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any, Iterator, Mapping, Tuple
 
 from ..._core.errors import DeclarationError
-from ..._core.nearest import did_you_mean
+from ..._core.nearest import nearest
 from ..._core.value import field, frozen
 from . import schema
 
 NAME = "gds"
 CUFILE = "cufile"
+# Below it a key is another one, which a newer release may have.
+NEARLY = 0.8
 
 
 @frozen
@@ -25,7 +27,7 @@ class GdsDeclaration:
 
 
 def parse(params: Mapping[str, Any]) -> GdsDeclaration:
-    """Raises ``DeclarationError`` on a key that no release of cuFile has, and on a value that all of them refuse."""
+    """Raises ``DeclarationError`` on a key that is nearly a known one, and on a value that all releases refuse."""
     values = dict(sorted(_flat(params[CUFILE] or {}, ())))
     if not values:
         raise DeclarationError(
@@ -34,7 +36,10 @@ def parse(params: Mapping[str, Any]) -> GdsDeclaration:
             hint="set one, such as cufile: {properties: {allow_compat_mode: false}}, or state: absent",
         )
     for name, value in values.items():
-        key = schema.KEYS[name]
+        key = schema.KEYS.get(name)
+        if key is None:
+            # A release that is newer than the table may have it.
+            continue
         if key.kind in (schema.NUMBER, schema.NUMBERS):
             _refuse_fractions(name, value)
         reasons = [schema.refusal(name, value, release) for release in schema.RELEASES if schema.knows(name, release)]
@@ -74,24 +79,25 @@ def _flat(table: Mapping[Any, Any], above: Tuple[str, ...]) -> Iterator[Tuple[st
             continue
         if name in schema.KEYS:
             yield name, value
-        elif name not in schema.OBJECTS:
-            raise _unknown(name)
-        elif not isinstance(value, dict):
+        elif isinstance(value, dict):
+            yield from _flat(value, path)
+        elif name in schema.OBJECTS:
             raise wrong(name, value, "it is not a mapping", "write its keys below it")
         else:
-            yield from _flat(value, path)
+            _refuse_misspelt(name, value)
+            yield name, value
 
 
-def _unknown(name: str) -> DeclarationError:
-    cause = f"no release of cuFile up to 1.{schema.NEWEST} has this key, and it would be ignored without a word"
-    if name == "blacklist":
-        # Its name in the first releases.
-        return wrong(name, None, cause, "did you mean denylist")
-    last = name.rpartition(".")[2]
-    # The right key in the wrong section is commoner than any other mistake.
-    elsewhere = [key for key in schema.KEYS if key.rpartition(".")[2] == last]
-    names = (*schema.KEYS, *schema.OBJECTS)
-    return wrong(name, None, cause, f"did you mean {elsewhere[0]}" if elsewhere else did_you_mean(name, names))
+def _refuse_misspelt(name: str, value: Any) -> None:
+    """A key in the wrong section, of before, or with a mistake in it would be ignored without a word."""
+    section, _dot, last = name.rpartition(".")
+    # Its name in the first releases.
+    meant = [name.replace("blacklist", "denylist", 1)] if section == "blacklist" else []
+    meant += [key for key in schema.KEYS if key.rpartition(".")[2] == last]
+    near = meant[0] if meant else nearest(name, schema.KEYS, cutoff=NEARLY)
+    if near:
+        cause = f"no release of cuFile up to 1.{schema.NEWEST} has this key, and it would be ignored without a word"
+        raise wrong(name, value, cause, f"did you mean {near}")
 
 
 def _refuse_fractions(name: str, value: Any) -> None:

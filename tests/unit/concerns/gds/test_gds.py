@@ -124,7 +124,8 @@ WRONG = {
     "nothing": ({}, "no key of cufile.json is declared"),
     "a misspelt key": ({"execution": {"max_io_thread": 8}}, "Did you mean execution.max_io_threads"),
     "a key of another section": ({"properties": {"max_io_threads": 8}}, "Did you mean execution.max_io_threads"),
-    "a name of before": ({"blacklist": {"drivers": ["sd"]}}, "Did you mean denylist."),
+    "a name of before": ({"blacklist": {"drivers": ["sd"]}}, "Did you mean denylist.drivers."),
+    "a misspelt section": ({"excution": {"max_io_threads": 8}}, "Did you mean execution.max_io_threads"),
     "a section that is none": ({"execution": 1}, "it is not a mapping"),
     "a number in quotes": ({"execution": {"max_io_threads": "8"}}, "it is not a whole number"),
     "a boolean as a number": ({"execution": {"max_io_threads": True}}, "it is not a whole number"),
@@ -267,6 +268,16 @@ def test_a_key_that_the_library_does_not_read_is_set_and_named(tmp_path: Path) -
     [entry] = run(host, {"block": {"nvme": {"use_pci_p2pdma": False}}}, strict=True).remaining.unmanaged
     assert entry.reason == "cuFile has it from 1.16 on, and this machine has 1.13"
     assert table(host)["block"] == {"nvme": {"use_pci_p2pdma": False}}
+
+
+def test_a_key_that_only_a_newer_release_could_have_is_set_and_named(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    declared = {"properties": {"warp_drive": True}, "telemetry": {"endpoint": "10.0.0.1"}}
+    entries = run(host, declared).remaining.unmanaged
+    assert [entry.setting for entry in entries] == ["properties.warp_drive", "telemetry.endpoint"]
+    assert table(host)["telemetry"] == {"endpoint": "10.0.0.1"}
+    with pytest.raises(DeclarationError, match="no release of cuFile up to"):
+        run(host, declared, strict=True)
 
 
 def test_without_a_library_what_some_releases_refuse_is_named(tmp_path: Path) -> None:
