@@ -153,9 +153,9 @@ SKEWS = {
 }
 
 
-@pytest.mark.parametrize(("loaded", "installed", "daemon", "differs", "fate", "reboots"), SKEWS.values(), ids=SKEWS)
+@pytest.mark.parametrize(("loaded", "installed", "daemon", "skew", "fate", "reboots"), SKEWS.values(), ids=SKEWS)
 def test_another_version_than_the_drivers_is_drift_that_says_what_fails(
-    tmp_path: Path, loaded: str, installed: str, daemon: str, differs: str, fate: str, reboots: bool
+    tmp_path: Path, loaded: str, installed: str, daemon: str, skew: str, fate: str, reboots: bool
 ) -> None:
     machine = FabricMachine(tmp_path)
     machine.run(service="if_needed")
@@ -163,7 +163,7 @@ def test_another_version_than_the_drivers_is_drift_that_says_what_fails(
     machine.install_driver(installed)
     machine.install_daemon(daemon)
     message = machine_message(machine)
-    assert f"its version is {daemon}, {differs}: {fate}. " in message
+    assert f"its version is {daemon}, {skew}: {fate}. " in message
     assert (f"nstall nvidia-fabricmanager-570 in version {installed}" in message) is not reboots
     result = look(machine)
     assert result["status"] == DRIFTED
