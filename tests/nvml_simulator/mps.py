@@ -175,7 +175,10 @@ class Daemon:
         self.ending = threading.Event()
 
     def start_server(self) -> int:
-        child = subprocess.Popen([sys.executable, "-S", __file__, SERVER], stdin=subprocess.DEVNULL)
+        # Python takes its own name for the path of its interpreter.
+        interpreter = os.readlink("/proc/self/exe")
+        command = [SERVER, "-S", __file__, SERVER]
+        child = subprocess.Popen(command, executable=interpreter, stdin=subprocess.PIPE)
         self.children[child.pid] = child
         return child.pid
 
@@ -316,8 +319,32 @@ def run_client(folder: str, gpus: Sequence[str]) -> int:
 
 def run_server() -> int:
     _be_called(SERVER)
-    signal.sigwait((signal.SIGTERM, signal.SIGINT))
+    threading.Thread(target=_end_with_daemon, daemon=True).start()
+    with contextlib.ExitStack() as opened:
+        for path in _visible_devices():
+            with contextlib.suppress(OSError):
+                opened.enter_context(open(path, "rb"))
+        signal.sigwait((signal.SIGTERM, signal.SIGINT))
     return 0
+
+
+def _end_with_daemon() -> None:
+    """However the daemon ends: it has the other end of the standard input."""
+    sys.stdin.read()
+    os._exit(0)
+
+
+def _visible_devices() -> List[str]:
+    """The device files of the simulated GPUs that the daemon may see, by their UUIDs."""
+    visible = os.environ.get(DEVICES, "").split(",")
+    import nvml_sim
+
+    try:
+        gpus = nvml_sim.Simulator().describe()["gpus"]
+    except nvml_sim.SimulatorError:
+        # As without a driver.
+        return []
+    return [f"/dev/nvidia{gpu['minor_number']}" for gpu in gpus if gpu["uuid"] in visible]
 
 
 def _be_called(name: str) -> None:

@@ -192,6 +192,7 @@ def test_our_unit_starts_tells_and_stops_a_daemon(started: Started, machines: Ma
     client, said = started.client(machines.built)
     server = said.rpartition(" ")[2]
     assert asked(started, "get_server_list", f"get_client_list {server}") == (server, str(client.pid))
+    assert Path(f"/proc/{server}/cmdline").read_text().split("\0")[0] == "nvidia-cuda-mps-server"
     command = Path(f"/proc/{started.daemon.pid}/cmdline").read_text().split("\0")
     assert (command[0], "-multiuser-server" in command) == ("nvidia-cuda-mps-control", True)
     # A shell that gives "quit" waits for clients, and the daemon is gone when it returns.
