@@ -30,7 +30,10 @@ LINK = (
     *(f"-Wl,{option}" for option in (f"-soname,{LIBRARY}", "-z,defs", "-Bsymbolic-functions")),
     *(f"-Wl,{option}" for option in ("--hash-style=both", "-z,separate-code")),
 )
-PROGRAMS = ("nvml_sim.py", "persistenced.py", "fabricmanager.py", "nvidia_smi.py", "container_toolkit.py", "mps.py")
+PROGRAMS = (
+    *("nvml_sim.py", "persistenced.py", "fabricmanager.py", "nvidia_smi.py", "container_toolkit.py", "mps.py"),
+    "dcgm.py",
+)
 DATA = (*PROGRAMS, "mig_profiles.json", "gpus.json", "drivers.json", "symbols.json")
 LAUNCHERS = {
     "nvml-sim": "nvml_sim",
@@ -39,6 +42,9 @@ LAUNCHERS = {
     "nvidia-smi": "nvidia_smi",
     "nvidia-cuda-mps-control": "mps",
     "mps-client": "mps",
+    "nv-hostengine": "dcgm",
+    "dcgmi": "dcgm",
+    "dcgm-exporter": "dcgm",
 }
 # Imported and not run: of a script Python does not keep what it compiled, which takes an emulated machine two seconds.
 LAUNCHER = """#!/bin/sh
