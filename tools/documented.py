@@ -27,6 +27,8 @@ Options = Dict[str, Option]
 
 # What an option says of its values, in documentation and in an argument specification alike, in this order.
 KEYS = ("type", "elements", "choices", "required", "default")
+# The names that ansible-test takes for those of secrets, and that are none.
+NO_SECRETS = ("key",)
 # The markup of Ansible's documentation. Only an option, its value and a returned key mean something else elsewhere.
 OPTION = re.compile(r"\bO\(([a-z_]+)((?:\[\])?(?:\.[^)=]*)?(?:=[^)]*)?)\)")
 RETURNED = re.compile(r"\bRV\((?:ignore:)?([^)]*)\)")
@@ -98,7 +100,10 @@ def argument(option: Option) -> Option:
 
 def arguments(options: Options) -> Options:
     """An argument specification, from the documentation of its options."""
-    return {name: argument(option) for name, option in options.items()}
+    return {
+        name: {**argument(option), "no_log": False} if name in NO_SECRETS else argument(option)
+        for name, option in options.items()
+    }
 
 
 def of_role(option: Option, role: str, siblings: Options, *, role_default: bool = False) -> Option:

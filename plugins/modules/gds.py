@@ -183,7 +183,7 @@ effective:
   returned: always, unless the declaration was refused
   type: dict
   contains:
-    values:
+    cufile:
       description: All keys of the file that have a value, as C(section.key).
       type: dict
       sample: {execution.max_io_threads: "8", properties.allow_compat_mode: "false"}
@@ -211,7 +211,7 @@ boot:
   returned: always, unless the declaration was refused
   type: dict
   contains:
-    values:
+    cufile:
       description: As in RV(effective).
       type: dict
 """

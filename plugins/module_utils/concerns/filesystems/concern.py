@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from ..._core.change import Plan, Step
     from ..._core.contract import Scope
     from ..._core.protocols import Host
+    from ..._linux.mounts import Mount
     from .state import FilesystemsDesired, FilesystemsState, Place
+    from .unit_files import AtBoot
 
 
 class Filesystems:
@@ -58,18 +60,18 @@ class Filesystems:
         apply.perform(step, host)
 
     def report(self, state: FilesystemsState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-        now = {path: _now(place) for path, place in state.places.items() if place.mount is not None}
-        started = [place for place in state.places.values() if place.status == systemd.ENABLED]
-        boot = {place.path: _boot(place) for place in started if place.unit.text is not None}
-        return {"mounts": now}, {"mounts": boot}
+        now = {path: _now(place, place.mount) for path, place in state.places.items() if place.mount is not None}
+        enabled = [place for place in state.places.values() if place.status == systemd.ENABLED]
+        mounts = [(place, unit_files.at_boot(place.unit.text)) for place in enabled]
+        return {"mounts": now}, {
+            "mounts": {place.path: _boot(place, mount) for place, mount in mounts if mount is not None}
+        }
 
 
 CONCERN = Filesystems()
 
 
-def _now(place: Place) -> Dict[str, Any]:
-    mount = place.mount
-    assert mount is not None
+def _now(place: Place, mount: Mount) -> Dict[str, Any]:
     found: Dict[str, Any] = {
         "source": mount.source,
         "fstype": mount.fstype,
@@ -78,13 +80,11 @@ def _now(place: Place) -> Dict[str, Any]:
     return found if place.read_ahead is None else {**found, "read_ahead_kb": place.read_ahead}
 
 
-def _boot(place: Place) -> Dict[str, Any]:
-    boot = unit_files.at_boot(place.unit.text)
-    assert boot is not None
+def _boot(place: Place, mount: AtBoot) -> Dict[str, Any]:
     found: Dict[str, Any] = {
-        "source": boot.source,
-        "fstype": boot.fstype,
-        "options": boot.options.split(",") if boot.options else [],
+        "source": mount.source,
+        "fstype": mount.fstype,
+        "options": mount.options.split(",") if mount.options else [],
     }
     read_ahead = unit_files.read_ahead_at_boot(place.service.text)
     return found if read_ahead is None else {**found, "read_ahead_kb": read_ahead}

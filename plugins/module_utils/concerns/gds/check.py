@@ -87,7 +87,7 @@ def _of_others(state: GdsState, values: Mapping[str, Any]) -> Iterator[Unmanaged
         causes = [schema.refusal(name, value, release)[0] for release in releases]
         if any(causes) if state.releases else all(causes):
             shown = schema.shown(value)
-            reason = f"others set it to {shown}: {next(filter(None, causes))}, so {BREAKS}"
+            reason = f"others set it to {shown}: {next(filter(None, causes), '')}, so {BREAKS}"
             yield Unmanaged(
                 PATH,
                 name,

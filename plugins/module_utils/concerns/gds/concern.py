@@ -106,7 +106,7 @@ class Gds:
     def report(self, state: GdsState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         values = {name: schema.shown(value) for name, value in sorted(state.values.items())}
         programs = [{"pid": int(one.pid), "name": one.name, "file": one.other_file or PATH} for one in state.programs]
-        return {"values": values, "releases": list(state.releases.values()), "programs": programs}, {"values": values}
+        return {"cufile": values, "releases": list(state.releases.values()), "programs": programs}, {"cufile": values}
 
 
 CONCERN = Gds()

@@ -87,7 +87,7 @@ SECTIONS = {TIME_SLICING: "timeSlicing", MPS: "mps"}
 Gpus = Sequence[Mapping[str, Any]]
 
 
-def faults_of_flags(flags: Any, schema: Mapping[str, Any] = FLAGS, where: str = "flags") -> Iterator[str]:
+def faults_of_flags(flags: Any, schema: Mapping[str, Any], where: str = "flags") -> Iterator[str]:
     """What the plugin would ignore or refuse."""
     if not isinstance(flags, dict):
         yield f"{where} is not a mapping"

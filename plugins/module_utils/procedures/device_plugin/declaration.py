@@ -14,6 +14,7 @@ from ..._core.value import frozen
 from ..._nvidia.sharing import misfits
 from .configuration import (
     FEWEST_REPLICAS,
+    FLAGS,
     GPU,
     MIG_STRATEGY,
     MIXED,
@@ -107,7 +108,7 @@ def _faults(entry: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
         yield "that is not the name of a node"
     if names.count(entry["name"]) > 1:
         yield "the node is named twice"
-    yield from faults_of_flags(entry["flags"])
+    yield from faults_of_flags(entry["flags"], FLAGS)
     if entry["mig_strategy"] != UNSET and MIG_STRATEGY in entry["flags"]:
         yield f"mig_strategy and flags.{MIG_STRATEGY} are the same thing, and only one may be set"
     yield from _faults_of_sharing(entry)

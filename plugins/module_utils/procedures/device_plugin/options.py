@@ -37,7 +37,7 @@ OPTIONS: Mapping[str, Any] = {
                 "elements": "dict",
                 "default": [],
                 "options": {
-                    "key": {"type": "str", "required": True},
+                    "key": {"type": "str", "required": True, "no_log": False},
                     "value": {"type": "str", "default": ""},
                     "effect": {"type": "str", "default": "NoSchedule"},
                 },

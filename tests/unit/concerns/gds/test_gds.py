@@ -67,7 +67,7 @@ def test_declared_keys_are_set_and_all_else_stays_in_its_place(tmp_path: Path) -
         "execution.max_io_threads",
         "profile.cufile_stats",
     }
-    assert outcome.effective["values"]["execution.max_io_threads"] == "8"
+    assert outcome.effective["cufile"]["execution.max_io_threads"] == "8"
     assert outcome.effective["releases"] == [LIBRARY]
 
 
