@@ -43,7 +43,8 @@ from ansible.errors import AnsibleFilterError
 from ..plugin_utils.active_checks import fault_of_pattern
 
 # That of timeout(1), for a program that took too long, and for one that had to be killed. The kernel kills too.
-TIMED_OUT, KILLED = 124, 137
+TIMED_OUT = 124
+KILLED = 137
 # That of timeout(1), where there is no such program, or it cannot be run.
 NOT_FOUND = (126, 127)
 NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
