@@ -16,10 +16,9 @@ import signal
 import time
 from typing import Dict, List, Mapping, Sequence, Tuple
 
-from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import TIMED_OUT, Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._machine.files import UMASK
 
-TIMED_OUT = 124
 GRACE_SECONDS = 5.0
 CHUNK = 65536
 # How long is waited at first, and at most, for the end of a program that has closed its output.

@@ -14,6 +14,9 @@ from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Tuple, 
 
 from .value import frozen
 
+# What timeout(1) answers for a program that took too long.
+TIMED_OUT = 124
+
 
 @frozen
 class Completed:
@@ -22,6 +25,11 @@ class Completed:
     status: int
     output: str
     errors: str
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it was ended, because it took longer than it had."""
+        return self.status == TIMED_OUT
 
 
 T = TypeVar("T")

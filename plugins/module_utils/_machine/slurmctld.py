@@ -19,7 +19,6 @@ from .slurm_answers import FORMAT, Job, SlurmNode, parse_jobs, parse_marked, par
 if TYPE_CHECKING:
     from .._core.protocols import Commands, Completed
 
-TIMED_OUT = 124
 # slurmctld that is busy lets its clients wait, and these try its backups.
 TIMEOUT_SECONDS = 60.0
 # Filters of whoever runs squeue, which would hide jobs from us.
@@ -88,7 +87,7 @@ def _error(done: Completed, goal: str, name: str) -> GpuFleetError:
     lines = [line.strip() for line in (done.errors + "\n" + done.output).splitlines() if line.strip()]
     said = "; ".join(lines[-LINES_SHOWN:]) or f"exit status {done.status}, without output"
     lowered = " ".join(lines).lower()
-    if done.status == TIMED_OUT:
+    if done.timed_out:
         return CannotLook(
             goal, object=name, cause=f"no response within {TIMEOUT_SECONDS:.0f} seconds", hint=HINTS[1][1]
         )

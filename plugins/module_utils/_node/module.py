@@ -17,7 +17,7 @@ from ansible.module_utils.basic import AnsibleModule
 from .._core.contract import AnyConcern, refused
 from .._core.convergence import converge
 from .._core.errors import GpuFleetError
-from .._core.protocols import Completed
+from .._core.protocols import TIMED_OUT, Completed
 from .._core.shared_options import SHARED_OPTIONS
 from .._machine import journal, unix_http
 from .._machine.files import UMASK, LocalFiles
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from .._core.procedure import AnyProcedure
     from .._core.protocols import Host, Identity, Nvml
 
-# What timeout(1) answers: the program was asked to end, or had to be killed because it did not listen.
-TIMED_OUT = 124
+# What timeout(1) answers where the program had to be killed, because it did not listen.
 KILLED = (137, -9)
 GRACE_SECONDS = 5.0
 

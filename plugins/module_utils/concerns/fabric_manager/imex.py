@@ -125,7 +125,7 @@ def read_domain(host: Host, daemon: Daemon) -> Domain:
         completed = host.commands.run([path, "-N", "-j"], timeout=TOOL_SECONDS)
     except OSError as error:
         return Domain(unknown=f"{TOOL} did not run: {error.strerror or error}")
-    if completed.status == 124:
+    if completed.timed_out:
         return Domain(unknown=f"{TOOL} did not answer within {TOOL_SECONDS:g} s; another node may not be responding")
     try:
         return domain_of(json.loads(completed.output))

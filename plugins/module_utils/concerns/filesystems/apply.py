@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..._core.protocols import Host
     from .spec import Entry
 
-TIMED_OUT = 124
 SETTLE_SECONDS = 10
 SHOWN = 5
 
@@ -119,7 +118,7 @@ def _tried(argv: Tuple[str, ...], goal: str, path: str, host: Host) -> Optional[
         return Refused(goal, object=path, cause=f"{argv[0]}: {error.strerror or error}")
     if completed.status == 0:
         return None
-    if completed.status == TIMED_OUT:
+    if completed.timed_out:
         return Refused(
             goal,
             object=path,

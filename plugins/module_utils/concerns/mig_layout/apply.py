@@ -365,7 +365,7 @@ def _reset(host: Host, group: ResetGroup) -> None:
     host.nvml.close()
     addresses = ",".join(work.pci_address for work in group.gpus)
     completed = host.commands.run((NVIDIA_SMI, "--gpu-reset", "-i", addresses), timeout=RESET_SECONDS)
-    if completed.status == services.TIMED_OUT:
+    if completed.timed_out:
         raise Refused(
             "reset {}",
             object=names,

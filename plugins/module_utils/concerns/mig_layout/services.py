@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 # systemd kills a service that does not stop after 90 s, unless its unit says otherwise.
 SECONDS = 120.0
-# What a command leaves that was ended for it.
-TIMED_OUT = 124
 SERVICE = "service"
 RUNNING = ("active", "activating", "reloading", "refreshing")
 
@@ -77,11 +75,7 @@ def _systemctl(host: Host, verb: str, unit: str) -> None:
         completed = host.commands.run(["systemctl", verb, unit], timeout=SECONDS)
         # The first line is what happened, the others say where to read more.
         said = (completed.errors or completed.output).strip().partition("\n")[0].rstrip(".")
-        cause = (
-            f"it took longer than {SECONDS:g} s"
-            if completed.status == TIMED_OUT
-            else said or "systemd does not say why"
-        )
+        cause = f"it took longer than {SECONDS:g} s" if completed.timed_out else said or "systemd does not say why"
         if completed.status == 0:
             return
     except OSError as error:

@@ -24,7 +24,6 @@ SERVER_PROGRAM = "nvidia-cuda-mps-server"
 MARK = "get_default_client_priority"
 MARKED = ("0", "1", f'Unknown command "{MARK}"')
 SECONDS = 10.0
-TIMED_OUT = 124
 
 
 def ask(host: Host, pipes: str, questions: Sequence[str]) -> Optional[Tuple[str, ...]]:
@@ -37,7 +36,7 @@ def ask(host: Host, pipes: str, questions: Sequence[str]) -> Optional[Tuple[str,
         completed = host.commands.run(argv, timeout=SECONDS, data=data)
     except OSError as error:
         raise CannotLook(goal, object=pipes, cause=f"{PROGRAM}: {error.strerror or error}") from error
-    if completed.status == TIMED_OUT:
+    if completed.timed_out:
         raise CannotLook(
             goal,
             object=pipes,
