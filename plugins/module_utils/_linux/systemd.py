@@ -327,8 +327,9 @@ def _has_gpu(files: Files, pid: str) -> bool:
     """Whether it sees the GPUs, in use or not, or has one open. Processes of the host do as well, but have no rules."""
     if files.exists(f"/proc/{pid}/root/dev/nvidiactl"):
         return True
-    opened = (files.link(f"/proc/{pid}/fd/{number}") for number in files.names(f"/proc/{pid}/fd"))
-    return any(path.startswith("/dev/nvidia") for path in opened)
+    from .._machine import processes
+
+    return any(path.startswith("/dev/nvidia") for path in processes.opened(files, pid))
 
 
 def _keeps_gpus(scope: Properties, files: Files) -> bool:

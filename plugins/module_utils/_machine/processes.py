@@ -38,6 +38,11 @@ class Process:
     def identity(self) -> str:
         return f"{self.pid}:{self.start}"
 
+    @property
+    def since_boot(self) -> int:
+        """When it began, in nanoseconds since the boot."""
+        return self.start * (NANOSECONDS // TICKS)
+
 
 def read(files: Files, pid: int) -> Optional[Process]:
     """A process that runs, or None for one that has ended, also where nobody has taken notice of that yet."""
@@ -54,10 +59,18 @@ def started(files: Files, process: Process) -> int:
 
     Raises ``CannotLook`` where the kernel does not say when it was booted.
     """
+    boot = booted(files)
+    if boot is None:
+        raise CannotLook("tell when a process began", object="/proc/stat", cause="it has no btime")
+    return boot + process.since_boot
+
+
+def booted(files: Files) -> Optional[int]:
+    """When the kernel was booted, in nanoseconds since 1970, to about a second; None where it does not say."""
     for line in (files.read_optional("/proc/stat") or "").splitlines():
         if line.startswith("btime "):
-            return int(line.split()[1]) * NANOSECONDS + process.start * (NANOSECONDS // TICKS)
-    raise CannotLook("tell when a process began", object="/proc/stat", cause="it has no btime")
+            return int(line.split()[1]) * NANOSECONDS
+    return None
 
 
 def began_after(files: Files, process: Process, path: str) -> bool:
@@ -107,6 +120,12 @@ def text_of(files: Files, pid: str, name: str) -> str:
         return files.read_optional(f"/proc/{pid}/{name}") or ""
     except ProcessLookupError:
         return ""
+
+
+def opened(files: Files, pid: object) -> Iterator[str]:
+    """What a process has open, as the links in /proc name it; none is followed. Raises ``OSError`` where it ended."""
+    folder = f"/proc/{pid}/fd"
+    return (files.link(f"{folder}/{number}") for number in files.names(folder))
 
 
 def name_of(files: Files, pid: str) -> str:

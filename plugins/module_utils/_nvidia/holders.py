@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Dict, List, Tuple, Union
 
 from .._core.value import frozen
+from .._machine import processes
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -58,9 +59,8 @@ def find(files: Files, prefix: Prefix = NVIDIA_DEVICES) -> Holders:
     found: List[Holder] = []
     hidden = 0
     for pid in sorted(int(name) for name in files.names(PROC) if name.isdigit()):
-        folder = f"{PROC}/{pid}"
         try:
-            devices = _open_devices(files, folder, prefix)
+            devices = _open_devices(files, pid, prefix)
             if devices:
                 found.append(describe(files, pid, devices))
         except PermissionError:
@@ -97,10 +97,9 @@ def _parameter(files: Files, module: str, name: str) -> str:
         return ""
 
 
-def _open_devices(files: Files, folder: str, prefix: Prefix) -> Tuple[str, ...]:
+def _open_devices(files: Files, pid: int, prefix: Prefix) -> Tuple[str, ...]:
     targets: Dict[str, None] = {}
-    for number in files.names(f"{folder}/fd"):
-        target = files.link(f"{folder}/fd/{number}")
+    for target in processes.opened(files, pid):
         if target.startswith(prefix):
             targets[target[: -len(_DELETED)] if target.endswith(_DELETED) else target] = None
     return tuple(sorted(targets))

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from ..._core.exposure import exposed_way
+from ..._linux import iommu
 from ..._nvidia.gds import read_ways
 from .fields import ROOT_ONLY, Facts, Fields, why
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
     from .pci import PciDevice
 
-IOMMU, GROUPS = "/sys/class/iommu", "/sys/kernel/iommu_groups"
+IOMMU = "/sys/class/iommu"
 OFF, PASSTHROUGH, TRANSLATED = "off", "passthrough", "translated"
 # PCI Express Base Specification, 7.7.11: the extended capabilities, and in that of ACS what redirects peers.
 FIRST_CAPABILITY, ACS, CONTROL = 0x100, 0x000D, 6
@@ -39,12 +40,12 @@ def gather(host: Host, devices: Sequence[PciDevice]) -> Facts:
 
 
 def _iommu(files: Files) -> Tuple[Optional[str], str]:
-    kinds = {(files.read_optional(f"{GROUPS}/{name}/type") or "").strip() for name in files.names(GROUPS)} - {""}
+    kinds = set(iommu.types(files))
     if not files.names(IOMMU) and not kinds:
         return OFF, ""
     if not kinds:
-        return None, f"{GROUPS} has no types"
-    return PASSTHROUGH if kinds == {"identity"} else TRANSLATED, ""
+        return None, f"{iommu.GROUPS} has no types"
+    return PASSTHROUGH if kinds == {iommu.IDENTITY} else TRANSLATED, ""
 
 
 def _redirecting(files: Files, devices: Sequence[PciDevice]) -> Tuple[Optional[List[Facts]], str]:
@@ -99,7 +100,7 @@ def _check(host: Host) -> Tuple[Optional[Facts], str]:
         completed = host.commands.run([program, "-p"], timeout=SECONDS)
     except OSError as error:
         return None, why(error, program)
-    if completed.status == 124:
+    if completed.timed_out:
         return None, f"{program} did not end within {SECONDS:.0f} seconds"
     return {"program": program, **parse_check(completed.output)}, ""
 

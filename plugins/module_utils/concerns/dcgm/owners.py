@@ -60,8 +60,7 @@ def listener(files: Files, port: int) -> str:
         return ""
     for pid in processes.ids(files):
         try:
-            opened = [files.link(f"/proc/{pid}/fd/{number}") for number in files.names(f"/proc/{pid}/fd")]
-            if sockets.intersection(opened):
+            if sockets.intersection(processes.opened(files, pid)):
                 return holders.describe(files, int(pid)).name
         except OSError:
             continue

@@ -69,7 +69,9 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
     return FilesystemsState(
         places=places,
         notes=notes,
-        devices={path: _device(files, entry) for path, entry in entries.items() if entry.source.startswith("/dev/")},
+        devices={
+            path: _number(files, entry.source) for path, entry in entries.items() if entry.source.startswith("/dev/")
+        },
         conflicts=tuple(
             Conflict("fstab", fstab.PATH, line.number, path, title_of(line.kind, line.spec), "us")
             for path, line in of_fstab.items()
@@ -119,7 +121,7 @@ def _by_us(files: Files, mount: Mount, text: Optional[str], note: Optional[Note]
     if boot is None or boot.fstype != kind_of(mount) or (boot.fstype != NFS and mount.root != "/"):
         return False
     if boot.source.startswith("/dev/"):
-        return bool(_number(files, boot.source)) and _number(files, boot.source) == mount.number
+        return _number(files, boot.source) == mount.number
     return is_same_source(boot.source, mount.source)
 
 
@@ -162,10 +164,6 @@ def _obstacle(files: Files, table: Tuple[Mount, ...], path: str) -> Tuple[str, s
     if names:
         return "it is not empty, and a mount would hide what is in it", first_of(names, SHOWN), False
     return "", "", False
-
-
-def _device(files: Files, entry: Entry) -> str:
-    return _number(files, entry.source)
 
 
 def _number(files: Files, source: str) -> str:

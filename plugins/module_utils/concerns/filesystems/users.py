@@ -37,8 +37,7 @@ def _uses(files: Files, pid: str, path: str) -> bool:
 def _opened(files: Files, pid: str) -> Iterator[str]:
     for name in LINKS:
         yield files.link(f"/proc/{pid}/{name}")
-    for number in files.names(f"/proc/{pid}/fd"):
-        yield files.link(f"/proc/{pid}/fd/{number}")
+    yield from processes.opened(files, pid)
     for line in processes.text_of(files, pid, "maps").splitlines():
         # proc_pid_maps(5): five fields, then the path, which may have blanks.
         fields = line.split(maxsplit=5)

@@ -40,7 +40,7 @@ def _refuse_values(state: GdsState, values: Mapping[str, Any]) -> None:
         raise wrong(name, values[name], cause, "make it first, or leave it out")
     merged = {**state.values, **values}
     for release, library in state.releases.items():
-        nearest = min(max(release, schema.FIRST), schema.NEWEST)
+        nearest = schema.nearest_known(release)
         for name, value in values.items():
             cause, hint = schema.refusal(name, value, nearest)
             if cause:
@@ -83,7 +83,7 @@ def _of_others(state: GdsState, values: Mapping[str, Any]) -> Iterator[Unmanaged
     for name, value in state.values.items():
         if name in values:
             continue
-        releases = [min(max(one, schema.FIRST), schema.NEWEST) for one in state.releases] or list(schema.RELEASES)
+        releases = list(map(schema.nearest_known, state.releases)) or list(schema.RELEASES)
         causes = [schema.refusal(name, value, release)[0] for release in releases]
         if any(causes) if state.releases else all(causes):
             shown = schema.shown(value)

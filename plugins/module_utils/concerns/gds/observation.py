@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 
 from ..._core.change import Conflict
 from ..._core.value import field, frozen
-from ..._linux import dropins, pam_env, shell_profiles, systemd
+from ..._linux import dropins, mounts, pam_env, shell_profiles, systemd
 from ..._machine import processes
 from ..._text.json_comments import parse_commented
 from ..._text.json_marks import Marks
@@ -130,7 +130,7 @@ def _missing(files: Files, declared: Mapping[str, Any]) -> Dict[str, str]:
     for name, value in declared.items():
         for path, kind in schema.named(name, value):
             if kind != schema.DEVICE and mounted is None:
-                mounted = _mounted(files)
+                mounted = tuple(mount.path for mount in mounts.read(files))
             # A mount whose server is away would hang whoever looks at it.
             if kind != schema.DEVICE and path in (mounted or ()):
                 continue
@@ -138,11 +138,6 @@ def _missing(files: Files, declared: Mapping[str, Any]) -> Dict[str, str]:
             if not path.startswith("/") or not there:
                 found.setdefault(name, path)
     return found
-
-
-def _mounted(files: Files) -> Tuple[str, ...]:
-    lines = (files.read_optional("/proc/self/mountinfo") or "").splitlines()
-    return tuple(fields[4] for fields in map(str.split, lines) if len(fields) > 4)
 
 
 def _ways(files: Files, declared: Mapping[str, Any]) -> Optional[Ways]:
@@ -182,13 +177,13 @@ def _overruling(files: Files, declared: Mapping[str, Any]) -> Iterator[Conflict]
 
 def older(files: Files, text: Optional[str]) -> Iterator[Program]:
     """The programs with cuFile that were started before the file was written. After a boot there is nobody to ask."""
-    written, booted = files.modified(PATH), _booted(files)
+    written, booted = files.modified(PATH), processes.booted(files) or 0
     if text is None or written <= booted:
         return
     for pid in processes.ids(files):
         process = processes.read(files, int(pid))
         # As processes.started, which would read /proc/stat for each.
-        began = booted + process.start * (processes.NANOSECONDS // processes.TICKS) if process else written
+        began = booted + process.since_boot if process else written
         if began + processes.SLACK < written and LIBRARY in processes.text_of(files, pid, "maps"):
             yield program(files, pid)
 
@@ -197,8 +192,3 @@ def program(files: Files, pid: str) -> Program:
     environment = processes.text_of(files, pid, "environ").split("\0")
     named = next((one.partition("=")[2] for one in environment if one.startswith("CUFILE_ENV_PATH_JSON=")), "")
     return Program(pid, processes.name_of(files, pid), "" if named == PATH else named)
-
-
-def _booted(files: Files) -> int:
-    found = re.search(r"^btime (\d+)", files.read_optional("/proc/stat") or "", re.MULTILINE)
-    return int(found[1]) * processes.NANOSECONDS if found else 0

@@ -192,6 +192,11 @@ KEYS: Mapping[str, Key] = {
 OBJECTS = frozenset(name.rpartition(".")[0] for name in KEYS) | {name.partition(".")[0] for name in KEYS}
 
 
+def nearest_known(release: int) -> int:
+    """The release of the table by which this one is judged."""
+    return min(max(release, FIRST), NEWEST)
+
+
 def shown(value: Any) -> Optional[str]:
     """A value as the text of a setting."""
     return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)

@@ -14,7 +14,7 @@ from ..._core.declared import of_another
 from ..._core.errors import CannotLook
 from ..._core.value import replace
 from ..._kinds import units
-from ..._linux import boot_service, kernel_modules, systemd
+from ..._linux import boot_service, iommu, kernel_modules, systemd
 from ..._linux.boot_service import BootCarrier
 from ..._machine import processes
 from ..._nvidia import holders
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .spec import GpuVirtualizationDeclaration
     from .vgpus import Counts, Vgpus
 
-GROUPS = "/sys/kernel/iommu_groups"
 GPUS_OF_DRIVER = "/proc/driver/nvidia/gpus"
 DRI_DEVICES = "/dev/dri/"
 UNSET = "(null)"
@@ -209,7 +208,7 @@ def _companions(files: Files, gpu: Function) -> List[Function]:
     """
     addresses: Set[str] = {name for name in files.names(PCI) if name.startswith(f"{gpu.slot}.")}
     if gpu.group:
-        addresses.update(files.names(f"{GROUPS}/{gpu.group}/devices"))
+        addresses.update(files.names(f"{iommu.GROUPS}/{gpu.group}/devices"))
     found = [read_function(files, address) for address in sorted(addresses) if address != gpu.address]
     return [one for one in found if not one.is_bridge and not files.exists(f"{PCI}/{one.address}/physfn")]
 
@@ -233,7 +232,7 @@ def _last(files: Files, path: str) -> Optional[str]:
 
 def _iommu(files: Files) -> Tuple[str, bool]:
     """Why this machine has no IOMMU, empty where it has one, and whether the next boot brings it."""
-    if files.names(GROUPS):
+    if files.names(iommu.GROUPS):
         return "", False
     running = (files.read_optional("/proc/cmdline") or "").split()
     off = next((word for word in running if word in ("intel_iommu=off", "amd_iommu=off", "iommu=off")), "")

@@ -13,10 +13,10 @@ from ..._core.errors import DeclarationError, NotInEffect, OwnedByAnother
 from ..._core.setting import BOOT, DRIFTED, NOW, REBOOT, Scalar, Setting
 from ..._core.value import field, frozen
 from ..._kinds.boot_arguments import COMMAND_LINE, BootArguments
-from ..._linux import cpulist
+from ..._linux import cpulist, iommu
 from ..._linux.bootloader import DEFAULTS, DROP_INS, GRUB, GRUBBY, NONE, TUNED
 from .grammar import ADDS_UP, FIRST_WINS, name_of, value_of
-from .state import GROUPS, KernelCmdlineState
+from .state import KernelCmdlineState
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -132,7 +132,9 @@ def _refuse_ignored(rows: List[Setting]) -> None:
     """Raises ``NotInEffect`` where the running kernel was given an argument and did not take it."""
     for row in rows:
         if row.status == DRIFTED and row.boot == row.wanted and not row.pending:
-            where = GROUPS if row.setting.startswith("iommu") else f"/sys/devices/system/cpu/{_file_of(row.setting)}"
+            where = (
+                iommu.GROUPS if row.setting.startswith("iommu") else f"/sys/devices/system/cpu/{_file_of(row.setting)}"
+            )
             raise NotInEffect(
                 f"set {row.setting}",
                 object=COMMAND_LINE,

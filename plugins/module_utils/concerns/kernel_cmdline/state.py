@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
 
 from ..._core.setting import Scalar
 from ..._core.value import field, frozen, replace
-from ..._linux import bootloader
+from ..._linux import bootloader, iommu
 from .grammar import name_of, value_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 NAME = "kernel_cmdline"
 RUNNING = "/proc/cmdline"
 CPUS = "/sys/devices/system/cpu"
-GROUPS = "/sys/kernel/iommu_groups"
 # COMMAND_LINE_SIZE, with the zero at its end; 2048 on x86, arm64 and all that are not here.
 SIZES = {"s390x": 4096, "riscv64": 1024, "riscv": 1024}
 
@@ -102,12 +101,10 @@ def _read_verdicts(files: Files, names: Sequence[str]) -> Dict[str, Optional[str
 def _read_iommu(files: Files) -> Optional[str]:
     """The types of the groups of an IOMMU, None where there is none; ``identity`` as soon as one is passed through."""
     types: Dict[str, None] = {}
-    for name in files.names(GROUPS):
-        kind = (files.read_optional(f"{GROUPS}/{name}/type") or "").strip()
-        if kind == "identity":
+    for kind in iommu.types(files):
+        if kind == iommu.IDENTITY:
             return kind
-        if kind:
-            types[kind] = None
+        types[kind] = None
     return ",".join(types) or None
 
 
