@@ -9,12 +9,18 @@ from __future__ import annotations
 import errno
 import os
 from functools import cached_property
-from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._machine.files import LocalFiles
 
 if TYPE_CHECKING:
-    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed, Host, Identity, Nvml
+    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import (
+        BusCall,
+        Completed,
+        Host,
+        Identity,
+        Nvml,
+    )
 
 CONTEXT = "security.selinux"
 SELINUX = "/sys/fs/selinux/enforce"
@@ -86,6 +92,11 @@ class StandardHost:
         from ansible_collections.gpufleet.node.plugins.module_utils._machine import unix_http
 
         return unix_http.get(socket, target, identity=identity)
+
+    def ask_systemd(self, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
+        from ansible_collections.gpufleet.node.plugins.module_utils._machine import systemd_bus
+
+        return systemd_bus.ask(calls)
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         from ansible_collections.gpufleet.node.plugins.module_utils._machine import journal

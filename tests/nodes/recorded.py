@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._machine.files import LocalFiles
 
 if TYPE_CHECKING:
-    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Nvml
+    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import BusCall, Nvml
 
 T = TypeVar("T")
 
@@ -212,6 +212,9 @@ class RecordedHost:
 
     def http_get(self, socket: str, target: str, identity: Optional[Tuple[str, str]] = None) -> str:
         return recorded_answer(self.files, socket, target)
+
+    def ask_systemd(self, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/run/systemd/private")
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         return None

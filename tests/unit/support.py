@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from recorded import NoNvml, RecordedFiles, recorded_answer
 
 if TYPE_CHECKING:
-    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Lock, Nvml
+    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import BusCall, Lock, Nvml
 
 # How many times what a node may take a test may take: its machine may be slower, and others are at work on it.
 PATIENCE = 4
@@ -157,6 +157,9 @@ class FakeHost:
 
     def http_get(self, socket: str, target: str, identity: Optional[Tuple[str, str]] = None) -> str:
         return recorded_answer(self.files, socket, target)
+
+    def ask_systemd(self, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/run/systemd/private")
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         self.journal_lines.append(message)

@@ -10,7 +10,7 @@ Implemented by ``_node/module.py`` (Ansible) and ``node/`` (standard library); t
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar, Union
 
 from .value import frozen
 
@@ -30,6 +30,16 @@ class Completed:
     def timed_out(self) -> bool:
         """Whether it was ended, because it took longer than it had."""
         return self.status == TIMED_OUT
+
+
+@frozen
+class BusCall:
+    """A method of an object on D-Bus with its arguments: a text, or several as one array."""
+
+    path: str
+    interface: str
+    member: str
+    arguments: Tuple[Union[str, Tuple[str, ...]], ...] = ()
 
 
 T = TypeVar("T")
@@ -161,6 +171,9 @@ class Host(Protocol):
         Raises ``OSError`` as ``unix_http``, also where it takes longer than a look has time.
         Where systemd listens for a daemon, this starts it: look first whether it runs.
         """
+
+    def ask_systemd(self, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
+        """What methods of systemd's own objects return, None for an error. Raises ``OSError`` as ``systemd_bus``."""
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         """One structured line in the system's journal; silently nothing where there is none."""

@@ -18,7 +18,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.errors import CannotLook
+from .._core.protocols import BusCall
 from .._core.regex import regex
+from .._core.value import frozen
 from .._core.wording import first_of
 from .dropins import walk_files
 
@@ -258,6 +260,16 @@ def _is_mask(files: Files, path: str) -> bool:
 SCOPE = regex(r"/([^/\n]+\.scope)(?:/|$)", re.MULTILINE)
 SHOWN = 3
 Properties = Dict[str, List[str]]
+SYSTEMD = "org.freedesktop.systemd1"
+MANAGER = f"{SYSTEMD}.Manager"
+MANAGER_PATH = "/org/freedesktop/systemd1"
+PROPERTIES = "org.freedesktop.DBus.Properties"
+# Properties that are a text, a number or a list of names, which systemctl prints as they are, with their interface.
+INTERFACES = {
+    **dict.fromkeys(("Id", "LoadState", "ActiveState", "Triggers", "TriggeredBy"), "Unit"),
+    **dict.fromkeys(("RequiredBy", "BoundBy", "WantedBy"), "Unit"),
+    **dict.fromkeys(("Type", "BusName", "MainPID"), "Service"),
+}
 
 
 def needs_reload(host: Host, unit: str) -> bool:
@@ -290,8 +302,75 @@ def containers_that_lose_gpus(host: Host) -> str:
     return f"{first_of(losing, SHOWN)} would lose its GPUs, which were not assigned by systemd"
 
 
+@frozen
+class UnitState:
+    """What systemd has of a unit: the words of ``LoadState`` and ``ActiveState``."""
+
+    load: str
+    active: str
+
+
+def states(host: Host, units: Sequence[str]) -> Dict[str, UnitState]:
+    """By unit, those that systemd had not loaded included. Raises ``CannotLook``."""
+    if not units:
+        return {}
+    try:
+        (listed,) = host.ask_systemd((BusCall(MANAGER_PATH, MANAGER, "ListUnitsByNames", (tuple(units),)),))
+    except OSError:
+        listed = None
+    if listed is not None:
+        return {name: UnitState(load, active) for name, _title, load, active, *_rest in listed[0]}
+    blocks = show(host, ("Id", "LoadState", "ActiveState"), tuple(units))
+    return {"".join(block["Id"]): _state_of(block) for block in blocks if block.get("Id")}
+
+
+def _state_of(block: Properties) -> UnitState:
+    return UnitState("".join(block.get("LoadState", ())), "".join(block.get("ActiveState", ())))
+
+
 def show(host: Host, properties: Tuple[str, ...], units: Tuple[str, ...]) -> Iterator[Properties]:
-    """The properties of units, each with its values, for one may have a line for each. Raises ``CannotLook``."""
+    """The properties of units, each with its values, for one may have a line for each. Raises ``CannotLook``.
+
+    systemd itself is asked where that is enough; systemctl where not, and to say what is wrong.
+    """
+    if units and all(name in INTERFACES for name in properties):
+        with contextlib.suppress(OSError):
+            yield from _shown_by_systemd(host, properties, units)
+            return
+    yield from _shown_by_systemctl(host, properties, units)
+
+
+def _shown_by_systemd(host: Host, properties: Tuple[str, ...], units: Tuple[str, ...]) -> List[Properties]:
+    calls = [
+        BusCall(_path_of(unit), PROPERTIES, "Get", (f"{SYSTEMD}.{INTERFACES[name]}", name))
+        for unit in units
+        for name in properties
+    ]
+    answers = iter(host.ask_systemd(calls))
+    blocks: List[Properties] = []
+    for _unit in units:
+        block: Properties = {}
+        for name in properties:
+            answer = next(answers)
+            # A timer has nothing of what services have.
+            if answer is not None:
+                (value,) = answer
+                texts = value if isinstance(value, list) else [str(value)]
+                block[name] = [" ".join(texts)] if any(texts) else []
+        blocks.append(block)
+    return blocks
+
+
+def _path_of(unit: str) -> str:
+    """The object of a unit on D-Bus: all but letters and digits is escaped, and a digit where it is the first."""
+    escaped = (
+        letter if letter.isascii() and letter.isalnum() and (at or letter.isalpha()) else f"_{ord(letter):02x}"
+        for at, letter in enumerate(unit)
+    )
+    return f"{MANAGER_PATH}/unit/{''.join(escaped)}"
+
+
+def _shown_by_systemctl(host: Host, properties: Tuple[str, ...], units: Tuple[str, ...]) -> Iterator[Properties]:
     goal = "query systemd"
     try:
         # Without a unit it tells of systemd itself.

@@ -10,7 +10,7 @@ import errno
 import os
 import time
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -24,7 +24,7 @@ from .._machine.files import UMASK, LocalFiles
 
 if TYPE_CHECKING:
     from .._core.procedure import AnyProcedure
-    from .._core.protocols import Host, Identity, Nvml
+    from .._core.protocols import BusCall, Host, Identity, Nvml
 
 # What timeout(1) answers where the program had to be killed, because it did not listen.
 KILLED = (137, -9)
@@ -104,6 +104,11 @@ class ModuleHost:
 
     def http_get(self, socket: str, target: str, identity: Optional[Identity] = None) -> str:
         return unix_http.get(socket, target, identity=identity)
+
+    def ask_systemd(self, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
+        from .._machine import systemd_bus
+
+        return systemd_bus.ask(calls)
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         journal.send(message, fields)

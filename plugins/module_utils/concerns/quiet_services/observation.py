@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
 
-PROPERTIES = (
-    *("Id", "LoadState", "ActiveState", "Type", "BusName", "Triggers", "TriggeredBy", "RequiredBy", "BoundBy"),
-    "WantedBy",
-)
+# What matters of a unit that is not quiet yet.
+PROPERTIES = ("Id", "Type", "BusName", "Triggers", "TriggeredBy", "RequiredBy", "BoundBy", "WantedBy")
 TRIGGERS = ("socket", "timer", "path")
 INACTIVE = ("inactive", "failed")
+STARTING = "activating"
 DBUS_SERVICES = "/usr/share/dbus-1/system-services"
 Answers = Mapping[str, systemd.Properties]
 
@@ -35,26 +34,30 @@ def observe(host: Host, declaration: QuietServicesDeclaration, scope: Scope) -> 
     brought = _siblings(methods, unit_files)
     jobs = {_service_of(name): name for name in methods if name.endswith(".timer")}
     known = (*declaration.known, *methods, *brought)
+    states: Dict[str, systemd.UnitState] = {}
     answers: Dict[str, systemd.Properties] = {}
     if systemd.running(host.files):
         # Services without a file too: a masked timer does not name its service, and to ask twice costs more.
-        answers.update(_ask(host, (*known, *jobs)))
+        states.update(systemd.states(host, _once((*known, *jobs))))
+        answers.update(_ask(host, _restless(states, methods)))
         for name, trigger in _more(methods, answers, jobs):
             (jobs if name.endswith(".service") else brought)[name] = trigger
-        answers.update(_ask(host, [name for name in (*brought, *jobs) if name not in answers]))
+        more = systemd.states(host, [name for name in _once((*brought, *jobs)) if name not in states])
+        answers.update(_ask(host, _restless(more, methods)))
+        states.update(more)
     for trigger in brought:
         refuse_vital(trigger)
     declared = dict(methods)
     for trigger, name in brought.items():
         methods.setdefault(trigger, methods[name])
     units = {
-        name: _unit(name, unit_files, answers, brought.get(name, ""), restoring=scope.restoring)
+        name: _unit(name, unit_files, states, answers, brought.get(name, ""), restoring=scope.restoring)
         for name in (*declaration.known, *methods)
     }
     running_jobs = tuple(
-        _unit(name, unit_files, answers)
+        _unit(name, unit_files, states, answers)
         for name in jobs
-        if name not in methods and name in answers and _is_active(answers[name])
+        if name not in methods and name in states and _is_active(states[name])
     )
     blocked = scope.restoring and any(unit.masked_now for unit in units.values())
     disabled = [name for name in declared if methods[name] == DISABLE and units[name].status != MASKED]
@@ -120,11 +123,27 @@ def _service_of(trigger: str) -> str:
     return f"{trigger.rpartition('.')[0]}.service"
 
 
-def _ask(host: Host, names: Iterable[str]) -> Dict[str, systemd.Properties]:
-    asked = tuple(dict.fromkeys(names))
-    if not asked:
+def _once(names: Iterable[str]) -> List[str]:
+    return list(dict.fromkeys(names))
+
+
+def _restless(states: Mapping[str, systemd.UnitState], methods: Mapping[str, str]) -> Tuple[str, ...]:
+    """The units of which more must be known: those that are at work, and the declared ones that could be.
+
+    What triggers a service may be there although the service is masked; what is masked triggers nothing.
+    """
+    return tuple(
+        name
+        for name, state in states.items()
+        if state.active == STARTING
+        or (name in methods and (name.endswith(".service") or state.load != MASKED or _is_active(state)))
+    )
+
+
+def _ask(host: Host, names: Tuple[str, ...]) -> Dict[str, systemd.Properties]:
+    if not names:
         return {}
-    return {block["Id"][0]: block for block in systemd.show(host, PROPERTIES, asked) if block.get("Id")}
+    return {block["Id"][0]: block for block in systemd.show(host, PROPERTIES, names) if block.get("Id")}
 
 
 def _more(methods: Mapping[str, str], answers: Answers, jobs: Mapping[str, str]) -> Iterator[Tuple[str, str]]:
@@ -144,29 +163,34 @@ def _words(answers: Answers, name: str, *keys: str) -> List[str]:
     return [word for key in keys for line in block.get(key, ()) for word in line.split()]
 
 
-def _is_active(block: systemd.Properties) -> bool:
-    return bool(block.get("ActiveState")) and block["ActiveState"][0] not in INACTIVE
+def _is_active(state: systemd.UnitState) -> bool:
+    return state.active not in INACTIVE
 
 
-def _unit(name: str, unit_files: UnitFiles, answers: Answers, brought_by: str = "", *, restoring: bool = False) -> Unit:
+def _unit(
+    name: str,
+    unit_files: UnitFiles,
+    states: Mapping[str, systemd.UnitState],
+    answers: Answers,
+    brought_by: str = "",
+    *,
+    restoring: bool = False,
+) -> Unit:
     status = unit_files.status(name)
-    block = answers.get(name)
-    masked_now = block is not None and block.get("LoadState") == ["masked"]
+    state = states.get(name)
+    masked_now = state is not None and state.load == MASKED
     # systemd forgets the type of a unit when it reads the mask.
-    ends_itself = masked_now or (block or {}).get("Type", []) in ([], ["oneshot"])
+    ends_itself = masked_now or answers.get(name, {}).get("Type", []) in ([], ["oneshot"])
     return Unit(
         name=name,
         status=status,
         # What is under a mask matters to those who take it away, and takes a while to find out.
         beneath=unit_files.status(name, unmasked=True) if restoring else status,
         installable=(restoring or status != MASKED) and unit_files.installable(name),
-        active=None if block is None else _is_active(block),
+        active=None if state is None else _is_active(state),
         masked_now=masked_now,
         brought_by=brought_by,
-        job=bool(block)
-        and name.endswith(".service")
-        and (block or {}).get("ActiveState") == ["activating"]
-        and ends_itself,
+        job=state is not None and name.endswith(".service") and state.active == STARTING and ends_itself,
     )
 
 
@@ -185,7 +209,7 @@ def _in_use(host: Host, methods: Mapping[str, str], units: Mapping[str, Unit], a
         if units[name].active and not units[name].job
     }
     others: Set[str] = {other for names in needed_by.values() for other in names}
-    running = {name for name, block in _ask(host, sorted(others)).items() if _is_active(block)}
+    running = {name for name, state in systemd.states(host, sorted(others)).items() if _is_active(state)}
     found = {name: next((other for other in names if other in running), "") for name, names in needed_by.items()}
     return {name: other for name, other in found.items() if other}
 

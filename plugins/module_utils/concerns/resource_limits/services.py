@@ -54,10 +54,15 @@ class LimitsOfServices(ServiceValues):
             found[DEFAULT] = _shown(next(iter(systemd.show(host, names, ()))), "DefaultLimit"), False
         named = tuple(unit for unit in units if unit != DEFAULT)
         if named:
-            names = ("MainPID", *(f"Limit{item}{side}" for item in shown for side in ("", "Soft")))
-            for unit, block in zip(named, systemd.show(host, names, named)):
+            for unit, block in zip(named, systemd.show(host, ("MainPID",), named)):
                 of_process = host.files.read_optional(f"/proc/{''.join(block.get('MainPID', ['0']))}/limits")
-                found[unit] = (_of_process(of_process), True) if of_process else (_shown(block, "Limit"), False)
+                if of_process:
+                    found[unit] = _of_process(of_process), True
+        idle = tuple(unit for unit in named if unit not in found)
+        if idle:
+            names = tuple(f"Limit{item}{side}" for item in shown for side in ("", "Soft"))
+            for unit, block in zip(idle, systemd.show(host, names, idle)):
+                found[unit] = _shown(block, "Limit"), False
         return found
 
     def render(self, unit: str, values: Mapping[str, Optional[str]]) -> str:

@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence, Set
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import BusCall, Completed
 from support import FakeHost, build
 
 ETC, LIB = "/etc/systemd/system", "/usr/lib/systemd/system"
@@ -62,11 +63,34 @@ class Units:
             getattr(self, f"_{verb}")(name)
         return Completed(0, "", "")
 
+    def on_the_bus(self, calls: Sequence[BusCall]) -> List[Optional[Tuple[Any, ...]]]:
+        """What systemd answers of its units by D-Bus."""
+        return [self._answered(call) for call in calls]
+
+    def _answered(self, call: BusCall) -> Optional[Tuple[Any, ...]]:
+        if call.member == "ListUnitsByNames":
+            (names,) = call.arguments
+            told = [self._told(name) for name in names]
+            return ([(of["Id"], "", of["LoadState"], of["ActiveState"], "", "", "/", 0, "", "/") for of in told],)
+        interface, name = call.arguments
+        unit = re.sub("_([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), call.path.rpartition("/")[2])
+        service = interface == "org.freedesktop.systemd1.Service"
+        if service and not unit.endswith(".service"):
+            return None
+        value = self._told(unit).get(str(name), "")
+        return (value if service or name in ("Id", "LoadState", "ActiveState") else value.split(),)
+
     def _shown(self, name: str) -> str:
+        return "".join(f"{key}={value}\n" for key, value in self._told(name).items())
+
+    def _told(self, name: str) -> Dict[str, str]:
         state = self.states.get(name, "active" if name in self.active else "inactive")
         service_type = next((line[5:] for line in self._text(name).splitlines() if line.startswith("Type=")), "")
         known = {"Id": name, "LoadState": "loaded", "ActiveState": state, "Type": service_type}
-        return "".join(f"{key}={value}\n" for key, value in {**known, **self.said.get(name, {})}.items())
+        # What nothing keeps loaded is read again when somebody asks for it.
+        if state == "inactive" and self._place(name).is_symlink():
+            known.update(LoadState="masked", Type="")
+        return {**known, **self.said.get(name, {})}
 
     def _text(self, name: str) -> str:
         path = self._root / f"{LIB}/{name}".lstrip("/")

@@ -328,14 +328,30 @@ def test_a_service_of_its_own_is_no_job(tmp_path: Path) -> None:
     assert units_of(host).active == set()
 
 
-def test_a_converged_look_costs_one_question(tmp_path: Path) -> None:
+def test_a_converged_look_asks_more_only_of_services(tmp_path: Path) -> None:
     host = machine(tmp_path)
     run(host, "man-db.timer", "cups.service", "apt-daily.timer")
     units_of(host).asked.clear()
     host.files.reads.clear()
     run(host, "man-db.timer", "cups.service", "apt-daily.timer", check=True)
-    assert len(units_of(host).asked) == 1
+    (every, services) = units_of(host).asked
+    assert {"man-db.timer", "man-db.service", "cups.socket"} <= set(every)
+    assert services == ["cups.service"]
     assert [path for path in host.files.reads if path.startswith(LIB)] == []
+
+
+def test_systemctl_is_not_started_where_systemd_answers_itself(tmp_path: Path) -> None:
+    apart, bus = machine(tmp_path / "a", {"nightly.timer": TIMER}), machine(tmp_path / "b", {"nightly.timer": TIMER})
+    bus.ask_systemd = units_of(bus).on_the_bus  # type: ignore[method-assign]
+    for host in (apart, bus):
+        units_of(host).said["cups.service"] = {"TriggeredBy": "cups.socket nightly.timer"}
+        units_of(host).states["man-db.service"] = "activating"
+    names = ("man-db.timer", "cups.service")
+    first, second = run(apart, *names), run(bus, *names)
+    assert {"cups.path": "masked", "nightly.timer": "masked"}.items() <= second.boot["units"].items()
+    assert [change.setting for change in second.changes] == [change.setting for change in first.changes]
+    assert (second.status, second.effective, second.boot) == (first.status, first.effective, first.boot)
+    assert (units_of(apart).asked != [], units_of(bus).asked) == (True, [])
 
 
 def test_each_unit_is_named_once_among_the_knobs_of_all_concerns() -> None:

@@ -1,0 +1,143 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Questions to systemd by D-Bus, against bytes that systemd 257 sent, and against what is no systemd."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Callable, Iterator, List, Optional
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import BusCall
+from ansible_collections.gpufleet.node.plugins.module_utils._machine import systemd_bus
+
+MANAGER = "org.freedesktop.systemd1.Manager"
+UNIT = "org.freedesktop.systemd1.Unit"
+PROPERTIES = "org.freedesktop.DBus.Properties"
+TIMER = "/org/freedesktop/systemd1/unit/man_2ddb_2etimer"
+OK = b"OK f54e0ade20584a8f8ec68b1273e92287\r\n"
+# As systemd 257 sent them: the Id of man-db.timer, the news that it has loaded it for that, and its state.
+ID = (
+    b"l\x02\x01\x01\x15\x00\x00\x00\x01\x00\x00\x007\x00\x00\x00\x05\x01u\x00\x01\x00\x00\x00\x07\x01s\x00\x18\x00\x00"
+    b"\x00org.freedesktop.systemd1\x00\x00\x00\x00\x00\x00\x00\x00\x08\x01g\x00\x01v\x00\x00\x01s\x00\x00\x0c\x00\x00"
+    b"\x00man-db.timer\x00"
+)
+UNIT_NEW = (
+    b"l\x04\x01\x01H\x00\x00\x00\x02\x00\x00\x00\x98\x00\x00\x00\x01\x01o\x00\x19\x00\x00\x00/org/freedesktop/systemd1"
+    b"\x00\x00\x00\x00\x00\x00\x00\x02\x01s\x00 \x00\x00\x00org.freedesktop.systemd1.Manager\x00\x00\x00\x00\x00\x00"
+    b"\x00\x00\x03\x01s\x00\x07\x00\x00\x00UnitNew\x00\x07\x01s\x00\x18\x00\x00\x00org.freedesktop.systemd1\x00\x00"
+    b"\x00\x00\x00\x00\x00\x00\x08\x01g\x00\x02so\x00\x0c\x00\x00\x00man-db.timer\x00\x00\x00\x00/\x00\x00\x00"
+    b"/org/freedesktop/systemd1/unit/man_2ddb_2etimer\x00"
+)
+LOAD_STATE = (
+    b"l\x02\x01\x01\x0f\x00\x00\x00\x04\x00\x00\x007\x00\x00\x00\x05\x01u\x00\x02\x00\x00\x00\x07\x01s\x00\x18\x00\x00"
+    b"\x00org.freedesktop.systemd1\x00\x00\x00\x00\x00\x00\x00\x00\x08\x01g\x00\x01v\x00\x00\x01s\x00\x00\x06\x00\x00"
+    b"\x00masked\x00"
+)
+CALLS = (
+    BusCall(TIMER, PROPERTIES, "Get", (UNIT, "Id")),
+    BusCall(TIMER, PROPERTIES, "Get", (UNIT, "LoadState")),
+)
+Serve = Callable[..., str]
+
+
+@pytest.fixture(name="serve")
+def _serve(tmp_path: Path) -> Iterator[Serve]:
+    """What listens on a socket: it reads until a message ends with what is given, and sends its parts."""
+    path = str(tmp_path / "private")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(1)
+    threads: List[threading.Thread] = []
+    done = threading.Event()
+    received = bytearray()
+
+    def start(*parts: bytes, silent: bool = False, seen: Optional[List[bytes]] = None) -> str:
+        def run() -> None:
+            channel, _address = listener.accept()
+            with channel:
+                while b"BEGIN\r\n" not in received:
+                    received.extend(channel.recv(65536))
+                if seen is not None:
+                    seen.append(bytes(received))
+                for part in parts:
+                    channel.sendall(part)
+                if silent:
+                    done.wait(10)
+
+        threads.append(threading.Thread(target=run))
+        threads[-1].start()
+        return path
+
+    yield start
+    done.set()
+    for thread in threads:
+        thread.join()
+    listener.close()
+
+
+def test_answers_come_in_the_order_of_the_calls_whatever_is_said_in_between(serve: Serve) -> None:
+    assert systemd_bus.ask(CALLS, path=serve(OK + LOAD_STATE + UNIT_NEW, ID)) == [("man-db.timer",), ("masked",)]
+
+
+def test_an_answer_may_come_byte_by_byte(serve: Serve) -> None:
+    parts = [bytes([byte]) for byte in OK + ID + LOAD_STATE]
+    assert systemd_bus.ask(CALLS, path=serve(*parts)) == [("man-db.timer",), ("masked",)]
+
+
+def test_what_is_sent_is_what_systemd_took(serve: Serve) -> None:
+    seen: List[bytes] = []
+    systemd_bus.ask(CALLS[:1], path=serve(OK + ID, seen=seen))
+    message = (
+        b"l\x01\x00\x01+\x00\x00\x00\x01\x00\x00\x00x\x00\x00\x00\x01\x01o\x00/\x00\x00\x00"
+        b"/org/freedesktop/systemd1/unit/man_2ddb_2etimer\x00\x02\x01s\x00\x1f\x00\x00\x00"
+        b"org.freedesktop.DBus.Properties\x00\x03\x01s\x00\x03\x00\x00\x00Get\x00\x00\x00\x00\x00"
+        b"\x08\x01g\x00\x02ss\x00\x1d\x00\x00\x00org.freedesktop.systemd1.Unit\x00\x00\x00\x02\x00\x00\x00Id\x00"
+    )
+    assert seen == [b"\0AUTH EXTERNAL " + str(os.geteuid()).encode().hex().encode() + b"\r\nBEGIN\r\n" + message]
+
+
+def test_an_array_of_texts_is_sent_with_its_length(serve: Serve) -> None:
+    seen: List[bytes] = []
+    call = BusCall("/org/freedesktop/systemd1", MANAGER, "ListUnitsByNames", (("a.timer", "cups.service"),))
+    systemd_bus.ask([call], path=serve(OK + ID, seen=seen))
+    texts = b"\x07\x00\x00\x00a.timer\x00\x0c\x00\x00\x00cups.service\x00"
+    assert seen[0].endswith(b"\x08\x01g\x00\x02as\x00" + bytes([len(texts)]) + b"\x00\x00\x00" + texts)
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected", "cause"),
+    [
+        ((b"REJECTED EXTERNAL\r\n",), errno.EACCES, "REJECTED EXTERNAL"),
+        ((OK,), errno.ECONNRESET, "Connection reset"),
+        ((OK + ID[:40],), errno.ECONNRESET, "Connection reset"),
+        ((OK + b"B" + ID[1:],), errno.EPROTO, "byte order"),
+        ((OK + b"HTTP/1.1 400 Bad Request\r\n\r\n",), errno.EPROTO, "byte order"),
+        ((OK + ID[:4] + b"\xff\xff\xff\x7f" + ID[8:],), errno.EPROTO, "bytes"),
+        ((OK + ID.replace(b"\x0c\x00\x00\x00man", b"\xff\x00\x00\x00man"),), errno.EPROTO, "beyond its message"),
+        ((OK + ID.replace(b"\x01v\x00", b"\x01?\x00"),), errno.EPROTO, "unknown type"),
+    ],
+)
+def test_what_is_no_answer_of_systemd_is_an_error_of_the_socket(
+    serve: Serve, parts: List[bytes], expected: int, cause: str
+) -> None:
+    path = serve(*parts)
+    with pytest.raises(OSError, match=cause) as caught:
+        systemd_bus.ask(CALLS[:1], path=path)
+    assert (caught.value.errno, caught.value.filename) == (expected, path)
+
+
+def test_who_does_not_answer_is_not_waited_for(serve: Serve) -> None:
+    with pytest.raises(TimeoutError, match=r"no response within 0\.1 seconds"):
+        systemd_bus.ask(CALLS, timeout=0.1, path=serve(OK + ID, silent=True))
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        systemd_bus.ask(CALLS, path=str(tmp_path / "private"))
