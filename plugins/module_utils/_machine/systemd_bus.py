@@ -36,8 +36,9 @@ def ask(
 ) -> List[Optional[Tuple[Any, ...]]]:
     """What each call returns, in their order; None for one that systemd answers with an error.
 
-    All are sent at once. Raises ``OSError`` with the path: nobody listens, we may not, not all answers came within
-    ``timeout`` seconds (``TimeoutError``), or what came is no D-Bus (EPROTO).
+    All are sent at once, and signals that come in between are dropped. Raises ``OSError`` with the path: nobody
+    listens, we may not, not all answers came within ``timeout`` seconds (``TimeoutError``), or what came is no D-Bus
+    (EPROTO).
     """
     channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
     try:
@@ -59,17 +60,17 @@ def _asked(
     channel.settimeout(_left(deadline))
     channel.connect(path)
     who = str(os.geteuid()).encode().hex().encode()
-    sent = b"".join(_message(serial, call) for serial, call in enumerate(calls, 1))
-    channel.sendall(b"\0AUTH EXTERNAL " + who + b"\r\nBEGIN\r\n" + sent)
-    answers: List[Optional[Tuple[Any, ...]]] = [None] * len(calls)
-    missing = set(range(1, len(calls) + 1))
+    channel.sendall(b"\0AUTH EXTERNAL " + who + b"\r\nBEGIN\r\n")
     received = _Received(channel, deadline)
     line = received.until(b"\r\n")
     if not line.startswith(b"OK "):
         raise PermissionError(errno.EACCES, line.decode("latin-1"))
+    # Not before: what comes together with BEGIN is not looked at until more comes.
+    channel.sendall(b"".join(_message(serial, call) for serial, call in enumerate(calls, 1)))
+    answers: List[Optional[Tuple[Any, ...]]] = [None] * len(calls)
+    missing = set(range(1, len(calls) + 1))
     while missing:
         kind, reply_to, values = _parsed(received)
-        # Signals come in between.
         if kind in (RETURN, ERROR) and reply_to in missing:
             missing.remove(reply_to)
             answers[reply_to - 1] = values if kind == RETURN else None

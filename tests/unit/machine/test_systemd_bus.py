@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -49,23 +50,24 @@ Serve = Callable[..., str]
 
 @pytest.fixture(name="serve")
 def _serve(tmp_path: Path) -> Iterator[Serve]:
-    """What listens on a socket: it reads until a message ends with what is given, and sends its parts."""
+    """What listens on a socket as systemd does: it says OK, reads what is asked, and sends the parts of its answer."""
     path = str(tmp_path / "private")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(1)
     threads: List[threading.Thread] = []
     done = threading.Event()
-    received = bytearray()
 
-    def start(*parts: bytes, silent: bool = False, seen: Optional[List[bytes]] = None) -> str:
+    def start(*parts: bytes, greeting: bytes = OK, silent: bool = False, seen: Optional[List[bytes]] = None) -> str:
         def run() -> None:
             channel, _address = listener.accept()
-            with channel:
-                while b"BEGIN\r\n" not in received:
-                    received.extend(channel.recv(65536))
+            with channel, contextlib.suppress(OSError):
+                # What comes together with BEGIN would wait for ever at systemd.
+                whole = channel.recv(65536)
+                channel.sendall(greeting)
+                asked = channel.recv(65536)
                 if seen is not None:
-                    seen.append(bytes(received))
+                    seen.extend((whole, asked))
                 for part in parts:
                     channel.sendall(part)
                 if silent:
@@ -83,45 +85,44 @@ def _serve(tmp_path: Path) -> Iterator[Serve]:
 
 
 def test_answers_come_in_the_order_of_the_calls_whatever_is_said_in_between(serve: Serve) -> None:
-    assert systemd_bus.ask(CALLS, path=serve(OK + LOAD_STATE + UNIT_NEW, ID)) == [("man-db.timer",), ("masked",)]
+    assert systemd_bus.ask(CALLS, path=serve(LOAD_STATE + UNIT_NEW, ID)) == [("man-db.timer",), ("masked",)]
 
 
 def test_an_answer_may_come_byte_by_byte(serve: Serve) -> None:
-    parts = [bytes([byte]) for byte in OK + ID + LOAD_STATE]
+    parts = [bytes([byte]) for byte in ID + LOAD_STATE]
     assert systemd_bus.ask(CALLS, path=serve(*parts)) == [("man-db.timer",), ("masked",)]
 
 
 def test_what_is_sent_is_what_systemd_took(serve: Serve) -> None:
     seen: List[bytes] = []
-    systemd_bus.ask(CALLS[:1], path=serve(OK + ID, seen=seen))
+    systemd_bus.ask(CALLS[:1], path=serve(ID, seen=seen))
     message = (
         b"l\x01\x00\x01+\x00\x00\x00\x01\x00\x00\x00x\x00\x00\x00\x01\x01o\x00/\x00\x00\x00"
         b"/org/freedesktop/systemd1/unit/man_2ddb_2etimer\x00\x02\x01s\x00\x1f\x00\x00\x00"
         b"org.freedesktop.DBus.Properties\x00\x03\x01s\x00\x03\x00\x00\x00Get\x00\x00\x00\x00\x00"
         b"\x08\x01g\x00\x02ss\x00\x1d\x00\x00\x00org.freedesktop.systemd1.Unit\x00\x00\x00\x02\x00\x00\x00Id\x00"
     )
-    assert seen == [b"\0AUTH EXTERNAL " + str(os.geteuid()).encode().hex().encode() + b"\r\nBEGIN\r\n" + message]
+    assert seen == [b"\0AUTH EXTERNAL " + str(os.geteuid()).encode().hex().encode() + b"\r\nBEGIN\r\n", message]
 
 
 def test_an_array_of_texts_is_sent_with_its_length(serve: Serve) -> None:
     seen: List[bytes] = []
     call = BusCall("/org/freedesktop/systemd1", MANAGER, "ListUnitsByNames", (("a.timer", "cups.service"),))
-    systemd_bus.ask([call], path=serve(OK + ID, seen=seen))
+    systemd_bus.ask([call], path=serve(ID, seen=seen))
     texts = b"\x07\x00\x00\x00a.timer\x00\x0c\x00\x00\x00cups.service\x00"
-    assert seen[0].endswith(b"\x08\x01g\x00\x02as\x00" + bytes([len(texts)]) + b"\x00\x00\x00" + texts)
+    assert seen[1].endswith(b"\x08\x01g\x00\x02as\x00" + bytes([len(texts)]) + b"\x00\x00\x00" + texts)
 
 
 @pytest.mark.parametrize(
     ("parts", "expected", "cause"),
     [
-        ((b"REJECTED EXTERNAL\r\n",), errno.EACCES, "REJECTED EXTERNAL"),
-        ((OK,), errno.ECONNRESET, "Connection reset"),
-        ((OK + ID[:40],), errno.ECONNRESET, "Connection reset"),
-        ((OK + b"B" + ID[1:],), errno.EPROTO, "byte order"),
-        ((OK + b"HTTP/1.1 400 Bad Request\r\n\r\n",), errno.EPROTO, "byte order"),
-        ((OK + ID[:4] + b"\xff\xff\xff\x7f" + ID[8:],), errno.EPROTO, "bytes"),
-        ((OK + ID.replace(b"\x0c\x00\x00\x00man", b"\xff\x00\x00\x00man"),), errno.EPROTO, "beyond its message"),
-        ((OK + ID.replace(b"\x01v\x00", b"\x01?\x00"),), errno.EPROTO, "unknown type"),
+        ((), errno.ECONNRESET, "Connection reset"),
+        ((ID[:40],), errno.ECONNRESET, "Connection reset"),
+        ((b"B" + ID[1:],), errno.EPROTO, "byte order"),
+        ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), errno.EPROTO, "byte order"),
+        ((ID[:4] + b"\xff\xff\xff\x7f" + ID[8:],), errno.EPROTO, "bytes"),
+        ((ID.replace(b"\x0c\x00\x00\x00man", b"\xff\x00\x00\x00man"),), errno.EPROTO, "beyond its message"),
+        ((ID.replace(b"\x01v\x00", b"\x01?\x00"),), errno.EPROTO, "unknown type"),
     ],
 )
 def test_what_is_no_answer_of_systemd_is_an_error_of_the_socket(
@@ -133,9 +134,19 @@ def test_what_is_no_answer_of_systemd_is_an_error_of_the_socket(
     assert (caught.value.errno, caught.value.filename) == (expected, path)
 
 
+def test_who_may_not_ask_is_told_so(serve: Serve) -> None:
+    with pytest.raises(PermissionError, match="REJECTED EXTERNAL"):
+        systemd_bus.ask(CALLS, path=serve(greeting=b"REJECTED EXTERNAL\r\n"))
+
+
+def test_an_error_is_the_answer_to_its_call_alone(serve: Serve) -> None:
+    error = b"l\x03" + LOAD_STATE[2:]
+    assert systemd_bus.ask(CALLS, path=serve(ID, error)) == [("man-db.timer",), None]
+
+
 def test_who_does_not_answer_is_not_waited_for(serve: Serve) -> None:
     with pytest.raises(TimeoutError, match=r"no response within 0\.1 seconds"):
-        systemd_bus.ask(CALLS, timeout=0.1, path=serve(OK + ID, silent=True))
+        systemd_bus.ask(CALLS, timeout=0.1, path=serve(ID, silent=True))
 
 
 def test_nobody_listens(tmp_path: Path) -> None:

@@ -157,6 +157,37 @@ def test_a_quiet_timer_does_not_run_and_nothing_starts_it(host: Any) -> None:
     assert host.run("systemctl start demo-index.timer").rc != 0
 
 
+# Asks systemd by D-Bus as a look does, and systemctl; of all units, each in a way of its own.
+BOTH_WAYS = """
+import subprocess, sys
+sys.path.insert(0, "/usr/local/lib/gpufleet/gpufleet.pyz")
+from ansible_collections.gpufleet.node.node.standard_host import StandardHost
+from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd
+host = StandardHost()
+listed = subprocess.run(["systemctl", "list-units", "--all", "--plain", "--no-legend"], capture_output=True, text=True)
+units = tuple(line.split()[0] for line in listed.stdout.splitlines() if line) + ("no-such.service", "4-no.timer")
+names = tuple(name for name in systemd.INTERFACES if name not in ("ActiveState", "MainPID"))
+bus = systemd._shown_by_systemd(host, names, units)
+for unit, ours, theirs in zip(units, bus, systemd._shown_by_systemctl(host, names, units)):
+    ours = {name: sorted(" ".join(values).split()) for name, values in ours.items()}
+    theirs = {name: sorted(" ".join(values).split()) for name, values in theirs.items()}
+    if ours != theirs:
+        print(unit, ours, theirs)
+listed = host.ask_systemd([systemd.BusCall(systemd.MANAGER_PATH, systemd.MANAGER, "ListUnitsByNames", (units,))])
+print(len(units), len(bus), len(listed[0][0]), len(systemd.states(host, units)))
+"""
+
+
+def test_systemd_answers_us_what_it_answers_systemctl(host: Any) -> None:
+    """Of those that nobody has loaded, too. What changes from one moment to the next is not compared."""
+    asked = host.run("/usr/bin/python3 -I -c %s", BOTH_WAYS)
+    counts = asked.stdout.split()
+    assert asked.rc == 0, asked.stderr
+    assert len(counts) == 4, asked.stdout
+    assert len(set(counts)) == 1, asked.stdout
+    assert int(counts[0]) > 20
+
+
 def test_a_job_in_progress_is_left_to_end(host: Any) -> None:
     host.check_output("systemctl start --no-block demo-index.service")
     try:
