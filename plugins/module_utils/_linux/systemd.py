@@ -265,6 +265,7 @@ MANAGER = f"{SYSTEMD}.Manager"
 MANAGER_PATH = "/org/freedesktop/systemd1"
 PROPERTIES = "org.freedesktop.DBus.Properties"
 # Properties that are a text, a number or a list of names, which systemctl prints as they are, with their interface.
+# What mounts have under such a name is another property.
 INTERFACES = {
     **dict.fromkeys(("Id", "LoadState", "ActiveState", "Triggers", "TriggeredBy"), "Unit"),
     **dict.fromkeys(("RequiredBy", "BoundBy", "WantedBy"), "Unit"),

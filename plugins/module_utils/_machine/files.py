@@ -24,6 +24,8 @@ UMASK = 0o022
 # What a read takes first, which is all of most files in /sys and /proc, how many times more each next one takes, and
 # at most.
 PAGE, GROWTH, MOST = 4096, 16, 1 << 20
+# How long a run that waits for another one pauses between two tries.
+POLL_SECONDS = 0.02
 
 
 def _content(descriptor: int) -> bytes:
@@ -259,7 +261,7 @@ class FileLock:
                 if time.monotonic() >= deadline:
                     os.close(self._descriptor)
                     raise TimeoutError(f"{self._path} is held by another run") from None
-                time.sleep(0.1)
+                time.sleep(POLL_SECONDS)
 
     def __exit__(self, *exc: object) -> None:
         # Not by close alone: a forked child that we left behind would hold a copy of the descriptor.

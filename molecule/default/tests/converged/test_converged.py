@@ -170,7 +170,8 @@ names = tuple(name for name in systemd.INTERFACES if name not in ("ActiveState",
 bus = systemd._shown_by_systemd(host, names, units)
 for unit, ours, theirs in zip(units, bus, systemd._shown_by_systemctl(host, names, units)):
     ours = {name: sorted(" ".join(values).split()) for name, values in ours.items()}
-    theirs = {name: sorted(" ".join(values).split()) for name, values in theirs.items()}
+    of_unit = {name for name in names if systemd.INTERFACES[name] == "Unit" or unit.endswith(".service")}
+    theirs = {name: sorted(" ".join(values).split()) for name, values in theirs.items() if name in of_unit}
     if ours != theirs:
         print(unit, ours, theirs)
 listed = host.ask_systemd([systemd.BusCall(systemd.MANAGER_PATH, systemd.MANAGER, "ListUnitsByNames", (units,))])
