@@ -16,6 +16,9 @@ description:
     if its unit is enabled but not running. Otherwise nothing is done.
   - A restart ends every CUDA job of the node by default. So nothing is restarted while a process has a GPU open. The
     daemons of the node, such as C(nvidia-persistenced) and DCGM, do not count. O(when_busy) says what happens instead.
+  - A server of MPS would end too, and stays after its last client. So services of M(gpufleet.node.mps) that have a GPU
+    open and no client are stopped before the restart and started again after it. An MPS control daemon of somebody
+    else counts like a job, and the message says how to end it.
   - A daemon whose version is not that of the loaded driver is not restarted, because it would not start again. That is
     an error.
   - The run fails unless afterwards the daemon runs and has read its files, within O(start_timeout).
@@ -96,6 +99,12 @@ clients:
   type: list
   elements: str
   sample: []
+stopped_services:
+  description: The services of this collection that were stopped meanwhile, or in check mode would be.
+  returned: always, unless the state could not be read
+  type: list
+  elements: str
+  sample: [gpufleet-mps.service]
 needs:
   description: What is needed but was not done.
   returned: always, unless the state could not be read

@@ -18,6 +18,7 @@ from ..._machine import processes
 if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
     from ..._machine.processes import Process
+    from ..._nvidia.holders import Holder
     from .notes import Notes
 
 MODULE_VERSION = "/sys/module/nvidia/version"
@@ -34,6 +35,7 @@ IDLE_HOLDERS = frozenset(
         *("nvsm", "nvsm-api-gateway", "nvsm-core", "nvsm-mqtt", "nvsm-notifier"),
     )
 )
+MPS = processes.comm("nvidia-cuda-mps-server")
 
 
 @frozen
@@ -137,11 +139,25 @@ def driver_versions(files: Files) -> DriverVersions:
     return DriverVersions(loaded, "")
 
 
-def clients(files: Files) -> Tuple[str, ...]:
-    """Whose work on GPUs ends with the fabric, as a person calls them."""
+def clients(files: Files) -> Tuple[Holder, ...]:
+    """Whose work on GPUs ends with the fabric."""
     from ..._kinds import workload
 
-    return tuple(holder.name for holder in workload.holders_of_gpus(files) if holder.command not in IDLE_HOLDERS)
+    return tuple(holder for holder in workload.holders_of_gpus(files) if holder.command not in IDLE_HOLDERS)
+
+
+def is_of_mps(holder: Holder) -> bool:
+    """Whether it is a server of MPS, or its control daemon: of either the name begins with as many letters."""
+    return holder.command == MPS
+
+
+def how_to_end(holders: Sequence[Holder]) -> str:
+    """What to do about servers of MPS, which stay after their last client; empty where there is none."""
+    units = [holder.unit for holder in holders if is_of_mps(holder)]
+    if not units:
+        return ""
+    named = ", ".join(dict.fromkeys(filter(None, units)))
+    return f"a server of MPS stays after its last client: stop its control daemon{f' ({named})' if named else ''}"
 
 
 def observe(host: Host, program: Program, status: str, notes: Notes, *, needed: bool, asked: bool) -> Daemon:

@@ -15,7 +15,7 @@ from ..._kinds import units
 from ..._kinds.units import NOT_READ, RUNNING, STOPPED
 from ..._nvidia.fabric import COMPLETED
 from . import imex
-from .daemons import CONFIG, FABRIC_MANAGER
+from .daemons import CONFIG, FABRIC_MANAGER, how_to_end
 from .key_values import is_same, values_of
 
 if TYPE_CHECKING:
@@ -149,7 +149,11 @@ def _service(wanted: WantedDaemon, state: FabricState, scope: Scope) -> Setting:
     pending = ""
     if wanted.service != found and state.clients:
         doing = "starting" if wanted.service == RUNNING else "stopping"
-        pending = f"GPUs are in use by {first_of(state.clients, 3)}; {doing} it would disturb them"
+        names = first_of([client.name for client in state.clients], 3)
+        pending = f"GPUs are in use by {names}; {doing} it would disturb them"
+        # Of a server of MPS nothing would ever come by waiting.
+        way_out = how_to_end(state.clients)
+        pending += f"; {way_out}" if way_out else ""
     row = units.service_row(daemon.unit, str(wanted.service), found, pending)
     return replace(row, needs=NEEDS_IDLE if scope.restoring or wanted.service == STOPPED else daemon.program.needs)
 

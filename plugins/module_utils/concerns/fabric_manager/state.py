@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Mapping, Optional, Tuple
 
 from ..._core.change import Unmanaged
 from ..._core.value import field, frozen
@@ -16,6 +16,9 @@ from .hardware import Hardware
 from .holds import Holds
 from .imex import Domain
 from .notes import Notes
+
+if TYPE_CHECKING:
+    from ..._nvidia.holders import Holder
 
 
 @frozen
@@ -34,7 +37,7 @@ class FabricState:
     driver: DriverVersions
     holds: Holds = Holds()
     gpus: Tuple[FabricGpu, ...] = ()
-    clients: Tuple[str, ...] = ()
+    clients: Tuple[Holder, ...] = ()
     addresses: Tuple[str, ...] = ()
     domain: Domain = Domain()
     channel: Tuple[Optional[str], Optional[str]] = (None, None)

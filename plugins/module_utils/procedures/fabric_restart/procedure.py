@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import Change
 from ..._core.contract import LOCK
@@ -17,6 +17,7 @@ from ..._core.setting import EFFECTIVE
 from ..._core.shared_options import SHARED_OPTIONS
 from ..._core.value import frozen, replace
 from ..._core.wording import agreeing, first_of
+from ..._kinds import units
 from ..._linux import systemd, systemd_apply
 from ...concerns.fabric_manager import daemons, imex, notes
 from ...concerns.fabric_manager.concern import CONCERN
@@ -46,13 +47,19 @@ class FabricRestartOptions:
 
 @frozen
 class FabricView:
-    """``action`` is what the daemon needs and ``why``; ``clients`` use a GPU, and ``driver`` is the loaded one."""
+    """``action`` is what the daemon needs and ``why``; ``clients`` use a GPU, and ``driver`` is the loaded one.
+
+    ``yielding`` are services of ours that have GPUs open and stand still meanwhile. ``way_out`` says what to do about a
+    client that would stay for ever.
+    """
 
     daemon: Daemon
     action: str
     why: str
     clients: Tuple[str, ...]
     driver: str
+    yielding: Tuple[str, ...] = ()
+    way_out: str = ""
 
 
 @frozen
@@ -81,6 +88,7 @@ class FabricRestartResult:
             "done": self.done or None,
             "why": view.why or None,
             "clients": list(view.clients),
+            "stopped_services": list(view.yielding) if self.done else [],
             "needs": [view.daemon.program.needs] if view.action and not self.done else [],
         }
 
@@ -159,9 +167,22 @@ def view_of(host: Host, name: str) -> FabricView:
     if program is IMEX:
         daemon = replace(daemon, files={**daemon.files, NODES: imex.nodes_file(host.files, daemon, noted)})
     action, why = _needed(daemon)
-    return FabricView(
-        daemon, action, why, daemons.clients(host.files) if action else (), daemons.driver_versions(host.files).loaded
-    )
+    driver = daemons.driver_versions(host.files).loaded
+    if not action:
+        return FabricView(daemon, action, why, (), driver)
+    users, known = daemons.clients(host.files), units.yielding(host.files)
+    yielding = tuple(dict.fromkeys(user.unit for user in users if user.unit in known))
+    busy = [user for user in users if user.unit not in known]
+    # Those of GPUs before Volta have none open, and only their server knows of them.
+    clients = [user.name for user in busy] or _clients_of_mps(host, yielding)
+    return FabricView(daemon, action, why, tuple(clients), driver, yielding, daemons.how_to_end(busy))
+
+
+def _clients_of_mps(host: Host, yielding: Sequence[str]) -> List[str]:
+    """Who computes through an MPS daemon of ours. Raises ``CannotLook``."""
+    from ...concerns.mps import clients, observation
+
+    return [clients.describe(host.files, pid).name for unit in yielding for pid in observation.clients_of(host, unit)]
 
 
 def _needed(daemon: Daemon) -> Tuple[str, str]:
@@ -205,7 +226,7 @@ def _in_use(view: FabricView) -> InUse:
         object=view.daemon.unit,
         cause=f"GPUs are in use by {first_of(view.clients, SHOWN)}, whose CUDA jobs would end; the {view.action} is "
         f"needed because {view.why}",
-        hint="wait until they end, or set when_busy to wait or skip",
+        hint="; ".join(filter(None, ("wait until they end, or set when_busy to wait or skip", view.way_out))),
     )
 
 
@@ -220,6 +241,35 @@ def _attempt(host: Host, options: FabricRestartOptions) -> Optional[FabricRestar
 
 
 def _execute(host: Host, options: FabricRestartOptions, view: FabricView, action: str) -> FabricRestartResult:
+    """The action, while what yields stands still: a server of MPS that has lost the fabric serves nobody any more."""
+    try:
+        error = _run_all(host, "stop", view.yielding)
+        result = FabricRestartResult(view, error=error) if error else _act(host, options, view, action)
+    finally:
+        # Whatever became of the fabric, and also what did not stop: it may be on its way down.
+        failed = _run_all(host, "start", view.yielding)
+    if failed and result.error:
+        result.error.args = (f"{result.error} {failed}",)
+    return result if result.error else replace(result, error=failed)
+
+
+def _run_all(host: Host, verb: str, services: Sequence[str]) -> Optional[GpuFleetError]:
+    """Stop or start all of them. One that fails keeps none of the others; the error names all such."""
+    errors: List[GpuFleetError] = []
+    for unit in services:
+        run = systemd_apply.attempt if verb == "stop" else systemd_apply.attempt_start
+        cause = run(host, verb, unit, seconds=STOP_SECONDS)
+        if cause:
+            errors.append(Refused(f"{verb} {{}}", object=unit, cause=cause, hint=f"see journalctl -u {unit}"))
+        else:
+            _journal(host, unit, verb)
+    if not errors:
+        return None
+    errors[0].args = (" ".join(map(str, errors)),)
+    return errors[0]
+
+
+def _act(host: Host, options: FabricRestartOptions, view: FabricView, action: str) -> FabricRestartResult:
     unit = view.daemon.unit
     result = FabricRestartResult(view, action)
     cause = systemd_apply.attempt_start(host, action, unit, seconds=STOP_SECONDS + options.start_timeout)
@@ -232,10 +282,7 @@ def _execute(host: Host, options: FabricRestartOptions, view: FabricView, action
             hint=f"see journalctl -u {unit}",
         )
         return replace(result, error=error)
-    host.journal(
-        f"fabric_manager_restart: {unit}: {action}",
-        {"GPUFLEET_CONCERN": CONCERN.name, "GPUFLEET_OBJECT": unit, "GPUFLEET_SETTING": "service"},
-    )
+    _journal(host, unit, action)
     deadline = time.monotonic() + options.start_timeout
     while True:
         now = view_of(host, options.daemon)
@@ -252,6 +299,13 @@ def _execute(host: Host, options: FabricRestartOptions, view: FabricView, action
         time.sleep(POLL_SECONDS)
     _drop_records(host)
     return result
+
+
+def _journal(host: Host, unit: str, verb: str) -> None:
+    host.journal(
+        f"fabric_manager_restart: {unit}: {verb}",
+        {"GPUFLEET_CONCERN": CONCERN.name, "GPUFLEET_OBJECT": unit, "GPUFLEET_SETTING": "service"},
+    )
 
 
 def _log(host: Host, unit: str) -> str:

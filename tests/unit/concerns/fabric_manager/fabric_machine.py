@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
+from ansible_collections.gpufleet.node.plugins.module_utils._kinds.units import YIELDS
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Identity
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.fabric import COMPLETED, FabricReading
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.fabric_manager.concern import CONCERN
@@ -45,6 +46,7 @@ LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 VENDOR = "/usr/lib/systemd/system"
 GROUPS = "/sys/fs/cgroup/system.slice"
 WANTS = "/etc/systemd/system/multi-user.target.wants"
+MPS_UNIT, MPS_SERVER = "gpufleet-mps.service", 951
 COMMANDS = {FM_UNIT: "nv-fabricmanager", IMEX_UNIT: "nvidia-imex"}
 
 # As the package has it, with the key that its start script fills in.
@@ -148,6 +150,10 @@ class Systemd:
         machine.write(f"{GROUPS}/{unit}/cgroup.procs", f"{pid}\n")
 
     def end(self, unit: str) -> None:
+        if unit == MPS_UNIT:
+            self.machine.client_ends(MPS_SERVER)
+            self._group(unit).unlink()
+            return
         pid = self.running(unit)
         if pid is not None:
             for name in ("stat", "comm", "cmdline"):
@@ -160,9 +166,11 @@ class Systemd:
         return self.machine.path(f"{GROUPS}/{unit}/cgroup.procs")
 
     def _start(self, unit: str) -> Optional[str]:
-        if self.running(unit):
+        if unit != MPS_UNIT and self.running(unit):
             return None
         self.started.append(("start", unit))
+        if unit == MPS_UNIT:
+            return None
         loaded, version = self.machine.read("/sys/module/nvidia/version").strip(), self.machine.versions[COMMANDS[unit]]
         if version != loaded:
             return f"Job for {unit} failed because the control process exited with error code."
@@ -289,18 +297,35 @@ class FabricMachine:
         if at is not None:
             os.utime(self.path(path), (at, at))
 
-    def client(self, pid: int = 900, command: str = "python3") -> None:
+    def client(self, pid: int = 900, command: str = "python3", *, unit: str = "") -> None:
         """A process that has a GPU open."""
+        if unit:
+            self.write(f"/proc/{pid}/cgroup", f"0::/system.slice/{unit}\n")
         self.write(f"/proc/{pid}/comm", f"{command[:15]}\n")
         self.write(f"/proc/{pid}/stat", f"{pid} ({command[:15]}) S 1 {' '.join(['0'] * 17)} 5000 0 0\n")
         self.path(f"/proc/{pid}/fd").mkdir(parents=True)
         self.path(f"/proc/{pid}/fd/7").symlink_to("/dev/nvidia0")
+
+    def mps(self, clients: Sequence[int] = ()) -> None:
+        """An MPS daemon of ours, whose server has a GPU open, and these clients, which have none open themselves."""
+        self.write(f"/etc/systemd/system/{MPS_UNIT}", f"[Unit]\n{YIELDS}\n")
+        self.client(MPS_SERVER, "nvidia-cuda-mps-server", unit=MPS_UNIT)
+        self.write(f"/proc/{MPS_SERVER - 1}/cmdline", "/usr/bin/nvidia-cuda-mps-control\0-f\0")
+        self.write(f"{GROUPS}/{MPS_UNIT}/cgroup.procs", f"{MPS_SERVER - 1}\n{MPS_SERVER}\n")
+        lists = {"get_server_list": str(MPS_SERVER), f"get_client_list {MPS_SERVER}": "\n".join(map(str, clients))}
+
+        def answer(_argv: Sequence[str]) -> Completed:
+            lines = [lists.get(line, "0") for line in self.host.commands.data.splitlines()]
+            return Completed(0, "".join(f"{line}\n" for line in lines if line), "")
+
+        self.host.commands.programs["env"] = answer
 
     def client_ends(self, pid: int = 900) -> None:
         self.path(f"/proc/{pid}/fd/7").unlink()
         self.path(f"/proc/{pid}/fd").rmdir()
         self.path(f"/proc/{pid}/comm").unlink()
         self.path(f"/proc/{pid}/stat").unlink()
+        self.path(f"/proc/{pid}/cgroup").unlink(missing_ok=True)
         self.path(f"/proc/{pid}").rmdir()
 
     def holds(self) -> List[str]:

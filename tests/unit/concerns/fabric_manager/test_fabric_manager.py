@@ -297,6 +297,12 @@ def test_it_is_not_started_while_a_process_uses_a_gpu_and_the_process_is_named(t
     (row,) = [row for row in outcome.remaining.settings if row.setting == "service"]
     assert row.pending == "GPUs are in use by python3 (pid 900); starting it would disturb them"
     machine.client_ends()
+    machine.mps()
+    (row,) = [row for row in machine.run(service="if_needed").remaining.settings if row.setting == "service"]
+    assert row.pending.endswith(
+        "a server of MPS stays after its last client: stop its control daemon (gpufleet-mps.service)"
+    )
+    machine.systemd.end("gpufleet-mps.service")
     machine.run(service="if_needed")
     assert machine.systemd.started == [("start", FM_UNIT)]
 

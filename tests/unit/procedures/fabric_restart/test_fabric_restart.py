@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.procedure import run_through
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.fabric_restart import procedure
-from fabric_machine import CFG, FM_UNIT, GB200, IMEX_UNIT, NEW_DRIVER, NODES_CFG, FabricMachine
+from fabric_machine import CFG, FM_UNIT, GB200, IMEX_UNIT, MPS_UNIT, NEW_DRIVER, NODES_CFG, FabricMachine
 
 
 def restart(machine: FabricMachine, *, check_mode: bool = False, **options: Any) -> Dict[str, Any]:
@@ -89,6 +89,62 @@ def test_jobs_are_named_waited_for_or_left_alone(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(time, "sleep", pause)
     assert restart(machine, when_busy="wait", busy_timeout=600)["done"] == "restart"
     assert len(pauses) == 1
+
+
+def test_a_server_of_mps_without_clients_is_stopped_and_its_daemon_started_again(tmp_path: Path) -> None:
+    machine = changed(tmp_path)
+    machine.mps()
+    predicted = restart(machine, check_mode=True)
+    assert machine.systemd.started == []
+    done = restart(machine)
+    assert (done["done"], done["clients"], done["stopped_services"]) == ("restart", [], [MPS_UNIT])
+    assert done == predicted
+    assert machine.systemd.started == [("stop", MPS_UNIT), ("restart", FM_UNIT), ("start", MPS_UNIT)]
+
+
+def test_a_client_of_mps_that_has_no_gpu_open_itself_is_a_client(tmp_path: Path) -> None:
+    machine = changed(tmp_path)
+    machine.mps(clients=[960])
+    machine.write("/proc/960/comm", "train\n")
+    skipped = restart(machine, when_busy="skip")
+    assert (skipped["done"], skipped["stopped_services"]) == (None, [])
+    assert [name.partition(",")[0] for name in skipped["clients"]] == ["train (pid 960"]
+    assert machine.systemd.started == []
+
+
+def test_a_server_of_mps_of_somebody_else_is_named_with_what_to_do(tmp_path: Path) -> None:
+    machine = changed(tmp_path)
+    machine.client(950, "nvidia-cuda-mps-server", unit="site-mps.service")
+    with pytest.raises(GpuFleetError) as refused:
+        restart(machine, when_busy="wait")
+    assert "GPUs are in use by nvidia-cuda-mps (pid 950, site-mps.service)" in str(refused.value)
+    assert str(refused.value).endswith(
+        "; a server of MPS stays after its last client: stop its control daemon (site-mps.service)."
+    )
+
+
+def test_mps_runs_again_also_where_the_fabric_does_not(tmp_path: Path) -> None:
+    machine = changed(tmp_path)
+    machine.mps()
+    start = machine.systemd._start
+
+    def start_other(unit: str) -> Any:
+        return start(unit) if unit == MPS_UNIT else f"Job for {unit} failed."
+
+    machine.systemd._start = start_other  # type: ignore[method-assign]
+    done = restart(machine)
+    assert done["failed"]
+    assert machine.systemd.started[-1] == ("start", MPS_UNIT)
+
+
+def test_the_fabric_is_left_alone_where_mps_does_not_stop(tmp_path: Path) -> None:
+    machine = changed(tmp_path)
+    machine.mps()
+    machine.systemd._stop = lambda unit: f"Job for {unit} timed out."  # type: ignore[method-assign]
+    done = restart(machine)
+    assert (done["failed"], done["changed"]) == (True, False)
+    assert done["msg"] == (f"Cannot stop {MPS_UNIT}: Job for {MPS_UNIT} timed out. See journalctl -u {MPS_UNIT}.")
+    assert ("restart", FM_UNIT) not in machine.systemd.started
 
 
 def test_one_of_another_version_is_not_restarted_for_it_would_not_come_back(tmp_path: Path) -> None:
