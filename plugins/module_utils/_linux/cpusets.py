@@ -73,13 +73,22 @@ def allowed(files: Files, unit: str, *, without: str = "") -> FrozenSet[int]:
 
 
 def confined_to(files: Files, name: str) -> FrozenSet[int]:
-    """The CPUs of a slice, none where it has all that its parent has."""
+    """The CPUs of a slice, none where it has all that its parent has.
+
+    What it asked for and is offline is among them: the kernel gives that back when it comes online, and nothing else.
+    """
     folder = folder_of(name)
     if not files.exists(f"{folder}/{EFFECTIVE}"):
         return frozenset()
     own = read_cpus(files, f"{folder}/{EFFECTIVE}")
     above = read_cpus(files, f"{os.path.dirname(folder)}/{EFFECTIVE}") or read_cpus(files, f"{CPUS}/online")
-    return frozenset() if own >= above else own
+    offline = read_cpus(files, f"{CPUS}/offline")
+    asked = read_cpus(files, f"{folder}/{ASKED}") if offline else frozenset()
+    # Without one online it has those of its parent, for as long.
+    counts = bool(asked & own)
+    if own >= above and not (counts and offline - asked):
+        return frozenset()
+    return own | (asked & offline) if counts else own
 
 
 def slice_of(files: Files, unit: str, *, without: str = "") -> str:

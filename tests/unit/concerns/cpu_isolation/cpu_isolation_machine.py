@@ -45,6 +45,7 @@ def files_of() -> Dict[str, str]:
     files = {
         f"{CPU}/possible": f"{ALL}\n",
         f"{CPU}/online": f"{ALL}\n",
+        f"{CPU}/offline": "\n",
         f"{CPU}/isolated": "\n",
         f"{CPU}/nohz_full": "(null)\n",
         f"{NODE}/node0/cpulist": "0-7\n",

@@ -15,7 +15,7 @@ from typing import Any, Dict, Mapping
 import pytest
 from ansible_collections.gpufleet.node.node.status import describe
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import AnyConcern, Params
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpusets
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.cpu_isolation.concern import CONCERN
@@ -35,7 +35,7 @@ from cpu_isolation_machine import (
     run,
     systemd_of,
 )
-from support import Killed, build, snapshot
+from support import FakeHost, Killed, build, snapshot
 
 CHRONY = {"daemons": [{"name": "chrony.service"}]}
 VLLM = {
@@ -60,6 +60,44 @@ def test_the_system_has_these_cpus_now_and_at_the_next_boot(tmp_path: Path) -> N
     host.files.reads.clear()
     assert (run(host).status, run(host).changes) == ("in_sync", ())
     assert not [path for path in host.files.reads if "topology" in path or path.startswith("/proc/")]
+
+
+def hotplug(host: FakeHost, offline: str, *, left: str, all_left: str) -> None:
+    """CPUs go offline or come back: what a group asked for stays, and of that it has what is online."""
+    host.files.store(f"{CPU}/offline", offline)
+    host.files.store(f"{CPU}/online", all_left)
+    host.files.store(f"{GROUP}/cpuset.cpus.effective", all_left)
+    host.files.store(f"{GROUP}/system.slice/cpuset.cpus.effective", left)
+
+
+@pytest.mark.parametrize(
+    ("offline", "left", "all_left"),
+    [
+        # One of the system, one of the jobs, and all of the jobs.
+        ("9", "0-1,8", "0-8,10-15"),
+        ("12", CPUS, "0-11,13-15"),
+        ("2-7,10-15", CPUS, CPUS),
+    ],
+)
+def test_cpus_that_go_offline_and_come_back_change_nothing(
+    tmp_path: Path, offline: str, left: str, all_left: str
+) -> None:
+    host = machine(tmp_path)
+    run(host)
+    hotplug(host, offline, left=left, all_left=all_left)
+    gone = run(host)
+    assert (gone.status, gone.changes, gone.effective["cpus"]["system"]) == ("in_sync", (), CPUS)
+    hotplug(host, "", left=CPUS, all_left=ALL)
+    assert (run(host).status, systemd_of(host).reloads) == ("in_sync", 1)
+
+
+def test_a_slice_whose_cpus_are_all_offline_is_not_confined(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    run(host)
+    # The kernel gives it those of its parent, for as long.
+    hotplug(host, CPUS, left="2-7,10-15", all_left="2-7,10-15")
+    with pytest.raises(DeclarationError, match="CPUs 0-1,8-9 are offline"):
+        run(host)
 
 
 def test_what_is_gone_is_as_it_was_byte_for_byte(tmp_path: Path) -> None:
