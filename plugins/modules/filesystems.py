@@ -33,7 +33,8 @@ description:
     empty, that is a link or lies behind one, or where something else is mounted is refused. So is one in a mount of
     NFS.
   - A mount that is no longer declared is unmounted, if nobody uses it. Otherwise the run fails before it changes
-    anything, and names the processes.
+    anything, and names the processes. One that was there before this module changed it stays mounted, with the flags
+    and the read-ahead that it had.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes

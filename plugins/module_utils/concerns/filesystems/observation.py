@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Dict, Iterable, Mapping, Optional, Tuple
 
+from ..._core import baseline
 from ..._core.change import Conflict
 from ..._core.value import replace
 from ..._core.wording import first_of
@@ -19,8 +20,8 @@ from ..._kinds import units
 from ..._linux import fstab, mounts, systemd
 from ..._linux.numa import parse_meminfo
 from . import unit_files
-from .spec import FilesystemsDeclaration
-from .state import MOUNT, NOTES, READ_AHEAD, FilesystemsState, Note, Place, is_same_source, title_of
+from .spec import NAME, FilesystemsDeclaration
+from .state import NOTES, READ_AHEAD, FilesystemsState, Note, Place, is_same_source, title_of, was_empty
 from .values import NFS, TMPFS, kind_of
 
 if TYPE_CHECKING:
@@ -43,20 +44,20 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
     notes = read_notes(files)
     paths = dict.fromkeys((*entries, *unit_files.ours(files).values()))
     paths.update(dict.fromkeys(path for path, note in notes.items() if note.options is not None))
-    before = declaration.changed.values if declaration.changed is not None else {}
-    paths.update(dict.fromkeys(path for path, _setting in before if path.startswith("/") and not _is_file(path)))
+    before = _recorded(files, declaration, paths)
+    if scope.restoring:
+        paths.update(dict.fromkeys(path for path, _setting in before if path.startswith("/") and not _is_file(path)))
     status = systemd.UnitFiles(files)
     lines = [line for line in fstab.parse(files.read_optional(fstab.PATH) or "", "\0") if "noauto" not in line.options]
     of_fstab = {line.target.rstrip("/"): line for line in lines}
     places = {}
     for path in sorted(paths):
         place = _place(host, path, table, status, notes.get(path))
-        wants_read_ahead = (path, READ_AHEAD) in before or (path in entries and entries[path].read_ahead_kb is not None)
-        goes = (
-            (path, MOUNT) in before and before[path, MOUNT].effective is None
-            if scope.restoring
-            else path not in entries and path not in of_fstab
-        )
+        if path in entries:
+            goes, wants_read_ahead = False, entries[path].read_ahead_kb is not None
+        else:
+            goes = was_empty(before, path) and (scope.restoring or path not in of_fstab)
+            wants_read_ahead = (path, READ_AHEAD) in before
         places[path] = _with_more(
             place,
             files,
@@ -82,7 +83,17 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
         helper=all(entry.fstype != NFS for entry in unmounted) or host.commands.find(HELPER) is not None,
         cache=_has_cache(files, entries.values()),
         in_fstab={path: title_of(line.kind, line.spec) for path, line in of_fstab.items()},
+        before=before,
     )
+
+
+def _recorded(
+    files: Files, declaration: FilesystemsDeclaration, paths: Iterable[str]
+) -> Mapping[baseline.Key, baseline.BaselineValue]:
+    """The values from before us, which count as soon as something of ours is to go."""
+    if declaration.changed is not None:
+        return declaration.changed.values
+    return baseline.load(files, NAME).values if any(path not in declaration.mounts for path in paths) else {}
 
 
 def kind_of_place(place: Place) -> str:

@@ -6,19 +6,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict
+from typing import TYPE_CHECKING, Any, Container, Dict, Iterable, Mapping
 
+from ..._core.baseline import damaged
 from ..._core.errors import DeclarationError, OwnedByAnother
 from ..._linux import systemd
 from . import unit_files
 from .observation import HELPER
 from .plan import is_entry
-from .spec import FilesystemsDeclaration
-from .state import MOUNT, READ_AHEAD, FilesystemsDesired, FilesystemsState, Place, title_of
+from .spec import NAME, FilesystemsDeclaration
+from .state import MOUNT, READ_AHEAD, FilesystemsDesired, FilesystemsState, Place, title_of, was_empty
 from .values import FLAGS, NFS, REMOUNTABLE, bytes_of, kind_of
 
 if TYPE_CHECKING:
-    from ..._core.baseline import Baseline
+    from ..._core.baseline import Baseline, BaselineValue, Key
     from .spec import Entry
 
 
@@ -39,24 +40,36 @@ def resolve(declaration: FilesystemsDeclaration, state: FilesystemsState) -> Fil
                 hint="unmount it, declare what is there, or choose another mount point",
             )
     _refuse_shared(declaration, state)
-    # What fstab brings at boot belongs to whoever wrote it.
-    stays: Dict[str, Dict[str, Any]] = {
-        path: {} for path in state.places if path in state.in_fstab and path not in declaration.mounts
-    }
+    orphaned = [path for path in state.places if path not in declaration.mounts]
+    try:
+        # What fstab brings at boot belongs to whoever wrote it.
+        stays = _staying(state.before, orphaned, brought=state.in_fstab)
+    except ValueError as error:
+        raise damaged(NAME, str(error)) from error
     return FilesystemsDesired(declaration.mounts, stays)
 
 
 def restore(baseline: Baseline, state: FilesystemsState) -> FilesystemsDesired:
     """Raises ``ValueError`` on a value that no mount had."""
-    gone = [path for (path, setting), value in baseline.values.items() if setting == MOUNT and value.effective is None]
-    # Of the others nobody noted that nothing was mounted there.
-    stays: Dict[str, Dict[str, Any]] = {path: {} for path in state.places if path not in gone}
-    for (path, setting), value in baseline.values.items():
-        if setting == MOUNT and not (value.effective is None or isinstance(value.effective, str)):
-            raise ValueError(f"{value.effective!r} is not what was mounted")
-        if path in stays and setting != MOUNT:
+    return FilesystemsDesired({}, _staying(baseline.values, state.places), restoring=True)
+
+
+def _staying(
+    before: Mapping[Key, BaselineValue], paths: Iterable[str], *, brought: Container[str] = ()
+) -> Dict[str, Dict[str, Any]]:
+    """Which of these mounts stay, those that are ``brought`` by others among them, each with its values from before us.
+
+    Raises ``ValueError`` on a value that no mount had.
+    """
+    stays: Dict[str, Dict[str, Any]] = {path: {} for path in paths if path in brought or not was_empty(before, path)}
+    for (path, setting), value in before.items():
+        if setting == MOUNT:
+            if not (value.effective is None or isinstance(value.effective, str)):
+                raise ValueError(f"{value.effective!r} is not what was mounted")
+        # None is what a mount had that was not there just then, when a run made it again.
+        elif path in stays and value.effective is not None and not was_empty(before, path):
             stays[path][setting] = _before(path, setting, value.effective)
-    return FilesystemsDesired({}, stays, restoring=True)
+    return stays
 
 
 def _before(path: str, setting: str, value: Any) -> Any:

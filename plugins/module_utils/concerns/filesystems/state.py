@@ -13,6 +13,7 @@ from ..._linux.mounts import Mount
 from .values import kind_of
 
 if TYPE_CHECKING:
+    from ..._core.baseline import BaselineValue, Key
     from ..._core.change import Conflict
     from ..._core.setting import Scalar
     from ..._kinds.units import UnitFile
@@ -68,7 +69,8 @@ class FilesystemsState:
 
     ``helper`` says whether mount(8) has what it needs for NFS, ``cache`` whether the kernel has one for FS-Cache.
     ``sharing`` are by mount point the others of the same server and version, which share its connections.
-    ``in_fstab`` is what fstab brings at boot, by mount point.
+    ``in_fstab`` is what fstab brings at boot, by mount point. ``before`` are the values from before us, where something
+    of ours is to go.
     """
 
     places: Mapping[str, Place]
@@ -80,6 +82,7 @@ class FilesystemsState:
     helper: bool = True
     cache: bool = True
     in_fstab: Mapping[str, str] = field(default_factory=dict)
+    before: Mapping[Key, BaselineValue] = field(default_factory=dict)
 
 
 @frozen
@@ -92,6 +95,11 @@ class FilesystemsDesired:
     entries: Mapping[str, Entry]
     stays: Mapping[str, Mapping[str, Scalar]]
     restoring: bool = False
+
+
+def was_empty(before: Mapping[Key, BaselineValue], path: str) -> bool:
+    """Whether it is on record that nothing was mounted there before us. Without a record a mount counts as theirs."""
+    return (path, MOUNT) in before and before[path, MOUNT].effective is None
 
 
 def title_of(fstype: str, source: str) -> str:

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import mounts
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.filesystems import spec, unit_files, values
 from filesystems_machine import DISK, FILES, HOT, NFS_MOUNT, OTHERS, ROOT, SCRATCH, machine, mounted, programs, run
-from support import FakeHost, snapshot
+from support import FakeHost, Killed, snapshot
 
 UNIT = "/etc/systemd/system/data.mount"
 READ_AHEAD = "/etc/systemd/system/gpufleet-read-ahead-data.service"
@@ -563,6 +563,124 @@ def test_what_is_no_longer_declared_is_unmounted(tmp_path: Path) -> None:
     assert not host.files.exists("/etc/systemd/system/remote-fs.target.wants/data.mount")
 
 
+def there_before(tmp_path: Path, **files: str) -> FakeHost:
+    line = nfs_line("vers=4.2", flags="rw,nosuid,relatime")
+    return machine(tmp_path, {MOUNTINFO: ROOT + line, "/sys/class/bdi/0:61/read_ahead_kb": "128\n", **files})
+
+
+# What is left once /data, which was there before us, is wanted no more.
+NO_MORE: Mapping[str, Any] = {"absent": {"state": "absent"}, "orphaned": {"mounts": [HOT]}}
+CHANGED = data(options=["noatime", "nodev"], read_ahead_kb=4096)
+
+
+@pytest.mark.parametrize("way", NO_MORE)
+@pytest.mark.parametrize("rebooted", [False, True])
+def test_a_mount_from_before_us_is_as_it_was_once_it_is_wanted_no_more(
+    tmp_path: Path, way: str, rebooted: bool
+) -> None:
+    host = there_before(tmp_path)
+    assert run(host, CHANGED, HOT).error is None
+    assert set(mounted_flags(host)) == {"rw", "nosuid", "nodev", "noatime"}
+    if rebooted:
+        (tmp_path / "run/gpufleet/filesystems.json").unlink()
+    predicted = run(host, check=True, **NO_MORE[way])
+    outcome = run(host, **NO_MORE[way])
+    assert (outcome.error, outcome.changes) == (None, predicted.changes)
+    assert [argv[-1] for argv in started(host, "umount")] == ([] if way == "orphaned" else ["/hot"])
+    assert set(mounted_flags(host)) == {"rw", "nosuid", "relatime"}
+    assert host.files.read("/sys/class/bdi/0:61/read_ahead_kb") == "128\n"
+    assert not host.files.exists(UNIT)
+    assert not host.files.exists(READ_AHEAD)
+    again = run(host, **NO_MORE[way])
+    assert (again.status, again.changes) == ("in_sync", ())
+
+
+@pytest.mark.parametrize("way", NO_MORE)
+def test_a_mount_from_before_us_may_be_in_use_once_it_is_wanted_no_more(tmp_path: Path, way: str) -> None:
+    host = there_before(tmp_path, **{"/proc/4711/comm": "python3\n", "/proc/4711/maps": ""})
+    run(host, CHANGED)
+    (tmp_path / "proc/4711/cwd").symlink_to("/data/set")
+    assert run(host, **NO_MORE[way]).error is None
+    assert mounted(host, "/data") is not None
+
+
+@pytest.mark.parametrize("way", NO_MORE)
+def test_a_mount_from_before_us_that_we_made_again_stays_too(tmp_path: Path, way: str) -> None:
+    host = there_before(tmp_path)
+    run(host, NFS_MOUNT)
+    programs(host).umount(["umount", "/data"])
+    assert run(host, NFS_MOUNT).error is None
+    for _again in range(2):
+        assert run(host, **NO_MORE[way]).error is None
+        assert mounted(host, "/data") is not None
+        assert not host.files.exists(UNIT)
+
+
+@pytest.mark.parametrize("way", NO_MORE)
+def test_what_fstab_brings_gets_its_flags_back_once_it_is_wanted_no_more(tmp_path: Path, way: str) -> None:
+    host = there_before(tmp_path, **{"/etc/fstab": "nfs1:/export/data /data nfs nosuid 0 0\n"})
+    run(host, CHANGED)
+    assert run(host, **NO_MORE[way]).error is None
+    assert set(mounted_flags(host)) == {"rw", "nosuid", "relatime"}
+
+
+@pytest.mark.parametrize("way", NO_MORE)
+def test_a_run_that_is_killed_while_a_mount_goes_back_to_others_is_completed_by_the_next(
+    tmp_path: Path, way: str
+) -> None:
+    kills, found, at = 0, None, 0
+    while kills == at:
+        at += 1
+        folder = tmp_path / str(at)
+        host = there_before(folder)
+        run(host, CHANGED, HOT)
+        kill_before(host, at)
+        try:
+            run(host, **NO_MORE[way])
+        except Killed:
+            kills += 1
+        host.files.kill_at = None
+        assert run(host, **NO_MORE[way]).error is None, at
+        now = (snapshot(folder / "etc"), mounted_flags(host), host.files.read("/sys/class/bdi/0:61/read_ahead_kb"))
+        found = found or now
+        assert now == found, at
+    assert kills > 8
+    assert found is not None
+    assert (set(found[1]), found[2]) == ({"rw", "nosuid", "relatime"}, "128\n")
+
+
+def kill_before(host: FakeHost, at: int) -> None:
+    """Before the n-th thing that a run does, whether it writes or starts a program."""
+    host.files.log.clear()
+    host.files.kill_at = at
+    work = host.commands.run
+
+    def counted(argv: Sequence[str], **more: Any) -> Any:
+        host.files.effect("run", " ".join(argv), "")
+        return work(argv, **more)
+
+    host.commands.run = counted  # type: ignore[method-assign]
+
+
+def test_flags_of_what_is_managed_no_more_are_left_to_whoever_changes_them(tmp_path: Path) -> None:
+    host = there_before(tmp_path)
+    run(host, CHANGED, HOT)
+    run(host, HOT)
+    programs(host).remount("/data", ["remount", "bind", "ro", "noatime"])
+    again = run(host, HOT)
+    assert (again.status, again.changes) == ("in_sync", ())
+    assert set(mounted_flags(host)) == {"ro", "noatime"}
+
+
+def test_a_mount_of_which_no_record_is_left_stays_without_its_unit(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    run(host, data(), HOT)
+    (tmp_path / "var/lib/gpufleet/baseline/filesystems.json").unlink()
+    assert run(host, HOT).error is None
+    assert mounted(host, "/data") is not None
+    assert not host.files.exists(UNIT)
+
+
 @pytest.mark.parametrize("link", ["cwd", "root", "exe", "fd/7"])
 def test_a_mount_that_is_in_use_is_not_unmounted_and_its_users_are_named(tmp_path: Path, link: str) -> None:
     users = {"/proc/4711/comm": "python3\n", "/proc/4711/maps": "", "/proc/4711/fd/.keep": ""}
@@ -672,3 +790,5 @@ def test_values_that_no_mount_had_are_a_damaged_record(tmp_path: Path, setting: 
     path.write_text(json.dumps({**document, "values": [*others, found]}))
     with pytest.raises(CannotLook, match="the file is damaged"):
         run(host, state="absent")
+    with pytest.raises(CannotLook, match="the file is damaged"):
+        run(host, HOT)
