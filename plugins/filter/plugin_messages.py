@@ -10,7 +10,8 @@ short_description: What is still to be known after device_plugin
 version_added: 0.1.0
 description:
   - Takes results of M(gpufleet.node.device_plugin), and says which nodes do not offer what is declared, which could not
-    be checked, and what was left to others. What is alike on many nodes is one line.
+    be checked, what was left to others, and whose GPUs the DRA driver hands out too. What is alike on many nodes is one
+    line.
 options:
   _input:
     description: The results of a loop.
@@ -57,6 +58,14 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"{result['config_map']}: {result['owner']} manages this ConfigMap too, and may undo what was written."
     if result.get("left"):
         yield f"Left alone: {result['left']}."
+    dra = result.get("dra", {})
+    if dra.get("twice"):
+        yield (
+            f"{where(dra['twice'])}: the DRA driver and the device plugin both hand out its GPUs, so a GPU may be "
+            "given away twice. Turn one of them off there."
+        )
+    if dra.get("unknown"):
+        yield f"Whether the DRA driver hands out GPUs too is not known: {dra['unknown']}"
 
 
 def _listed(resources: Mapping[str, int]) -> str:

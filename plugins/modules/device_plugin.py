@@ -22,6 +22,8 @@ description:
     restores it. Labels, taints and keys of others stay.
   - With the GPU Operator, the ClusterPolicy is told the name of the ConfigMap, if it has none yet. The Helm values of
     the device plugin alone are not changed. Without C(config.name) there, the module fails and says so.
+  - The DRA driver of NVIDIA and the device plugin give the same GPUs away without knowing of each other. What the
+    driver hands out is in RV(dra), and is not changed.
   - Wrong or impossible declarations are refused before anything changes.
 options:
   state:
@@ -184,7 +186,8 @@ attributes:
 notes:
   - The user must be allowed to get, list and patch nodes, to list daemonsets and to get, create, patch and delete
     configmaps in the namespace of the plugin, and with the GPU Operator to get and patch
-    C(clusterpolicies.nvidia.com).
+    C(clusterpolicies.nvidia.com). To see the DRA driver, also to list C(deviceclasses) and C(resourceslices) of
+    C(resource.k8s.io).
 seealso:
   - module: gpufleet.node.mig_layout
   - name: NVIDIA device plugin
@@ -269,6 +272,29 @@ left:
   returned: always, unless the state could not be read
   type: str
   sample: the ConfigMap nvidia-device-plugin/gpufleet-device-plugin is read by nvdp-nvidia-device-plugin
+dra:
+  description: What the DRA driver of NVIDIA hands out, as it was before the run.
+  returned: always, unless the state could not be read
+  type: dict
+  contains:
+    classes:
+      description: Its DeviceClasses for GPUs in the cluster.
+      type: list
+      elements: str
+      sample: [gpu.nvidia.com, mig.nvidia.com]
+    devices:
+      description: The devices that it has published in ResourceSlices, by the nodes in O(nodes) that have any.
+      type: dict
+      sample: {h100-008: [gpu-0, gpu-1]}
+    twice:
+      description: Those of them whose kubelet also offers GPUs of the device plugin. A GPU may be given away twice.
+      type: list
+      elements: str
+      sample: []
+    unknown:
+      description: Why it could not be seen; empty if it was.
+      type: str
+      sample: ""
 changes:
   description: What changed, or in check mode would.
   returned: always, unless the state could not be read

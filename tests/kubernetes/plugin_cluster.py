@@ -71,7 +71,8 @@ class PluginCluster:
 
     A kubelet has a new key after ``slow`` more looks at all nodes. ``meanwhile`` runs before the next patch of a node,
     once. ``forbidden`` is how the requests begin that are answered with 403. ``operator``: the DaemonSet is made from a
-    ClusterPolicy, and names the ConfigMap that this names.
+    ClusterPolicy, and names the ConfigMap that this names. ``resource_api`` is the version of resource.k8s.io that is
+    served, with ``device_classes`` and ``slices``.
     """
 
     def __init__(self, nodes: Dict[str, int], *, operator: bool = False) -> None:
@@ -98,6 +99,9 @@ class PluginCluster:
         self.meanwhile: Optional[Callable[[], None]] = None
         self.webhook: Callable[[Dict[str, Any]], None] = lambda node: None
         self.forbidden = "nothing"
+        self.resource_api: Optional[str] = None
+        self.device_classes: List[str] = []
+        self.slices: List[Dict[str, Any]] = []
 
     @staticmethod
     def _new(name: str, gpus: int) -> Dict[str, Any]:
@@ -141,6 +145,20 @@ class PluginCluster:
         metadata = self.nodes[name]["metadata"]
         metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
 
+    def publish(self, node: str, *devices: str, generation: int = 1, driver: str = "gpu.nvidia.com") -> None:
+        """A driver publishes devices of a node."""
+        self.slices.append(
+            {
+                "metadata": {"name": f"{node}-{driver}-{len(self.slices)}"},
+                "spec": {
+                    "driver": driver,
+                    "nodeName": node,
+                    "pool": {"name": node, "generation": generation, "resourceSliceCount": 1},
+                    "devices": [{"name": name, "attributes": {"type": {"string": "gpu"}}} for name in devices],
+                },
+            }
+        )
+
     def state(self) -> Any:
         """All that a user could have set, without versions."""
         nodes = copy.deepcopy(self.nodes)
@@ -169,7 +187,19 @@ class PluginCluster:
                 return 200, self.policy
             policy = merged(self.policy, body)
             return self._keep(method, path, body, dry_run, lambda: setattr(self, "policy", policy), policy)
+        if path == "/apis/resource.k8s.io" and self.resource_api:
+            versions = [{"version": version} for version in ("v1alpha3", self.resource_api)]
+            return 200, {"kind": "APIGroup", "name": "resource.k8s.io", "versions": versions}
+        if method == "GET" and self.resource_api and path.startswith(f"/apis/resource.k8s.io/{self.resource_api}/"):
+            return self._resource(path.rpartition("/")[2], query)
         return status(404, "NotFound", f'"{path}" not found')
+
+    def _resource(self, kind: str, query: Dict[str, List[str]]) -> Reply:
+        items = [{"metadata": {"name": name}} for name in self.device_classes]
+        if kind == "resourceslices":
+            (selector,) = query["fieldSelector"]
+            items = [one for one in self.slices if f"spec.driver={one['spec']['driver']}" == selector]
+        return self._page("List", query, items)
 
     @property
     def namespace(self) -> str:
@@ -184,15 +214,17 @@ class PluginCluster:
         return 200, reply
 
     def _list(self, query: Dict[str, List[str]]) -> Reply:
-        assert int(query["limit"][0]) > 0
-        begin = int(query.get("continue", ["0"])[0])
-        if not begin:
+        if "continue" not in query:
             self.lists += 1
             self._work()
-        items = list(self.nodes.values())
+        return self._page("NodeList", query, list(self.nodes.values()))
+
+    def _page(self, kind: str, query: Dict[str, List[str]], items: List[Dict[str, Any]]) -> Reply:
+        assert int(query["limit"][0]) > 0
+        begin = int(query.get("continue", ["0"])[0])
         end = begin + self.page
         metadata = {"continue": str(end)} if end < len(items) else {}
-        return 200, {"kind": "NodeList", "apiVersion": "v1", "metadata": metadata, "items": items[begin:end]}
+        return 200, {"kind": kind, "metadata": metadata, "items": items[begin:end]}
 
     def _patch(self, name: str, path: str, body: Dict[str, Any], dry_run: bool) -> Reply:
         once, self.meanwhile = self.meanwhile, None

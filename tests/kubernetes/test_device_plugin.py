@@ -49,6 +49,8 @@ def clusters() -> Dict[str, PluginCluster]:
     made["one"].slow = 1
     # A plugin that never looks again.
     made["other"].slow = 1000
+    made["other"].resource_api = "v1"
+    made["other"].publish("far-1", "gpu-0", "gpu-1")
     return made
 
 
@@ -139,6 +141,7 @@ def test_the_shares_are_offered_or_the_node_is_named_as_pending(
     said = told(outcomes, FIRST)
     assert "far-1: offers 2 nvidia.com/gpu, and must offer 6 nvidia.com/gpu. It is pending until" in said
     assert "dev-1" not in said
+    assert "far-1: the DRA driver and the device plugin both hand out its GPUs" in said
 
 
 def test_absent_restores_the_nodes_and_leaves_what_a_daemonset_reads(

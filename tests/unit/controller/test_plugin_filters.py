@@ -39,7 +39,9 @@ def test_what_is_alike_on_many_nodes_is_one_line() -> None:
             "owner": "Helm",
             "config_map": "n/c",
             "left": "n/c is read by x",
+            "dra": {"twice": ["h001", "h002"], "unknown": ""},
         },
+        {"dra": {"twice": [], "unknown": "Cannot look."}},
     ]
     until = "It is pending until the device plugin has read its configuration."
     assert plugin_messages(results) == [
@@ -48,6 +50,9 @@ def test_what_is_alike_on_many_nodes_is_one_line() -> None:
         "h[004-005]: its GPUs are not known, so what it offers was not checked.",
         "n/c: Helm manages this ConfigMap too, and may undo what was written.",
         "Left alone: n/c is read by x.",
+        "h[001-002]: the DRA driver and the device plugin both hand out its GPUs, so a GPU may be given away twice. "
+        "Turn one of them off there.",
+        "Whether the DRA driver hands out GPUs too is not known: Cannot look.",
     ]
 
 

@@ -107,7 +107,7 @@ class ApiServer:
         found: Dict[str, Node] = {}
         query = {"limit": PAGE}
         while True:
-            answer = self._get("ask Kubernetes for its nodes", "/api/v1/nodes", query, RIGHTS) or {}
+            answer = self.get("ask Kubernetes for its nodes", "/api/v1/nodes", query, RIGHTS) or {}
             for item in _items(answer):
                 node = parse_node(item)
                 found[node.name] = node
@@ -117,30 +117,13 @@ class ApiServer:
             query = {"limit": PAGE, "continue": following}
 
     def node(self, name: str) -> Optional[Node]:
-        answer = self._get(f"ask Kubernetes for the node {name}", f"/api/v1/nodes/{name}", {}, RIGHTS)
+        answer = self.get(f"ask Kubernetes for the node {name}", f"/api/v1/nodes/{name}", {}, RIGHTS)
         return None if answer is None else parse_node(answer)
 
     def send(self, method: str, path: str, body: Optional[Mapping[str, Any]], *, dry_run: bool) -> Mapping[str, Any]:
         return self._ask(method, path, {"dryRun": "All"} if dry_run else {}, body)
 
-    def _plugins(self) -> Tuple[Plugin, ...]:
-        goal = f"find the device plugin in the namespace {self._namespace}"
-        path = f"/apis/apps/v1/namespaces/{self._namespace}/daemonsets"
-        items = _items(self._get(goal, path, {}, "list daemonsets") or {})
-        return tuple(found for found in map(parse_plugin, items) if found is not None)
-
-    def _read_config_map(self) -> Optional[ConfigMap]:
-        goal = f"read the ConfigMap {self._namespace}/{self._config_map}"
-        path = f"/api/v1/namespaces/{self._namespace}/configmaps/{self._config_map}"
-        answer = self._get(goal, path, {}, "get, create, patch and delete configmaps")
-        return None if answer is None else parse_config_map(answer)
-
-    def _policy(self, name: str) -> Optional[Policy]:
-        goal = f"read the ClusterPolicy {name}"
-        answer = self._get(goal, f"{POLICIES}/{name}", {}, "get and patch clusterpolicies of nvidia.com")
-        return None if answer is None else parse_policy(answer)
-
-    def _get(self, goal: str, path: str, query: Mapping[str, str], right: str) -> Optional[Mapping[str, Any]]:
+    def get(self, goal: str, path: str, query: Mapping[str, str], right: str) -> Optional[Mapping[str, Any]]:
         """The answer; None where there is no such thing."""
         try:
             return self._ask("GET", path, query, None)
@@ -148,6 +131,23 @@ class ApiServer:
             if refusal.code == NOT_FOUND:
                 return None
             raise refused(goal, refusal, right) from None
+
+    def _plugins(self) -> Tuple[Plugin, ...]:
+        goal = f"find the device plugin in the namespace {self._namespace}"
+        path = f"/apis/apps/v1/namespaces/{self._namespace}/daemonsets"
+        items = _items(self.get(goal, path, {}, "list daemonsets") or {})
+        return tuple(found for found in map(parse_plugin, items) if found is not None)
+
+    def _read_config_map(self) -> Optional[ConfigMap]:
+        goal = f"read the ConfigMap {self._namespace}/{self._config_map}"
+        path = f"/api/v1/namespaces/{self._namespace}/configmaps/{self._config_map}"
+        answer = self.get(goal, path, {}, "get, create, patch and delete configmaps")
+        return None if answer is None else parse_config_map(answer)
+
+    def _policy(self, name: str) -> Optional[Policy]:
+        goal = f"read the ClusterPolicy {name}"
+        answer = self.get(goal, f"{POLICIES}/{name}", {}, "get and patch clusterpolicies of nvidia.com")
+        return None if answer is None else parse_policy(answer)
 
 
 def parse_node(answer: Mapping[str, Any]) -> Node:
@@ -166,7 +166,7 @@ def parse_node(answer: Mapping[str, Any]) -> Node:
             allocatable={key: int(value) for key, value in allocatable.items() if str(value).isdigit()},
         )
     except (AttributeError, KeyError, TypeError):
-        raise _not_understood("a node", answer) from None
+        raise not_understood("a node", answer) from None
 
 
 def _ours(name: str, text: Optional[str]) -> Ours:
@@ -208,7 +208,7 @@ def parse_plugin(answer: Mapping[str, Any]) -> Optional[Plugin]:
             policy=next((str(one["name"]) for one in owners if one["kind"] == POLICY), None),
         )
     except (AttributeError, KeyError, TypeError):
-        raise _not_understood("a DaemonSet", answer) from None
+        raise not_understood("a DaemonSet", answer) from None
 
 
 def _environment(container: Mapping[str, Any]) -> Dict[str, str]:
@@ -239,7 +239,7 @@ def parse_config_map(answer: Mapping[str, Any]) -> ConfigMap:
             owner=tracker or flux or (manager if manager != US else ""),
         )
     except (AttributeError, KeyError, TypeError):
-        raise _not_understood("a ConfigMap", answer) from None
+        raise not_understood("a ConfigMap", answer) from None
 
 
 def parse_policy(answer: Mapping[str, Any]) -> Policy:
@@ -252,7 +252,7 @@ def parse_policy(answer: Mapping[str, Any]) -> Policy:
             ours=ANNOTATION in (metadata.get("annotations") or {}),
         )
     except (AttributeError, KeyError, TypeError):
-        raise _not_understood("a ClusterPolicy", answer) from None
+        raise not_understood("a ClusterPolicy", answer) from None
 
 
 def _items(answer: Mapping[str, Any]) -> List[Mapping[str, Any]]:
@@ -281,5 +281,5 @@ def wanted_taints(taints: Tuple[Taint, ...]) -> Dict[str, str]:
     return {taint.place: taint.value for taint in taints}
 
 
-def _not_understood(what: str, answer: Any) -> CannotLook:
+def not_understood(what: str, answer: Any) -> CannotLook:
     return CannotLook(f"ask the API server for {what}", cause="it returned something else", found=str(answer)[:200])

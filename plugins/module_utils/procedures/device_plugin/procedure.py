@@ -23,6 +23,7 @@ from ..._machine.kubernetes_client import CONFLICT, Refusal, connect, refused
 from .cluster import ApiServer, Cluster
 from .decision import Order, Place, absent, not_yet, of_node, others_files, present, readers
 from .declaration import Entry, parse_entries
+from .dra import Dra, look
 from .options import OPTIONS
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Options:
 class State:
     server: ApiServer
     cluster: Cluster
+    dra: Dra
 
 
 @frozen
@@ -61,6 +63,7 @@ class Result:
 
     options: Options
     cluster: Cluster
+    dra: Dra
     changes: Tuple[Change, ...] = ()
     error: Optional[GpuFleetError] = None
 
@@ -82,6 +85,7 @@ class Result:
             "unverified": [entry.name for entry in entries if entry.config is not None and not entry.gpus],
             "owner": files.owner if files is not None else "",
             "left": self._left(),
+            "dra": self.dra.report(self.cluster.nodes, self.options.names),
             "changes": [change.as_dict() for change in self.changes],
         }
 
@@ -121,7 +125,7 @@ class DevicePlugin:
 
     def look(self, host: Host, options: Options) -> State:
         server = ApiServer(self._connect(options.access), options.place.namespace, options.place.config_map)
-        return State(server, server.cluster())
+        return State(server, server.cluster(), look(server))
 
     def decide(self, state: State, options: Options) -> Tuple[Order, ...]:
         return _decide(state.cluster, options)
@@ -130,7 +134,7 @@ class DevicePlugin:
         """The API server is asked whether it would accept each request."""
         work = _Work(options, state.server, host, check_mode=True)
         error = work.take(decision)
-        return Result(options, state.cluster, tuple(work.changes), error)
+        return Result(options, state.cluster, state.dra, tuple(work.changes), error)
 
     def perform(self, host: Host, options: Options, state: State, decision: Tuple[Order, ...]) -> Result:
         work = _Work(options, state.server, host, check_mode=False)
@@ -143,7 +147,7 @@ class DevicePlugin:
                 error = failure
         if error is not None and not work.changes:
             raise error
-        return Result(options, cluster, tuple(work.changes), error)
+        return Result(options, cluster, state.dra, tuple(work.changes), error)
 
 
 PROCEDURE = DevicePlugin(lambda access: connect(access, sys.executable))

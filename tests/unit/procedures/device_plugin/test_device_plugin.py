@@ -12,6 +12,7 @@ from typing import Any, Dict, List
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.filter.plugin_gpus import plugin_gpus
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_plugin.cluster import (
     ANNOTATION,
     parse_config_map,
@@ -24,6 +25,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_pl
     FLAGS,
     mig_devices,
     offered,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_plugin.dra import (
+    parse_classes,
+    parse_group,
+    parse_slices,
 )
 from plugin_cluster import CONFIG_LABEL, daemonset
 from plugin_machine import Machine, divided, gpu, gpus, instance
@@ -636,6 +642,74 @@ def test_a_cause_is_told_once_with_all_nodes_that_have_it(machine: Machine) -> N
 def test_a_name_that_would_be_another_request_is_refused(machine: Machine, option: str) -> None:
     result = machine.run(SHARED, **{option: "a/b"})
     assert result["msg"] == f"Cannot use {option}: it must be a name in Kubernetes (found a/b)."
+
+
+# --- the DRA driver ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_what_the_dra_driver_hands_out_is_told(machine: Machine, version: str) -> None:
+    machine.resource_api = version
+    machine.device_classes = ["compute-domain-daemon.nvidia.com", "gpu.nvidia.com", "mig.nvidia.com", "other"]
+    machine.publish("h100-1", "gpu-1", "gpu-0")
+    machine.publish("h100-1", "gpu-2")
+    machine.publish("h100-2", "channel-0", driver="compute-domain.nvidia.com")
+    machine.publish("h100-3", "gpu-0")
+    result = through(machine.run(SHARED, {**SHARED, "name": "h100-2"}, check_mode=True))
+    assert result["dra"] == {
+        "classes": ["gpu.nvidia.com", "mig.nvidia.com"],
+        "devices": {"h100-1": ["gpu-0", "gpu-1", "gpu-2"]},
+        "twice": ["h100-1"],
+        "unknown": "",
+    }
+
+
+def test_a_node_of_the_dra_driver_alone_gives_nothing_away_twice(machine: Machine) -> None:
+    machine.resource_api = "v1"
+    machine.publish("h100-1", "gpu-0")
+    machine.nodes["h100-1"]["status"]["allocatable"]["nvidia.com/gpu"] = "0"
+    result = through(machine.run({"name": "h100-1"}))
+    assert (result["dra"]["devices"], result["dra"]["twice"]) == ({"h100-1": ["gpu-0"]}, [])
+
+
+def test_slices_that_are_being_replaced_do_not_count(machine: Machine) -> None:
+    machine.resource_api = "v1"
+    machine.publish("h100-1", "gpu-0", generation=1)
+    machine.publish("h100-1", "gpu-0-mig-1g10gb-19-0", generation=2)
+    assert through(machine.run(SHARED))["dra"]["devices"] == {"h100-1": ["gpu-0-mig-1g10gb-19-0"]}
+
+
+def test_a_cluster_without_that_api_has_no_dra_driver(machine: Machine) -> None:
+    machine.forbidden = "GET /apis/resource.k8s.io/"
+    nothing = {"classes": [], "devices": {}, "twice": [], "unknown": ""}
+    assert through(machine.run(SHARED))["dra"] == nothing
+    # One that has only the alpha of something else.
+    machine.resource_api = "v1alpha3"
+    assert through(machine.run(SHARED))["dra"] == nothing
+
+
+@pytest.mark.parametrize("kind", ["deviceclasses", "resourceslices"])
+def test_who_may_not_see_the_dra_driver_can_still_share_gpus(machine: Machine, kind: str) -> None:
+    machine.resource_api = "v1"
+    machine.publish("h100-1", "gpu-0")
+    machine.forbidden = f"GET /apis/resource.k8s.io/v1/{kind}"
+    result = through(machine.run(SHARED))
+    assert (result["changed"], result["pending"], result["dra"]["devices"]) == (True, [], {})
+    assert f"{kind} is forbidden" in result["dra"]["unknown"]
+    assert "list deviceclasses and resourceslices of resource.k8s.io" in result["dra"]["unknown"]
+
+
+@pytest.mark.parametrize("parse", [parse_classes, parse_slices])
+@pytest.mark.parametrize("item", [{}, {"metadata": None, "spec": None}, [], "x"])
+def test_what_is_no_object_of_the_dra_driver_is_not_taken_for_one(parse: Any, item: Any) -> None:
+    with pytest.raises(CannotLook, match="it returned something else"):
+        parse([item])
+
+
+@pytest.mark.parametrize("answer", [{}, {"versions": None}, {"versions": [{}]}, []])
+def test_what_is_no_group_of_the_api_is_not_taken_for_one(answer: Any) -> None:
+    with pytest.raises(CannotLook, match="it returned something else"):
+        parse_group(answer)
 
 
 # --- rights and answers -----------------------------------------------------------------------------------------------
