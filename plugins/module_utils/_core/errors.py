@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Tuple
 
+from .nearest import QUESTION
 from .setting import Scalar
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ class GpuFleetError(Exception):
         self.hint = hint
         values = [f"{word} {value}" for word, value in (("found", found), ("wanted", wanted)) if value is not None]
         details = f" ({', '.join(values)})" if values else ""
-        ending = f" {hint[0].upper()}{hint[1:]}." if hint else ""
+        # "Did you mean one? Otherwise ..." has asked already, and ends with a statement.
+        mark = "?" if hint.startswith(QUESTION) and "?" not in hint else "."
+        ending = f" {hint[0].upper()}{hint[1:]}{mark}" if hint else ""
         super().__init__(f"Cannot {_about(goal, object)}: {cause}{details}.{ending}")
 
     def failure(self) -> Dict[str, Scalar]:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Iterable
 
+# How a hint begins that is a question.
+QUESTION = "did you mean"
+
 
 def nearest(name: object, names: Iterable[str], *, cutoff: float = 0.6) -> str:
     """The one that is most like ``name``, empty where none is like it; ``cutoff`` is 1 for the same."""
@@ -20,4 +23,4 @@ def nearest(name: object, names: Iterable[str], *, cutoff: float = 0.6) -> str:
 def did_you_mean(name: object, names: Iterable[str], *, otherwise: str = "", cutoff: float = 0.6) -> str:
     """The hint for an error: the nearest name, and ``otherwise`` where none is near."""
     near = nearest(name, names, cutoff=cutoff)
-    return f"did you mean {near}" if near else otherwise
+    return f"{QUESTION} {near}" if near else otherwise

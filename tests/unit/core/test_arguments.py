@@ -235,7 +235,7 @@ def test_defaults_are_filled_at_every_depth_and_are_never_shared() -> None:
         (
             {"naems": 1},
             "Cannot read it: unsupported option naems. Supported parameters include: file, names, parts. Did you mean "
-            "names.",
+            "names?",
         ),
         (
             {"parts": [{"size": 1, "no": 1}], "zzz": 1},

@@ -53,7 +53,7 @@ def test_the_first_entry_whose_keys_all_agree_wins_a_device(
     [
         pytest.param(
             [{"match": {"serail": "S1"}}],
-            "Cannot use queues[0]: there is no key serail. Did you mean serial.",
+            "Cannot use queues[0]: there is no key serail. Did you mean serial?",
             id="a typo names the nearest key",
         ),
         pytest.param(

@@ -354,7 +354,7 @@ def test_a_named_concern_must_be_declared(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError) as caught:
         boot(host, concerns=["one", "on"], registry=entries(Tunable("one")))
     cause = "nothing of this name is declared on this node"
-    assert str(caught.value) == f"Cannot apply on on: {cause}. Did you mean one."
+    assert str(caught.value) == f"Cannot apply on on: {cause}. Did you mean one?"
     assert values(host)[0] == "0"
 
 

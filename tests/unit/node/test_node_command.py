@@ -215,7 +215,7 @@ def test_an_option_that_this_release_does_not_know_is_named(tmp_path: Path, caps
     assert status(host, registry=ENTRIES) == 4
     out = capsys.readouterr().out
     assert "Cannot read the declaration: unsupported option valeu. Supported parameters include: " in out
-    assert "Did you mean value." in out
+    assert "Did you mean value?" in out
 
 
 # What it says
@@ -274,7 +274,7 @@ def test_one_concern_can_be_asked_for_and_a_wrong_name_is_refused(
     host = node(tmp_path, one=IN_SYNC, two=WRONG)
     assert status(host, concern="one", registry=ENTRIES) == 0
     assert capsys.readouterr().out == "Concerns: 1 in sync.\n"
-    message = r"Cannot look on tow: nothing of this name is declared on this node\. Did you mean two\."
+    message = r"Cannot look on tow: nothing of this name is declared on this node\. Did you mean two\?"
     with pytest.raises(DeclarationError, match=message):
         status(host, concern="tow", registry=ENTRIES)
 
@@ -443,7 +443,7 @@ def test_a_boot_of_some_concerns_is_about_those_alone(
     assert command.main(["boot", "--concern", "hugepage"]) == 64
     said = capsys.readouterr().err
     assert said.startswith(
-        "Cannot apply on hugepage: nothing of this name is declared on this node. Did you mean hugepages."
+        "Cannot apply on hugepage: nothing of this name is declared on this node. Did you mean hugepages?"
     )
 
 

@@ -79,7 +79,7 @@ def case(
             "default_ulimits, engine, exec_opts, io_gid, io_type, io_uid, live_restore, no_new_keyring, "
             "no_pivot_root, pod_annotations, privileged_without_host_devices, "
             "privileged_without_host_devices_all_devices_allowed, runc_root, runtime_name, runtime_path, sandboxer, "
-            "shim_cgroup, snapshotter, state, systemd_cgroup, use_nvidia_container_cli. Did you mean runtime_path.",
+            "shim_cgroup, snapshotter, state, systemd_cgroup, use_nvidia_container_cli. Did you mean runtime_path?",
             entry(runtime="nvidia"),
         ),
         case(
@@ -146,7 +146,7 @@ def case(
         ),
         case(
             "a limit that there is not",
-            f"{READ} (docker): in default_ulimits there is no limit memlok. Did you mean memlock.",
+            f"{READ} (docker): in default_ulimits there is no limit memlok. Did you mean memlock?",
             entry(default_ulimits={"memlok": -1}),
         ),
         case(
@@ -238,7 +238,7 @@ def case(
         case(
             "a key of the toolkit that looks like another",
             "Cannot use nvidia-container-runtime.mod in the option toolkit: the toolkit has no such key. "
-            "Did you mean nvidia-container-runtime.mode.",
+            "Did you mean nvidia-container-runtime.mode?",
             toolkit={"nvidia-container-runtime": {"mod": "cdi"}},
         ),
         case(

@@ -220,32 +220,32 @@ def test_keys_may_be_nested_or_dotted_and_of_a_later_release(given: Dict[str, An
         (
             {"nvidia-container-cli.no-cgroup": True},
             "nvidia-container-cli.no-cgroup",
-            "the toolkit has no such key. Did you mean nvidia-container-cli.no-cgroups.",
+            "the toolkit has no such key. Did you mean nvidia-container-cli.no-cgroups?",
         ),
         (
             {"nvidia-container-runtime": {"no-cgroups": True}},
             "nvidia-container-runtime.no-cgroups",
-            "the toolkit has no such key. Did you mean nvidia-container-cli.no-cgroups.",
+            "the toolkit has no such key. Did you mean nvidia-container-cli.no-cgroups?",
         ),
         (
             {"disable-requires": True},
             "disable-requires",
-            "the toolkit has no such key. Did you mean disable-require.",
+            "the toolkit has no such key. Did you mean disable-require?",
         ),
         (
             {"features": True},
             "features",
-            "the toolkit has no such key. Did you mean features.allow-cuda-compat-libs-from-container.",
+            "the toolkit has no such key. Did you mean features.allow-cuda-compat-libs-from-container?",
         ),
         (
             {"features": None},
             "features",
-            "the toolkit has no such key. Did you mean features.allow-cuda-compat-libs-from-container.",
+            "the toolkit has no such key. Did you mean features.allow-cuda-compat-libs-from-container?",
         ),
         (
             {"nvidia-container-cli.no-cgroup": None},
             "nvidia-container-cli.no-cgroup",
-            "the toolkit has no such key. Did you mean nvidia-container-cli.no-cgroups.",
+            "the toolkit has no such key. Did you mean nvidia-container-cli.no-cgroups?",
         ),
         (
             {"later.key": "[a]"},
@@ -255,7 +255,7 @@ def test_keys_may_be_nested_or_dotted_and_of_a_later_release(given: Dict[str, An
         (
             {"disable-require": {"all": True}},
             "disable-require.all",
-            "the toolkit has no such key. Did you mean disable-require.",
+            "the toolkit has no such key. Did you mean disable-require?",
         ),
         (
             {"nvidia-container-runtime.mode": "cdi", "nvidia-container-runtime": {"mode": "auto"}},

@@ -58,7 +58,7 @@ WRONG: Dict[str, Any] = {
         intel_active,
         {"energy_performance_preference": "balance-performance"},
         "Cannot set energy_performance_preference on CPUs: it is neither a preference nor a number from 0 to 255"
-        " (wanted balance-performance). Did you mean balance_performance.",
+        " (wanted balance-performance). Did you mean balance_performance?",
     ),
     "a preference above all": (
         intel_active,
@@ -96,7 +96,7 @@ WRONG: Dict[str, Any] = {
         intel_active,
         {"energy_performance_bias": "balance_power"},
         "Cannot set energy_performance_bias on CPUs: it is neither a bias nor a number from 0 to 15 (wanted"
-        " balance_power). Did you mean balance-power.",
+        " balance_power). Did you mean balance-power?",
     ),
     "a frequency without a unit": (
         intel_active,

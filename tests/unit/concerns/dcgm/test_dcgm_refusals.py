@@ -32,11 +32,11 @@ DECLARED: Dict[str, Tuple[Mapping[str, Any], str]] = {
     ),
     "a typo": (
         metric("DCGM_FI_DEV_GPU_TEMPS"),
-        f"Cannot export DCGM_FI_DEV_GPU_TEMPS: {UNKNOWN}. Did you mean DCGM_FI_DEV_GPU_TEMP.",
+        f"Cannot export DCGM_FI_DEV_GPU_TEMPS: {UNKNOWN}. Did you mean DCGM_FI_DEV_GPU_TEMP?",
     ),
     "a name without its prefix": (
         metric("GPU_TEMP"),
-        f"Cannot export GPU_TEMP: {UNKNOWN}. Did you mean DCGM_FI_DEV_GPU_TEMP.",
+        f"Cannot export GPU_TEMP: {UNKNOWN}. Did you mean DCGM_FI_DEV_GPU_TEMP?",
     ),
     "a name that is like none": (
         metric("temperature"),
@@ -85,12 +85,12 @@ DECLARED: Dict[str, Tuple[Mapping[str, Any], str]] = {
     "a field of another release": (
         metric("DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
         "Cannot export DCGM_FI_DEV_GPU_TEMP_CELSIUS: DCGM 4.5 on this machine does not have this field"
-        " (it is new in release 4.6). Did you mean DCGM_FI_DEV_GPU_TEMP_LIMIT.",
+        " (it is new in release 4.6). Did you mean DCGM_FI_DEV_GPU_TEMP_LIMIT?",
     ),
     "a field of generation 3": (
         metric("DCGM_FI_DEV_NVSWITCH_LINK_DEVICE_UUID"),
         "Cannot export DCGM_FI_DEV_NVSWITCH_LINK_DEVICE_UUID: DCGM 4.5 on this machine does not have "
-        "this field (only generation 3 has it). Did you mean DCGM_FI_DEV_NVSWITCH_DEVICE_UUID.",
+        "this field (only generation 3 has it). Did you mean DCGM_FI_DEV_NVSWITCH_DEVICE_UUID?",
     ),
 }
 
@@ -118,7 +118,7 @@ def test_the_installed_generation_decides_about_a_field(tmp_path: Path) -> None:
     host = machine(tmp_path, 3)
     assert refused(host, metric("DCGM_FI_DEV_CLOCKS_EVENT_REASONS")) == (
         "Cannot export DCGM_FI_DEV_CLOCKS_EVENT_REASONS: DCGM 3.3 on this machine does not have this field"
-        " (only generation 4 has it). Did you mean DCGM_FI_DEV_CLOCK_THROTTLE_REASONS."
+        " (only generation 4 has it). Did you mean DCGM_FI_DEV_CLOCK_THROTTLE_REASONS?"
     )
 
 

@@ -44,7 +44,7 @@ WRONG = {
     ),
     "an unknown key": (
         {"config": {"FABRIC_MOD": 1}},
-        "Cannot use config.FABRIC_MOD: there is no such key. Did you mean FABRIC_MODE.",
+        "Cannot use config.FABRIC_MOD: there is no such key. Did you mean FABRIC_MODE?",
     ),
     "a mode": ({"config": {"FABRIC_MODE": 3}}, "Cannot use config.FABRIC_MODE: it must be one of 0, 1, 2 (found 3)."),
     "a flag": (

@@ -124,7 +124,7 @@ WRONG = {
     "nothing": ({}, "no key of cufile.json is declared"),
     "a misspelt key": ({"execution": {"max_io_thread": 8}}, "Did you mean execution.max_io_threads"),
     "a key of another section": ({"properties": {"max_io_threads": 8}}, "Did you mean execution.max_io_threads"),
-    "a name of before": ({"blacklist": {"drivers": ["sd"]}}, "Did you mean denylist.drivers."),
+    "a name of before": ({"blacklist": {"drivers": ["sd"]}}, "Did you mean denylist.drivers?"),
     "a misspelt section": ({"excution": {"max_io_threads": 8}}, "Did you mean execution.max_io_threads"),
     "a section that is none": ({"execution": 1}, "it is not a mapping"),
     "a number in quotes": ({"execution": {"max_io_threads": "8"}}, "it is not a whole number"),

@@ -84,7 +84,7 @@ def case(
         ),
         case(
             "a typo in a key",
-            "Cannot use gpus[0]: there is no key modell. Did you mean model.",
+            "Cannot use gpus[0]: there is no key modell. Did you mean model?",
             {"match": {"modell": "NVIDIA*"}},
         ),
         case(

@@ -269,7 +269,7 @@ def test_a_run_waits_for_it_where_that_is_declared(gpu_machine: MakeMachine, mon
         ),
         (
             {"gpus": [{"match": {"indx": 0}}]},
-            "Cannot use gpus[0]: there is no key indx. Did you mean index.",
+            "Cannot use gpus[0]: there is no key indx. Did you mean index?",
         ),
         (
             {"gpus": [{"io_weight": 20000}]},

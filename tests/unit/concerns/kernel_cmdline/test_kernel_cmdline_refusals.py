@@ -27,7 +27,7 @@ WRONG: Dict[str, Any] = {
     "a typo": (
         {"nohz_ful": "2-7"},
         "Cannot declare kernel argument nohz_ful: the kernel would ignore the unknown name silently. "
-        "Did you mean nohz_full.",
+        "Did you mean nohz_full?",
     ),
     "a name that is none": (
         {"a b": True},

@@ -408,7 +408,7 @@ LOADED_LATER = "/etc/modprobe.d/zzz.conf"
             (
                 "a module that does not exist",
                 {"nvmee": {"poll_queues": 8}},
-                f"Cannot set parameters of nvmee: this kernel ({RELEASE}) has no such module. Did you mean nvme.",
+                f"Cannot set parameters of nvmee: this kernel ({RELEASE}) has no such module. Did you mean nvme?",
                 {},
                 {},
             ),
@@ -423,7 +423,7 @@ LOADED_LATER = "/etc/modprobe.d/zzz.conf"
             (
                 "a parameter that does not exist",
                 {"nvme": {"pol_queues": 8}},
-                "Cannot set pol_queues on nvme: the module has no such parameter. Did you mean poll_queues.",
+                "Cannot set pol_queues on nvme: the module has no such parameter. Did you mean poll_queues?",
                 {},
                 {},
             ),
@@ -524,7 +524,7 @@ def test_a_damaged_value_in_the_baseline_is_named(tmp_path: Path) -> None:
 
 def test_a_module_with_a_name_like_another_is_no_typo_where_it_is_there(tmp_path: Path) -> None:
     host, _kernel = machine(tmp_path)
-    with pytest.raises(DeclarationError, match=r"has no such module\. Did you mean nvme\."):
+    with pytest.raises(DeclarationError, match=r"has no such module\. Did you mean nvme\?"):
         run(host, parameters={"nvmee": {"poll_queues": 1}})
     run(host, parameters={"nvme-core": {"multipath": False}})
     assert text_of(host, OPTIONS_FILE) == ["options nvme_core multipath=0"]

@@ -131,7 +131,7 @@ TABLE: List[Tuple[Mapping[str, Any], str]] = [
     # What this machine cannot have.
     (
         {"vm.swapiness": 1},
-        "set sysctl vm.swapiness: this kernel does not have the key. Did you mean vm.swappiness.",
+        "set sysctl vm.swapiness: this kernel does not have the key. Did you mean vm.swappiness?",
     ),
     (
         {"vm": 1},
@@ -145,7 +145,7 @@ TABLE: List[Tuple[Mapping[str, Any], str]] = [
     (
         {"net.ipv4.conf.eth0.rp_filtre": 1},
         "set sysctl net.ipv4.conf.eth0.rp_filtre: this kernel does not have the key. Did you mean"
-        " net.ipv4.conf.eth0.rp_filter.",
+        " net.ipv4.conf.eth0.rp_filter?",
     ),
     (
         {"kernel.sched_latency_ns": 1},

@@ -489,7 +489,7 @@ BAD: Dict[str, Any] = {
     ),
     "an unknown option": (
         {**STATIC, "cpu_manager_policy_options": {"full-pcpu-only": True}},
-        "Cannot set cpuManagerPolicyOptions full-pcpu-only: no kubelet knows it. Did you mean full-pcpus-only.",
+        "Cannot set cpuManagerPolicyOptions full-pcpu-only: no kubelet knows it. Did you mean full-pcpus-only?",
     ),
     "an option of a later release": (
         {**STATIC, "cpu_manager_policy_options": {"strict-cpu-reservation": True}},
@@ -505,7 +505,7 @@ BAD: Dict[str, Any] = {
     ),
     "an unknown signal": (
         {"eviction_hard": {"memory.availble": "1Gi"}},
-        "Cannot set evictionHard memory.availble: no kubelet knows it. Did you mean memory.available.",
+        "Cannot set evictionHard memory.availble: no kubelet knows it. Did you mean memory.available?",
     ),
     "no quantity": ({"system_reserved": {"memory": "1GB"}}, "'1GB' is not a quantity"),
     "no duration": ({"shutdown_grace_period": "2 minutes"}, "'2 minutes' is not a duration"),

@@ -106,12 +106,12 @@ def case(
         ),
         case(
             "a typo",
-            f"{MAKE}{THE_H100} has no profile 3g.40b; it has {H100_HAS}. Did you mean 3g.40gb.",
+            f"{MAKE}{THE_H100} has no profile 3g.40b; it has {H100_HAS}. Did you mean 3g.40gb?",
             one("3g.40b"),
         ),
         case(
             "the profile of another model",
-            f"{MAKE}{THE_H100} has no profile 3g.71gb; it has {H100_HAS}. Did you mean 3g.40gb.",
+            f"{MAKE}{THE_H100} has no profile 3g.71gb; it has {H100_HAS}. Did you mean 3g.40gb?",
             one("3g.71gb"),
         ),
         case("a number that is no profile's", f"{MAKE}{THE_H100} has no profile 77; it has {H100_HAS}.", one(77)),
@@ -156,7 +156,7 @@ def case(
         ),
         case(
             "a typo in a key of an instance",
-            f"{ELEMENT}there is no key placements. Did you mean placement.",
+            f"{ELEMENT}there is no key placements. Did you mean placement?",
             one("1g", placements=2),
         ),
         # Counts.
@@ -284,7 +284,7 @@ def case(
         case(
             "a layout that there is not",
             f"Cannot create gpus[0] on gpu0: {THE_H100} has no layout all-1, but all-1g, all-2g, all-3g, all-4g, "
-            "all-7g, whole, balanced. Did you mean all-1g.",
+            "all-7g, whole, balanced. Did you mean all-1g?",
             first(layout="all-1"),
         ),
         case(
@@ -377,7 +377,7 @@ def case(
         case(
             "a profile that there is not, while the driver tells none",
             f"{MAKE}{THE_H100} has no profile 3g.90gb; it has 1g.10gb (19), 1g.10gb+me (20), 1g.20gb (15), "
-            "2g.20gb (14), 3g.40gb (9), 4g.40gb (5), 7g.80gb (0). Did you mean 3g.40gb.",
+            "2g.20gb (14), 3g.40gb (9), 4g.40gb (5), 7g.80gb (0). Did you mean 3g.40gb?",
             one("3g.90gb"),
             kind=(H100, "--driver", "535.104.05"),
         ),

@@ -160,7 +160,7 @@ NO_PROFILE = "is neither the name of a profile, such as 3g.40gb, nor its number.
         ),
         (
             {"match": {"modell": "NVIDIA*"}},
-            "Cannot use gpus[0]: there is no key modell. Did you mean model.",
+            "Cannot use gpus[0]: there is no key modell. Did you mean model?",
         ),
         (
             {"mig": "on"},
@@ -193,8 +193,8 @@ def test_an_entry_that_no_machine_could_have_is_refused(given: Dict[str, Any], m
         ),
         ({}, "it has no profile."),
         ({"count": 2}, "it has no profile."),
-        ({"profil": "1g"}, "there is no key profil. Did you mean profile."),
-        ({"profile": "1g", "placment": 0}, "there is no key placment. Did you mean placement."),
+        ({"profil": "1g"}, "there is no key profil. Did you mean profile?"),
+        ({"profile": "1g", "placment": 0}, "there is no key placment. Did you mean placement?"),
         (
             {"1g.5gb": 2},
             "there is no key 1g.5gb. The keys are profile, count, placement, compute_instances.",
@@ -390,19 +390,19 @@ PRO_5000_HAS = (
         (
             "h100-80",
             "1g.5gb",
-            f"this NVIDIA H100 80GB HBM3 has no profile 1g.5gb; it has {H100_HAS}. Did you mean 1g.10gb.",
+            f"this NVIDIA H100 80GB HBM3 has no profile 1g.5gb; it has {H100_HAS}. Did you mean 1g.10gb?",
         ),
         (
             "h100-80",
             "3g.39gb",
-            f"this NVIDIA H100 80GB HBM3 has no profile 3g.39gb; it has {H100_HAS}. Did you mean 3g.40gb.",
+            f"this NVIDIA H100 80GB HBM3 has no profile 3g.39gb; it has {H100_HAS}. Did you mean 3g.40gb?",
         ),
         ("h100-80", 21, f"this NVIDIA H100 80GB HBM3 has no profile 21; it has {H100_HAS}."),
         ("h100-80", "3x", f"this NVIDIA H100 80GB HBM3 has no profile 3x; it has {H100_HAS}."),
         (
             "h100-80",
             "1g-me",
-            f"this NVIDIA H100 80GB HBM3 has no profile 1g-me; it has {H100_HAS}. Did you mean 1g.10gb+me.",
+            f"this NVIDIA H100 80GB HBM3 has no profile 1g-me; it has {H100_HAS}. Did you mean 1g.10gb+me?",
         ),
         ("a30", "3g", f"this NVIDIA A30 has no profile 3g; it has {A30_HAS}."),
         ("a30", "3g.40gb", f"this NVIDIA A30 has no profile 3g.40gb; it has {A30_HAS}."),
@@ -410,7 +410,7 @@ PRO_5000_HAS = (
         (
             "rtx-pro-5000",
             "2g",
-            f"this NVIDIA RTX PRO 5000 Blackwell has no profile 2g; it has {PRO_5000_HAS}. Did you mean 2g.24gb-me.",
+            f"this NVIDIA RTX PRO 5000 Blackwell has no profile 2g; it has {PRO_5000_HAS}. Did you mean 2g.24gb-me?",
         ),
         (
             "h100-80",
@@ -473,7 +473,7 @@ def test_a_compute_instance_that_the_instance_cannot_have_is_refused(raw: Any, m
             "h100-80",
             "balnced",
             "this NVIDIA H100 80GB HBM3 has no layout balnced, but all-1g, all-2g, all-3g, all-4g, all-7g, whole, "
-            "balanced. Did you mean balanced.",
+            "balanced. Did you mean balanced?",
         ),
     ],
 )

@@ -103,7 +103,7 @@ def case(name: str, message: str, *entries: Dict[str, Any], **options: Any) -> A
     [
         case(
             "a typo in a key",
-            "Cannot use interrupts[0]: there is no key drivers. Did you mean driver.",
+            "Cannot use interrupts[0]: there is no key drivers. Did you mean driver?",
             {"match": {"drivers": "ice"}},
         ),
         case(

@@ -119,7 +119,7 @@ def case(
         ),
         case(
             "a key that there is not",
-            "Cannot use interrupts[0]: there is no key interfaces. Did you mean interface.",
+            "Cannot use interrupts[0]: there is no key interfaces. Did you mean interface?",
             {"match": {"interfaces": "eth0"}},
         ),
         case(

@@ -107,7 +107,7 @@ def case(
         ),
         case(
             "a key that there is not",
-            "Cannot use gpus[0]: there is no key modell. Did you mean model.",
+            "Cannot use gpus[0]: there is no key modell. Did you mean model?",
             {"gpus": [{"match": {"modell": "*"}, "enabled": True}]},
         ),
         case(

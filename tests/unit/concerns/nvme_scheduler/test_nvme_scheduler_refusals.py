@@ -164,7 +164,7 @@ def case(
         ),
         case(
             "a typo in a key",
-            "Cannot use queues[0]: there is no key serail. Did you mean serial.",
+            "Cannot use queues[0]: there is no key serail. Did you mean serial?",
             {"match": {"serail": "S0000"}, "nomerges": 1},
         ),
         case(

@@ -201,7 +201,7 @@ LEAVE_OUT = "Leave it out: a GPU node cannot do without it."
         (
             ["man-db.timr"],
             "Cannot use units[0]: 'man-db.timr' does not end in .service, .socket, .timer or .path. Did you"
-            " mean man-db.timer.",
+            " mean man-db.timer?",
         ),
         (["data.mount"], "Cannot use units[0]: 'data.mount' does not end in .service, .socket, .timer or .path."),
         (["man db.timer"], "Cannot use units[0]: 'man db.timer' is not the name of a unit."),
@@ -216,7 +216,7 @@ LEAVE_OUT = "Leave it out: a GPU node cannot do without it."
             "Cannot use units[0]: 'cups' does not end in .service, .socket, .timer or .path. Write cups.service, if it"
             " is a service.",
         ),
-        ([{"nam": "x.service"}], "Cannot use units[0]: there is no key nam. Did you mean name."),
+        ([{"nam": "x.service"}], "Cannot use units[0]: there is no key nam. Did you mean name?"),
         ([{"optional": True}], "Cannot use units[0]: name is None, and must be a string or a list of strings."),
         (
             [{"name": "a.service", "method": "stop"}],
