@@ -176,6 +176,11 @@ def recorded_answer(files: RecordedFiles, socket: str, target: str) -> str:
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED), socket) from error
 
 
+def no_systemd() -> OSError:
+    """What comes of a question to systemd itself, which no tree has."""
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/run/systemd/private")
+
+
 class NoNvml:
     """``protocols.Nvml`` of a tree that comes without the library of a driver."""
 
@@ -214,7 +219,7 @@ class RecordedHost:
         return recorded_answer(self.files, socket, target)
 
     def ask_systemd(self, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/run/systemd/private")
+        raise no_systemd()
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         return None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from recorded import NoNvml, RecordedFiles, recorded_answer
+from recorded import NoNvml, RecordedFiles, no_systemd, recorded_answer
 
 if TYPE_CHECKING:
     from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import BusCall, Lock, Nvml
@@ -159,7 +159,7 @@ class FakeHost:
         return recorded_answer(self.files, socket, target)
 
     def ask_systemd(self, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/run/systemd/private")
+        raise no_systemd()
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         self.journal_lines.append(message)

@@ -85,10 +85,9 @@ def confined_to(files: Files, name: str) -> FrozenSet[int]:
     offline = read_cpus(files, f"{CPUS}/offline")
     asked = read_cpus(files, f"{folder}/{ASKED}") if offline else frozenset()
     # Without one online it has those of its parent, for as long.
-    counts = bool(asked & own)
-    if own >= above and not (counts and offline - asked):
-        return frozenset()
-    return own | (asked & offline) if counts else own
+    if asked & own:
+        own, above = own | (asked & offline), above | offline
+    return frozenset() if own >= above else own
 
 
 def slice_of(files: Files, unit: str, *, without: str = "") -> str:

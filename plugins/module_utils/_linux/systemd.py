@@ -322,11 +322,11 @@ def states(host: Host, units: Sequence[str]) -> Dict[str, UnitState]:
     if listed is not None:
         return {name: UnitState(load, active) for name, _title, load, active, *_rest in listed[0]}
     blocks = show(host, ("Id", "LoadState", "ActiveState"), tuple(units))
-    return {"".join(block["Id"]): _state_of(block) for block in blocks if block.get("Id")}
-
-
-def _state_of(block: Properties) -> UnitState:
-    return UnitState("".join(block.get("LoadState", ())), "".join(block.get("ActiveState", ())))
+    return {
+        "".join(block["Id"]): UnitState("".join(block.get("LoadState", ())), "".join(block.get("ActiveState", ())))
+        for block in blocks
+        if block.get("Id")
+    }
 
 
 def show(host: Host, properties: Tuple[str, ...], units: Tuple[str, ...]) -> Iterator[Properties]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Iterator, Mapping, Tuple
 
 from ..._core.errors import DeclarationError
-from ..._core.nearest import nearest
+from ..._core.nearest import QUESTION, nearest
 from ..._core.value import field, frozen
 from . import schema
 
@@ -97,7 +97,7 @@ def _refuse_misspelt(name: str, value: Any) -> None:
     near = meant[0] if meant else nearest(name, schema.KEYS, cutoff=NEARLY)
     if near:
         cause = f"no release of cuFile up to 1.{schema.NEWEST} has this key, and it would be ignored without a word"
-        raise wrong(name, value, cause, f"did you mean {near}")
+        raise wrong(name, value, cause, f"{QUESTION} {near}")
 
 
 def _refuse_fractions(name: str, value: Any) -> None:

@@ -84,11 +84,11 @@ def _name(key: str) -> str:
         hint = "use the module hugepages" if name.startswith("hugepages") else "set it where the machine is installed"
         raise _wrong(key, reason, hint=hint)
     if "." not in name and name not in {normal(known) for known in KNOWN}:
-        from ..._core.nearest import nearest
+        from ..._core.nearest import did_you_mean
 
-        near = nearest(name, KNOWN, cutoff=0.85)
-        if near:
-            raise _wrong(key, "the kernel would ignore the unknown name silently", hint=f"did you mean {near}")
+        hint = did_you_mean(name, KNOWN, cutoff=0.85)
+        if hint:
+            raise _wrong(key, "the kernel would ignore the unknown name silently", hint=hint)
     return name
 
 

@@ -10,7 +10,7 @@ import re
 from typing import Collection, Dict, Iterable, Optional, Tuple
 
 from ..._core.errors import DeclarationError
-from ..._core.nearest import did_you_mean
+from ..._core.nearest import QUESTION, did_you_mean
 from ..._core.regex import regex
 from ..._core.setting import Scalar
 from ..._core.value import frozen
@@ -159,7 +159,7 @@ def profile_hint(name: Name, geometry: Geometry) -> str:
 
         alike = [one for one in names if one.startswith(slices[0])]
         near = sorted(alike, key=lambda one: -SequenceMatcher(None, str(name), one).ratio())
-        return f"did you mean {near[0]}" if near else ""
+        return f"{QUESTION} {near[0]}" if near else ""
     return "" if isinstance(name, int) else did_you_mean(name, names)
 
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 from ..._core.errors import GpuFleetError, Refused
 from ..._linux import systemd
@@ -28,11 +28,7 @@ def running(host: Host, units: Sequence[str]) -> Tuple[str, ...]:
     """
     if not units or not systemd.running(host.files):
         return ()
-    found: Dict[str, None] = {}
-    for block in systemd.show(host, ("Id", "ActiveState"), tuple(units)):
-        if block.get("Id") and block.get("ActiveState", [""])[0] in RUNNING:
-            found[block["Id"][0]] = None
-    return tuple(found)
+    return tuple(name for name, state in systemd.states(host, units).items() if state.active in RUNNING)
 
 
 def stop(host: Host, units: Sequence[str]) -> None:

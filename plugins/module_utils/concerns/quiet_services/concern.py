@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Tuple
 
 from ..._core.change import Plan, Step
 from ..._core.errors import DeclarationError
+from ..._core.nearest import QUESTION
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import replace
@@ -58,7 +59,7 @@ class QuietServices:
                     GOAL,
                     object=unit.name,
                     cause="this machine has no such unit",
-                    hint=f"did you mean {near}? Otherwise {otherwise}" if near else otherwise,
+                    hint=f"{QUESTION} {near}? Otherwise {otherwise}" if near else otherwise,
                 )
         wants = {
             name: Want(_off(state.units[name], method), STOPPED if state.units[name].service else None)

@@ -38,13 +38,10 @@ def observe(host: Host, declaration: QuietServicesDeclaration, scope: Scope) -> 
     answers: Dict[str, systemd.Properties] = {}
     if systemd.running(host.files):
         # Services without a file too: a masked timer does not name its service, and to ask twice costs more.
-        states.update(systemd.states(host, _once((*known, *jobs))))
-        answers.update(_ask(host, _restless(states, methods)))
+        _look_at((*known, *jobs), host, methods, states, answers)
         for name, trigger in _more(methods, answers, jobs):
             (jobs if name.endswith(".service") else brought)[name] = trigger
-        more = systemd.states(host, [name for name in _once((*brought, *jobs)) if name not in states])
-        answers.update(_ask(host, _restless(more, methods)))
-        states.update(more)
+        _look_at((*brought, *jobs), host, methods, states, answers)
     for trigger in brought:
         refuse_vital(trigger)
     declared = dict(methods)
@@ -123,27 +120,29 @@ def _service_of(trigger: str) -> str:
     return f"{trigger.rpartition('.')[0]}.service"
 
 
-def _once(names: Iterable[str]) -> List[str]:
-    return list(dict.fromkeys(names))
+def _look_at(
+    names: Iterable[str],
+    host: Host,
+    methods: Mapping[str, str],
+    states: Dict[str, systemd.UnitState],
+    answers: Dict[str, systemd.Properties],
+) -> None:
+    """Add the states of those that are not among them yet, and the answers about those of which more must be known.
 
-
-def _restless(states: Mapping[str, systemd.UnitState], methods: Mapping[str, str]) -> Tuple[str, ...]:
-    """The units of which more must be known: those that are at work, and the declared ones that could be.
-
-    What triggers a service may be there although the service is masked; what is masked triggers nothing.
+    These are the units that are at work, and the declared ones that could be. What triggers a service may be there
+    although the service is masked; what is masked triggers nothing.
     """
-    return tuple(
+    found = systemd.states(host, [name for name in dict.fromkeys(names) if name not in states])
+    states.update(found)
+    restless = tuple(
         name
-        for name, state in states.items()
+        for name, state in found.items()
         if state.active == STARTING
         or (name in methods and (name.endswith(".service") or state.load != MASKED or _is_active(state)))
     )
-
-
-def _ask(host: Host, names: Tuple[str, ...]) -> Dict[str, systemd.Properties]:
-    if not names:
-        return {}
-    return {block["Id"][0]: block for block in systemd.show(host, PROPERTIES, names) if block.get("Id")}
+    if restless:
+        blocks = systemd.show(host, PROPERTIES, restless)
+        answers.update({block["Id"][0]: block for block in blocks if block.get("Id")})
 
 
 def _more(methods: Mapping[str, str], answers: Answers, jobs: Mapping[str, str]) -> Iterator[Tuple[str, str]]:
@@ -164,7 +163,7 @@ def _words(answers: Answers, name: str, *keys: str) -> List[str]:
 
 
 def _is_active(state: systemd.UnitState) -> bool:
-    return state.active not in INACTIVE
+    return bool(state.active) and state.active not in INACTIVE
 
 
 def _unit(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Dict, Iterator, List, Tuple
 
 from ..._core.errors import DeclarationError
-from ..._core.nearest import did_you_mean, nearest
+from ..._core.nearest import QUESTION, did_you_mean, nearest
 from ..._core.value import frozen
 from .vital import why_vital
 
@@ -97,7 +97,7 @@ def _name(where: str, name: Any) -> str:
         hint = "" if kind in OTHER_KINDS else f"write {name}.service, if it is a service"
         near = nearest(kind, KINDS)
         if stem and near:
-            hint = f"did you mean {stem}.{near}"
+            hint = f"{QUESTION} {stem}.{near}"
         raise DeclarationError("use {}", object=where, cause=cause, hint=hint)
     if stem.endswith("@"):
         cause = f"{name!r} is a template, of which only the instances start"

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ..._core.errors import CannotLook
 from ..._core.value import frozen
@@ -104,17 +104,8 @@ class ApiServer:
         return Cluster(self.nodes(), plugins, self._read_config_map(), self._policy(policies[0]) if policies else None)
 
     def nodes(self) -> Dict[str, Node]:
-        found: Dict[str, Node] = {}
-        query = {"limit": PAGE}
-        while True:
-            answer = self.get("ask Kubernetes for its nodes", "/api/v1/nodes", query, RIGHTS) or {}
-            for item in _items(answer):
-                node = parse_node(item)
-                found[node.name] = node
-            following = (answer.get("metadata") or {}).get("continue")
-            if not following:
-                return found
-            query = {"limit": PAGE, "continue": following}
+        items = self.items("ask Kubernetes for its nodes", "/api/v1/nodes", {"limit": PAGE}, RIGHTS)
+        return {node.name: node for node in map(parse_node, items)}
 
     def node(self, name: str) -> Optional[Node]:
         answer = self.get(f"ask Kubernetes for the node {name}", f"/api/v1/nodes/{name}", {}, RIGHTS)
@@ -132,10 +123,21 @@ class ApiServer:
                 return None
             raise refused(goal, refusal, right) from None
 
+    def items(self, goal: str, path: str, query: Mapping[str, str], right: str) -> Iterator[Mapping[str, Any]]:
+        """All of a list, in pages of the ``limit`` in the query; none where there is no such thing."""
+        following: Dict[str, str] = {}
+        while True:
+            answer = self.get(goal, path, {**query, **following}, right) or {}
+            yield from answer.get("items") or ()
+            token = (answer.get("metadata") or {}).get("continue")
+            if not token:
+                return
+            following = {"continue": token}
+
     def _plugins(self) -> Tuple[Plugin, ...]:
         goal = f"find the device plugin in the namespace {self._namespace}"
         path = f"/apis/apps/v1/namespaces/{self._namespace}/daemonsets"
-        items = _items(self.get(goal, path, {}, "list daemonsets") or {})
+        items = self.items(goal, path, {}, "list daemonsets")
         return tuple(found for found in map(parse_plugin, items) if found is not None)
 
     def _read_config_map(self) -> Optional[ConfigMap]:
@@ -253,10 +255,6 @@ def parse_policy(answer: Mapping[str, Any]) -> Policy:
         )
     except (AttributeError, KeyError, TypeError):
         raise not_understood("a ClusterPolicy", answer) from None
-
-
-def _items(answer: Mapping[str, Any]) -> List[Mapping[str, Any]]:
-    return list(answer.get("items") or ())
 
 
 def _place(taint: Mapping[str, Any]) -> str:

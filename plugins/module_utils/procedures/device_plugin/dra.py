@@ -59,8 +59,9 @@ def look(server: ApiServer) -> Dra:
         version = parse_group(server.get(GOAL, GROUP, {}, f"get {GROUP}"))
         if version is None:
             return Dra((), {})
-        classes = _all(server, f"{GROUP}/{version}/deviceclasses", {})
-        slices = _all(server, f"{GROUP}/{version}/resourceslices", {"fieldSelector": f"spec.driver={DRIVER}"})
+        classes = list(server.items(GOAL, f"{GROUP}/{version}/deviceclasses", {"limit": PAGE}, RIGHT))
+        of_driver = {"limit": PAGE, "fieldSelector": f"spec.driver={DRIVER}"}
+        slices = list(server.items(GOAL, f"{GROUP}/{version}/resourceslices", of_driver, RIGHT))
         return Dra(parse_classes(classes), parse_slices(slices))
     except NotPermitted as error:
         return Dra((), {}, unknown=str(error))
@@ -75,18 +76,6 @@ def parse_group(answer: Optional[Mapping[str, Any]]) -> Optional[str]:
         return next((version for version in VERSIONS if version in served), None)
     except (KeyError, TypeError):
         raise not_understood("an APIGroup", answer) from None
-
-
-def _all(server: ApiServer, path: str, query: Mapping[str, str]) -> List[Mapping[str, Any]]:
-    found: List[Mapping[str, Any]] = []
-    more: Dict[str, str] = {}
-    while True:
-        answer = server.get(GOAL, path, {"limit": PAGE, **query, **more}, RIGHT) or {}
-        found.extend(answer.get("items") or ())
-        following = (answer.get("metadata") or {}).get("continue")
-        if not following:
-            return found
-        more = {"continue": following}
 
 
 def parse_classes(items: List[Mapping[str, Any]]) -> Tuple[str, ...]:

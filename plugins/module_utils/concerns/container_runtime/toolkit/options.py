@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Tuple
 
 from ...._core.errors import DeclarationError
-from ...._core.nearest import nearest
+from ...._core.nearest import QUESTION, nearest
 
 if TYPE_CHECKING:
     from ...._core.setting import Scalar
@@ -126,7 +126,7 @@ def _unknown(name: str, value: Any) -> Any:
         raise wrong(name, "it is not the name of a key", "write it as nvidia-container-runtime.mode")
     near = _near(name)
     if near:
-        raise wrong(name, "the toolkit has no such key", f"did you mean {near}")
+        raise wrong(name, "the toolkit has no such key", f"{QUESTION} {near}")
     if isinstance(value, str) and value.startswith("["):
         raise wrong(name, f"it is the string {value!r}, which could also be a list", "write it as a list")
     if not any(_is_a(kind, value) for kind in (BOOL, TEXT, TEXTS)) and not isinstance(value, (int, type(None))):
