@@ -300,8 +300,12 @@ def tasks(module: Module, *, present: bool) -> str:
         "name": overlay["converge" if present else "restore"],
         f"{COLLECTION}.{name}": arguments,
     }
+    task.update(overlay.get("keywords", {}))
     before = imported(overlay.get("before", {})) if present else []
     after = imported(overlay.get("after", {}))
+    if overlay.get("again"):
+        for entry in after:
+            entry["vars"] = {f"__{name}_again": "main.yml" if present else "absent.yml"}
     if after:
         task["register"] = f"__{name}_result"
     return "\n".join(emit.block([entry]) for entry in (*before, task, *after))

@@ -214,6 +214,14 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "mps_permanent": True,
         "mps_strict": False,
     },
+    "nic_settings": {
+        "nic_settings_state": "present",
+        "nic_settings_interfaces": [],
+        "nic_settings_confirm_timeout": 120,
+        "nic_settings_immediate": True,
+        "nic_settings_permanent": True,
+        "nic_settings_strict": False,
+    },
     "node_swap": {
         "node_swap_state": "present",
         "node_swap_enabled": None,

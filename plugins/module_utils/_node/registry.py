@@ -68,6 +68,12 @@ def _cpu_power() -> AnyConcern:
     return CONCERN
 
 
+def _nic_settings() -> AnyConcern:
+    from ..concerns.nic_settings.concern import CONCERN
+
+    return CONCERN
+
+
 def _nvme_scheduler() -> AnyConcern:
     from ..concerns.nvme_scheduler.concern import CONCERN
 
@@ -263,6 +269,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "kubelet_config",
                 "mig_layout",
                 "mps",
+                "nic_settings",
                 "node_swap",
                 "numa_irq_affinity",
                 "nvidia_persistence",
@@ -282,6 +289,16 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
             disturbs=("numa_irq_affinity",),
         ),
         names_knobs=True,
+    ),
+    RegisteredConcern(
+        "nic_settings",
+        _nic_settings,
+        Registration(
+            after=("node_tools", "kernel_modules"),
+            disturbs=("numa_irq_affinity",),
+            tells=("confirmation",),
+            deadline=60.0,
+        ),
     ),
     RegisteredConcern(
         "nvme_scheduler",

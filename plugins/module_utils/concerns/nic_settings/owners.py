@@ -1,0 +1,152 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who else says what the MTU of an interface is: the daemon or the scripts that bring it up.
+
+Each says so itself: systemd-networkd and NetworkManager by a file in /run for every interface that they manage, with
+the configuration that they took for it. What netplan is told is in the files that it makes for either.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Iterator, Optional, Tuple
+
+from ..._core.errors import OwnedByAnother
+from ..._core.regex import regex
+from ..._core.value import frozen
+from ..._linux.dropins import walk_files
+from . import links
+
+if TYPE_CHECKING:
+    from ..._core.protocols import Files
+
+NETWORKD, NETWORK_MANAGER, IFUPDOWN, WICKED = "systemd-networkd", "NetworkManager", "ifupdown", "wicked"
+NETWORKD_LINKS = "/run/systemd/netif/links"
+NETWORKD_FOLDERS = tuple(f"{top}/systemd/network" for top in ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"))
+MANAGER_DEVICES = "/run/NetworkManager/devices"
+MANAGER_PROFILES = tuple(f"{top}/NetworkManager/system-connections" for top in ("/etc", "/run", "/usr/lib"))
+MANAGER_IFCFG = "/etc/sysconfig/network-scripts"
+IFUPDOWN_STATE = "/run/network/ifstate"
+IFUPDOWN_FILES, IFUPDOWN_FOLDER = "/etc/network/interfaces", "/etc/network/interfaces.d"
+WICKED_FOLDER = "/etc/sysconfig/network"
+# The names of what netplan makes, which it makes anew from /etc/netplan.
+OF_NETPLAN = ("/run/systemd/network/10-netplan-", "/run/NetworkManager/system-connections/netplan-")
+# systemd.network(5), nm-settings-keyfile(5).
+_MANAGER_SECTIONS = ("ethernet", "802-3-ethernet", "infiniband")
+_BYTES = regex(r"([0-9]{1,9})([KMG]?)")
+_ASSIGNMENT = regex(r"\s*([A-Za-z_-]+)\s*=\s*[\"']?([^\"']*?)[\"']?\s*")
+_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+@frozen
+class StatedMtu:
+    """A line that gives an interface its MTU whenever ``owner`` brings it up."""
+
+    owner: str
+    path: str
+    line: int
+    mtu: int
+
+
+def stated_mtu(files: Files, name: str) -> Optional[StatedMtu]:
+    """The MTU that whoever brings up this interface gives it; None where nobody states one."""
+    index = (files.read_optional(f"{links.FOLDER}/{name}/ifindex") or "").strip()
+    for found in (_of_networkd(files, index), _of_manager(files, index), _of_scripts(files, name)):
+        stated = tuple(found)
+        if stated:
+            return stated[-1]
+    return None
+
+
+def refuse_other(name: str, wanted: int, stated: StatedMtu) -> None:
+    """Raise ``OwnedByAnother`` where another MTU than ours is stated."""
+    if stated.mtu == wanted:
+        return
+    there = "there"
+    if stated.path.startswith(OF_NETPLAN):
+        there = "in /etc/netplan, from which netplan made this file"
+    raise OwnedByAnother(
+        "set mtu",
+        object=name,
+        cause=f"{stated.owner} sets it whenever it brings the interface up, at {stated.path}:{stated.line}",
+        found=stated.mtu,
+        wanted=wanted,
+        hint=f"set mtu {wanted} {there}, or remove it, or set permanent: false",
+    )
+
+
+def _of_networkd(files: Files, index: str) -> Iterator[StatedMtu]:
+    said = dict(_assignments(files.read_optional(f"{NETWORKD_LINKS}/{index}") or "")) if index else {}
+    path = said.get("NETWORK_FILE", "")
+    if not path or said.get("ADMIN_STATE") == "unmanaged":
+        return
+    folders = tuple(f"{folder}/{path.rpartition('/')[2]}.d" for folder in NETWORKD_FOLDERS)
+    for place in (path, *walk_files(files, folders, ".conf")):
+        for number, section, key, value in _sections(files, place):
+            size = _BYTES.fullmatch(value)
+            if (section, key) == ("Link", "MTUBytes") and size:
+                yield StatedMtu(NETWORKD, place, number, int(size[1]) * _UNITS[size[2]])
+
+
+def _of_manager(files: Files, index: str) -> Iterator[StatedMtu]:
+    text = files.read_optional(f"{MANAGER_DEVICES}/{index}") if index else None
+    uuid = dict(_assignments(text or "")).get("connection-uuid", "")
+    if not uuid:
+        return
+    for path in _profiles(files):
+        if uuid not in (files.read_optional(path) or ""):
+            continue
+        for number, section, key, value in _sections(files, path):
+            of_profile = section in _MANAGER_SECTIONS and key == "mtu"
+            of_ifcfg = not section and key == "MTU"
+            # 0 leaves it to the network.
+            if (of_profile or of_ifcfg) and value.isdigit() and int(value):
+                yield StatedMtu(NETWORK_MANAGER, path, number, int(value))
+
+
+def _profiles(files: Files) -> Iterator[str]:
+    for folder in MANAGER_PROFILES:
+        yield from (f"{folder}/{name}" for name in files.names(folder))
+    yield from (f"{MANAGER_IFCFG}/{name}" for name in files.names(MANAGER_IFCFG) if name.startswith("ifcfg-"))
+
+
+def _of_scripts(files: Files, name: str) -> Iterator[StatedMtu]:
+    up = (line.partition("=")[0] for line in (files.read_optional(IFUPDOWN_STATE) or "").splitlines())
+    if name in up:
+        yield from _of_ifupdown(files, name)
+    path = f"{WICKED_FOLDER}/ifcfg-{name}"
+    for number, _section, key, value in _sections(files, path):
+        if key == "MTU" and value.isdigit() and int(value):
+            yield StatedMtu(WICKED, path, number, int(value))
+
+
+def _of_ifupdown(files: Files, name: str) -> Iterator[StatedMtu]:
+    for path in (IFUPDOWN_FILES, *(f"{IFUPDOWN_FOLDER}/{entry}" for entry in files.names(IFUPDOWN_FOLDER))):
+        of_ours = False
+        for number, line in enumerate((files.read_optional(path) or "").splitlines(), 1):
+            words = line.split()
+            if words[:1] in (["iface"], ["auto"], ["mapping"], ["source"]) or line.startswith("allow-"):
+                of_ours = words[:2] == ["iface", name]
+            elif of_ours and len(words) == 2 and words[0] == "mtu" and words[1].isdigit():
+                yield StatedMtu(IFUPDOWN, path, number, int(words[1]))
+
+
+def _assignments(text: str) -> Iterator[Tuple[str, str]]:
+    for line in text.splitlines():
+        found = _ASSIGNMENT.fullmatch(line)
+        if found:
+            yield found[1], found[2]
+
+
+def _sections(files: Files, path: str) -> Iterator[Tuple[int, str, str, str]]:
+    """The assignments of a file by line: number, section, key and value."""
+    section = ""
+    for number, line in enumerate((files.read_optional(path) or "").splitlines(), 1):
+        bare = line.strip()
+        if bare.startswith("[") and bare.endswith("]"):
+            section = bare[1:-1]
+            continue
+        found = None if bare.startswith(("#", ";")) else _ASSIGNMENT.fullmatch(bare)
+        if found:
+            yield number, section, found[1], found[2]

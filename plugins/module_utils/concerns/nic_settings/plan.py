@@ -1,0 +1,190 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The steps that set interfaces, in an order that the kernel takes, and what ``state: absent`` restores."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Mapping, Sequence, Tuple
+
+from ..._core.change import Change, Refuse, RemoveFile, RoomAction, RunCommand, Step, Unmanaged, WriteAttribute
+from ..._core.planning import boot_change, effective_change
+from ..._core.setting import Scalar, Setting
+from ..._core.value import frozen
+from ..._kinds import hotplug
+from ..._linux.boot_service import not_persisted
+from . import ethtool
+from .refusals import refuse_impossible, undone
+from .spec import CHANNELS, COALESCING, ETHTOOL, FEATURES, FUNCTIONS, MTU, OFF, ON, PAUSE, RINGS
+from .state import Interface, NicSettingsDesired, NicSettingsState
+from .way_back import RECORD, UNDONE, Undo, WayBack
+
+GOALS = {
+    CHANNELS: "set the channels of {}",
+    RINGS: "set the rings of {}",
+    COALESCING: "set the coalescing of {}",
+    PAUSE: "set the flow control of {}",
+    FEATURES: "set the offloads of {}",
+}
+GONE = "the interface is missing, and its values with it"
+
+
+@frozen
+class BeginWayBack(RoomAction):
+    """Let systemd undo these changes after so many seconds, whatever becomes of this run."""
+
+    way_back: WayBack
+    seconds: int
+
+
+@frozen
+class EndWayBack(RoomAction):
+    """Call it off: the changes stay."""
+
+
+def restore(state: NicSettingsState) -> NicSettingsDesired:
+    """What ``state: absent`` wants. Raises ``ValueError`` on a value that no interface ever had."""
+    for settings in state.declaration.before.values():
+        for setting, value in settings.items():
+            _check(setting, value)
+    wanted = {interface.name: dict(interface.wanted) for interface in state.interfaces}
+    for interface in state.interfaces:
+        if interface.differing:
+            refuse_impossible(interface, state)
+    unmanaged = [
+        Unmanaged(identity, setting, GONE)
+        for identity in state.missing
+        for setting in sorted(state.declaration.before[identity])
+    ]
+    return NicSettingsDesired(wanted, tuple(unmanaged))
+
+
+def _check(setting: str, value: Scalar) -> None:
+    known = ETHTOOL.get(setting)
+    is_number = setting in (MTU, FUNCTIONS) or (known is not None and known.form != "switch")
+    if isinstance(value, int) is not is_number or (not is_number and value not in (ON, OFF)):
+        raise ValueError(f"{value!r} is not a value of {setting}")
+
+
+def steps_of(
+    state: NicSettingsState,
+    desired: NicSettingsDesired,
+    rows: Sequence[Setting],
+    confirmations: Sequence[Setting],
+    beside: Tuple[Setting, ...],
+) -> Tuple[Step, ...]:
+    """The steps that make the rows right, those that confirm an earlier change first."""
+    differing = [row for row in rows if row.effective_matters and row.effective != row.wanted and not row.pending]
+    at_boot = [boot_change(row) for row in rows if row.boot_matters and row.boot != row.wanted]
+    steps: List[Step] = []
+    if state.carrier.missing and at_boot:
+        steps.append(Step(Refuse(not_persisted(state.carrier.missing))))
+    ending = [effective_change(row) for row in confirmations if not row.pending]
+    known = state.way_back
+    if known is not None and ending and state.undone == UNDONE:
+        forget = Step(RemoveFile(RECORD), tuple(ending))
+        again = known.undoes() & {(row.object, row.setting, row.wanted) for row in differing}
+        if again:
+            # Once it was said, the next run tries it again.
+            return (forget, Step(Refuse(undone(known))))
+        steps.append(forget)
+    elif ending:
+        steps.append(Step(EndWayBack(), tuple(ending)))
+    undo = _undo(state, differing)
+    if undo:
+        earlier = known.changes if known is not None and not ending else ()
+        connection = state.login.connection if state.login is not None else ""
+        way_back = WayBack(connection, _joined(earlier, undo))
+        steps.append(Step(BeginWayBack(way_back, state.declaration.confirm_timeout)))
+    steps += _mtu_steps(state, differing)
+    for interface in state.interfaces:
+        steps += _ethtool_steps(interface, differing)
+        steps += _functions_steps(interface, differing)
+    if state.later is not None:
+        steps += hotplug.steps(state.later, beside, unit=desired.unit, rules=desired.rules)
+    if at_boot:
+        # The boot service makes them. They come last, so that what the kernel refuses is not declared.
+        steps.append(Step(Refuse(None), tuple(at_boot)))
+    return tuple(steps)
+
+
+def _undo(state: NicSettingsState, differing: Sequence[Setting]) -> Tuple[Undo, ...]:
+    """What must have a way back: what the connection of this run passes."""
+    passed = state.login.interfaces if state.login is not None else ()
+    return tuple(
+        Undo(row.object, row.setting, row.effective, row.wanted)
+        for row in differing
+        if row.object in passed and row.setting != FUNCTIONS
+    )
+
+
+def _joined(earlier: Sequence[Undo], undo: Sequence[Undo]) -> Tuple[Undo, ...]:
+    """With what waits already: of a setting that changed twice, the value from before both comes back."""
+    changes: Dict[Tuple[str, str], Undo] = {(one.interface, one.setting): one for one in earlier}
+    for one in undo:
+        first = changes.get((one.interface, one.setting), one)
+        changes[(one.interface, one.setting)] = Undo(one.interface, one.setting, first.before, one.after)
+    return tuple(changes.values())
+
+
+def _mtu_steps(state: NicSettingsState, differing: Sequence[Setting]) -> List[Step]:
+    """What gets less goes from the top down, and then what gets more from the bottom up: none may exceed what it is on.
+
+    A bond takes its ports along.
+    """
+    known = {interface.name: interface for interface in state.interfaces}
+    resized = {row.object: row for row in differing if row.setting == MTU}
+    along: Dict[str, List[Change]] = {}
+    for name, row in resized.items():
+        if known[name].link.bond in resized:
+            along.setdefault(known[name].link.bond, []).append(effective_change(row))
+    own = [row for name, row in resized.items() if known[name].link.bond not in resized]
+    less = [row for row in own if _number(row.wanted) < _number(row.effective)]
+    more = [row for row in own if row not in less]
+    ordered = (
+        *sorted(less, key=lambda row: -_height(row.object, known)),
+        *sorted(more, key=lambda row: _height(row.object, known)),
+    )
+    return [_write(known[row.object].link.mtu_path, row, along.get(row.object, ())) for row in ordered]
+
+
+def _number(value: Scalar) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _height(name: str, known: Mapping[str, Interface]) -> int:
+    """How many interfaces lie below this one, as far as they are known."""
+    interface = known.get(name)
+    return 0 if interface is None else 1 + max((_height(lower, known) for lower in interface.link.lowers), default=0)
+
+
+def _write(path: str, row: Setting, along: Sequence[Change] = ()) -> Step:
+    return Step(WriteAttribute(path, str(row.wanted)), (effective_change(row), *along), probes=(path,))
+
+
+def _ethtool_steps(interface: Interface, differing: Sequence[Setting]) -> List[Step]:
+    """One call for what is set together."""
+    by_group: Dict[str, List[Setting]] = {}
+    for row in differing:
+        if row.object == interface.name and row.setting not in (MTU, FUNCTIONS):
+            by_group.setdefault(ethtool.group_of(row.setting), []).append(row)
+    steps = []
+    for group in (name for name in GOALS if name in by_group):
+        rows = by_group[group]
+        argv = ethtool.command(interface.name, group, [(row.setting, row.wanted) for row in rows])
+        changes: Tuple[Change, ...] = tuple(effective_change(row) for row in rows)
+        steps.append(Step(RunCommand(argv, GOALS[group].format(interface.name)), changes))
+    return steps
+
+
+def _functions_steps(interface: Interface, differing: Sequence[Setting]) -> List[Step]:
+    """From one number to another the kernel goes only by way of none."""
+    path = interface.link.functions_path
+    steps = []
+    for row in differing:
+        if (row.object, row.setting) == (interface.name, FUNCTIONS):
+            if row.effective and row.wanted:
+                steps.append(Step(WriteAttribute(path, "0")))
+            steps.append(_write(path, row))
+    return steps

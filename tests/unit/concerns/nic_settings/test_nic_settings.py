@@ -1,0 +1,347 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Interfaces: what is refused, who else sets the MTU, what peers answer, and the order in which the kernel takes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Mapping
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
+    DeclarationError,
+    GpuFleetError,
+    InUse,
+    OwnedByAnother,
+)
+from nic_machine import HARDWARE, NET, Machine, place
+
+ETH0 = {"match": {"name": "eth0"}}
+BOND = {"match": {"name": ["bond0", "bond0.100"]}, "mtu": 9000}
+NETWORKD_FILE = "/etc/systemd/network/10-gpu.network"
+PROFILE = "/etc/NetworkManager/system-connections/gpu.nmconnection"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def refusal(machine: Machine, *interfaces: Mapping[str, Any], **more: Any) -> GpuFleetError:
+    machine.host.files.log.clear()
+    with pytest.raises(GpuFleetError) as caught:
+        machine.run(*interfaces, **more)
+    assert machine.host.files.log == []
+    return caught.value
+
+
+# --- what no machine could have ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("declared", "cause"),
+    [
+        ({"mtu": 1279}, "below 1280 the kernel takes IPv6 off the interface"),
+        ({"mtu": 65537}, "no interface takes more than 65536"),
+        ({"rx_ring": "many"}, "neither a number from 1 on nor max"),
+        ({"rx_ring": 0}, "neither a number from 1 on nor max"),
+        ({"rx_ring": True}, "neither a number from 1 on nor max"),
+        ({"tx_ring": "-1"}, "neither a number from 1 on nor max"),
+        ({"rx_usecs": -1}, "it is not negative"),
+        ({"offloads": {"gro": "maybe"}}, "it is neither true nor false"),
+        ({"offloads": {"GRO!": True}}, "is not the name of a feature"),
+        ({"offloads": {"mtu": True}}, "is not the name of a feature"),
+        ({"offloads": {"gro": True, "generic-receive-offload": False}}, "are the same feature"),
+        ({"virtual_functions": -1}, "it is a number of functions"),
+        ({"mtu": 9000, "peers": ["storage1"]}, "it is not an IP address"),
+        ({"mtu": 9000, "peers": ["10.0.0.256"]}, "it is not an IP address"),
+        ({}, "it declares nothing"),
+    ],
+)
+def test_what_no_machine_could_have_is_refused_with_the_reason(
+    machine: Machine, declared: Mapping[str, Any], cause: str
+) -> None:
+    error = refusal(machine, {**ETH0, **declared})
+    assert isinstance(error, DeclarationError)
+    assert cause in str(error)
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "more", "cause"),
+    [
+        ((), {}, "no interface is declared"),
+        (({**ETH0, "mtu": 9000},), {"confirm_timeout": 29}, "it must be from 30 to 3600 seconds"),
+        (({"match": {"nam": "eth0"}, "mtu": 9000},), {}, "there is no key nam"),
+        (({"match": {"name": "eth9"}, "mtu": 9000},), {}, "it matches no device; there is "),
+        # What software makes must be named: a pod's interface is none of the fleet's.
+        (({"match": {"name": "*.100"}, "mtu": 9000},), {}, "it matches no device"),
+    ],
+)
+def test_a_declaration_that_makes_no_sense_is_refused(
+    machine: Machine, interfaces: Any, more: Mapping[str, Any], cause: str
+) -> None:
+    assert cause in str(refusal(machine, *interfaces, **more))
+
+
+# --- what this machine cannot have ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("interface", "cause"),
+    [
+        ({**ETH0, "mtu": 9979}, "its driver takes up to 9978"),
+        ({**ETH0, "rx_ring": 8193}, "the driver takes up to 8192"),
+        ({**ETH0, "combined_channels": "64"}, "the driver takes up to 63"),
+        ({**ETH0, "offloads": {"generic-receive-offlaod": True}}, "this kernel has no such feature"),
+        ({"match": {"name": "eth2"}, "mtu": 9000}, "it is a port of bond0, which has 1500"),
+        ({"match": {"name": "bond0.100"}, "mtu": 9000}, "it lies on bond0, which has 1500"),
+        ({"match": {"name": "eth2"}, "virtual_functions": 9}, "the card has 8"),
+    ],
+)
+def test_what_the_machine_cannot_have_is_refused_before_anything_changes(
+    machine: Machine, interface: Mapping[str, Any], cause: str
+) -> None:
+    assert cause in str(refusal(machine, interface, {"match": {"name": "eth1"}, "mtu": 4200}))
+
+
+def test_a_vlan_that_is_not_declared_is_not_cut(machine: Machine) -> None:
+    machine.run(BOND)
+    error = refusal(machine, {"match": {"name": "bond0"}, "mtu": 1500})
+    assert "the kernel would cut bond0.100, which lies on it and has 9000" in str(error)
+
+
+def test_what_a_driver_lacks_is_unmanaged_with_the_reason_and_strict_an_error(machine: Machine) -> None:
+    declared = {**ETH0, "rx_channels": "max", "tx_frames": 4, "virtual_functions": 2, "offloads": {"highdma": False}}
+    outcome = machine.run({**declared, "mtu": 4200})
+    assert {(entry.setting, entry.reason) for entry in outcome.remaining.unmanaged} == {
+        ("rx_channels", "its driver does not have it"),
+        ("tx_frames", "its driver does not have it"),
+        ("virtual_functions", "the card has no virtual functions, or its firmware has them off"),
+        ("highdma", "its driver has it always on"),
+    }
+    assert machine.mtu("eth0") == 4200
+    assert "Cannot set rx_channels" in str(refusal(machine, declared, strict=True))
+
+
+def test_without_ethtool_only_what_needs_it_is_refused(machine: Machine) -> None:
+    del machine.host.commands.programs["ethtool"]
+    assert "ethtool is not installed" in str(refusal(machine, {**ETH0, "rx_ring": "max"}))
+    machine.run({**ETH0, "mtu": 4200})
+    assert machine.mtu("eth0") == 4200
+
+
+def test_functions_that_are_used_do_not_go_away(machine: Machine) -> None:
+    eth2 = {"match": {"name": "eth2"}}
+    machine.run({**eth2, "virtual_functions": 2})
+    device = machine.root / place("eth2").lstrip("/") / ".." / ".."
+    function = machine.root / "sys/devices/pci0000:15/0000:3b:01.0"
+    function.mkdir()
+    (device / "virtfn0").symlink_to("../0000:3b:01.0")
+    (function / "driver").symlink_to("/sys/bus/pci/drivers/vfio-pci")
+    error = refusal(machine, {**eth2, "virtual_functions": 4})
+    assert isinstance(error, InUse)
+    assert "0000:3b:01.0 is given to virtual machines (vfio-pci)" in str(error)
+    (function / "driver").unlink()
+    (function / "driver").symlink_to("/sys/bus/pci/drivers/iavf")
+    (function / "net").mkdir()
+    assert "0000:3b:01.0 is in the network of a container" in str(refusal(machine, {**eth2, "virtual_functions": 0}))
+    (function / "net/eth1").mkdir()
+    assert "eth1 (0000:3b:01.0) is up" in str(refusal(machine, {**eth2, "virtual_functions": 0}))
+    (machine.root / place("eth1").lstrip("/") / "flags").write_text("0x1002\n")
+    machine.run({**eth2, "virtual_functions": 4})
+    assert machine.host.files.read(f"{NET}/eth2/device/sriov_numvfs") == "4\n"
+
+
+# --- what is set, and in which order ----------------------------------------------------------------------------------
+
+
+def test_all_that_is_declared_is_set_and_a_second_run_changes_nothing(machine: Machine) -> None:
+    declared = {
+        "match": {"driver": "mlx5_core", "name": "eth0"},
+        "mtu": 9000,
+        "rx_ring": "max",
+        "tx_ring": 4096,
+        "combined_channels": 32,
+        "adaptive_rx": False,
+        "rx_usecs": 3,
+        "rx_pause": False,
+        "offloads": {"lro": True, "gro": False},
+    }
+    outcome = machine.run(declared)
+    state = machine.hardware("eth0")
+    assert state["ring"] == {"RX": [8192, 8192], "TX": [4096, 8192]}
+    assert state["channel"]["Combined"] == [32, 63]
+    assert (state["coalescing"]["Adaptive RX"], state["coalescing"]["rx-usecs"]) == ("off", 3)
+    assert state["pause"] == {"Autonegotiate": "off", "RX": "off", "TX": "on"}
+    assert (state["offload"]["large-receive-offload"], state["offload"]["generic-receive-offload"]) == ("on", "off")
+    assert machine.mtu("eth0") == 9000
+    assert outcome.effective["interfaces"]["eth0"]["rx_ring"] == 8192
+    # One call for what is set together, channels before the rings that they bring.
+    calls = [call[1] for call in machine.host.commands.calls if call[0] == "ethtool" and call[1].isupper()]
+    assert calls == ["-L", "-G", "-C", "-A", "-K"]
+    assert not machine.run(declared).changes
+
+
+def test_a_stack_grows_from_below_and_shrinks_from_above(machine: Machine) -> None:
+    machine.run(BOND)
+    assert [machine.mtu(name) for name in ("eth2", "eth3", "bond0", "bond0.100")] == [9000] * 4
+    machine.run({**BOND, "mtu": 4000})
+    assert [machine.mtu(name) for name in ("eth2", "eth3", "bond0", "bond0.100")] == [4000] * 4
+    machine.run(state="absent")
+    assert [machine.mtu(name) for name in ("eth2", "eth3", "bond0", "bond0.100")] == [1500] * 4
+
+
+def test_a_port_that_somebody_changed_gets_the_mtu_of_its_bond_again(machine: Machine) -> None:
+    machine.run(BOND)
+    machine.put_mtu("eth3", 1500)
+    outcome = machine.run(BOND)
+    assert [(change.object, change.before, change.after) for change in outcome.changes] == [("eth3", 1500, 9000)]
+    assert machine.mtu("eth3") == 9000
+
+
+def test_check_mode_predicts_and_changes_nothing(machine: Machine) -> None:
+    machine.host.files.log.clear()
+    predicted = machine.run({**ETH0, "mtu": 9000, "rx_ring": "max"}, check_mode=True)
+    assert machine.host.files.log == []
+    assert machine.mtu("eth0") == 1500
+    made = machine.run({**ETH0, "mtu": 9000, "rx_ring": "max"})
+    assert [change.as_dict() for change in predicted.changes] == [change.as_dict() for change in made.changes]
+
+
+def test_what_comes_later_is_set_by_a_unit_that_a_rule_starts(machine: Machine) -> None:
+    machine.run(BOND, {"match": {"driver": "mlx5_core"}, "rx_ring": "max"})
+    rules = machine.host.files.read("/etc/udev/rules.d/99-gpufleet-nic_settings.rules")
+    assert 'ACTION=="add|move", SUBSYSTEMS=="pci", RUN+=' in rules
+    assert 'ACTION=="add|move", KERNEL=="bond0|bond0.100", RUN+=' in rules
+    unit = machine.host.files.read("/etc/systemd/system/gpufleet-nics.service")
+    assert "boot --concern nic_settings --again 2" in unit
+
+
+def test_absent_names_what_is_not_there_any_more(machine: Machine) -> None:
+    machine.run({**ETH0, "rx_ring": 512}, {"match": {"name": "eth1"}, "rx_ring": 512})
+    (machine.root / f"{NET}/eth0".lstrip("/")).unlink()
+    outcome = machine.run(state="absent")
+    assert machine.hardware("eth1")["ring"]["RX"] == [1024, 8192]
+    assert [(entry.object, entry.setting, entry.reason) for entry in outcome.remaining.unmanaged] == [
+        ("0000:17:00.0", "rx_ring", "the interface is missing, and its values with it")
+    ]
+    assert not machine.host.files.exists("/var/lib/gpufleet")
+
+
+# --- who else sets the MTU --------------------------------------------------------------------------------------------
+
+OWNERS: Mapping[str, Mapping[str, str]] = {
+    "systemd-networkd": {
+        "/run/systemd/netif/links/1": f"ADMIN_STATE=configured\nNETWORK_FILE={NETWORKD_FILE}\n",
+        NETWORKD_FILE: "[Match]\nName=eth*\n\n[Link]\nMTUBytes=9000\n",
+        f"{NETWORKD_FILE}.d/50-mtu.conf": "[Link]\n# of the switch\nMTUBytes=2K\n",
+    },
+    "netplan": {
+        "/run/systemd/netif/links/1": "NETWORK_FILE=/run/systemd/network/10-netplan-eth0.network\n",
+        "/run/systemd/network/10-netplan-eth0.network": "[Match]\nName=eth0\n[Link]\nMTUBytes=2048\n",
+    },
+    "NetworkManager": {
+        "/run/NetworkManager/devices/1": "[device]\nmanaged=1\nconnection-uuid=6f1d-aa\n",
+        PROFILE: "[connection]\nuuid=6f1d-aa\n\n[ethernet]\nmtu=2048\n",
+        "/etc/NetworkManager/system-connections/other.nmconnection": "[connection]\nuuid=1\n[ethernet]\nmtu=1400\n",
+    },
+    "NetworkManager with ifcfg": {
+        "/run/NetworkManager/devices/1": "[device]\nconnection-uuid=6f1d-aa\n",
+        "/etc/sysconfig/network-scripts/ifcfg-eth0": 'DEVICE="eth0"\nUUID="6f1d-aa"\nMTU="2048"\n',
+    },
+    "ifupdown": {
+        "/run/network/ifstate": "lo=lo\neth0=eth0\n",
+        "/etc/network/interfaces": "iface lo inet loopback\n  mtu 1\n",
+        "/etc/network/interfaces.d/gpu": "auto eth0\niface eth0 inet static\n  address 10.0.0.7/24\n  mtu 2048\n",
+    },
+    "wicked": {"/etc/sysconfig/network/ifcfg-eth0": "STARTMODE=auto\nMTU='2048'\n"},
+}
+PLACES = {
+    "systemd-networkd": f"{NETWORKD_FILE}.d/50-mtu.conf:3",
+    "netplan": "/run/systemd/network/10-netplan-eth0.network:4",
+    "NetworkManager": f"{PROFILE}:5",
+    "NetworkManager with ifcfg": "/etc/sysconfig/network-scripts/ifcfg-eth0:3",
+    "ifupdown": "/etc/network/interfaces.d/gpu:4",
+    "wicked": "/etc/sysconfig/network/ifcfg-eth0:2",
+}
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_another_owner_of_the_mtu_is_named_with_file_and_line(tmp_path: Path, owner: str) -> None:
+    machine = Machine(tmp_path, OWNERS[owner])
+    error = refusal(machine, {**ETH0, "mtu": 9000})
+    assert isinstance(error, OwnedByAnother)
+    assert PLACES[owner] in str(error)
+    assert ("/etc/netplan" in str(error)) is (owner == "netplan")
+    # It does not keep it from the value that it states itself, nor from one for now.
+    machine.run({**ETH0, "mtu": 2048})
+    assert machine.mtu("eth0") == 2048
+    machine.run({**ETH0, "mtu": 9000}, permanent=False)
+    assert machine.mtu("eth0") == 9000
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {
+            "/run/systemd/netif/links/1": f"ADMIN_STATE=unmanaged\nNETWORK_FILE={NETWORKD_FILE}\n",
+            NETWORKD_FILE: "[Link]\nMTUBytes=2048\n",
+        },
+        {"/run/systemd/netif/links/2": f"NETWORK_FILE={NETWORKD_FILE}\n", NETWORKD_FILE: "[Link]\nMTUBytes=2048\n"},
+        {
+            "/run/NetworkManager/devices/1": "connection-uuid=6f1d-aa\n",
+            PROFILE: "[connection]\nuuid=6f1d-aa\n[ethernet]\nmtu=0\n",
+        },
+        {"/etc/network/interfaces": "iface eth0 inet static\n  mtu 2048\n"},
+    ],
+    ids=["unmanaged", "another-interface", "automatic", "not-brought-up-by-ifupdown"],
+)
+def test_who_says_nothing_of_the_mtu_is_no_owner_of_it(tmp_path: Path, files: Mapping[str, str]) -> None:
+    machine = Machine(tmp_path, files)
+    machine.run({**ETH0, "mtu": 9000})
+    assert machine.mtu("eth0") == 9000
+
+
+# --- peers ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_mtu_is_in_sync_only_when_its_peers_answer_packets_of_that_size(machine: Machine) -> None:
+    declared = {**ETH0, "mtu": 9000, "peers": ["10.0.0.2", "fd00::2"]}
+    machine.peers = {"10.0.0.2": 9000, "fd00::2": 1500}
+    outcome = machine.run(declared)
+    assert machine.mtu("eth0") == 9000
+    assert outcome.remaining.status == "pending"
+    assert outcome.remaining.needs == ("peer",)
+    paths = {row.setting: row.effective for row in outcome.remaining.settings if row.setting.startswith("path")}
+    assert paths == {"path to 10.0.0.2": "9000 bytes", "path to fd00::2": "1500 bytes"}
+    del machine.peers["fd00::2"]
+    paths = {row.setting: row.effective for row in machine.run(declared).remaining.settings}
+    assert paths["path to fd00::2"] == "no answer"
+    machine.peers["fd00::2"] = 9000
+    outcome = machine.run(declared)
+    assert (outcome.remaining.status, outcome.remaining.needs, outcome.changes) == ("in_sync", (), ())
+
+
+def test_without_ping_the_peers_are_unmanaged(machine: Machine) -> None:
+    del machine.host.commands.programs["ping"]
+    outcome = machine.run({**ETH0, "mtu": 9000, "peers": ["10.0.0.2"]})
+    assert [entry.reason for entry in outcome.remaining.unmanaged] == [
+        "there is no ping to ask it with; install iputils"
+    ]
+
+
+def test_a_driver_that_takes_a_value_and_keeps_another_is_not_in_effect(machine: Machine) -> None:
+    ethtool = machine.host.commands.programs["ethtool"]
+
+    def rounding(argv: Any) -> Any:
+        rounded = ["2048" if word == "2000" else word for word in argv]
+        return ethtool(rounded)
+
+    machine.host.commands.programs["ethtool"] = rounding
+    with pytest.raises(GpuFleetError) as caught:
+        machine.run({**ETH0, "rx_ring": 2000})
+    assert caught.value.code == "not_in_effect"
+    assert (caught.value.found, caught.value.wanted) == (2048, 2000)
+    assert machine.host.files.exists(f"{HARDWARE}/eth0")
