@@ -25,6 +25,7 @@ SIZE_MIB = 4096
 PACKAGES = (
     "systemd", "systemd-sysv", "udev", "dbus", "openssh-server", "python3", "iproute2", "kmod", "procps",
     "linux-image-cloud-amd64", "initramfs-tools", "lz4", "grub2-common", "grub-pc-bin", "irqbalance", "ethtool",
+    "iputils-ping",
 )  # fmt: skip
 # What is there on one suite alone, and off: tuned, which tunes what others tune too.
 OFF = {"bookworm": ("tuned",)}

@@ -138,10 +138,11 @@ def _rows(state: NicSettingsState, desired: NicSettingsDesired, scope: Scope) ->
                 setting=setting,
                 wanted=wanted,
                 effective=interface.values[setting],
-                boot=wanted if state.carrier.applies else None,
+                # A boot makes nothing that was undone.
+                boot=wanted if state.carrier.applies and not waits else None,
                 identity=interface.link.identity,
                 effective_matters=scope.immediate,
-                boot_matters=scope.carries,
+                boot_matters=scope.carries and not waits,
                 pending="it was undone, because no connection confirmed it" if waits else "",
                 needs=CONFIRMATION,
             )
@@ -169,11 +170,14 @@ def _paths(interface: Interface, *, immediate: bool) -> List[Setting]:
 
 
 def _confirmations(state: NicSettingsState, rows: Sequence[Setting]) -> List[Setting]:
-    """Whether changes of an earlier run are confirmed; those that were undone are to be forgotten."""
+    """Whether changes of an earlier run are confirmed; those that were undone and nobody wants are to be forgotten."""
     known = state.way_back
-    if known is None or any(row.pending for row in rows):
+    if known is None:
         return []
     waits = state.undone == WAITS
+    wanted = {(row.object, row.setting, row.wanted) for row in rows if row.effective != row.wanted}
+    if not waits and known.undoes() & wanted:
+        return []
     return [
         Setting(
             object=name,

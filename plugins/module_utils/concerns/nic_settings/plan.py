@@ -8,17 +8,27 @@ from __future__ import annotations
 
 from typing import Dict, List, Mapping, Sequence, Tuple
 
-from ..._core.change import Change, Refuse, RemoveFile, RoomAction, RunCommand, Step, Unmanaged, WriteAttribute
+from ..._core.change import (
+    Change,
+    Refuse,
+    RemoveFile,
+    ReplaceFile,
+    RoomAction,
+    RunCommand,
+    Step,
+    Unmanaged,
+    WriteAttribute,
+)
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import Scalar, Setting
-from ..._core.value import frozen
+from ..._core.value import frozen, replace
 from ..._kinds import hotplug
 from ..._linux.boot_service import not_persisted
 from . import ethtool
 from .refusals import refuse_impossible, undone
 from .spec import CHANNELS, COALESCING, ETHTOOL, FEATURES, FUNCTIONS, MTU, OFF, ON, PAUSE, RINGS
 from .state import Interface, NicSettingsDesired, NicSettingsState
-from .way_back import RECORD, UNDONE, Undo, WayBack
+from .way_back import RECORD, UNDONE, WAITS, Undo, WayBack, text_of
 
 GOALS = {
     CHANNELS: "set the channels of {}",
@@ -82,18 +92,15 @@ def steps_of(
         steps.append(Step(Refuse(not_persisted(state.carrier.missing))))
     ending = [effective_change(row) for row in confirmations if not row.pending]
     known = state.way_back
-    if known is not None and ending and state.undone == UNDONE:
-        forget = Step(RemoveFile(RECORD), tuple(ending))
-        again = known.undoes() & {(row.object, row.setting, row.wanted) for row in differing}
-        if again:
-            # Once it was said, the next run tries it again.
-            return (forget, Step(Refuse(undone(known))))
-        steps.append(forget)
-    elif ending:
-        steps.append(Step(EndWayBack(), tuple(ending)))
+    if known is not None and not known.told and state.undone == UNDONE and not ending and differing:
+        # Once it was said, the next run tries it again.
+        told = text_of(replace(known, told=True))
+        return (Step(ReplaceFile(RECORD, told, 0o600)), Step(Refuse(undone(known))))
+    if ending:
+        steps.append(Step(EndWayBack() if state.undone == WAITS else RemoveFile(RECORD), tuple(ending)))
     undo = _undo(state, differing)
     if undo:
-        earlier = known.changes if known is not None and not ending else ()
+        earlier = known.changes if known is not None and state.undone == WAITS and not ending else ()
         connection = state.login.connection if state.login is not None else ""
         way_back = WayBack(connection, _joined(earlier, undo))
         steps.append(Step(BeginWayBack(way_back, state.declaration.confirm_timeout)))
@@ -101,6 +108,9 @@ def steps_of(
     for interface in state.interfaces:
         steps += _ethtool_steps(interface, differing)
         steps += _functions_steps(interface, differing)
+    if known is not None and state.undone == UNDONE and differing and not undo and not ending:
+        # What was undone is made again on a way that nobody comes by.
+        steps.append(Step(RemoveFile(RECORD)))
     if state.later is not None:
         steps += hotplug.steps(state.later, beside, unit=desired.unit, rules=desired.rules)
     if at_boot:

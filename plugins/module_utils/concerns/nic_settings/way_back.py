@@ -6,7 +6,8 @@
 
 Before the change is made, systemd is told to undo it after a while. The next connection that comes through what was
 changed shows that the node can be reached: the run that it brings calls it off. The record outlasts a boot, so that
-what was undone is not made again by a boot that nobody can reach.
+what was undone is not made again by a boot that nobody can reach. It ends with a confirmation, or with a declaration
+that does not want the change any more.
 """
 
 from __future__ import annotations
@@ -45,10 +46,14 @@ class Undo:
 
 @frozen
 class WayBack:
-    """The changes that wait for a connection other than ``connection``, which is the one that they were made over."""
+    """The changes that wait for a connection other than ``connection``, which is the one that they were made over.
+
+    ``told``: they were undone, and a run has said so.
+    """
 
     connection: str
     changes: Tuple[Undo, ...]
+    told: bool = False
 
     @property
     def interfaces(self) -> Tuple[str, ...]:
@@ -82,7 +87,7 @@ def _way_back(document: Any) -> WayBack:
     )
     if not changes:
         raise ValueError("no changes")
-    return WayBack(_text(document["connection"]), changes)
+    return WayBack(_text(document["connection"]), changes, document["told"] is True)
 
 
 def _text(value: object) -> str:
@@ -101,6 +106,7 @@ def text_of(way_back: WayBack) -> str:
     document = {
         "schema": SCHEMA,
         "connection": way_back.connection,
+        "told": way_back.told,
         "changes": [dict(vars(change)) for change in way_back.changes],
     }
     return json.dumps(document, indent=1) + "\n"

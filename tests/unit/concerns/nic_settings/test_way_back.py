@@ -80,7 +80,10 @@ def test_what_was_undone_is_told_once_and_then_tried_again_with_a_way_back(machi
     with pytest.raises(Refused):
         machine.over(40002).run(JUMBO)
     assert (machine.mtu("eth0"), machine.timer) == (1500, [])
-    outcome = machine.run(JUMBO)
+    # It is declared for the next boot, which nobody may be able to reach.
+    assert needs(machine.over(None).run(JUMBO, permanent=False)) == ("confirmation",)
+    assert (machine.mtu("eth0"), machine.timer) == (1500, [])
+    outcome = machine.over(40002).run(JUMBO)
     assert (machine.mtu("eth0"), needs(outcome)) == (9000, ("confirmation",))
     assert machine.timer
     machine.over(40003).run(JUMBO)
@@ -98,7 +101,12 @@ def test_a_reboot_before_the_confirmation_is_a_way_back_too(machine: Machine) ->
 def test_another_declaration_forgets_what_was_undone(machine: Machine) -> None:
     machine.run(JUMBO)
     machine.elapse()
-    machine.over(40002).run({**JUMBO, "mtu": 1500})
+    with pytest.raises(Refused):
+        machine.over(40002).run(JUMBO)
+    outcome = machine.run({**JUMBO, "mtu": 1500})
+    assert [(change.object, change.before, change.after) for change in outcome.changes if change.scope != "boot"] == [
+        ("eth0", "undone", None)
+    ]
     assert not machine.host.files.exists(RECORD)
 
 
@@ -113,6 +121,17 @@ def test_a_bond_below_the_address_of_the_connection_counts(tmp_path: Path) -> No
 def test_an_interface_that_the_connection_does_not_pass_is_simply_changed(machine: Machine) -> None:
     outcome = machine.run({"match": {"name": "eth1"}, "mtu": 9000}, {"match": {"name": "eth2"}, "virtual_functions": 2})
     assert (machine.mtu("eth1"), needs(outcome), machine.timer) == (9000, (), [])
+
+
+def test_what_was_undone_is_made_again_by_who_comes_another_way(machine: Machine) -> None:
+    bond = {"match": {"name": ["bond0", "bond0.100"]}, "mtu": 9000}
+    machine.over(40001, server="10.1.0.7").run(bond)
+    machine.elapse()
+    with pytest.raises(Refused):
+        machine.over(40002).run(bond)
+    outcome = machine.run(bond)
+    assert (machine.mtu("bond0"), needs(outcome), machine.timer) == (9000, (), [])
+    assert not machine.host.files.exists(RECORD)
 
 
 def test_a_connection_over_another_interface_confirms_nothing(machine: Machine) -> None:
