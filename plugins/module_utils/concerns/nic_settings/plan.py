@@ -92,7 +92,8 @@ def steps_of(
         steps.append(Step(Refuse(not_persisted(state.carrier.missing))))
     ending = [effective_change(row) for row in confirmations if not row.pending]
     known = state.way_back
-    if known is not None and not known.told and state.undone == UNDONE and not ending and differing:
+    again = _made_again(state, differing)
+    if known is not None and again and not known.told:
         # Once it was said, the next run tries it again.
         told = text_of(replace(known, told=True))
         return (Step(ReplaceFile(RECORD, told, 0o600)), Step(Refuse(undone(known))))
@@ -108,8 +109,8 @@ def steps_of(
     for interface in state.interfaces:
         steps += _ethtool_steps(interface, differing)
         steps += _functions_steps(interface, differing)
-    if known is not None and state.undone == UNDONE and differing and not undo and not ending:
-        # What was undone is made again on a way that nobody comes by.
+    if again and not undo:
+        # On a way that nobody comes by.
         steps.append(Step(RemoveFile(RECORD)))
     if state.later is not None:
         steps += hotplug.steps(state.later, beside, unit=desired.unit, rules=desired.rules)
@@ -117,6 +118,13 @@ def steps_of(
         # The boot service makes them. They come last, so that what the kernel refuses is not declared.
         steps.append(Step(Refuse(None), tuple(at_boot)))
     return tuple(steps)
+
+
+def _made_again(state: NicSettingsState, differing: Sequence[Setting]) -> bool:
+    """Whether something is about to be changed that was undone."""
+    if state.way_back is None or state.undone != UNDONE:
+        return False
+    return bool(state.way_back.undoes() & {(row.object, row.setting, row.wanted) for row in differing})
 
 
 def _undo(state: NicSettingsState, differing: Sequence[Setting]) -> Tuple[Undo, ...]:

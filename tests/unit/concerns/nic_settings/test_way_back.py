@@ -69,9 +69,12 @@ def test_without_a_new_connection_the_node_undoes_it_and_says_so(machine: Machin
 def test_what_was_undone_is_not_made_again_by_a_boot(machine: Machine) -> None:
     machine.run(JUMBO)
     machine.elapse()
-    outcome = machine.over(None).run(JUMBO, permanent=False)
-    assert machine.mtu("eth0") == 1500
-    assert (outcome.status, needs(outcome)) == ("pending", ("confirmation",))
+    machine.over(None)
+    # Twice, as the boot service and the one for interfaces that come later; the first has something else to do.
+    for _run in range(2):
+        outcome = machine.run(JUMBO, {"match": {"name": "eth1"}, "mtu": 9000}, permanent=False)
+        assert (machine.mtu("eth0"), machine.mtu("eth1")) == (1500, 9000)
+        assert (outcome.remaining.status, needs(outcome)) == ("pending", ("confirmation",))
 
 
 def test_what_was_undone_is_told_once_and_then_tried_again_with_a_way_back(machine: Machine) -> None:
