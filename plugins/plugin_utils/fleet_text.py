@@ -26,6 +26,8 @@ DONE_BY_NAME = ("restart_", "reload_")
 IDLE_GPU = "idle_gpu"
 IDLE_NODE = "idle_node"
 IDLE_SLICE = "idle_slice"
+CONFIRMATION = "confirmation"
+PEER = "peer"
 # What somebody else does when it suits them.
 AFTER = ("end of ", "restart of ")
 NOT_DRAINED = "not drained, because drain_backend is not set; running jobs would be killed, or block the change"
@@ -208,7 +210,8 @@ def _reset(result: Mapping[str, Any]) -> str:
 
 
 def _about(need: str, concern: str) -> Iterator[Told]:
-    if need in (REBOOT, GPU_RESET):
+    if need in (REBOOT, GPU_RESET, PEER):
+        # The table of the look says what it takes.
         return
     if need == IDLE_GPU:
         yield "change", f"GPUs only once they are idle, for {concern}"
@@ -216,6 +219,8 @@ def _about(need: str, concern: str) -> Iterator[Told]:
         yield "change", f"SMT only once no job runs, for {concern}"
     elif need == IDLE_SLICE:
         yield "change", f"slices only once nothing runs in them, for {concern}"
+    elif need == CONFIRMATION:
+        yield "change", f"interfaces for good only once a new connection comes through them, for {concern}"
     elif need.startswith(AFTER):
         yield "change", f"the rest only after the {need}, for {concern}"
     elif need.startswith(DONE_BY_NAME):

@@ -6,7 +6,7 @@
 
 ``pages``: huge pages by their KiB and NUMA node. ``transparent_hugepages``: by file. ``queues``: those of NVMe
 drives, by the last digit of the serial number, which is the NUMA node. ``sysctl``: by key. ``swap``: the priority of
-each area in use. ``modules``: what is loaded. ``gpus``: as the simulated driver has them; power in milliwatts, clocks
+each area in use. ``mtu``: of every card, by its PCI address. ``modules``: what is loaded. ``gpus``: as the simulated driver has them; power in milliwatts, clocks
 in MHz, modes as NVML numbers them. ``nvidia_smi``: the profiles it lists, by GPU. ``modes``: of MIG, current and
 pending. ``pynvml``: the MIG devices that the binding lists, with the memory slice at which each begins; none without a
 binding.
@@ -51,6 +51,11 @@ def pages() -> Dict[str, Dict[str, int]]:
 def transparent_hugepages() -> Dict[str, str]:
     found = {name: chosen(THP / name) for name in ("enabled", "defrag", "shmem_enabled")}
     return {**found, "pages_to_scan": text(THP / "khugepaged" / "pages_to_scan")}
+
+
+def mtu() -> Dict[str, str]:
+    cards = Path("/sys/bus/pci/devices").glob("*/virtio*/net/*/mtu")
+    return {path.parts[-5]: text(path) for path in cards}
 
 
 def queues() -> Dict[str, Dict[str, str]]:
@@ -101,6 +106,7 @@ said = {
     "transparent_hugepages": transparent_hugepages(),
     "queues": queues(),
     "sysctl": {key: text(Path("/proc/sys") / key).replace("\t", " ") for key in SYSCTL},
+    "mtu": mtu(),
     "swap": {line.split()[0]: line.split()[4] for line in Path("/proc/swaps").read_text().splitlines()[1:]},
     "modules": [line.split()[0] for line in Path("/proc/modules").read_text().splitlines()],
     "gpus": json.loads(output("nvml-sim", "describe", "--json"))["gpus"],

@@ -54,6 +54,8 @@ def assert_as_declared(said: Said) -> None:
         "net/ipv4/tcp_rmem": "4096 87380 268435456",
     }
     assert said["swap"] == {}
+    # The node is reached over a card on another bus.
+    assert {mtu for address, mtu in said["mtu"].items() if address[:6] in ("0000:4", "0000:8")} == {"9000"}
     assert_has(
         said["queues"]["0"], scheduler="none", read_ahead_kb="4096", rq_affinity="2", nomerges="1", max_sectors_kb="128"
     )

@@ -33,7 +33,7 @@ def test_no_file_of_ours_is_left(host: Any) -> None:
 
 def test_the_kernel_and_the_driver_have_the_values_from_before(host: Any, said: machine.Said) -> None:
     before = json.loads(host.check_output("cat /root/before.said"))
-    for part in ("pages", "transparent_hugepages", "queues", "swap", "sysctl"):
+    for part in ("pages", "transparent_hugepages", "queues", "swap", "sysctl", "mtu"):
         assert said[part] == before[part]
     assert _settings(said) == _settings(before)
 
