@@ -274,6 +274,13 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "nvidia_persistence_permanent": True,
         "nvidia_persistence_strict": False,
     },
+    "nvme_of": {
+        "nvme_of_state": "present",
+        "nvme_of_subsystems": [],
+        "nvme_of_immediate": True,
+        "nvme_of_permanent": True,
+        "nvme_of_strict": False,
+    },
     "nvme_scheduler": {
         "nvme_scheduler_state": "present",
         "nvme_scheduler_queues": [],

@@ -74,6 +74,12 @@ def _nic_settings() -> AnyConcern:
     return CONCERN
 
 
+def _nvme_of() -> AnyConcern:
+    from ..concerns.nvme_of.concern import CONCERN
+
+    return CONCERN
+
+
 def _nvme_scheduler() -> AnyConcern:
     from ..concerns.nvme_scheduler.concern import CONCERN
 
@@ -273,6 +279,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "node_swap",
                 "numa_irq_affinity",
                 "nvidia_persistence",
+                "nvme_of",
                 "nvme_scheduler",
                 "nvml",
                 "quiet_services",
@@ -298,6 +305,14 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
             disturbs=("numa_irq_affinity",),
             tells=("confirmation",),
             deadline=60.0,
+        ),
+    ),
+    RegisteredConcern(
+        "nvme_of",
+        _nvme_of,
+        Registration(
+            after=("kernel_modules", "nic_settings"),
+            disturbs=("nvme_scheduler", "filesystems"),
         ),
     ),
     RegisteredConcern(

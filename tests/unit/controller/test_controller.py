@@ -299,7 +299,7 @@ OF_OTHERS: Dict[str, List[str]] = yaml.safe_load(
     (ROOT / "tests" / "unit" / "controller" / "variables_of_others.yml").read_text(encoding="utf-8")
 )
 # Concerns that are still to come. Their names are prefixes of variables as well.
-TO_COME = ("nvme_of", "rdma")
+TO_COME = ("rdma",)
 # One name for two things, in Kubespray and in DeepOps. Nothing can tell them apart, so that there must be no third.
 OF_BOTH = {"drain_timeout", "reboot_timeout"}
 

@@ -1,0 +1,93 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The steps that only connections have: hand them to the kernel, end them, and choose between paths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, List
+
+from ..._core import steps as shared
+from ..._core.change import RunCommand
+from ..._core.errors import Refused
+from ..._kinds import steps
+from . import targets
+from .lines import DEVICE, SECONDS, Line
+from .plan import Connect, Disconnect, SetPolicy
+
+if TYPE_CHECKING:
+    from ..._core.change import Step
+    from ..._core.protocols import Host
+
+# What is there already is as wanted: another run, or the unit, was faster.
+ALREADY = "Operation already in progress"
+HINT = "see dmesg for what the kernel says; the other connections are made"
+
+
+def perform(step: Step, host: Host) -> None:
+    if isinstance(step.action, Connect):
+        connect(step.action, host)
+    elif isinstance(step.action, Disconnect):
+        disconnect(step.action, host)
+    elif isinstance(step.action, SetPolicy):
+        set_policy(step.action, host)
+    else:
+        steps.perform(step, host)
+
+
+def connect(action: Connect, host: Host) -> None:
+    """Raises ``Refused``, which names all that were not made."""
+    for module in dict.fromkeys(line.module for line in action.lines):
+        shared.run(RunCommand(("modprobe", module), f"load {module}"), host)
+    failures: List[str] = []
+    for line in action.lines:
+        cause = _hand_over(line, host)
+        if cause:
+            failures.append(f"{line.name}: {cause}")
+    for policy in action.policies:
+        set_policy(policy, host)
+    if failures:
+        first, *others = failures
+        name, _colon, cause = first.partition(": ")
+        raise Refused("connect to {}", object=name, cause="; ".join((cause, *others)), hint=HINT)
+
+
+def _hand_over(line: Line, host: Host) -> str:
+    """What went wrong, empty where nothing did. A program does it: it can be ended where a target does not answer."""
+    script = f'printf %s "$1" >{DEVICE}'
+    completed = host.commands.run(("/bin/sh", "-c", script, "sh", line.options), timeout=float(SECONDS))
+    if completed.status == 0:
+        return ""
+    if completed.timed_out:
+        return f"it did not answer within {SECONDS} seconds"
+    said = (completed.errors or completed.output).strip().rpartition("\n")[2]
+    if ALREADY in said:
+        return ""
+    return f"the kernel returned {said.rpartition(': ')[2] or f'exit status {completed.status}'}"
+
+
+def disconnect(action: Disconnect, host: Host) -> None:
+    """Raises ``OSError`` where the kernel refuses."""
+    path = f"{targets.CONTROLLERS}/{action.controller}/delete_controller"
+    if host.files.exists(path):
+        host.files.write_attribute(path, "1")
+
+
+def set_policy(action: SetPolicy, host: Host) -> None:
+    """Raises ``Refused`` for a policy that this kernel does not have."""
+    subsystem = targets.read_subsystems(host.files).get(action.nqn)
+    if subsystem is None or not subsystem.policy or subsystem.policy == action.policy:
+        return
+    path = f"{subsystem.folder}/iopolicy"
+    try:
+        host.files.write_attribute(path, action.policy)
+    except OSError as error:
+        raise Refused(
+            "set io_policy",
+            object=action.nqn,
+            cause=f"the kernel refused the value at {path}: {error.strerror}",
+            found=subsystem.policy,
+            wanted=action.policy,
+            hint="declare another; the policy queue-depth needs Linux 6.11",
+        ) from error

@@ -1,0 +1,87 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is handed to the kernel for a connection, now and at boot, and the unit that does so at boot.
+
+The kernel takes a connection as one line at /dev/nvme-fabrics, so that nothing needs nvme-cli, and no connection that
+others have declared in its files is touched.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Set
+
+from ..._core.regex import regex
+from ..._core.value import frozen
+from ..._kinds.own_files import header_of
+from ..._linux import systemd
+from .spec import LOOP, NAME, NUMBERS, Connection, Key, name_of
+
+if TYPE_CHECKING:
+    from .targets import Identity
+
+UNIT = "gpufleet-nvme-of.service"
+UNIT_PATH = f"{systemd.ETC}/{UNIT}"
+DEVICE = "/dev/nvme-fabrics"
+MODULES = {"tcp": "nvme-tcp", "rdma": "nvme-rdma", LOOP: "nvme-loop"}
+# How long a target may take, in a run and at boot.
+SECONDS = 60
+_LINE = regex(r'printf %%s "(nqn=[^"]+)"')
+
+
+@frozen
+class Line:
+    """What the kernel is handed for a connection, and the module that it needs for it."""
+
+    name: str
+    options: str
+    module: str
+
+
+def line_of(connection: Connection, identity: Identity) -> Line:
+    words = [f"nqn={connection.nqn}", f"transport={connection.transport}"]
+    if connection.transport != LOOP:
+        words += [f"traddr={connection.address}", f"trsvcid={connection.port}"]
+    words += [f"hostnqn={identity.nqn}", f"hostid={identity.number}"]
+    words += [f"{NUMBERS[name].name}={value}" for name, value in connection.numbers.items()]
+    return Line(name_of(connection.key), ",".join(words), MODULES[connection.transport])
+
+
+def unit_text(lines: Sequence[Line], policies: Mapping[str, str]) -> Optional[str]:
+    """None where nothing is declared. A target that does not answer does not keep the others from being connected."""
+    if not lines:
+        return None
+    commands: List[str] = [f"-/sbin/modprobe {module}" for module in dict.fromkeys(line.module for line in lines)]
+    commands += [f"-/bin/sh -c 'printf %%s \"{line.options}\" >{DEVICE}'" for line in lines]
+    for nqn, policy in policies.items():
+        commands.append(
+            "-/bin/sh -c 'for one in /sys/class/nvme-subsystem/*; do "
+            f'[ "$$(cat $$one/subsysnqn)" != "{nqn}" ] || echo {policy} >$$one/iopolicy; done\''
+        )
+    starts = "".join(f"ExecStart={command}\n" for command in commands)
+    return f"""\
+{header_of(NAME)}[Unit]
+Description=Connect to NVMe subsystems as declared by gpufleet.node
+Wants=network-online.target remote-fs-pre.target
+After=network-online.target
+Before=remote-fs-pre.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+TimeoutStartSec={SECONDS * len(commands)}
+{starts}
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def connected_by(text: Optional[str]) -> Set[Key]:
+    """The keys of the connections that a unit of ours makes."""
+    found = set()
+    for options in _LINE.findall(text or ""):
+        words = dict(word.partition("=")[::2] for word in options.split(","))
+        place = (words.get("traddr", ""), words.get("trsvcid", ""))
+        found.add((words.get("nqn", ""), words.get("transport", ""), *place))
+    return found

@@ -1,0 +1,55 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is seen of connections to NVMe subsystems, and what is wanted of them."""
+
+from __future__ import annotations
+
+from typing import Mapping, Optional, Tuple
+
+from ..._core.change import Unmanaged
+from ..._core.value import field, frozen
+from ..._kinds.units import UnitFile
+from .lines import Line
+from .spec import Connection, Key, NvmeOfDeclaration
+from .targets import Controller, Identity, Subsystem
+
+
+@frozen
+class NvmeOfState:
+    """What was seen.
+
+    ``ours`` are connections that this module made and that are not declared any more, ``users`` who would lose the
+    disks of a subsystem of which connections may end. ``lacking`` are modules that this kernel does not have.
+    """
+
+    declaration: NvmeOfDeclaration
+    identity_files: Mapping[str, Optional[str]]
+    identity: Optional[Identity]
+    controllers: Mapping[Key, Controller]
+    subsystems: Mapping[str, Subsystem]
+    unit: UnitFile
+    status: str
+    ours: Tuple[Key, ...] = ()
+    users: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
+    lacking: Tuple[str, ...] = ()
+
+
+@frozen
+class NvmeOfDesired:
+    """What is wanted of this machine: connections, those that are to ``end``, and what stands in files.
+
+    ``numbers`` and ``policies`` are those of connections and subsystems that there are or that are to be. ``identity``
+    is by path, None for no such file.
+    """
+
+    connections: Tuple[Connection, ...] = ()
+    end: Tuple[Key, ...] = ()
+    numbers: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
+    policies: Mapping[str, str] = field(default_factory=dict)
+    identity: Mapping[str, Optional[str]] = field(default_factory=dict)
+    lines: Tuple[Line, ...] = ()
+    unit_text: Optional[str] = None
+    start: Optional[str] = None
+    unmanaged: Tuple[Unmanaged, ...] = ()

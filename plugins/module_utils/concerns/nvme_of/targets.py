@@ -1,0 +1,153 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The identity of this host towards targets, the controllers that it has over a network, and who uses what they give.
+
+Documentation: drivers/nvme/host/sysfs.c of the kernel. What of ``address`` the target does not decide, such as
+``src_addr``, is left out of account.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Tuple
+
+from ..._core.errors import DeclarationError
+from ..._core.regex import regex
+from ..._core.value import frozen
+from ..._linux import mounts, swaps
+from .spec import LOOP, NUMBERS, Key
+
+if TYPE_CHECKING:
+    from ..._core.protocols import Files
+
+CONTROLLERS = "/sys/class/nvme"
+SUBSYSTEMS = "/sys/class/nvme-subsystem"
+HOST_NQN, HOST_ID = "/etc/nvme/hostnqn", "/etc/nvme/hostid"
+MACHINE_UUID = "/sys/class/dmi/id/product_uuid"
+# NVM Express Base Specification, 4.7: the form of a name that is made of a UUID.
+PREFIX = "nqn.2014-08.org.nvmexpress:uuid:"
+LIVE = "live"
+_UUID = regex(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# What firmware says that has no number.
+NO_UUIDS = ("00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff",
+            "03000200-0400-0500-0006-000700080009")  # fmt: skip
+
+
+@frozen
+class Controller:
+    """A connection that the kernel has. ``numbers`` are by option, None for what it does not show."""
+
+    name: str
+    key: Key
+    state: str
+    numbers: Mapping[str, Optional[int]]
+
+
+@frozen
+class Subsystem:
+    """What is reached over one or several controllers. ``policy`` is empty where the kernel does not choose a path.
+
+    ``disks`` are the block devices, ``controllers`` the names of those that lead to it.
+    """
+
+    nqn: str
+    folder: str
+    policy: str
+    disks: Tuple[str, ...]
+    controllers: Tuple[str, ...]
+
+
+@frozen
+class Identity:
+    """The name and the number by which targets know this host."""
+
+    nqn: str
+    number: str
+
+
+def read_identity_files(files: Files) -> Dict[str, Optional[str]]:
+    """What the files say that all tools read, None for nothing."""
+    return {path: (files.read_optional(path) or "").strip() or None for path in (HOST_NQN, HOST_ID)}
+
+
+def identity_of_host(files: Files, found: Mapping[str, Optional[str]]) -> Identity:
+    """What is in the files; what is not is made of the UUID of the machine, which is the same after a reinstall.
+
+    Raises ``DeclarationError`` where the machine has none.
+    """
+    nqn, number = found[HOST_NQN], found[HOST_ID]
+    if nqn is None or number is None:
+        of_name = nqn[len(PREFIX) :] if nqn is not None and nqn.startswith(PREFIX) else ""
+        uuid = number or of_name or _machine_uuid(files)
+        nqn, number = nqn or f"{PREFIX}{uuid}", number or uuid
+    return Identity(nqn, number)
+
+
+def _machine_uuid(files: Files) -> str:
+    uuid = (files.read_optional(MACHINE_UUID) or "").strip().lower()
+    if not _UUID.fullmatch(uuid) or uuid in NO_UUIDS:
+        raise DeclarationError(
+            "name this host to NVMe targets",
+            cause=f"there is neither {HOST_NQN} nor {HOST_ID}, and the machine has no UUID to make them of",
+            hint=f"run nvme gen-hostnqn > {HOST_NQN}",
+        )
+    return uuid
+
+
+def read_controllers(files: Files) -> Dict[Key, Controller]:
+    """Those that are reached over a network, or a loop."""
+    found = {}
+    for name in files.names(CONTROLLERS):
+        folder = f"{CONTROLLERS}/{name}"
+        transport = _text(files, f"{folder}/transport")
+        if transport in ("", "pcie"):
+            continue
+        address = dict(part.strip().partition("=")[::2] for part in _text(files, f"{folder}/address").split(","))
+        place = ("", "") if transport == LOOP else (address.get("traddr", ""), address.get("trsvcid", ""))
+        numbers = {option: _number(files, f"{folder}/{known.file}", known.added) for option, known in NUMBERS.items()}
+        key = (_text(files, f"{folder}/subsysnqn"), transport, *place)
+        found[key] = Controller(name, key, _text(files, f"{folder}/state"), numbers)
+    return found
+
+
+def read_subsystems(files: Files) -> Dict[str, Subsystem]:
+    """By their names."""
+    found = {}
+    for name in files.names(SUBSYSTEMS):
+        folder = f"{SUBSYSTEMS}/{name}"
+        nqn = _text(files, f"{folder}/subsysnqn")
+        inside = files.names(folder)
+        disks = tuple(one for one in inside if files.exists(f"{folder}/{one}/dev") and "n" in one[len("nvme") :])
+        controllers = tuple(one for one in inside if files.exists(f"{CONTROLLERS}/{one}"))
+        found[nqn] = Subsystem(nqn, folder, _text(files, f"{folder}/iopolicy"), disks, controllers)
+    return found
+
+
+def users_of(files: Files, subsystem: Subsystem) -> Tuple[str, ...]:
+    """What would lose its disk: mounts, swap, and what is made of the disk."""
+    table = mounts.read(files)
+    areas = [files.resolve(area.path) for area in swaps.read_areas(files)]
+    users = []
+    for disk in subsystem.disks:
+        folder = f"/sys/class/block/{disk}"
+        parts = [disk, *(name for name in files.names(folder) if files.exists(f"{folder}/{name}/partition"))]
+        for part in parts:
+            place = f"/sys/class/block/{part}"
+            number = _text(files, f"{place}/dev")
+            users += [f"{mount.path} ({part})" for mount in table if number and mount.number == number]
+            users += [f"swap ({part})" for area in areas if area == f"/dev/{part}"]
+            users += [f"{holder} ({part})" for holder in files.names(f"{place}/holders")]
+    return tuple(dict.fromkeys(users))
+
+
+def _text(files: Files, path: str) -> str:
+    return (files.read_optional(path) or "").strip()
+
+
+def _number(files: Files, path: str, added: int) -> Optional[int]:
+    text = _text(files, path)
+    # Without a limit the kernel writes "off", which is -1 where it takes it.
+    if text == "off":
+        return -1
+    return int(text) - added if text.lstrip("-").isdigit() else None

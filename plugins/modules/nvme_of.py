@@ -1,0 +1,245 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nvme_of
+short_description: NVMe subsystems of other machines, connected now and at boot
+version_added: 0.1.0
+author:
+  - gpufleet contributors (@gpufleet)
+description:
+  - Converges connections to NVMe subsystems over TCP, RDMA or a loop to the declaration, and reads back from
+    C(/sys/class/nvme) which there are, in which state, and what the target and the kernel agreed on.
+  - Connections that are not declared, and that this module did not make, are left alone, as are C(/etc/nvme/config.json),
+    C(/etc/nvme/discovery.conf) and nvme-stas. Nothing is discovered. nvme-cli is not needed.
+  - The next boot has C(gpufleet-nvme-of.service), which connects once the network is online, before remote file systems
+    are mounted. A target that does not answer keeps neither the boot nor the other connections waiting for longer than
+    the kernel needs to give up.
+  - Targets know a host by C(/etc/nvme/hostnqn) and C(/etc/nvme/hostid). What is in them stays; what is not is made of the
+    UUID of the machine, so that the host has the same name after a reinstall.
+  - A connection that is no longer declared ends, if this module made it. It is refused while it is the last way to a disk
+    that is mounted, used for swap, or part of something else.
+extends_documentation_fragment:
+  - gpufleet.node.contract
+  - gpufleet.node.contract.attributes
+options:
+  subsystems:
+    description:
+      - The subsystems.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      nqn:
+        description:
+          - The name of the subsystem, such as V(nqn.2024-01.com.example:data).
+        type: str
+        required: true
+      transport:
+        description:
+          - How it is reached. V(loop) is a target of this machine, for tests.
+        type: str
+        choices: [loop, rdma, tcp]
+        default: tcp
+      paths:
+        description:
+          - The ports of the target, each of which gets a connection. Not for V(loop).
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          address:
+            description:
+              - The IP address.
+            type: str
+            required: true
+          port:
+            description:
+              - The port of the service.
+            type: int
+            default: 4420
+      io_queues:
+        description:
+          - The number of queues for data, at most one for each CPU. The target may allow less.
+        type: int
+      queue_size:
+        description:
+          - The number of entries of a queue, from 16 to 1024. The target may allow less.
+        type: int
+      keep_alive_seconds:
+        description:
+          - How often the connection is proved to be alive.
+        type: int
+      reconnect_seconds:
+        description:
+          - How long the kernel waits before it tries again to reach a target that was lost.
+        type: int
+      loss_seconds:
+        description:
+          - After how long the kernel gives up and removes the disk. V(-1) is never.
+        type: int
+      fail_seconds:
+        description:
+          - After how long requests to a target that was lost fail, so that another path takes them.
+        type: int
+      io_policy:
+        description:
+          - How the kernel chooses between several paths. V(queue-depth) needs Linux 6.11.
+        type: str
+        choices: [numa, queue-depth, round-robin]
+seealso:
+  - name: NVMe over Fabrics
+    description: Native multipath, in the documentation of the kernel.
+    link: https://docs.kernel.org/admin-guide/nvme-multipath.html
+  - name: nvme-connect
+    description: The numbers of a connection, as nvme-cli explains them.
+    link: https://github.com/linux-nvme/nvme-cli/blob/master/Documentation/nvme-connect.txt
+"""
+
+EXAMPLES = r"""
+- name: A data set on a target with two ports
+  gpufleet.node.nvme_of:
+    subsystems:
+      - nqn: nqn.2024-01.com.example:data
+        paths:
+          - {address: 10.10.0.5}
+          - {address: 10.11.0.5}
+        io_policy: round-robin
+        loss_seconds: -1
+
+- name: Restore what was there before
+  gpufleet.node.nvme_of:
+    state: absent
+"""
+
+RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
+status:
+  description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
+  returned: success
+  type: str
+changes:
+  description: The plan, which check mode and real mode share.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: What it is set on.
+      type: str
+    setting:
+      description: What is set on it.
+      type: str
+    before:
+      description: The value that was found.
+      type: raw
+    after:
+      description: The value that was declared.
+      type: raw
+    scope:
+      description: C(effective) for the running system, C(boot) for the next boot.
+      type: str
+    takes_effect:
+      description: C(now), or C(reboot) when it has to wait for that.
+      type: str
+needs:
+  description: What must still happen, C(reboot) or nothing. It stays until it was done.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+unmanaged:
+  description: What was declared and this machine does not have, with the reason.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: What the setting was declared for.
+      type: str
+    setting:
+      description: The setting that it does not have, or that is not restored.
+      type: str
+    reason:
+      description: Why.
+      type: str
+conflicts:
+  description: Who else sets what is declared.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    owner:
+      description: Who it is, such as C(sysctl.d), C(tuned) or C(kernel command line).
+      type: str
+    path:
+      description: The file.
+      type: str
+    line:
+      description: The line in it, where there is one.
+      type: int
+    setting:
+      description: What it sets.
+      type: str
+    value:
+      description: The value it sets.
+      type: str
+    wins:
+      description: Whose value stays in the end, C(us) or C(them).
+      type: str
+reboot_required:
+  description: Whether RV(needs) has a reboot.
+  returned: always, unless the declaration was refused
+  type: bool
+reboot_reasons:
+  description: Why.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(conflict), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
+      type: str
+    object:
+      description: What it was about.
+      type: str
+    found:
+      description: The value that was found.
+      type: raw
+    wanted:
+      description: The value that was wanted.
+      type: raw
+    hint:
+      description: The next step.
+      type: str
+# End of what all return.
+effective:
+  description:
+    - Under C(connections) each that there is, with its controller, its state and its numbers, under C(io_policies) how
+      the kernel chooses between paths, and in C(host_nqn) the name of this host.
+  returned: always, unless the declaration was refused
+  type: dict
+boot:
+  description: Under C(connections), those that the next boot makes.
+  returned: always, unless the declaration was refused
+  type: dict
+"""
+
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_of.concern import CONCERN
+
+
+def main() -> None:
+    run(CONCERN)
+
+
+if __name__ == "__main__":
+    main()

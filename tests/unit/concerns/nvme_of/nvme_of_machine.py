@@ -1,0 +1,169 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A machine that reaches NVMe subsystems over a network: what /dev/nvme-fabrics does with a line, and sysfs after it.
+
+After nvmf_create_ctrl of drivers/nvme/host/fabrics.c and the attributes of drivers/nvme/host/sysfs.c, as Linux 6.12
+shows them of nvmet over TCP.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any, List, Mapping, Optional, Sequence
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
+from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_of.concern import CONCERN
+from support import KernelFiles, build
+
+DATA, OTHER = "nqn.2024-01.com.example:data", "nqn.2024-01.com.example:other"
+UUID = "4c4c4544-0042-4810-8052-b4c04f4d3132"
+WANTS = "/etc/systemd/system/multi-user.target.wants/gpufleet-nvme-of.service"
+UNIT = "/etc/systemd/system/gpufleet-nvme-of.service"
+FILES = {
+    "/run/systemd/system/.keep": "",
+    "/etc/systemd/system/.keep": "",
+    "/etc/nvme/.keep": "",
+    "/var/lib/.keep": "",
+    "/sys/class/nvme-subsystem/.keep": "",
+    "/sys/class/block/.keep": "",
+    "/proc/sys/kernel/osrelease": "6.12.0\n",
+    "/lib/modules/6.12.0/modules.dep": "kernel/drivers/nvme/host/nvme-tcp.ko.xz:\n",
+    "/proc/self/mountinfo": "25 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n",
+    "/proc/swaps": "Filename\tType\tSize\tUsed\tPriority\n",
+    "/sys/class/dmi/id/product_uuid": f"{UUID.upper()}\n",
+    # The drive of the machine itself.
+    "/sys/class/nvme/nvme0/transport": "pcie\n",
+    "/sys/class/nvme/nvme0/address": "0000:01:00.0\n",
+}
+
+
+class Machine:
+    """``allows`` is the most queues that a target has, ``dead`` are the addresses that do not answer."""
+
+    def __init__(self, root: Path, more: Optional[Mapping[str, str]] = None) -> None:
+        self.host = build(root, {**FILES, **(more or {})})
+        self.allows = 8
+        self.dead: List[str] = []
+        for name in ("modprobe", "sh", "systemctl"):
+            self.host.commands.programs[name] = getattr(self, name)
+        self.host.files.rules += [
+            (r"/sys/class/nvme/(nvme\d+)/delete_controller", self._delete),
+            (r"/sys/class/nvme-subsystem/[^/]+/iopolicy", self._policy),
+        ]
+
+    @property
+    def root(self) -> Path:
+        return Path(self.host.files.root)
+
+    def modprobe(self, argv: Sequence[str]) -> Completed:
+        return Completed(0, "", "")
+
+    def sh(self, argv: Sequence[str]) -> Completed:
+        assert argv[2] == 'printf %s "$1" >/dev/nvme-fabrics'
+        words = dict(word.partition("=")[::2] for word in argv[4].split(","))
+        if words.get("traddr") in self.dead:
+            return Completed(1, "", "sh: 1: printf: write error: Connection refused\n")
+        place = f"traddr={words.get('traddr')},trsvcid={words.get('trsvcid')}"
+        for folder in (self.root / "sys/class/nvme").iterdir():
+            if place in (folder / "address").read_text() and (folder / "subsysnqn").read_text().strip() == words["nqn"]:
+                return Completed(1, "", "sh: 1: printf: write error: Operation already in progress\n")
+        self.connect(words)
+        return Completed(0, "", "")
+
+    def connect(self, words: Mapping[str, str]) -> str:
+        nqn = words["nqn"]
+        number = next(n for n in range(1, 99) if not (self.root / f"sys/class/nvme/nvme{n}").exists())
+        shown = {
+            "transport": words["transport"],
+            "address": f"traddr={words.get('traddr')},trsvcid={words.get('trsvcid')},src_addr=10.10.0.7",
+            "state": "live",
+            "subsysnqn": nqn,
+            "queue_count": str(min(int(words.get("nr_io_queues", 4)), self.allows) + 1),
+            "sqsize": str(int(words.get("queue_size", 128)) - 1),
+            "kato": words.get("keep_alive_tmo", "5"),
+            "reconnect_delay": words.get("reconnect_delay", "10"),
+            "ctrl_loss_tmo": words.get("ctrl_loss_tmo", "600").replace("-1", "off"),
+            "fast_io_fail_tmo": words.get("fast_io_fail_tmo", "off"),
+            "delete_controller": "",
+        }
+        self._write(f"sys/class/nvme/nvme{number}", shown)
+        subsystem = self.subsystem(nqn) or self.root / f"sys/class/nvme-subsystem/nvme-subsys{number}"
+        if not subsystem.exists():
+            self._write(str(subsystem.relative_to(self.root)), {"subsysnqn": nqn, "iopolicy": "numa"})
+            disk = f"nvme{number}n1"
+            self._write(str((subsystem / disk).relative_to(self.root)), {"dev": f"259:{number}"})
+            self._write(f"sys/class/block/{disk}", {"dev": f"259:{number}"})
+        (subsystem / f"nvme{number}").mkdir()
+        return f"nvme{number}"
+
+    def subsystem(self, nqn: str) -> Optional[Path]:
+        for folder in (self.root / "sys/class/nvme-subsystem").glob("nvme*"):
+            if (folder / "subsysnqn").read_text().strip() == nqn:
+                return folder
+        return None
+
+    def _write(self, folder: str, values: Mapping[str, str]) -> None:
+        (self.root / folder).mkdir(parents=True)
+        for name, value in values.items():
+            (self.root / folder / name).write_text(f"{value}\n")
+
+    def _delete(self, kernel: KernelFiles, path: re.Match[str], value: str) -> None:
+        nqn = (self.root / f"sys/class/nvme/{path[1]}/subsysnqn").read_text().strip()
+        shutil.rmtree(self.root / f"sys/class/nvme/{path[1]}")
+        subsystem = self.subsystem(nqn)
+        assert subsystem is not None
+        (subsystem / path[1]).rmdir()
+        if not [one for one in subsystem.glob("nvme*") if not (one / "dev").exists()]:
+            for disk in subsystem.glob("nvme*n*"):
+                shutil.rmtree(self.root / "sys/class/block" / disk.name)
+            shutil.rmtree(subsystem)
+
+    def _policy(self, kernel: KernelFiles, path: re.Match[str], value: str) -> None:
+        if value == "queue-depth":
+            raise OSError(22, "Invalid argument", path[0])
+        kernel.store(path[0], value)
+
+    def systemctl(self, argv: Sequence[str]) -> Completed:
+        wants = self.root / WANTS.lstrip("/")
+        if "enable" in argv:
+            wants.parent.mkdir(parents=True, exist_ok=True)
+            wants.symlink_to(UNIT)
+        elif "disable" in argv and wants.is_symlink():
+            wants.unlink()
+            wants.parent.rmdir()
+        return Completed(0, "", "")
+
+    def lose(self, controller: str) -> None:
+        (self.root / f"sys/class/nvme/{controller}/state").write_text("connecting\n")
+
+    def mount(self, disk: str) -> None:
+        number = (self.root / f"sys/class/block/{disk}/dev").read_text().strip()
+        with open(self.root / "proc/self/mountinfo", "a", encoding="utf-8") as stream:
+            stream.write(f"61 25 {number} / /data rw,relatime shared:61 - xfs /dev/{disk} rw\n")
+
+    @property
+    def connected(self) -> List[str]:
+        """The addresses of the connections that there are."""
+        texts = [path.read_text() for path in (self.root / "sys/class/nvme").glob("*/address")]
+        return sorted(found[1] for text in texts for found in [re.match("traddr=([^,]+)", text)] if found)
+
+    def policy(self, nqn: str) -> str:
+        subsystem = self.subsystem(nqn)
+        return "" if subsystem is None else (subsystem / "iopolicy").read_text().strip()
+
+    def run(self, *subsystems: Mapping[str, Any], check_mode: bool = False, **more: Any) -> Outcome:
+        params = {"subsystems": [dict(subsystem) for subsystem in subsystems], **more}
+        validated = ArgumentSpecValidator({**SHARED_OPTIONS, **CONCERN.options}).validate(params)
+        assert validated.error_messages == []
+        outcome = converge(CONCERN, validated.validated_parameters, self.host, check_mode=check_mode)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome

@@ -1,0 +1,197 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Connections to NVMe subsystems: what is refused, whose they are, what may end, and what the next boot makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Mapping
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
+    DeclarationError,
+    GpuFleetError,
+    InUse,
+    Refused,
+)
+from nvme_of_machine import DATA, OTHER, UNIT, UUID, WANTS, Machine
+
+ONE = {"nqn": DATA, "paths": [{"address": "10.10.0.5"}]}
+BOTH = {"nqn": DATA, "paths": [{"address": "10.10.0.5"}, {"address": "10.11.0.5"}]}
+NQN = f"nqn.2014-08.org.nvmexpress:uuid:{UUID}"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def refusal(machine: Machine, *subsystems: Mapping[str, Any], **more: Any) -> GpuFleetError:
+    machine.host.files.log.clear()
+    with pytest.raises(GpuFleetError) as caught:
+        machine.run(*subsystems, **more)
+    assert machine.host.files.log == []
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("subsystem", "cause"),
+    [
+        ({"nqn": "data", "paths": [{"address": "10.0.0.1"}]}, "it is not the name of a subsystem"),
+        ({"nqn": f"{DATA},hostid=1", "paths": [{"address": "10.0.0.1"}]}, "it is not the name of a subsystem"),
+        ({"nqn": f'{DATA}" >/etc/passwd', "paths": [{"address": "10.0.0.1"}]}, "it is not the name of a subsystem"),
+        ({"nqn": f"nqn.2024-01.com.{'x' * 220}", "paths": [{"address": "10.0.0.1"}]}, "it is not the name"),
+        ({"nqn": DATA}, "no path is declared"),
+        ({"nqn": DATA, "paths": [{"address": "storage1"}]}, "it is not an IP address"),
+        ({"nqn": DATA, "paths": [{"address": "10.0.0.1", "port": 70000}]}, "it is not a port"),
+        ({"nqn": DATA, "paths": [{"address": "10.0.0.1"}, {"address": "10.0.0.1"}]}, "10.0.0.1:4420 is declared twice"),
+        ({"nqn": DATA, "transport": "loop", "paths": [{"address": "10.0.0.1"}]}, "a loop is on this machine"),
+        ({**ONE, "io_queues": 0}, "it must be from 1 to 65535"),
+        ({**ONE, "queue_size": 8}, "it must be from 16 to 1024"),
+        ({**ONE, "loss_seconds": -2}, "it must be from -1 to 86400"),
+    ],
+)
+def test_what_no_machine_could_have_is_refused_with_the_reason(
+    machine: Machine, subsystem: Mapping[str, Any], cause: str
+) -> None:
+    error = refusal(machine, subsystem)
+    assert isinstance(error, DeclarationError)
+    assert cause in str(error)
+
+
+def test_a_subsystem_is_declared_once(machine: Machine) -> None:
+    assert f"{DATA} is declared twice" in str(refusal(machine, ONE, {**BOTH, "io_policy": "numa"}))
+
+
+def test_a_transport_for_which_the_kernel_has_no_module_is_refused(machine: Machine) -> None:
+    error = refusal(machine, {**ONE, "transport": "rdma"}, {"nqn": OTHER, "paths": [{"address": "10.0.0.9"}]})
+    assert "this kernel has no nvme-rdma" in str(error)
+
+
+def test_all_paths_are_connected_with_what_is_declared_and_a_second_run_changes_nothing(machine: Machine) -> None:
+    declared = {
+        **BOTH,
+        "io_queues": 4,
+        "queue_size": 64,
+        "loss_seconds": -1,
+        "fail_seconds": 5,
+        "io_policy": "round-robin",
+    }
+    outcome = machine.run(declared)
+    assert machine.connected == ["10.10.0.5", "10.11.0.5"]
+    assert machine.policy(DATA) == "round-robin"
+    found = outcome.effective["connections"][f"{DATA} over tcp 10.10.0.5:4420"]
+    assert (found["state"], found["io_queues"], found["queue_size"], found["loss_seconds"]) == ("live", 4, 64, -1)
+    assert outcome.remaining.status == "in_sync"
+    assert not machine.run(declared).changes
+
+
+def test_the_next_boot_connects_them_in_the_same_way_and_needs_nothing_of_ours(machine: Machine) -> None:
+    machine.run({**BOTH, "io_queues": 4, "io_policy": "round-robin"})
+    unit = machine.host.files.read(UNIT)
+    words = f"nqn={DATA},transport=tcp,traddr=10.11.0.5,trsvcid=4420,hostnqn={NQN},hostid={UUID},nr_io_queues=4"
+    assert f"ExecStart=-/bin/sh -c 'printf %%s \"{words}\" >/dev/nvme-fabrics'\n" in unit
+    assert f'!= "{DATA}" ] || echo round-robin >$$one/iopolicy' in unit
+    assert "After=network-online.target\nBefore=remote-fs-pre.target\n" in unit
+    assert machine.host.files.link(WANTS) == UNIT
+
+
+def test_a_target_that_does_not_answer_does_not_keep_the_other_from_being_connected(machine: Machine) -> None:
+    machine.dead = ["10.10.0.5"]
+    with pytest.raises(Refused, match=r"10\.10\.0\.5:4420: the kernel returned Connection refused"):
+        machine.run(BOTH)
+    assert machine.connected == ["10.11.0.5"]
+    machine.dead = []
+    machine.run(BOTH)
+    assert machine.connected == ["10.10.0.5", "10.11.0.5"]
+
+
+def test_a_target_that_was_lost_is_pending_until_the_kernel_reaches_it(machine: Machine) -> None:
+    machine.run(BOTH)
+    machine.lose("nvme1")
+    outcome = machine.run(BOTH)
+    assert (outcome.changes, outcome.status, outcome.remaining.needs) == ((), "pending", ("target",))
+
+
+def test_what_is_agreed_on_when_it_is_connected_is_pending_and_the_rest_is_changed(machine: Machine) -> None:
+    machine.run(ONE)
+    outcome = machine.run({**ONE, "io_queues": 8, "reconnect_seconds": 3})
+    assert outcome.remaining.needs == ("reconnect",)
+    assert (machine.root / "sys/class/nvme/nvme1/reconnect_delay").read_text() == "3\n"
+    assert (machine.root / "sys/class/nvme/nvme1/queue_count").read_text() == "5\n"
+
+
+def test_connections_of_others_are_left_alone_and_stay_when_they_were_declared_too(machine: Machine) -> None:
+    machine.connect({"nqn": DATA, "transport": "tcp", "traddr": "10.10.0.5", "trsvcid": "4420"})
+    machine.connect({"nqn": OTHER, "transport": "tcp", "traddr": "10.12.0.5", "trsvcid": "4420"})
+    machine.run({**BOTH, "reconnect_seconds": 3})
+    machine.run({"nqn": DATA, "paths": [{"address": "10.11.0.5"}]})
+    assert machine.connected == ["10.10.0.5", "10.11.0.5", "10.12.0.5"]
+    machine.run(state="absent")
+    assert machine.connected == ["10.10.0.5", "10.12.0.5"]
+    assert (machine.root / "sys/class/nvme/nvme1/reconnect_delay").read_text() == "10\n"
+
+
+def test_what_is_not_declared_any_more_ends_but_not_the_last_way_to_a_disk_in_use(machine: Machine) -> None:
+    machine.run(BOTH)
+    machine.mount("nvme1n1")
+    machine.run(ONE)
+    assert machine.connected == ["10.10.0.5"]
+    for declared, more in (({"nqn": OTHER, "paths": [{"address": "10.12.0.5"}]}, {}), (None, {"state": "absent"})):
+        error = refusal(machine, *([declared] if declared else []), **more)
+        assert isinstance(error, InUse)
+        assert f"Cannot end {DATA} over tcp 10.10.0.5:4420: it is the last way to what is used: /data (nvme1n1)" in str(
+            error
+        )
+    # A path that is lost leads nowhere.
+    machine.run(BOTH)
+    machine.lose("nvme2")
+    assert isinstance(refusal(machine, {"nqn": DATA, "paths": [{"address": "10.11.0.5"}]}), InUse)
+
+
+@pytest.mark.parametrize(
+    ("files", "nqn", "number"),
+    [
+        ({}, NQN, UUID),
+        ({"/etc/nvme/hostnqn": "nqn.2014-08.org.nvmexpress:uuid:aa\n", "/etc/nvme/hostid": "bb\n"}, None, None),
+        ({"/etc/nvme/hostnqn": "nqn.2014-08.org.nvmexpress:uuid:aa\n"}, "nqn.2014-08.org.nvmexpress:uuid:aa", "aa"),
+        ({"/etc/nvme/hostnqn": "nqn.1988-11.com.example:h1\n"}, "nqn.1988-11.com.example:h1", UUID),
+        ({"/etc/nvme/hostid": "bb\n"}, "nqn.2014-08.org.nvmexpress:uuid:bb", "bb"),
+    ],
+    ids=["neither", "both", "name-of-uuid", "name", "number"],
+)
+def test_the_identity_that_is_there_stays_and_what_is_missing_fits_it(
+    tmp_path: Path, files: Mapping[str, str], nqn: Any, number: Any
+) -> None:
+    machine = Machine(tmp_path, files)
+    machine.run(ONE)
+    for path, wanted in (("/etc/nvme/hostnqn", nqn), ("/etc/nvme/hostid", number)):
+        assert machine.host.files.read(path) == files.get(path, f"{wanted}\n")
+    machine.run(state="absent")
+    for path in ("/etc/nvme/hostnqn", "/etc/nvme/hostid"):
+        assert machine.host.files.read_optional(path) == files.get(path)
+
+
+@pytest.mark.parametrize("uuid", ["", "00000000-0000-0000-0000-000000000000\n", "Not Settable\n"])
+def test_a_machine_without_a_number_needs_a_name_first(tmp_path: Path, uuid: str) -> None:
+    machine = Machine(tmp_path, {"/sys/class/dmi/id/product_uuid": uuid})
+    assert "the machine has no UUID to make them of" in str(refusal(machine, ONE))
+
+
+def test_a_policy_that_this_kernel_does_not_have_is_refused_by_it_and_named(machine: Machine) -> None:
+    with pytest.raises(Refused, match=r"the policy queue-depth needs Linux 6\.11"):
+        machine.run({**BOTH, "io_policy": "queue-depth"})
+    assert machine.connected == ["10.10.0.5", "10.11.0.5"]
+
+
+def test_without_multipath_a_policy_is_unmanaged(machine: Machine) -> None:
+    machine.run(ONE)
+    subsystem = machine.subsystem(DATA)
+    assert subsystem is not None
+    (subsystem / "iopolicy").unlink()
+    outcome = machine.run({**ONE, "io_policy": "numa"})
+    assert [entry.reason for entry in outcome.remaining.unmanaged] == [
+        "the kernel chooses no path to it, because multipath is off"
+    ]
