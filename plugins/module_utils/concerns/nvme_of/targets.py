@@ -118,7 +118,7 @@ def read_subsystems(files: Files) -> Dict[str, Subsystem]:
         folder = f"{SUBSYSTEMS}/{name}"
         nqn = _text(files, f"{folder}/subsysnqn")
         inside = files.names(folder)
-        disks = tuple(one for one in inside if files.exists(f"{folder}/{one}/dev") and "n" in one[len("nvme") :])
+        disks = tuple(one for one in inside if one.startswith("nvme") and files.exists(f"{folder}/{one}/dev"))
         controllers = tuple(one for one in inside if files.exists(f"{CONTROLLERS}/{one}"))
         found[nqn] = Subsystem(nqn, folder, _text(files, f"{folder}/iopolicy"), disks, controllers)
     return found
