@@ -950,7 +950,7 @@ node:
               type: float
               sample: 504.1
             errors:
-              description: Its error counters that are not 0.
+              description: Its error counters that are not 0, and those that could not be read.
               type: list
               elements: dict
               contains:
@@ -963,9 +963,15 @@ node:
                   type: int
                   sample: 3
                 growth:
-                  description: By how much it has grown in RV(node.network.seconds). After a reset, its whole value.
+                  description: >-
+                    By how much it has grown in RV(node.network.seconds). After a reset, its whole value. Null where it
+                    could not be read now, or when the sample was saved.
                   type: int
                   sample: 0
+                unavailable:
+                  description: Why a field of this object is null, by the name of the field.
+                  type: dict
+                  sample: {}
             counters_complete:
               description: Whether all counters could be read in time.
               type: bool

@@ -106,13 +106,15 @@ def _of_errors(port: Facts, seconds: Optional[float], limits: Mapping[str, int])
         problems.append("its counters cannot be read in time: its firmware may hang")
     for error in port.get("errors") or ():
         name, limit = error["counter"], limits.get(error["counter"], UNLIMITED)
-        if limit < 0:
+        total, growth = error["total"], error["growth"]
+        # One that could not be read is not known to be wrong.
+        if limit < 0 or total is None:
             continue
-        if error["total"] == ENDS.get(name):
-            problems.append(f"{name} has reached its maximum, {error['total']}: clear it with perfquery -R")
-        elif seconds is not None and error["growth"] > limit * max(seconds / HOUR, 1.0):
+        if total == ENDS.get(name):
+            problems.append(f"{name} has reached its maximum, {total}: clear it with perfquery -R")
+        elif seconds is not None and growth is not None and growth > limit * max(seconds / HOUR, 1.0):
             hours = f"{seconds / HOUR:.1f} hours"
-            problems.append(f"{name} has grown by {error['growth']} in {hours}; the limit is {limit} an hour")
+            problems.append(f"{name} has grown by {growth} in {hours}; the limit is {limit} an hour")
     return problems
 
 

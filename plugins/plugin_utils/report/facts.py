@@ -161,7 +161,10 @@ class GpuFacts:
 
 @dataclass(frozen=True)
 class PortFacts:
-    """A port of a network card. ``errors`` are its counters that are not 0: name, value, and how it has grown."""
+    """A port of a network card.
+
+    ``errors`` are its counters that are not 0: name, value, and how it has grown, each None where it is not known.
+    """
 
     name: str
     kind: Optional[str]
@@ -172,7 +175,7 @@ class PortFacts:
     best_rate_gbps: Optional[float]
     healthy: Optional[bool]
     problems: Texts
-    errors: Tuple[Tuple[str, int, int], ...]
+    errors: Tuple[Tuple[str, Optional[int], Optional[int]], ...]
 
 
 @dataclass(frozen=True)
@@ -315,7 +318,7 @@ _shape = mapping(
             best_rate_gbps=number,
             healthy=truth,
             problems=_texts,
-            errors=rows(counter=_text, total=needed(whole), growth=needed(whole)),
+            errors=rows(counter=_text, total=whole, growth=whole),
         )
     ),
     gpus=listed(needed(_gpu_shape)),

@@ -252,7 +252,10 @@ def _sicken(facts: Dict[str, Any], chance: random.Random) -> None:
             {"pci_address": sick["pci_address"], "xid": 79, "count": 1, "last": "GPU has fallen off the bus."}
         ]
     for port in facts["network"]["ports"][-1:]:
-        errors = [{"counter": "link_downed", "total": 12, "growth": 9}]
+        errors = [
+            {"counter": "link_downed", "total": 12, "growth": 9},
+            {"counter": "symbol_error", "total": None, "growth": None},
+        ]
         port.update(healthy=False, problems=["it has lost its link (polling)"], state="down", errors=errors)
 
 

@@ -155,18 +155,46 @@ def test_virtual_functions_and_what_stands_for_them_are_no_ports(tmp_path: Path)
 
 def test_a_counter_that_fails_once_to_be_read_does_not_count_as_0(tmp_path: Path) -> None:
     host = machine(tmp_path, card(1, counters={"symbol_error": 5}))
-    read, failed = host.files.read, []
-
-    def busy(path: str) -> str:
-        if path.endswith("/symbol_error") and not failed:
-            failed.append(path)
-            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-        return read(path)
-
-    host.files.read = busy  # type: ignore[method-assign]
+    failed = fail(host, "symbol_error", times=1)
     (port,) = network(host)["ports"]
     assert len(failed) == 1
     assert [error["total"] for error in port["errors"]] == [5]
+
+
+def fail(host: FakeHost, counter: str, *, times: int, number: int = errno.EIO) -> List[str]:
+    """Let a counter fail to be read so many times; the answer is the paths that have failed."""
+    read, failed = host.files.read, []
+
+    def busy(path: str) -> str:
+        if path.endswith(f"/{counter}") and len(failed) < times:
+            failed.append(path)
+            raise OSError(number, os.strerror(number), path)
+        return read(path)
+
+    host.files.read = busy  # type: ignore[method-assign]
+    return failed
+
+
+def test_a_counter_that_cannot_be_read_is_null_and_does_not_make_the_port_sick(tmp_path: Path) -> None:
+    host = machine(tmp_path, card(1, counters={"symbol_error": 0xFFFF}))
+    fail(host, "symbol_error", times=2)
+    (port,) = network(host)["ports"]
+    (error,) = port["errors"]
+    path = f"{ROOT}/0000:01:00.0/infiniband/mlx5_1/ports/1/counters/symbol_error"
+    why = f"{path}: input/output error"
+    unavailable = {"total": why, "growth": why}
+    assert error == {"counter": "symbol_error", "total": None, "growth": None, "unavailable": unavailable}
+    assert (port["healthy"], port["counters_complete"]) == (True, True)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_counter_that_the_driver_does_not_count_is_0(tmp_path: Path, number: int) -> None:
+    host = machine(tmp_path, card(1))
+    fail(host, "symbol_error", times=9, number=number)
+    assert network(host)["ports"][0]["errors"] == []
+    # What older kernels say of them.
+    build(tmp_path, {f"{ROOT}/0000:01:00.0/infiniband/mlx5_1/ports/1/counters/symbol_error": "N/A (no PMA)\n"})
+    assert network(machine(tmp_path))["ports"][0]["errors"] == []
 
 
 def test_counters_that_cannot_be_read_in_time_are_left_out_and_make_the_port_sick(
@@ -318,6 +346,24 @@ def test_a_sick_port_recovers_when_its_counter_stands_still(tmp_path: Path) -> N
     keep(host)
     at(tmp_path, 9000.0)
     assert network(host)["ports"][0]["healthy"] is True
+
+
+def test_a_counter_that_could_not_be_read_when_it_was_kept_has_not_grown_by_all_it_has(tmp_path: Path) -> None:
+    host = machine(tmp_path, card(1, counters={"symbol_error": 60000}), uptime=100.0)
+    fail(host, "symbol_error", times=2)
+    keep(host)
+    at(tmp_path, 5000.0)
+    (port,) = network(host)["ports"]
+    why = "it could not be read when the counters were saved"
+    (error,) = port["errors"]
+    assert error == {"counter": "symbol_error", "total": 60000, "growth": None, "unavailable": {"growth": why}}
+    assert port["healthy"] is True
+    # The samples that are kept later have it.
+    keep(host)
+    at(tmp_path, 9000.0)
+    set_counter(tmp_path, 1, "symbol_error", 60001)
+    keep(host)
+    assert growth(host) == 1
 
 
 def test_a_counter_that_began_anew_has_grown_by_all_of_it(tmp_path: Path) -> None:

@@ -31,12 +31,15 @@ PERIOD_SECONDS = 3600.0
 # A node has a few dozen ports; a record with more in it is not ours.
 MOST_PORTS = 4096
 
-Counters = Mapping[str, Mapping[str, int]]
+Counters = Mapping[str, Mapping[str, Optional[int]]]
 
 
 @frozen
 class Sample:
-    """Counters by port and name, those that were 0 left out, so many ``seconds`` after the boot."""
+    """Counters by port and name, so many ``seconds`` after the boot. Those that were 0 are left out.
+
+    One that could not be read is None: left out, it would seem to have grown by all that it has.
+    """
 
     seconds: float
     counters: Counters
@@ -52,7 +55,7 @@ def load(files: Files) -> Tuple[Optional[Sample], str]:
 
 
 def keep(files: Files, network: Facts) -> None:
-    """Keep the counters of the facts, unless those that were kept last are new enough, or some could not be read.
+    """Keep the counters of the facts, unless those that were kept last are new enough, or the time was over for some.
 
     Those would seem to have grown from 0 the next time. Of two that do this at once, one does. A damaged record is
     replaced. Raises ``OSError`` where it cannot be written.
@@ -104,10 +107,11 @@ def _record(document: Any) -> Tuple[str, Tuple[Sample, ...]]:
 def _sample(entry: Any) -> Sample:
     if len(entry["counters"]) > MOST_PORTS:
         raise ValueError(f"more than {MOST_PORTS} ports")
-    counters: Dict[str, Dict[str, int]] = {
-        str(port): {str(name): int(count) for name, count in those.items()} for port, those in entry["counters"].items()
-    }
-    return Sample(float(entry["seconds"]), counters)
+    return Sample(float(entry["seconds"]), {str(port): _counters(those) for port, those in entry["counters"].items()})
+
+
+def _counters(those: Any) -> Dict[str, Optional[int]]:
+    return {str(name): None if count is None else int(count) for name, count in those.items()}
 
 
 def _uptime(files: Files) -> Optional[float]:

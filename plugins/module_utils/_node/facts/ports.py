@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.regex import regex
 from ..port_health import problems_of
 from . import port_record
-from .fields import Facts, Fields, read, read_as
+from .fields import Facts, Fields, read, read_as, why
 from .pci import NIC, NOT_ON_BUS, PciDevice
 
 if TYPE_CHECKING:
@@ -49,10 +50,14 @@ HARDWARE_COUNTERS = (
 STATISTICS = ("rx_crc_errors", "rx_errors", "tx_errors", "rx_missed_errors", "tx_carrier_errors")
 # A card whose firmware has hung lets every read wait for it.
 BUDGET_SECONDS = 10.0
+# What a counter says that the driver does not count (get_perf_mad in drivers/infiniband/core/sysfs.c).
+NOT_COUNTED = (errno.ENOSYS, errno.EOPNOTSUPP)
 # What of a link carries data, by the speed of a lane: 8b/10b, 128b/130b, and FLITs from PCI Express 6.
 ENCODINGS = ((64.0, 236 / 256), (8.0, 128 / 130), (0.0, 8 / 10))
 _RATE = regex(r"(\d+(?:\.\d+)?) Gb/sec")
 _FUNCTION_OF_ANOTHER = regex(r"pf\d+(?:vf|sf)\d+|c\d+pf\d+.*")
+# A counter, and where it is None, why it could not be read.
+Count = Tuple[Optional[int], str]
 
 
 def gather(files: Files, devices: Sequence[PciDevice], links: Mapping[str, Facts]) -> Facts:
@@ -71,10 +76,7 @@ def gather(files: Files, devices: Sequence[PciDevice], links: Mapping[str, Facts
         peers = [other for kind, other in found if kind == alike and other is not port]
         _compare(port, peers)
         before = reference.counters.get(port["name"], {}) if reference else {}
-        for error in port["errors"]:
-            grown = error["total"] - before.get(error["counter"], 0)
-            # Less than before: the driver or the card began anew.
-            error["growth"] = error["total"] if grown < 0 else grown
+        port["errors"] = [_error(name, count, before.get(name, 0)) for name, count in port["errors"].items()]
         port["problems"] = problems_of(port, seconds)
         port["healthy"] = not port["problems"]
     # In the order of the fields as they are documented.
@@ -87,6 +89,19 @@ _FIELDS = (
     *("rate_gbps", "best_rate_gbps", "peers", "peers_active", "pci_gbps", "best_pci_gbps"),
     *("errors", "counters_complete"),
 )
+
+
+def _error(name: str, count: Count, before: Optional[int]) -> Facts:
+    """A counter with its growth; ``before`` is None where it could not be read then."""
+    total, reason = count
+    fields = Fields(counter=name)
+    fields.add("total", total, reason)
+    if total is None or before is None:
+        fields.add("growth", None, reason or "it could not be read when the counters were saved")
+    else:
+        # Less than before: the driver or the card began anew.
+        fields.add("growth", total if total < before else total - before)
+    return fields.facts
 
 
 def _compare(port: Facts, peers: Sequence[Facts]) -> None:
@@ -155,7 +170,7 @@ class _Reader:
         errors.update(self._errors(f"{path}/hw_counters", HARDWARE_COUNTERS, fields))
         for interface in own:
             errors.update(self._of_interface(interface, fields))
-        downed = bool(errors.get("link_downed"))
+        downed = bool(errors.get("link_downed", NONE)[0])
         was_active = True if state not in (None, "down") or downed else self._was_active(own)
         fields.add("was_active", was_active, "its counters do not say it")
         return _finished(fields, errors, link)
@@ -184,13 +199,13 @@ class _Reader:
         known = [count for count in counts if count is not None]
         return any(known) if known else None
 
-    def _of_interface(self, name: str, fields: Fields) -> Dict[str, int]:
+    def _of_interface(self, name: str, fields: Fields) -> Dict[str, Count]:
         found = self._errors(f"{NET}/{name}/statistics", STATISTICS, fields)
         found.update(self._errors(f"{NET}/{name}", ("carrier_changes",), fields))
         return found
 
-    def _errors(self, folder: str, wanted: Sequence[str], fields: Fields) -> Dict[str, int]:
-        """Those of the counters in a folder that are not 0."""
+    def _errors(self, folder: str, wanted: Sequence[str], fields: Fields) -> Dict[str, Count]:
+        """Those of the counters in a folder that are not 0, or not known."""
         found = {}
         there = self._files.names(folder)
         for name in wanted:
@@ -199,23 +214,39 @@ class _Reader:
             if time.monotonic() > self._end:
                 fields.add("counters_complete", False)
                 break
-            count, _reason = read_as(self._files, f"{folder}/{name}", int)
-            if count is None:
-                # The firmware may be busy. Taken for 0, it would seem to have grown by all that it has.
-                count, _reason = read_as(self._files, f"{folder}/{name}", int)
-            if count:
+            count = self._count(f"{folder}/{name}")
+            if count != NONE:
                 found[name] = count
         return found
 
+    def _count(self, path: str) -> Count:
+        """A counter; one that the driver does not count is 0.
 
+        One that could not be read is no 0: it would seem to have grown by all that it has the next time.
+        """
+        reason = ""
+        # The firmware may be busy.
+        for _attempt in range(2):
+            try:
+                return int(self._files.read(path)), ""
+            except ValueError:
+                return NONE
+            except OSError as error:
+                if error.errno in NOT_COUNTED:
+                    return NONE
+                reason = why(error, path)
+        return None, reason
+
+
+NONE: Count = (0, "")
 NO_LINK = (None, "it has no link")
 
 
-def _finished(fields: Fields, errors: Mapping[str, int], link: Optional[Facts]) -> Facts:
+def _finished(fields: Fields, errors: Mapping[str, Count], link: Optional[Facts]) -> Facts:
     now, best = _pci(link or {}, "", ""), _pci(link or {}, "max_", "slot_max_")
     fields.add("pci_gbps", now, "the link is not known" if link else NOT_ON_BUS)
     fields.add("best_pci_gbps", best, "the link is not known" if link else NOT_ON_BUS)
-    fields.add("errors", [{"counter": name, "total": count, "growth": 0} for name, count in errors.items()])
+    fields.add("errors", errors)
     return {"counters_complete": True, **fields.facts}
 
 

@@ -212,7 +212,8 @@ function portCells(port) {
 }
 
 function errorList(errors) {
-  return errors.length ? el("ul", { class: "problems" }, errors.map(([name, total, growth]) => el("li", {}, `${name.replaceAll("_", " ")}: ${whole.format(total)}`, growth ? ` (+${whole.format(growth)})` : ""))) : "";
+  const lines = errors.map(([name, total, growth]) => el("li", {}, `${name.replaceAll("_", " ")}: ${total === null ? "not known" : whole.format(total)}`, growth ? ` (+${whole.format(growth)})` : ""));
+  return lines.length ? el("ul", { class: "problems" }, lines) : "";
 }
 
 function counterList(counters) {
