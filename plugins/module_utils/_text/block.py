@@ -9,8 +9,10 @@ The first comment notes what had to be done to the file besides, so that it can 
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
+import re
+from typing import List, Match, Optional, Tuple
 
+from .._core.errors import not_understood
 from .._core.value import frozen
 
 # The file was not there, or its last line did not end.
@@ -40,30 +42,42 @@ class Block:
 
     @property
     def end(self) -> str:
-        return f"# End of gpufleet.node.{self.concern}.\n"
+        return f"# End of gpufleet.node.{self.concern}."
+
+    def check(self, path: str, text: Optional[str]) -> None:
+        """Raise ``CannotLook`` where the two comments are not there once each: nobody knows which lines are ours then.
+
+        All other methods take the text of a file that was checked.
+        """
+        begins, ends = self._comments(text or "")
+        if (len(begins), len(ends)) in ((0, 0), (1, 1)) and begins <= ends:
+            return
+        of = f"gpufleet.node.{self.concern}"
+        if not ends:
+            cause = f"line {begins[0]} begins the lines of {of}, and the comment after them is missing: {self.end!r}"
+        elif not begins:
+            cause = f"line {ends[0]} ends the lines of {of}, and the comment before them is missing: {self.begin!r}"
+        else:
+            numbers = ", ".join(map(str, sorted((*begins, *ends))))
+            cause = f"the two comments around the lines of {of} must be there once each, and are lines {numbers}"
+        raise not_understood(path, cause)
 
     def split(self, text: str) -> Parts:
-        """A file whose last comment somebody removed has lines of ours no more, but for the first comment."""
-        first, last = self.begin, self.end
-        at = 0 if text.startswith(first) else text.find(f"\n{first}") + 1
-        if not text.startswith(first, at):
+        begin, end = _find(text, self.begin), _find(text, self.end)
+        if begin is None or end is None:
             return Parts(text, None, "", "")
-        begin, _newline, rest = text[at:].partition("\n")
-        stop = 0 if rest.startswith(last) else rest.find(f"\n{last}") + 1
-        if not rest.startswith(last, stop):
-            return Parts(text[:at], begin, "", rest)
-        return Parts(text[:at], begin, rest[:stop], rest[stop + len(last) :])
+        return Parts(text[: begin.start()], begin[0], text[begin.end() + 1 : end.start()], text[end.end() + 1 :])
 
     def with_lines(self, text: Optional[str], lines: str, *, first: bool) -> str:
         """The file with these lines: where ours are, or else before all others (``first``) or after them."""
         parts = self.split(text or "")
         if parts.begin is not None:
-            return "".join((parts.before, parts.begin, "\n", lines, self.end, parts.after))
+            return "".join((parts.before, parts.begin, "\n", lines, self.end, "\n", parts.after))
         begin = self.begin + (MADE if text is None else "")
         before, after = ("", parts.before) if first else (parts.before, "")
         if before and not before.endswith("\n"):
             before, begin = f"{before}\n", f"{begin}{ENDED}"
-        return "".join((before, begin, "\n", lines, self.end, after))
+        return "".join((before, begin, "\n", lines, self.end, "\n", after))
 
     def without_lines(self, text: Optional[str]) -> Optional[str]:
         """The file as it was before; None where it was not there and nobody wrote to it since."""
@@ -82,3 +96,17 @@ class Block:
         parts = self.split(text)
         start = parts.before.count("\n") + 2
         return start, start + (parts.ours.count("\n") if parts.begin is not None else 0)
+
+    def _comments(self, text: str) -> Tuple[List[int], List[int]]:
+        """The numbers of the lines that are the first comment, and of those that are the last."""
+        lines = text.split("\n")
+        begins, ends = (
+            [number for number, line in enumerate(lines, 1) if line.startswith(comment)]
+            for comment in (self.begin, self.end)
+        )
+        return begins, ends
+
+
+def _find(text: str, comment: str) -> Optional[Match[str]]:
+    """The line that begins with this comment. The last of a file may lack its newline."""
+    return re.search(f"^{re.escape(comment)}.*$", text, re.MULTILINE)

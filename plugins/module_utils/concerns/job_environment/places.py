@@ -57,9 +57,14 @@ def winners(place: str, lines: Sequence[Line]) -> Dict[str, Line]:
 
 
 def read(files: Files, name: str, *, wanted: bool) -> Place:
-    """A place as it is; who reads it is asked only where something is ``wanted`` there."""
+    """A place as it is; who reads it is asked only where something is ``wanted`` there.
+
+    Raises ``CannotLook`` where our lines in a file of others cannot be told from theirs.
+    """
     path = PATHS[name]
     text = files.read_optional(path)
+    if name in SHARED:
+        BLOCK.check(path, text)
     lines: List[Line] = []
     lacking, absent = "", False
     if name == SESSIONS and wanted:

@@ -16,6 +16,7 @@ from ..._machine import processes
 from ..._nvidia import gpus, holders, readings
 from ..._nvidia.capabilities import capability_devices
 from . import cores, driver
+from .gres_conf import BLOCK
 from .slurm_conf import value_of
 from .spec import NVML
 from .state import FAILED, NOTE, SLURMCTLD, SLURMD, Daemons, ReadFile, SlurmState
@@ -50,6 +51,7 @@ def observe(host: Host, declaration: SlurmDeclaration, scope: Scope) -> SlurmSta
     node = declaration.node or (files.read_optional(HOST_NAME) or "").strip().partition(".")[0]
     texts = _noted(files, daemons)
     gres, cgroup = (_read_file(files, f"{folder}/{name}", daemons, texts) for name in ("gres.conf", "cgroup.conf"))
+    BLOCK.check(gres.path, gres.text)
     state = SlurmState(folder, node, daemons, gres, cgroup)
     state = replace(state, slurm=files.read_optional(state.slurm_path))
     state = replace(state, foreign=_foreign(files, state))

@@ -17,7 +17,11 @@ import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, OwnedByAnother
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
+    CannotLook,
+    DeclarationError,
+    OwnedByAnother,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import pam_env
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment import slurm
@@ -102,6 +106,27 @@ def test_a_later_line_of_another_is_refused_with_its_number(tmp_path: Path) -> N
         OwnedByAnother, match=rf"line {number} of /etc/environment takes precedence .*found 1, wanted 8"
     ):
         run(host, variables={"OMP_NUM_THREADS": 8})
+
+
+@pytest.mark.parametrize(
+    ("path", "lost", "line"), [(NCCL, BLOCK.end, 1), (ENVIRONMENT, BLOCK.end, 3), (ENVIRONMENT, BLOCK.begin, 4)]
+)
+def test_our_lines_are_not_written_twice_where_one_of_their_comments_is_gone(
+    tmp_path: Path, path: str, lost: str, line: int
+) -> None:
+    host = machine(tmp_path)
+    run(host, variables={"DATA": "/data"}, nccl={"NCCL_DEBUG": "WARN"})
+    kept = [one for one in host.files.read(path).splitlines(keepends=True) if not one.startswith(lost)]
+    build(tmp_path, {path: "".join(kept)})
+    before = snapshot(tmp_path)
+    for declared in ({"variables": {"DATA": "/other"}, "nccl": {"NCCL_DEBUG": "INFO"}}, {"state": "absent"}):
+        with pytest.raises(CannotLook, match=rf"Cannot parse {re.escape(path)}: line {line} (begins|ends) the lines"):
+            run(host, **declared)
+        assert snapshot(tmp_path) == before
+    at = len(kept) if lost == BLOCK.end else line - 2
+    build(tmp_path, {path: "".join((*kept[:at], f"{lost}\n", *kept[at:]))})
+    run(host, state="absent")
+    assert "gpufleet" not in (host.files.read_optional(path) or "")
 
 
 def test_nccl_takes_our_line_before_those_of_the_image(tmp_path: Path) -> None:

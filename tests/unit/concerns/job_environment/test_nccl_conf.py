@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import pam_env
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment import nccl_conf
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment.places import BLOCK
 
 
 # Each as ``setEnvFile`` of NCCL 2.30.7 splits it.
@@ -81,27 +80,3 @@ def test_pam_env_conf_has_a_grammar_of_its_own() -> None:
         ("B", "${PAM_X}"),
         ("E", "5"),
     ]
-
-
-@pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("text", [None, "", "A=1\n", "A=1", "\n\n", "# Begin\nA=1\r\n"])
-def test_a_file_is_again_as_it_was_when_our_lines_go(text: Optional[str], *, first: bool) -> None:
-    once = BLOCK.with_lines(text, "B=2\n", first=first)
-    again = BLOCK.with_lines(once, "B=3\nC=4\n", first=first)
-    assert "B=2\n" in once
-    assert "B=2\n" not in again
-    assert BLOCK.without_lines(again) == text
-
-
-def test_what_others_write_around_our_lines_stays() -> None:
-    ours = BLOCK.with_lines("A=1", "B=2\n", first=False)
-    text = f"Z=0\n{ours}C=3\n"
-    assert BLOCK.without_lines(text) == "Z=0\nA=1\nC=3\n"
-    made = BLOCK.with_lines(None, "B=2\n", first=True)
-    assert BLOCK.without_lines(f"{made}C=3\n") == "C=3\n"
-
-
-def test_a_block_whose_last_comment_is_gone_gives_up_its_lines() -> None:
-    text = BLOCK.with_lines("A=1\n", "B=2\n", first=True).replace(BLOCK.end, "")
-    again = BLOCK.with_lines(text, "B=3\n", first=True)
-    assert again.startswith(f"{BLOCK.begin}\nB=3\n{BLOCK.end}B=2\n")

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, InUse
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, GpuFleetError, InUse
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
 from ansible_collections.gpufleet.node.plugins.module_utils._machine import processes
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus.gres_conf import BLOCK
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus.state import NOTE
 from slurm_gpus_machine import (
     ADDRESSES,
@@ -26,6 +27,7 @@ from slurm_gpus_machine import (
     SlurmMachine,
     gpu,
 )
+from support import snapshot
 
 H100 = {"types": [{"type": "h100"}]}
 SEVEN = ("1g.10gb",) * 7
@@ -54,6 +56,23 @@ def test_a_new_node_gets_its_gpus_and_slurmctld_has_them(machine: SlurmMachine) 
     assert outcome.effective == {"node": NODE, "slurmd": "running", "state": "IDLE", "gres": "gpu:h100:2(S:0-1),nic:4"}
     again = machine.run(**H100)
     assert (again.status, again.changes, len(machine.restarts)) == ("in_sync", (), 2)
+
+
+@pytest.mark.parametrize("lost", [BLOCK.begin, BLOCK.end])
+def test_gpus_are_not_counted_twice_where_a_comment_of_our_lines_is_gone(machine: SlurmMachine, lost: str) -> None:
+    machine.run(**H100)
+    text = machine.read(GRES_CONF)
+    kept = [line for line in text.splitlines(keepends=True) if not line.startswith(lost)]
+    machine.write(GRES_CONF, "".join(kept))
+    line = next(number for number, one in enumerate(kept, 1) if one.startswith((BLOCK.begin, BLOCK.end)))
+    before = (snapshot(machine.root), machine.restarts)
+    for declaration in (H100, {"types": [{"type": "other"}]}, {"state": "absent"}):
+        with pytest.raises(CannotLook, match=f"Cannot parse {GRES_CONF}: line {line} (begins|ends) the lines of"):
+            machine.run(**declaration)
+        assert (snapshot(machine.root), machine.restarts) == before
+    machine.write(GRES_CONF, text)
+    machine.run(state="absent")
+    assert machine.read(GRES_CONF) == GRES_TEXT
 
 
 def test_an_own_type_is_the_name_that_slurm_itself_gives_the_model(machine: SlurmMachine) -> None:
