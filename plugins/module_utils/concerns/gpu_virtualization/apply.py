@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Sequence, Tuple
+from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 from ..._core import steps
-from ..._core.change import RunCommand, Step, WriteAttribute
-from ..._core.errors import GpuFleetError, Refused
+from ..._core.change import Change, RunCommand, Step, WriteAttribute
+from ..._core.errors import GpuFleetError, InUse, Refused
 from ..._core.value import replace
 from ..._kinds import steps as kinds
 from ..._nvidia.gpus import PCI
@@ -31,17 +31,26 @@ AGAIN = "run again once nobody uses it"
 APPEAR_SECONDS, POLL_SECONDS = 20.0, 0.5
 
 
-def perform(step: Step, host: Host) -> None:
-    if isinstance(step.action, Bind):
-        bind(step.action, step, host)
-    elif isinstance(step.action, EnableFunctions):
-        enable_functions(step.action, host)
-    elif isinstance(step.action, MakeVgpus):
-        make_vgpus(step.action, step, host)
-    elif isinstance(step.action, Open):
-        _open([read_function(host.files, address) for address in step.action.addresses], host)
-    else:
-        kinds.perform(step, host)
+def perform(step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
+    """The changes that were made where something was spared, which are none."""
+    action = step.action
+    try:
+        if isinstance(action, Bind):
+            bind(action, step, host)
+        elif isinstance(action, EnableFunctions):
+            enable_functions(action, host)
+        elif isinstance(action, MakeVgpus):
+            make_vgpus(action, step, host)
+        elif isinstance(action, Open):
+            _open([read_function(host.files, address) for address in action.addresses], host)
+        else:
+            kinds.perform(step, host)
+    except InUse:
+        # Somebody came after the look. The next one finds them, and what they keep from its change is pending.
+        if not (isinstance(action, (Bind, EnableFunctions, MakeVgpus)) and action.spared):
+            raise
+        return ()
+    return None
 
 
 def bind(action: Bind, step: Step, host: Host) -> None:
@@ -63,7 +72,8 @@ def bind(action: Bind, step: Step, host: Host) -> None:
         try:
             if closed:
                 _close(function, host)
-            error = in_use(holders_of(host, [function], harmless=()), AGAIN)
+            others = [read_function(host.files, address) for address in action.spared if address != action.address]
+            error = in_use({**holders_of(host, others), **holders_of(host, [function], harmless=())}, AGAIN)
             if error is not None:
                 raise error
             _write(f"{DRIVERS}/{function.driver}/unbind", action.address, step, host)
@@ -113,8 +123,9 @@ def make_vgpus(action: MakeVgpus, step: Step, host: Host) -> None:
     found = with_users(host, read_function(host.files, action.address), found)
     goes, comes = vgpus.moves(found, {name: count for _number, name, count in action.types})
     users = [name for part in goes for name in part.holders]
-    if users:
-        raise vgpus_in_use(action.address, users, AGAIN)
+    # Where nothing was enabled, the GPU itself was in use.
+    if users or (comes and action.spared and not found.functions):
+        raise vgpus_in_use(action.address, users or found.users, AGAIN)
     for part in goes:
         _write(f"{PCI}/{part.address}/{vgpus.CURRENT}", "0", step, host)
     for name in comes:

@@ -50,10 +50,15 @@ SHOWN = 4
 
 @frozen
 class Bind(RoomAction):
-    """Bind a function to a driver, None for none; one that is in use is refused."""
+    """Bind a function to a driver, None for none; one that is in use is refused.
+
+    ``spared`` are the functions that change together, with this one, where they are left as they are while one of them
+    is in use.
+    """
 
     address: str
     driver: Optional[str]
+    spared: Tuple[str, ...] = ()
 
 
 @frozen
@@ -65,18 +70,23 @@ class Open(RoomAction):
 
 @frozen
 class EnableFunctions(RoomAction):
-    """Enable the virtual functions of a GPU, or disable them; one that is in use is refused."""
+    """Enable the virtual functions of a GPU, or disable them; one that is in use is refused, or ``spared``."""
 
     address: str
     enable: bool
+    spared: bool = False
 
 
 @frozen
 class MakeVgpus(RoomAction):
-    """Let a GPU have as many vGPUs of each type, by its number and name; what is in use does not go."""
+    """Let a GPU have as many vGPUs of each type, by its number and name; what is in use does not go.
+
+    That is refused, or the GPU is ``spared``.
+    """
 
     address: str
     types: Tuple[Tuple[int, str, int], ...]
+    spared: bool = False
 
 
 def plan(state: GpuVirtualizationState, desired: GpuVirtualizationDesired, scope: Scope) -> Plan:
@@ -100,7 +110,11 @@ def plan(state: GpuVirtualizationState, desired: GpuVirtualizationDesired, scope
     steps: Tuple[Step, ...] = ()
     if any(row.status != IN_SYNC for row in settings):
         # Our unit knows what a function returns to, so that what goes is gone before the unit no longer lists it.
-        steps = (*_steps(rows, bound=False), *_boot_steps(state, desired, beside, rows), *_steps(rows, bound=True))
+        steps = (
+            *_steps(state, desired, rows, bound=False),
+            *_boot_steps(state, desired, beside, rows),
+            *_steps(state, desired, rows, bound=True),
+        )
         steps += tuple(_vgpu_steps(state, desired, shared))
         if closed:
             addresses = tuple(row.object for row in closed)
@@ -202,8 +216,10 @@ def _vgpu_steps(
     for address, (functions, vgpus) in shared.items():
         found, goal = state.vgpus[address], desired.vgpus[address]
         types = [(found.number(name), name, count) for name, count in sorted(goal.counts.items())]
-        make = [Step(MakeVgpus(address, tuple(types)), (effective_change(vgpus),))] if _late(vgpus) else []
-        action = EnableFunctions(address, goal.enabled)
+        spared = state.when_busy == SKIP
+        made = MakeVgpus(address, tuple(types), spared)
+        make = [Step(made, (effective_change(vgpus),))] if _late(vgpus) else []
+        action = EnableFunctions(address, goal.enabled, spared)
         enable = [Step(action, (effective_change(functions),))] if _late(functions) else []
         yield from (*enable, *make) if goal.enabled else (*make, *enable)
 
@@ -231,21 +247,24 @@ def _closed_row(address: str) -> Setting:
 
 
 def _waits(state: GpuVirtualizationState, desired: GpuVirtualizationDesired) -> Dict[str, Tuple[str, str]]:
-    """Why functions stay as they are for now, by address, and what that takes.
-
-    Of a slot all or nothing changes, and of an IOMMU group, which a virtual machine gets as a whole.
-    """
+    """Why functions stay as they are for now, by address, and what that takes."""
     found: Dict[str, Tuple[str, str]] = {}
     if state.no_iommu:
         found.update({address: (COMES, REBOOT) for address, goal in desired.goals.items() if goal.driver == VFIO})
     if state.when_busy == SKIP:
         for address, names in state.holders.items():
-            used = state.functions[address]
-            for other in desired.goals:
-                function = state.functions[other]
-                if function.slot == used.slot or (used.group and function.group == used.group):
-                    found.setdefault(other, (f"in use by {first_of(names, SHOWN)}", IDLE))
+            for other in _together(state, desired, address):
+                found.setdefault(other, (f"in use by {first_of(names, SHOWN)}", IDLE))
     return found
+
+
+def _together(state: GpuVirtualizationState, desired: GpuVirtualizationDesired, address: str) -> Tuple[str, ...]:
+    """Of a slot all or nothing changes, and of an IOMMU group, which a virtual machine gets as a whole."""
+    one = state.functions[address]
+    functions = [state.functions[other] for other in desired.goals]
+    return tuple(
+        other.address for other in functions if other.slot == one.slot or (one.group and other.group == one.group)
+    )
 
 
 def _boot_steps(
@@ -266,7 +285,13 @@ def _boot_steps(
     return steps
 
 
-def _steps(rows: Dict[str, Tuple[Setting, Setting]], *, bound: bool) -> List[Step]:
+def _steps(
+    state: GpuVirtualizationState,
+    desired: GpuVirtualizationDesired,
+    rows: Dict[str, Tuple[Setting, Setting]],
+    *,
+    bound: bool,
+) -> List[Step]:
     """Those of functions that are to be ``bound`` for virtual machines, or of the others."""
     steps = []
     for address, (override, driver) in rows.items():
@@ -278,7 +303,8 @@ def _steps(rows: Dict[str, Tuple[Setting, Setting]], *, bound: bool) -> List[Ste
             steps.append(Step(WriteAttribute(path, value), (effective_change(override),), probes=(path,)))
         if _late(driver):
             wanted = None if driver.wanted is None else str(driver.wanted)
-            steps.append(Step(Bind(address, wanted), (effective_change(driver),), probes=(path,)))
+            spared = _together(state, desired, address) if state.when_busy == SKIP else ()
+            steps.append(Step(Bind(address, wanted, spared), (effective_change(driver),), probes=(path,)))
     return steps
 
 

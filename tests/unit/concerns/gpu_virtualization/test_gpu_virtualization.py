@@ -7,14 +7,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Set
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import InUse, NotInEffect, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import EFFECTIVE
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization.files import CLOSED
 from support import Killed
-from virtualization_machine import CARD, DRIVE, FIRST, PATH, PCI, SECOND, SOUND, WANTS, Machine
+from virtualization_machine import CARD, DRIVE, FIRST, MINORS, PATH, PCI, SECOND, SOUND, WANTS, Machine
 
 pytestmark = pytest.mark.once
 
@@ -224,19 +225,42 @@ def test_the_daemon_of_persistence_mode_lets_go_and_is_not_in_the_way(machine: M
     assert machine.driver(FIRST) == VFIO
 
 
-def test_a_client_that_comes_between_the_look_and_the_change_is_not_waited_for(machine: Machine) -> None:
+def client_comes(machine: Machine, address: str) -> None:
+    """Let a process open a GPU once, at the moment when it is about to take no new client."""
     smi = machine.host.commands.programs["nvidia-smi"]
 
-    def client_comes(argv: Any) -> Completed:
-        if "-pm" in argv:
-            machine.open(4711, "/dev/nvidia0")
+    def and_client(argv: Any) -> Completed:
+        if "-pm" in argv and address in argv:
+            machine.host.commands.programs["nvidia-smi"] = smi
+            machine.open(4711, f"/dev/nvidia{MINORS[address]}")
         return smi(argv)
 
-    machine.host.commands.programs["nvidia-smi"] = client_comes
+    machine.host.commands.programs["nvidia-smi"] = and_client
+
+
+def test_a_client_that_comes_between_the_look_and_the_change_is_not_waited_for(machine: Machine) -> None:
+    client_comes(machine, FIRST)
     with pytest.raises(InUse, match=r"python3 \(pid 4711"):
         machine.run(gpus=ALL)
     assert machine.driver(FIRST) == "nvidia"
     assert machine.closed == set(), "the GPU lets clients in again"
+
+
+@pytest.mark.parametrize(("address", "left"), [(FIRST, {FIRST}), (CARD, {CARD, SOUND})])
+def test_skip_also_spares_a_gpu_whose_client_came_after_the_look(
+    machine: Machine, address: str, left: Set[str]
+) -> None:
+    client_comes(machine, address)
+    outcome = machine.run(gpus=ALL, when_busy="skip")
+    assert {one for one in (*GPUS, SOUND) if machine.driver(one) != VFIO} == left
+    assert machine.closed == set(), "the GPU lets clients in again"
+    assert {row.object for row in outcome.remaining.pending} == left
+    assert outcome.remaining.needs == ("idle_gpu",)
+    changed = {change.object for change in outcome.changes if change.setting == "driver" and change.scope == EFFECTIVE}
+    assert changed == {*GPUS, SOUND} - left
+    machine.end(4711)
+    machine.run(gpus=ALL, when_busy="skip")
+    assert machine.drivers(*GPUS, SOUND) == [VFIO] * 4
 
 
 def test_a_gpu_that_the_driver_does_not_close_is_not_unbound(machine: Machine) -> None:

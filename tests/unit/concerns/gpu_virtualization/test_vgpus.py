@@ -20,11 +20,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     InUse,
     Refused,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import EFFECTIVE
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import boot_service
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.errors import NoDriver
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization import vgpus
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization import apply, vgpus
 from support import Killed, snapshot
 from vgpu_machine import PARTS, VgpuMachine
 from virtualization_machine import FIRST, PCI
@@ -123,6 +125,40 @@ def test_a_process_that_has_the_gpu_open_keeps_it_whole(machine: VgpuMachine) ->
     machine.open(4712, "/dev/nvidia0", "nvidia-persistenced")
     machine.run(gpus=wanted("H100-20C", 2))
     assert machine.types() == [1020, 1020, 0, 0]
+
+
+def test_skip_also_spares_a_gpu_whose_client_came_after_the_look(machine: VgpuMachine) -> None:
+    smi = machine.host.commands.programs["nvidia-smi"]
+
+    def client_comes(argv: Any) -> Completed:
+        if "-pm" in argv and argv[-1] == "0":
+            machine.open(4711, "/dev/nvidia0")
+        return smi(argv)
+
+    machine.host.commands.programs["nvidia-smi"] = client_comes
+    outcome = machine.run(gpus=wanted("H100-20C", 2), when_busy="skip")
+    assert (machine.enabled, machine.persistent) == (False, True)
+    assert outcome.remaining.needs == ("idle_gpu",)
+    assert EFFECTIVE not in {change.scope for change in outcome.changes}
+    machine.end(4711)
+    machine.host.commands.programs["nvidia-smi"] = smi
+    machine.run(gpus=wanted("H100-20C", 2), when_busy="skip")
+    assert machine.types() == [1020, 1020, 0, 0]
+
+
+def test_skip_also_spares_a_vgpu_that_a_virtual_machine_got_after_the_look(
+    machine: VgpuMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.run(gpus=wanted("H100-20C", 1))
+    perform = apply.make_vgpus
+
+    def machine_starts(*arguments: Any) -> None:
+        machine.open(4711, "/dev/vfio/30", "qemu-system-x86")
+        perform(*arguments)
+
+    monkeypatch.setattr(apply, "make_vgpus", machine_starts)
+    outcome = machine.run(gpus=wanted("H100-40C", 1), when_busy="skip")
+    assert (machine.types(), outcome.remaining.needs) == ([1020, 0, 0, 0], ("idle_gpu",))
 
 
 def test_a_run_that_is_killed_anywhere_is_completed_by_the_next_and_can_be_given_back(tmp_path: Path) -> None:
