@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, List, Mapping, Optional, Tuple
 
+from ..._linux import packages
 from ..._linux.systemd import FOLDERS
 from .fields import Facts, Fields, read
 
@@ -22,7 +22,6 @@ PROGRAM_FOLDERS = (
     *("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"),
     *("/snap/bin", "/opt/bin", "/var/lib/rancher/rke2/bin"),
 )
-DPKG = "/var/lib/dpkg/status"
 
 # The program of each engine, the packages that bring it, and the units of its daemon, none where it has no daemon.
 ENGINES: Mapping[str, Tuple[str, Tuple[str, ...], Tuple[str, ...]]] = {
@@ -80,12 +79,14 @@ def engines(files: Files) -> List[Facts]:
     """The container engines that are installed."""
     found = []
     binaries = {name: find_program(files, program) for name, (program, *_others) in ENGINES.items()}
-    installed, reason = read(files, DPKG) if any(binaries.values()) else (None, "")
+    status, reason = read(files, packages.DPKG) if any(binaries.values()) else (None, "")
+    names = [name for _program, those, _units in ENGINES.values() for name in those]
+    versions = {one.name: one.version for one in packages.of_dpkg(status or "", names)}
     for name, binary in binaries.items():
         if binary is not None:
-            _program, packages, units = ENGINES[name]
+            _program, those, units = ENGINES[name]
             fields = Fields(name=name, binary=binary)
-            version = next(filter(None, (_version(installed or "", package) for package in packages)), None)
+            version = next((versions[package] for package in those if package in versions), None)
             fields.add("version", version, reason or "no dpkg package owns it")
             if units:
                 fields.add("running", *runs(files, *units))
@@ -112,13 +113,4 @@ def orchestrators(files: Files) -> List[Facts]:
 
 def package_version(files: Files, name: str) -> Optional[str]:
     """The version of one package that dpkg has installed."""
-    return _version(read(files, DPKG)[0] or "", name)
-
-
-def _version(packages: str, name: str) -> Optional[str]:
-    """The version of a package in the text that dpkg keeps of all."""
-    start = f"\n{packages}".find(f"\nPackage: {name}\n")
-    end = packages.find("\n\n", start)
-    entry = packages[max(start, 0) : end if end >= 0 else None] if start >= 0 else ""
-    version = re.search(r"^Version: (\S+)$", entry, re.MULTILINE)
-    return version[1] if version and re.search(r"^Status: \w+ ok installed$", entry, re.MULTILINE) else None
+    return next((one.version for one in packages.of_dpkg(read(files, packages.DPKG)[0] or "", [name])), None)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.errors import CannotLook
 from ..._core.value import field, frozen
+from ..._linux import packages
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
     from .daemons import Program
     from .notes import Notes
 
-DPKG = "/var/lib/dpkg/status"
 # Its own package has the architecture of the machine.
 DPKG_ITSELF = "dpkg"
 VERSIONLOCK = "/etc/dnf/plugins/versionlock.list"
@@ -56,7 +56,7 @@ class Holds:
 def observe(host: Host, programs: Sequence[Program], driver: Sequence[str], notes: Notes) -> Holds:
     """``driver`` are the versions of the driver whose packages count too."""
     files = host.files
-    status = files.read_optional(DPKG)
+    status = files.read_optional(packages.DPKG)
     if status is not None and host.commands.find("apt-mark") is not None:
         names = tuple(name for program in programs for name in program.packages)
         return Holds(APT, {one.name: one for one in of_dpkg(status, names, driver)})
@@ -65,15 +65,15 @@ def observe(host: Host, programs: Sequence[Program], driver: Sequence[str], note
         return Holds()
     held = _locked(locks)
     owners: Dict[str, Tuple[str, str]] = {}
-    packages: Dict[str, Package] = {}
+    found: Dict[str, Package] = {}
     for program in programs:
         path = host.commands.find(program.name)
         if path is not None:
             owners[path] = (files.version(path), _owner(host, path, notes))
             name, _blank, line = owners[path][1].partition(" ")
             if name:
-                packages[name] = Package(name, name in held, line)
-    return Holds(DNF, packages, locks, owners)
+                found[name] = Package(name, name in held, line)
+    return Holds(DNF, found, locks, owners)
 
 
 def of_dpkg(status: str, names: Sequence[str], driver: Sequence[str]) -> List[Package]:
@@ -83,19 +83,11 @@ def of_dpkg(status: str, names: Sequence[str], driver: Sequence[str]) -> List[Pa
     """
     found: List[Tuple[str, str, bool]] = []
     native = ""
-    for block in status.split("\n\n"):
-        name = block[9 : block.find("\n")] if block.startswith("Package: ") else ""
-        if name != DPKG_ITSELF and not name.startswith((*names, *DRIVER)):
-            continue
-        values = dict(line.partition(": ")[::2] for line in block.splitlines() if line[:1] not in (" ", "\t"))
-        state = values.get("Status", "").split()
-        if len(state) != 3 or state[2] != "installed":
-            continue
-        architecture = values.get("Architecture", "")
-        if name == DPKG_ITSELF:
-            native = architecture
-        elif name.startswith(tuple(names)) or upstream(values.get("Version", "")) in driver:
-            found.append((name, architecture, state[0] == "hold"))
+    for one in packages.of_dpkg(status, (DPKG_ITSELF,), (*names, *DRIVER)):
+        if one.name == DPKG_ITSELF:
+            native = one.architecture
+        elif one.name.startswith(tuple(names)) or upstream(one.version) in driver:
+            found.append((one.name, one.architecture, one.selection == "hold"))
     own = ("", "all", native)
     return [Package(name if one in own or not native else f"{name}:{one}", held) for name, one, held in found]
 
