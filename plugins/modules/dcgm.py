@@ -105,8 +105,11 @@ options:
     description:
       - The packages that the role installs first, such as V(datacenter-gpu-manager-4-core) and
         V(datacenter-gpu-manager-exporter). The module itself installs nothing.
-      - With packages, a machine that lacks the host engine or the exporter has drifted, so that C(site) runs the role
-        there, whatever O(optional) says.
+      - A machine that lacks one of them has drifted, and so has one that lacks the host engine or the exporter, so that
+        C(site) runs the role there, whatever O(optional) says.
+      - With apt, a version can be named as in V(datacenter-gpu-manager-4-core=1:4.5.*), with dnf as in
+        V(datacenter-gpu-manager-4-core-4.5.3). Another version is drift. Globs in names, groups, files, addresses and
+        comparisons are installed, but not compared with what is there.
     type: list
     elements: str
     default: []

@@ -15,7 +15,7 @@ from ..._core.regex import regex
 from ..._core.value import replace
 from ..._kinds import units
 from ..._kinds.own_files import OwnFile, header_of
-from ..._linux import systemd, unit_command
+from ..._linux import packages, systemd, unit_command
 from ..._machine import processes
 from . import command_line
 from .metrics import Metric, parse, served
@@ -58,6 +58,7 @@ def observe(host: Host, declaration: DcgmDeclaration, scope: Scope) -> DcgmState
         health_service=found[HEALTH],
         counters=OwnFile(command_line.COUNTERS, "metrics", files.read_optional(command_line.COUNTERS)),
         release=_release(files),
+        packages=packages.declared(host, declaration.packages) if declaration.packages else (),
     )
     if declaration.exporter or state.counters.text is not None or state.exporter.service.active:
         state = _with_exporter(host, state, asks=declaration.writes or state.counters.text is not None)

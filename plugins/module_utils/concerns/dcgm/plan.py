@@ -15,6 +15,7 @@ from ..._core.value import replace
 from ..._kinds import units
 from ..._kinds.units import NOT_READ, RUNNING, STOPPED
 from ..._linux import systemd
+from ..._linux.packages import INSTALLED, NOT_INSTALLED
 from .state import COUNTERS, METRIC, DcgmDesired, DcgmState, unit_files
 from .state import HEALTH as WATCHES
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from .metrics import Metric
 
 # What the packages of the role bring, before the module is run.
-PROGRAM, INSTALLED, NOT_INSTALLED = "program", "installed", "not installed"
+PROGRAM = "program"
 
 
 def plan(state: DcgmState, desired: DcgmDesired, scope: Scope) -> Plan:
@@ -65,7 +66,8 @@ def refuse_owners(state: DcgmState, desired: DcgmDesired) -> None:
 
 
 def _settings(state: DcgmState, desired: DcgmDesired, scope: Scope) -> Tuple[Setting, ...]:
-    rows = [Setting(unit, PROGRAM, INSTALLED, NOT_INSTALLED, NOT_INSTALLED, unit) for unit in desired.lacking]
+    rows = [package.row for package in desired.packages]
+    rows += [Setting(unit, PROGRAM, INSTALLED, NOT_INSTALLED, NOT_INSTALLED, unit) for unit in desired.lacking]
     if scope.permanent:
         for file, text in unit_files(state, desired):
             rows += file.rows_in(text, immediate=scope.immediate)

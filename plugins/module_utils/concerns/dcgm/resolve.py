@@ -34,13 +34,13 @@ def resolve(declaration: DcgmDeclaration, state: DcgmState) -> DcgmDesired:
     engine, exporter = declaration.engine, declaration.exporter
     lacking: Dict[str, str] = {}
     if engine is not None and not state.engine.there:
-        if engine and declaration.installs:
+        if engine and declaration.packages:
             lacking[state.engine.name] = NO_ENGINE
         elif engine:
             unmanaged.append(_lacking(state.engine.name, NO_ENGINE, INSTALL, declaration))
         engine = None
     if exporter is not None and not (state.exporter.shipped or state.exporter.program):
-        if exporter and declaration.installs:
+        if exporter and declaration.packages:
             lacking[state.exporter.service.name] = NO_EXPORTER
         elif exporter:
             unmanaged.append(_lacking(state.exporter.service.name, NO_EXPORTER, INSTALL_EXPORTER, declaration))
@@ -73,6 +73,7 @@ def resolve(declaration: DcgmDeclaration, state: DcgmState) -> DcgmDesired:
         health=health,
         watches=worded(declaration.watches) if health is not None else None,
         lacking=lacking,
+        packages=state.packages,
         unmanaged=tuple(unmanaged),
     )
 

@@ -30,7 +30,7 @@ class DcgmDeclaration:
     """``engine`` and ``exporter`` say whether these services run; None leaves one alone.
 
     ``writes`` says whether the exporter has a file of counters of ours. ``watches`` are words of ``WATCHES``, all of
-    them for ``all``; none are left alone. ``installs``: the role has packages to install, so that what a machine lacks
+    them for ``all``; none are left alone. ``packages`` are those that the role installs, so that what a machine lacks
     is not wrong of it.
     """
 
@@ -43,7 +43,7 @@ class DcgmDeclaration:
     exclude: Tuple[str, ...] = ()
     watches: FrozenSet[str] = frozenset()
     optional: bool = False
-    installs: bool = False
+    packages: Tuple[str, ...] = ()
 
 
 def parse(params: Mapping[str, Any]) -> DcgmDeclaration:
@@ -73,7 +73,7 @@ def parse(params: Mapping[str, Any]) -> DcgmDeclaration:
         exclude=_exclude(exclude, metrics),
         watches=watches,
         optional=params["optional"],
-        installs=bool(params["packages"]),
+        packages=tuple(params["packages"]),
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..._core.change import Unmanaged
     from ..._kinds.own_files import OwnFile
     from ..._kinds.units import UnitFile
+    from ..._linux.packages import DeclaredPackage
     from .metrics import Metric
 
 # Settings of the exporter's file, of one metric, and of the host engine.
@@ -93,7 +94,7 @@ class DcgmState:
     engine, the deprecated one. ``theirs`` are the metrics of the file that is there without us, ``at_boot`` those of
     the file that the exporter reads at its next start. ``watches`` are words of the health watches that are on, None
     where the host engine does not run, and ``no_watches`` why dcgmi did not tell them. ``others`` are processes and
-    containers that stand in the way of a start, in words.
+    containers that stand in the way of a start, in words. ``packages`` are those of the role.
     """
 
     engine: Service
@@ -109,6 +110,7 @@ class DcgmState:
     watches: Optional[str] = None
     no_watches: str = ""
     others: Mapping[str, str] = field(default_factory=dict)
+    packages: Tuple[DeclaredPackage, ...] = ()
 
 
 @frozen
@@ -118,7 +120,7 @@ class DcgmDesired:
     ``starts`` and ``services`` are by unit; a unit that is in neither may be as it is. ``counters``, ``unit``,
     ``drop_in`` and ``health`` are the texts of files of ours, None for no such file. ``watches`` is None where they may
     be as they are; ``flags`` are those of dcgmi that bring them without our unit. ``lacking`` are the units that
-    packages of the role are to bring, with what the machine lacks.
+    the ``packages`` of the role are to bring, with what the machine lacks.
     """
 
     starts: Mapping[str, str] = field(default_factory=dict)
@@ -131,6 +133,7 @@ class DcgmDesired:
     watches: Optional[str] = None
     flags: str = ""
     lacking: Mapping[str, str] = field(default_factory=dict)
+    packages: Tuple[DeclaredPackage, ...] = ()
     unmanaged: Tuple[Unmanaged, ...] = ()
 
 

@@ -16,6 +16,7 @@ from ..._core.value import frozen, replace
 from ..._kinds import units
 from ..._kinds.units import RUNNING, SERVICE, STOPPED
 from ..._linux import systemd
+from ..._linux.packages import PACKAGE
 from ..._linux.systemd_apply import ReloadUnits, RunService
 from .observation import DCGMI, HEALTH
 from .state import COUNTERS, METRIC, DcgmDesired, DcgmState, unit_files
@@ -38,8 +39,9 @@ class StartExporter(RoomAction):
 
 def steps_of(state: DcgmState, desired: DcgmDesired, rows: Sequence[Setting], scope: Scope) -> List[Step]:
     """What is stopped first, then the next boot, then what runs: the engine, its watches, and the exporter."""
-    if desired.lacking:
-        return [Step(Refuse(_not_installed(desired)))]
+    lacking = [row for row in rows if row.setting == PACKAGE and row.status != IN_SYNC]
+    if desired.lacking or lacking:
+        return [Step(Refuse(_not_installed(desired, lacking)))]
     wrong = {(row.object, row.setting): row for row in rows if row.status != IN_SYNC}
     exporter = state.exporter.service.name
     services = [wrong[key] for key in wrong if key[1] == SERVICE and not wrong[key].pending]
@@ -54,13 +56,13 @@ def steps_of(state: DcgmState, desired: DcgmDesired, rows: Sequence[Setting], sc
     return steps
 
 
-def _not_installed(desired: DcgmDesired) -> NotInEffect:
-    return NotInEffect(
-        "run {}",
-        object=", ".join(desired.lacking),
-        cause=" and ".join(desired.lacking.values()),
-        hint="the role installs packages before it runs this module: check that they bring it",
-    )
+def _not_installed(desired: DcgmDesired, lacking: Sequence[Setting]) -> NotInEffect:
+    hint = "the role installs packages before it runs this module: check that they bring it"
+    if desired.lacking:
+        units, causes = ", ".join(desired.lacking), " and ".join(desired.lacking.values())
+        return NotInEffect("run {}", object=units, cause=causes, hint=hint)
+    others = ", ".join(f"{row.object} is {row.effective}, wanted is {row.wanted}" for row in lacking)
+    return NotInEffect("use the packages of DCGM", cause=others, hint=hint)
 
 
 def _boot_steps(state: DcgmState, desired: DcgmDesired, wrong: Found) -> List[Step]:

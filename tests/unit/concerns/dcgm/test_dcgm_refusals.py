@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, NotInEffect
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import DRIFTED, IN_SYNC
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.packages import DPKG
 from dcgm_machine import ALL, COUNTERS, ENGINE, ETC, EXPORTER, LIB, SHIPPED, dcgm_of, files_of, machine, run
 from support import FakeHost, build, snapshot
 
@@ -219,6 +221,35 @@ def test_what_is_optional_may_be_missing(tmp_path: Path) -> None:
     assert run(host, ALL, optional=True, strict=True).changes == ()
 
 
+def deb(name: str, version: str, more: str = "") -> str:
+    """The entry of an installed package in the status of dpkg."""
+    return f"Package: {name}\nStatus: install ok installed\nArchitecture: amd64\nVersion: {version}\n{more}\n"
+
+
+@pytest.mark.parametrize(
+    ("declared", "found"),
+    [
+        ("datacenter-gpu-manager-4-cuda12", ("datacenter-gpu-manager-4-cuda12", "installed", "not installed")),
+        ("dcgm-core=1:4.6.*", ("dcgm-core", "1:4.6.*", "1:4.5.3-1")),
+        ("dcgm-core:arm64", ("dcgm-core:arm64", "installed", "not installed")),
+    ],
+)
+def test_a_package_that_is_declared_and_not_there_is_drift(
+    tmp_path: Path, declared: str, found: Tuple[str, str, str]
+) -> None:
+    host = machine(tmp_path)
+    run(host, ALL)
+    build(tmp_path, {DPKG: deb("dcgm-core", "1:4.5.3-1")})
+    look = run(host, {**ALL, "packages": [declared]}, check=True)
+    wrong = [row for row in look.remaining.settings if row.setting == "package" and row.status == DRIFTED]
+    assert [(row.object, row.wanted, row.effective) for row in wrong] == [found]
+    with pytest.raises(NotInEffect, match=f"{re.escape(found[0])} is {found[2]}, wanted is {re.escape(found[1])}"):
+        run(host, {**ALL, "packages": [declared]})
+    sound = ["dcgm-core=1:4.5.*", "dcgm-core", "dcgm-core:amd64", "./a.deb", "https://a.example/b.deb", "dcgm-*"]
+    run(host, {**ALL, "packages": sound})
+    assert run(host, {**ALL, "packages": sound}).status == IN_SYNC
+
+
 def test_what_the_packages_of_the_role_will_bring_is_drift_and_not_a_wrong_declaration(tmp_path: Path) -> None:
     lacking = {f"{LIB}/{ENGINE}": None, f"{LIB}/{EXPORTER}": None, "/usr/bin/dcgm-exporter": None}
     host = machine(tmp_path, extra=lacking)
@@ -231,5 +262,6 @@ def test_what_the_packages_of_the_role_will_bring_is_drift_and_not_a_wrong_decla
     assert not host.files.exists(COUNTERS)
     assert dcgm_of(host).starts == []
     build(tmp_path, {path: text for path, text in files_of().items() if path in lacking})
+    build(tmp_path, {DPKG: deb("datacenter-gpu-manager-4-core", "1:4.5.3-1")})
     run(host, declared)
     assert run(host, declared).status == IN_SYNC
