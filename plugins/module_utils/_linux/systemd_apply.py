@@ -11,10 +11,11 @@ and 1227 of nvidia-container-toolkit). Containers that got them by CDI or ``--de
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple
 
 from .._core import steps
 from .._core.change import RoomAction, RunCommand, Step
+from .._core.errors import Refused
 from .._core.value import frozen
 from .systemd import MARKER, REEXEC_MARKER, announce, containers_that_lose_gpus, needs_reload, running
 
@@ -134,6 +135,8 @@ def attempt(host: Host, verb: str, unit: str, *, seconds: float) -> str:
         completed = host.commands.run(["systemctl", verb, unit], timeout=seconds)
     except OSError as error:
         return f"systemctl: {error.strerror or error}"
+    if completed.timed_out:
+        return f"it took longer than {seconds:g} s"
     if completed.status == 0:
         return ""
     # The first line is what happened, the others say where to read more.
@@ -148,6 +151,26 @@ def attempt_start(host: Host, verb: str, unit: str, *, seconds: float) -> str:
     """
     attempt(host, "reset-failed", unit, seconds=seconds)
     return attempt(host, verb, unit, seconds=seconds)
+
+
+def attempt_each(
+    host: Host, verb: str, units: Sequence[str], *, seconds: float, tell: Callable[[str, str], None]
+) -> Optional[Refused]:
+    """Stop or start units, one after another. One that fails keeps none of the others; the error names all such.
+
+    ``tell`` is called with each unit and the verb where that has worked.
+    """
+    errors: List[Refused] = []
+    for unit in units:
+        cause = (attempt if verb == "stop" else attempt_start)(host, verb, unit, seconds=seconds)
+        if cause:
+            errors.append(Refused(f"{verb} {{}}", object=unit, cause=cause, hint=f"see journalctl -u {unit}"))
+        else:
+            tell(unit, verb)
+    if not errors:
+        return None
+    errors[0].args = (" ".join(map(str, errors)),)
+    return errors[0]
 
 
 def restart(host: Host, unit: str) -> None:

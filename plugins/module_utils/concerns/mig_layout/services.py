@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
-from ..._core.errors import GpuFleetError, Refused
-from ..._linux import systemd
+from ..._core.errors import GpuFleetError
+from ..._linux import systemd, systemd_apply
 from .journal import journal
 
 if TYPE_CHECKING:
+    from ..._core.errors import Refused
     from ..._core.protocols import Host
 
 # systemd kills a service that does not stop after 90 s, unless its unit says otherwise.
@@ -38,42 +39,28 @@ def stop(host: Host, units: Sequence[str]) -> None:
     """
     to_stop = running(host, units)
     for count, unit in enumerate(to_stop, start=1):
-        try:
-            _systemctl(host, "stop", unit)
-            journal(host, f"{unit} was stopped", object=unit, setting=SERVICE, before="running", after="stopped")
-        except GpuFleetError as error:
+        error = _attempt_each(host, "stop", [unit])
+        if error is not None:
             try:
                 # That one, too: it may be on its way down.
                 start(host, to_stop[:count])
             except GpuFleetError as other:
                 error.args = (f"{error} {other}",)
-            raise
+            raise error
 
 
 def start(host: Host, units: Sequence[str]) -> None:
     """Start all of them. One that does not start keeps none of the others; the error names all such."""
-    if not systemd.running(host.files):
-        return
-    errors: List[GpuFleetError] = []
-    for unit in units:
-        try:
-            _systemctl(host, "start", unit)
-            journal(host, f"{unit} was started", object=unit, setting=SERVICE, before="stopped", after="running")
-        except GpuFleetError as error:
-            errors.append(error)
-    if errors:
-        errors[0].args = (" ".join(str(error) for error in errors),)
-        raise errors[0]
+    if systemd.running(host.files):
+        error = _attempt_each(host, "start", units)
+        if error is not None:
+            raise error
 
 
-def _systemctl(host: Host, verb: str, unit: str) -> None:
-    try:
-        completed = host.commands.run(["systemctl", verb, unit], timeout=SECONDS)
-        # The first line is what happened, the others say where to read more.
-        said = (completed.errors or completed.output).strip().partition("\n")[0].rstrip(".")
-        cause = f"it took longer than {SECONDS:g} s" if completed.timed_out else said or "systemd does not say why"
-        if completed.status == 0:
-            return
-    except OSError as error:
-        cause = f"systemctl: {error.strerror or error}"
-    raise Refused(f"{verb} {unit}", cause=cause, hint=f"check journalctl -u {unit}")
+def _attempt_each(host: Host, verb: str, units: Sequence[str]) -> Optional[Refused]:
+    def tell(unit: str, verb: str) -> None:
+        before, after = ("running", "stopped") if verb == "stop" else ("stopped", "running")
+        done = "stopped" if verb == "stop" else "started"
+        journal(host, f"{unit} was {done}", object=unit, setting=SERVICE, before=before, after=after)
+
+    return systemd_apply.attempt_each(host, verb, units, seconds=SECONDS, tell=tell)

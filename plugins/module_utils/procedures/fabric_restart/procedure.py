@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import Change
@@ -254,19 +255,8 @@ def _execute(host: Host, options: FabricRestartOptions, view: FabricView, action
 
 
 def _run_all(host: Host, verb: str, services: Sequence[str]) -> Optional[GpuFleetError]:
-    """Stop or start all of them. One that fails keeps none of the others; the error names all such."""
-    errors: List[GpuFleetError] = []
-    for unit in services:
-        run = systemd_apply.attempt if verb == "stop" else systemd_apply.attempt_start
-        cause = run(host, verb, unit, seconds=STOP_SECONDS)
-        if cause:
-            errors.append(Refused(f"{verb} {{}}", object=unit, cause=cause, hint=f"see journalctl -u {unit}"))
-        else:
-            _journal(host, unit, verb)
-    if not errors:
-        return None
-    errors[0].args = (" ".join(map(str, errors)),)
-    return errors[0]
+    tell = partial(_journal, host)
+    return systemd_apply.attempt_each(host, verb, services, seconds=STOP_SECONDS, tell=tell)
 
 
 def _act(host: Host, options: FabricRestartOptions, view: FabricView, action: str) -> FabricRestartResult:

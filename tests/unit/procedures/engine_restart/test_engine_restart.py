@@ -317,8 +317,8 @@ def test_a_daemon_that_was_never_restarted_is_not_taken_for_one_that_is_well_wit
     fail_once(docker, "restart")
     result = run(docker)
     assert result["msg"] == (
-        "Cannot restart docker on docker.service: it did not come back with the new configuration (systemctl restart "
-        "failed with exit status 124), and it runs with the previous configuration again. Correct what is declared, "
+        "Cannot restart docker on docker.service: it did not come back with the new configuration (it took longer than "
+        "180 s), and it runs with the previous configuration again. Correct what is declared, "
         "then run again."
     )
     assert docker.text() == FOUND
