@@ -281,11 +281,23 @@ def node_of(options: argparse.Namespace, programs: Path) -> Iterator[Tuple[Node,
             gpus = f"{BED_NODE}={GPUS}"
             bed("up", "--nodes", BED_NODE, "--gpus", gpus, "--memory", "2048", "--replace", *owner(options.keep))
         accel = json.loads((folder / "bed.json").read_text(encoding="utf-8"))["accel"]
-        qemu = int((folder / BED_NODE / "qemu.pid").read_text(encoding="ascii"))
-        yield find_node(str(folder / "hosts.yml"), BED_NODE, programs=programs), accel, qemu
+        yield find_node(str(folder / "hosts.yml"), BED_NODE, programs=programs), accel, running_qemu(folder / BED_NODE)
     finally:
         if not options.keep:
             bed("down")
+
+
+def running_qemu(folder: Path) -> int:
+    """The PID of the virtual node's QEMU. Raises ``BenchError`` where a node that was kept is gone."""
+    try:
+        pid = int((folder / "qemu.pid").read_text(encoding="ascii"))
+        os.kill(pid, 0)
+    except (OSError, ValueError):
+        down = f"python3 tests/vm/bed.py down --name {BED_NAME}"
+        raise BenchError(
+            f"Cannot measure: the virtual node that was kept is gone ({folder}): run `{down}`, then this again"
+        ) from None
+    return pid
 
 
 def owner(keep: bool) -> List[str]:

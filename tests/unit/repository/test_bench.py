@@ -12,12 +12,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
+import bench
 import bench_report as report
 from bench_looks import MODULE, PROGRAM, looks_in, noting
 from bench_node import BenchError, cpu_of
@@ -99,3 +100,14 @@ def test_the_clock_of_a_process_has_all_that_it_used() -> None:
         _pid, _status, usage = os.wait4(child.pid, 0)
         child.returncode = 0
     assert 0 < used <= usage.ru_utime + usage.ru_stime + 0.02
+
+
+@pytest.mark.parametrize("pid", [None, "", f"{2**22 + 1}\n"])
+def test_a_virtual_node_that_was_kept_and_is_gone_is_told(tmp_path: Path, pid: Optional[str]) -> None:
+    """The kernel has no process of a number above 2**22."""
+    if pid is not None:
+        (tmp_path / "qemu.pid").write_text(pid)
+    with pytest.raises(BenchError, match=r"that was kept is gone \(.*\): run `python3 tests/vm/bed\.py down --name "):
+        bench.running_qemu(tmp_path)
+    (tmp_path / "qemu.pid").write_text(f"{os.getpid()}\n")
+    assert bench.running_qemu(tmp_path) == os.getpid()
