@@ -18,6 +18,8 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Sequence, Tuple
 
+from .socket_errors import named
+
 if TYPE_CHECKING:
     from .._core.protocols import BusCall
 
@@ -41,17 +43,13 @@ def ask(
     (EPROTO).
     """
     channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
-    try:
-        return _asked(channel, calls, time.monotonic() + timeout, path)
-    except (TimeoutError, _socket.timeout) as error:
-        raise TimeoutError(errno.ETIMEDOUT, f"no response within {timeout:g} seconds", path) from error
-    except (ValueError, IndexError, struct.error) as error:
-        raise OSError(errno.EPROTO, f"not a D-Bus response: {error}", path) from error
-    except OSError as error:
-        number = error.errno or errno.EIO
-        raise OSError(number, error.strerror or os.strerror(number), path) from error
-    finally:
-        channel.close()
+    with named(path, timeout):
+        try:
+            return _asked(channel, calls, time.monotonic() + timeout, path)
+        except (ValueError, IndexError, struct.error) as error:
+            raise OSError(errno.EPROTO, f"not a D-Bus response: {error}") from error
+        finally:
+            channel.close()
 
 
 def _asked(

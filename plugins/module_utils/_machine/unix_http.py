@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import socket
 import time
 from typing import TYPE_CHECKING, List, Optional, Tuple
+
+from .socket_errors import named
 
 if TYPE_CHECKING:
     from .._core.protocols import Identity
@@ -36,31 +37,24 @@ def get(path: str, target: str, timeout: float = TIMEOUT_SECONDS, *, identity: O
     """
     deadline = time.monotonic() + timeout
     parts: List[bytes] = []
-    try:
-        with contextlib.ExitStack() as stack:
-            channel = stack.enter_context(_socket(path))
-            channel.settimeout(timeout)
-            channel.connect(path if path.startswith("/") else _address(path))
-            if identity is not None:
-                channel = stack.enter_context(_secured(channel, identity))
-            channel.sendall(f"GET {target} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
-            while True:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise socket.timeout
-                channel.settimeout(left)
-                part = channel.recv(65536)
-                if not part:
-                    break
-                parts.append(part)
-                if sum(map(len, parts)) > LIMIT_BYTES:
-                    raise OSError(errno.EPROTO, "the response is truncated", path)
-    except socket.timeout as error:
-        raise TimeoutError(errno.ETIMEDOUT, f"no response within {timeout:g} seconds", path) from error
-    except OSError as error:
-        raise OSError(
-            error.errno or errno.EIO, error.strerror or os.strerror(error.errno or errno.EIO), path
-        ) from error
+    with named(path, timeout), contextlib.ExitStack() as stack:
+        channel = stack.enter_context(_socket(path))
+        channel.settimeout(timeout)
+        channel.connect(path if path.startswith("/") else _address(path))
+        if identity is not None:
+            channel = stack.enter_context(_secured(channel, identity))
+        channel.sendall(f"GET {target} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise socket.timeout
+            channel.settimeout(left)
+            part = channel.recv(65536)
+            if not part:
+                break
+            parts.append(part)
+            if sum(map(len, parts)) > LIMIT_BYTES:
+                raise OSError(errno.EPROTO, "the response is truncated")
     return _body(b"".join(parts), path)
 
 
