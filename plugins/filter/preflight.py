@@ -65,7 +65,11 @@ options:
     type: str
     default: ""
   dnf:
-    description: The text of C(versionlock.list).
+    description: The text of C(versionlock.list) of dnf 4.
+    type: str
+    default: ""
+  dnf5:
+    description: The text of C(versionlock.toml) of dnf 5.
     type: str
     default: ""
 author:
@@ -84,12 +88,13 @@ _value:
   type: dict
 """
 
-import re
 from fnmatch import fnmatch
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ansible.errors import AnsibleFilterError
 
+from ..module_utils._core.errors import GpuFleetError
+from ..module_utils._kinds import versionlock
 from ..module_utils._node.verdict import other_number, sick_gpus
 from ..module_utils._nvidia.sharing import TIME_SLICING, misfits
 from ..plugin_utils import cuda as versions
@@ -121,6 +126,7 @@ def preflight(
     not_held: str = WARN,
     apt: str = "",
     dnf: str = "",
+    dnf5: str = "",
     ports: Optional[Mapping[str, Any]] = None,
     sharing: Sequence[Mapping[str, Any]] = (),
 ) -> Dict[str, List[str]]:
@@ -131,7 +137,7 @@ def preflight(
         *(finding for entry in sharing for finding in _sharing(node.get("gpus") or (), entry)),
         *((REFUSE, text) for text in _skew((look or {}).get("concerns", {}))),
         *((conflicts, text) for text in _conflicts(node.get("owners") or (), (look or {}).get("concerns", {}))),
-        *((not_held, f"package {name} is not held in its version") for name in _loose(held, held_by(apt, dnf))),
+        *((not_held, f"package {name} is not held in its version") for name in _loose(held, held_by(apt, dnf, dnf5))),
     ]
     return {
         "refused": [text for kind, text in found if kind == REFUSE],
@@ -139,14 +145,13 @@ def preflight(
     }
 
 
-def held_by(apt: str, dnf: str) -> List[str]:
-    """The names of held packages. A line of dnf is ``name-epoch:version-release.arch``, with ``!`` an exclusion."""
-    names = [line.partition(":")[0] for line in apt.split()]
-    for line in dnf.splitlines():
-        match = re.match(r"([^#!\s][^\s:]*)-\d+:", line.strip())
-        if match:
-            names.append(match[1])
-    return names
+def held_by(apt: str, dnf: str, dnf5: str = "") -> List[str]:
+    """The names of held packages, of dnf also as shell globs."""
+    try:
+        locked = versionlock.names_of(dnf5)
+    except GpuFleetError as error:
+        raise AnsibleFilterError(str(error)) from error
+    return [*(line.partition(":")[0] for line in apt.split()), *versionlock.lines_of(dnf), *locked]
 
 
 def _driver(driver: Mapping[str, Any], cuda: str) -> Iterator[Finding]:
@@ -201,7 +206,7 @@ def _conflicts(owners: Sequence[Mapping[str, Any]], concerns: Mapping[str, Mappi
 
 
 def _loose(wanted: Sequence[str], held: Sequence[str]) -> List[str]:
-    return [name for name in wanted if not any(fnmatch(package, name) for package in held)]
+    return [name for name in wanted if not any(fnmatch(one, name) or fnmatch(name, one) for one in held)]
 
 
 class FilterModule:

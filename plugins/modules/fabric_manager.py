@@ -56,6 +56,7 @@ options:
       - Whether packages are held in their versions, by C(apt-mark hold) or in C(versionlock.list) of dnf. These are the
         packages of the daemon that the hardware needs, and with apt also those of the driver in the same version. An
         upgrade of one without the other would leave the node without a fabric.
+      - Of dnf 5 C(/etc/dnf/versionlock.toml) is only read. A package that it does not lock is listed in RV(unmanaged).
       - With V(false), existing holds are left as they are.
     type: bool
     default: true

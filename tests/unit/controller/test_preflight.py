@@ -186,6 +186,17 @@ nvidia-fabricmanager-3:570.86.15-1.el9.x86_64
     ]
 
 
+def test_a_glob_of_dnf_5_holds_what_it_matches(node: Facts) -> None:
+    dnf5 = (
+        'version = "1.0"\n[[packages]]\nname = "*nvidia*"\n'
+        '[[packages.conditions]]\nkey = "evr"\ncomparator = "<"\nvalue = "3:571"\n'
+    )
+    found = preflight(node, held=["nvidia-driver", "dcgm-*"], dnf5=dnf5)["warned"]
+    assert [text for text in found if "held" in text] == ["package dcgm-* is not held in its version"]
+    with pytest.raises(AnsibleFilterError, match=r"Cannot parse /etc/dnf/versionlock\.toml: line 1, column"):
+        preflight(node, held=["nvidia-driver"], dnf5="= 1")
+
+
 def test_a_node_that_cannot_be_asked_has_no_sick_gpu(node: Facts) -> None:
     assert sick_gpus({"health": None, "gpus": None}) == []
     assert sick_gpus({}) == []

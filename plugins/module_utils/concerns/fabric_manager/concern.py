@@ -14,6 +14,7 @@ from ..._core.errors import DeclarationError
 from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.setting import IN_SYNC
 from ..._core.value import replace
+from ..._kinds import versionlock
 from ..._kinds.units import RUNNING, STOPPED
 from ..._linux import systemd
 from ..._nvidia import readings
@@ -122,6 +123,13 @@ class FabricManager:
         if declaration.hold and (machine.needs_fabric_manager or managed) and not state.holds.manager:
             reason = "neither apt-mark nor the versionlock plugin of dnf is installed"
             unmanaged.append(Unmanaged("packages", HOLD, reason, hint="install one, or set hold: false"))
+        kept = state.holds.packages
+        if declaration.hold and state.holds.manager == holds.DNF5:
+            for name in sorted(name for name, package in kept.items() if not package.held):
+                reason = f"{versionlock.TOML} of dnf 5 does not lock it, and is not written by this module"
+                hint = f"run dnf versionlock add {name}, or set hold: false"
+                unmanaged.append(Unmanaged(name, HOLD, reason, hint=hint))
+            kept = {name: package for name, package in kept.items() if package.held}
         return FabricDesired(
             daemons=(
                 _wanted(fabric, machine.needs_fabric_manager, declaration.config, FABRIC_DEFAULTS),
@@ -131,7 +139,7 @@ class FabricManager:
                     has_nodes=managed and bool(declaration.nodes),
                 ),
             ),
-            held=dict.fromkeys(state.holds.packages, True) if declaration.hold else {},
+            held=dict.fromkeys(kept, True) if declaration.hold else {},
             nodes=declaration.nodes,
             channel=managed and declaration.channel,
             unmanaged=tuple(unmanaged),

@@ -4,16 +4,20 @@
 
 """What keeps packages in their versions: apt's holds, as dpkg's status has them, and dnf's versionlock.
 
+That of dnf 5 is only read.
+
 Held are the packages of a daemon, and with dpkg those of the driver in the same version: an upgrade of one without the
 other leaves a daemon that does not start.
 """
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.errors import CannotLook
 from ..._core.value import field, frozen
+from ..._kinds import versionlock
 from ..._linux import packages
 
 if TYPE_CHECKING:
@@ -23,8 +27,9 @@ if TYPE_CHECKING:
 
 # Its own package has the architecture of the machine.
 DPKG_ITSELF = "dpkg"
-VERSIONLOCK = "/etc/dnf/plugins/versionlock.list"
-APT, DNF = "apt", "dnf"
+APT, DNF, DNF5 = "apt", "dnf", "dnf5"
+# It is dnf 5 where this is a link to it.
+DNF_PROGRAM = "/usr/bin/dnf"
 # How the names of packages of the driver begin; of these only those of its own version count.
 DRIVER = ("nvidia-", "libnvidia-", "xserver-xorg-video-nvidia-", "cuda-drivers")
 RPM_FORMAT = r"%{NAME} %{NAME}-%|EPOCH?{%{EPOCH}}:{0}|:%{VERSION}-%{RELEASE}.*\n"
@@ -42,7 +47,7 @@ class Package:
 
 @frozen
 class Holds:
-    """``manager`` is apt or dnf, empty where nothing here can hold a package. ``locks`` is versionlock's text.
+    """``manager`` is apt, dnf or dnf5, empty where nothing here can hold a package. ``locks`` is versionlock's text.
 
     ``owners`` is what rpm said of programs, by path, each with the file's version.
     """
@@ -60,20 +65,25 @@ def observe(host: Host, programs: Sequence[Program], driver: Sequence[str], note
     if status is not None and host.commands.find("apt-mark") is not None:
         names = tuple(name for program in programs for name in program.packages)
         return Holds(APT, {one.name: one for one in of_dpkg(status, names, driver)})
-    locks = files.read_optional(VERSIONLOCK)
-    if locks is None:
-        return Holds()
-    held = _locked(locks)
+    if files.resolve(DNF_PROGRAM).endswith(f"/{DNF5}"):
+        manager, locks = DNF5, files.read_optional(versionlock.TOML) or ""
+        held = versionlock.names_of(locks)
+    else:
+        found = files.read_optional(versionlock.LIST)
+        if found is None:
+            return Holds()
+        manager, locks = DNF, found
+        held = list(versionlock.lines_of(locks))
     owners: Dict[str, Tuple[str, str]] = {}
-    found: Dict[str, Package] = {}
+    of_programs: Dict[str, Package] = {}
     for program in programs:
         path = host.commands.find(program.name)
         if path is not None:
             owners[path] = (files.version(path), _owner(host, path, notes))
             name, _blank, line = owners[path][1].partition(" ")
             if name:
-                found[name] = Package(name, name in held, line)
-    return Holds(DNF, found, locks, owners)
+                of_programs[name] = Package(name, any(fnmatchcase(name, one) for one in held), line)
+    return Holds(manager, of_programs, locks, owners)
 
 
 def of_dpkg(status: str, names: Sequence[str], driver: Sequence[str]) -> List[Package]:
@@ -100,22 +110,10 @@ def upstream(version: str) -> str:
 
 def with_locks(text: str, wanted: Mapping[str, Optional[str]]) -> str:
     """versionlock's text with these packages locked by these lines, or with None not at all."""
-    lines = [line for line in text.split("\n") if _name_of(line) not in wanted]
+    lines = [line for line in text.split("\n") if versionlock.name_of(line) not in wanted]
     new = [line for _name, line in sorted(wanted.items()) if line]
     at = len(lines) - 1 if lines and lines[-1] == "" else len(lines)
     return "\n".join([*lines[:at], *new, *lines[at:]])
-
-
-def _locked(text: str) -> Dict[str, str]:
-    return {_name_of(line): line for line in text.splitlines() if _name_of(line)}
-
-
-def _name_of(line: str) -> str:
-    """The package that a line locks (``name-epoch:version-release.arch``); with ``!`` it excludes a version."""
-    if line.startswith(("#", "!")) or ":" not in line:
-        return ""
-    name, _hyphen, epoch = line.partition(":")[0].strip().rpartition("-")
-    return name if epoch.isdigit() else ""
 
 
 def _owner(host: Host, path: str, notes: Notes) -> str:

@@ -13,6 +13,7 @@ from ..._core.errors import CannotLook, DeclarationError, NotInEffect, OwnedByAn
 from ..._core.planning import boot_change, file_action
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import replace
+from ..._kinds import versionlock
 from ..._kinds.units import RUNNING, SERVICE, START, service_row, service_step, start_step
 from ..._linux import systemd
 from . import holds, imex, notes
@@ -224,7 +225,7 @@ def _hold_steps(state: FabricState, wrong: Mapping[Tuple[str, str], Setting]) ->
         locks = {row.object: _lock(state, row) for row in rows}
         text = holds.with_locks(state.holds.locks, locks)
         changes = tuple(map(boot_change, rows))
-        return [Step(ReplaceFile(holds.VERSIONLOCK, text), changes, probes=(holds.VERSIONLOCK,))]
+        return [Step(ReplaceFile(versionlock.LIST, text), changes, probes=(versionlock.LIST,))]
     steps = []
     for verb, goal in (("hold", True), ("unhold", False)):
         some = [row for row in rows if (row.wanted == HELD) is goal]

@@ -393,6 +393,27 @@ def test_dnf_locks_the_package_of_the_program_by_its_line(tmp_path: Path) -> Non
     assert machine.read(LOCKS) == before
 
 
+def test_the_locks_of_dnf_5_are_read_and_what_they_lack_is_told(tmp_path: Path) -> None:
+    machine = FabricMachine(tmp_path)
+    machine.path(DPKG).unlink()
+    # dnf 5 does not read the list of dnf 4.
+    machine.write(LOCKS, "nvidia-fabric-manager-0:1-1.*\n")
+    machine.write("/usr/bin/dnf5", "")
+    machine.path("/usr/bin/dnf").symlink_to("dnf5")
+    name = "nvidia-fabric-manager"
+    machine.host.commands.programs["rpm"] = lambda _argv: Completed(0, f"{name} {name}-0:{DRIVER}-1.*\n", "")
+    (entry,) = [one for one in machine.run(service="if_needed").remaining.unmanaged if one.setting == "hold"]
+    assert (entry.object, entry.hint) == (name, f"run dnf versionlock add {name}, or set hold: false")
+    machine.write(
+        "/etc/dnf/versionlock.toml",
+        f'[[packages]]\nname = "{name}"\n[[packages.conditions]]\nkey = "evr"\ncomparator = "="\nvalue = "1"\n',
+    )
+    outcome = machine.run(service="if_needed", strict=True)
+    assert (outcome.boot["held"], outcome.remaining.unmanaged) == ([name], ())
+    machine.run(state="absent")
+    assert machine.read(LOCKS) == "nvidia-fabric-manager-0:1-1.*\n"
+
+
 def test_a_machine_that_can_hold_nothing_says_so_and_strict_refuses_it(tmp_path: Path) -> None:
     machine = FabricMachine(tmp_path)
     del machine.host.commands.programs["apt-mark"]

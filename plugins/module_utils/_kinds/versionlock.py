@@ -1,0 +1,53 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which packages dnf keeps in their versions: by lines of the plugin of dnf 4, or by the file of dnf 5. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping
+
+from .._core.errors import not_understood
+
+LIST = "/etc/dnf/plugins/versionlock.list"
+TOML = "/etc/dnf/versionlock.toml"
+# What keeps a newer version out (dnf5-versionlock(8)).
+BOUNDS = ("=", "<", "<=")
+
+
+def lines_of(text: str) -> Dict[str, str]:
+    """The lines of ``LIST`` by the package that each locks."""
+    return {name_of(line): line for line in text.splitlines() if name_of(line)}
+
+
+def name_of(line: str) -> str:
+    """The package that a line locks (``name-epoch:version-release.arch``); with ``!`` it excludes a version."""
+    if line.startswith(("#", "!")) or ":" not in line:
+        return ""
+    name, _hyphen, epoch = line.partition(":")[0].strip().rpartition("-")
+    return name if epoch.isdigit() else ""
+
+
+def names_of(text: str) -> List[str]:
+    """The packages, also as shell globs, that ``TOML`` lets nobody upgrade beyond a version.
+
+    Of its entries for a package one has to be met, and of one all conditions. So no entry may leave the version open,
+    as one with ``!=`` does. Raises ``CannotLook`` on what dnf would not read either.
+    """
+    # For the few nodes that have dnf 5.
+    from .._text.toml_text import TomlError, parse
+
+    try:
+        packages = parse(text).data.get("packages", [])
+        bound: Dict[str, bool] = {}
+        for entry in packages:
+            name = str(entry["name"])
+            bound[name] = bound.get(name, True) and any(map(_is_bound, entry.get("conditions", [])))
+    except (TomlError, AttributeError, KeyError, TypeError) as error:
+        raise not_understood(TOML, str(error)) from error
+    return [name for name, whole in bound.items() if whole]
+
+
+def _is_bound(condition: Mapping[str, Any]) -> bool:
+    return condition["key"] == "evr" and condition["comparator"] in BOUNDS
