@@ -15,7 +15,7 @@ from ..module_utils._core.shared_options import SHARED_OPTIONS
 from ..module_utils.concerns.nvml.spec import CONTROLLER, not_on_the_controller
 from ..plugin_utils.declarations import BROUGHT, ENTRIES
 from ..plugin_utils.fleet_text import WIDEST
-from ..plugin_utils.host_ranges import folded
+from ..module_utils._text.host_ranges import folded
 from ..plugin_utils.playbooks import (
     BEFORE_HOSTS,
     DRAINED,

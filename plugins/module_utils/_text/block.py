@@ -2,15 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Lines of ours in a file of others, between two comments; without them the file is again as it was, byte for byte.
+"""Lines of ours in a file of others, between two comments, and lines of others that are commented out in their favour.
 
-The first comment notes what had to be done to the file besides, so that it can be undone.
+Without both the file is again as it was, byte for byte. The first comment notes what had to be done to the file besides.
 """
 
 from __future__ import annotations
 
 import re
-from typing import List, Match, Optional, Tuple
+from typing import Container, List, Match, Optional, Tuple
 
 from .._core.errors import not_understood
 from .._core.value import frozen
@@ -90,6 +90,25 @@ class Block:
         if ENDED in parts.begin and not parts.after:
             return rest[:-1]
         return rest
+
+    @property
+    def _mute(self) -> str:
+        return f"#{self.concern}: "
+
+    def muted(self, text: str, numbers: Container[int]) -> str:
+        """The file with the lines of these numbers, which are of others, commented out."""
+        return "".join(
+            f"{self._mute}{raw}" if number in numbers else raw
+            for number, raw in enumerate(text.splitlines(keepends=True), 1)
+        )
+
+    def unmuted(self, text: str) -> str:
+        """The file with the lines that we commented out in use again."""
+        mute = self._mute
+        return "".join(raw[len(mute) :] if raw.startswith(mute) else raw for raw in text.splitlines(keepends=True))
+
+    def count_muted(self, text: str) -> int:
+        return sum(raw.startswith(self._mute) for raw in text.splitlines())
 
     def numbers(self, text: str) -> Tuple[int, int]:
         """The numbers of the first line of ours and of the one after the last; equal where there are none."""

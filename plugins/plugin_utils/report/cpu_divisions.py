@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from ...module_utils._linux import cpulist
-from ..host_ranges import fold
+from ...module_utils._text.host_ranges import fold
 from .facts import CpuOwner, NodeFacts
 
 ISOLATED = "isolated"

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ...module_utils._core.setting import Scalar
 from ...module_utils._node.table import CONFLICT, MANY, is_ours
-from ..host_ranges import fold, natural
+from ...module_utils._text.host_ranges import fold, natural
 from ..summary import Row
 from .installed import NOT_INSTALLED, STATUSES
 

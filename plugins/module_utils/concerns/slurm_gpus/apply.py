@@ -15,7 +15,7 @@ from ..._core.value import frozen
 from ..._linux import systemd_apply
 from ..._machine.slurm_answers import INVALID, NOT_RESPONDING, UNKNOWN, SlurmNode
 from ..._machine.slurmctld import Controller
-from .slurm_conf import resources
+from ..._text.slurm_conf import resources
 from .state import NOTE, SLURMCTLD, TOO_FEW
 from .steps import RestartSlurm
 

@@ -16,7 +16,7 @@ from .observation import observe
 from .options import OPTIONS
 from .plan import RESTART_SLURMCTLD, plan
 from .resolve import GRES, resolve
-from .slurm_conf import resources
+from ..._text.slurm_conf import resources
 from .spec import FOLDER, NAME, SlurmDeclaration, parse
 from .state import FAILED, SlurmDesired
 

@@ -14,11 +14,10 @@ from typing import Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from ..._core.value import frozen
 from ..._text.block import Block
-from .slurm_conf import NODE, ConfLine, lines_of, names_node
+from ..._text.slurm_conf import NODE, ConfLine, lines_of, names_node
 from .spec import MPS, NAME, SHARD
 
 BLOCK = Block(NAME)
-MUTED = f"#{NAME}: "
 GPU = "gpu"
 NAMES = (GPU, SHARD, MPS)
 AUTO_DETECT = "AutoDetect"
@@ -59,9 +58,7 @@ def text_with(text: Optional[str], node: str, auto: str, lines: Sequence[GresLin
 def text_without(text: Optional[str]) -> Optional[str]:
     """The file as it was before us."""
     theirs = BLOCK.without_lines(text)
-    if theirs is None:
-        return None
-    return "".join(raw[len(MUTED) :] if raw.startswith(MUTED) else raw for raw in theirs.splitlines(keepends=True))
+    return None if theirs is None else BLOCK.unmuted(theirs)
 
 
 def ours_in(text: Optional[str]) -> Tuple[Optional[str], Tuple[GresLine, ...]]:
@@ -91,7 +88,7 @@ def theirs_in(text: Optional[str], node: str) -> Tuple[ConfLine, ...]:
 
 def muted_in(text: Optional[str]) -> int:
     """How many lines of others are commented out."""
-    return sum(raw.startswith(MUTED) for raw in (text or "").splitlines())
+    return BLOCK.count_muted(text or "")
 
 
 def includes(text: Optional[str]) -> Optional[int]:
@@ -100,11 +97,7 @@ def includes(text: Optional[str]) -> Optional[int]:
 
 
 def _muted(text: str, node: str) -> str:
-    spans = [(line.first, line.last) for line in _about_gpus(text, node)]
-    return "".join(
-        f"{MUTED}{raw}" if any(first <= number <= last for first, last in spans) else raw
-        for number, raw in enumerate(text.splitlines(keepends=True), 1)
-    )
+    return BLOCK.muted(text, {number for line in _about_gpus(text, node) for number in range(line.first, line.last + 1)})
 
 
 def _about_gpus(text: str, node: str) -> Iterator[ConfLine]:

@@ -15,9 +15,9 @@ from ..._linux import systemd, unit_command
 from ..._machine import processes
 from ..._nvidia import gpus, holders, readings
 from ..._nvidia.capabilities import capability_devices
+from ..._text.slurm_conf import value_of
 from . import cores, driver
 from .gres_conf import BLOCK
-from .slurm_conf import value_of
 from .spec import NVML
 from .state import FAILED, NOTE, SLURMCTLD, SLURMD, Daemons, ReadFile, SlurmState
 

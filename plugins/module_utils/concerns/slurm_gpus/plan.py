@@ -17,7 +17,7 @@ from ..._kinds.own_files import OTHERS
 from ..._kinds.units import NOT_READ, RUNNING, SERVICE
 from .gres_conf import AUTO_DETECT, muted_in, ours_in, theirs_in
 from .resolve import CONSTRAIN, GRES, GRES_TYPES, LINES, THEIRS
-from .slurm_conf import resource_name, resources, value_of
+from ..._text.slurm_conf import resource_name, resources, value_of
 from .state import FAILED, SLURMD, SlurmDesired
 
 if TYPE_CHECKING:

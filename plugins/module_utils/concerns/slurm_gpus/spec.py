@@ -12,6 +12,7 @@ from ..._core.errors import DeclarationError
 from ..._core.regex import regex
 from ..._core.value import frozen
 from ..._nvidia import gpus
+from ..._text.slurm_conf import folder_of
 
 if TYPE_CHECKING:
     from ..._core import match
@@ -60,8 +61,7 @@ def parse(params: Mapping[str, Any]) -> SlurmDeclaration:
     if not params["permanent"]:
         cause = "Slurm has its GPUs from files, which are there for the next boot as well"
         raise DeclarationError(GOAL, cause=cause, hint="set permanent: true")
-    if not params["folder"].startswith("/"):
-        raise DeclarationError("use {}", object="folder", cause="it is not an absolute path", found=params["folder"])
+    folder = folder_of(params["folder"])
     node = params["node_name"] or ""
     if node and not NODE.fullmatch(node):
         raise DeclarationError("use {}", object="node_name", cause="it is not the name of one node", found=node)
@@ -70,7 +70,7 @@ def parse(params: Mapping[str, Any]) -> SlurmDeclaration:
         refuse_type(entry["type"], f"types[{index}].type")
     return SlurmDeclaration(
         devices=params["devices"],
-        folder=params["folder"].rstrip("/") or "/",
+        folder=folder,
         node=node,
         entries=gpus.parse("types", types),
         names=tuple(entry["type"] for entry in types),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Mapping, Optional, Tuple
 
 from ..._core.regex import regex
 from ..._core.value import field, frozen
-from .slurm_conf import node_line
+from ..._text.slurm_conf import node_line
 
 if TYPE_CHECKING:
     from typing import FrozenSet
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .cores import Socket
     from .driver import GresGpu
     from .gres_conf import GresLine
-    from .slurm_conf import NodeLine
+    from ..._text.slurm_conf import NodeLine
 
 SLURMD, SLURMCTLD = "slurmd.service", "slurmctld.service"
 # What the running slurmd has read, noted before its files change.

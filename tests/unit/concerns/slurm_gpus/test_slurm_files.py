@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Optional
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus import edits, gres_conf, slurm_conf
+from ansible_collections.gpufleet.node.plugins.module_utils._text import slurm_conf
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus import edits, gres_conf
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus.gres_conf import GresLine
 
 LINES = (GresLine("gpu", ("/dev/nvidia0",), "Type=h100"),)
@@ -81,7 +82,7 @@ def test_a_key_without_a_value_does_not_take_the_next_line() -> None:
 
 def test_what_stands_beside_a_value_in_its_line_stays() -> None:
     text = "ClusterName=a GresTypes=gpu\nGresTypes=gpu\n"
-    assert edits.with_value(text, "GresTypes", None) == "ClusterName=a\n"
+    assert slurm_conf.with_value(text, "GresTypes", None) == "ClusterName=a\n"
 
 
 def test_a_default_counts_for_the_nodes_after_it() -> None:
@@ -95,9 +96,9 @@ def test_a_default_counts_for_the_nodes_after_it() -> None:
 @pytest.mark.parametrize("before", ["", "GresTypes=gpu\n", "ClusterName=a\ngrestypes = gpu # these\n"])
 def test_a_value_changes_in_its_place_and_goes_back(before: str) -> None:
     found: Optional[str] = slurm_conf.value_of(before, "GresTypes")
-    after = edits.with_value(before, "GresTypes", "gpu,shard")
+    after = slurm_conf.with_value(before, "GresTypes", "gpu,shard")
     assert slurm_conf.value_of(after, "GresTypes") == "gpu,shard"
-    assert edits.with_value(after, "GresTypes", found) == before
+    assert slurm_conf.with_value(after, "GresTypes", found) == before
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,17 @@
 
 from __future__ import annotations
 
-import re
-from typing import Dict, FrozenSet, Iterable, List, Sequence, Set, Tuple, Union
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Sequence, Set, Tuple, Union
 
-NUMBERS = re.compile("([0-9]+)")
+from .._core.regex import regex
+
+NUMBERS = regex("([0-9]+)")
+TERM = regex(r"(?:[^,\[]|\[[^\]]*\])+")
+BRACKETS = regex(r"\[([^\]]*)\]")
+TEXT = regex(r"[A-Za-z0-9._-]*")
+SPAN = regex(r"([0-9]+)(?:-([0-9]+))?")
+# The most that Slurm takes in one range, and in a list no slip of a finger either.
+MOST = 65_536
 
 # A number in a name: how many digits zeros fill it up to, 0 for none, and its value.
 Number = Tuple[int, int]
@@ -47,6 +54,44 @@ def folded(hosts: Iterable[str], *, widest: int = 0) -> str:
         else:
             beyond = middle
     return f"{','.join(fold(names[:fits]))} and {len(names) - fits} more"
+
+
+def terms(names: str) -> List[str]:
+    """The parts of a list such as ``h[001-020,31],login1`` between the commas that are in no bracket."""
+    return TERM.findall(names)
+
+
+def expand(names: str) -> Tuple[str, ...]:
+    """The hosts of such a list, in its order. Raises ``ValueError`` with what is wrong with it."""
+    if ",," in f",{names},":
+        raise ValueError("a name is missing in it")
+    if ",".join(terms(names)) != names:
+        raise ValueError("a bracket in it does not end")
+    found: List[str] = []
+    for term in terms(names):
+        hosts = [""]
+        for number, part in enumerate(BRACKETS.split(term)):
+            if not number % 2 and not TEXT.fullmatch(part):
+                raise ValueError("a name has letters, digits, dots, hyphens and underscores, and ranges in brackets")
+            texts = list(_expanded(part)) if number % 2 else [part]
+            if len(found) + len(hosts) * len(texts) > MOST:
+                raise ValueError(f"it has more than {MOST} names")
+            hosts = [host + text for host in hosts for text in texts]
+        found += hosts
+    return tuple(found)
+
+
+def _expanded(ranges: str) -> Iterator[str]:
+    for one in ranges.split(","):
+        span = SPAN.fullmatch(one)
+        if span is None:
+            raise ValueError(f"[{ranges}] is not a range such as [01-16,20]")
+        low, high = int(span[1]), int(span[2] or span[1])
+        if low > high:
+            raise ValueError(f"[{ranges}] counts down")
+        if high - low >= MOST:
+            raise ValueError(f"it has more than {MOST} names")
+        yield from (str(value).zfill(len(span[1])) for value in range(low, high + 1))
 
 
 def natural(name: str) -> List[Union[str, Tuple[int, int]]]:

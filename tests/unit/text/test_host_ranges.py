@@ -12,7 +12,7 @@ import re
 from typing import Iterator, List
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.plugin_utils.host_ranges import fold, folded
+from ansible_collections.gpufleet.node.plugins.module_utils._text.host_ranges import expand, fold, folded
 
 
 def expanded(term: str) -> Iterator[str]:
@@ -88,3 +88,38 @@ def test_many_hosts_that_do_not_fold_are_cut_and_counted() -> None:
 def test_hosts_that_fit_are_not_cut() -> None:
     assert folded([f"h{number:03}" for number in range(1, 201)], widest=20) == "h[001-200]"
     assert folded(["a-name-that-is-longer-than-that"], widest=10) == "a-name-that-is-longer-than-that"
+
+
+@pytest.mark.parametrize(
+    ("names", "hosts"),
+    [
+        ("h1", ["h1"]),
+        ("h[9-11],login1", ["h9", "h10", "h11", "login1"]),
+        ("h[001-003,7]", ["h001", "h002", "h003", "h7"]),
+        ("r[1-2]n[01-02]-ib", ["r1n01-ib", "r1n02-ib", "r2n01-ib", "r2n02-ib"]),
+    ],
+)
+def test_a_list_has_the_hosts_that_slurm_reads_from_it(names: str, hosts: List[str]) -> None:
+    assert list(expand(names)) == hosts
+
+
+@pytest.mark.parametrize(
+    ("names", "cause"),
+    [
+        ("", "a name is missing"),
+        ("h1,", "a name is missing"),
+        ("h1,,h2", "a name is missing"),
+        ("h[1-", "a bracket in it does not end"),
+        ("h1]", "a name has letters"),
+        ("h 1", "a name has letters"),
+        ("h1\nh2", "a name has letters"),
+        ("h[]", r"\[\] is not a range"),
+        ("h[a-c]", r"\[a-c\] is not a range"),
+        ("h[7-3]", "counts down"),
+        ("h[0-99999999999]", "more than 65536 names"),
+        ("a[1-999]b[1-999]", "more than 65536 names"),
+    ],
+)
+def test_what_is_no_list_of_hosts_is_refused_with_the_reason(names: str, cause: str) -> None:
+    with pytest.raises(ValueError, match=cause):
+        expand(names)

@@ -13,14 +13,17 @@ from __future__ import annotations
 import re
 from typing import Dict, Iterator, Mapping, Optional, Tuple
 
-from ..._core.regex import regex
-from ..._core.value import field, frozen
+from .._core.errors import DeclarationError
+from .._core.regex import regex
+from .._core.value import field, frozen
+from .host_ranges import terms
 
 # A value goes on behind a backslash at the end of a line if the next one begins with no blank.
 _VALUE = r"(?:[^\s\\]|\\(?![^\S\n]*\n)|\\[^\S\n]*\n(?=\S))*"
 PAIR = regex(rf'(?<!\S)([A-Za-z0-9_.]+)([^\S\n]*=[^\S\n]*)("[^"]*"|{_VALUE})')
 COMMENT = regex(r"(?<!\\)#.*")
 INCLUDE = regex(r"\s*include\s", re.IGNORECASE)
+PATH = regex(r"[^\s\x00-\x1f\x7f-\x9f\"'#\\]+")
 DEFAULT = "default"
 NODE, GRES, GRES_TYPES = "nodename", "gres", "grestypes"
 
@@ -57,6 +60,20 @@ class NodeLine:
     @property
     def gres(self) -> Optional[str]:
         return self.pairs.get(GRES)
+
+
+def folder_of(path: str) -> str:
+    """The folder of slurm.conf as it is declared, without a slash at its end.
+
+    Raises ``DeclarationError`` on one that no command line and no file of Slurm could name.
+    """
+    if not path.startswith("/"):
+        cause = "it is not an absolute path"
+    elif not PATH.fullmatch(path):
+        cause = "it has a blank, a control character or a quotation mark, with which Slurm would not find it"
+    else:
+        return path.rstrip("/") or "/"
+    raise DeclarationError("use {}", object="folder", cause=cause, found=repr(path))
 
 
 def lines_of(text: str) -> Iterator[ConfLine]:
@@ -102,17 +119,12 @@ def node_line(text: str, name: str) -> Optional[NodeLine]:
 
 def names_node(names: str, name: str) -> bool:
     """Whether a list such as ``h[001-200],login1`` has this node."""
-    return any(_has(item, name) for item in _items(names))
+    return any(_has(term, name) for term in terms(names))
 
 
 def is_for_one(names: str) -> bool:
     """Whether a list is of one node."""
     return not re.search(r"[,\[]", names)
-
-
-def _items(names: str) -> Iterator[str]:
-    """The parts of a list of hosts between the commas that are in no bracket."""
-    return iter(re.findall(r"(?:[^,\[]|\[[^\]]*\])+", names))
 
 
 def _has(item: str, name: str) -> bool:
@@ -134,6 +146,38 @@ def _in_ranges(ranges: str, digits: str) -> bool:
         if wide and int(low) <= int(digits) <= int(high or low):
             return True
     return False
+
+
+def with_value(text: str, key: str, value: Optional[str]) -> str:
+    """The text with another value of a key that stands for itself; None takes its lines away. A new one comes first."""
+    lines = [line for line in lines_of(text) if key.lower() in line.pairs and NODE not in line.pairs]
+    if not lines:
+        return text if value is None else f"{key}={value}\n{text}"
+    if value is None:
+        for line in reversed(lines):
+            alone = len(line.pairs) == 1
+            text = text[: line.start] + text[line.end :] if alone else without_pair(text, _pair_in(text, line, key))
+        return text
+    pair = _pair_in(text, lines[-1], key)
+    return f"{text[: pair.start(3)]}{value}{text[pair.end(3) :]}"
+
+
+def without_pair(text: str, pair: re.Match[str]) -> str:
+    """The text without a pair, and without the blank in front of it."""
+    before = text[: pair.start()]
+    return (before[:-1] if before.endswith((" ", "\t")) else before) + text[pair.end() :]
+
+
+def _pair_in(text: str, line: ConfLine, key: str) -> re.Match[str]:
+    return next(pair for pair in pairs_in(text, line.start, line.end) if pair[1].lower() == key.lower())
+
+
+def pairs_in(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
+    """The pairs in a part of a text, but those in comments."""
+    hidden = [comment.span() for comment in COMMENT.finditer(text, start, end)]
+    for pair in PAIR.finditer(text, start, end):
+        if not any(first <= pair.start() < last for first, last in hidden):
+            yield pair
 
 
 def resources(gres: Optional[str]) -> Tuple[str, ...]:
