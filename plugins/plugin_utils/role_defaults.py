@@ -329,4 +329,14 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "slurm_gpus_permanent": True,
         "slurm_gpus_strict": False,
     },
+    "slurm_topology": {
+        "slurm_topology_state": "present",
+        "slurm_topology_switches": [],
+        "slurm_topology_blocks": [],
+        "slurm_topology_block_sizes": [],
+        "slurm_topology_folder": "/etc/slurm",
+        "slurm_topology_immediate": True,
+        "slurm_topology_permanent": True,
+        "slurm_topology_strict": False,
+    },
 }

@@ -170,6 +170,15 @@ def parse_marked(text: str) -> Tuple[SlurmNode, ...]:
     return tuple(node for node in found if node.owner == OURS)
 
 
+def parse_configuration(text: str) -> Dict[str, str]:
+    """``scontrol show config``: ``Name = value`` a line. Raises ``CannotLook`` where it has none."""
+    found = {name.strip(): value.strip() for name, equals, value in (line.partition("=") for line in text.splitlines()) if equals}
+    if not found:
+        cause = "scontrol returned an unexpected format"
+        raise CannotLook("read the configuration of slurmctld", cause=cause, found=text.strip()[:200] or "nothing")
+    return found
+
+
 def parse_state(text: str) -> Tuple[str, FrozenSet[str]]:
     """A state and its flags, such as ``MIXED+DRAIN+NOT_RESPONDING`` or ``draining*``.
 

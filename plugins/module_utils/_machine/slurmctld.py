@@ -10,11 +10,11 @@ One node is a small question. Jobs are not: slurmctld sends all that it has, and
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Sequence, Tuple
+from typing import TYPE_CHECKING, Mapping, Sequence, Tuple
 
 from .._core.errors import CannotLook, DeclarationError, GpuFleetError, NotPermitted
 from .._core.regex import regex
-from .slurm_answers import FORMAT, Job, SlurmNode, parse_jobs, parse_marked, parse_node
+from .slurm_answers import FORMAT, Job, SlurmNode, parse_configuration, parse_jobs, parse_marked, parse_node
 
 if TYPE_CHECKING:
     from .._core.protocols import Commands, Completed
@@ -57,6 +57,16 @@ class Controller:
         """The nodes of the cluster that are drained with our mark, those of hidden partitions included."""
         goal = "ask slurmctld for its nodes"
         return parse_marked(self._run(["scontrol", "--all", "--oneliner", "show", "nodes"], goal, ""))
+
+    def configuration(self) -> Mapping[str, str]:
+        """What it runs with, by the names of slurm.conf."""
+        return parse_configuration(self._run(["scontrol", "show", "config"], "ask slurmctld for its configuration", ""))
+
+    def topology(self) -> str:
+        """Its switches or blocks, a line each."""
+        # Its variable cuts the lines.
+        ask = ["env", "-u", "SLURM_TOPO_LEN", "scontrol", "show", "topology"]
+        return self._run(ask, "ask slurmctld for its topology", "")
 
     def jobs(self, name: str) -> Tuple[Job, ...]:
         """What runs, ends or is suspended on a node."""

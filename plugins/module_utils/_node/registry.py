@@ -188,6 +188,12 @@ def _slurm_gpus() -> AnyConcern:
     return CONCERN
 
 
+def _slurm_topology() -> AnyConcern:
+    from ..concerns.slurm_topology.concern import CONCERN
+
+    return CONCERN
+
+
 REGISTRY: Tuple[RegisteredConcern, ...] = (
     RegisteredConcern(
         "hugepages",
@@ -285,6 +291,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "quiet_services",
                 "resource_limits",
                 "slurm_gpus",
+                "slurm_topology",
             ),
         ),
     ),
@@ -476,6 +483,13 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         Registration(
             after=("kernel_modules", "nvml", "nvidia_persistence", "fabric_manager", "mig_layout"),
             tells=("restart_slurmctld",),
+            deadline=75.0,
+        ),
+    ),
+    RegisteredConcern(
+        "slurm_topology",
+        _slurm_topology,
+        Registration(
             deadline=75.0,
         ),
     ),

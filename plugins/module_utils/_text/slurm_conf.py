@@ -23,6 +23,7 @@ _VALUE = r"(?:[^\s\\]|\\(?![^\S\n]*\n)|\\[^\S\n]*\n(?=\S))*"
 PAIR = regex(rf'(?<!\S)([A-Za-z0-9_.]+)([^\S\n]*=[^\S\n]*)("[^"]*"|{_VALUE})')
 COMMENT = regex(r"(?<!\\)#.*")
 INCLUDE = regex(r"\s*include\s", re.IGNORECASE)
+INCLUDED = regex(r"\s*include\s+(\S+)", re.IGNORECASE)
 PATH = regex(r"[^\s\x00-\x1f\x7f-\x9f\"'#\\]+")
 DEFAULT = "default"
 NODE, GRES, GRES_TYPES = "nodename", "gres", "grestypes"
@@ -92,6 +93,15 @@ def lines_of(text: str) -> Iterator[ConfLine]:
         if pairs or INCLUDE.match(joined):
             yield ConfLine(first, number, start, at, pairs, bool(INCLUDE.match(joined)))
         start, first, joined = at, number + 1, ""
+
+
+def included(text: str, folder: str, cluster: str) -> Iterator[str]:
+    """The files that a file of Slurm in this folder includes; ``%c`` in their names is the cluster."""
+    for line in lines_of(text):
+        match = INCLUDED.match(text, line.start) if line.includes else None
+        if match is not None:
+            path = match[1].replace("%c", cluster)
+            yield path if path.startswith("/") else f"{folder.rstrip('/')}/{path}"
 
 
 def value_of(text: str, key: str) -> Optional[str]:

@@ -47,6 +47,8 @@ ONLY_READ = (
     ("modinfo",),
     ("nvidia-smi", "compute-policy", "--list"),
     ("nv-fabricmanager", "--version"),
+    ("slurmctld", "-V"),
+    ("tail",),
 )
 PRESENT, OTHER, ABSENT = "present", "other", "absent"
 FUNCTION = "contract_node"

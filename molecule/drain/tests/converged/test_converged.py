@@ -37,3 +37,10 @@ def test_slurmctld_has_the_gpus_of_the_driver_with_their_links(host: Any) -> Non
     told = host.run("slurmd -G").stderr
     assert told.count("Type=a100") == 4
     assert "Links=-1,4,4,4" in told
+
+
+def test_slurmctld_has_the_switches_of_the_inventory(host: Any) -> None:
+    shown = host.check_output("scontrol show topology").splitlines()
+    assert [line.partition(" LinkSpeed=")[0] for line in shown] == ["SwitchName=r1 Level=0", "SwitchName=spine Level=1"]
+    assert shown[0].endswith(f" Nodes={host.backend.get_hostname()}")
+    assert shown[1].endswith(" Switches=r1")

@@ -1,0 +1,104 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What can be declared of a topology, and what is wrong whatever the machine."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, NoReturn, Set, Tuple
+
+from ..._core.errors import DeclarationError
+from ..._core.regex import regex
+from ..._core.value import frozen
+from ..._text.host_ranges import expand, folded
+from ..._text.slurm_conf import folder_of
+from .topology import BLOCK, NODES, SWITCHES, TREE, Topology, fault_of_sizes, fault_of_tree, node_twice
+
+NAME = "slurm_topology"
+FOLDER = "/etc/slurm"
+GOAL = "set the topology of Slurm"
+
+# Slurm takes 64 characters (HOST_NAME_MAX), and would read a bracket or a comma as more than one name.
+SWITCH = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@frozen
+class TopologyDeclaration:
+    """What is declared. ``topology`` is empty for ``state: absent``."""
+
+    topology: Topology = Topology()
+    folder: str = FOLDER
+
+
+def parse(params: Mapping[str, Any]) -> TopologyDeclaration:
+    """Raises ``DeclarationError`` on what no slurmctld would take, or nobody can mean."""
+    if not params["permanent"]:
+        cause = "slurmctld has it from a file, which is there for its next start as well"
+        raise DeclarationError(GOAL, cause=cause, hint="set permanent: true")
+    switches, blocks, sizes = params["switches"] or (), params["blocks"] or (), params["block_sizes"] or ()
+    if not switches and not blocks:
+        hint = "declare switches for topology/tree, or blocks for topology/block"
+        raise DeclarationError("read the declaration", cause="neither switches nor blocks are set", hint=hint)
+    if switches and blocks:
+        _refuse("blocks", "switches are set too, and a cluster has one topology", hint="leave one of the two out")
+    if sizes and not blocks:
+        _refuse("block_sizes", "no blocks are set, and a tree has none", hint="leave it out")
+    folder = folder_of(params["folder"])
+    topology = _blocks(blocks, sizes) if blocks else _tree(switches)
+    twice = node_twice(topology)
+    if twice is not None:
+        node, first, second = twice
+        _refuse(node, f"it is in {first} and in {second}, and a node has one place", found=f"{first} and {second}")
+    return TopologyDeclaration(topology, folder)
+
+
+def _tree(switches: Any) -> Topology:
+    members: Dict[Tuple[str, str], str] = {}
+    known: Set[str] = set()
+    for index, entry in enumerate(switches):
+        where = f"switches[{index}]"
+        name = _name(entry["name"], f"{where}.name", known)
+        given = [kind for kind in (NODES, SWITCHES) if entry[kind] is not None]
+        if len(given) != 1:
+            cause = "it has both nodes and switches" if given else "it has neither nodes nor switches below it"
+            _refuse(name, f"{cause}, and slurmctld takes one of the two", hint=f"set one of them in {where}")
+        members[(name, given[0])] = _names(entry[given[0]], f"{where}.{given[0]}")
+    topology = Topology(TREE, members)
+    fault = fault_of_tree(topology)
+    if fault is not None:
+        _refuse(*fault)
+    return topology
+
+
+def _blocks(blocks: Any, sizes: Any) -> Topology:
+    members: Dict[Tuple[str, str], str] = {}
+    known: Set[str] = set()
+    for index, entry in enumerate(blocks):
+        name = _name(entry["name"], f"blocks[{index}].name", known)
+        members[(name, NODES)] = _names(entry["nodes"], f"blocks[{index}].nodes")
+    fault = fault_of_sizes(sizes)
+    if fault:
+        _refuse("block_sizes", fault, found=",".join(map(str, sizes)))
+    return Topology(BLOCK, members, tuple(name for name, _kind in members), tuple(sizes))
+
+
+def _name(name: str, where: str, known: Set[str]) -> str:
+    if not SWITCH.fullmatch(name):
+        cause = "a name has up to 64 letters, digits, dots, hyphens and underscores, and begins with no sign"
+        _refuse(where, cause, found=repr(name))
+    if name in known:
+        _refuse(where, "another one has this name", found=name)
+    known.add(name)
+    return name
+
+
+def _names(names: str, where: str) -> str:
+    try:
+        return folded(expand(names))
+    except ValueError as error:
+        _refuse(where, str(error), found=repr(names), hint="write a list such as h[001-016],h031")
+
+
+def _refuse(object: str, cause: str, *, found: Any = None, hint: str = "") -> NoReturn:
+    raise DeclarationError("use {} in the topology of Slurm", object=object, cause=cause, found=found, hint=hint)

@@ -1,0 +1,275 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_topology
+short_description: The switches or blocks by which Slurm places jobs
+version_added: 0.1.0
+author:
+  - gpufleet contributors (@gpufleet)
+description:
+  - Keeps C(topology.conf) and C(TopologyPlugin=) in C(slurm.conf) as the inventory declares them, on the host of
+    slurmctld. With a topology, Slurm places a job on nodes that are near each other.
+  - What is in effect is what C(scontrol show topology) says, not the file. Lists of hosts are compared by the nodes in
+    them, and a file that means the same is left as it is.
+  - What slurmctld would refuse or only warn of is refused before anything changes, such as an unknown node, a node in
+    two places, an unknown switch, a loop, and sizes of blocks that are not powers of two of the smallest.
+  - If something changes, slurmctld is restarted once. Running jobs survive that. If it does not come up, its former
+    files are restored, it is started with them, and the run fails with what slurmctld said.
+  - Lines of others in C(topology.conf) are commented out, and come back with O(state=absent).
+  - A host without slurmctld is listed in RV(unmanaged), so the declaration may be one for all hosts.
+  - It does not manage the files of other hosts. slurmd and the commands of Slurm read C(TopologyPlugin) and
+    C(topology.conf) as well, so give them both files, or let slurmd have its configuration from the controller.
+extends_documentation_fragment:
+  - gpufleet.node.contract
+  - gpufleet.node.contract.attributes
+options:
+  switches:
+    description:
+      - The switches of a tree (C(topology/tree)). Each has nodes below it, or other switches.
+      - A tree has one way up from each node and each switch. Without a switch on top of all others, a job gets nodes
+        of one part only.
+      - P(gpufleet.node.slurm_switches#filter) makes them from a variable of each host, such as its rack.
+      - One of O(switches) and O(blocks) is required, unless O(state=absent).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description:
+          - The name, which must be unique.
+        type: str
+        required: true
+      nodes:
+        description:
+          - The nodes at a leaf, by their names in Slurm, such as C(h[001-016],h031).
+        type: str
+      switches:
+        description:
+          - The switches below this one, such as C(leaf[1-4]).
+        type: str
+  blocks:
+    description:
+      - The blocks of nodes that are near each other (C(topology/block)), such as those of an NVLink domain. Neighbours
+        in the list are paired to larger blocks, so their order counts.
+      - It needs Slurm 24.05. Before 25.05, a block has at least as many nodes as the smallest of O(block_sizes).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description:
+          - The name, which must be unique.
+        type: str
+        required: true
+      nodes:
+        description:
+          - The nodes of the block, by their names in Slurm.
+        type: str
+        required: true
+  block_sizes:
+    description:
+      - How many nodes the blocks have with which Slurm plans, the smallest first. Each other one is the smallest times
+        a power of two.
+      - Without it, the smallest is the size of the first block, and slurmctld uses up to 16 of them together.
+    type: list
+    elements: int
+    default: []
+  folder:
+    description:
+      - The folder of C(slurm.conf) and C(topology.conf).
+    type: path
+    default: /etc/slurm
+seealso:
+  - name: topology.conf(5)
+    description: The topology of a cluster in Slurm.
+    link: https://slurm.schedmd.com/topology.conf.html
+  - module: gpufleet.node.slurm_gpus
+  - plugin: gpufleet.node.slurm_switches
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+- name: Place jobs on nodes of one rack where they fit into it
+  gpufleet.node.slurm_topology:
+    switches:
+      - name: spine
+        switches: rack[1-2]
+      - name: rack1
+        nodes: h[001-016]
+      - name: rack2
+        nodes: h[017-032]
+
+- name: The same from the variable rack of each host
+  gpufleet.node.slurm_topology:
+    switches: "{{ groups['gpu'] | gpufleet.node.slurm_switches(hostvars, ['rack'], root='spine') }}"
+
+- name: Plan with NVLink domains of 18 nodes, of which Slurm uses 16
+  gpufleet.node.slurm_topology:
+    blocks:
+      - name: nvl1
+        nodes: h[001-018]
+      - name: nvl2
+        nodes: h[019-036]
+    block_sizes: [16, 32]
+
+- name: Restore what was there before
+  gpufleet.node.slurm_topology:
+    state: absent
+"""
+
+RETURN = r"""
+# What the modules of all concerns return. `make docs` keeps the keys, not the sentences and samples.
+status:
+  description: What was found before the run, one of C(in_sync), C(drifted) and C(pending).
+  returned: success
+  type: str
+changes:
+  description: The plan, which check mode and real mode share.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: The switch, the block or the file.
+      type: str
+      sample: rack1
+    setting:
+      description: C(nodes), C(switches), C(TopologyPlugin), C(order of blocks), C(BlockSizes) and others.
+      type: str
+      sample: nodes
+    before:
+      description: The value that was found.
+      type: raw
+    after:
+      description: The value that was declared.
+      type: raw
+    scope:
+      description: C(effective) for the running system, C(boot) for the next boot.
+      type: str
+    takes_effect:
+      description: C(now).
+      type: str
+needs:
+  description: Always empty.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+unmanaged:
+  description: What was declared and this machine does not have, with the reason.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    object:
+      description: What the setting was declared for.
+      type: str
+    setting:
+      description: The setting that it does not have, or that is not restored.
+      type: str
+    reason:
+      description: Why.
+      type: str
+conflicts:
+  description: Who else sets what is declared.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: dict
+  contains:
+    owner:
+      description: Who it is, such as C(topology.conf).
+      type: str
+    path:
+      description: The file.
+      type: str
+    line:
+      description: The line in it, where there is one.
+      type: int
+    setting:
+      description: What it sets.
+      type: str
+    value:
+      description: The value it sets.
+      type: str
+    wins:
+      description: Whose value stays in the end, C(us) or C(them).
+      type: str
+reboot_required:
+  description: Always C(false).
+  returned: always, unless the declaration was refused
+  type: bool
+reboot_reasons:
+  description: Always empty.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
+failure:
+  description: What went wrong, for programs.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description:
+        - C(declaration), C(conflict), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
+      type: str
+    object:
+      description: What it was about.
+      type: str
+    found:
+      description: The value that was found.
+      type: raw
+    wanted:
+      description: The value that was wanted.
+      type: raw
+    hint:
+      description: The next step.
+      type: str
+# End of what all return.
+effective:
+  description: The topology that slurmctld has.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    slurmctld:
+      description: Whether it runs, C(running), C(stopped), C(failed), or C(null) where it is not installed.
+      type: str
+      sample: running
+    plugin:
+      description: What slurmctld runs with, C(null) without a topology, and where it does not run.
+      type: str
+      sample: topology/tree
+    lines:
+      description: Its switches or blocks, as lines of C(topology.conf). Of C(BlockSizes) those that are in use.
+      type: list
+      elements: str
+      sample: ["SwitchName=spine Switches=rack[1-2]", "SwitchName=rack1 Nodes=h[001-016]"]
+boot:
+  description: The same at the next start of slurmctld.
+  returned: always, unless the declaration was refused
+  type: dict
+  contains:
+    plugin:
+      description: What C(slurm.conf) has, C(null) for none.
+      type: str
+      sample: topology/tree
+    lines:
+      description: What C(topology.conf) says to it.
+      type: list
+      elements: str
+      sample: ["SwitchName=spine Switches=rack[1-2]", "SwitchName=rack1 Nodes=h[001-016]"]
+"""
+
+from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_topology.concern import CONCERN
+
+
+def main() -> None:
+    run(CONCERN)
+
+
+if __name__ == "__main__":
+    main()
