@@ -20,6 +20,8 @@ TREE, BLOCK = "topology/tree", "topology/block"
 NODES, SWITCHES = "nodes", "switches"
 # Larger blocks are made of so many pairs of pairs at most (MAX_BLOCK_LEVELS).
 MOST_LEVELS = 16
+# How often slurmctld goes through the switches, of which each time may place one above another.
+MOST_ABOVE = 20
 # The levels that slurmctld makes without BlockSizes.
 LEVELS = range(5)
 
@@ -133,4 +135,6 @@ def fault_of_tree(topology: Topology) -> Optional[Tuple[str, str]]:
             if at in above:
                 return name, f"it is below itself: {' below '.join((*above, at))}"
             above.append(at)
+        if len(above) > MOST_ABOVE:
+            return name, f"it has more than {MOST_ABOVE} switches above it, where slurmctld gives up"
     return None

@@ -24,6 +24,7 @@ SLURM_CONF, TOPOLOGY_CONF = "/etc/slurm/slurm.conf", "/etc/slurm/topology.conf"
 UNIT = "/usr/lib/systemd/system/slurmctld.service"
 LOG = "/var/log/slurm/slurmctld.log"
 PID = 4000
+KEYS = {key.lower(): key for key in ("SwitchName", "Nodes", "Switches", "BlockName", "BlockSizes")}
 SLURM_TEXT = f"""\
 ClusterName=Test
 SlurmctldHost=ctl
@@ -198,13 +199,11 @@ class TopologyMachine:
         path = self.path(TOPOLOGY_CONF)
         if not path.exists():
             raise Ended(f"something wrong with opening/reading {TOPOLOGY_CONF}: No such file or directory")
-        text = path.read_text().replace("\\\n", "")
+        text = re.sub(r" #.*", "", path.read_text()).replace("\\\n", "")
         if self.dislikes and self.dislikes in text:
             raise Ended(f"Invalid node name ({self.dislikes}) in switch config")
-        pairs = [
-            dict(word.split("=", 1) for word in line.split()) for line in text.splitlines() if not line.startswith("#")
-        ]
-        pairs = [pair for pair in pairs if pair]
+        said = [[word.split("=") for word in line.split()] for line in text.splitlines() if not line.startswith("#")]
+        pairs = [{KEYS.get(key.lower(), key): value for key, value in words} for words in said if words]
         return plugin, tuple(self._blocks(pairs) if plugin == "topology/block" else self._switches(pairs))
 
     def _switches(self, pairs: List[Dict[str, str]]) -> List[str]:
@@ -257,5 +256,5 @@ class TopologyMachine:
 
 
 def started(machine: TopologyMachine) -> Optional[str]:
-    """The plugin that slurmctld runs with, None where it does not."""
+    """The plugin that slurmctld runs with, None where it does not run."""
     return str(machine.daemon["plugin"]) if machine.daemon["state"] == "active" else None
