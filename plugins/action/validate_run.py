@@ -12,10 +12,10 @@ from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
 from ..module_utils._core.shared_options import SHARED_OPTIONS
+from ..module_utils._text.host_ranges import folded
 from ..module_utils.concerns.nvml.spec import CONTROLLER, not_on_the_controller
 from ..plugin_utils.declarations import BROUGHT, ENTRIES
 from ..plugin_utils.fleet_text import WIDEST
-from ..module_utils._text.host_ranges import folded
 from ..plugin_utils.playbooks import (
     BEFORE_HOSTS,
     DRAINED,

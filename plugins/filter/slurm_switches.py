@@ -49,7 +49,8 @@ EXAMPLES = r"""
   roles:
     - role: gpufleet.node.slurm_topology
       vars:
-        slurm_topology_switches: "{{ groups['gpu'] | gpufleet.node.slurm_switches(hostvars, ['rack', 'row'], root='core') }}"
+        levels: [rack, row]
+        slurm_topology_switches: "{{ groups['gpu'] | gpufleet.node.slurm_switches(hostvars, levels, root='core') }}"
 
 - name: A block for each NVLink domain
   hosts: slurm_controllers

@@ -12,8 +12,8 @@ from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, Map
 from ..module_utils._core.setting import DRIFTED, GPU_RESET, IN_SYNC, PENDING, REBOOT
 from ..module_utils._core.wording import agreeing, counted
 from ..module_utils._node.table import describe_counts, device_table, losers_of, ranged, spelled, table, unmanaged_of
-from .answers import Look, answered, look_in
 from ..module_utils._text.host_ranges import folded, natural
+from .answers import Look, answered, look_in
 from .summary import UNREACHABLE, Summary
 
 # How many characters of hosts stand in a line, how many lines the table has, and how many each kind of sentence.

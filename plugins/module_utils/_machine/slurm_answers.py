@@ -172,7 +172,11 @@ def parse_marked(text: str) -> Tuple[SlurmNode, ...]:
 
 def parse_configuration(text: str) -> Dict[str, str]:
     """``scontrol show config``: ``Name = value`` a line. Raises ``CannotLook`` where it has none."""
-    found = {name.strip(): value.strip() for name, equals, value in (line.partition("=") for line in text.splitlines()) if equals}
+    found = {
+        name.strip(): value.strip()
+        for name, equals, value in (line.partition("=") for line in text.splitlines())
+        if equals
+    }
     if not found:
         cause = "scontrol returned an unexpected format"
         raise CannotLook("read the configuration of slurmctld", cause=cause, found=text.strip()[:200] or "nothing")

@@ -4,7 +4,7 @@
 
 """Lines of ours in a file of others, between two comments, and lines of others that are commented out in their favour.
 
-Without both the file is again as it was, byte for byte. The first comment notes what had to be done to the file besides.
+Without both the file is again as it was, byte for byte. The first comment notes what was done to it besides.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from ...module_utils._core.setting import DRIFTED, IN_SYNC, UNKNOWN
 from ...module_utils._core.version import VERSION
 from ...module_utils._node.registry import REGISTRY
 from ...module_utils._node.table import note_row
-from ..answers import Look, answered, why_unreadable
 from ...module_utils._text.host_ranges import natural
+from ..answers import Look, answered, why_unreadable
 from ..summary import ANSWER, UNREACHABLE, Row, Summary, reboot_reasons, status_of, summarise
 from .cpu_divisions import CpuDivision, divisions_of
 from .facts import AnswerFacts, DeviceFacts, GpuFacts, NodeFacts, PortFacts, Texts, facts_in

@@ -12,11 +12,11 @@ from ..._core.errors import GpuFleetError
 from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.value import replace
 from ..._kinds.units import RUNNING, STOPPED
+from ..._text.slurm_conf import resources
 from .observation import observe
 from .options import OPTIONS
 from .plan import RESTART_SLURMCTLD, plan
 from .resolve import GRES, resolve
-from ..._text.slurm_conf import resources
 from .spec import FOLDER, NAME, SlurmDeclaration, parse
 from .state import FAILED, SlurmDesired
 

@@ -97,7 +97,9 @@ def includes(text: Optional[str]) -> Optional[int]:
 
 
 def _muted(text: str, node: str) -> str:
-    return BLOCK.muted(text, {number for line in _about_gpus(text, node) for number in range(line.first, line.last + 1)})
+    return BLOCK.muted(
+        text, {number for line in _about_gpus(text, node) for number in range(line.first, line.last + 1)}
+    )
 
 
 def _about_gpus(text: str, node: str) -> Iterator[ConfLine]:

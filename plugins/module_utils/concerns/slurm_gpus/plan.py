@@ -15,9 +15,9 @@ from ..._core.value import replace
 from ..._core.wording import counted
 from ..._kinds.own_files import OTHERS
 from ..._kinds.units import NOT_READ, RUNNING, SERVICE
+from ..._text.slurm_conf import resource_name, resources, value_of
 from .gres_conf import AUTO_DETECT, muted_in, ours_in, theirs_in
 from .resolve import CONSTRAIN, GRES, GRES_TYPES, LINES, THEIRS
-from ..._text.slurm_conf import resource_name, resources, value_of
 from .state import FAILED, SLURMD, SlurmDesired
 
 if TYPE_CHECKING:

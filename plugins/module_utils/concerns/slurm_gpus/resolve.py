@@ -13,15 +13,15 @@ from ..._core.change import Unmanaged
 from ..._core.errors import CannotLook, DeclarationError, OwnedByAnother
 from ..._nvidia import holders
 from ..._nvidia.errors import LOST_HINT
+from ..._text.slurm_conf import is_for_one, resource_name, resources, value_of
 from . import cores
 from .gres_conf import AUTO_DETECT, GPU, NAMES, OFF, GresLine, includes, text_with
-from ..._text.slurm_conf import is_for_one, resource_name, resources, value_of
 from .spec import GOAL, NVML, SlurmDeclaration, refuse_type
 from .state import SlurmDesired
 
 if TYPE_CHECKING:
-    from .driver import GresGpu
     from ..._text.slurm_conf import NodeLine
+    from .driver import GresGpu
     from .state import SlurmState
 
 GRES, GRES_TYPES, CONSTRAIN, CORES = "Gres", "GresTypes", "ConstrainDevices", "Cores"

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from ..._core.change import Unmanaged
     from ..._machine.processes import Process
     from ..._machine.slurm_answers import Job, SlurmNode
+    from ..._text.slurm_conf import NodeLine
     from .cores import Socket
     from .driver import GresGpu
     from .gres_conf import GresLine
-    from ..._text.slurm_conf import NodeLine
 
 SLURMD, SLURMCTLD = "slurmd.service", "slurmctld.service"
 # What the running slurmd has read, noted before its files change.

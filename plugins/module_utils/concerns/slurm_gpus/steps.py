@@ -17,10 +17,10 @@ from ..._core.setting import Scalar, Setting
 from ..._core.value import frozen
 from ..._kinds.own_files import header_of
 from ..._machine.slurm_answers import named
+from ..._text.slurm_conf import node_line, resources, with_value
 from .edits import with_gres
 from .gres_conf import text_without
 from .resolve import CONSTRAIN, GRES, GRES_TYPES, LINES, OF_GPUS
-from ..._text.slurm_conf import node_line, resources, with_value
 from .spec import NAME
 from .state import NOTE, SLURMCTLD, SLURMD, SlurmDesired
 

@@ -45,9 +45,9 @@ def observe(host: Host, declaration: TopologyDeclaration, scope: Scope) -> Topol
     state = _with_confs(state)
     if state.daemon.process is not None and scope.immediate:
         state = replace(state, live=_live(host, state))
-    if not scope.restoring and state.daemon.installed:
-        if state.has_yaml or declaration.topology.plugin == BLOCK or state.value("SelectType") == LINEAR:
-            state = replace(state, version=_version(host))
+    matters = state.has_yaml or declaration.topology.plugin == BLOCK or state.value("SelectType") == LINEAR
+    if matters and state.daemon.installed and not scope.restoring:
+        state = replace(state, version=_version(host))
     return state
 
 

@@ -99,7 +99,9 @@ def _conflicts(state: TopologyState, desired: TopologyDesired) -> Tuple[Conflict
     """Lines that we take out of use, and who will write a file again."""
     found = []
     if desired.text != state.text:
-        found = [Conflict("topology.conf", state.path, number, raw, "set", "us") for number, raw in theirs_in(state.text)]
+        found = [
+            Conflict("topology.conf", state.path, number, raw, "set", "us") for number, raw in theirs_in(state.text)
+        ]
     for path, text in ((state.path, state.text), *state.confs.items()):
         for number, raw in enumerate((text or "").splitlines(), 1):
             if raw.startswith("#") and "ansible managed" in raw.lower():

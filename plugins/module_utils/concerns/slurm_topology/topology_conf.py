@@ -34,7 +34,9 @@ def text_of(topology: Topology) -> str:
         lines += [f"BlockSizes={','.join(map(str, topology.sizes))}"] if topology.sizes else []
     else:
         lines = [
-            f"SwitchName={name} {KEYS[kind]}={names}" for (name, kind), names in topology.members.items() if kind in KEYS
+            f"SwitchName={name} {KEYS[kind]}={names}"
+            for (name, kind), names in topology.members.items()
+            if kind in KEYS
         ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -66,7 +68,9 @@ def theirs_in(text: Optional[str]) -> Tuple[Tuple[int, str], ...]:
     """The lines of others that count, with their numbers."""
     start, stop = LINES.numbers(text or "")
     raw = (text or "").splitlines()
-    return tuple((line.first, raw[line.first - 1].strip()) for line in lines_of(text or "") if not start <= line.first < stop)
+    return tuple(
+        (line.first, raw[line.first - 1].strip()) for line in lines_of(text or "") if not start <= line.first < stop
+    )
 
 
 def parse(text: Optional[str], plugin: Optional[str]) -> Topology:

@@ -179,7 +179,9 @@ class TopologyMachine:
         try:
             plugin, lines = self._read()
         except Ended as why:
-            self.daemon.update(state="failed", plugin="", lines=(), log=f"[t] fatal: of before\n{log}[t] fatal: {why}\n")
+            self.daemon.update(
+                state="failed", plugin="", lines=(), log=f"[t] fatal: of before\n{log}[t] fatal: {why}\n"
+            )
             if stat.exists():
                 stat.unlink()
             return False
@@ -233,7 +235,9 @@ class TopologyMachine:
         if any(len(nodes) < base for nodes in blocks.values()):
             raise Ended("Block configuration (b) children count lower than bblock_node_cnt")
         names = list(blocks)
-        lines = [f"BlockName={n} BlockIndex={i} Nodes={','.join(blocks[n])} BlockSize={base}" for i, n in enumerate(names)]
+        lines = [
+            f"BlockName={n} BlockIndex={i} Nodes={','.join(blocks[n])} BlockSize={base}" for i, n in enumerate(names)
+        ]
         for factor in sorted({size // base for size in sizes} if sizes else {1, 2, 4, 8, 16}):
             if factor > 1:
                 lines.append(f"AggregatedBlock={','.join(names[:factor])} BlockIndex=9 BlockSize={base * factor}")

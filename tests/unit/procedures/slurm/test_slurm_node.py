@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._machine.slurm_answers import (
+    parse_configuration,
     parse_jobs,
     parse_marked,
     parse_node,
@@ -118,6 +119,13 @@ def test_a_cluster_without_nodes_has_none_with_our_mark() -> None:
 def test_a_line_of_another_form_is_not_taken_for_a_node() -> None:
     with pytest.raises(CannotLook, match="scontrol returned an unexpected format"):
         parse_marked("NODELIST STATE\n")
+
+
+def test_the_configuration_of_slurmctld_is_read_by_the_names_of_slurm_conf() -> None:
+    said = "Configuration data as of 2026-11-26\nSchedulerParameters     = a=1,b\nTopologyPlugin          = \n\n"
+    assert parse_configuration(said) == {"SchedulerParameters": "a=1,b", "TopologyPlugin": ""}
+    with pytest.raises(CannotLook, match="unexpected format"):
+        parse_configuration("Slurmctld(primary) at ctl is UP\n")
 
 
 def test_the_state_after_a_reboot_is_not_the_state_of_now() -> None:
