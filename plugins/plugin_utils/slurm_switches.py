@@ -26,6 +26,8 @@ def switches_of(
     ``levels`` are the variables that name the switches above a host, from the leaf up; ``root`` is one above all, empty
     for none. Raises ``NoPlace``.
     """
+    if isinstance(levels, str):
+        levels = [levels]
     if not levels:
         raise NoPlace("no variable is named that has the switch of a host")
     # What is below each switch, and above it, by the level and the name.

@@ -170,6 +170,11 @@ def parse_marked(text: str) -> Tuple[SlurmNode, ...]:
     return tuple(node for node in found if node.owner == OURS)
 
 
+def parse_names(text: str) -> Tuple[str, ...]:
+    """The names of all nodes that ``scontrol`` tells of, a line each."""
+    return tuple(name[1] for name in map(NAME.match, text.splitlines()) if name is not None)
+
+
 def parse_configuration(text: str) -> Dict[str, str]:
     """``scontrol show config``: ``Name = value`` a line. Raises ``CannotLook`` where it has none."""
     found = {

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Mapping, Sequence, Tuple
 
 from .._core.errors import CannotLook, DeclarationError, GpuFleetError, NotPermitted
 from .._core.regex import regex
-from .slurm_answers import FORMAT, Job, SlurmNode, parse_configuration, parse_jobs, parse_marked, parse_node
+from .slurm_answers import (
+    FORMAT,
+    Job,
+    SlurmNode,
+    parse_configuration,
+    parse_jobs,
+    parse_marked,
+    parse_names,
+    parse_node,
+)
 
 if TYPE_CHECKING:
     from .._core.protocols import Commands, Completed
@@ -53,10 +62,13 @@ class Controller:
         goal = "ask slurmctld for {}"
         return parse_node(self._run(["scontrol", "--oneliner", "show", "node", name], goal, name), name)
 
+    def names(self) -> Tuple[str, ...]:
+        """All nodes that it has, those that registered by themselves too."""
+        return parse_names(self._nodes())
+
     def marked(self) -> Tuple[SlurmNode, ...]:
         """The nodes of the cluster that are drained with our mark, those of hidden partitions included."""
-        goal = "ask slurmctld for its nodes"
-        return parse_marked(self._run(["scontrol", "--all", "--oneliner", "show", "nodes"], goal, ""))
+        return parse_marked(self._nodes())
 
     def configuration(self) -> Mapping[str, str]:
         """What it runs with, by the names of slurm.conf."""
@@ -85,6 +97,9 @@ class Controller:
     def clear_reason(self, name: str, instead: str) -> None:
         """Give a node that is not drained another reason: none at all is not to be had."""
         self._run(["scontrol", "update", f"NodeName={name}", f"Reason={instead}"], "change the reason of {}", name)
+
+    def _nodes(self) -> str:
+        return self._run(["scontrol", "--all", "--oneliner", "show", "nodes"], "ask slurmctld for its nodes", "")
 
     def _run(self, argv: Sequence[str], goal: str, name: str) -> str:
         done = self._commands.run(argv, timeout=TIMEOUT_SECONDS)

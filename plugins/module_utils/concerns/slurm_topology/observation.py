@@ -44,7 +44,7 @@ def observe(host: Host, declaration: TopologyDeclaration, scope: Scope) -> Topol
     )
     state = _with_confs(state)
     if state.daemon.process is not None and scope.immediate:
-        state = replace(state, live=_live(host, state))
+        state = _with_live(host, state)
     matters = state.has_yaml or declaration.topology.plugin == BLOCK or state.value("SelectType") == LINEAR
     if matters and state.daemon.installed and not scope.restoring:
         state = replace(state, version=_version(host))
@@ -113,7 +113,7 @@ def _former(files: Files, daemon: Daemon) -> Mapping[str, Optional[str]]:
     return noted[1]
 
 
-def _live(host: Host, state: TopologyState) -> Topology:
+def _with_live(host: Host, state: TopologyState) -> TopologyState:
     """Raises ``GpuFleetError`` where slurmctld does not answer."""
     from ..._machine.slurmctld import Controller
 
@@ -121,8 +121,9 @@ def _live(host: Host, state: TopologyState) -> Topology:
     plugin = known_as(controller.configuration().get(PLUGIN))
     # scontrol reads the answer with the plugin of slurm.conf, and understands none of another one.
     if plugin not in (TREE, BLOCK) or plugin != state.plugin:
-        return Topology(plugin)
-    return parse_shown(controller.topology(), plugin)
+        return replace(state, live=Topology(plugin))
+    state = replace(state, live=parse_shown(controller.topology(), plugin))
+    return state if state.known is not None else replace(state, registered=frozenset(controller.names()))
 
 
 def _version(host: Host) -> Tuple[int, int]:

@@ -18,10 +18,12 @@ from ..._kinds.own_files import OTHERS
 from ..._kinds.units import RUNNING, SERVICE
 from ..._text.slurm_conf import with_value
 from .state import FAILED, NOTE, PLUGIN, SLURMCTLD, TopologyDesired, known_as
-from .topology import BLOCK, TREE, sizes_made
+from .topology import BLOCK, NODES, TREE, names_in, sizes_made
 from .topology_conf import theirs_in
 
 if TYPE_CHECKING:
+    from typing import FrozenSet
+
     from ..._core.contract import Scope
     from .state import TopologyState
     from .topology import Topology
@@ -71,6 +73,8 @@ def _rows(state: TopologyState, desired: TopologyDesired, scope: Scope) -> List[
         rows.append(row(state.slurm_path, PLUGIN, desired.plugin, running, state.plugin))
     for key in dict.fromkeys((*wanted.members, *found.members, *now.members)):
         want, running, boot = (one.members.get(key) for one in (wanted, now, found))
+        if key[1] == NODES and _alike(want, running, state.registered):
+            running = want
         rows.append(row(*key, want, running, boot, identity=f"{state.path}:{key[0]}"))
     if BLOCK in (wanted.plugin, now.plugin, found.plugin):
         want, running, boot = (",".join(one.order) or None for one in (wanted, now, found))
@@ -85,6 +89,13 @@ def _rows(state: TopologyState, desired: TopologyDesired, scope: Scope) -> List[
     if scope.immediate and not scope.restoring and state.daemon.failed:
         rows.append(Setting(SLURMCTLD, SERVICE, RUNNING, FAILED, None, SLURMCTLD, boot_matters=False))
     return rows
+
+
+def _alike(wanted: Optional[str], running: Optional[str], registered: Optional[FrozenSet[str]]) -> bool:
+    """Whether two lists have the same nodes but for those that slurmctld does not have yet."""
+    if registered is None or wanted is None or running is None:
+        return False
+    return registered.intersection(names_in(wanted)) == registered.intersection(names_in(running))
 
 
 def _sizes(topology: Topology) -> Optional[str]:

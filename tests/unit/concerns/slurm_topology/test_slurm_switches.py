@@ -27,6 +27,10 @@ def test_one_variable_makes_leaves_that_suit_blocks_too() -> None:
     assert slurm_switches(NODES, HOSTS, ["rack"]) == RACKS
 
 
+def test_one_variable_need_be_no_list() -> None:
+    assert slurm_switches(NODES, HOSTS, "rack") == RACKS
+
+
 def test_a_root_is_above_all() -> None:
     assert slurm_switches(NODES, HOSTS, ["rack"], root="core") == [*RACKS, {"name": "core", "switches": "r[1-2,10]"}]
 

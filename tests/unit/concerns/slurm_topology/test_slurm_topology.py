@@ -446,10 +446,17 @@ def test_nodes_without_a_place_are_told_and_an_error_where_that_is_strict(machin
         machine.run(strict=True, **declaration)
 
 
-def test_nodes_that_come_by_themselves_are_not_looked_for(machine: TopologyMachine) -> None:
+@pytest.mark.parametrize("shows_registered", [False, True])
+def test_nodes_that_come_by_themselves_may_be_missing(machine: TopologyMachine, shows_registered: bool) -> None:
+    """Of a switch 24.11 tells the nodes that its file has, and 25.11 those that there are."""
     machine.edit(SLURM_CONF, "SelectType", "MaxNodeCount=100\nSelectType")
-    machine.run(**tree(leaf("a", "h[01-08],cloud[1-9]")))
+    machine.shows_registered = shows_registered
+    declaration = tree(leaf("a", "h[01-08],cloud[1-9]"))
+    machine.run(**declaration)
     assert started(machine) == "topology/tree"
+    assert machine.run(**declaration).status == "in_sync"
+    look = machine.run(check_mode=True, **tree(leaf("a", "h[01-07],cloud[1-9]")))
+    assert "effective" in [change.scope for change in look.changes if change.object == "a"]
 
 
 @pytest.mark.parametrize("lacks", ["slurmctld", "slurm.conf"])
