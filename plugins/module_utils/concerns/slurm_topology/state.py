@@ -49,8 +49,8 @@ class TopologyState:
     are empty where they are not there. ``plugin`` is what these have as TopologyPlugin, and ``elsewhere`` the included
     file that has it. ``known`` are the nodes of slurm.conf, None where nodes may come by themselves.
 
-    ``live`` is what slurmctld has, None where it does not run. ``registered`` are the nodes that it has itself, asked for
-    where nodes may come by themselves, for of a switch newer releases tell those alone. ``former`` are the files with
+    ``live`` is what slurmctld has, None where it does not run. ``registered`` are the nodes that it has itself, asked
+    for where nodes may come by themselves, for of a switch newer releases tell those alone. ``former`` are the files with
     which it last ran, where a run was killed after it wrote them. ``version`` is that of Slurm, (0, 0) where nobody
     needs it.
     """
