@@ -50,9 +50,9 @@ class TopologyState:
     file that has it. ``known`` are the nodes of slurm.conf, None where nodes may come by themselves.
 
     ``live`` is what slurmctld has, None where it does not run. ``registered`` are the nodes that it has itself, asked
-    for where nodes may come by themselves, for of a switch newer releases tell those alone. ``former`` are the files with
-    which it last ran, where a run was killed after it wrote them. ``version`` is that of Slurm, (0, 0) where nobody
-    needs it.
+    for where nodes may come by themselves, for of a switch newer releases tell those alone. ``former`` are the files
+    with which it last ran, where a run was killed after it wrote them. ``version`` is that of Slurm, (0, 0) where
+    nobody needs it.
     """
 
     folder: str
