@@ -14,8 +14,10 @@ author:
 description:
   - Converges mounts to the declaration, and reads back from C(/proc/self/mountinfo) what the kernel really took. For
     NFS that is what it agreed on with the server, such as C(rsize) and C(nconnect).
-  - Nothing is ever formatted, wiped, or unmounted by force. O(state=absent) unmounts what this module mounted, and
-    leaves what is on it as it is.
+  - Nothing that holds data is ever formatted, wiped, or unmounted by force. O(state=absent) unmounts what this module
+    mounted, and leaves what is on it as it is.
+  - An array of RAID level 0 and a file system are made of drives that are named and empty (O(mounts[].made_of)). A run
+    that is killed there is finished by the next one.
   - The next boot has a unit of systemd for each mount, C(/etc/systemd/system/data.mount) for C(/data), which
     C(remote-fs.target) or C(local-fs.target) wants and does not require. A node whose server or disk is gone boots
     all the same. Whatever is ordered after the target, such as slurmd, waits for the mount for up to 60 seconds.
@@ -72,6 +74,50 @@ options:
         type: list
         elements: str
         default: []
+      made_of:
+        description:
+          - The drives of which an array and its file system are made, where they are empty. Then O(mounts[].source) is
+            left out, and O(mounts[].fstype) is V(xfs) or V(ext4).
+          - A drive with anything on it is refused by its name, with what is on it, before anything changes. That is a
+            signature or a partition table, whatever holds it or has it open, and data that no tool knows. What was
+            sampled of an empty drive is zeros. Drives that are not named are not opened.
+          - An array and a file system that are there already and fit are taken over as they are. Those that do not
+            fit are refused, and never made anew.
+        type: dict
+        suboptions:
+          drives:
+            description:
+              - The drives by names that stay the same, such as C(/dev/disk/by-id/nvme-MODEL_SERIAL). Names such as
+                C(/dev/nvme0n1) are refused, because they change from boot to boot.
+              - A name may be a shell glob, such as C(/dev/disk/by-id/nvme-Amazon_EC2_NVMe_Instance_Storage_*), for
+                drives whose numbers are another after every stop.
+              - More than one are an array of RAID level 0. One has the file system on it without an array.
+            type: list
+            elements: str
+            required: true
+          name:
+            description:
+              - The name of the array in C(/dev/md). Without it the last part of O(mounts[].path).
+            type: str
+            default: ""
+          chunk_kb:
+            description:
+              - How much lies on one drive before the next one follows, in KiB, a power of 2. The geometry of the file
+                system follows from it.
+            type: int
+            default: 512
+          label:
+            description:
+              - The label of a file system that is made, up to 12 characters for V(xfs) and 16 for V(ext4).
+            type: str
+            default: ""
+          ephemeral:
+            description:
+              - Whether the drives are empty after every stop, as instance stores of clouds are. Then
+                C(gpufleet-boot.service) makes the array and the file system at boot where all drives are empty, and
+                mounts it. There is no mount unit then. The role M(gpufleet.node.node_tools) installs the service.
+            type: bool
+            default: false
       read_ahead_kb:
         description:
           - How much is read ahead of a file, in KiB, a multiple of 4. For NFS only. Since Linux 5.4 the kernel starts
@@ -113,6 +159,18 @@ EXAMPLES = r"""
       - path: /hot
         fstype: tmpfs
         options: [size=256g, noatime, nosuid, nodev]
+
+- name: A scratch over two empty NVMe drives, which a boot makes anew where they are empty after a stop
+  gpufleet.node.filesystems:
+    mounts:
+      - path: /scratch
+        fstype: xfs
+        options: [noatime]
+        made_of:
+          drives:
+            - /dev/disk/by-id/nvme-SAMSUNG_MZWLO3T8HCLS_S794NG0W300101
+            - /dev/disk/by-id/nvme-SAMSUNG_MZWLO3T8HCLS_S794NG0W300102
+          ephemeral: true
 
 - name: Unmount what this module mounted, and leave what is on it
   gpufleet.node.filesystems:

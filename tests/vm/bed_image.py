@@ -21,11 +21,12 @@ MIRROR = "http://deb.debian.org/debian"
 SIZE_MIB = 4096
 
 # A bare server: what boots, what answers to SSH, what Ansible needs. No container engine: bringing one, or meeting it,
-# is a matter for the tests. irqbalance is there and off, and ethtool for who changes queues.
+# is a matter for the tests. irqbalance is there and off, ethtool for who changes queues, mdadm and xfsprogs for who
+# makes a scratch of its drives.
 PACKAGES = (
     "systemd", "systemd-sysv", "udev", "dbus", "openssh-server", "python3", "iproute2", "kmod", "procps",
     "linux-image-cloud-amd64", "initramfs-tools", "lz4", "grub2-common", "grub-pc-bin", "irqbalance", "ethtool",
-    "iputils-ping",
+    "iputils-ping", "mdadm", "xfsprogs",
 )  # fmt: skip
 # What is there on one suite alone, and off: tuned, which tunes what others tune too.
 OFF = {"bookworm": ("tuned",)}

@@ -93,7 +93,7 @@ def plan_present(
         "schema": SCHEMA,
         "collection_version": VERSION,
         "concern": concern.name,
-        "apply_at_boot": concern.apply_at_boot,
+        "apply_at_boot": concern.apply_at_boot or _needs_boot_service(concern, params),
         "declaration": without_defaults(params, {**shared, **concern.options}),
     }
     path = path_of(concern.name)
@@ -103,6 +103,11 @@ def plan_present(
         return setting, ()
     text = json.dumps(document, indent=1, sort_keys=True) + "\n"
     return setting, (Step(ReplaceFile(path, text), (_change(path, found, WANTED),)),)
+
+
+def _needs_boot_service(concern: AnyConcern, params: Mapping[str, Any]) -> bool:
+    """Whether something in this declaration has to be applied at boot, of a concern whose others have not."""
+    return hasattr(concern, "needs_boot_service") and bool(concern.needs_boot_service(params))
 
 
 def plan_absent(files: Files, concern: str) -> Tuple[Setting, Tuple[Step, ...]]:

@@ -56,6 +56,12 @@ class Files(Protocol):
     def read_optional(self, path: str) -> Optional[str]:
         """The same, or None where the file (or a folder on the way) is not there."""
 
+    def read_part(self, path: str, offset: int, size: int, *, exclusive: bool = False) -> bytes:
+        """Bytes of a file or block device, fewer at its end.
+
+        ``exclusive``: with EBUSY where the kernel has the device claimed, such as mounted or for an array (open(2)).
+        """
+
     def exists(self, path: str) -> bool:
         """Whether the path, links followed, is there."""
 

@@ -74,6 +74,18 @@ class LocalFiles:
             error.filename = path
             raise
 
+    def read_part(self, path: str, offset: int, size: int, *, exclusive: bool = False) -> bytes:
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_EXCL if exclusive else 0)
+        try:
+            descriptor = os.open(self.locate(path), flags)
+            try:
+                return os.pread(descriptor, size, offset)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            error.filename = path
+            raise
+
     def read_optional(self, path: str) -> Optional[str]:
         try:
             return self.read(path)

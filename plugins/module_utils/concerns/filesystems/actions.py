@@ -12,7 +12,8 @@ from ..._core.change import RoomAction
 from ..._core.value import frozen
 
 if TYPE_CHECKING:
-    from .spec import Entry
+    from .made import Made
+    from .spec import Entry, MadeOf
     from .state import Note
 
 
@@ -25,6 +26,22 @@ class Mounts(RoomAction):
 
     entries: Tuple[Entry, ...]
     folders: Tuple[str, ...]
+
+
+@frozen
+class Make(RoomAction):
+    """Make what is left of a file system at ``path``, and of the array under it; note before that it is begun."""
+
+    path: str
+    made: Made
+    made_of: MadeOf
+
+
+@frozen
+class KeepJournal(RoomAction):
+    """Keep of the note what is about these mount points: what others were about to become is forgotten."""
+
+    paths: Tuple[str, ...]
 
 
 @frozen

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, List, Mapping, Optional, Tuple
 
 from ..._core import steps as core_steps
@@ -15,8 +14,8 @@ from ..._core.errors import InUse, Refused
 from ..._core.wording import counted, first_of
 from ..._kinds import steps
 from ..._linux import mounts
-from . import users
-from .actions import KeepNotes, Mounts, Remount, SetReadAhead, Unmount
+from . import made, making, users
+from .actions import KeepJournal, KeepNotes, Make, Mounts, Remount, SetReadAhead, Unmount
 from .observation import BDI, text_of_notes
 from .observation import read_notes as notes_of
 from .state import NOTES, READ_AHEAD, Note
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from ..._core.protocols import Host
     from .spec import Entry
 
-SETTLE_SECONDS = 10
 SHOWN = 5
 
 
@@ -34,6 +32,11 @@ def perform(step: Step, host: Host) -> None:
     action = step.action
     if isinstance(action, Mounts):
         mount_all(action, host)
+    elif isinstance(action, Make):
+        making.make(action, host)
+    elif isinstance(action, KeepJournal):
+        journal = made.read_journal(host.files)
+        made.write_journal(host.files, {path: journal[path] for path in action.paths if path in journal})
     elif isinstance(action, Unmount):
         unmount(action.path, host)
     elif isinstance(action, Remount):
@@ -56,8 +59,8 @@ def mount_all(action: Mounts, host: Host) -> None:
         note(host, {entry.path: Note("", ",".join(entry.options))})
         failure = mount(entry, host)
         if failure is None:
-            made = mounts.at(mounts.read(host.files), entry.path)
-            note(host, {entry.path: Note(made.id if made is not None else "", ",".join(entry.options))})
+            found = mounts.at(mounts.read(host.files), entry.path)
+            note(host, {entry.path: Note(found.id if found is not None else "", ",".join(entry.options))})
             if entry.read_ahead_kb is not None:
                 set_read_ahead(entry.path, entry.read_ahead_kb, host)
         else:
@@ -132,12 +135,11 @@ def _tried(argv: Tuple[str, ...], goal: str, path: str, host: Host) -> Optional[
 
 def set_read_ahead(path: str, kb: int, host: Host) -> None:
     """A rule of nfs-utils sets its own value when the kernel adds the device, so that it has to be through with it."""
-    with contextlib.suppress(OSError):
-        host.commands.run(("udevadm", "settle", f"--timeout={SETTLE_SECONDS}"), timeout=2.0 * SETTLE_SECONDS)
-    made = mounts.at(mounts.read(host.files), path)
-    if made is None:
+    making.settle(host)
+    found = mounts.at(mounts.read(host.files), path)
+    if found is None:
         return
-    file = f"{BDI}/{made.number}/{READ_AHEAD}"
+    file = f"{BDI}/{found.number}/{READ_AHEAD}"
     try:
         host.files.write_attribute(file, str(kb))
     except OSError as error:

@@ -36,6 +36,10 @@ class Filesystems:
     def parse(self, params: Mapping[str, Any]) -> FilesystemsDeclaration:
         return parse(params)
 
+    def needs_boot_service(self, params: Mapping[str, Any]) -> bool:
+        """Drives that are empty after a stop are in use again only if a boot makes them anew."""
+        return any((item.get("made_of") or {}).get("ephemeral") for item in params["mounts"])
+
     def knobs(self, declaration: FilesystemsDeclaration) -> Tuple[str, ...]:
         return tuple(f"unit {unit_files.mount_unit(path)}" for path in declaration.mounts)
 

@@ -17,17 +17,19 @@ from ..._core.change import Conflict
 from ..._core.value import replace
 from ..._core.wording import first_of
 from ..._kinds import units
-from ..._linux import fstab, mounts, systemd
+from ..._linux import boot_service, fstab, mounts, systemd
+from ..._linux.boot_service import BootCarrier
 from ..._linux.numa import parse_meminfo
-from . import unit_files
+from . import array_file, unit_files
 from .spec import NAME, FilesystemsDeclaration
-from .state import NOTES, READ_AHEAD, FilesystemsState, Note, Place, is_same_source, title_of, was_empty
+from .state import JOURNAL, NOTES, READ_AHEAD, FilesystemsState, Note, Place, is_same_source, title_of, was_empty
 from .values import NFS, TMPFS, kind_of
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
     from ..._linux.mounts import Mount
+    from .made import Made
     from .spec import Entry
 
 BDI = "/sys/class/bdi"
@@ -66,12 +68,15 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
             wanted=path in entries,
             goes=goes and scope.immediate and place.by_us,
         )
+    made, journal = _made(host, entries)
+    ephemeral = any(not entry.at_boot for entry in entries.values())
     unmounted = [entry for path, entry in entries.items() if places[path].mount is None]
     return FilesystemsState(
         places=places,
         notes=notes,
         devices={
-            path: _number(files, entry.source) for path, entry in entries.items() if entry.source.startswith("/dev/")
+            **{path: _number(files, entry.source) for path, entry in entries.items() if "/dev/" in entry.source[:5]},
+            **{path: one.number for path, one in made.items()},
         },
         conflicts=tuple(
             Conflict("fstab", fstab.PATH, line.number, path, title_of(line.kind, line.spec), "us")
@@ -83,8 +88,29 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
         helper=all(entry.fstype != NFS for entry in unmounted) or host.commands.find(HELPER) is not None,
         cache=_has_cache(files, entries.values()),
         in_fstab={path: title_of(line.kind, line.spec) for path, line in of_fstab.items()},
+        made=made,
+        journal=journal,
+        arrays=array_file.read(files),
+        carrier=boot_service.carrier(files, scope) if ephemeral and scope.permanent else BootCarrier(),
         before=before,
     )
+
+
+def _made(host: Host, entries: Mapping[str, Entry]) -> Tuple[Mapping[str, Made], Tuple[str, ...]]:
+    """What is there of what is made here, and of which mount points we noted that it was begun."""
+    of_drives = {path: entry for path, entry in entries.items() if entry.made_of is not None}
+    if not of_drives and not host.files.exists(JOURNAL):
+        return {}, ()
+    from . import made
+
+    journal = made.read_journal(host.files)
+    found = {
+        path: made.look(host, entry, entry.made_of, journal)
+        for path, entry in of_drives.items()
+        if entry.made_of is not None
+    }
+    # A damaged one is about nothing, and goes like what is not declared any more.
+    return found, tuple(journal) or (("",) if host.files.exists(JOURNAL) else ())
 
 
 def _recorded(

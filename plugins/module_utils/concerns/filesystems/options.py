@@ -19,6 +19,16 @@ OPTIONS: Mapping[str, Any] = {
             "source": {"type": "str", "default": ""},
             "fstype": {"type": "str", "choices": ["ext4", "nfs", "tmpfs", "xfs"], "required": True},
             "options": {"type": "list", "elements": "str", "default": []},
+            "made_of": {
+                "type": "dict",
+                "options": {
+                    "drives": {"type": "list", "elements": "str", "required": True},
+                    "name": {"type": "str", "default": ""},
+                    "chunk_kb": {"type": "int", "default": 512},
+                    "label": {"type": "str", "default": ""},
+                    "ephemeral": {"type": "bool", "default": False},
+                },
+            },
             "read_ahead_kb": {"type": "int"},
         },
     },

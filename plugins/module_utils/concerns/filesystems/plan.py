@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import Plan, RemoveFile, Step, Unmanaged
+from ..._core.change import Plan, Refuse, RemoveFile, Step, Unmanaged
 from ..._core.errors import InUse
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
@@ -19,8 +19,10 @@ from ..._core.value import replace
 from ..._core.wording import first_of
 from ..._kinds import units
 from ..._linux import systemd
-from . import unit_files
-from .actions import KeepNotes, Mounts, Remount, SetReadAhead, Unmount
+from ..._linux.boot_service import not_persisted
+from . import array_file, unit_files
+from .actions import KeepJournal, KeepNotes, Mounts, Remount, SetReadAhead, Unmount
+from .making_plan import SETTINGS_OF_MADE, making_steps, rows_of_made
 from .state import (
     MOUNT,
     NOTES,
@@ -46,21 +48,41 @@ SHOWN = 5
 def plan(state: FilesystemsState, desired: FilesystemsDesired, scope: Scope) -> Plan:
     rows: List[Setting] = []
     unmanaged: List[Unmanaged] = []
+    late: List[Setting] = []
     for path, place in state.places.items():
         entry = desired.entries.get(path)
+        if scope.immediate and entry is not None and path in state.made:
+            found, refused = rows_of_made(entry, state.made[path])
+            rows += found
+            unmanaged += refused
         if scope.permanent:
             rows += _boot_rows(place, entry, scope)
         if path not in desired.stays:
-            rows.append(_mount_row(state, place, entry, scope))
+            row = _mount_row(state, place, entry, scope)
+            rows.append(row)
+            if entry is not None and not entry.at_boot and row.boot_matters and row.boot != row.wanted:
+                late.append(row)
         if scope.immediate and entry is not None:
             found, refused = _rows_of_entry(state, place, entry)
             rows += found
             unmanaged += refused
         elif scope.immediate and path in desired.stays:
             rows += _rows_that_stay(state, place, desired.stays[path])
+    arrays = array_file.text_of(desired.entries, state.made)
+    file_rows = state.arrays.rows(arrays) if state.arrays is not None and scope.permanent else []
+    rows += file_rows
     steps: List[Step] = []
     if any(row.status != IN_SYNC for row in rows):
         steps = _steps(state, desired, [row for row in rows if row.status != IN_SYNC])
+    if state.arrays is not None:
+        steps += [state.arrays.step(arrays, (boot_change(row),)) for row in file_rows if row.boot != row.wanted]
+    if late:
+        # The boot service mounts them by the declaration that is written last; without it nothing is begun.
+        steps.insert(0, Step(Refuse(not_persisted(state.carrier.missing))))
+        steps.append(Step(Refuse(None), tuple(map(boot_change, late))))
+    forgotten = [path for path in state.journal if path not in state.made]
+    if forgotten:
+        steps.append(Step(KeepJournal(tuple(path for path in state.journal if path in state.made))))
     if desired.restoring and scope.immediate and state.notes:
         steps.append(Step(RemoveFile(NOTES)))
     conflicts = () if desired.restoring else state.conflicts
@@ -99,12 +121,19 @@ def _mount_row(state: FilesystemsState, place: Place, entry: Optional[Entry], sc
         wanted=wanted,
         effective=effective,
         # Where nothing is wanted of us, what fstab brings is not ours to end.
-        boot=_at_boot(place) or (state.in_fstab.get(place.path) if entry is not None else None),
+        boot=_brought(state, place, entry),
         identity=place.path,
         effective_matters=scope.immediate and (entry is not None or place.mount is None or place.by_us),
         boot_matters=scope.permanent,
         pending=pending,
     )
+
+
+def _brought(state: FilesystemsState, place: Place, entry: Optional[Entry]) -> Optional[str]:
+    """What the next boot mounts there of what is wanted."""
+    if entry is not None and not entry.at_boot:
+        return title_of(entry.fstype, entry.source) if state.carrier.applies else None
+    return _at_boot(place) or (state.in_fstab.get(place.path) if entry is not None else None)
 
 
 def _at_boot(place: Place) -> Optional[str]:
@@ -115,6 +144,7 @@ def _at_boot(place: Place) -> Optional[str]:
 
 def _boot_rows(place: Place, entry: Optional[Entry], scope: Scope) -> List[Setting]:
     rows: List[Setting] = []
+    entry = entry if entry is not None and entry.at_boot else None
     mount_text = None if entry is None else unit_files.mount_text(entry)
     read_ahead_text = None if entry is None else unit_files.read_ahead_text(entry)
     unit = place.unit.unit
@@ -225,6 +255,7 @@ def _steps(state: FilesystemsState, desired: FilesystemsDesired, wrong: Sequence
         *ends,
         *changed,
         *_boot_steps(state, desired, wrong, there),
+        *making_steps(state, desired.entries, now),
         *mounted,
         *_boot_steps(state, desired, wrong, new),
     ]
@@ -240,14 +271,14 @@ def _running_steps(
     later: List[Step] = []
     for path, rows in wrong.items():
         place = state.places[path]
-        by_setting = {row.setting: row for row in rows}
+        by_setting = {row.setting: row for row in rows if row.setting not in SETTINGS_OF_MADE}
         mount_row = by_setting.pop(MOUNT, None)
         if mount_row is not None and mount_row.wanted is None:
             refuse_in_use(place)
             steps.append(Step(Unmount(path), (effective_change(mount_row),)))
             continue
         if mount_row is not None:
-            entries.append(desired.entries[path])
+            entries.append(_mountable(state, desired.entries[path]))
             changes += [mount_row, *by_setting.values()]
             continue
         read_ahead = by_setting.pop(READ_AHEAD, None)
@@ -256,10 +287,18 @@ def _running_steps(
         if read_ahead is not None:
             later.append(Step(SetReadAhead(path, int(read_ahead.wanted or 0)), (effective_change(read_ahead),)))
     if entries:
+        # What nobody else serves comes first: a server may take its time.
+        entries.sort(key=lambda entry: entry.made_of is None)
         missing = tuple(entry.path for entry in entries if state.places[entry.path].missing)
         action = Mounts(tuple(entries), missing)
         return steps, later, [Step(action, tuple(map(effective_change, changes)))]
     return steps, later, []
+
+
+def _mountable(state: FilesystemsState, entry: Entry) -> Entry:
+    """An array that runs under the name of another host is mounted by the name that it has until the next boot."""
+    made = state.made.get(entry.path)
+    return entry if made is None or not made.target else replace(entry, source=made.target)
 
 
 def _remount(mount: Mount, rows: Sequence[Setting]) -> Step:
@@ -300,6 +339,7 @@ def _boot_steps(
     notes: Dict[str, Note] = {}
     for path in paths:
         place, entry = state.places[path], desired.entries.get(path)
+        entry = entry if entry is not None and entry.at_boot else None
         start = by_key.get((place.unit.unit, units.START))
         if start is not None:
             (stops if entry is None else starts).append(start)
@@ -320,7 +360,8 @@ def _boot_steps(
         steps.insert(0, _change_units("disable", stops))
     if starts:
         steps.append(_change_units("enable", starts))
-    steps = _with_mounts(steps, [by_key[path, MOUNT] for path in paths if (path, MOUNT) in by_key], state)
+    brought = [path for path in paths if path not in desired.entries or desired.entries[path].at_boot]
+    steps = _with_mounts(steps, [by_key[path, MOUNT] for path in brought if (path, MOUNT) in by_key], state)
     if reloads:
         steps.append(Step(reloads[0].action, tuple(change for step in reloads for change in step.changes)))
     return steps

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Container, Dict, Iterable, Mapping
 
 from ..._core.baseline import damaged
 from ..._core.errors import DeclarationError, OwnedByAnother
+from ..._core.value import replace
+from ..._core.wording import agreeing
 from ..._linux import systemd
 from . import unit_files
 from .observation import HELPER
@@ -20,6 +22,7 @@ from .values import FLAGS, NFS, REMOUNTABLE, bytes_of, kind_of
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline, BaselineValue, Key
+    from .made import Made
     from .spec import Entry
 
 
@@ -28,6 +31,8 @@ def resolve(declaration: FilesystemsDeclaration, state: FilesystemsState) -> Fil
     for path, entry in declaration.mounts.items():
         place = state.places[path]
         _refuse_owner(place)
+        if path in state.made:
+            _refuse_unmakeable(path, state.made[path])
         if place.mount is None:
             _refuse_unmountable(state, place, entry)
         elif not is_entry(state, place, entry) and not place.by_us:
@@ -36,17 +41,19 @@ def resolve(declaration: FilesystemsDeclaration, state: FilesystemsState) -> Fil
                 object=path,
                 cause="something else is mounted there",
                 found=_found(place),
-                wanted=title_of(entry.fstype, entry.source),
+                wanted=title_of(entry.fstype, _source(state, entry)),
                 hint="unmount it, declare what is there, or choose another mount point",
             )
     _refuse_shared(declaration, state)
+    _refuse_same_drives(state)
     orphaned = [path for path in state.places if path not in declaration.mounts]
     try:
         # What fstab brings at boot belongs to whoever wrote it.
         stays = _staying(state.before, orphaned, brought=state.in_fstab)
     except ValueError as error:
         raise damaged(NAME, str(error)) from error
-    return FilesystemsDesired(declaration.mounts, stays)
+    entries = {path: replace(entry, source=_source(state, entry)) for path, entry in declaration.mounts.items()}
+    return FilesystemsDesired(entries, stays)
 
 
 def restore(baseline: Baseline, state: FilesystemsState) -> FilesystemsDesired:
@@ -110,12 +117,12 @@ def _refuse_unmountable(state: FilesystemsState, place: Place, entry: Entry) -> 
             found=place.found or None,
             hint="choose another mount point, or make room for it",
         )
-    if state.devices.get(place.path) == "":
+    if entry.made_of is None and state.devices.get(place.path) == "":
         raise DeclarationError(
             "mount {}",
             object=place.path,
             cause=f"this machine has no {entry.source}",
-            hint="declare a device that is there; nothing is ever formatted for it",
+            hint="declare a device that is there, or with made_of the empty drives to make it of",
         )
     if entry.fstype == NFS and not state.helper:
         raise DeclarationError(
@@ -124,6 +131,35 @@ def _refuse_unmountable(state: FilesystemsState, place: Place, entry: Entry) -> 
             cause=f"{HELPER} is not installed",
             hint="install nfs-common (Debian, Ubuntu), nfs-utils (EL) or nfs-client (SUSE)",
         )
+
+
+def _source(state: FilesystemsState, entry: Entry) -> str:
+    """What is mounted; what is made here has the name of its array, or of its only drive."""
+    return state.made[entry.path].source if entry.path in state.made else entry.source
+
+
+def _refuse_unmakeable(path: str, made: Made) -> None:
+    refusal = made.refusal
+    if refusal is not None:
+        about = "" if refusal.object == path else f"{refusal.object}: "
+        raise DeclarationError("make {}", object=path, cause=f"{about}{refusal.cause}", hint=refusal.hint)
+    if made.missing:
+        from .made import PACKAGES
+
+        packages = ", ".join(PACKAGES[name] for name in made.missing)
+        cause = f"{' and '.join(made.missing)} {agreeing(len(made.missing), 'is', 'are')} not installed"
+        raise DeclarationError("make {}", object=path, cause=cause, hint=f"install {packages}")
+
+
+def _refuse_same_drives(state: FilesystemsState) -> None:
+    """Two names may lead to one drive."""
+    seen: Dict[str, str] = {}
+    for path, made in state.made.items():
+        for drive in made.drives:
+            other = seen.setdefault(drive.name, path)
+            if other != path:
+                cause = f"{drive.link} ({drive.name}) is a drive of {other} too"
+                raise DeclarationError("make {}", object=path, cause=cause, hint="leave it out of one of them")
 
 
 def _refuse_shared(declaration: FilesystemsDeclaration, state: FilesystemsState) -> None:

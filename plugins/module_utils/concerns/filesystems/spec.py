@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Mapping, NoReturn, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, NoReturn, Optional, Tuple
 
 from ..._core.errors import DeclarationError
 from ..._core.regex import regex
@@ -42,12 +42,34 @@ ACTIONS: Mapping[str, str] = {
     "users": "only root mounts what is declared here",
 }
 PAGE = 4096
+# Links of udev that stay the same from boot to boot; shell globs are for drives whose numbers nobody knows beforehand.
+DRIVE = regex(r"/dev/disk/by-(?:id|path)/[A-Za-z0-9_.:+@,=*?\[\]-]+")
+# With "any:" before it, md has room for 32 bytes.
+PARTITION = regex(r".*-part[0-9]+")
+ARRAY_NAME = regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,27}")
+LABEL = regex(r"[A-Za-z0-9_.+-]*")
+LONGEST_LABEL: Mapping[str, int] = {"xfs": 12, "ext4": 16}
+CHUNKS_KB = tuple(4 << power for power in range(13))
 PERCENT = regex(r"[1-9][0-9]{0,2}%")
 
 
 @frozen
+class MadeOf:
+    """The drives of a file system that is made here, as links or globs. ``name`` is that of the array in /dev/md."""
+
+    drives: Tuple[str, ...]
+    name: str
+    chunk_kb: int
+    label: str
+    ephemeral: bool
+
+
+@frozen
 class Entry:
-    """One mount as it is declared. ``options`` are its texts in order, ``settings`` those that the kernel gets."""
+    """One mount as it is declared. ``options`` are its texts in order, ``settings`` those that the kernel gets.
+
+    With ``made_of`` the source is not known before the drives were looked at.
+    """
 
     path: str
     source: str
@@ -55,6 +77,12 @@ class Entry:
     options: Tuple[str, ...] = ()
     settings: Tuple[Option, ...] = ()
     read_ahead_kb: Optional[int] = None
+    made_of: Optional[MadeOf] = None
+
+    @property
+    def at_boot(self) -> bool:
+        """Whether a unit mounts it at boot. What is empty after a stop is made and mounted by the boot service."""
+        return self.made_of is None or not self.made_of.ephemeral
 
     @property
     def remote(self) -> bool:
@@ -83,6 +111,7 @@ def parse(params: Mapping[str, Any]) -> FilesystemsDeclaration:
             if is_below(entry.path, other) or is_below(other, entry.path):
                 cause = f"{other} is declared too, and one would hide the other"
                 _refuse(entry.path, cause, "declare mount points of which none lies in another")
+        _refuse_same_drives(entry, found.values())
         found[entry.path] = entry
     return FilesystemsDeclaration(found)
 
@@ -99,7 +128,8 @@ def _entry(item: Mapping[str, Any], where: str) -> Entry:
     for folder in SYSTEM:
         if is_below(path, folder):
             _refuse(path, f"{folder} belongs to the operating system", "declare a mount point elsewhere, such as /data")
-    source = _source(source, fstype, f"{where}.source")
+    made_of = _made_of(item, path, where)
+    source = "" if made_of is not None else _source(source, fstype, f"{where}.source")
     options = tuple(item["options"])
     settings: Dict[str, Option] = {}
     for text in options:
@@ -111,7 +141,53 @@ def _entry(item: Mapping[str, Any], where: str) -> Entry:
             settings[option.setting] = option
     if item["read_ahead_kb"] is not None:
         _check_read_ahead(item["read_ahead_kb"], fstype, f"{where}.read_ahead_kb")
-    return Entry(path, source, fstype, options, tuple(settings.values()), item["read_ahead_kb"])
+    return Entry(path, source, fstype, options, tuple(settings.values()), item["read_ahead_kb"], made_of)
+
+
+def _made_of(item: Mapping[str, Any], path: str, where: str) -> Optional[MadeOf]:
+    given = item["made_of"]
+    if given is None:
+        return None
+    if item["fstype"] not in LONGEST_LABEL:
+        _refuse(f"{where}.made_of", f"nothing is made for {item['fstype']}", "set fstype: xfs or ext4, or leave it out")
+    if item["source"]:
+        _refuse(f"{where}.source", "what is made of drives has no other source", "leave it out", item["source"])
+    where = f"{where}.made_of"
+    if not given["drives"]:
+        _refuse(f"{where}.drives", "there is none", "name the drives")
+    for name in given["drives"]:
+        if BY_ORDER.fullmatch(name):
+            cause = "the kernel gives this name in the order in which it meets the drives, and another one may be next"
+            _refuse(f"{where}.drives", cause, "set a name such as /dev/disk/by-id/nvme-MODEL_SERIAL", name)
+        if not DRIVE.fullmatch(name) or PARTITION.fullmatch(name):
+            cause = "it is not the name of a whole drive in /dev/disk/by-id or /dev/disk/by-path"
+            _refuse(f"{where}.drives", cause, "set a name such as /dev/disk/by-id/nvme-MODEL_SERIAL", name)
+        if given["drives"].count(name) > 1:
+            _refuse(f"{where}.drives", "it is named twice", "leave one of them out", name)
+    name = given["name"] or path.rpartition("/")[2]
+    if not ARRAY_NAME.fullmatch(name):
+        _refuse(f"{where}.name", "it is not the name of an array", "set up to 28 letters, digits, _ and -", name)
+    if given["chunk_kb"] not in CHUNKS_KB:
+        _refuse(f"{where}.chunk_kb", "it is not a power of 2 from 4 to 16384", "set such as 512", given["chunk_kb"])
+    label, most = given["label"], LONGEST_LABEL[item["fstype"]]
+    if not LABEL.fullmatch(label) or len(label) > most:
+        hint = f"set up to {most} letters, digits and _ . + -"
+        _refuse(f"{where}.label", f"it is not a label of {item['fstype']}", hint, label)
+    return MadeOf(tuple(given["drives"]), name, given["chunk_kb"], label, given["ephemeral"])
+
+
+def _refuse_same_drives(entry: Entry, others: Iterable[Entry]) -> None:
+    if entry.made_of is None:
+        return
+    for other in others:
+        if other.made_of is None:
+            continue
+        if other.made_of.name == entry.made_of.name:
+            cause = f"{other.path} has an array of the name {other.made_of.name} too"
+            _refuse(entry.path, cause, "set another made_of.name for one of them")
+        for name in entry.made_of.drives:
+            if name in other.made_of.drives:
+                _refuse(entry.path, f"{name} is a drive of {other.path} too", "leave it out of one of them")
 
 
 def _source(source: str, fstype: str, where: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Mapping, Optional, Tuple
 
 from ..._core.value import field, frozen
+from ..._linux.boot_service import BootCarrier
 from ..._linux.mounts import Mount
 from .values import kind_of
 
@@ -16,13 +17,17 @@ if TYPE_CHECKING:
     from ..._core.baseline import BaselineValue, Key
     from ..._core.change import Conflict
     from ..._core.setting import Scalar
+    from ..._kinds.own_files import OwnFile
     from ..._kinds.units import UnitFile
+    from .made import Made
     from .spec import Entry
 
 MOUNT = "mount"
 READ_AHEAD = "read_ahead_kb"
 # For each mount point its number in the table of mounts, and the options that it was mounted with.
 NOTES = "/run/gpufleet/filesystems.json"
+# What was about to be made, and of which drives; there only while a run is at it, or was killed there.
+JOURNAL = "/var/lib/gpufleet/filesystems.making"
 
 
 @frozen
@@ -69,7 +74,9 @@ class FilesystemsState:
 
     ``helper`` says whether mount(8) has what it needs for NFS, ``cache`` whether the kernel has one for FS-Cache.
     ``sharing`` are by mount point the others of the same server and version, which share its connections.
-    ``in_fstab`` is what fstab brings at boot, by mount point. ``before`` are the values from before us, where something
+    ``in_fstab`` is what fstab brings at boot, by mount point. ``made`` is what is there of the file systems that are
+    made here, ``journal`` the mount points of those that a run was about to make, ``arrays`` our file for mdadm, and
+    ``carrier`` what brings the next boot what no unit brings. ``before`` are the values from before us, where something
     of ours is to go.
     """
 
@@ -82,6 +89,10 @@ class FilesystemsState:
     helper: bool = True
     cache: bool = True
     in_fstab: Mapping[str, str] = field(default_factory=dict)
+    made: Mapping[str, Made] = field(default_factory=dict)
+    journal: Tuple[str, ...] = ()
+    arrays: Optional[OwnFile] = None
+    carrier: BootCarrier = BootCarrier()
     before: Mapping[Key, BaselineValue] = field(default_factory=dict)
 
 

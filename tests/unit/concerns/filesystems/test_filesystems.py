@@ -105,7 +105,7 @@ def test_no_program_of_ours_could_format_a_disk(tmp_path: Path) -> None:
 
 
 def test_the_read_ahead_at_boot_is_written_to_the_device_that_the_mount_got(tmp_path: Path) -> None:
-    entry = spec.parse({"mounts": [{**NFS_MOUNT}]}).mounts["/data"]
+    entry = spec.parse({"mounts": [{**NFS_MOUNT, "made_of": None}]}).mounts["/data"]
     text = unit_files.read_ahead_text(entry)
     assert text is not None
     (tmp_path / "0:61").mkdir()
