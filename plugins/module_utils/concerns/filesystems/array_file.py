@@ -2,17 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Our file for mdadm, which gives the arrays at boot the names that they are mounted by.
+"""Our file for mdadm, by which the arrays have their names at boot.
 
 It lies beside the file of the distribution: mdadm reads both (mdadm.conf(5)). Without it an array that was made on a
-host of another name is assembled as /dev/md127. What is made at boot anew is not in it: its number may be another then.
+host of another name is assembled as /dev/md127, and so it is where the initramfs does it, which has the other file
+alone. So nothing is mounted by that name. What a boot makes anew is not in it: its number may be another then.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Mapping, Optional
 
-from ..._core.regex import regex
 from ..._kinds.own_files import OwnFile, header_of
 from .spec import NAME
 
@@ -25,7 +25,8 @@ SETTING = "arrays"
 # Of Debian and Ubuntu, and of the others.
 FOLDERS = ("/etc/mdadm", "/etc")
 FILE = "mdadm.conf.d/gpufleet.conf"
-LINE = regex(r"ARRAY /dev/md/(\S+) metadata=1\.2 UUID=([0-9a-f:]+)")
+# udev makes this link whatever the name of the array is.
+BY_UUID = "/dev/disk/by-id/md-uuid-"
 
 
 def of_mdadm(uuid: str) -> str:
@@ -50,12 +51,6 @@ def text_of(entries: Mapping[str, Entry], made: Mapping[str, Made]) -> Optional[
         entry = entries.get(path)
         if entry is None or entry.made_of is None or not entry.at_boot or found.single:
             continue
-        member = found.drives[0].member if found.drives else None
-        uuid = member.array if member is not None else found.intent.array
-        lines[entry.made_of.name] = f"ARRAY /dev/md/{entry.made_of.name} metadata=1.2 UUID={of_mdadm(uuid)}\n"
+        uuid = found.source.partition(BY_UUID)[2]
+        lines[entry.made_of.name] = f"ARRAY /dev/md/{entry.made_of.name} metadata=1.2 UUID={uuid}\n"
     return header_of(NAME) + "".join(lines[name] for name in sorted(lines)) if lines else None
-
-
-def lines_of(text: Optional[str]) -> Tuple[str, ...]:
-    """The names of the arrays in it."""
-    return tuple(found[1] for found in map(LINE.match, (text or "").splitlines()) if found)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core.registration import Registration
 from ..._linux import systemd
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..._core.contract import Scope
     from ..._core.protocols import Host
     from ..._linux.mounts import Mount
+    from .made import Made
     from .state import FilesystemsDesired, FilesystemsState, Place
     from .unit_files import AtBoot
 
@@ -64,12 +65,15 @@ class Filesystems:
         apply.perform(step, host)
 
     def report(self, state: FilesystemsState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-        now = {path: _now(place, place.mount) for path, place in state.places.items() if place.mount is not None}
+        now = {
+            path: {**_now(place, place.mount), **_array(state.made.get(path))}
+            for path, place in state.places.items()
+            if place.mount is not None
+        }
         enabled = [place for place in state.places.values() if place.status == systemd.ENABLED]
         mounts = [(place, unit_files.at_boot(place.unit.text)) for place in enabled]
-        return {"mounts": now}, {
-            "mounts": {place.path: _boot(place, mount) for place, mount in mounts if mount is not None}
-        }
+        boot = {place.path: _boot(place, mount) for place, mount in mounts if mount is not None}
+        return {"mounts": now}, {"mounts": {**boot, **_by_boot_service(state)}}
 
 
 CONCERN = Filesystems()
@@ -82,6 +86,25 @@ def _now(place: Place, mount: Mount) -> Dict[str, Any]:
         "options": list(dict.fromkeys((*mount.flags, *mount.options))),
     }
     return found if place.read_ahead is None else {**found, "read_ahead_kb": place.read_ahead}
+
+
+def _array(made: Optional[Made]) -> Dict[str, Any]:
+    """The array under a file system that is made here."""
+    if made is None or made.array is None:
+        return {}
+    array = made.array
+    links = [drive.link for drive in made.drives]
+    return {"array": {"device": array.node, "level": array.level, "chunk_kb": array.chunk_kb, "drives": links}}
+
+
+def _by_boot_service(state: FilesystemsState) -> Dict[str, Any]:
+    """What the boot service mounts, by the declaration that lies on the node."""
+    if not state.carrier.applies:
+        return {}
+    return {
+        path: {"source": state.made[path].source, "fstype": entry.fstype, "options": list(entry.options)}
+        for path, entry in state.ephemeral.items()
+    }
 
 
 def _boot(place: Place, mount: AtBoot) -> Dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
 from ..._core.value import frozen, replace
 from ..._core.wording import counted, first_of
 from . import drives as on_drives
+from .array_file import BY_UUID, of_mdadm
 from .drives import Array, Drive
 from .state import JOURNAL
 from .superblocks import Superblock, superblock_of, uuid_text
@@ -130,13 +131,13 @@ def look(host: Host, entry: Entry, made_of: MadeOf, journal: Mapping[str, Intent
         drives=found,
         array=None,
         superblock=found[0].superblock if single else None,
-        source=found[0].link if single else f"/dev/md/{made_of.name}",
+        source=found[0].link if single else f"{BY_UUID}{of_mdadm(_array_of(found, array_uuid))}",
         target=found[0].node if single else "",
         number=found[0].number if single else "",
         work=NONE,
         begun=journal.get(entry.path) == intent,
     )
-    refusal = _refuse_drives(entry, found, absent)
+    refusal = _refuse_drives(host, entry, found, absent)
     if refusal is None:
         made, refusal = _on_one(made, entry) if single else _on_array(host, made, entry, made_of)
     if refusal is None and made.target:
@@ -150,13 +151,24 @@ def look(host: Host, entry: Entry, made_of: MadeOf, journal: Mapping[str, Intent
     return replace(made, refusal=refusal, missing=_missing(host, made, entry.fstype))
 
 
-def _refuse_drives(entry: Entry, found: Sequence[Drive], absent: Sequence[str]) -> Optional[Refusal]:
+def _array_of(drives: Sequence[Drive], otherwise: str) -> str:
+    """The number of the array that these drives have."""
+    member = drives[0].member if drives else None
+    return member.array if member is not None else otherwise
+
+
+def _refuse_drives(
+    host: Host, entry: Entry, found: Sequence[Drive], absent: Sequence[str]
+) -> Optional[Refusal]:
     """What is wrong with one drive alone."""
     if absent:
         return Refusal(entry.path, f"this machine has no {absent[0]}", "declare drives that are there")
     for drive in found:
         if drive.problem:
             return Refusal(_name(drive), drive.problem, WIPE)
+        places = on_drives.mounted_at(host.files, drive.number) if len(found) > 1 else ()
+        if places:
+            return Refusal(_name(drive), f"it is mounted at {first_of(places, SHOWN)}", "unmount it, or leave it out")
     twice = [drive for drive in found if [other.identity for other in found].count(drive.identity) > 1]
     if twice:
         return Refusal(_name(twice[0]), "another drive has the same serial number", "declare one of them only")
@@ -204,7 +216,7 @@ def _on_array(host: Host, made: Made, entry: Entry, made_of: MadeOf) -> Verdict:
         if drive.member is None and not drive.blank and not made.begun:
             return made, Refusal(_name(drive), "it holds data that no tool knows", WIPE)
     if not members:
-        taken = _taken(host, made)
+        taken = _taken(host, f"/dev/md/{made_of.name}")
         work = CREATE if all(drive.blank for drive in drives) else FINISH
         return (made, taken) if taken is not None else (_with_work(made, work), None)
     arrays = {drive.member.array for drive in members if drive.member is not None}
@@ -253,11 +265,11 @@ def _on_whole_array(host: Host, made: Made, entry: Entry, made_of: MadeOf) -> Ve
     return _on_target(made, entry, blank=blank, known=known)
 
 
-def _taken(host: Host, made: Made) -> Optional[Refusal]:
-    name = host.files.resolve(made.source).rpartition("/")[2]
+def _taken(host: Host, link: str) -> Optional[Refusal]:
+    name = host.files.resolve(link).rpartition("/")[2]
     if on_drives.array_of(host.files, name) is None:
         return None
-    return Refusal(made.source, f"it is the array {name} of other drives", "set another made_of.name")
+    return Refusal(link, f"it is the array {name} of other drives", "set another made_of.name")
 
 
 def _refuse_opened(host: Host, made: Made) -> Optional[Refusal]:

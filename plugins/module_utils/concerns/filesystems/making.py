@@ -84,7 +84,7 @@ def _create(made: Made, made_of: MadeOf, host: Host) -> None:
     # --run is its word for "do not ask", which it does where it finds its own superblocks.
     again = ("--run",) if made.work == FINISH else ()
     argv = (
-        *("mdadm", "--create", made.source, *again, "--metadata=1.2", "--level=0", f"--chunk={made_of.chunk_kb}"),
+        *("mdadm", "--create", f"/dev/md/{made_of.name}", *again, "--metadata=1.2", "--level=0", f"--chunk={made_of.chunk_kb}"),
         *("--homehost=any", f"--name={made_of.name}", f"--uuid={of_mdadm(made.intent.array)}"),
         *(f"--raid-devices={len(made.drives)}", *(drive.node for drive in made.drives)),
     )

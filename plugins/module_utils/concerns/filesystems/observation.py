@@ -69,7 +69,7 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
             goes=goes and scope.immediate and place.by_us,
         )
     made, journal = _made(host, entries)
-    ephemeral = any(not entry.at_boot for entry in entries.values())
+    ephemeral = {path: entry for path, entry in entries.items() if not entry.at_boot}
     unmounted = [entry for path, entry in entries.items() if places[path].mount is None]
     return FilesystemsState(
         places=places,
@@ -91,6 +91,7 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
         made=made,
         journal=journal,
         arrays=array_file.read(files),
+        ephemeral=ephemeral,
         carrier=boot_service.carrier(files, scope) if ephemeral and scope.permanent else BootCarrier(),
         before=before,
     )

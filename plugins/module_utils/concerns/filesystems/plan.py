@@ -80,9 +80,10 @@ def plan(state: FilesystemsState, desired: FilesystemsDesired, scope: Scope) -> 
         # The boot service mounts them by the declaration that is written last; without it nothing is begun.
         steps.insert(0, Step(Refuse(not_persisted(state.carrier.missing))))
         steps.append(Step(Refuse(None), tuple(map(boot_change, late))))
-    forgotten = [path for path in state.journal if path not in state.made]
-    if forgotten:
-        steps.append(Step(KeepJournal(tuple(path for path in state.journal if path in state.made))))
+    going_on = tuple(path for path in state.journal if path in state.made and state.made[path].work)
+    if going_on != state.journal:
+        # Before anything is mounted: of what somebody may have put data on, nothing is to say that it is half made.
+        steps.insert(0, Step(KeepJournal(going_on)))
     if desired.restoring and scope.immediate and state.notes:
         steps.append(Step(RemoveFile(NOTES)))
     conflicts = () if desired.restoring else state.conflicts

@@ -75,8 +75,8 @@ class FilesystemsState:
     ``helper`` says whether mount(8) has what it needs for NFS, ``cache`` whether the kernel has one for FS-Cache.
     ``sharing`` are by mount point the others of the same server and version, which share its connections.
     ``in_fstab`` is what fstab brings at boot, by mount point. ``made`` is what is there of the file systems that are
-    made here, ``journal`` the mount points of those that a run was about to make, ``arrays`` our file for mdadm, and
-    ``carrier`` what brings the next boot what no unit brings. ``before`` are the values from before us, where something
+    made here, ``journal`` the mount points of those that a run was about to make, ``arrays`` our file for mdadm.
+    ``ephemeral`` are the entries that no unit mounts at boot, and ``carrier`` is what does it instead. ``before`` are the values from before us, where something
     of ours is to go.
     """
 
@@ -92,6 +92,7 @@ class FilesystemsState:
     made: Mapping[str, Made] = field(default_factory=dict)
     journal: Tuple[str, ...] = ()
     arrays: Optional[OwnFile] = None
+    ephemeral: Mapping[str, Entry] = field(default_factory=dict)
     carrier: BootCarrier = BootCarrier()
     before: Mapping[Key, BaselineValue] = field(default_factory=dict)
 

@@ -109,9 +109,10 @@ class Programs:
             return Completed(32, "", self.says)
         ids = {int(line.split()[0]) for line in self.lines}
         number = next(number for number in range(61, 99) if number not in ids)
-        device = "259:1" if source == DISK else f"0:{number}"
         kind = {"nfs": "nfs4"}.get(named["-t"], named["-t"])
         source = self.host.files.resolve(source) if source.startswith("/dev/") else source
+        node = self.host.files.read_optional(f"/sys/class/block/{source.rpartition('/')[2]}/dev")
+        device = node.strip() if node and source.startswith("/dev/") else f"0:{number}"
         flags = [option for option in options if option in FLAGS and not option.startswith(("suid", "dev", "exec"))]
         flags = [*([] if "ro" in flags else ["rw"]), *flags, *([] if "noatime" in flags else ["relatime"])]
         shown = ",".join(["rw", *self.shown(named["-t"], [option for option in options if option not in FLAGS])])
