@@ -39,6 +39,9 @@ class CandidateFiles:
         real = self._files.resolve(path)
         return self._texts[real] if real in self._texts else self._files.read_optional(path)
 
+    def read_part(self, path: str, offset: int, size: int, *, exclusive: bool = False) -> bytes:
+        return self._files.read_part(path, offset, size, exclusive=exclusive)
+
     def exists(self, path: str) -> bool:
         real = self._files.resolve(path)
         if real in self._texts:

@@ -157,9 +157,7 @@ def _array_of(drives: Sequence[Drive], otherwise: str) -> str:
     return member.array if member is not None else otherwise
 
 
-def _refuse_drives(
-    host: Host, entry: Entry, found: Sequence[Drive], absent: Sequence[str]
-) -> Optional[Refusal]:
+def _refuse_drives(host: Host, entry: Entry, found: Sequence[Drive], absent: Sequence[str]) -> Optional[Refusal]:
     """What is wrong with one drive alone."""
     if absent:
         return Refusal(entry.path, f"this machine has no {absent[0]}", "declare drives that are there")
@@ -173,7 +171,9 @@ def _refuse_drives(
     if twice:
         return Refusal(_name(twice[0]), "another drive has the same serial number", "declare one of them only")
     if entry.fstype == "xfs" and sum(drive.size for drive in found) < LEAST:
-        return Refusal(entry.path, "XFS takes no less than 1 GiB with a stripe", "declare larger drives, or fstype: ext4")
+        return Refusal(
+            entry.path, "XFS takes no less than 1 GiB with a stripe", "declare larger drives, or fstype: ext4"
+        )
     return None
 
 
@@ -250,7 +250,9 @@ def _on_whole_array(host: Host, made: Made, entry: Entry, made_of: MadeOf) -> Ve
     array = arrays[0] if len(arrays) == 1 else None
     if array is None or not array.runs or set(array.members) != {drive.name for drive in drives}:
         if len(arrays) > 1:
-            return made, Refusal(where, f"its drives are held by {first_of(sorted(holders), SHOWN)}", "stop those arrays")
+            return made, Refusal(
+                where, f"its drives are held by {first_of(sorted(holders), SHOWN)}", "stop those arrays"
+            )
         return _with_work(made, ASSEMBLE), None
     if (array.level, array.disks) != ("raid0", len(drives)):
         return made, Refusal(array.node, f"it runs as {array.level} of {counted(array.disks, 'drive')}", WIPE)

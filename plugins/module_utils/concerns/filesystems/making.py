@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # For tens of terabytes: nothing is discarded or zeroed, so most take a second.
 SECONDS = 900.0
 SETTLE_SECONDS = 10
+# Of ext4, as a page of the processor: a chunk is a whole number of them.
+BLOCK_KB = 4
 
 
 def make(action: Make, host: Host) -> None:
@@ -37,7 +39,9 @@ def make(action: Make, host: Host) -> None:
     made, made_of = action.made, action.made_of
     for drive in made.drives:
         if on_drives.identity_of(host.files, drive.name) != drive.identity:
-            raise Refused("make {}", object=action.path, cause=f"{drive.node} is another drive by now", hint="run again")
+            raise Refused(
+                "make {}", object=action.path, cause=f"{drive.node} is another drive by now", hint="run again"
+            )
     if made.work != ASSEMBLE:
         write_journal(host.files, {**read_journal(host.files), action.path: made.intent})
     if made.work == FINISH:
@@ -84,7 +88,15 @@ def _create(made: Made, made_of: MadeOf, host: Host) -> None:
     # --run is its word for "do not ask", which it does where it finds its own superblocks.
     again = ("--run",) if made.work == FINISH else ()
     argv = (
-        *("mdadm", "--create", f"/dev/md/{made_of.name}", *again, "--metadata=1.2", "--level=0", f"--chunk={made_of.chunk_kb}"),
+        *(
+            "mdadm",
+            "--create",
+            f"/dev/md/{made_of.name}",
+            *again,
+            "--metadata=1.2",
+            "--level=0",
+            f"--chunk={made_of.chunk_kb}",
+        ),
         *("--homehost=any", f"--name={made_of.name}", f"--uuid={of_mdadm(made.intent.array)}"),
         *(f"--raid-devices={len(made.drives)}", *(drive.node for drive in made.drives)),
     )
@@ -135,12 +147,8 @@ def _mkfs(made: Made, made_of: MadeOf, node: str) -> Tuple[str, ...]:
         force = ("-f",) if again else ()
         return ("mkfs.xfs", "-q", "-K", *force, *label, "-m", f"uuid={intent.filesystem}", *stripe, node)
     stride = made_of.chunk_kb // BLOCK_KB
-    stripe = "" if made.single else f",stride={stride},stripe_width={stride * count}"
+    geometry = "" if made.single else f",stride={stride},stripe_width={stride * count}"
     force = ("-F",) if again else ()
-    extended = f"nodiscard{stripe}"
+    extended = f"nodiscard{geometry}"
     block = ("-b", str(BLOCK_KB * 1024))
     return ("mkfs.ext4", "-q", *force, *block, *label, "-U", intent.filesystem, "-E", extended, node)
-
-
-# Of ext4, as the page of the processor: a chunk is a whole number of them.
-BLOCK_KB = 4

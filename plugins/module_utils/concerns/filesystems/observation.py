@@ -70,14 +70,14 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
         )
     made, journal = _made(host, entries)
     ephemeral = {path: entry for path, entry in entries.items() if not entry.at_boot}
+    sources = {path: entry.source for path, entry in entries.items() if entry.source.startswith("/dev/")}
+    devices = {path: _number(files, source) for path, source in sources.items()}
+    devices.update((path, one.number) for path, one in made.items())
     unmounted = [entry for path, entry in entries.items() if places[path].mount is None]
     return FilesystemsState(
         places=places,
         notes=notes,
-        devices={
-            **{path: _number(files, entry.source) for path, entry in entries.items() if "/dev/" in entry.source[:5]},
-            **{path: one.number for path, one in made.items()},
-        },
+        devices=devices,
         conflicts=tuple(
             Conflict("fstab", fstab.PATH, line.number, path, title_of(line.kind, line.spec), "us")
             for path, line in of_fstab.items()

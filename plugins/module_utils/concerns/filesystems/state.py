@@ -76,8 +76,8 @@ class FilesystemsState:
     ``sharing`` are by mount point the others of the same server and version, which share its connections.
     ``in_fstab`` is what fstab brings at boot, by mount point. ``made`` is what is there of the file systems that are
     made here, ``journal`` the mount points of those that a run was about to make, ``arrays`` our file for mdadm.
-    ``ephemeral`` are the entries that no unit mounts at boot, and ``carrier`` is what does it instead. ``before`` are the values from before us, where something
-    of ours is to go.
+    ``ephemeral`` are the entries that no unit mounts at boot, and ``carrier`` is what does it instead. ``before`` are
+    the values from before us, where something of ours is to go.
     """
 
     places: Mapping[str, Place]
