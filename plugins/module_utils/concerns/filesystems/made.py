@@ -35,6 +35,7 @@ NONE, ASSEMBLE, CREATE, FINISH, FORMAT = "", "assemble", "create", "finish", "fo
 LEAST = 1 << 30
 PACKAGES = {"mdadm": "mdadm", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fsprogs"}
 WIPE = "declare drives that are empty; whoever knows that nothing on it is needed wipes it, with blkdiscard --zeroout"
+OR_WIPE = f"declare what is there, or {WIPE}"
 SHOWN = 3
 
 
@@ -194,7 +195,7 @@ def _on_target(made: Made, entry: Entry, *, blank: bool, known: str) -> Verdict:
     where = made.array.node if made.array is not None else _name(made.drives[0])
     if found is not None and found.complete:
         if found.fstype != entry.fstype:
-            return made, Refusal(where, f"it holds {found.fstype}, and {entry.fstype} is declared", WIPE)
+            return made, Refusal(where, f"it holds {found.fstype}, and {entry.fstype} is declared", OR_WIPE)
         return made, None
     ours = made.begun and (found is None or found.uuid == made.intent.filesystem)
     if known or not (ours or (blank and made.single)):
@@ -242,7 +243,7 @@ def _on_whole_array(host: Host, made: Made, entry: Entry, made_of: MadeOf) -> Ve
     wanted = f"raid0 of {counted(len(drives), 'drive')} in chunks of {made_of.chunk_kb} KiB"
     found = f"raid{first.level} of {counted(first.disks, 'drive')} in chunks of {first.chunk_kb} KiB"
     if found != wanted:
-        return made, Refusal(where, f"it is {found}, and {wanted} is declared", f"declare what is there, or {WIPE}")
+        return made, Refusal(where, f"it is {found}, and {wanted} is declared", OR_WIPE)
     if first.name.rpartition(":")[2] != made_of.name:
         return made, Refusal(where, f"{made_of.name} is declared of its drives", "set made_of.name to the name it has")
     holders = {holder for drive in drives for holder in drive.holders}
