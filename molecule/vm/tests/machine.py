@@ -62,6 +62,18 @@ def assert_as_declared(said: Said) -> None:
     assert_has(said["queues"]["1"], scheduler="mq-deadline", read_ahead_kb="256", nr_requests="48")
 
 
+def assert_has_scratch(host: Any) -> None:
+    """An array over both drives, with XFS of its geometry, as the kernel has it."""
+    mount = next(line for line in host.check_output("cat /proc/self/mountinfo").splitlines() if " /scratch " in line)
+    assert " rw,noatime " in mount
+    # In sectors of 512 bytes.
+    assert "sunit=1024,swidth=2048" in mount
+    name = host.check_output("basename $(readlink -f /dev/md/scratch)")
+    assert f" - xfs /dev/{name} " in mount
+    shown = host.check_output(f"cd /sys/block/{name}/md && cat level raid_disks chunk_size")
+    assert shown.split() == ["raid0", "2", "524288"]
+
+
 def assert_has(queue: Dict[str, str], **wanted: str) -> None:
     assert {name: queue[name] for name in wanted} == wanted
 

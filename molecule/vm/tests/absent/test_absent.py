@@ -8,6 +8,7 @@ import json
 from typing import Any, Dict, List, Tuple
 
 import machine
+import pytest
 
 # What of a GPU is a setting.
 SETTINGS = (
@@ -44,6 +45,15 @@ def _settings(said: machine.Said) -> List[Dict[str, Any]]:
         {"persistence": bool(gpu["daemon_pid"] or gpu["persistence"]), **{name: gpu[name] for name in SETTINGS}}
         for gpu in said["gpus"]
     ]
+
+
+def test_a_scratch_is_unmounted_and_what_is_on_it_is_still_there(host: Any) -> None:
+    if host.backend.get_hostname() != "trixie":
+        pytest.skip("this node has none")
+    assert " /scratch " not in host.check_output("cat /proc/self/mountinfo")
+    assert not host.file("/scratch").exists
+    host.run_expect([0], "mount -o ro /dev/md/scratch /mnt")
+    assert host.check_output("cat /mnt/kept && umount /mnt") == "data"
 
 
 def test_every_configuration_file_is_as_it_was(host: Any) -> None:

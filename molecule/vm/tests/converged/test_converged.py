@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import machine
+import pytest
 import runs
 
 
@@ -109,6 +110,14 @@ def test_every_change_is_a_line_in_the_journal(host: Any) -> None:
     made = [(change["object"], change["setting"], change["scope"]) for changes in done.values() for change in changes]
     logged = [(entry["GPUFLEET_OBJECT"], entry["GPUFLEET_SETTING"], entry["GPUFLEET_SCOPE"]) for entry in entries]
     assert sorted(logged) == sorted(made)
+
+
+def test_a_scratch_is_made_of_both_drives(host: Any) -> None:
+    if name_of(host) != "trixie":
+        pytest.skip("this node has none")
+    machine.assert_has_scratch(host)
+    # What is here after the reboot was not made anew.
+    host.run_expect([0], "echo data > /scratch/kept && sync /scratch/kept")
 
 
 def test_a_quiet_timer_is_off_and_sshd_keeps_its_limit_until_it_is_restarted(host: Any) -> None:
