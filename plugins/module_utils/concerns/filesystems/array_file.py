@@ -25,14 +25,6 @@ SETTING = "arrays"
 # Of Debian and Ubuntu, and of the others.
 FOLDERS = ("/etc/mdadm", "/etc")
 FILE = "mdadm.conf.d/gpufleet.conf"
-# udev makes this link whatever the name of the array is.
-BY_UUID = "/dev/disk/by-id/md-uuid-"
-
-
-def of_mdadm(uuid: str) -> str:
-    """A UUID as mdadm(8) reads and writes it."""
-    digits = uuid.replace("-", "")
-    return ":".join(digits[at : at + 8] for at in range(0, 32, 8))
 
 
 def read(files: Files) -> OwnFile:
@@ -51,6 +43,6 @@ def text_of(entries: Mapping[str, Entry], made: Mapping[str, Made]) -> Optional[
         entry = entries.get(path)
         if entry is None or entry.made_of is None or not entry.at_boot or found.single:
             continue
-        uuid = found.source.partition(BY_UUID)[2]
-        lines[entry.made_of.name] = f"ARRAY /dev/md/{entry.made_of.name} metadata=1.2 UUID={uuid}\n"
+        name = entry.made_of.name
+        lines[name] = f"ARRAY /dev/md/{name} metadata=1.2 UUID={found.array_id}\n"
     return header_of(NAME) + "".join(lines[name] for name in sorted(lines)) if lines else None

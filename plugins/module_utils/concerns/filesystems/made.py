@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
 from ..._core.value import frozen, replace
 from ..._core.wording import counted, first_of
 from . import drives as on_drives
-from .array_file import BY_UUID, of_mdadm
 from .drives import Array, Drive
-from .state import JOURNAL
-from .superblocks import Superblock, superblock_of, uuid_text
+from .spec import JOURNAL
+from .superblocks import Superblock, of_mdadm, superblock_of, uuid_text
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
     from .spec import Entry, MadeOf
 
+# udev makes this link whatever the name of the array is.
+BY_UUID = "/dev/disk/by-id/md-uuid-"
 # What is left to be done, none for a file system that is there.
 NONE, ASSEMBLE, CREATE, FINISH, FORMAT = "", "assemble", "create", "finish", "format"
 # mkfs.xfs makes no log of 64 MiB in less, which it wants for a wide stripe.
@@ -83,6 +84,12 @@ class Made:
         """Whether the file system is on the only drive, without an array."""
         return len(self.drives) == 1
 
+    @property
+    def array_id(self) -> str:
+        """The number of the array that is there, or that will be made, as mdadm(8) writes it."""
+        member = self.drives[0].member
+        return of_mdadm(member.array if member is not None else self.intent.array)
+
 
 def number_of(*parts: str) -> str:
     """A UUID that follows from these texts (RFC 9562, version 8)."""
@@ -124,20 +131,26 @@ def look(host: Host, entry: Entry, made_of: MadeOf, journal: Mapping[str, Intent
     links, absent = on_drives.links_of(host.files, made_of.drives)
     found = on_drives.look(host, links)
     identities = tuple(drive.identity for drive in found)
-    array_uuid = number_of("array", made_of.name, *identities)
-    intent = Intent(array_uuid, number_of("filesystem", made_of.name, *identities), entry.fstype, identities)
+    intent = Intent(
+        array=number_of("array", made_of.name, *identities),
+        filesystem=number_of("filesystem", made_of.name, *identities),
+        fstype=entry.fstype,
+        drives=identities,
+    )
     single = len(found) == 1
     made = Made(
         intent=intent,
         drives=found,
         array=None,
         superblock=found[0].superblock if single else None,
-        source=found[0].link if single else f"{BY_UUID}{of_mdadm(_array_of(found, array_uuid))}",
+        source=found[0].link if single else "",
         target=found[0].node if single else "",
         number=found[0].number if single else "",
         work=NONE,
         begun=journal.get(entry.path) == intent,
     )
+    if found and not single:
+        made = replace(made, source=f"{BY_UUID}{made.array_id}")
     refusal = _refuse_drives(host, entry, found, absent)
     if refusal is None:
         made, refusal = _on_one(made, entry) if single else _on_array(host, made, entry, made_of)
@@ -150,12 +163,6 @@ def look(host: Host, entry: Entry, made_of: MadeOf, journal: Mapping[str, Intent
     if refusal is None and made.work in (CREATE, FINISH, FORMAT):
         refusal = _refuse_opened(host, made)
     return replace(made, refusal=refusal, missing=_missing(host, made, entry.fstype))
-
-
-def _array_of(drives: Sequence[Drive], otherwise: str) -> str:
-    """The number of the array that these drives have."""
-    member = drives[0].member if drives else None
-    return member.array if member is not None else otherwise
 
 
 def _refuse_drives(host: Host, entry: Entry, found: Sequence[Drive], absent: Sequence[str]) -> Optional[Refusal]:

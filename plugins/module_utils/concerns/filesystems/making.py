@@ -17,9 +17,8 @@ from ..._core.change import RunCommand
 from ..._core.errors import Refused
 from ..._core.steps import run
 from . import drives as on_drives
-from .array_file import of_mdadm
 from .made import ASSEMBLE, CREATE, FINISH, FORMAT, Made, read_journal, write_journal
-from .superblocks import superblock_of
+from .superblocks import of_mdadm, superblock_of
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
@@ -104,13 +103,11 @@ def _create(made: Made, made_of: MadeOf, host: Host) -> None:
 
 
 def _assemble(made: Made, made_of: MadeOf, host: Host) -> None:
-    member = made.drives[0].member
-    uuid = member.array if member is not None else made.intent.array
     nodes = tuple(drive.node for drive in made.drives)
     held = {name for drive in made.drives for name in host.files.names(f"{on_drives.BLOCK}/{drive.name}/holders")}
     if held:
         _stop(made, host)
-    argv = ("mdadm", "--assemble", f"/dev/md/{made_of.name}", f"--uuid={of_mdadm(uuid)}", *nodes)
+    argv = ("mdadm", "--assemble", f"/dev/md/{made_of.name}", f"--uuid={made.array_id}", *nodes)
     run(RunCommand(argv, "assemble the array", SECONDS), host)
 
 

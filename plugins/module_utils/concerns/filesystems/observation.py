@@ -21,8 +21,8 @@ from ..._linux import boot_service, fstab, mounts, systemd
 from ..._linux.boot_service import BootCarrier
 from ..._linux.numa import parse_meminfo
 from . import array_file, unit_files
-from .spec import NAME, FilesystemsDeclaration
-from .state import JOURNAL, NOTES, READ_AHEAD, FilesystemsState, Note, Place, is_same_source, title_of, was_empty
+from .spec import JOURNAL, NAME, FilesystemsDeclaration
+from .state import NOTES, READ_AHEAD, FilesystemsState, Note, Place, is_same_source, title_of, was_empty
 from .values import NFS, TMPFS, kind_of
 
 if TYPE_CHECKING:

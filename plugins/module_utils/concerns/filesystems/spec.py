@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ..._core.baseline import Baseline
 
 NAME = "filesystems"
+# What was about to be made, and of which drives; there only while a run is at it, or was killed there.
+JOURNAL = "/var/lib/gpufleet/filesystems.making"
 # So that nothing in them has to be quoted where a unit or a shell reads them.
 MOUNT_POINT = regex(r"(/[A-Za-z0-9_.:+@,=-]+)+")
 SOURCE = regex(r"[^\s\"'\\$`\x00-\x1f\x7f]+")

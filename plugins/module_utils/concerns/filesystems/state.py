@@ -26,8 +26,6 @@ MOUNT = "mount"
 READ_AHEAD = "read_ahead_kb"
 # For each mount point its number in the table of mounts, and the options that it was mounted with.
 NOTES = "/run/gpufleet/filesystems.json"
-# What was about to be made, and of which drives; there only while a run is at it, or was killed there.
-JOURNAL = "/var/lib/gpufleet/filesystems.making"
 
 
 @frozen

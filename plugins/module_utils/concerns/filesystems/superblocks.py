@@ -99,5 +99,11 @@ def uuid_text(number: bytes) -> str:
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
+def of_mdadm(uuid: str) -> str:
+    """A UUID as mdadm(8) reads and writes it."""
+    digits = uuid.replace("-", "")
+    return ":".join(digits[at : at + 8] for at in range(0, 32, 8))
+
+
 def _text(field: bytes) -> str:
     return field.partition(b"\0")[0].decode("utf-8", "replace").strip()

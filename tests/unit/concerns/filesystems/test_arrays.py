@@ -453,6 +453,7 @@ def test_a_run_that_is_killed_anywhere_is_finished_by_the_next(tmp_path: Path, k
     assert kills > 20
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_anywhere_is_an_error_and_the_next_run_finishes(tmp_path: Path, kind: str) -> None:
     entry, at, faults = KINDS[kind], 0, 0
@@ -474,6 +475,7 @@ def test_a_fault_anywhere_is_an_error_and_the_next_run_finishes(tmp_path: Path, 
     assert faults > 10
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_half_made_without_its_note_is_adopted_if_whole_and_else_refused(
