@@ -51,13 +51,14 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
         said = f"offers {_listed(one['allocatable'])}, and must offer {_listed(one['expected'])}"
         alike.setdefault(said, []).append(one["name"])
     for said, names in alike.items():
-        yield f"{where(names)}: {said}. It is pending until the device plugin has read its configuration."
+        yield f"{where(names)}: {said}. It is pending until the plugin has read its configuration."
     if result.get("unverified"):
         yield f"{where(result['unverified'])}: its GPUs are not known, so what it offers was not checked."
-    if result.get("owner"):
-        yield f"{result['config_map']}: {result['owner']} manages this ConfigMap too, and may undo what was written."
-    if result.get("left"):
-        yield f"Left alone: {result['left']}."
+    for part in (result, result.get("rdma", {})):
+        if part.get("owner"):
+            yield f"{part['config_map']}: {part['owner']} manages this ConfigMap too, and may undo what was written."
+        if part.get("left"):
+            yield f"Left alone: {part['left']}."
     dra = result.get("dra", {})
     if dra.get("twice"):
         yield (

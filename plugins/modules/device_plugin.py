@@ -24,6 +24,10 @@ description:
     the device plugin alone are not changed. Without C(config.name) there, the module fails and says so.
   - The DRA driver of NVIDIA and the device plugin give the same GPUs away without knowing of each other. What the
     driver hands out is in RV(dra), and is not changed.
+  - "RDMA devices are shared by the RDMA shared device plugin (k8s-rdma-shared-dev-plugin), whose one file serves all
+    nodes. Each node declares what it has to offer, and all of it together is the file. Entries of others in it stay."
+  - DeviceClasses for claims of DRA are declared by nodes as well. An RDMA resource or a class goes when the last node
+    that declares it no longer does, even if other nodes were in other runs, because each node notes what it declares.
   - Wrong or impossible declarations are refused before anything changes.
 options:
   state:
@@ -143,6 +147,102 @@ options:
               - The effect, V(NoSchedule) or V(PreferNoSchedule).
             type: str
             default: NoSchedule
+      rdma_resources:
+        description:
+          - What the RDMA shared device plugin offers on the node. A resource that other nodes declare too must be
+            alike on all of them.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          name:
+            description:
+              - The name, of letters, digits and underscores, such as V(hca_shared_devices_a). It is unique whatever the
+                prefix.
+            type: str
+            required: true
+          prefix:
+            description:
+              - What stands before the name, V(rdma) for C(rdma/hca_shared_devices_a).
+            type: str
+            default: rdma
+          hca_max:
+            description:
+              - How many pods of the node can have it at once, at least 1. All of them share all devices of it.
+            type: int
+            required: true
+          selectors:
+            description:
+              - Which devices of the node it is of. A device is chosen if each selector that is set has one of its
+                values. At least one must be set.
+            type: dict
+            required: true
+            suboptions:
+              vendors:
+                description:
+                  - IDs of PCI vendors, such as V(15b3).
+                type: list
+                elements: str
+                default: []
+              device_ids:
+                description:
+                  - IDs of PCI devices, such as V(1021).
+                type: list
+                elements: str
+                default: []
+              drivers:
+                description:
+                  - Drivers, such as V(mlx5_core).
+                type: list
+                elements: str
+                default: []
+              if_names:
+                description:
+                  - Names of network interfaces, such as V(ibp24s0).
+                type: list
+                elements: str
+                default: []
+              link_types:
+                description:
+                  - Link types of network interfaces.
+                type: list
+                elements: str
+                choices: [ether, infiniband]
+                default: []
+      rdma_update_interval:
+        description:
+          - How many seconds after which the plugin looks for devices again, at least 0. With V(0) it never does. It
+            counts where there are O(nodes[].rdma_resources), and must be alike on all of these nodes.
+          - If not set, it is left alone. The plugin takes 60 if its file has none.
+        type: int
+      device_classes:
+        description:
+          - DeviceClasses of C(resource.k8s.io) for GPUs of the DRA driver of NVIDIA, beside those that come with it.
+            There is one of a name for all nodes, so what other nodes declare of it must be alike.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          name:
+            description:
+              - The name, a domain such as V(h100.example.com). Those of the driver are refused.
+            type: str
+            required: true
+          type:
+            description:
+              - Whether it is of whole GPUs, of MIG devices, or of GPUs for virtual machines. This is the first selector
+                of the class.
+            type: str
+            choices: [gpu, mig, vfio]
+            default: gpu
+          selectors:
+            description:
+              - Expressions in CEL, all of which must be true for a device, such as
+                V(device.attributes["gpu.nvidia.com"].architecture == "Hopper"). The API server checks them before
+                anything changes.
+            type: list
+            elements: str
+            required: true
       gpus:
         description:
           - The GPUs of the node, from P(gpufleet.node.plugin_gpus#filter). Without them, neither the fit of the
@@ -161,6 +261,24 @@ options:
         this module are changed.
     type: str
     default: gpufleet-device-plugin
+  rdma_namespace:
+    description:
+      - The namespace of the RDMA shared device plugin.
+    type: str
+    default: kube-system
+  rdma_config_map:
+    description:
+      - The ConfigMap of the RDMA shared device plugin, which has its file as C(config.json). It is created if it does
+        not exist. One that is made from a NicClusterPolicy of the NVIDIA Network Operator is refused.
+    type: str
+    default: rdma-devices
+  rdma_restart:
+    description:
+      - Whether the pods of the RDMA shared device plugin are replaced when its file has changed, which it only reads at
+        its start. An annotation in its DaemonSet does that. Pods with RDMA devices run on. If V(false), nodes are
+        pending until someone else replaces the pods.
+    type: bool
+    default: true
   timeout:
     description:
       - How many seconds to wait until the kubelets offer what is declared. Nodes that do not by then are in
@@ -188,11 +306,20 @@ notes:
     configmaps in the namespace of the plugin, and with the GPU Operator to get and patch
     C(clusterpolicies.nvidia.com). To see the DRA driver, also to list C(deviceclasses) and C(resourceslices) of
     C(resource.k8s.io).
+  - For O(nodes[].rdma_resources), it must also be allowed to get, create, patch and delete configmaps and to list and
+    patch daemonsets in O(rdma_namespace). For O(nodes[].device_classes), to list, create, patch and delete
+    C(deviceclasses).
 seealso:
   - module: gpufleet.node.mig_layout
   - name: NVIDIA device plugin
     description: Its configuration, sharing and MIG strategies.
     link: https://github.com/NVIDIA/k8s-device-plugin
+  - name: RDMA shared device plugin
+    description: Its configuration.
+    link: https://github.com/Mellanox/k8s-rdma-shared-dev-plugin
+  - name: Dynamic Resource Allocation
+    description: What a DeviceClass is, and how a pod claims a device of it.
+    link: https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
 """
 
 EXAMPLES = r"""
@@ -221,6 +348,31 @@ EXAMPLES = r"""
             value: present
   delegate_to: localhost
   run_once: true
+
+- name: Let up to 64 pods share the ConnectX-7 of a node
+  gpufleet.node.device_plugin:
+    rdma_namespace: nvidia-network-operator
+    nodes:
+      - name: h100-007
+        rdma_resources:
+          - name: hca_shared_devices_a
+            hca_max: 64
+            selectors:
+              vendors: [15b3]
+              device_ids: ["1021"]
+  delegate_to: localhost
+  run_once: true
+
+- name: Let pods claim a whole H100, whatever else the cluster has
+  gpufleet.node.device_plugin:
+    nodes:
+      - name: h100-007
+        device_classes:
+          - name: h100.example.com
+            selectors:
+              - device.attributes["gpu.nvidia.com"].productName.contains("H100")
+  delegate_to: localhost
+  run_once: true
 """
 
 RETURN = r"""
@@ -245,15 +397,15 @@ pending:
       type: str
       sample: h100-007
     config:
-      description: Its key of the ConfigMap.
+      description: Its key of the ConfigMap; empty if nothing is said to the device plugin.
       type: str
       sample: gpufleet-timesliced-3-0a1b2c3d4e
     expected:
       description: What it should offer, by resource.
       type: dict
-      sample: {nvidia.com/gpu: 12}
+      sample: {nvidia.com/gpu: 12, rdma/hca_shared_devices_a: 64}
     allocatable:
-      description: What it offers of the plugin's resources.
+      description: What it offers of these resources, and of others of the device plugin.
       type: dict
       sample: {nvidia.com/gpu: 4}
 unverified:
@@ -272,6 +424,28 @@ left:
   returned: always, unless the state could not be read
   type: str
   sample: the ConfigMap nvidia-device-plugin/gpufleet-device-plugin is read by nvdp-nvidia-device-plugin
+rdma:
+  description: The file of the RDMA shared device plugin.
+  returned: always, unless the state could not be read
+  type: dict
+  contains:
+    config_map:
+      description: Its ConfigMap, as C(NAMESPACE/NAME).
+      type: str
+      sample: kube-system/rdma-devices
+    resources:
+      description: The resources in it that this module has written. In check mode, before the run.
+      type: list
+      elements: str
+      sample: [hca_shared_devices_a]
+    owner:
+      description: Who else manages the ConfigMap; empty if nobody does, or if nothing of ours is in it.
+      type: str
+      sample: ""
+    left:
+      description: Why the ConfigMap is left when no node declares a resource any more; empty if it is not.
+      type: str
+      sample: the ConfigMap kube-system/rdma-devices is read by rdma-shared-dp-ds
 dra:
   description: What the DRA driver of NVIDIA hands out, as it was before the run.
   returned: always, unless the state could not be read
@@ -282,6 +456,11 @@ dra:
       type: list
       elements: str
       sample: [gpu.nvidia.com, mig.nvidia.com]
+    declared:
+      description: The DeviceClasses that this module has made. In check mode, before the run.
+      type: list
+      elements: str
+      sample: [h100.example.com]
     devices:
       description: The devices that it has published in ResourceSlices, by the nodes in O(nodes) that have any.
       type: dict
@@ -302,11 +481,11 @@ changes:
   elements: dict
   contains:
     object:
-      description: The node, the ConfigMap as C(NAMESPACE/NAME), or the ClusterPolicy.
+      description: The node, a ConfigMap as C(NAMESPACE/NAME), the ClusterPolicy, a DaemonSet, or a DeviceClass.
       type: str
       sample: h100-007
     setting:
-      description: The label, the taint, or the key.
+      description: The label, the taint, the key, or the resource.
       type: str
       sample: label nvidia.com/device-plugin.config
     before:
@@ -331,7 +510,7 @@ failure:
   contains:
     code:
       description:
-        - C(declaration), C(conflict), C(not_in_effect), C(not_permitted) or C(cannot_look).
+        - C(declaration), C(conflict), C(refused), C(not_in_effect), C(not_permitted) or C(cannot_look).
       type: str
       sample: declaration
     object:

@@ -2,11 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The part of a Kubernetes API server that ``device_plugin`` talks to, and what answers it: the plugin on each node.
+"""The part of a Kubernetes API server that ``device_plugin`` talks to, and what answers it: the plugins on each node.
 
-The shapes are those of the API reference of Kubernetes 1.33, of the Helm chart of k8s-device-plugin 0.20, and of the
-GPU Operator. The plugin behaves as cmd/config-manager does: a key that is not there leaves the previous one, a label
-that does not change is not looked at again, and without a label the default, ``default`` or the only key counts.
+The shapes are those of the API reference of Kubernetes 1.33, of the Helm chart of k8s-device-plugin 0.20, of the
+deployment of k8s-rdma-shared-dev-plugin 1.5, and of the GPU Operator. The plugin behaves as cmd/config-manager does: a
+key that is not there leaves the previous one, a label that does not change is not looked at again, and without a label
+the default, ``default`` or the only key counts. The one for RDMA reads its file when its pod starts, and ends where its
+pkg/resources/resources_manager.go refuses it.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from api_server import Reply, merged, status
 
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 NAMESPACE = "nvidia-device-plugin"
+RDMA_NAMESPACE, RDMA_FILES = "kube-system", "rdma-devices"
 LABEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,61})?[A-Za-z0-9]?")
 MANAGER = [
     {"name": "NODE_LABEL", "value": CONFIG_LABEL},
@@ -60,6 +63,25 @@ def daemonset(config_map: Optional[str], *, default: str = "", fallbacks: str = 
     }
 
 
+def rdma_daemonset() -> Dict[str, Any]:
+    """That of deployment/k8s/base."""
+    items = [{"key": "config.json", "path": "config.json"}]
+    volumes = [
+        {"name": "devs", "hostPath": {"path": "/dev/"}},
+        {"name": "config", "configMap": {"name": RDMA_FILES, "items": items}},
+    ]
+    template = {
+        "metadata": {"labels": {"name": "rdma-shared-dp-ds"}},
+        "spec": {"containers": [{"name": "k8s-rdma-shared-dp-ds"}], "volumes": volumes},
+    }
+    return {
+        "kind": "DaemonSet",
+        "apiVersion": "apps/v1",
+        "metadata": {"name": "rdma-shared-dp-ds", "namespace": RDMA_NAMESPACE},
+        "spec": {"template": template},
+    }
+
+
 OTHER_DAEMONSET = {
     "metadata": {"name": "gpu-feature-discovery"},
     "spec": {"template": {"spec": {"containers": [{"name": "gpu-feature-discovery-ctr"}]}}},
@@ -72,7 +94,8 @@ class PluginCluster:
     A kubelet has a new key after ``slow`` more looks at all nodes. ``meanwhile`` runs before the next patch of a node,
     once. ``forbidden`` is how the requests begin that are answered with 403. ``operator``: the DaemonSet is made from a
     ClusterPolicy, and names the ConfigMap that this names. ``resource_api`` is the version of resource.k8s.io that is
-    served, with ``device_classes`` and ``slices``.
+    served, with ``device_classes`` and ``slices``. ``rdma`` is the DaemonSet of the RDMA plugin, None without one.
+    ``adapters`` are the network devices of each node, by what selectors choose, and ``rdma_log`` is why pods ended.
     """
 
     def __init__(self, nodes: Dict[str, int], *, operator: bool = False) -> None:
@@ -100,7 +123,11 @@ class PluginCluster:
         self.webhook: Callable[[Dict[str, Any]], None] = lambda node: None
         self.forbidden = "nothing"
         self.resource_api: Optional[str] = None
-        self.device_classes: List[str] = []
+        self.device_classes: Dict[str, Dict[str, Any]] = {}
+        self.rdma: Optional[Dict[str, Any]] = None
+        self.adapters: Dict[str, List[Dict[str, str]]] = {name: [] for name in nodes}
+        self.rdma_log: List[str] = []
+        self.started: Dict[str, Any] = {}
         self.slices: List[Dict[str, Any]] = []
 
     @staticmethod
@@ -159,12 +186,22 @@ class PluginCluster:
             }
         )
 
+    def add_class(self, name: str, *expressions: str, **metadata: Any) -> None:
+        """Somebody makes a DeviceClass."""
+        spec = {"selectors": [{"cel": {"expression": one}} for one in expressions]}
+        self.device_classes[name] = {"metadata": {"name": name, **metadata}, "spec": spec}
+
     def state(self) -> Any:
         """All that a user could have set, without versions."""
-        nodes = copy.deepcopy(self.nodes)
+        nodes, files = copy.deepcopy(self.nodes), copy.deepcopy(self.config_maps)
         for node in nodes.values():
             del node["metadata"]["resourceVersion"], node["status"]
-        return nodes, copy.deepcopy(self.config_maps), copy.deepcopy(self.policy)
+        for one in files.values():
+            one["metadata"].pop("resourceVersion", None)
+            # The API server returns no map that is empty.
+            if not one["metadata"].get("annotations", True):
+                del one["metadata"]["annotations"]
+        return nodes, files, copy.deepcopy(self.policy)
 
     # --- the interface ------------------------------------------------------------------------------------------------
 
@@ -178,9 +215,8 @@ class PluginCluster:
         if kind == "/api/v1/nodes" and name in self.nodes:
             return (200, self.nodes[name]) if method == "GET" else self._patch(name, path, body, dry_run)
         if path.startswith("/apis/apps/v1/namespaces/"):
-            items = self._daemonsets() if path.split("/")[5] == self.namespace else []
-            return 200, {"kind": "DaemonSetList", "apiVersion": "apps/v1", "metadata": {}, "items": items}
-        if path.startswith(f"/api/v1/namespaces/{self.namespace}/configmaps"):
+            return self._apps(method, path, body, dry_run)
+        if re.match(rf"/api/v1/namespaces/({self.namespace}|{RDMA_NAMESPACE})/configmaps", path):
             return self._config_map(method, path, body, dry_run)
         if path == "/apis/nvidia.com/v1/clusterpolicies/cluster-policy" and self.policy is not None:
             if method == "GET":
@@ -190,16 +226,43 @@ class PluginCluster:
         if path == "/apis/resource.k8s.io" and self.resource_api:
             versions = [{"version": version} for version in ("v1alpha3", self.resource_api)]
             return 200, {"kind": "APIGroup", "name": "resource.k8s.io", "versions": versions}
-        if method == "GET" and self.resource_api and path.startswith(f"/apis/resource.k8s.io/{self.resource_api}/"):
-            return self._resource(path.rpartition("/")[2], query)
+        served = f"/apis/resource.k8s.io/{self.resource_api}/"
+        if self.resource_api and path.startswith(served):
+            kind, _slash, name = path[len(served) :].partition("/")
+            if method == "GET":
+                return self._resources(kind, query)
+            return self._class(method, path, name or body["metadata"]["name"], body, dry_run)
         return status(404, "NotFound", f'"{path}" not found')
 
-    def _resource(self, kind: str, query: Dict[str, List[str]]) -> Reply:
-        items = [{"metadata": {"name": name}} for name in self.device_classes]
+    def _resources(self, kind: str, query: Dict[str, List[str]]) -> Reply:
+        items = list(self.device_classes.values())
         if kind == "resourceslices":
             (selector,) = query["fieldSelector"]
             items = [one for one in self.slices if f"spec.driver={one['spec']['driver']}" == selector]
         return self._page("List", query, items)
+
+    def _class(self, method: str, path: str, name: str, body: Dict[str, Any], dry_run: bool) -> Reply:
+        if method == "DELETE":
+            return self._keep(method, path, body, dry_run, lambda: self.device_classes.pop(name), {"kind": "Status"})
+        changed = body if method == "POST" else merged(self.device_classes[name], body)
+        for number, one in enumerate(changed["spec"]["selectors"]):
+            expression = one["cel"]["expression"]
+            # Of a compiler of CEL there is only what counts brackets.
+            if expression.count("(") != expression.count(")"):
+                where = f"spec.selectors[{number}].cel.expression"
+                said = f'{where}: Invalid value: "{expression}": compilation failed: Syntax error'
+                return status(422, "Invalid", f'DeviceClass.resource.k8s.io "{name}" is invalid: {said}')
+        return self._keep(method, path, body, dry_run, lambda: self.device_classes.__setitem__(name, changed), changed)
+
+    def _apps(self, method: str, path: str, body: Dict[str, Any], dry_run: bool) -> Reply:
+        namespace, name = path.split("/")[5], path.partition("/daemonsets/")[2]
+        if method == "PATCH" and self.rdma is not None and name == self.rdma["metadata"]["name"]:
+            changed = merged(self.rdma, body)
+            return self._keep(method, path, body, dry_run, lambda: setattr(self, "rdma", changed), changed)
+        items = self._daemonsets() if namespace == self.namespace else []
+        if namespace == RDMA_NAMESPACE and self.rdma is not None:
+            items = [OTHER_DAEMONSET, self.rdma]
+        return 200, {"kind": "DaemonSetList", "apiVersion": "apps/v1", "metadata": {}, "items": items}
 
     @property
     def namespace(self) -> str:
@@ -217,6 +280,7 @@ class PluginCluster:
         if "continue" not in query:
             self.lists += 1
             self._work()
+            self._work_of_rdma()
         return self._page("NodeList", query, list(self.nodes.values()))
 
     def _page(self, kind: str, query: Dict[str, List[str]], items: List[Dict[str, Any]]) -> Reply:
@@ -250,6 +314,7 @@ class PluginCluster:
         if method == "POST":
             made = body["metadata"]["name"]
             assert made not in self.config_maps
+            body["metadata"]["resourceVersion"] = "1"
             return self._keep(method, path, body, dry_run, lambda: self.config_maps.__setitem__(made, body), body)
         if name not in self.config_maps:
             return status(404, "NotFound", f'configmaps "{name}" not found')
@@ -258,7 +323,12 @@ class PluginCluster:
             return 200, found
         if method == "DELETE":
             return self._keep(method, path, body, dry_run, lambda: self.config_maps.pop(name), {"kind": "Status"})
+        version = found["metadata"].get("resourceVersion", "1")
+        if body.get("metadata", {}).get("resourceVersion", version) != version:
+            said = f'Operation cannot be fulfilled on configmaps "{name}": the object has been modified'
+            return status(409, "Conflict", said)
         changed = merged(found, body)
+        changed["metadata"]["resourceVersion"] = str(int(version) + 1)
         return self._keep(method, path, body, dry_run, lambda: self.config_maps.__setitem__(name, changed), changed)
 
     # --- the device plugin --------------------------------------------------------------------------------------------
@@ -324,3 +394,38 @@ class PluginCluster:
         allocatable[f"nvidia.com/gpu{'.shared' if shared else ''}"] = str(self.gpus[name] * replicas)
         if self.offers[name][-1] != int(allocatable["nvidia.com/gpu"]):
             self.offers[name].append(int(allocatable["nvidia.com/gpu"]))
+
+    # --- the RDMA shared device plugin --------------------------------------------------------------------------------
+
+    def _work_of_rdma(self) -> None:
+        """A pod is made again where its template is another one, and reads the file then; without one it waits."""
+        files = self.config_maps.get(RDMA_FILES, {}).get("data", {})
+        for name, node in self.nodes.items():
+            allocatable = node["status"]["allocatable"]
+            if self.rdma is None or "config.json" not in files:
+                continue
+            template = json.dumps(self.rdma["spec"]["template"])
+            if self.started.get(name) == template:
+                continue
+            self.waiting.setdefault(f"rdma {name}", self.slow)
+            if self.waiting[f"rdma {name}"]:
+                self.waiting[f"rdma {name}"] -= 1
+                continue
+            del self.waiting[f"rdma {name}"]
+            self.started[name] = template
+            for resource in [one for one in allocatable if one.startswith("rdma/")]:
+                allocatable[resource] = "0"
+            try:
+                entries = json.loads(files["config.json"])["configList"]
+            except ValueError as error:
+                self.rdma_log.append(str(error))
+                continue
+            if not entries:
+                self.rdma_log.append("no resources configuration found")
+            for entry in entries:
+                chosen = entry.get("selectors") or {"ifNames": entry["devices"]}
+                matching = [
+                    adapter for adapter in self.adapters[name] if all(adapter[key] in chosen[key] for key in chosen)
+                ]
+                resource = f"{entry.get('resourcePrefix', 'rdma')}/{entry['resourceName']}"
+                allocatable[resource] = str(entry["rdmaHcaMax"] if matching else 0)

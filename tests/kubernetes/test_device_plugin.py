@@ -16,13 +16,23 @@ from typing import Any, Dict, Iterator, List
 import pytest
 from api_server import serve
 from controller import Outcome, kubeconfig, play
-from plugin_cluster import CONFIG_LABEL, PluginCluster
+from plugin_cluster import CONFIG_LABEL, PluginCluster, rdma_daemonset
 
 CONNECTIONS = Path(__file__).resolve().parents[1] / "bench" / "scale" / "connection"
 FIRST = "Tell Kubernetes how to hand out GPUs"
 TAINT = {"key": "nvidia.com/gpu", "value": "present"}
 # One line of the inventory, as docs/sharing.md has it.
 THREE = {"device_plugin_replicas": 3}
+HCA = {"name": "hca_a", "hca_max": 64, "selectors": {"vendors": ["15b3"]}}
+CLASS = {"name": "h100.example.com", "selectors": ["device.attributes['gpu.nvidia.com'].architecture == 'Hopper'"]}
+SHARED_BY_PODS = {
+    "device_plugin_taints": [TAINT],
+    "device_plugin_rdma_resources": [HCA],
+    "device_plugin_rdma_update_interval": 0,
+    "device_plugin_device_classes": [CLASS],
+}
+RDMA_FILES = "/api/v1/namespaces/kube-system/configmaps"
+RESTART = "/apis/apps/v1/namespaces/kube-system/daemonsets/rdma-shared-dp-ds"
 FILES = "/api/v1/namespaces/nvidia-device-plugin/configmaps"
 
 
@@ -51,6 +61,9 @@ def clusters() -> Dict[str, PluginCluster]:
     made["other"].slow = 1000
     made["other"].resource_api = "v1"
     made["other"].publish("far-1", "gpu-0", "gpu-1")
+    made["one"].resource_api = "v1"
+    made["one"].rdma = rdma_daemonset()
+    made["one"].adapters["whole-1"] = [{"vendors": "15b3"}]
     return made
 
 
@@ -73,7 +86,7 @@ def outcomes(clusters: Dict[str, PluginCluster], tmp_path_factory: pytest.TempPa
                 "device_plugin_kubeconfig": way,
                 "device_plugin_timeout": 60 if name == "one" else 0,
                 "device_plugin_poll": 1,
-                **(THREE if host != "whole-1" else {"device_plugin_taints": [TAINT]}),
+                **(THREE if host != "whole-1" else SHARED_BY_PODS),
             }
     plays = [
         the_role("check", check_mode=True),
@@ -96,8 +109,9 @@ def told(outcomes: List[Outcome], name: str) -> str:
 
 
 def changed(outcomes: List[Outcome], name: str) -> List[int]:
-    """How many tasks changed something, by host, of which the first has what ran once."""
-    return [one.changed for one in outcomes if one.play == name]
+    """How many tasks changed something, by host, of which the first has what ran once. They come as they finish."""
+    by_host = {one.host: one.changed for one in outcomes if one.play == name}
+    return [by_host[host] for host in sorted(by_host)]
 
 
 def test_each_cluster_is_converged_once_for_all_its_nodes(
@@ -105,20 +119,47 @@ def test_each_cluster_is_converged_once_for_all_its_nodes(
 ) -> None:
     assert all(one.ok for one in outcomes if one.play != "refused"), outcomes
     assert changed(outcomes, FIRST) == [1, 0, 0, 0]
-    first = clusters["one"].changes[:4]
+    first = clusters["one"].changes[:7]
     assert first == [
         f"POST {FILES}",
+        f"POST {RDMA_FILES}",
+        f"PATCH {RESTART}",
+        "POST /apis/resource.k8s.io/v1/deviceclasses",
         "PATCH /api/v1/nodes/dev-1",
         "PATCH /api/v1/nodes/dev-2",
         "PATCH /api/v1/nodes/whole-1",
     ]
     assert clusters["other"].changes[:2] == [f"POST {FILES}", "PATCH /api/v1/nodes/far-1"]
-    made = {body["metadata"]["name"]: body for _method, path, body in clusters["one"].requests[1:4]}
+    made = {body["metadata"]["name"]: body for _method, path, body in clusters["one"].requests[4:7]}
     labels = made["dev-1"]["metadata"]["labels"]
     assert labels[CONFIG_LABEL].startswith("gpufleet-timesliced-3-")
     assert (labels["gpufleet.node/sharing"], labels["gpufleet.node/replicas"]) == ("time-slicing", "3")
     assert CONFIG_LABEL not in made["whole-1"]["metadata"]["labels"]
     assert made["whole-1"]["spec"]["taints"] == [{**TAINT, "effect": "NoSchedule"}]
+
+
+def test_what_one_node_declares_for_rdma_and_dra_is_there_for_it(
+    outcomes: List[Outcome], clusters: Dict[str, PluginCluster]
+) -> None:
+    bodies = {path: body for method, path, body in clusters["one"].requests if method == "POST"}
+    assert json.loads(bodies[RDMA_FILES]["data"]["config.json"]) == {
+        "configList": [
+            {
+                "resourceName": "hca_a",
+                "resourcePrefix": "rdma",
+                "rdmaHcaMax": 64,
+                "selectors": {"vendors": ["15b3"]},
+            }
+        ],
+        "periodicUpdateInterval": 0,
+    }
+    assert clusters["one"].nodes["whole-1"]["status"]["allocatable"]["rdma/hca_a"] == "64"
+    made = bodies["/apis/resource.k8s.io/v1/deviceclasses"]
+    assert made["spec"]["selectors"][1] == {"cel": {"expression": CLASS["selectors"][0]}}
+    # It went with the only node that had it, and the file stays as long as a plugin reads it.
+    assert clusters["one"].device_classes == {}
+    left = "Left alone: the ConfigMap kube-system/rdma-devices is read by rdma-shared-dp-ds."
+    assert left in told(outcomes, "absent")
 
 
 def test_check_mode_predicts_it_and_sends_nothing(outcomes: List[Outcome], clusters: Dict[str, PluginCluster]) -> None:

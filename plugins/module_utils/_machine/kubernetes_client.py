@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     # Method, path, query, body. Raises ``Refusal``.
     Ask = Callable[[str, str, Mapping[str, str], Optional[Mapping[str, Any]]], Mapping[str, Any]]
 
-NO_ANSWER, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY = 0, 401, 403, 404, 409, 429
+NO_ANSWER, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, INVALID, TOO_MANY = 0, 401, 403, 404, 409, 422, 429
 
 # What each option is to the client. Those that are given beat the kubeconfig.
 ACCESS: Mapping[str, str] = {

@@ -39,17 +39,20 @@ def test_what_is_alike_on_many_nodes_is_one_line() -> None:
             "owner": "Helm",
             "config_map": "n/c",
             "left": "n/c is read by x",
+            "rdma": {"owner": "Flux", "config_map": "k/r", "left": "k/r is read by y"},
             "dra": {"twice": ["h001", "h002"], "unknown": ""},
         },
         {"dra": {"twice": [], "unknown": "Cannot look."}},
     ]
-    until = "It is pending until the device plugin has read its configuration."
+    until = "It is pending until the plugin has read its configuration."
     assert plugin_messages(results) == [
         f"h[001-003]: offers 4 nvidia.com/gpu, and must offer 12 nvidia.com/gpu. {until}",
         f"h009: offers nothing, and must offer 2 nvidia.com/gpu, 8 nvidia.com/gpu.shared. {until}",
         "h[004-005]: its GPUs are not known, so what it offers was not checked.",
         "n/c: Helm manages this ConfigMap too, and may undo what was written.",
         "Left alone: n/c is read by x.",
+        "k/r: Flux manages this ConfigMap too, and may undo what was written.",
+        "Left alone: k/r is read by y.",
         "h[001-002]: the DRA driver and the device plugin both hand out its GPUs, so a GPU may be given away twice. "
         "Turn one of them off there.",
         "Whether the DRA driver hands out GPUs too is not known: Cannot look.",

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 from ..._core.errors import CannotLook
 from ..._core.value import frozen
 from ..._machine.kubernetes_client import NOT_FOUND, Refusal, refused
-from .declaration import Taint
+from .declaration import CLASSES, RDMA, Taint
 
 if TYPE_CHECKING:
     from ..._machine.kubernetes_client import Ask
+    from .order import Place
 
-# What we set on a node and what was there before, beside it: labels and taints by their place.
+# What we set on a node and what was there before, beside it: labels and taints by their place. And the names of what
+# the node shares with others, so that this goes with the last of them.
 ANNOTATION = "gpufleet.node/device-plugin"
 LABELS, TAINTS = "labels", "taints"
+SHARED_BY_NODES = (RDMA, CLASSES)
 MANAGED_BY, US = "app.kubernetes.io/managed-by", "gpufleet.node"
 # So many nodes in an answer: one of 2,000 would be tens of megabytes.
 PAGE = "250"
@@ -27,19 +30,25 @@ PLUGIN, MANAGER = "nvidia-device-plugin", "config-manager"
 POLICY = "ClusterPolicy"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
 RIGHTS = "get, list and patch nodes"
+FILES_RIGHT = "get, create, patch and delete configmaps"
 
 Ours = Mapping[str, Mapping[str, Tuple[Optional[str], str]]]
+Uses = Mapping[str, Tuple[str, ...]]
 
 
 @frozen
 class Node:
-    """``ours`` are the labels and taints that we set: what was there before, and what we made of it."""
+    """``ours`` are the labels and taints that we set: what was there before, and what we made of it.
+
+    ``uses`` are the names of what it shares with other nodes, by ``SHARED_BY_NODES``.
+    """
 
     name: str
     version: str
     labels: Mapping[str, str]
     taints: Tuple[Mapping[str, Any], ...]
     ours: Ours
+    uses: Uses
     allocatable: Mapping[str, int]
 
     def taint(self, place: str) -> Optional[str]:
@@ -64,11 +73,18 @@ class Plugin:
 
 @frozen
 class ConfigMap:
-    """``ours``: we made it. ``owner`` is who else says that it is theirs, empty for nobody."""
+    """``ours``: we made it. ``owner`` is who else says that it is theirs, empty for nobody.
+
+    ``controller`` is the object that it is made from, such as ``NicClusterPolicy nic-cluster-policy``; empty for none.
+    ``note`` is what we have noted on it; None for nothing.
+    """
 
     data: Mapping[str, str]
     ours: bool
     owner: str
+    controller: str
+    note: Optional[str]
+    version: str
 
 
 @frozen
@@ -93,15 +109,14 @@ class Cluster:
 class ApiServer:
     """Every method raises ``GpuFleetError``; ``send`` raises ``Refusal``."""
 
-    def __init__(self, ask: Ask, namespace: str, config_map: str) -> None:
+    def __init__(self, ask: Ask) -> None:
         self._ask = ask
-        self._namespace = namespace
-        self._config_map = config_map
 
-    def cluster(self) -> Cluster:
-        plugins = self._plugins()
+    def cluster(self, place: Place) -> Cluster:
+        plugins = self._plugins(place)
         policies = sorted({plugin.policy for plugin in plugins if plugin.policy})
-        return Cluster(self.nodes(), plugins, self._read_config_map(), self._policy(policies[0]) if policies else None)
+        policy = self._policy(policies[0]) if policies else None
+        return Cluster(self.nodes(), plugins, self.config_map(place), policy)
 
     def nodes(self) -> Dict[str, Node]:
         items = self.items("ask Kubernetes for its nodes", "/api/v1/nodes", {"limit": PAGE}, RIGHTS)
@@ -134,17 +149,14 @@ class ApiServer:
                 return
             following = {"continue": token}
 
-    def _plugins(self) -> Tuple[Plugin, ...]:
-        goal = f"find the device plugin in the namespace {self._namespace}"
-        path = f"/apis/apps/v1/namespaces/{self._namespace}/daemonsets"
-        items = self.items(goal, path, {}, "list daemonsets")
-        return tuple(found for found in map(parse_plugin, items) if found is not None)
-
-    def _read_config_map(self) -> Optional[ConfigMap]:
-        goal = f"read the ConfigMap {self._namespace}/{self._config_map}"
-        path = f"/api/v1/namespaces/{self._namespace}/configmaps/{self._config_map}"
-        answer = self.get(goal, path, {}, "get, create, patch and delete configmaps")
+    def config_map(self, place: Place) -> Optional[ConfigMap]:
+        answer = self.get(f"read the ConfigMap {place}", place.path, {}, FILES_RIGHT)
         return None if answer is None else parse_config_map(answer)
+
+    def _plugins(self, place: Place) -> Tuple[Plugin, ...]:
+        goal = f"find the device plugin in the namespace {place.namespace}"
+        items = self.items(goal, place.daemonsets, {}, "list daemonsets")
+        return tuple(found for found in map(parse_plugin, items) if found is not None)
 
     def _policy(self, name: str) -> Optional[Policy]:
         goal = f"read the ClusterPolicy {name}"
@@ -157,13 +169,15 @@ def parse_node(answer: Mapping[str, Any]) -> Node:
     try:
         metadata = answer["metadata"]
         name = str(metadata["name"])
+        ours, uses = _noted(name, (metadata.get("annotations") or {}).get(ANNOTATION))
         allocatable = (answer.get("status") or {}).get("allocatable") or {}
         return Node(
             name=name,
             version=metadata["resourceVersion"],
             labels=dict(metadata.get("labels") or {}),
             taints=tuple((answer.get("spec") or {}).get("taints") or ()),
-            ours=_ours(name, (metadata.get("annotations") or {}).get(ANNOTATION)),
+            ours=ours,
+            uses=uses,
             # Other resources may be written with a suffix; those of devices are whole numbers.
             allocatable={key: int(value) for key, value in allocatable.items() if str(value).isdigit()},
         )
@@ -171,23 +185,27 @@ def parse_node(answer: Mapping[str, Any]) -> Node:
         raise not_understood("a node", answer) from None
 
 
-def _ours(name: str, text: Optional[str]) -> Ours:
-    if text is None:
-        return {LABELS: {}, TAINTS: {}}
+def _noted(name: str, text: Optional[str]) -> Tuple[Ours, Uses]:
     try:
-        noted = json.loads(text)
-        return {
+        noted = json.loads(text or "{}")
+        ours = {
             kind: {str(place): (before, str(made)) for place, (before, made) in noted.get(kind, {}).items()}
             for kind in (LABELS, TAINTS)
         }
+        return ours, {kind: tuple(map(str, noted.get(kind, ()))) for kind in SHARED_BY_NODES}
     except (AttributeError, TypeError, ValueError):
-        raise CannotLook(
-            "read what this collection has set on {}",
-            object=name,
-            cause=f"its annotation {ANNOTATION} is damaged",
-            found=text[:200],
-            hint="remove the annotation; what it names then stays as it is",
-        ) from None
+        raise damaged(name, str(text)) from None
+
+
+def damaged(object: str, note: str) -> CannotLook:
+    """The error for a note of ours that nobody can read any more."""
+    return CannotLook(
+        "read what this collection has set on {}",
+        object=object,
+        cause=f"its annotation {ANNOTATION} is damaged",
+        found=note[:200],
+        hint="remove the annotation; what it names then stays as it is",
+    )
 
 
 def parse_plugin(answer: Mapping[str, Any]) -> Optional[Plugin]:
@@ -235,10 +253,14 @@ def parse_config_map(answer: Mapping[str, Any]) -> ConfigMap:
         manager = str(labels.get(MANAGED_BY, ""))
         tracker = next((name for name in annotations if name.startswith("argocd.argoproj.io/")), "")
         flux = next((name for name in labels if ".toolkit.fluxcd.io/" in name), "")
+        owners = metadata.get("ownerReferences") or ()
         return ConfigMap(
             data=dict(answer.get("data") or {}),
             ours=manager == US,
             owner=tracker or flux or (manager if manager != US else ""),
+            controller=next((f"{one['kind']} {one['name']}" for one in owners if one.get("controller")), ""),
+            note=annotations.get(ANNOTATION),
+            version=str(metadata.get("resourceVersion", "")),
         )
     except (AttributeError, KeyError, TypeError):
         raise not_understood("a ConfigMap", answer) from None

@@ -7,66 +7,53 @@
 from __future__ import annotations
 
 import json
-from typing import AbstractSet, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..._core.change import Change
 from ..._core.errors import DeclarationError, OwnedByAnother
 from ..._core.setting import EFFECTIVE
 from ..._core.value import frozen
+from . import dra, rdma
 from .cluster import (
     ANNOTATION,
     LABELS,
     MANAGED_BY,
     POLICIES,
+    SHARED_BY_NODES,
     TAINTS,
     US,
     Cluster,
     Node,
     Plugin,
+    Uses,
     wanted_taints,
     with_taint,
 )
 from .configuration import ENVIRONMENT, GPU, KEY, MIG_RESOURCE, MIG_STRATEGY, NONE, SHARED, text_of
-from .declaration import CONFIG_LABEL, GOAL, Entry
+from .declaration import CLASSES, CONFIG_LABEL, GOAL, RDMA, Entry
+from .dra import Dra
+from .order import Order, Place, Places
+from .rdma import Asked, Rdma
 
 # The file of a node without the label. Without this key it would get the only other one there is, which is for others.
 DEFAULT, DEFAULT_TEXT = "default", text_of({"version": "v1"})
 SINGLE_FALLBACK = "single"
+# How the changes of a node call what it shares with others.
+USED = {RDMA: "RDMA resources", CLASSES: "device classes"}
 
 
 @frozen
-class Order:
-    """A request that changes something, and what. ``node`` is the one that it is about, which may change meanwhile."""
+class Seen:
+    """All that the API server has of it."""
 
-    method: str
-    path: str
-    body: Optional[Mapping[str, Any]]
-    changes: Tuple[Change, ...]
-    right: str
-    node: Optional[str] = None
+    cluster: Cluster
+    rdma: Rdma
+    dra: Dra
 
 
-@frozen
-class Place:
-    """Where the files for the plugin are."""
-
-    namespace: str
-    config_map: str
-
-    @property
-    def all_of_them(self) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/configmaps"
-
-    @property
-    def path(self) -> str:
-        return f"{self.all_of_them}/{self.config_map}"
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.config_map}"
-
-
-def present(cluster: Cluster, entries: Sequence[Entry], place: Place) -> Tuple[Order, ...]:
-    """The files before the labels that choose them, and the files that nobody chooses any more at the end."""
+def present(seen: Seen, entries: Sequence[Entry], places: Places) -> Tuple[Order, ...]:
+    """The files before the labels that choose them, and what nobody chooses any more at the end."""
+    cluster, place = seen.cluster, places.files
     missing = [entry.name for entry in entries if entry.name not in cluster.nodes]
     if missing:
         cause, hint = "Kubernetes has no node of this name", "list them with kubectl get nodes"
@@ -77,17 +64,21 @@ def present(cluster: Cluster, entries: Sequence[Entry], place: Place) -> Tuple[O
         _refuse(cluster, told, place)
         orders += _files(cluster, {str(entry.config): entry.text for entry in told}, place)
         orders += _policy(cluster, place)
+    shared, stale = _shared(seen, entries, {entry.name: entry.uses for entry in entries}, places)
+    orders += shared
     chosen = chosen_keys(cluster)
     for entry in entries:
         order = of_node(cluster.nodes[entry.name], entry)
         chosen[entry.name] = _label_after(cluster.nodes[entry.name], entry)
         orders += [order] if order else []
-    return (*orders, *_pruned(cluster, set(chosen.values()), place))
+    return (*orders, *stale, *_pruned(cluster, set(chosen.values()), place))
 
 
-def absent(cluster: Cluster, names: Sequence[str], place: Place) -> Tuple[Order, ...]:
+def absent(seen: Seen, names: Sequence[str], places: Places) -> Tuple[Order, ...]:
     """What we set on the nodes, and the files when no node is left that chooses one."""
-    orders: List[Order] = []
+    cluster, place = seen.cluster, places.files
+    shared, stale = _shared(seen, (), {name: {} for name in names}, places)
+    orders: List[Order] = [*shared, *stale]
     chosen = chosen_keys(cluster)
     for name in names:
         # A node that has left the cluster took all of it along.
@@ -108,6 +99,30 @@ def absent(cluster: Cluster, names: Sequence[str], place: Place) -> Tuple[Order,
         orders.append(Order("DELETE", place.path, None, (change,), "delete configmaps"))
         return tuple(orders)
     return (*orders, *_pruned(cluster, used, place))
+
+
+def _shared(
+    seen: Seen, entries: Sequence[Entry], after: Mapping[str, Uses], places: Places
+) -> Tuple[List[Order], List[Order]]:
+    """For what nodes share, and for classes that none of them has any more. ``after`` are the nodes of this run."""
+    used = {kind: used_by_any(seen.cluster, after, kind) for kind in SHARED_BY_NODES}
+    intervals = [entry.rdma_interval for entry in entries if entry.rdma and entry.rdma_interval is not None]
+    asked = Asked(
+        {one.name: one for entry in entries for one in entry.rdma},
+        intervals[0] if intervals else None,
+        used[RDMA],
+        ", ".join(entry.name for entry in entries if entry.rdma),
+    )
+    of_rdma = rdma.orders(seen.rdma, places.rdma, asked, restart=places.restart_rdma)
+    classes = {one.name: one for entry in entries for one in entry.classes}
+    nodes = ", ".join(entry.name for entry in entries if entry.classes)
+    written, stale = dra.orders(seen.dra, classes, used[CLASSES], nodes)
+    return [*of_rdma, *written], stale
+
+
+def used_by_any(cluster: Cluster, after: Mapping[str, Uses], kind: str) -> Set[str]:
+    """The names of what some node of the cluster shares with others, when those of this run are as they are to be."""
+    return {name for node in cluster.nodes.values() for name in after.get(node.name, node.uses).get(kind, ())}
 
 
 def others_files(cluster: Cluster) -> List[str]:
@@ -255,9 +270,11 @@ def of_node(node: Node, entry: Optional[Entry]) -> Optional[Order]:
     taints, taint_changes, our_taints = _settled(
         node.taint, node.ours[TAINTS], wanted_taints(entry.taints) if entry else {}, node.name, "taint"
     )
-    ours = {kind: noted for kind, noted in ((LABELS, our_labels), (TAINTS, our_taints)) if noted}
-    before = {kind: noted for kind, noted in node.ours.items() if noted}
-    changes = [*label_changes, *taint_changes]
+    uses = entry.uses if entry else {}
+    all_ours: Dict[str, Any] = {LABELS: our_labels, TAINTS: our_taints, **uses}
+    ours = {kind: noted for kind, noted in all_ours.items() if noted}
+    before: Dict[str, Any] = {kind: noted for kind, noted in {**node.ours, **node.uses}.items() if noted}
+    changes = [*label_changes, *taint_changes, *_use_changes(node, uses)]
     if ours == before and not changes:
         return None
     metadata: Dict[str, Any] = {"name": node.name, "resourceVersion": node.version}
@@ -275,6 +292,14 @@ def of_node(node: Node, entry: Optional[Entry]) -> Optional[Order]:
         body["spec"] = {"taints": list(kept) or None}
     path = f"/api/v1/nodes/{node.name}"
     return Order("PATCH", path, body, tuple(changes), "get, list and patch nodes", node.name)
+
+
+def _use_changes(node: Node, uses: Uses) -> List[Change]:
+    return [
+        Change(node.name, word, ", ".join(node.uses[kind]) or None, ", ".join(uses.get(kind, ())) or None, EFFECTIVE)
+        for kind, word in USED.items()
+        if node.uses[kind] != uses.get(kind, ())
+    ]
 
 
 def _settled(
@@ -313,15 +338,22 @@ def _label_after(node: Node, entry: Optional[Entry]) -> Optional[str]:
 def not_yet(cluster: Cluster, entry: Entry) -> Optional[Dict[str, Any]]:
     """What the kubelet does not offer yet; None where it does, or where it cannot be said."""
     node = cluster.nodes.get(entry.name)
-    if node is None or entry.config is None or not entry.gpus:
+    if node is None:
         return None
-    environment = cluster.plugins[0].environment if cluster.plugins else {}
-    wanted = entry.expected(entry.flags.get(MIG_STRATEGY) or environment.get("MIG_STRATEGY") or NONE)
+    wanted = {resource.full_name: resource.most for resource in entry.rdma}
+    told = entry.config is not None and bool(entry.gpus)
+    if told:
+        environment = cluster.plugins[0].environment if cluster.plugins else {}
+        wanted.update(entry.expected(entry.flags.get(MIG_STRATEGY) or environment.get("MIG_STRATEGY") or NONE))
     # A resource that has another name now stays with 0 until the kubelet is restarted.
-    found = {name: number for name, number in node.allocatable.items() if number and _of_the_plugin(name)}
+    found = {
+        name: number
+        for name, number in node.allocatable.items()
+        if number and (name in wanted or (told and _of_the_plugin(name)))
+    }
     if found == wanted:
         return None
-    return {"name": entry.name, "config": entry.config, "expected": wanted, "allocatable": found}
+    return {"name": entry.name, "config": entry.config or "", "expected": wanted, "allocatable": found}
 
 
 def _of_the_plugin(resource: str) -> bool:

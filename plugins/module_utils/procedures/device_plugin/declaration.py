@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..._core.errors import DeclarationError
 from ..._core.regex import regex
@@ -33,8 +33,14 @@ from .configuration import (
     offered,
     text_of,
 )
+from .device_classes import DeclaredClass, faults_of_classes, parse_class
+from .rdma_configuration import Resource, faults_of_rdma, parse_resource
 
 GOAL = "share the GPUs of {}"
+RDMA_GOAL = "share the RDMA devices of {}"
+CLASS_GOAL = "make device classes for {}"
+# What nodes share with others, as it is called in their notes.
+RDMA, CLASSES = "rdma", "classes"
 # The label by which the plugin chooses the file of its node, and what labels of ours begin with.
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 OWN = "gpufleet.node/"
@@ -68,6 +74,7 @@ class Entry:
     """A node as it is to be. ``config`` is the key of its file, None where nothing is said to the plugin.
 
     ``replicas`` are by the resource as it is called before it is shared. ``gpus`` are those that the driver told of.
+    ``rdma_interval`` is in seconds, None where nothing is said of it.
     """
 
     name: str
@@ -80,6 +87,17 @@ class Entry:
     labels: Mapping[str, str]
     taints: Tuple[Taint, ...]
     gpus: Tuple[Mapping[str, Any], ...]
+    rdma: Tuple[Resource, ...]
+    rdma_interval: Optional[int]
+    classes: Tuple[DeclaredClass, ...]
+
+    @property
+    def uses(self) -> Dict[str, Tuple[str, ...]]:
+        """The names of what it shares with other nodes."""
+        return {
+            RDMA: tuple(sorted(one.name for one in self.rdma)),
+            CLASSES: tuple(sorted(one.name for one in self.classes)),
+        }
 
     def expected(self, mig_strategy: str) -> Dict[str, int]:
         """What the kubelet has to offer with it; empty where the GPUs are not known. ``mig_strategy`` is in effect."""
@@ -92,15 +110,53 @@ class Entry:
 
 def parse_entries(entries: Sequence[Mapping[str, Any]]) -> Tuple[Entry, ...]:
     """Raises ``DeclarationError`` with the first cause, and all nodes that it is about."""
-    causes: Dict[str, List[str]] = {}
     names = [str(entry["name"]) for entry in entries]
+    _refuse(GOAL, entries, lambda entry: _faults(entry, names))
+    parsed = tuple(_entry(entry) for entry in entries)
+    of_rdma, of_classes = _clashes(parsed, lambda one: one.rdma), _clashes(parsed, lambda one: one.classes)
+    by_name = {one.name: one for one in parsed}
+    intervals = sorted({one.rdma_interval for one in parsed if one.rdma and one.rdma_interval is not None})
+    _refuse(RDMA_GOAL, entries, lambda entry: _faults_of_rdma(by_name[entry["name"]], of_rdma, intervals))
+    _refuse(CLASS_GOAL, entries, lambda entry: _faults_of_classes(by_name[entry["name"]], of_classes))
+    return parsed
+
+
+def _refuse(
+    goal: str, entries: Sequence[Mapping[str, Any]], faults: Callable[[Mapping[str, Any]], Iterator[str]]
+) -> None:
+    causes: Dict[str, List[str]] = {}
     for entry in entries:
-        for cause in _faults(entry, names):
+        for cause in faults(entry):
             causes.setdefault(cause, []).append(str(entry["name"]))
     for cause, where in causes.items():
         others = f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""
-        raise DeclarationError(GOAL, object=", ".join(dict.fromkeys(where)), cause=f"{cause}{others}")
-    return tuple(_entry(entry) for entry in entries)
+        raise DeclarationError(goal, object=", ".join(dict.fromkeys(where)), cause=f"{cause}{others}")
+
+
+def _clashes(entries: Sequence[Entry], shared: Callable[[Entry], Sequence[Any]]) -> Set[str]:
+    """The names of what there is once for all nodes, and is not declared alike on all that declare it."""
+    first: Dict[str, Any] = {}
+    return {one.name for entry in entries for one in shared(entry) if first.setdefault(one.name, one) != one}
+
+
+def _faults_of_rdma(entry: Entry, clashes: Set[str], intervals: Sequence[int]) -> Iterator[str]:
+    yield from faults_of_rdma(entry.rdma)
+    for one in entry.rdma:
+        if one.name in clashes:
+            yield f"the RDMA resource {one.name} is not declared alike on all of them, and one file serves all nodes"
+    if entry.rdma and entry.rdma_interval is not None:
+        if entry.rdma_interval < 0:
+            yield f"rdma_update_interval is {entry.rdma_interval}, and must be 0 or more"
+        if len(intervals) > 1:
+            said = ", ".join(map(str, intervals))
+            yield f"rdma_update_interval is not the same on all of them ({said}), and one file serves all nodes"
+
+
+def _faults_of_classes(entry: Entry, clashes: Set[str]) -> Iterator[str]:
+    yield from faults_of_classes(entry.classes)
+    for one in entry.classes:
+        if one.name in clashes:
+            yield f"the class {one.name} is not declared alike on all of them, and there is one for all nodes"
 
 
 def _faults(entry: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
@@ -215,6 +271,9 @@ def _entry(entry: Mapping[str, Any]) -> Entry:
         labels=labels,
         taints=tuple(Taint(one["key"], one["value"], one["effect"]) for one in entry["taints"]),
         gpus=tuple(known),
+        rdma=tuple(map(parse_resource, entry["rdma_resources"])),
+        rdma_interval=entry["rdma_update_interval"],
+        classes=tuple(map(parse_class, entry["device_classes"])),
     )
 
 

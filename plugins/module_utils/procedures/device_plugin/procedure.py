@@ -14,17 +14,18 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import Change
-from ..._core.errors import CannotLook, GpuFleetError, NotInEffect
+from ..._core.errors import CannotLook, GpuFleetError, NotInEffect, Refused
 from ..._core.journal import journal
 from ..._core.procedure import refusal, refuse_senseless_times, turns
 from ..._core.regex import regex
 from ..._core.value import frozen
-from ..._machine.kubernetes_client import CONFLICT, Refusal, connect, refused
-from .cluster import ApiServer, Cluster
-from .decision import Order, Place, absent, not_yet, of_node, others_files, present, readers
-from .declaration import Entry, parse_entries
-from .dra import Dra, look
+from ..._machine.kubernetes_client import CONFLICT, INVALID, Refusal, connect, refused
+from . import dra, rdma
+from .cluster import SHARED_BY_NODES, ApiServer, Cluster, Uses
+from .decision import Seen, absent, not_yet, of_node, others_files, present, readers, used_by_any
+from .declaration import CLASSES, RDMA, Entry, parse_entries
 from .options import OPTIONS
+from .order import Order, Place, Places
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
@@ -44,26 +45,31 @@ class Options:
     state: str
     names: Tuple[str, ...]
     entries: Tuple[Entry, ...]
-    place: Place
+    places: Places
     timeout: int
     poll: int
     access: Mapping[str, Any]
 
+    def uses(self) -> Dict[str, Uses]:
+        """What the nodes share with others after it."""
+        return {**{name: {} for name in self.names}, **{entry.name: entry.uses for entry in self.entries}}
+
 
 @frozen
 class State:
+    """``needed``: whether a node shares some of it with others, by ``SHARED_BY_NODES``."""
+
     server: ApiServer
-    cluster: Cluster
-    dra: Dra
+    seen: Seen
+    needed: Mapping[str, bool]
 
 
 @frozen
 class Result:
-    """``cluster`` is as seen last."""
+    """``seen`` is what was seen last."""
 
     options: Options
-    cluster: Cluster
-    dra: Dra
+    seen: Seen
     changes: Tuple[Change, ...] = ()
     error: Optional[GpuFleetError] = None
 
@@ -77,26 +83,40 @@ class Result:
         for entry in entries:
             if entry.config is not None:
                 configs[entry.config] = configs.get(entry.config, 0) + 1
-        files = self.cluster.config_map
+        cluster = self.seen.cluster
+        files = cluster.config_map
         return {
-            "config_map": str(self.options.place),
+            "config_map": str(self.options.places.files),
             "configs": configs,
-            "pending": [found for found in (not_yet(self.cluster, entry) for entry in entries) if found],
+            "pending": [found for found in (not_yet(cluster, entry) for entry in entries) if found],
             "unverified": [entry.name for entry in entries if entry.config is not None and not entry.gpus],
             "owner": files.owner if files is not None else "",
             "left": self._left(),
-            "dra": self.dra.report(self.cluster.nodes, self.options.names),
+            "rdma": self._rdma(),
+            "dra": self.seen.dra.report(cluster.nodes, self.options.names),
             "changes": [change.as_dict() for change in self.changes],
         }
 
     def _left(self) -> str:
-        files, place = self.cluster.config_map, self.options.place
+        cluster, place = self.seen.cluster, self.options.places.files
+        files = cluster.config_map
         if self.options.state == PRESENT or files is None or not files.ours:
             return ""
-        others, reading = others_files(self.cluster), readers(self.cluster, place)
+        others, reading = others_files(cluster), readers(cluster, place)
         if others:
             return f"the ConfigMap {place} has keys of others: {', '.join(others)}"
         return f"the ConfigMap {place} is read by {', '.join(reading)}" if reading else ""
+
+    def _rdma(self) -> Dict[str, Any]:
+        place, found = self.options.places.rdma, self.seen.rdma
+        files = found.config_map
+        used = used_by_any(self.seen.cluster, self.options.uses(), RDMA)
+        return {
+            "config_map": str(place),
+            "resources": sorted(found.note(place).entries),
+            "owner": files.owner if files is not None and (used or files.note is not None) else "",
+            "left": "" if used else found.left(place),
+        }
 
 
 class DevicePlugin:
@@ -109,66 +129,93 @@ class DevicePlugin:
         self._connect = connect
 
     def parse(self, params: Mapping[str, Any]) -> Options:
-        for option in ("namespace", "config_map"):
+        for option in ("namespace", "config_map", "rdma_namespace", "rdma_config_map"):
             if not OBJECT_NAME.fullmatch(params[option]):
                 raise refusal(option, "it must be a name in Kubernetes", params[option])
         refuse_senseless_times(params["timeout"], params["poll"])
+        files = Place(params["namespace"], params["config_map"])
+        of_rdma = Place(params["rdma_namespace"], params["rdma_config_map"])
+        if of_rdma == files:
+            cause = (
+                "it must be another ConfigMap than that of the device plugin, which would take its file for a node's"
+            )
+            raise refusal("rdma_config_map", cause, str(files))
         return Options(
             state=params["state"],
             names=tuple(str(entry["name"]) for entry in params["nodes"]),
             entries=parse_entries(params["nodes"]) if params["state"] == PRESENT else (),
-            place=Place(params["namespace"], params["config_map"]),
+            places=Places(files, of_rdma, params["rdma_restart"]),
             timeout=params["timeout"],
             poll=params["poll"],
             access=params,
         )
 
     def look(self, host: Host, options: Options) -> State:
-        server = ApiServer(self._connect(options.access), options.place.namespace, options.place.config_map)
-        return State(server, server.cluster(), look(server))
+        server = ApiServer(self._connect(options.access))
+        cluster = server.cluster(options.places.files)
+        needed = {kind: _needed(cluster, options, kind) for kind in SHARED_BY_NODES}
+        of_rdma = rdma.look(server, options.places.rdma, needed=needed[RDMA])
+        return State(server, Seen(cluster, of_rdma, dra.look(server, needed=needed[CLASSES])), needed)
 
     def decide(self, state: State, options: Options) -> Tuple[Order, ...]:
-        return _decide(state.cluster, options)
+        return _decide(state.seen, options)
 
     def predict(self, host: Host, options: Options, state: State, decision: Tuple[Order, ...]) -> Result:
         """The API server is asked whether it would accept each request."""
-        work = _Work(options, state.server, host, check_mode=True)
+        work = _Work(options, state, host, check_mode=True)
         error = work.take(decision)
-        return Result(options, state.cluster, state.dra, tuple(work.changes), error)
+        return Result(options, state.seen, tuple(work.changes), error)
 
     def perform(self, host: Host, options: Options, state: State, decision: Tuple[Order, ...]) -> Result:
-        work = _Work(options, state.server, host, check_mode=False)
+        work = _Work(options, state, host, check_mode=False)
+        work.ask_first(decision)
         error = work.take(decision)
-        cluster = state.cluster
+        seen = state.seen
         if error is None:
             try:
-                cluster, error = work.look_again(cluster)
+                seen, error = work.look_again(seen)
             except GpuFleetError as failure:
                 error = failure
         if error is not None and not work.changes:
             raise error
-        return Result(options, cluster, state.dra, tuple(work.changes), error)
+        return Result(options, seen, tuple(work.changes), error)
 
 
 PROCEDURE = DevicePlugin(lambda access: connect(access, sys.executable))
 
 
-def _decide(cluster: Cluster, options: Options) -> Tuple[Order, ...]:
+def _decide(seen: Seen, options: Options) -> Tuple[Order, ...]:
     if options.state == ABSENT:
-        return absent(cluster, options.names, options.place)
-    return present(cluster, options.entries, options.place)
+        return absent(seen, options.names, options.places)
+    return present(seen, options.entries, options.places)
+
+
+def _needed(cluster: Cluster, options: Options, kind: str) -> bool:
+    """Whether a node shares some of it with others, before the run or after."""
+    declared = any(entry.uses[kind] for entry in options.entries)
+    return declared or any(node.uses[kind] for node in cluster.nodes.values())
 
 
 class _Work:
     """One run. ``changes`` are those that were made, or in check mode would be."""
 
-    def __init__(self, options: Options, server: ApiServer, host: Host, *, check_mode: bool) -> None:
+    def __init__(self, options: Options, state: State, host: Host, *, check_mode: bool) -> None:
         self._options = options
-        self._server = server
+        self._server = state.server
+        self._needed = state.needed
         self._host = host
         self._check_mode = check_mode
         self._entries = {entry.name: entry for entry in options.entries}
         self.changes: List[Change] = []
+
+    def ask_first(self, orders: Sequence[Order]) -> None:
+        """Before anything changes, ask the API server about what only it can judge. Raises ``GpuFleetError``."""
+        for order in orders:
+            if order.judged_there:
+                try:
+                    self._server.send(order.method, order.path, order.body, dry_run=True)
+                except Refusal as refusal:
+                    raise _refused(order, refusal) from None
 
     def take(self, orders: Sequence[Order]) -> Optional[GpuFleetError]:
         """Send the requests in their order, up to the first that fails."""
@@ -191,7 +238,7 @@ class _Work:
                 self._server.send(order.method, order.path, order.body, dry_run=self._check_mode)
             except Refusal as refusal:
                 if refusal.code != CONFLICT:
-                    raise refused(f"change {order.changes[0].object} in Kubernetes", refusal, order.right) from None
+                    raise _refused(order, refusal) from None
                 said = refusal.message
                 continue
             self.changes.extend(order.changes)
@@ -208,17 +255,33 @@ class _Work:
         node = self._server.node(order.node)
         return None if node is None else of_node(node, self._entries.get(order.node))
 
-    def look_again(self, cluster: Cluster) -> Tuple[Cluster, Optional[GpuFleetError]]:
+    def look_again(self, seen: Seen) -> Tuple[Seen, Optional[GpuFleetError]]:
         """Wait until the kubelets offer what is declared. What is still pending then is no error, and is told."""
-        for number, _turn in enumerate(turns(self._options.timeout, self._options.poll)):
+        options = self._options
+        for number, _turn in enumerate(turns(options.timeout, options.poll)):
             if number or self.changes:
-                cluster = self._server.cluster()
-            left = _decide(cluster, self._options)
+                seen = self._look(seen)
+            left = _decide(seen, options)
             if left:
-                return cluster, _undone(left)
-            if not any(not_yet(cluster, entry) for entry in self._options.entries):
+                return seen, _undone(left)
+            if not any(not_yet(seen.cluster, entry) for entry in options.entries):
                 break
-        return cluster, None
+        return seen, None
+
+    def _look(self, seen: Seen) -> Seen:
+        places = self._options.places
+        cluster = self._server.cluster(places.files)
+        of_rdma = rdma.look(self._server, places.rdma, needed=self._needed[RDMA])
+        # Who may not list the classes, and needs none, has found none.
+        classes = dra.look_again(self._server, seen.dra) if self._needed[CLASSES] or seen.dra.found else seen.dra
+        return Seen(cluster, of_rdma, classes)
+
+
+def _refused(order: Order, refusal: Refusal) -> GpuFleetError:
+    if refusal.code == INVALID:
+        cause, hint = refusal.message.rstrip("."), "correct what is declared of it"
+        return Refused("change {} in Kubernetes", object=order.changes[0].object, cause=cause, hint=hint)
+    return refused(f"change {order.changes[0].object} in Kubernetes", refusal, order.right)
 
 
 def _undone(left: Sequence[Order]) -> GpuFleetError:

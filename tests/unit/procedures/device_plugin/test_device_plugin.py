@@ -377,7 +377,7 @@ def test_in_a_config_map_of_somebody_else_only_our_keys_come_and_go(machine: Mac
     assert result["owner"] == "Helm"
     assert len(machine.config_maps["theirs"]["data"]) == 3
     through(machine.run({"name": "h100-1"}, config_map="theirs", state="absent"))
-    assert machine.config_maps == {"theirs": theirs}
+    assert machine.state()[1] == {"theirs": theirs}
 
 
 # --- the GPU Operator -------------------------------------------------------------------------------------------------
@@ -650,7 +650,8 @@ def test_a_name_that_would_be_another_request_is_refused(machine: Machine, optio
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
 def test_what_the_dra_driver_hands_out_is_told(machine: Machine, version: str) -> None:
     machine.resource_api = version
-    machine.device_classes = ["compute-domain-daemon.nvidia.com", "gpu.nvidia.com", "mig.nvidia.com", "other"]
+    for name in ("compute-domain-daemon.nvidia.com", "gpu.nvidia.com", "mig.nvidia.com", "other"):
+        machine.add_class(name, "true")
     machine.publish("h100-1", "gpu-1", "gpu-0")
     machine.publish("h100-1", "gpu-2")
     machine.publish("h100-2", "channel-0", driver="compute-domain.nvidia.com")
@@ -658,6 +659,7 @@ def test_what_the_dra_driver_hands_out_is_told(machine: Machine, version: str) -
     result = through(machine.run(SHARED, {**SHARED, "name": "h100-2"}, check_mode=True))
     assert result["dra"] == {
         "classes": ["gpu.nvidia.com", "mig.nvidia.com"],
+        "declared": [],
         "devices": {"h100-1": ["gpu-0", "gpu-1", "gpu-2"]},
         "twice": ["h100-1"],
         "unknown": "",
@@ -681,7 +683,7 @@ def test_slices_that_are_being_replaced_do_not_count(machine: Machine) -> None:
 
 def test_a_cluster_without_that_api_has_no_dra_driver(machine: Machine) -> None:
     machine.forbidden = "GET /apis/resource.k8s.io/"
-    nothing = {"classes": [], "devices": {}, "twice": [], "unknown": ""}
+    nothing = {"classes": [], "declared": [], "devices": {}, "twice": [], "unknown": ""}
     assert through(machine.run(SHARED))["dra"] == nothing
     # One that has only the alpha of something else.
     machine.resource_api = "v1alpha3"
