@@ -71,8 +71,8 @@ def _has_plugin(node: Node) -> bool:
 
 
 def look(server: ApiServer, *, needed: bool) -> Dra:
-    """``needed``: a node declares classes, or has noted some. Who may not list them can still share GPUs: otherwise a
-    missing right is told, and is no failure."""
+    """``needed``: a node of this run declares classes, or has noted some. Who may not list them can still share GPUs:
+    otherwise a missing right is told, and is no failure."""
     found = Dra(None, {}, {})
     try:
         # Without the right to list, a path that is not served is forbidden too. Every user may read the group.

@@ -57,7 +57,7 @@ class Options:
 
 @frozen
 class State:
-    """``needed``: whether a node shares some of it with others, by ``SHARED_BY_NODES``."""
+    """``needed``: whether a node of this run shares some of it with others, by ``SHARED_BY_NODES``."""
 
     server: ApiServer
     seen: Seen
@@ -191,9 +191,9 @@ def _decide(seen: Seen, options: Options) -> Tuple[Order, ...]:
 
 
 def _needed(cluster: Cluster, options: Options, kind: str) -> bool:
-    """Whether a node shares some of it with others, before the run or after."""
+    """Whether a node of this run shares some of it with others, before it or after."""
     declared = any(entry.uses[kind] for entry in options.entries)
-    return declared or any(node.uses[kind] for node in cluster.nodes.values())
+    return declared or any(cluster.nodes[name].uses[kind] for name in options.names if name in cluster.nodes)
 
 
 class _Work:

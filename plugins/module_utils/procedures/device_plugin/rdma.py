@@ -92,18 +92,18 @@ class Note:
 
 
 def look(server: ApiServer, place: Place, *, needed: bool) -> Rdma:
-    """``needed``: a node declares or has noted something. Otherwise a missing right is no failure."""
+    """``needed``: a node of this run declares or has noted something. Otherwise a missing right is no failure."""
     try:
         config_map = server.config_map(place)
+        if not needed and (config_map is None or config_map.note is None):
+            return Rdma(config_map, ())
+        goal = f"find {PLUGIN} in the namespace {place.namespace}"
+        items = server.items(goal, place.daemonsets, {}, "list daemonsets")
+        return Rdma(config_map, tuple(one for one in (parse_reader(item, place) for item in items) if one is not None))
     except NotPermitted:
         if needed:
             raise
         return Rdma(None, ())
-    if not needed and (config_map is None or config_map.note is None):
-        return Rdma(config_map, ())
-    goal = f"find {PLUGIN} in the namespace {place.namespace}"
-    items = server.items(goal, place.daemonsets, {}, "list daemonsets")
-    return Rdma(config_map, tuple(one for one in (parse_reader(item, place) for item in items) if one is not None))
 
 
 def parse_reader(answer: Mapping[str, Any], place: Place) -> Optional[Reader]:

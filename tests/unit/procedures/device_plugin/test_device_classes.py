@@ -175,6 +175,13 @@ def test_a_right_that_is_missing_is_named_before_anything_changes(machine: Machi
     assert machine.requests == []
 
 
+def test_who_declares_no_classes_needs_no_right_for_them(machine: Machine) -> None:
+    through(machine.run(NODE))
+    machine.forbidden = f"GET {CLASSES}"
+    assert through(machine.run({"name": "h100-2", "labels": {"a": "b"}}))["changed"]
+    assert selectors(machine) == [KIND, HOPPER]
+
+
 def test_who_may_not_see_slices_can_still_declare_classes(machine: Machine) -> None:
     machine.forbidden = "GET /apis/resource.k8s.io/v1/resourceslices"
     result = through(machine.run(NODE))

@@ -439,9 +439,12 @@ def test_a_right_that_is_missing_is_named(machine: Machine, forbidden: str, righ
     assert through(machine.run(NODE))["pending"] == []
 
 
-def test_who_shares_no_rdma_devices_needs_no_right_for_them(machine: Machine) -> None:
-    machine.forbidden = f"GET {FILES}"
-    assert through(machine.run({"name": "h100-1", "labels": {"a": "b"}}))["changed"]
+@pytest.mark.parametrize("forbidden", [f"GET {FILES}", "GET /apis/apps/v1/namespaces/kube-system"])
+def test_who_shares_no_rdma_devices_needs_no_right_for_them(machine: Machine, forbidden: str) -> None:
+    through(machine.run(NODE))
+    machine.forbidden = forbidden
+    assert through(machine.run({"name": "h100-2", "labels": {"a": "b"}}))["changed"]
+    assert written(machine) == {"configList": [ENTRY]}
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------
