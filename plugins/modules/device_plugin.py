@@ -211,8 +211,8 @@ options:
                 default: []
       rdma_update_interval:
         description:
-          - How many seconds after which the plugin looks for devices again, at least 0. With V(0) it never does. It
-            counts where there are O(nodes[].rdma_resources), and must be alike on all of these nodes.
+          - After how many seconds the plugin looks for devices again, up to 86400. With V(0) it never does. It counts
+            where there are O(nodes[].rdma_resources), and must be alike on all of these nodes.
           - If not set, it is left alone. The plugin takes 60 if its file has none.
         type: int
       device_classes:

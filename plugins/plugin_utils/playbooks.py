@@ -152,7 +152,8 @@ def _within(name: str, option: Option, value: Any) -> bool:
         return bool(value) and all(BATCH.fullmatch(batch) for batch in value)
     limits = limits_of(option)
     if limits:
-        return bool(limits[0] <= value <= limits[1])
+        # Nothing is only right where it is what there is without the variable.
+        return bool(limits[0] <= value <= limits[1]) if value is not None else option.get("default", 0) is None
     if name == CUDA:
         return not value.strip() or cuda.branch_for(value) is not None
     try:

@@ -274,6 +274,7 @@ def test_a_text_that_means_a_right_value_is_taken(name: str, value: Any) -> None
             " 0).",
         ),
         ("reboot_poll", 0, "it is 0, and must be a whole number from 1 to 86400."),
+        ("drain_resume_timeout", None, "it is None, and must be a whole number from 0 to 10000000."),
         ("drain_resume_timeout", -1, "it is -1, and must be a whole number from 0 to 10000000."),
         ("gpufleet_report_dest", "https://u:secret@r.example.com/g", f"it is https://r.example.com/g, and {PLACE}"),
         ("gpufleet_report_dest", "s3://bucket/", f"it is s3://bucket/, and {PLACE}"),

@@ -34,7 +34,7 @@ from .configuration import (
     text_of,
 )
 from .device_classes import DeclaredClass, faults_of_classes, parse_class
-from .rdma_configuration import Resource, faults_of_rdma, parse_resource
+from .rdma_configuration import LONGEST_INTERVAL, Resource, faults_of_rdma, parse_resource
 
 GOAL = "share the GPUs of {}"
 RDMA_GOAL = "share the RDMA devices of {}"
@@ -145,8 +145,8 @@ def _faults_of_rdma(entry: Entry, clashes: Set[str], intervals: Sequence[int]) -
         if one.name in clashes:
             yield f"the RDMA resource {one.name} is not declared alike on all of them, and one file serves all nodes"
     if entry.rdma and entry.rdma_interval is not None:
-        if entry.rdma_interval < 0:
-            yield f"rdma_update_interval is {entry.rdma_interval}, and must be 0 or more"
+        if not 0 <= entry.rdma_interval <= LONGEST_INTERVAL:
+            yield f"rdma_update_interval is {entry.rdma_interval}, and must be from 0 to {LONGEST_INTERVAL}"
         if len(intervals) > 1:
             said = ", ".join(map(str, intervals))
             yield f"rdma_update_interval is not the same on all of them ({said}), and one file serves all nodes"

@@ -22,6 +22,8 @@ ENTRIES, INTERVAL = "configList", "periodicUpdateInterval"
 NAME, PREFIX, MOST = "resourceName", "resourcePrefix", "rdmaHcaMax"
 # What the plugin takes where the file says nothing, the interval in seconds.
 DEFAULT_PREFIX, DEFAULT_INTERVAL = "rdma", 60
+# A day. The plugin has no limit of its own; beyond this it is a slip of the pen.
+LONGEST_INTERVAL = 86400
 # A selector in the file, by the option that it is made from.
 SELECTORS = {
     "vendors": "vendors",

@@ -323,7 +323,12 @@ def test_what_the_plugin_would_not_take_is_refused_before_the_cluster_is_asked(
         (
             {"rdma_resources": [A], "rdma_update_interval": -1},
             {},
-            "h100-1: rdma_update_interval is -1, and must be 0 or more",
+            "h100-1: rdma_update_interval is -1, and must be from 0 to 86400",
+        ),
+        (
+            {"rdma_resources": [A], "rdma_update_interval": 86401},
+            {},
+            "h100-1: rdma_update_interval is 86401, and must be from 0 to 86400",
         ),
         (
             {"rdma_resources": [A], "rdma_update_interval": 30},
