@@ -14,15 +14,15 @@ author:
 description:
   - Converges connections to NVMe subsystems over TCP, RDMA or a loop to the declaration, and reads back from
     C(/sys/class/nvme) which there are, in which state, and what the target and the kernel agreed on.
-  - Connections that are not declared, and that this module did not make, are left alone, as are C(/etc/nvme/config.json),
-    C(/etc/nvme/discovery.conf) and nvme-stas. Nothing is discovered. nvme-cli is not needed.
+  - Connections that are not declared, and that this module did not make, are left alone, as are
+    C(/etc/nvme/config.json), C(/etc/nvme/discovery.conf) and nvme-stas. Nothing is discovered. nvme-cli is not needed.
   - The next boot has C(gpufleet-nvme-of.service), which connects once the network is online, before remote file systems
     are mounted. A target that does not answer keeps neither the boot nor the other connections waiting for longer than
     the kernel needs to give up.
-  - Targets know a host by C(/etc/nvme/hostnqn) and C(/etc/nvme/hostid). What is in them stays; what is not is made of the
-    UUID of the machine, so that the host has the same name after a reinstall.
-  - A connection that is no longer declared ends, if this module made it. It is refused while it is the last way to a disk
-    that is mounted, used for swap, or part of something else.
+  - Targets know a host by C(/etc/nvme/hostnqn) and C(/etc/nvme/hostid). What is in them stays; what is not is made of
+    the UUID of the machine, so that the host has the same name after a reinstall.
+  - A connection that is no longer declared ends, if this module made it. It is refused while it is the last way to a
+    disk that is mounted, used for swap, or part of something else.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes

@@ -6,10 +6,10 @@
 
 ``pages``: huge pages by their KiB and NUMA node. ``transparent_hugepages``: by file. ``queues``: those of NVMe
 drives, by the last digit of the serial number, which is the NUMA node. ``sysctl``: by key. ``swap``: the priority of
-each area in use. ``mtu``: of every card, by its PCI address. ``modules``: what is loaded. ``gpus``: as the simulated driver has them; power in milliwatts, clocks
-in MHz, modes as NVML numbers them. ``nvidia_smi``: the profiles it lists, by GPU. ``modes``: of MIG, current and
-pending. ``pynvml``: the MIG devices that the binding lists, with the memory slice at which each begins; none without a
-binding.
+each area in use. ``mtu``: of every card, by its PCI address. ``modules``: what is loaded. ``gpus``: as the simulated
+driver has them; power in milliwatts, clocks in MHz, modes as NVML numbers them. ``nvidia_smi``: the profiles it
+lists, by GPU. ``modes``: of MIG, current and pending. ``pynvml``: the MIG devices that the binding lists, with the
+memory slice at which each begins; none without a binding.
 """
 
 from __future__ import annotations

@@ -32,12 +32,6 @@ def _kernel_modules() -> AnyConcern:
     return CONCERN
 
 
-def _filesystems() -> AnyConcern:
-    from ..concerns.filesystems.concern import CONCERN
-
-    return CONCERN
-
-
 def _gds() -> AnyConcern:
     from ..concerns.gds.concern import CONCERN
 
@@ -64,6 +58,12 @@ def _node_tools() -> AnyConcern:
 
 def _cpu_power() -> AnyConcern:
     from ..concerns.cpu_power.concern import CONCERN
+
+    return CONCERN
+
+
+def _filesystems() -> AnyConcern:
+    from ..concerns.filesystems.concern import CONCERN
 
     return CONCERN
 
@@ -228,15 +228,6 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         names_knobs=True,
     ),
     RegisteredConcern(
-        "filesystems",
-        _filesystems,
-        Registration(
-            after=("kernel_modules",),
-            owns=("unit gpufleet-read-ahead-*.service",),
-        ),
-        names_knobs=True,
-    ),
-    RegisteredConcern(
         "gds",
         _gds,
         Registration(
@@ -301,6 +292,15 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         Registration(
             after=("node_tools", "kernel_modules"),
             disturbs=("numa_irq_affinity",),
+        ),
+        names_knobs=True,
+    ),
+    RegisteredConcern(
+        "filesystems",
+        _filesystems,
+        Registration(
+            after=("node_tools", "kernel_modules"),
+            owns=("unit gpufleet-read-ahead-*.service",),
         ),
         names_knobs=True,
     ),

@@ -19,7 +19,7 @@ from ..._text.slurm_conf import DEFAULT, NODE, included, lines_of, value_of
 from .resolve import LINEAR
 from .state import FAILED, NOTE, PLUGIN, SLURMCTLD, Daemon, TopologyState, known_as
 from .topology import BLOCK, TREE, Topology
-from .topology_conf import parse_shown
+from .topology_conf import LINES, parse_shown
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -42,6 +42,7 @@ def observe(host: Host, declaration: TopologyDeclaration, scope: Scope) -> Topol
         former=_former(files, state.daemon),
         has_yaml=files.exists(state.yaml_path),
     )
+    LINES.check(state.path, state.text)
     state = _with_confs(state)
     if state.daemon.process is not None and scope.immediate:
         state = _with_live(host, state)
