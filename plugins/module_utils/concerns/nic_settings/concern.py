@@ -203,5 +203,5 @@ def _why_not_confirmed(state: NicSettingsState) -> str:
         return "a new connection has to confirm it, and this is the one that it was made over"
     missing: Optional[str] = None
     if known is not None:
-        missing = next((name for name in known.interfaces if name not in login.interfaces), None)
+        missing = next((name for name in known.interfaces if not login.passes(name)), None)
     return f"a new connection has to confirm it, and this one does not pass {missing}" if missing else ""

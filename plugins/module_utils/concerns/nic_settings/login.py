@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 VARIABLE = "SSH_CONNECTION="
 SECONDS = 10.0
+# How a socket of IPv6 calls an address of IPv4.
+MAPPED = "::ffff:"
 # sudo, su and shells lie between us and the process that sshd started; far fewer than this.
 MOST_PARENTS = 64
 
@@ -24,11 +26,15 @@ MOST_PARENTS = 64
 @frozen
 class Login:
     """``connection`` is what sshd says of it: the client's address and port, and ours. ``interfaces`` are those that
-    its packets pass, with the ports of a bond or a bridge.
+    its packets pass, with the ports of a bond or a bridge; None where that cannot be told.
     """
 
     connection: str
-    interfaces: FrozenSet[str] = frozenset()
+    interfaces: Optional[FrozenSet[str]] = None
+
+    def passes(self, interface: str) -> bool:
+        """Whether it passes this interface. What cannot be told may cut the node off, so then it does."""
+        return self.interfaces is None or interface in self.interfaces
 
 
 def read_connection(files: Files) -> str:
@@ -59,11 +65,11 @@ def _of_parents(files: Files) -> Iterator[str]:
 def locate(host: Host, connection: str) -> Optional[Login]:
     """The interfaces of this connection: that with our address, that of the way back, and all below them.
 
-    None where there is no connection, or none of our interfaces has its address, as behind a translation of addresses.
+    None where there is no connection.
     """
     if not connection:
         return None
-    client, _port, server, _server_port = connection.split()
+    client, server = (_plain(address) for address in connection.split()[::2])
     found = set()
     for entry in _ask(host, "addr", "show"):
         if any(address.get("local") == server for address in entry.get("addr_info", ())):
@@ -71,9 +77,16 @@ def locate(host: Host, connection: str) -> Optional[Login]:
     for entry in _ask(host, "route", "get", client):
         if entry.get("dev"):
             found.add(str(entry["dev"]))
+    if not found:
+        return Login(connection)
     # A login from the machine itself passes no card.
-    found -= {"lo"}
-    return Login(connection, frozenset(links.below(host.files, found)))
+    return Login(connection, frozenset(links.below(host.files, found - {"lo"})))
+
+
+def _plain(address: str) -> str:
+    """An address without the interface that belongs to a link-local one, and IPv4 as such."""
+    plain = address.partition("%")[0]
+    return plain[len(MAPPED) :] if plain.startswith(MAPPED) and "." in plain else plain
 
 
 def _ask(host: Host, *arguments: str) -> Iterator[dict]:  # type: ignore[type-arg]

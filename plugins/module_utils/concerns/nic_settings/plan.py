@@ -129,11 +129,11 @@ def _made_again(state: NicSettingsState, differing: Sequence[Setting]) -> bool:
 
 def _undo(state: NicSettingsState, differing: Sequence[Setting]) -> Tuple[Undo, ...]:
     """What must have a way back: what the connection of this run passes."""
-    passed = state.login.interfaces if state.login is not None else ()
+    login = state.login
     return tuple(
         Undo(row.object, row.setting, row.effective, row.wanted)
         for row in differing
-        if row.object in passed and row.setting != FUNCTIONS
+        if login is not None and login.passes(row.object) and row.setting != FUNCTIONS
     )
 
 

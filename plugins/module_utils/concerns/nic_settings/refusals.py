@@ -53,7 +53,7 @@ def refuse_impossible(interface: Interface, state: NicSettingsState) -> None:
             largest = interface.shown.largest.get(setting)
             if largest is not None and wanted > largest:
                 raise _wrong(interface, setting, f"the driver takes up to {largest}", "set max for the largest")
-    if state.no_way_back and state.login is not None and interface.name in state.login.interfaces and interface.moves:
+    if state.no_way_back and state.login is not None and state.login.passes(interface.name) and interface.moves:
         raise DeclarationError(
             "change {}",
             object=interface.name,

@@ -40,7 +40,7 @@ CARDS = {
 }
 VIRTUAL = {"bond0": "bond", "bond0.100": "vlan", "br0": "bridge", "lo": ""}
 ON_TOP = (("eth2", "bond0"), ("eth3", "bond0"), ("bond0", "bond0.100"), ("eth1", "br0"))
-ADDRESSES = {"eth0": "10.0.0.7", "bond0.100": "10.1.0.7"}
+ADDRESSES = {"eth0": ("10.0.0.7", "fe80::7"), "bond0.100": ("10.1.0.7",)}
 LARGEST = 9978
 CLIENT, SERVER = "10.0.0.1", "10.0.0.7"
 HARDWARE_STATE: Dict[str, Dict[str, Any]] = {
@@ -108,12 +108,13 @@ def place(name: str) -> str:
 
 
 class Machine:
-    """``peers`` are those that answer, with the largest packets that reach them; ``connection`` is that of the run."""
+    """``peers`` are those that answer, with the largest packets that reach them."""
 
     def __init__(self, root: Path, more: Optional[Mapping[str, str]] = None) -> None:
         self.host = build(root, {**files(), **(more or {})}, links())
         self.peers: Dict[str, int] = {}
         self.refuses_timers = False
+        self.routes = True
         for name in ("ethtool", "ip", "ping", "systemctl", "udevadm"):
             self.host.commands.programs[name] = getattr(self, name)
         self.host.commands.programs["systemd-run"] = self.systemd_run
@@ -202,10 +203,10 @@ class Machine:
         found: List[Dict[str, Any]] = []
         if argv[2:4] == ("addr", "show"):
             found = [
-                {"ifname": name, "addr_info": [{"family": "inet", "local": address}]}
-                for name, address in ADDRESSES.items()
+                {"ifname": name, "addr_info": [{"local": address} for address in addresses]}
+                for name, addresses in ADDRESSES.items()
             ]
-        elif argv[2:4] == ("route", "get"):
+        elif argv[2:4] == ("route", "get") and self.routes:
             found = [{"dst": argv[4], "dev": "eth0", "prefsrc": SERVER}]
         elif "-details" in argv:
             found = [{"ifname": argv[-1], "min_mtu": 68, "max_mtu": LARGEST}]

@@ -121,6 +121,23 @@ def test_a_bond_below_the_address_of_the_connection_counts(tmp_path: Path) -> No
     assert [machine.mtu(name) for name in ("eth2", "eth3", "bond0", "bond0.100")] == [1500] * 4
 
 
+@pytest.mark.parametrize("server", ["::ffff:10.0.0.7", "fe80::7%eth0"])
+def test_the_address_of_the_connection_may_be_one_of_ipv6(tmp_path: Path, server: str) -> None:
+    machine = Machine(tmp_path).over(40001, server=server)
+    machine.routes = False
+    assert needs(machine.run(JUMBO)) == ("confirmation",)
+    assert needs(machine.run({"match": {"name": "eth1"}, "mtu": 9000})) == ("confirmation",)
+    assert [one for one in machine.timer[-1].split("; ") if "eth1" in one] == []
+
+
+def test_where_it_cannot_be_told_what_the_connection_passes_every_change_has_a_way_back(tmp_path: Path) -> None:
+    machine = Machine(tmp_path).over(40001)
+    del machine.host.commands.programs["ip"]
+    assert needs(machine.run({"match": {"name": "eth1"}, "mtu": 9000})) == ("confirmation",)
+    machine.elapse()
+    assert machine.mtu("eth1") == 1500
+
+
 def test_an_interface_that_the_connection_does_not_pass_is_simply_changed(machine: Machine) -> None:
     outcome = machine.run({"match": {"name": "eth1"}, "mtu": 9000}, {"match": {"name": "eth2"}, "virtual_functions": 2})
     assert (machine.mtu("eth1"), needs(outcome), machine.timer) == (9000, (), [])
