@@ -4,8 +4,9 @@
 
 """Interrupts as the kernel has them, and what happens to them. Read from /proc and sysfs, without the collection.
 
-interrupts.py settled DEVICES    waits until so many devices are there and all is where it belongs, else ends with 1
-interrupts.py queues | rebind  what an administrator does to the NIC and the drive on NUMA node 1, then the same
+interrupts.py settled DEVICES  waits until so many devices are there and all is where it belongs, else ends with 1
+interrupts.py queues           changes the queues of the NIC on NUMA node 1 as an administrator does, then the same
+interrupts.py rebind DEVICES   gives the driver of that NIC, and of a drive there that is part of no array, anew
 interrupts.py scans            lets irqbalance look at them three times
 interrupts.py before           prints every interrupt, with its CPUs, and every queue, with its masks
 
@@ -36,6 +37,8 @@ ARGUMENTS = Path("/etc/default/irqbalance")
 # With --debug it draws this line at the begin of every scan.
 SCAN_LINE = "-" * 60
 UNIT = "gpufleet-interrupts.service"
+# What an NVMe drive is part of.
+HOLDERS = "nvme/nvme*/nvme*n*/holders/*"
 
 Cpus = FrozenSet[int]
 
@@ -95,8 +98,9 @@ def is_nic(folder: Path) -> bool:
 
 
 def on_node(number: int, *, nic: bool) -> Path:
+    """The first of them that can lose its driver: an array would stay without a drive that did."""
     found = [folder for folder in declared() if int((folder / "numa_node").read_text()) == number]
-    return next(folder for folder in found if is_nic(folder) == nic)
+    return next(folder for folder in found if is_nic(folder) == nic and not list(folder.glob(HOLDERS)))
 
 
 def wrong(devices: int) -> List[str]:
@@ -197,12 +201,12 @@ def queues() -> Iterator[Dict[str, object]]:
         yield disturbed(f"ethtool -L {interface} combined {number}", 4, partial(take_them_and_give, number))
 
 
-def rebind() -> Iterator[Dict[str, object]]:
+def rebind(devices: int) -> Iterator[Dict[str, object]]:
     for nic in (True, False):
         folder = on_node(1, nic=nic)
         driver = (folder / "driver").resolve()
         before = {interrupt.name for interrupt in interrupts_of(folder)}
-        yield disturbed(f"bind {folder.name} to {driver.name}", 4, partial(bind_anew, folder, driver, len(before)))
+        yield disturbed(f"bind {folder.name} to {driver.name}", devices, partial(bind_anew, folder, driver, len(before)))
 
 
 def bind_anew(folder: Path, driver: Path, interrupts: int) -> None:
@@ -276,7 +280,11 @@ def main(action: str, *words: str) -> None:
     if action == "settled":
         print(wait_until_settled(int(words[0])))
         return
-    for result in {"queues": queues, "rebind": rebind, "scans": scans, "before": before}[action]():
+    if action == "rebind":
+        results = rebind(int(words[0]))
+    else:
+        results = {"queues": queues, "scans": scans, "before": before}[action]()
+    for result in results:
         print(json.dumps(result), flush=True)
 
 
