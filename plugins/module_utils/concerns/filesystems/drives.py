@@ -55,6 +55,11 @@ class Array:
     def runs(self) -> bool:
         return self.state not in ("clear", "inactive")
 
+    @property
+    def broken(self) -> bool:
+        """Whether a drive went away since it was started (``raid0_error`` of the kernel, 5.4 and later)."""
+        return self.state == "broken"
+
 
 @frozen
 class Drive:

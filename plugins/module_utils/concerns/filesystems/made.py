@@ -209,7 +209,7 @@ def _on_target(made: Made, entry: Entry, *, blank: bool, known: str) -> Verdict:
         if found is not None:
             known = f"{found.fstype} of which the making never ended"
         elif not known:
-            known = "no file system" if blank else "something that is no file system that we know"
+            known = "no file system" if blank else "something that no tool knows"
         return made, Refusal(where, f"it holds {known}", WIPE)
     return _with_work(made, FORMAT), None
 
@@ -256,7 +256,12 @@ def _on_whole_array(host: Host, made: Made, entry: Entry, made_of: MadeOf) -> Ve
     holders = {holder for drive in drives for holder in drive.holders}
     arrays = [array for array in (on_drives.array_of(files, name) for name in holders) if array is not None]
     array = arrays[0] if len(arrays) == 1 else None
-    if array is None or not array.runs or set(array.members) != {drive.name for drive in drives}:
+    names = {drive.name for drive in drives}
+    if array is not None and array.runs and (array.broken or set(array.members) != names):
+        # It holds on to the drive that went, also when that is back, and nothing but a new start gives it that one.
+        hint = f"unmount {entry.path}, stop the array with mdadm --stop {array.node}, then run again; or reboot"
+        return made, Refusal(array.node, "one of its drives went away while it ran, and it has failed since", hint)
+    if array is None or not array.runs:
         if len(arrays) > 1:
             return made, Refusal(
                 where, f"its drives are held by {first_of(sorted(holders), SHOWN)}", "stop those arrays"

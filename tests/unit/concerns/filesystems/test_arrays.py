@@ -358,6 +358,22 @@ def test_an_array_that_is_in_use_otherwise_is_refused(tmp_path: Path) -> None:
         run(host, SCRATCH)
 
 
+@pytest.mark.parametrize("kind", ["renamed", "renamed, before Linux 5.4", "under its name"])
+def test_an_array_of_which_a_drive_went_away_says_so(tmp_path: Path, kind: str) -> None:
+    host = machine(tmp_path)
+    array_of_others(host)
+    slaves = tmp_path / MD.lstrip("/") / "slaves"
+    if kind.startswith("renamed"):
+        (slaves / "nvme2n1").rename(slaves / "nvme9n1")
+    if "5.4" not in kind:
+        (tmp_path / MD.lstrip("/") / "md/array_state").write_text("broken\n")
+    (tmp_path / "sys/class/block/nvme2n1/holders/md127").unlink()
+    before = snapshot(tmp_path)
+    with pytest.raises(DeclarationError, match="/dev/md127: one of its drives went away.*mdadm --stop /dev/md127"):
+        run(host, SCRATCH)
+    assert snapshot(tmp_path) == before
+
+
 def test_an_array_that_is_mounted_elsewhere_is_refused(tmp_path: Path) -> None:
     host = machine(tmp_path)
     array_of_others(host)
