@@ -205,6 +205,10 @@ class Dcgm:
             self._start(wanted)
         return ""
 
+    def _reset_failed(self, unit: str) -> str:
+        self.failed.discard(unit)
+        return ""
+
     def _stop(self, unit: str) -> str:
         if unit in self.active:
             self.stops.append(unit)

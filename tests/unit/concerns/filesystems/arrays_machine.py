@@ -40,8 +40,10 @@ ONE = {**SCRATCH, "made_of": {"drives": [f"{BY_ID}/nvme-DRIVE_S1"]}}
 MD = "/sys/class/block/md127"
 
 
-def made_of(base: Mapping[str, Any] = SCRATCH, **more: Any) -> Dict[str, Any]:
-    return {**base, "made_of": {**base["made_of"], **more}}
+def made_of(base: Optional[Mapping[str, Any]] = None, **more: Any) -> Dict[str, Any]:
+    """``base``, the scratch of two drives unless another is given, with these options of ``made_of``."""
+    entry = SCRATCH if base is None else base
+    return {**entry, "made_of": {**entry["made_of"], **more}}
 
 
 def md_head(uuid: str, name: str, *, role: int, disks: int = 2, level: int = 0, chunk_kb: int = 512) -> bytes:
