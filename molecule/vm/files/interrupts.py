@@ -206,7 +206,8 @@ def rebind(devices: int) -> Iterator[Dict[str, object]]:
         folder = on_node(1, nic=nic)
         driver = (folder / "driver").resolve()
         before = {interrupt.name for interrupt in interrupts_of(folder)}
-        yield disturbed(f"bind {folder.name} to {driver.name}", devices, partial(bind_anew, folder, driver, len(before)))
+        disturb = partial(bind_anew, folder, driver, len(before))
+        yield disturbed(f"bind {folder.name} to {driver.name}", devices, disturb)
 
 
 def bind_anew(folder: Path, driver: Path, interrupts: int) -> None:

@@ -369,7 +369,7 @@ def test_an_array_of_which_a_drive_went_away_says_so(tmp_path: Path, kind: str) 
         (tmp_path / MD.lstrip("/") / "md/array_state").write_text("broken\n")
     (tmp_path / "sys/class/block/nvme2n1/holders/md127").unlink()
     before = snapshot(tmp_path)
-    with pytest.raises(DeclarationError, match="/dev/md127: one of its drives went away.*mdadm --stop /dev/md127"):
+    with pytest.raises(DeclarationError, match=r"/dev/md127: one of its drives went away.*mdadm --stop /dev/md127"):
         run(host, SCRATCH)
     assert snapshot(tmp_path) == before
 
