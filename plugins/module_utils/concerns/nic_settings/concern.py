@@ -132,7 +132,8 @@ def _rows(state: NicSettingsState, desired: NicSettingsDesired, scope: Scope) ->
     rows = []
     for interface in state.interfaces:
         for setting, wanted in desired.wanted[interface.name].items():
-            waits = (interface.name, setting, wanted) in unreached and state.login is None and not scope.restoring
+            was_undone = (interface.link.identity, setting, wanted) in unreached
+            waits = was_undone and state.login is None and not scope.restoring
             row = Setting(
                 object=interface.name,
                 setting=setting,
@@ -175,7 +176,7 @@ def _confirmations(state: NicSettingsState, rows: Sequence[Setting]) -> List[Set
     if known is None:
         return []
     waits = state.undone == WAITS
-    wanted = {(row.object, row.setting, row.wanted) for row in rows if row.effective != row.wanted}
+    wanted = {(row.identity, row.setting, row.wanted) for row in rows if row.effective != row.wanted}
     if not waits and known.undoes() & wanted:
         return []
     return [
@@ -199,8 +200,8 @@ def _why_not_confirmed(state: NicSettingsState) -> str:
     login, known = state.login, state.way_back
     if login is None:
         return "a new connection has to confirm it, and this run came over none"
-    if known is not None and login.connection == known.connection:
-        return "a new connection has to confirm it, and this is the one that it was made over"
+    if not state.younger:
+        return "a new connection has to confirm it, and this one is older than the change"
     missing: Optional[str] = None
     if known is not None:
         missing = next((name for name in known.interfaces if not login.passes(name)), None)

@@ -25,7 +25,7 @@ SECONDS = 10.0
 # The heading over the values that are set now; above it are the largest.
 NOW = "Current hardware settings:"
 _ADAPTIVE = regex(r"Adaptive RX: (on|off|n/a)\s+TX: (on|off|n/a)")
-_FEATURE = regex(r"\s*([a-z0-9-]+): (on|off)(?: \[(fixed|requested (?:on|off))\])?")
+_FEATURE = regex(r"\s*([a-z0-9_-]+): (on|off)(?: \[(fixed|requested (?:on|off))\])?")
 _LACKING = ("Operation not supported", "not supported", "Cannot get")
 
 

@@ -69,6 +69,11 @@ def candidate(files: Files, name: str) -> Candidate:
     return Candidate(name, {key: (value,) for key, value in found.items() if value})
 
 
+def is_card(files: Files, name: str) -> bool:
+    """Whether a device makes it, and not software."""
+    return files.exists(f"{FOLDER}/{name}") and "/virtual/" not in files.resolve(f"{FOLDER}/{name}")
+
+
 def read(files: Files, name: str) -> Optional[Link]:
     """The interface of this name; None where it is gone."""
     path = files.resolve(f"{FOLDER}/{name}")

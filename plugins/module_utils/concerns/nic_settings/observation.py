@@ -14,10 +14,12 @@ from ..._core.setting import Scalar
 from ..._core.value import replace
 from ..._linux import boot_service
 from ..._linux.boot_service import BootCarrier
+from ..._machine.boot_id import boot_id
 from . import ethtool, functions, later, links, login, owners, peers, way_back
 from .ethtool import Shown
 from .spec import FUNCTIONS, MTU, InterfaceEntry, NicSettingsDeclaration
 from .state import Interface, NicSettingsState
+from .way_back import UNDONE, WAITS
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -34,15 +36,18 @@ def observe(host: Host, declaration: NicSettingsDeclaration, scope: Scope) -> Ni
     known = way_back.load(files)
     changing = [interface for interface in found if interface.differing] if scope.immediate else []
     moving = [interface for interface in changing if interface.moves]
-    connection = login.read_connection(files) if moving or known is not None else ""
+    connection = login.read_connection(files) if moving or known is not None else None
     resized = {interface.name: interface.link for interface in changing if MTU in interface.differing}
+    made = known is not None and known.made(way_back.current(host, known))
     return NicSettingsState(
         interfaces=tuple(found),
         declaration=declaration,
         way_back=known,
-        undone=known.state(way_back.current(host, known)) if known is not None else "",
+        undone="" if known is None else WAITS if made or way_back.units(host) else UNDONE,
+        made=made,
+        younger=known is not None and connection is not None and known.precedes(connection.started, boot_id(files)),
         login=login.locate(host, connection),
-        no_way_back=way_back.why_none(host) if connection and moving else "",
+        no_way_back=way_back.why_none(host) if connection is not None and moving else "",
         ranges=_ranges(host, resized),
         neighbours=links.neighbours(files, {interface.name: interface.link for interface in found}) if resized else {},
         missing=_missing(declaration, found),

@@ -49,8 +49,15 @@ class BeginWayBack(RoomAction):
 
 
 @frozen
+class NoteMade(RoomAction):
+    """Note that the changes have been made by now: what was connected before proves nothing of them."""
+
+
+@frozen
 class EndWayBack(RoomAction):
-    """Call it off: the changes stay."""
+    """Call it off: the changes stay. ``made``: all of them were in effect."""
+
+    made: bool
 
 
 def restore(state: NicSettingsState) -> NicSettingsDesired:
@@ -98,17 +105,19 @@ def steps_of(
         told = text_of(replace(known, told=True))
         return (Step(ReplaceFile(RECORD, told, 0o600)), Step(Refuse(undone(known))))
     if ending:
-        steps.append(Step(EndWayBack() if state.undone == WAITS else RemoveFile(RECORD), tuple(ending)))
+        end = EndWayBack(state.made) if state.undone == WAITS else RemoveFile(RECORD)
+        steps.append(Step(end, tuple(ending)))
     undo = _undo(state, differing)
     if undo:
         earlier = known.changes if known is not None and state.undone == WAITS and not ending else ()
-        connection = state.login.connection if state.login is not None else ""
-        way_back = WayBack(connection, _joined(earlier, undo))
+        way_back = WayBack(_ordered(state, _joined(earlier, undo)))
         steps.append(Step(BeginWayBack(way_back, state.declaration.confirm_timeout)))
     steps += _mtu_steps(state, differing)
     for interface in state.interfaces:
         steps += _ethtool_steps(interface, differing)
         steps += _functions_steps(interface, differing)
+    if undo:
+        steps.append(Step(NoteMade()))
     if again and not undo:
         # On a way that nobody comes by.
         steps.append(Step(RemoveFile(RECORD)))
@@ -124,14 +133,14 @@ def _made_again(state: NicSettingsState, differing: Sequence[Setting]) -> bool:
     """Whether something is about to be changed that was undone."""
     if state.way_back is None or state.undone != UNDONE:
         return False
-    return bool(state.way_back.undoes() & {(row.object, row.setting, row.wanted) for row in differing})
+    return bool(state.way_back.undoes() & {(row.identity, row.setting, row.wanted) for row in differing})
 
 
 def _undo(state: NicSettingsState, differing: Sequence[Setting]) -> Tuple[Undo, ...]:
     """What must have a way back: what the connection of this run passes."""
     login = state.login
     return tuple(
-        Undo(row.object, row.setting, row.effective, row.wanted)
+        Undo(row.object, row.identity, row.setting, row.effective, row.wanted)
         for row in differing
         if login is not None and login.passes(row.object) and row.setting != FUNCTIONS
     )
@@ -142,8 +151,19 @@ def _joined(earlier: Sequence[Undo], undo: Sequence[Undo]) -> Tuple[Undo, ...]:
     changes: Dict[Tuple[str, str], Undo] = {(one.interface, one.setting): one for one in earlier}
     for one in undo:
         first = changes.get((one.interface, one.setting), one)
-        changes[(one.interface, one.setting)] = Undo(one.interface, one.setting, first.before, one.after)
+        changes[(one.interface, one.setting)] = replace(one, before=first.before)
     return tuple(changes.values())
+
+
+def _ordered(state: NicSettingsState, changes: Sequence[Undo]) -> Tuple[Undo, ...]:
+    """In an order in which the kernel takes them back: see ``_mtu_steps``."""
+    known = {interface.name: interface for interface in state.interfaces}
+    less = [one for one in changes if one.setting == MTU and _number(one.before) < _number(one.after)]
+    more = [one for one in changes if one not in less]
+    return (
+        *sorted(less, key=lambda one: -_height(one.interface, known)),
+        *sorted(more, key=lambda one: _height(one.interface, known)),
+    )
 
 
 def _mtu_steps(state: NicSettingsState, differing: Sequence[Setting]) -> List[Step]:

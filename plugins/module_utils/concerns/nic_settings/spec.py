@@ -42,9 +42,10 @@ class EthtoolSetting:
 
 
 RINGS, CHANNELS, COALESCING, PAUSE, FEATURES = "ring", "channel", "coalescing", "pause", "offload"
+# In the order of setting: new channels begin with rings and coalescing of their own.
+GROUPS = (CHANNELS, RINGS, COALESCING, PAUSE, FEATURES)
 # The options of ethtool(8) that set a group; the same in lower case show it.
 SET_OPTIONS = {RINGS: "-G", CHANNELS: "-L", COALESCING: "-C", PAUSE: "-A", FEATURES: "-K"}
-# In the order of setting: new channels begin with rings and coalescing of their own.
 ETHTOOL: Mapping[str, EthtoolSetting] = {
     "combined_channels": EthtoolSetting(CHANNELS, "combined", "Combined", "size"),
     "rx_channels": EthtoolSetting(CHANNELS, "rx", "RX", "size"),
@@ -76,7 +77,7 @@ SHORT_FEATURES = {
     "ntuple": "ntuple-filters",
     "rxhash": "receive-hashing",
 }
-_FEATURE = regex(r"[a-z0-9][a-z0-9-]{0,63}")
+_FEATURE = regex(r"[a-z0-9][a-z0-9_-]{0,63}")
 _SIZE = regex(r"[0-9]{1,9}")
 
 

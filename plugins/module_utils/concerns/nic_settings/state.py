@@ -69,13 +69,16 @@ class NicSettingsState:
     """What was seen.
 
     ``ranges`` are the smallest and largest MTU of those whose MTU differs, ``neighbours`` what lies right above and
-    below them. ``undone`` says which changes wait to be confirmed, or were undone.
+    below them. ``undone`` says whether the changes of ``way_back`` wait to be confirmed, or were undone, ``made``
+    whether all of them are in effect, and ``younger`` whether the connection of this run began after them.
     """
 
     interfaces: Tuple[Interface, ...]
     declaration: NicSettingsDeclaration
     way_back: Optional[WayBack] = None
     undone: str = ""
+    made: bool = False
+    younger: bool = False
     login: Optional[Login] = None
     no_way_back: str = ""
     ranges: Mapping[str, Tuple[int, int]] = field(default_factory=dict)

@@ -4,41 +4,49 @@
 
 """The way back of a change that the connection to this node passes through.
 
-Before the change is made, systemd is told to undo it after a while. The next connection that comes through what was
-changed shows that the node can be reached: the run that it brings calls it off. The record outlasts a boot, so that
-what was undone is not made again by a boot that nobody can reach. It ends with a confirmation, or with a declaration
-that does not want the change any more.
+Before the change is made, systemd is told to undo it after a while. A connection that is younger than the change, and
+that comes through what was changed, shows that the node can be reached: the run that it brings calls it off. The record
+outlasts a boot, so that what was undone is not made again by a boot that nobody can reach. It ends with a confirmation,
+or with a declaration that does not want the change any more.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.baseline import STATE_FOLDER
+from ..._core.contract import LOCK
+from ..._core.errors import CannotLook
 from ..._core.record import read_record
 from ..._core.setting import Scalar
 from ..._core.value import frozen
 from . import ethtool, links
-from .spec import MTU, NAME
+from .spec import GROUPS, MTU, NAME
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
 
 RECORD = f"{STATE_FOLDER}/{NAME}.way_back"
 SCHEMA = 1
+# The timers, and the services that they start, each with a number: a new one begins before an earlier one ends.
 UNIT = "gpufleet-nic-settings-way-back"
 PROGRAM = "systemd-run"
+SYSTEMD_RUNS = "/run/systemd/system"
+SECONDS = 30.0
+# The undoing waits that long for a run that is still at work, so that nothing is changed behind its back.
+LOCK_SECONDS = 60
 
 WAITS, UNDONE = "not confirmed", "undone"
 
 
 @frozen
 class Undo:
-    """A change of an interface: what is set again if nobody confirms it."""
+    """A change of an interface: what is set again if nobody confirms it. A boot knows it by its ``identity``."""
 
     interface: str
+    identity: str
     setting: str
     before: Scalar
     after: Scalar
@@ -46,26 +54,34 @@ class Undo:
 
 @frozen
 class WayBack:
-    """The changes that wait for a connection other than ``connection``, which is the one that they were made over.
+    """The changes that wait for a connection that is younger than they are, in the order in which they are undone.
 
-    ``told``: they were undone, and a run has said so.
+    ``since`` is when they were made, in hundredths of a second since ``boot``; None where that is not known. ``told``:
+    they were undone, and a run has said so.
     """
 
-    connection: str
     changes: Tuple[Undo, ...]
+    since: Optional[int] = None
+    boot: str = ""
     told: bool = False
 
     @property
     def interfaces(self) -> Tuple[str, ...]:
         return tuple(dict.fromkeys(change.interface for change in self.changes))
 
-    def state(self, found: Mapping[Tuple[str, str], Scalar]) -> str:
-        """Whether the changes wait, or were undone, by what is in effect now."""
-        made = all(found.get((one.interface, one.setting)) == one.after for one in self.changes)
-        return WAITS if made else UNDONE
+    def made(self, found: Mapping[Tuple[str, str], Scalar]) -> bool:
+        """Whether all changes are in effect, by what is found now."""
+        return all(found.get((one.interface, one.setting)) == one.after for one in self.changes)
 
     def undoes(self) -> FrozenSet[Tuple[str, str, Scalar]]:
-        return frozenset((one.interface, one.setting, one.after) for one in self.changes)
+        """By identity, setting and value."""
+        return frozenset((one.identity, one.setting, one.after) for one in self.changes)
+
+    def precedes(self, started: Optional[int], boot: str) -> bool:
+        """Whether what started then, in hundredths of a second since this boot, is younger than the changes."""
+        if boot != self.boot:
+            return True
+        return started is not None and self.since is not None and started > self.since
 
 
 def load(files: Files) -> Optional[WayBack]:
@@ -76,18 +92,25 @@ def load(files: Files) -> Optional[WayBack]:
         _way_back,
         schema=SCHEMA,
         goal="read which changes wait for a connection",
-        hint=f"see that the node can be reached, stop {UNIT}.timer, and remove the file",
+        hint=f"see that the node can be reached, run systemctl stop '{UNIT}*', and remove the file",
     )
 
 
 def _way_back(document: Any) -> WayBack:
     changes = tuple(
-        Undo(_text(entry["interface"]), _text(entry["setting"]), _scalar(entry["before"]), _scalar(entry["after"]))
+        Undo(
+            _text(entry["interface"]),
+            str(entry["identity"]),
+            _text(entry["setting"]),
+            _scalar(entry["before"]),
+            _scalar(entry["after"]),
+        )
         for entry in document["changes"]
     )
     if not changes:
         raise ValueError("no changes")
-    return WayBack(_text(document["connection"]), changes, document["told"] is True)
+    since = document["since"]
+    return WayBack(changes, None if since is None else int(since), str(document["boot"]), document["told"] is True)
 
 
 def _text(value: object) -> str:
@@ -105,7 +128,8 @@ def _scalar(value: object) -> Scalar:
 def text_of(way_back: WayBack) -> str:
     document = {
         "schema": SCHEMA,
-        "connection": way_back.connection,
+        "since": way_back.since,
+        "boot": way_back.boot,
         "told": way_back.told,
         "changes": [dict(vars(change)) for change in way_back.changes],
     }
@@ -114,33 +138,68 @@ def text_of(way_back: WayBack) -> str:
 
 def why_none(host: Host) -> str:
     """Why nothing could undo a change on this machine; empty where systemd can."""
-    if not host.files.exists("/run/systemd/system"):
+    if not host.files.exists(SYSTEMD_RUNS):
         return "systemd does not run here"
     return "" if host.commands.find(PROGRAM) else f"{PROGRAM} is not installed"
 
 
-def command(host: Host, way_back: WayBack, seconds: int) -> Tuple[str, ...]:
-    """The timer that undoes the changes, the last one first, each whatever becomes of the others."""
-    script = "; ".join(_undo(host, one) for one in reversed(way_back.changes))
+def units(host: Host) -> Tuple[str, ...]:
+    """The names, without ``.timer`` and ``.service``, of what waits to undo changes or is at it.
+
+    Raises ``CannotLook`` where systemd does not say.
+    """
+    if not host.files.exists(SYSTEMD_RUNS):
+        return ()
+    argv = ("systemctl", "list-units", "--plain", "--no-legend", "--no-pager", f"{UNIT}*")
+    completed = host.commands.run(argv, timeout=SECONDS)
+    if completed.status != 0:
+        said = (completed.errors or completed.output).strip() or f"exit status {completed.status}"
+        raise CannotLook("ask systemd which changes wait for a connection", cause=said)
+    found = (line.split()[0] for line in completed.output.splitlines() if line.startswith(UNIT))
+    return tuple(dict.fromkeys(name.rpartition(".")[0] for name in found))
+
+
+def unused(names: Sequence[str]) -> str:
+    """A name for a timer beside these."""
+    return next(name for name in (f"{UNIT}-{number}" for number in range(1, len(names) + 2)) if name not in names)
+
+
+def command(host: Host, way_back: WayBack, *, unit: str, seconds: int) -> Tuple[str, ...]:
+    """The timer that undoes the changes, each whatever becomes of the others, once no run is at work any more."""
+    undo = f"undo() {{ {'; '.join(_commands(host, way_back))}; }}"
+    # Without a lock to wait for they are undone too, and where one failed all are tried again.
+    script = f"{undo}; {{ flock -w {LOCK_SECONDS} 9; undo; }} 9>>{LOCK} || undo"
     return (
         PROGRAM,
-        f"--unit={UNIT}",
+        f"--unit={unit}",
         "--collect",
         f"--on-active={seconds}",
         "--timer-property=AccuracySec=1s",
         "--description=Undo a change of the network that nobody confirmed",
         "/bin/sh",
         "-c",
-        script,
+        # systemd puts variables of its own in for names after a dollar sign.
+        script.replace("$", "$$"),
     )
 
 
-def _undo(host: Host, one: Undo) -> str:
-    if one.setting == MTU:
-        return f"echo {one.before} > {shlex.quote(links.mtu_path(one.interface))}"
-    argv: List[str] = list(ethtool.command(one.interface, ethtool.group_of(one.setting), [(one.setting, one.before)]))
-    argv[0] = host.commands.find(ethtool.PROGRAM) or ethtool.PROGRAM
-    return " ".join(map(shlex.quote, argv))
+def _commands(host: Host, way_back: WayBack) -> Sequence[str]:
+    """In the order of setting: new channels begin with rings and coalescing of their own."""
+    sizes = [one for one in way_back.changes if one.setting == MTU]
+    together: Dict[Tuple[str, str], List[Tuple[str, Scalar]]] = {}
+    for one in way_back.changes:
+        if one.setting != MTU:
+            group = ethtool.group_of(one.setting)
+            together.setdefault((group, one.interface), []).append((one.setting, one.before))
+    program = host.commands.find(ethtool.PROGRAM) or ethtool.PROGRAM
+    calls = [
+        (program, *ethtool.command(interface, group, values)[1:])
+        for (group, interface), values in sorted(together.items(), key=lambda item: GROUPS.index(item[0][0]))
+    ]
+    return (
+        *(f"echo {one.before} > {shlex.quote(links.mtu_path(one.interface))}" for one in sizes),
+        *(" ".join(map(shlex.quote, argv)) for argv in calls),
+    )
 
 
 def current(host: Host, way_back: WayBack) -> Mapping[Tuple[str, str], Scalar]:

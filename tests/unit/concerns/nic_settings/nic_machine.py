@@ -11,6 +11,7 @@ prints is as release 6.1 of Debian 12 does, recorded of virtio-net and veth.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -31,7 +32,7 @@ from support import KernelFiles, build
 NET = "/sys/class/net"
 # What ethtool keeps is in no file of sysfs; here it is, so that a test sees all of the machine in one tree.
 HARDWARE = "/sys/ethtool"
-TIMER = "/run/timer"
+TIMERS = "/run/timers"
 CARDS = {
     "eth0": ("0000:17:00.0", "mlx5_core"),
     "eth1": ("0000:17:00.1", "mlx5_core"),
@@ -114,7 +115,11 @@ class Machine:
         self.host = build(root, {**files(), **(more or {})}, links())
         self.peers: Dict[str, int] = {}
         self.refuses_timers = False
+        # Hundredths of a second since the boot.
+        self.clock = 100_000
         self.routes = True
+        self.route = "eth0"
+        self.addresses: Mapping[str, Sequence[str]] = ADDRESSES
         for name in ("ethtool", "ip", "ping", "systemctl", "udevadm"):
             self.host.commands.programs[name] = getattr(self, name)
         self.host.commands.programs["systemd-run"] = self.systemd_run
@@ -127,17 +132,32 @@ class Machine:
     def root(self) -> Path:
         return Path(self.host.files.root)
 
-    def over(self, port: Optional[int], server: str = SERVER) -> Machine:
-        """The next runs come over the connection from this port of the client; None for over none."""
-        process = self.root / "proc/self"
-        process.mkdir(parents=True, exist_ok=True)
-        (process / "status").write_text("Name:\tpython3\nPPid:\t812\n")
-        (process / "environ").write_text("PATH=/usr/bin\0")
-        sshd = self.root / "proc/812"
-        sshd.mkdir(exist_ok=True)
-        (sshd / "status").write_text("Name:\tsh\nPPid:\t0\n")
-        text = "" if port is None else f"SSH_CONNECTION={CLIENT} {port} {server} 22\0"
-        (sshd / "environ").write_text(f"HOME=/root\0{text}")
+    def over(self, port: Optional[int], server: str = SERVER, *, client: str = CLIENT, since: int = 0) -> Machine:
+        """The next runs come over a connection from this port of the client, which was made just now, or ``since``
+        then; None for over none. sudo, a shell and the sshd of the connection lie between them and that of the machine.
+        """
+        self.later()
+        variable = "" if port is None else f"SSH_CONNECTION={client} {port} {server} 22\0"
+        for process, name, above, variables, started in (
+            ("self", "python3", 0 if port is None else 814, "PATH=/usr/bin\0", self.clock + 3),
+            ("814", "sudo", 813, f"HOME=/home/ops\0{variable}", self.clock + 2),
+            ("813", "sh", 812, variable, self.clock + 1),
+            ("812", "sshd: ops) S 1 (", 77, "\0\0", since or self.clock),
+            ("77", "sshd", 0, "SSH_CONNECTION=10.0.0.1 3 10.0.0.7 22\0", 12),
+        ):
+            folder = self.root / "proc" / process
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "status").write_text(f"Name:\t{name}\nPPid:\t{above}\n")
+            (folder / "environ").write_text(variables)
+            numbers = " ".join(map(str, range(4, 22)))
+            (folder / "stat").write_text(f"812 ({name}) S {numbers} {started} 0 0\n")
+        return self.later()
+
+    def later(self) -> Machine:
+        """A second passes."""
+        self.clock += 100
+        (self.root / "proc/uptime").parent.mkdir(exist_ok=True)
+        (self.root / "proc/uptime").write_text(f"{self.clock / 100:.2f} 5.00\n")
         return self
 
     # --- what the kernel does ---
@@ -204,10 +224,10 @@ class Machine:
         if argv[2:4] == ("addr", "show"):
             found = [
                 {"ifname": name, "addr_info": [{"local": address} for address in addresses]}
-                for name, addresses in ADDRESSES.items()
+                for name, addresses in self.addresses.items()
             ]
         elif argv[2:4] == ("route", "get") and self.routes:
-            found = [{"dst": argv[4], "dev": "eth0", "prefsrc": SERVER}]
+            found = [{"dst": argv[4], "dev": self.route, "prefsrc": SERVER}]
         elif "-details" in argv:
             found = [{"ifname": argv[-1], "min_mtu": 68, "max_mtu": LARGEST}]
         return Completed(0, json.dumps(found), "")
@@ -221,14 +241,24 @@ class Machine:
     def systemd_run(self, argv: Sequence[str]) -> Completed:
         if self.refuses_timers:
             return Completed(1, "", "Failed to start transient timer unit: Connection timed out\n")
-        (self.root / TIMER.lstrip("/")).write_text(json.dumps(list(argv)))
-        return Completed(0, "", "Running timer as unit\n")
+        unit = argv[1].partition("=")[2]
+        folder = self.root / TIMERS.lstrip("/")
+        folder.mkdir(exist_ok=True)
+        if (folder / unit).exists():
+            return Completed(1, "", f"Failed to start transient timer unit: Unit {unit}.timer was already loaded\n")
+        (folder / unit).write_text(json.dumps(list(argv)))
+        return Completed(0, "", f"Running timer as unit: {unit}.timer\n")
 
     def systemctl(self, argv: Sequence[str]) -> Completed:
-        if argv[1] == "stop" and argv[2].endswith(".timer"):
-            if not self.timer:
+        if argv[1] == "list-units" and argv[-1].startswith("gpufleet-nic"):
+            timers = self.host.files.names(TIMERS)
+            return Completed(0, "".join(f"{name}.timer loaded active waiting Undo it\n" for name in timers), "")
+        if argv[1] == "stop" and "way-back" in argv[2]:
+            name, _dot, kind = argv[2].rpartition(".")
+            place = self.root / TIMERS.lstrip("/") / name
+            if kind == "service" or not place.exists():
                 return Completed(5, "", f"Failed to stop {argv[2]}: Unit {argv[2]} not loaded.\n")
-            (self.root / TIMER.lstrip("/")).unlink()
+            place.unlink()
         return Completed(0, "", "")
 
     def udevadm(self, argv: Sequence[str]) -> Completed:
@@ -237,20 +267,36 @@ class Machine:
     @property
     def timer(self) -> List[str]:
         """What runs when its time is up; empty for no timer."""
-        text = self.host.files.read_optional(TIMER)
-        found: List[str] = json.loads(text) if text else []
-        return found
+        found = self.timers
+        assert len(found) < 2
+        return found[0] if found else []
+
+    @property
+    def timers(self) -> List[List[str]]:
+        return [json.loads(self.host.files.read(f"{TIMERS}/{name}")) for name in self.host.files.names(TIMERS)]
+
+    @property
+    def undoing(self) -> Sequence[str]:
+        """The commands of the timer."""
+        return commands_of(self.timer)
+
+    def lose_timers(self) -> None:
+        """What a boot does."""
+        for name in self.host.files.names(TIMERS):
+            (self.root / TIMERS.lstrip("/") / name).unlink()
 
     def elapse(self) -> None:
-        """The time of the timer is up."""
-        script = self.timer[-1]
-        (self.root / TIMER.lstrip("/")).unlink()
-        for command in script.split("; "):
-            words = shlex.split(command)
-            if words[0] == "echo":
-                self.host.files.write_attribute(words[3], words[1])
-            else:
-                assert self.ethtool(words).status == 0
+        """The time of the timers is up. What the kernel refuses, the next command is not kept from."""
+        scripts = self.timers
+        self.lose_timers()
+        for script in scripts:
+            for command in commands_of(script):
+                words = shlex.split(command)
+                if words[0] == "echo":
+                    with contextlib.suppress(OSError):
+                        self.host.files.write_attribute(words[3], words[1])
+                else:
+                    self.ethtool(words)
 
     def run(self, *interfaces: Mapping[str, Any], check_mode: bool = False, **more: Any) -> Outcome:
         params = {"interfaces": [dict(interface) for interface in interfaces], **more}
@@ -260,6 +306,13 @@ class Machine:
         if outcome.error is not None:
             raise outcome.error
         return outcome
+
+
+def commands_of(argv: Sequence[str]) -> Sequence[str]:
+    """Those that undo, of a timer."""
+    found = re.match(r"undo\(\) \{ (.*?); \}; ", argv[-1])
+    assert found is not None
+    return found[1].split("; ")
 
 
 def _maximums(title: str, name: str, lines: Sequence[str], values: Mapping[str, Sequence[Optional[int]]]) -> str:
