@@ -18,7 +18,9 @@ description:
   - A change of an interface that the SSH connection of this run passes has a way back. A timer of systemd undoes it
     after O(confirm_timeout) seconds, unless another connection comes through what was changed and brings a run of this
     module, which confirms it. Until then C(confirmation) is in RV(needs). The role makes that connection by itself.
-    Ports of a bond or a bridge on the way count too.
+    Ports of a bond or a bridge on the way count too. A connection that was there before the change confirms nothing.
+    Where no card is known to carry the connection, as with Open vSwitch or a VPN, every change has a way back.
+    A change of O(interfaces[].virtual_functions), and one by a run that comes over no SSH connection, has none.
   - What was undone is not made again at boot. The next run that comes over a connection fails with what happened, and
     the one after it tries again.
   - O(interfaces[].peers) are asked with packets as large as the MTU, which nobody on the way may divide. Until all of

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from ..._core.protocols import Files
 
 SHOWN = 3
-# What hands a function to a virtual machine.
-TO_GUESTS = ("vfio-pci", "xen-pciback")
+# What hands a function to a virtual machine, or past the kernel to a program. Drivers of vfio end in its name, such as
+# mlx5_vfio_pci, which can move a machine to another host.
+TO_OTHERS = ("vfio_pci", "xen_pciback", "pci_stub", "igb_uio", "uio_pci_generic")
 
 
 def most(files: Files, name: str) -> Optional[int]:
@@ -38,8 +39,8 @@ def in_use(files: Files, name: str) -> str:
         driver = files.link(f"{device}/{entry}/driver").rpartition("/")[2]
         interfaces = files.names(f"{device}/{entry}/net")
         up = [one for one in interfaces if _is_up(files, one)]
-        if driver in TO_GUESTS:
-            users.append(f"{address} is given to virtual machines ({driver})")
+        if driver.replace("-", "_").endswith(TO_OTHERS):
+            users.append(f"{address} is given to a virtual machine or a program ({driver})")
         elif up:
             users.append(f"{up[0]} ({address}) is up")
         elif driver and not interfaces and files.is_folder(f"{device}/{entry}/net"):

@@ -55,9 +55,12 @@ def names(files: Files) -> Tuple[str, ...]:
 
 
 def candidate(files: Files, name: str) -> Candidate:
-    """What an interface can be matched by. One that software made must be named: there may be one for each pod."""
+    """What an interface can be matched by. One that software made must be named: there may be one for each pod.
+
+    So must a part of a card, which stands for a virtual function in its switch, or for a partition of InfiniBand.
+    """
     path = files.resolve(f"{FOLDER}/{name}")
-    if "/virtual/" in path:
+    if "/virtual/" in path or _is_part(files, path):
         return Candidate(name, {"name": (name,)}, named_by="name")
     driver = files.link(f"{path}/device/driver").rpartition("/")[2]
     found = {
@@ -87,7 +90,7 @@ def read(files: Files, name: str) -> Optional[Link]:
         identity=_identity(files, path, name),
         kind=_kind(files, path),
         mtu=int(mtu),
-        lowers=tuple(entry[len("lower_") :] for entry in around if entry.startswith("lower_")),
+        lowers=(*(entry[len("lower_") :] for entry in around if entry.startswith("lower_")), *_parents(files, path)),
         uppers=tuple(entry[len("upper_") :] for entry in around if entry.startswith("upper_")),
         bond=master if master and _kind(files, f"{FOLDER}/{master}") == BOND else "",
     )
@@ -114,10 +117,27 @@ def neighbours(files: Files, known: Mapping[str, Link]) -> Dict[str, Link]:
 
 def _identity(files: Files, path: str, name: str) -> str:
     address = _pci_address(path)
-    if not address:
+    # Those on USB have the address of what the bus belongs to.
+    if not address or "/usb" in path or _is_part(files, path):
         return name
     port = (files.read_optional(f"{path}/dev_port") or "0").strip()
     return address if port == "0" else f"{address}/{port}"
+
+
+def _parents(files: Files, path: str) -> Tuple[str, ...]:
+    """The interface that a partition of InfiniBand lies on: the kernel makes no link for it."""
+    return tuple((files.read_optional(f"{path}/parent") or "").split())
+
+
+def _is_part(files: Files, path: str) -> bool:
+    """Whether it has the PCI address of a card and is none itself."""
+    try:
+        port = files.read_optional(f"{path}/phys_port_name") or ""
+    except OSError:
+        # The driver names no ports.
+        port = ""
+    # p0 is the port itself; pf0vf1 and c1pf0sf88 stand for functions in the switch of the card. IPoIB names a parent.
+    return "vf" in port or "sf" in port or files.exists(f"{path}/parent")
 
 
 def _pci_address(path: str) -> str:

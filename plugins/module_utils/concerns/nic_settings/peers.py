@@ -49,5 +49,6 @@ def size(mtu: int) -> str:
 def _ask(host: Host, interface: str, peer: str, mtu: int) -> Completed:
     version = 6 if ":" in peer else 4
     payload = str(mtu - HEADERS[version])
-    argv = (PROGRAM, f"-{version}", "-n", "-q", "-c1", "-W1", "-Mdo", f"-s{payload}", "-I", interface, peer)
+    # With -q it would not say which size the network takes.
+    argv = (PROGRAM, f"-{version}", "-n", "-c1", "-W1", "-Mdo", f"-s{payload}", "-I", interface, peer)
     return host.commands.run(argv, timeout=SECONDS)

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Any, Mapping
 
@@ -16,6 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     InUse,
     OwnedByAnother,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from nic_machine import HARDWARE, NET, Machine, place
 
 ETH0 = {"match": {"name": "eth0"}}
@@ -142,7 +145,11 @@ def test_functions_that_are_used_do_not_go_away(machine: Machine) -> None:
     (function / "driver").symlink_to("/sys/bus/pci/drivers/vfio-pci")
     error = refusal(machine, {**eth2, "virtual_functions": 4})
     assert isinstance(error, InUse)
-    assert "0000:3b:01.0 is given to virtual machines (vfio-pci)" in str(error)
+    assert "0000:3b:01.0 is given to a virtual machine or a program (vfio-pci)" in str(error)
+    for driver in ("mlx5_vfio_pci", "igb_uio"):
+        (function / "driver").unlink()
+        (function / "driver").symlink_to(f"/sys/bus/pci/drivers/{driver}")
+        assert f"program ({driver})" in str(refusal(machine, {**eth2, "virtual_functions": 0}))
     (function / "driver").unlink()
     (function / "driver").symlink_to("/sys/bus/pci/drivers/iavf")
     (function / "net").mkdir()
@@ -217,6 +224,32 @@ def test_what_comes_later_is_set_by_a_unit_that_a_rule_starts(machine: Machine) 
     assert 'ACTION=="add|move", KERNEL=="bond0|bond0.100", RUN+=' in rules
     unit = machine.host.files.read("/etc/systemd/system/gpufleet-nics.service")
     assert "boot --concern nic_settings --again 2" in unit
+
+
+def test_a_feature_may_have_an_underscore_as_those_of_tunnels_have(machine: Machine) -> None:
+    state = machine.hardware("eth0")
+    state["offload"]["tx-udp_tnl-segmentation"] = "on"
+    (machine.root / HARDWARE.lstrip("/") / "eth0").write_text(json.dumps(state))
+    machine.run({**ETH0, "offloads": {"tx-udp_tnl-segmentation": False}})
+    assert machine.hardware("eth0")["offload"]["tx-udp_tnl-segmentation"] == "off"
+
+
+def test_parts_of_a_card_must_be_named_and_keep_their_own_values(machine: Machine) -> None:
+    """What stands for a virtual function in the switch of the card has the PCI address of the card."""
+    card = os.path.dirname(place("eth0"))
+    for name, file, text in (("eth0_0", "phys_port_name", "pf0vf0\n"), ("ib0.8001", "parent", "ib0\n")):
+        folder = machine.root / f"{card}/{name}".lstrip("/")
+        folder.mkdir()
+        (folder / "mtu").write_text("1500\n")
+        (folder / file).write_text(text)
+        (folder / "device").symlink_to("../../../0000:17:00.0")
+        (machine.root / f"{NET}/{name}".lstrip("/")).symlink_to(f"{card}/{name}")
+    (machine.root / place("eth0").lstrip("/") / "phys_port_name").write_text("p0\n")
+    machine.run({"match": {"driver": "mlx5_core"}, "mtu": 4200})
+    assert [machine.mtu(name) for name in ("eth0", "eth1", "eth0_0", "ib0.8001")] == [4200, 4200, 1500, 1500]
+    (machine.root / f"{card}/eth0_0/mtu".lstrip("/")).write_text("2000\n")
+    machine.run(state="absent")
+    assert [machine.mtu(name) for name in ("eth0", "eth0_0", "ib0.8001")] == [1500, 2000, 1500]
 
 
 def test_absent_names_what_is_not_there_any_more(machine: Machine) -> None:
@@ -322,6 +355,14 @@ def test_an_mtu_is_in_sync_only_when_its_peers_answer_packets_of_that_size(machi
     machine.peers["fd00::2"] = 9000
     outcome = machine.run(declared)
     assert (outcome.remaining.status, outcome.remaining.needs, outcome.changes) == ("in_sync", (), ())
+
+
+def test_a_router_that_says_which_packets_it_takes_is_heard(machine: Machine) -> None:
+    said = "From 10.0.0.254 icmp_seq=1 Frag needed and DF set (mtu = 4000)\n"
+    # As iputils: in quiet mode it tells nobody.
+    machine.host.commands.programs["ping"] = lambda argv: Completed(1, "" if "-q" in argv else said, "")
+    outcome = machine.run({**ETH0, "mtu": 9000, "peers": ["10.0.0.2"]})
+    assert [row.effective for row in outcome.remaining.settings if row.setting.startswith("path")] == ["4000 bytes"]
 
 
 def test_without_ping_the_peers_are_unmanaged(machine: Machine) -> None:
