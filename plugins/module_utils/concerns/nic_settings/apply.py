@@ -6,18 +6,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from ..._core import steps as shared
 from ..._core.baseline import STATE_FOLDER
-from ..._core.change import RunCommand
+from ..._core.change import RunCommand, WriteAttribute
 from ..._core.errors import GpuFleetError, Refused
 from ..._core.value import replace
 from ..._kinds import steps
 from ..._linux.systemd_apply import attempt
 from ..._machine.boot_id import boot_id
 from . import login, way_back
-from .plan import BeginWayBack, EndWayBack, NoteMade
+from .plan import BeginWayBack, EndWayBack, NoteMade, SetFunctions
 from .refusals import undone
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def perform(step: Step, host: Host) -> None:
         note_made(host)
     elif isinstance(step.action, EndWayBack):
         end(step.action, host)
+    elif isinstance(step.action, SetFunctions):
+        set_functions(step.action, step, host)
     else:
         steps.perform(step, host)
 
@@ -80,6 +83,19 @@ def end(action: EndWayBack, host: Host) -> None:
         raise undone(known)
     host.files.remove(way_back.RECORD)
     host.files.remove_folder(STATE_FOLDER)
+
+
+def set_functions(action: SetFunctions, step: Step, host: Host) -> None:
+    """Raises ``Refused`` where the card does not take the number; then it has as many as before."""
+    if action.before and action.number:
+        shared.perform(replace(step, action=WriteAttribute(action.path, "0")), host)
+    try:
+        shared.perform(replace(step, action=WriteAttribute(action.path, str(action.number))), host)
+    except GpuFleetError:
+        if action.before and action.number:
+            with contextlib.suppress(OSError):
+                host.files.write_attribute(action.path, str(action.before))
+        raise
 
 
 def _write(known: WayBack, host: Host) -> None:

@@ -54,6 +54,15 @@ class NoteMade(RoomAction):
 
 
 @frozen
+class SetFunctions(RoomAction):
+    """Give a card another number of virtual functions than it has. From one to another it goes only by way of none."""
+
+    path: str
+    before: Scalar
+    number: Scalar
+
+
+@frozen
 class EndWayBack(RoomAction):
     """Call it off: the changes stay. ``made``: all of them were in effect."""
 
@@ -217,12 +226,9 @@ def _ethtool_steps(interface: Interface, differing: Sequence[Setting]) -> List[S
 
 
 def _functions_steps(interface: Interface, differing: Sequence[Setting]) -> List[Step]:
-    """From one number to another the kernel goes only by way of none."""
     path = interface.link.functions_path
-    steps = []
-    for row in differing:
-        if (row.object, row.setting) == (interface.name, FUNCTIONS):
-            if row.effective and row.wanted:
-                steps.append(Step(WriteAttribute(path, "0")))
-            steps.append(_write(path, row))
-    return steps
+    return [
+        Step(SetFunctions(path, row.effective, row.wanted), (effective_change(row),), probes=(path,))
+        for row in differing
+        if (row.object, row.setting) == (interface.name, FUNCTIONS)
+    ]

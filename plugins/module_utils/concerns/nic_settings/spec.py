@@ -78,6 +78,7 @@ SHORT_FEATURES = {
     "rxhash": "receive-hashing",
 }
 _FEATURE = regex(r"[a-z0-9][a-z0-9_-]{0,63}")
+_NAME = regex(r"[^\s/:\"\\]+")
 _SIZE = regex(r"[0-9]{1,9}")
 
 
@@ -123,6 +124,10 @@ def parse(params: Mapping[str, Any]) -> NicSettingsDeclaration:
 def _entry(item: Mapping[str, Any], entry: match.MatchEntry) -> InterfaceEntry:
     where = entry.where
     lowered = {key: _lower(texts) if key in MATCH_KEYS[2:] else texts for key, texts in entry.match.items()}
+    for name in entry.match.get("name", ()):
+        # dev_valid_name() of the kernel, and what would end the text in a rule of udev.
+        if not _NAME.fullmatch(name):
+            _refuse(f"{where}.match.name", f"{name!r} is not the name of an interface", "write it as ip link shows it")
     settings: Dict[str, Scalar] = {}
     if item[MTU] is not None:
         settings[MTU] = _mtu(where, item[MTU])

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -20,6 +21,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from nic_machine import HARDWARE, NET, Machine, place
+from support import KernelFiles
 
 ETH0 = {"match": {"name": "eth0"}}
 BOND = {"match": {"name": ["bond0", "bond0.100"]}, "mtu": 9000}
@@ -61,6 +63,8 @@ def refusal(machine: Machine, *interfaces: Mapping[str, Any], **more: Any) -> Gp
         ({"mtu": 9000, "peers": ["storage1"]}, "it is not an IP address"),
         ({"mtu": 9000, "peers": ["10.0.0.256"]}, "it is not an IP address"),
         ({}, "it declares nothing"),
+        ({"match": {"name": 'eth0"'}, "mtu": 9000}, "is not the name of an interface"),
+        ({"match": {"name": "a:b"}, "mtu": 9000}, "is not the name of an interface"),
     ],
 )
 def test_what_no_machine_could_have_is_refused_with_the_reason(
@@ -159,6 +163,38 @@ def test_functions_that_are_used_do_not_go_away(machine: Machine) -> None:
     (machine.root / place("eth1").lstrip("/") / "flags").write_text("0x1002\n")
     machine.run({**eth2, "virtual_functions": 4})
     assert machine.host.files.read(f"{NET}/eth2/device/sriov_numvfs") == "4\n"
+
+
+def test_a_card_that_does_not_take_a_number_of_functions_has_as_many_as_before(machine: Machine) -> None:
+    eth2 = {"match": {"name": "eth2"}}
+    machine.run({**eth2, "virtual_functions": 2})
+
+    def full(kernel: KernelFiles, path: Any, value: str) -> None:
+        if value == "4":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path[0])
+        kernel.store(path[0], value)
+
+    machine.host.files.rules.insert(0, (r"/sys/devices/.*/sriov_numvfs", full))
+    with pytest.raises(GpuFleetError, match="No space left on device"):
+        machine.run({**eth2, "virtual_functions": 4})
+    assert machine.host.files.read(f"{NET}/eth2/device/sriov_numvfs").strip() == "2"
+
+
+@pytest.mark.parametrize(
+    ("said", "lacks"),
+    [
+        ("Cannot get device ring settings: Operation not supported\n", True),
+        ("netlink error: Operation not supported\n", True),
+        ("Cannot get device ring settings: Device or resource busy\n", False),
+    ],
+)
+def test_only_what_a_driver_does_not_support_is_what_it_lacks(machine: Machine, said: str, lacks: bool) -> None:
+    machine.host.commands.programs["ethtool"] = lambda argv: Completed(75, "", said)
+    if lacks:
+        outcome = machine.run({**ETH0, "rx_ring": 512})
+        assert [entry.setting for entry in outcome.remaining.unmanaged] == ["rx_ring"]
+    else:
+        assert refusal(machine, {**ETH0, "rx_ring": 512}).code == "cannot_look"
 
 
 # --- what is set, and in which order ----------------------------------------------------------------------------------
