@@ -140,7 +140,7 @@ def _rows(state: NicSettingsState, desired: NicSettingsDesired, scope: Scope) ->
                 wanted=wanted,
                 effective=interface.values[setting],
                 # A boot makes nothing that was undone.
-                boot=wanted if state.carrier.applies and not waits else None,
+                boot=wanted if state.carrier.applies and not was_undone else None,
                 identity=interface.link.identity,
                 effective_matters=scope.immediate,
                 boot_matters=scope.carries and not waits,

@@ -103,6 +103,19 @@ def test_what_was_undone_is_told_once_and_then_tried_again_with_a_way_back(machi
     assert (machine.mtu("eth0"), machine.timer) == (9000, [])
 
 
+def test_a_look_does_not_say_that_a_boot_makes_what_was_undone(machine: Machine) -> None:
+    machine.run(JUMBO)
+    machine.elapse()
+    outcome = machine.over(40002).run(JUMBO, check_mode=True)
+    assert {(row.setting, row.effective, row.boot) for row in outcome.remaining.settings if row.object == "eth0"} == {
+        ("mtu", 1500, None)
+    }
+    with pytest.raises(Refused):
+        machine.run(JUMBO)
+    machine.run(JUMBO)
+    assert machine.over(40003).run(JUMBO).remaining.status == "in_sync"
+
+
 def test_a_reboot_before_the_confirmation_is_a_way_back_too(machine: Machine) -> None:
     machine.run(JUMBO)
     machine.lose_timers()
