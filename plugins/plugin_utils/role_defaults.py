@@ -305,6 +305,13 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "quiet_services_permanent": True,
         "quiet_services_strict": False,
     },
+    "rdma": {
+        "rdma_state": "present",
+        "rdma_setting": None,
+        "rdma_immediate": True,
+        "rdma_permanent": True,
+        "rdma_strict": False,
+    },
     "resource_limits": {
         "resource_limits_state": "present",
         "resource_limits_sessions": {},

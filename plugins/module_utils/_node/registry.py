@@ -176,6 +176,12 @@ def _job_environment() -> AnyConcern:
     return CONCERN
 
 
+def _rdma() -> AnyConcern:
+    from ..concerns.rdma.concern import CONCERN
+
+    return CONCERN
+
+
 def _resource_limits() -> AnyConcern:
     from ..concerns.resource_limits.concern import CONCERN
 
@@ -280,6 +286,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "nvme_scheduler",
                 "nvml",
                 "quiet_services",
+                "rdma",
                 "resource_limits",
                 "slurm_gpus",
                 "slurm_topology",
@@ -471,6 +478,10 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
             after=("container_runtime",),
         ),
         names_knobs=True,
+    ),
+    RegisteredConcern(
+        "rdma",
+        _rdma,
     ),
     RegisteredConcern(
         "resource_limits",
