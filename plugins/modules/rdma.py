@@ -7,26 +7,116 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rdma
-short_description: TODO, in a few words
+short_description: RDMA devices that are ready, their RoCE mode and traffic class, and their way to GPU memory
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - TODO. What it sets, where what is in effect is read from, and which file brings it at the next boot.
+  - Converges settings of RDMA devices to the declaration, and sees to it that they reach the memory of GPUs
+    (GPUDirect RDMA). What is in effect is read from the kernel.
+  - The RoCE mode and the type of service are what C(rdma_cm) gives to connections that programs make through it. They
+    are read and set in its configfs, C(/sys/kernel/config/rdma_cm). For that C(rdma_cm) is loaded, and the device gets
+    a folder there; until it has one, nothing shows what is set. NCCL chooses by itself, by C(NCCL_IB_GID_INDEX) and
+    C(NCCL_IB_TC) (P(gpufleet.node.job_environment#role)), unless the traffic class is set.
+  - Nothing of this survives a reboot by itself. The boot service (P(gpufleet.node.node_tools#role)) applies the
+    declaration, and C(gpufleet-rdma.service) sets devices that come later, which the rule
+    C(/etc/udev/rules.d/99-gpufleet-rdma.rules) starts. Both load C(nvidia_peermem) once there are an RDMA device and
+    the NVIDIA driver, for which C(modules-load.d) comes too early.
+  - A port that is down is reported, and nothing is done about it. With O(devices[].ready) it is not in sync, and
+    C(link) is in RV(needs).
+  - What a device, its driver or the kernel does not have is in RV(unmanaged), with the reason.
+  - RV(effective) also says whether a device may let its writes overtake each other (relaxed ordering), and which PCI
+    bridges above it send what it says to a GPU to the CPU first (ACS). Both are set by firmware, virtualization or
+    kernel arguments. Jobs register memory with a device only as far as they may lock it, which
+    P(gpufleet.node.resource_limits#role) sets.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
 options:
-  setting:
+  devices:
     description:
-      - TODO. The one place in which an option stands. Without a default it is left alone where it is not given.
+      - Entries of what is set on which RDMA devices. Each device goes by the first entry that matches it, with all of
+        its ports.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      match:
+        description:
+          - What a device must be to be meant. All keys must agree. Each is a string or a list of strings, of which one
+            must agree, with shell wildcards. Without a key every card is meant.
+          - C(name) is that of the device, such as V(mlx5_0) or V(rocep59s0), C(driver) that of its card, such as
+            V(mlx5_core), C(pci_address) that of its function, such as V(0000:3b:00.0), C(netdev) its network interface,
+            and C(numa_node) the number of the NUMA node that it is on.
+          - Devices that software makes, such as those of C(rdma_rxe), are meant only by C(name), which must not begin
+            with a wildcard.
+        type: dict
+        default: {}
+      optional:
+        description:
+          - Whether the entry may match no device.
+        type: bool
+        default: false
+      ready:
+        description:
+          - Whether its ports have to be active. What makes them so is the cable, the switch, and on InfiniBand the
+            subnet manager.
+        type: bool
+        default: false
+      roce_mode:
+        description:
+          - The RoCE mode of connections through C(rdma_cm). V(v2) can be routed, V(v1) cannot.
+        type: str
+        choices: [v1, v2]
+      roce_tos:
+        description:
+          - The type of service of connections through C(rdma_cm), from 0 to 255. It is four times the DSCP, so that 104
+            is DSCP 26; 106 has the ECN bits too, as NVIDIA recommends it.
+        type: int
+      traffic_class:
+        description:
+          - The traffic class of all traffic of the device, whatever a program asks for, from 0 to 255, counted as
+            O(devices[].roce_tos). Only drivers of MLNX_OFED and DOCA have it.
+        type: int
+  gpudirect:
+    description:
+      - How RDMA devices reach the memory of GPUs. V(dma_buf) is a way of the kernel, which needs Linux 5.12, the open
+        kernel modules of the NVIDIA driver, and a card whose driver takes it; nothing has to be loaded. V(peermem) is
+        the module C(nvidia_peermem). V(auto) is the first of them that this machine can have, and V(ignore) leaves it
+        alone.
+      - C(nvidia_peermem) loads only if the NVIDIA driver was built after an RDMA stack with peer memory, such as
+        MLNX_OFED or DOCA. C(nv_peer_mem), which came before it, must be removed.
     type: str
+    choices: [auto, dma_buf, peermem, ignore]
+    default: ignore
+seealso:
+  - name: Configfs of rdma_cm
+    description: The RoCE mode and the type of service, in the documentation of the kernel.
+    link: https://www.kernel.org/doc/Documentation/ABI/testing/configfs-rdma_cm
+  - name: InfiniBand in sysfs
+    description: Devices, ports and their states, in the documentation of the kernel.
+    link: https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband
+  - name: GPUDirect RDMA
+    description: DMA-BUF and nvidia_peermem, in the documentation of NVIDIA.
+    link: https://docs.nvidia.com/cuda/gpudirect-rdma/
 """
 
 EXAMPLES = r"""
-- name: TODO
+- name: RoCE v2 with DSCP 26 on all ConnectX cards, whose ports have to be active
   gpufleet.node.rdma:
-    setting: TODO
+    devices:
+      - match: {driver: mlx5_core}
+        ready: true
+        roce_mode: v2
+        roce_tos: 106
+        traffic_class: 106
+    gpudirect: auto
+
+- name: The cards of the first NUMA node only
+  gpufleet.node.rdma:
+    devices:
+      - match: {numa_node: "0", driver: mlx5_core}
+        roce_tos: 106
 
 - name: Restore what was there before
   gpufleet.node.rdma:
@@ -139,11 +229,25 @@ failure:
       type: str
 # End of what all return.
 effective:
-  description: TODO. What is in effect, in the words of the module.
+  description:
+    - Under C(devices), what each device that is declared is, and what is set on each of its ports, by the names of the
+      options. Under C(gpudirect), where it is declared, which ways to GPU memory there are.
   returned: always, unless the declaration was refused
   type: dict
+  sample:
+    devices:
+      mlx5_0:
+        driver: mlx5_core
+        identity: "0000:3b:00.0"
+        netdevs: [eth2]
+        numa_node: "0"
+        relaxed_ordering: true
+        redirecting_bridges: []
+        ports:
+          "1": {state: ACTIVE, rate: 400 Gb/sec (4X NDR), link_layer: Ethernet, roce_mode: v2, roce_tos: 106}
+    gpudirect: {peermem: false, dma_buf: true, dma_buf_lacks: []}
 boot:
-  description: TODO. The same at the next boot.
+  description: What is set on each port at the next boot.
   returned: always, unless the declaration was refused
   type: dict
 """

@@ -28,6 +28,7 @@ IDLE_NODE = "idle_node"
 IDLE_SLICE = "idle_slice"
 CONFIRMATION = "confirmation"
 PEER = "peer"
+LINK = "link"
 # What somebody else does when it suits them.
 AFTER = ("end of ", "restart of ")
 NOT_DRAINED = "not drained, because drain_backend is not set; running jobs would be killed, or block the change"
@@ -210,7 +211,7 @@ def _reset(result: Mapping[str, Any]) -> str:
 
 
 def _about(need: str, concern: str) -> Iterator[Told]:
-    if need in (REBOOT, GPU_RESET, PEER):
+    if need in (REBOOT, GPU_RESET, PEER, LINK):
         # The table of the look says what it takes.
         return
     if need == IDLE_GPU:

@@ -307,7 +307,8 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
     },
     "rdma": {
         "rdma_state": "present",
-        "rdma_setting": None,
+        "rdma_devices": [],
+        "rdma_gpudirect": "ignore",
         "rdma_immediate": True,
         "rdma_permanent": True,
         "rdma_strict": False,

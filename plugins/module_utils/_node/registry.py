@@ -482,6 +482,9 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
     RegisteredConcern(
         "rdma",
         _rdma,
+        Registration(
+            after=("node_tools", "kernel_modules", "nic_settings"),
+        ),
     ),
     RegisteredConcern(
         "resource_limits",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from ..._core.exposure import exposed_way
 from ..._linux import iommu
+from ..._linux.pci_config import read_config, redirects_of
 from ..._nvidia.gds import read_ways
 from .fields import ROOT_ONLY, Facts, Fields, why
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 IOMMU = "/sys/class/iommu"
 OFF, PASSTHROUGH, TRANSLATED = "off", "passthrough", "translated"
-# PCI Express Base Specification, 7.7.11: the extended capabilities, and in that of ACS what redirects peers.
-FIRST_CAPABILITY, ACS, CONTROL = 0x100, 0x000D, 6
-REDIRECTS = {"request_redirect": 1 << 2, "completion_redirect": 1 << 3, "upstream_forwarding": 1 << 4}
 TOOLS = ("gdscheck", "gdscheck.py")
 SECONDS = 30.0
 NO_TOOL = "there is no gdscheck below /usr/local/cuda*/gds/tools"
@@ -57,33 +55,16 @@ def _redirecting(files: Files, devices: Sequence[PciDevice]) -> Tuple[Optional[L
             if bridge in seen:
                 continue
             seen.add(bridge)
-            path = f"{device.path.partition(bridge)[0]}{bridge}/config"
+            path = f"{device.path.partition(bridge)[0]}{bridge}"
             try:
-                redirects = redirects_of(files.read(path).encode("utf-8", "surrogateescape"))
+                redirects = redirects_of(read_config(files, path))
             except OSError as error:
-                return None, why(error, path)
+                return None, why(error, f"{path}/config")
             if redirects is None:
                 return None, ROOT_ONLY
             if redirects:
                 found.append({"pci_address": bridge, "redirects": redirects})
     return found, ""
-
-
-def redirects_of(config: bytes) -> Optional[List[str]]:
-    """What of ACS is on in the configuration space of a bridge; None where we were not shown all of it."""
-    if len(config) <= FIRST_CAPABILITY:
-        return None
-    place = FIRST_CAPABILITY
-    # A device that has gone answers with ones, and a list may be a circle.
-    for _count in range((len(config) - FIRST_CAPABILITY) // 8):
-        header = int.from_bytes(config[place : place + 4], "little")
-        if header & 0xFFFF == ACS:
-            control = int.from_bytes(config[place + CONTROL : place + CONTROL + 2], "little")
-            return [name for name, bit in REDIRECTS.items() if control & bit]
-        place = header >> 20
-        if header in (0, 0xFFFFFFFF) or place < FIRST_CAPABILITY:
-            break
-    return []
 
 
 def _check(host: Host) -> Tuple[Optional[Facts], str]:

@@ -2,116 +2,204 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The concern ``rdma``: TODO, in one line."""
+"""The concern ``rdma``: RDMA devices that are ready, their RoCE mode and traffic class, and their way to GPU memory."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
 
-from ..._core.change import Plan, Step
-from ..._core.planning import effective_change
+from ..._core.change import Conflict, Plan, Step, Unmanaged
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting
-from ..._core.value import frozen, replace
-from ..._kinds import tunables, units
-from ..._linux import systemd
+from ..._kinds import hotplug
+from . import later
+from .devices import ACTIVE, Device, Port
+from .gpu_memory import OLD_MODULE, SYS_MODULE, GpuMemory
+from .observation import observe
 from .options import OPTIONS
-from .spec import RdmaDeclaration, parse
+from .spec import AUTO, DMA_BUF, IGNORE, NAME, PEERMEM, ROCE_MODE, RdmaDeclaration, parse
+from .state import GPU_MEMORY, GPUDIRECT, RdmaDesired, RdmaState
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
     from ..._core.contract import Scope
     from ..._core.protocols import Host
 
-TUNABLE = "/proc/sys/TODO"
-UNIT = "TODO.service"
-DROP_IN = f"{systemd.ETC}/{UNIT}.d/gpufleet.conf"
-
-
-@frozen
-class RdmaState:
-    """What was seen."""
-
-    tunable: Optional[tunables.Tunable]
-    at_boot: Scalar
-    drop_in: units.UnitFile
-    status: str
-
-
-@frozen
-class RdmaDesired:
-    """What is wanted of this machine."""
-
-    value: Scalar = None
-    drop_in_text: Optional[str] = None
-    start: Optional[str] = None
+LINK = "link"
+STATE = "state"
+DOWN = "its link is down; see to the cable, the switch, and the subnet manager of InfiniBand"
+NO_DRIVER = "the NVIDIA driver is not loaded"
+NO_DEVICES = "there is no RDMA device"
 
 
 class Rdma:
-    """``convergence.Concern`` for TODO."""
+    """``convergence.Concern`` for RDMA devices."""
 
-    name = "rdma"
+    name = NAME
     options: Mapping[str, Any] = OPTIONS
-    apply_at_boot = False
-    registration = Registration()
+    apply_at_boot = True
+    # An MTU that changes, or virtual functions that come, bring devices or take them away.
+    registration = Registration(after=("node_tools", "kernel_modules", "nic_settings"))
 
     def parse(self, params: Mapping[str, Any]) -> RdmaDeclaration:
         return parse(params)
 
     def everything(self, params: Mapping[str, Any], baseline: Baseline) -> RdmaDeclaration:
-        return RdmaDeclaration()
+        before: Dict[str, Dict[str, Scalar]] = {}
+        for (identity, setting), value in baseline.values.items():
+            # The record has the files too, ours and the declaration.
+            if not identity.startswith("/") and identity != GPU_MEMORY:
+                before.setdefault(identity, {})[setting] = value.effective
+        return RdmaDeclaration(before=before, unload=(GPU_MEMORY, GPUDIRECT) in baseline.values)
 
     def observe(self, host: Host, declaration: RdmaDeclaration, scope: Scope) -> RdmaState:
-        return RdmaState(
-            tunable=tunables.read(host.files, TUNABLE, "TODO"),
-            # TODO: what the next boot brings, by tunables.read_sysctl, read_tuned and tmpfiles.d.
-            at_boot=None,
-            drop_in=units.unit_file(host, UNIT, DROP_IN, "drop-in", host.files.read_optional(DROP_IN)),
-            status=systemd.enabled(host.files, UNIT),
-        )
+        return observe(host, declaration, scope)
 
     def resolve(self, declaration: RdmaDeclaration, state: RdmaState) -> RdmaDesired:
-        raise NotImplementedError("TODO: say what the declaration means on this machine")
+        unmanaged: List[Unmanaged] = []
+        wanted: Dict[str, Mapping[str, Scalar]] = {}
+        for port in state.ports:
+            wanted[port.name] = {setting: port.declared[setting] for setting in port.values}
+            unmanaged += [Unmanaged(port.name, setting, reason) for setting, reason in port.lacking.items()]
+            mode = wanted[port.name].get(ROCE_MODE)
+            if mode is not None and mode != port.values[ROCE_MODE] and port.modes and mode not in port.modes:
+                from .refusals import refuse_mode
+
+                refuse_mode(port, mode)
+        way, reason = "", ""
+        conflicts: Tuple[Conflict, ...] = ()
+        memory = state.gpu_memory
+        if declaration.gpudirect != IGNORE and memory is not None:
+            way, reason = _way(declaration.gpudirect, memory, state)
+            if reason:
+                unmanaged.append(Unmanaged(GPU_MEMORY, GPUDIRECT, reason))
+            if memory.old_peermem:
+                path = f"{SYS_MODULE}/{OLD_MODULE}"
+                conflicts = (Conflict(OLD_MODULE, path, None, f"{GPU_MEMORY} {GPUDIRECT}", "loaded", "us"),)
+        unit, rules = later.texts(declaration)
+        return RdmaDesired(wanted, way or None, bool(way), tuple(unmanaged), conflicts, unit, rules)
 
     def restore(self, baseline: Baseline, state: RdmaState) -> RdmaDesired:
-        raise NotImplementedError("TODO: say what was there before us")
+        from . import plan
+
+        return plan.restore(state)
 
     def plan(self, state: RdmaState, desired: RdmaDesired, scope: Scope) -> Plan:
-        rows: List[Setting] = []
-        one = state.tunable
-        if one is not None:
-            row = Setting(one.object, one.setting, desired.value, one.value, state.at_boot, one.path)
-            rows.append(replace(row, effective_matters=scope.immediate, boot_matters=scope.carries))
-        if scope.permanent:
-            rows += state.drop_in.rows_in(desired.drop_in_text, immediate=scope.immediate)
-            rows += units.start_row(UNIT, desired.start, state.status)
+        rows = [row for port in state.ports for row in _rows(port, state, desired, scope)]
+        if desired.sets_gpudirect and state.gpu_memory is not None:
+            rows.append(_gpudirect(state.gpu_memory, state, desired, scope))
+        beside: Tuple[Setting, ...] = ()
+        if state.later is not None:
+            beside = hotplug.settings(state.later, unit=desired.unit, rules=desired.rules, immediate=scope.immediate)
         steps: Tuple[Step, ...] = ()
-        if any(row.status != IN_SYNC for row in rows):
-            steps = tuple(_steps(state, desired, rows))
-        return Plan(tuple(rows), steps)
+        if any(row.status != IN_SYNC for row in (*rows, *beside)):
+            from .plan import steps_of
+
+            steps = steps_of(state, desired, rows, beside)
+        return Plan((*rows, *beside), steps, desired.unmanaged, desired.conflicts)
 
     def perform(self, step: Step, host: Host) -> None:
-        from ..._kinds import steps
+        from . import apply
 
-        steps.perform(step, host)
+        apply.perform(step, host)
 
     def report(self, state: RdmaState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-        raise NotImplementedError("TODO: say what is in effect, and what the next boot brings")
+        effective: Dict[str, Any] = {"devices": {}}
+        boot: Dict[str, Any] = {"devices": {}}
+        for port in state.ports:
+            now = effective["devices"].setdefault(port.device.name, _shown(port.device))
+            now["ports"][port.number] = {
+                STATE: port.state,
+                "rate": port.rate,
+                "link_layer": port.link_layer,
+                **port.values,
+            }
+            applied = {setting: port.declared[setting] for setting in port.values} if state.carrier.applies else {}
+            boot["devices"].setdefault(port.device.name, {"ports": {}})["ports"][port.number] = applied
+        if state.gpu_memory is not None:
+            effective[GPUDIRECT] = {
+                PEERMEM: state.gpu_memory.peermem,
+                DMA_BUF: not state.gpu_memory.dma_buf_lacks,
+                "dma_buf_lacks": list(state.gpu_memory.dma_buf_lacks),
+            }
+        return effective, boot
 
 
 CONCERN = Rdma()
 
 
-def _steps(state: RdmaState, desired: RdmaDesired, rows: Sequence[Setting]) -> List[Step]:
-    """The next boot first, then the running system."""
-    wrong = {row.setting: row for row in rows if row.status != IN_SYNC}
-    steps: List[Step] = []
-    for row in wrong.values():
-        if row.identity == TUNABLE and row.effective_matters and row.effective != row.wanted:
-            steps.append(tunables.write_step(TUNABLE, effective_change(row)))
-    write, reload = state.drop_in.steps(wrong.get("drop-in"), desired.drop_in_text)
-    steps += write
-    if units.START in wrong:
-        steps.append(units.start_step(wrong[units.START], state.status))
-    steps += reload
-    return steps
+def _shown(device: Device) -> Dict[str, Any]:
+    return {
+        "driver": device.driver,
+        "identity": device.identity,
+        "netdevs": list(device.netdevs),
+        "numa_node": device.numa_node,
+        "relaxed_ordering": device.relaxed_ordering,
+        "redirecting_bridges": list(device.redirecting),
+        "ports": {},
+    }
+
+
+def _way(declared: str, memory: GpuMemory, state: RdmaState) -> Tuple[str, str]:
+    """The way to GPU memory that is wanted, or why there is none. Raises where the declared one cannot be had."""
+    if not memory.has_driver or not state.devices:
+        return "", NO_DEVICES if memory.has_driver else NO_DRIVER
+    if declared == AUTO:
+        if not memory.dma_buf_lacks:
+            return DMA_BUF, ""
+        if memory.old_peermem or memory.no_peermem:
+            other = f"{OLD_MODULE} is loaded in its place" if memory.old_peermem else memory.no_peermem
+            return "", f"no DMA-BUF: {', '.join(memory.dma_buf_lacks)}; no {PEERMEM}: {other}"
+        return PEERMEM, ""
+    if declared == DMA_BUF and memory.dma_buf_lacks or declared == PEERMEM and memory.old_peermem:
+        from .refusals import refuse_way
+
+        refuse_way(declared, memory)
+    return ("", memory.no_peermem) if declared == PEERMEM and memory.no_peermem else (declared, "")
+
+
+def _rows(port: Port, state: RdmaState, desired: RdmaDesired, scope: Scope) -> List[Setting]:
+    applies = state.carrier.applies
+    rows = [
+        Setting(
+            object=port.name,
+            setting=setting,
+            wanted=wanted,
+            effective=port.values[setting],
+            boot=wanted if applies else None,
+            identity=port.identity,
+            effective_matters=scope.immediate,
+            boot_matters=scope.carries,
+        )
+        for setting, wanted in desired.wanted[port.name].items()
+    ]
+    if port.ready:
+        row = Setting(
+            object=port.name,
+            setting=STATE,
+            wanted=ACTIVE,
+            effective=port.state,
+            boot=None,
+            identity=port.identity,
+            effective_matters=scope.immediate,
+            boot_matters=False,
+            pending=DOWN,
+            needs=LINK,
+        )
+        rows.append(row)
+    return rows
+
+
+def _gpudirect(memory: GpuMemory, state: RdmaState, desired: RdmaDesired, scope: Scope) -> Setting:
+    """DMA-BUF is there without any doing, and then it is what is in effect; a module has to be loaded, at boot too."""
+    loads = desired.gpudirect != DMA_BUF
+    return Setting(
+        object=GPU_MEMORY,
+        setting=GPUDIRECT,
+        wanted=desired.gpudirect,
+        effective=(PEERMEM if memory.peermem else None) if loads else DMA_BUF,
+        boot=desired.gpudirect if state.carrier.applies or not loads else None,
+        identity=GPU_MEMORY,
+        effective_matters=scope.immediate,
+        boot_matters=scope.carries and loads,
+    )

@@ -9,4 +9,19 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-OPTIONS: Mapping[str, Any] = {"setting": {"type": "str"}}
+OPTIONS: Mapping[str, Any] = {
+    "devices": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "match": {"type": "dict", "default": {}},
+            "optional": {"type": "bool", "default": False},
+            "ready": {"type": "bool", "default": False},
+            "roce_mode": {"type": "str", "choices": ["v1", "v2"]},
+            "roce_tos": {"type": "int"},
+            "traffic_class": {"type": "int"},
+        },
+    },
+    "gpudirect": {"type": "str", "choices": ["auto", "dma_buf", "peermem", "ignore"], "default": "ignore"},
+}

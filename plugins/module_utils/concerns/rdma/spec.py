@@ -2,25 +2,80 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What can be declared of TODO, and what is wrong whatever the machine."""
+"""What can be declared of RDMA devices and of GPU memory, and what is wrong whatever the machine."""
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+from typing import Any, Dict, Mapping, NoReturn, Tuple
 
+from ..._core import match
 from ..._core.errors import DeclarationError
-from ..._core.value import frozen
+from ..._core.setting import Scalar
+from ..._core.value import field, frozen
+
+NAME = "rdma"
+MATCH_KEYS = ("name", "driver", "pci_address", "netdev", "numa_node")
+ROCE_MODE, ROCE_TOS, TRAFFIC_CLASS = "roce_mode", "roce_tos", "traffic_class"
+# In the order of setting.
+SETTINGS = (ROCE_MODE, ROCE_TOS, TRAFFIC_CLASS)
+# Those that rdma_cm has for each port, in a folder of configfs that must be made first.
+IN_CONFIGFS = (ROCE_MODE, ROCE_TOS)
+LARGEST_BYTE = 255
+AUTO, DMA_BUF, PEERMEM, IGNORE = "auto", "dma_buf", "peermem", "ignore"
+
+
+@frozen
+class DeviceEntry:
+    """One entry of ``devices``: what it matches, the declared settings, and whether its ports have to be active."""
+
+    entry: match.MatchEntry
+    settings: Mapping[str, Scalar]
+    ready: bool = False
 
 
 @frozen
 class RdmaDeclaration:
-    """What is declared; None for what is left alone."""
+    """What is declared. For ``state: absent``, ``before`` are the values from before us, by the identity of a port, and
+    ``unload`` says that nvidia_peermem was not loaded.
+    """
 
-    setting: Optional[str] = None
+    entries: Tuple[DeviceEntry, ...] = ()
+    gpudirect: str = IGNORE
+    before: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict)
+    unload: bool = False
 
 
 def parse(params: Mapping[str, Any]) -> RdmaDeclaration:
     """Raises ``DeclarationError`` on what no machine could have."""
-    if params["setting"] is None:
-        raise DeclarationError("read the declaration", cause="nothing is declared", hint="set setting")
-    return RdmaDeclaration(params["setting"])
+    devices, gpudirect = params["devices"], params["gpudirect"]
+    if not devices and gpudirect == IGNORE:
+        raise DeclarationError(
+            "read the declaration", cause="nothing is declared", hint="set devices or gpudirect, or state: absent"
+        )
+    parsed = match.parse("devices", devices, MATCH_KEYS)
+    return RdmaDeclaration(tuple(_entry(item, entry) for item, entry in zip(devices, parsed)), gpudirect)
+
+
+def _entry(item: Mapping[str, Any], entry: match.MatchEntry) -> DeviceEntry:
+    where = entry.where
+    lowered = {key: _lower(texts) if key == "pci_address" else texts for key, texts in entry.match.items()}
+    settings: Dict[str, Scalar] = {}
+    for setting in SETTINGS:
+        value = item[setting]
+        if value is None:
+            continue
+        if isinstance(value, int) and not 0 <= value <= LARGEST_BYTE:
+            _refuse(f"{where}.{setting}", f"it is a byte, from 0 to {LARGEST_BYTE}", value)
+        settings[setting] = value
+    if not settings and not item["ready"]:
+        _refuse(where, "it declares nothing")
+    return DeviceEntry(match.MatchEntry(where, lowered, entry.optional), settings, item["ready"])
+
+
+def _lower(texts: Tuple[str, ...]) -> Tuple[str, ...]:
+    return tuple(text.lower() for text in texts)
+
+
+def _refuse(object: str, cause: str, wanted: Scalar = None) -> NoReturn:
+    hint = "set such as roce_tos: 106, which is DSCP 26 with ECN, or ready: true"
+    raise DeclarationError("declare {}", object=object, cause=cause, wanted=wanted, hint=hint)

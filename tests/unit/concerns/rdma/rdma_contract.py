@@ -7,12 +7,24 @@
 from __future__ import annotations
 
 from concern_machines import Make, Node, concern_of
-
-# TODO: the files of a machine on which the declaration below changes something, those of others among them.
-FILES = {
-    "/etc/TODO": "",
-}
+from rdma_machine import Machine
 
 
 def contract_node(make: Make) -> Node:
-    return Node(concern_of("rdma"), make.machine(FILES), {"setting": "one"}, {"setting": "another"})
+    return Node(
+        concern_of("rdma"),
+        Machine(make.folder()).host,
+        {
+            "devices": [
+                {"match": {"pci_address": "0000:17:00.0"}, "roce_mode": "v1", "roce_tos": 106, "traffic_class": 106},
+                {"match": {"netdev": "eth1"}, "roce_mode": "v2", "traffic_class": 96},
+            ],
+            "gpudirect": "peermem",
+        },
+        {
+            "devices": [
+                {"match": {"name": "mlx5_0"}, "roce_tos": 104},
+                {"match": {"name": "rxe0"}, "roce_mode": "v2", "roce_tos": 8},
+            ],
+        },
+    )

@@ -1,0 +1,241 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""RDMA devices and their ports, as sysfs and the configfs of rdma_cm have them.
+
+Documentation/ABI/stable/sysfs-class-infiniband and Documentation/ABI/testing/configfs-rdma_cm. The traffic class of a
+port is of the drivers of MLNX_OFED and DOCA alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
+
+from ..._core.match import Candidate
+from ..._core.regex import regex
+from ..._core.setting import Scalar
+from ..._core.value import field, frozen, replace
+from ..._linux import pci_config
+from ..._linux.kernel_modules import read_installed
+from ..._linux.pci import chain
+from .spec import IN_CONFIGFS, ROCE_MODE, ROCE_TOS, SETTINGS, TRAFFIC_CLASS
+
+if TYPE_CHECKING:
+    from ..._core.protocols import Files
+
+FOLDER = "/sys/class/infiniband"
+RDMA_CM = "rdma_cm"
+CONFIGFS = f"/sys/kernel/config/{RDMA_CM}"
+ACTIVE = "ACTIVE"
+# IB_NODE_CA of include/rdma/ib_verbs.h: the others speak iWARP, or no language that rdma_cm sets anything of.
+CHANNEL_ADAPTER = "1"
+ETHERNET = "Ethernet"
+# As drivers/infiniband/core/cma_configfs.c reads and writes them.
+MODES: Mapping[str, str] = {"v1": "IB/RoCE v1", "v2": "RoCE v2"}
+FILES: Mapping[str, str] = {ROCE_MODE: "default_roce_mode", ROCE_TOS: "default_roce_tos"}
+# A port has an address for each RoCE mode that it speaks, the first of them in the first places.
+GIDS_READ = 8
+# What takes the traffic class away again: traffic_class_store of mlx5.
+NO_CLASS = "-1"
+_CLASS = regex(r"Global tclass=([0-9]+)")
+
+
+@frozen
+class Device:
+    """One RDMA device. ``identity`` is its PCI address where it has one.
+
+    ``relaxed_ordering`` is None, and ``redirecting`` empty, where the system does not show it to us.
+    """
+
+    name: str
+    identity: str
+    path: str
+    driver: str
+    netdevs: Tuple[str, ...] = ()
+    numa_node: str = ""
+    ports: Tuple[str, ...] = ()
+    relaxed_ordering: Optional[bool] = None
+    redirecting: Tuple[str, ...] = ()
+
+    @property
+    def configfs(self) -> str:
+        return f"{CONFIGFS}/{self.name}"
+
+
+@frozen
+class Port:
+    """One port of a device that is declared, or that was changed.
+
+    ``declared`` are its settings. ``values`` has those that it has, None for one that nobody set, and ``lacking`` the
+    reasons for the others. ``modes`` are the RoCE modes that it has addresses for.
+    """
+
+    device: Device
+    number: str
+    state: str
+    rate: str
+    link_layer: str
+    declared: Mapping[str, Scalar]
+    values: Mapping[str, Scalar]
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    modes: Tuple[str, ...] = ()
+    ready: bool = False
+
+    @property
+    def name(self) -> str:
+        """As NCCL_IB_HCA has it."""
+        return f"{self.device.name}:{self.number}"
+
+    @property
+    def identity(self) -> str:
+        return f"{self.device.identity}:{self.number}"
+
+    @property
+    def starts_with(self) -> Mapping[str, Scalar]:
+        """What rdma_cm has for a port that nobody set anything of: cma_add_one of drivers/infiniband/core/cma.c."""
+        return {ROCE_MODE: "v1" if self.modes == ("v1",) else "v2", ROCE_TOS: 0}
+
+    def path_of(self, setting: str) -> str:
+        if setting == TRAFFIC_CLASS:
+            return f"{FOLDER}/{self.device.name}/tc/{self.number}/traffic_class"
+        return f"{self.device.configfs}/ports/{self.number}/{FILES[setting]}"
+
+
+def text_of(setting: str, value: Scalar) -> str:
+    """A value as the kernel takes it."""
+    if setting == ROCE_MODE:
+        return MODES[str(value)]
+    return NO_CLASS if value is None else str(value)
+
+
+def names(files: Files) -> Tuple[str, ...]:
+    return tuple(name for name in files.names(FOLDER) if files.is_folder(f"{FOLDER}/{name}"))
+
+
+def read(files: Files, name: str) -> Device:
+    path = files.resolve(f"{FOLDER}/{name}")
+    addresses = chain(path)
+    ports = files.names(f"{path}/ports")
+    found = dict.fromkeys(_read(files, f"{path}/ports/{port}/gid_attrs/ndevs/0") for port in ports)
+    found.update(dict.fromkeys(files.names(f"{path}/device/net")))
+    node = _read(files, f"{path}/device/numa_node")
+    return Device(
+        name=name,
+        identity=addresses[-1] if addresses else name,
+        path=path,
+        driver=files.link(f"{path}/device/driver").rpartition("/")[2],
+        netdevs=tuple(netdev for netdev in found if netdev),
+        numa_node="" if node.startswith("-") else node,
+        ports=ports,
+    )
+
+
+def candidate(device: Device) -> Candidate:
+    """What a device can be matched by. One that software made must be named, by its own name."""
+    if device.identity == device.name:
+        return Candidate(device.name, {"name": (device.name,), "netdev": device.netdevs}, named_by="name")
+    values: Dict[str, Tuple[str, ...]] = {
+        "name": (device.name,),
+        "driver": (device.driver,),
+        "pci_address": (device.identity,),
+        "netdev": device.netdevs,
+        "numa_node": (device.numa_node,),
+    }
+    return Candidate(device.name, {key: texts for key, texts in values.items() if any(texts)})
+
+
+def with_ordering(files: Files, device: Device) -> Device:
+    """With what of PCI decides how fast it reaches GPUs; only root is shown that."""
+    addresses = chain(device.path)
+    relaxed: Optional[bool] = None
+    redirecting: List[str] = []
+    try:
+        for address in addresses[1:]:
+            config = pci_config.read_config(files, f"{device.path.partition(address)[0]}{address}")
+            if address == addresses[-1]:
+                relaxed = pci_config.relaxed_ordering(config)
+            elif pci_config.redirects_of(config):
+                redirecting.append(address)
+    except OSError:
+        return device
+    return replace(device, relaxed_ordering=relaxed, redirecting=tuple(redirecting))
+
+
+def read_port(
+    files: Files, device: Device, number: str, declared: Mapping[str, Scalar], *, ready: bool = False
+) -> Port:
+    folder = f"{device.path}/ports/{number}"
+    state, physical = _named(_read(files, f"{folder}/state")), _named(_read(files, f"{folder}/phys_state"))
+    link_layer = _read(files, f"{folder}/link_layer")
+    port = Port(
+        device=device,
+        number=number,
+        state=state if state == ACTIVE else f"{state or 'unknown'}, {physical or 'unknown'}",
+        rate=_read(files, f"{folder}/rate"),
+        link_layer=link_layer,
+        declared=declared,
+        values={},
+        modes=_modes(files, folder) if ROCE_MODE in declared else (),
+        ready=ready,
+    )
+    values: Dict[str, Scalar] = {}
+    lacking: Dict[str, str] = {}
+    for setting in SETTINGS:
+        if setting not in declared:
+            continue
+        reason = _why_lacking(files, port, setting)
+        if reason:
+            lacking[setting] = reason
+        else:
+            values[setting] = _value(setting, _read(files, port.path_of(setting)))
+    return replace(port, values=values, lacking=lacking)
+
+
+def is_loaded(files: Files) -> bool:
+    """Whether rdma_cm is there, with its configfs."""
+    return files.is_folder(CONFIGFS)
+
+
+def _why_lacking(files: Files, port: Port, setting: str) -> str:
+    """Why a port does not have a setting; empty where it has it."""
+    if setting not in IN_CONFIGFS:
+        there = files.exists(port.path_of(setting))
+        return "" if there else "its driver does not have it, only those of MLNX_OFED and DOCA do"
+    if port.link_layer != ETHERNET:
+        return f"its link layer is {port.link_layer or 'unknown'}, and RoCE needs Ethernet"
+    if not _read(files, f"{port.device.path}/node_type").startswith(CHANNEL_ADAPTER):
+        return "it does not speak RoCE"
+    if is_loaded(files):
+        return ""
+    if files.exists(f"/sys/module/{RDMA_CM}"):
+        return f"{RDMA_CM} has no configfs in this kernel, or it is not mounted"
+    installed = read_installed(files)
+    return "" if installed.dependencies(RDMA_CM) is not None else f"this kernel has no {RDMA_CM}"
+
+
+def _modes(files: Files, folder: str) -> Tuple[str, ...]:
+    texts = {_read(files, f"{folder}/gid_attrs/types/{index}") for index in range(GIDS_READ)}
+    return tuple(mode for mode, text in MODES.items() if text in texts)
+
+
+def _value(setting: str, text: str) -> Scalar:
+    if setting == ROCE_MODE:
+        return next((mode for mode, words in MODES.items() if words == text), None)
+    if setting == ROCE_TOS:
+        return int(text) if text.isdigit() else None
+    found = _CLASS.match(text)
+    return int(found[1]) if found else None
+
+
+def _read(files: Files, path: str) -> str:
+    """What a file of the kernel says. One of an address that is not set refuses to be read."""
+    try:
+        return (files.read_optional(path) or "").strip()
+    except OSError:
+        return ""
+
+
+def _named(text: str) -> str:
+    """The name of a state that is shown as ``4: ACTIVE``."""
+    return text.partition(": ")[2]
