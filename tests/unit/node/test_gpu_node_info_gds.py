@@ -12,8 +12,8 @@ from typing import Any, Mapping
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.pci import chain
-from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import collect
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.pci_config import redirects_of
+from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import collect
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.gds import gather
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.pci import NVME, PciDevice
 from facts_machine import quiet_host

@@ -151,7 +151,7 @@ def _way(declared: str, memory: GpuMemory, state: RdmaState) -> Tuple[str, str]:
             other = f"{OLD_MODULE} is loaded in its place" if memory.old_peermem else memory.no_peermem
             return "", f"no DMA-BUF: {', '.join(memory.dma_buf_lacks)}; no {PEERMEM}: {other}"
         return PEERMEM, ""
-    if declared == DMA_BUF and memory.dma_buf_lacks or declared == PEERMEM and memory.old_peermem:
+    if (declared == DMA_BUF and memory.dma_buf_lacks) or (declared == PEERMEM and memory.old_peermem):
         from .refusals import refuse_way
 
         refuse_way(declared, memory)

@@ -166,7 +166,7 @@ class Machine:
     def mkdir(self, argv: Sequence[str]) -> Completed:
         device = argv[-1].rpartition("/")[2]
         if not self.path(CONFIGFS).is_dir() or not self.path(place(device)).is_dir():
-            return Completed(1, "", f"mkdir: cannot create directory ‘{argv[-1]}’: No such device\n")
+            return Completed(1, "", f"mkdir: cannot create directory {argv[-1]}: No such device\n")
         port = self.path(f"{argv[-1]}/ports/1")
         port.mkdir(parents=True)
         for name, value in self.kernel(device).items():
