@@ -298,8 +298,6 @@ def test_a_variable_that_is_nearly_ours_is_a_typo_and_that_of_others_is_not(name
 OF_OTHERS: Dict[str, List[str]] = yaml.safe_load(
     (ROOT / "tests" / "unit" / "controller" / "variables_of_others.yml").read_text(encoding="utf-8")
 )
-# Concerns that are still to come. Their names are prefixes of variables as well.
-TO_COME = ("rdma",)
 # One name for two things, in Kubespray and in DeepOps. Nothing can tell them apart, so that there must be no third.
 OF_BOTH = {"drain_timeout", "reboot_timeout"}
 
@@ -310,23 +308,9 @@ def test_no_variable_of_others_is_taken_for_a_typo_of_ours(source: str) -> None:
     assert set(OF_OTHERS[source]) & known_names() <= OF_BOTH
 
 
-@pytest.mark.parametrize("source", sorted(OF_OTHERS))
-def test_nor_will_one_be_when_the_concerns_that_are_to_come_are_there(
-    source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(validate_run, "PREFIXES", (*validate_run.PREFIXES, *TO_COME))
-    known = known_names() | {f"{concern}_{option}" for concern in TO_COME for option in SHARED_OPTIONS}
-    assert unknown_variables(OF_OTHERS[source], known) == {}
-    assert set(OF_OTHERS[source]) & known <= OF_BOTH
-
-
-def test_what_is_to_come_is_not_there_yet() -> None:
-    assert not {*TO_COME} & {*CONCERNS}
-
-
 def test_what_others_begin_with_the_name_of_a_concern_is_known() -> None:
     theirs = [name for names in OF_OTHERS.values() for name in names]
-    found = {prefix for prefix in (*CONCERNS, *TO_COME) if any(name.startswith(f"{prefix}_") for name in theirs)}
+    found = {prefix for prefix in CONCERNS if any(name.startswith(f"{prefix}_") for name in theirs)}
     assert [prefix for prefix in found if not is_shared(prefix)] == []
     assert {*validate_run.SHARED_PREFIXES, "dcgm"} <= found
 

@@ -50,7 +50,8 @@ class Rdma:
             # The record has the files too, ours and the declaration.
             if not identity.startswith("/") and identity != GPU_MEMORY:
                 before.setdefault(identity, {})[setting] = value.effective
-        return RdmaDeclaration(before=before, unload=(GPU_MEMORY, GPUDIRECT) in baseline.values)
+        way = baseline.values.get((GPU_MEMORY, GPUDIRECT))
+        return RdmaDeclaration(before=before, unload=way is not None and way.effective is None)
 
     def observe(self, host: Host, declaration: RdmaDeclaration, scope: Scope) -> RdmaState:
         return observe(host, declaration, scope)
@@ -82,7 +83,7 @@ class Rdma:
     def restore(self, baseline: Baseline, state: RdmaState) -> RdmaDesired:
         from . import plan
 
-        return plan.restore(state)
+        return plan.restore(baseline, state)
 
     def plan(self, state: RdmaState, desired: RdmaDesired, scope: Scope) -> Plan:
         rows = [row for port in state.ports for row in _rows(port, state, desired, scope)]

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple
 
 from ..._core.change import Change, Refuse, RoomAction, RunCommand, Step, Unmanaged, WriteAttribute
 from ..._core.planning import boot_change, effective_change
@@ -18,6 +18,9 @@ from .devices import MODES, RDMA_CM, Device, Port, text_of
 from .gpu_memory import MODULE
 from .spec import IN_CONFIGFS, LARGEST_BYTE, PEERMEM, ROCE_MODE, SETTINGS, TRAFFIC_CLASS
 from .state import GPU_MEMORY, GPUDIRECT, RdmaDesired, RdmaState
+
+if TYPE_CHECKING:
+    from ..._core.baseline import Baseline
 
 GONE = "the device is missing, and its values with it"
 STAYS = f"{MODULE} stays loaded: memory of GPUs is registered with it"
@@ -41,8 +44,11 @@ class LoadPeermem(RoomAction):
     """Load nvidia_peermem, and say what it means where it refuses."""
 
 
-def restore(state: RdmaState) -> RdmaDesired:
-    """What ``state: absent`` wants. Raises ``ValueError`` on a value that no port ever had."""
+def restore(baseline: Baseline, state: RdmaState) -> RdmaDesired:
+    """What ``state: absent`` wants. Raises ``ValueError`` on a value that was never there."""
+    way = baseline.values.get((GPU_MEMORY, GPUDIRECT))
+    if way is not None and way.effective not in (None, PEERMEM):
+        raise ValueError(f"{way.effective!r} is not a value of {GPUDIRECT}")
     for settings in state.declaration.before.values():
         for setting, value in settings.items():
             _check(setting, value)
