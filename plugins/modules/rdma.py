@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rdma
-short_description: RDMA devices that are ready, their RoCE mode and traffic class, and their way to GPU memory
+short_description: RDMA devices that are ready, their RoCE mode, classes and lossless priorities, and GPUDirect RDMA
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
@@ -18,6 +18,9 @@ description:
     are read and set in its configfs, C(/sys/kernel/config/rdma_cm). For that C(rdma_cm) is loaded, and the device gets
     a folder there; until it has one, nothing shows what is set. NCCL chooses by itself, by C(NCCL_IB_GID_INDEX) and
     C(NCCL_IB_TC) (P(gpufleet.node.job_environment#role)), unless the traffic class is set.
+  - PFC and the priorities of DSCPs are read and set by C(dcb) of iproute2, which must be installed where they are
+    declared. Where the firmware of the card agrees on them with the switch (DCBX), to change them is an error, and
+    C(lldpad), which does the same, is in RV(conflicts).
   - Nothing of this survives a reboot by itself. The boot service (P(gpufleet.node.node_tools#role)) applies the
     declaration, and C(gpufleet-rdma.service) sets devices that come later, which the rule
     C(/etc/udev/rules.d/99-gpufleet-rdma.rules) starts. Both load C(nvidia_peermem) once there are an RDMA device and
@@ -78,6 +81,26 @@ options:
           - The traffic class of all traffic of the device, whatever a program asks for, from 0 to 255, counted as
             O(devices[].roce_tos). Only drivers of MLNX_OFED and DOCA have it.
         type: int
+      pfc:
+        description:
+          - The priorities with flow control of their own (PFC) on the network interface of the device, each from 0 to
+            7; all others are without. An empty list is none.
+          - Without the same on the switches it does harm, because nobody obeys the pauses.
+        type: list
+        elements: int
+      dscp_priorities:
+        description:
+          - The priority, from 0 to 7, of what arrives and leaves with a DSCP, from 0 to 63, on the network interface of
+            the device. Other DSCPs are left alone. Drivers trust DSCP as soon as one has a priority.
+        type: dict
+        default: {}
+      ecn:
+        description:
+          - Priorities whose congestion is marked and obeyed (ECN, DCQCN) by the network interface of the device, each
+            from 0 to 7. Others are left alone. Only drivers of MLNX_OFED and DOCA have it.
+        type: list
+        elements: int
+        default: []
   gpudirect:
     description:
       - How RDMA devices reach the memory of GPUs. V(dma_buf) is a way of the kernel, which needs Linux 5.12, the open
@@ -102,7 +125,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: RoCE v2 with DSCP 26 on all ConnectX cards, whose ports have to be active
+- name: Lossless RoCE v2 with DSCP 26 on all ConnectX cards, whose ports have to be active
   gpufleet.node.rdma:
     devices:
       - match: {driver: mlx5_core}
@@ -110,6 +133,9 @@ EXAMPLES = r"""
         roce_mode: v2
         roce_tos: 106
         traffic_class: 106
+        pfc: [3]
+        dscp_priorities: {26: 3}
+        ecn: [3]
     gpudirect: auto
 
 - name: The cards of the first NUMA node only

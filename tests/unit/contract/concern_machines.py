@@ -37,6 +37,7 @@ from support import FakeHost, build, snapshot
 CONCERNS = tuple(entry.name for entry in REGISTRY)
 # Programs that change nothing, with arguments that begin like this. By "env" a control daemon of MPS is asked.
 ONLY_READ = (
+    ("dcb", "-j"),
     ("dcgmi", "health", "-f"),
     ("env",),
     *(("ethtool", option) for option in ("-a", "-c", "-g", "-k", "-l")),

@@ -84,4 +84,4 @@ def load(host: Host) -> None:
         if words in said:
             raise Refused(f"load {MODULE}", cause=f"{cause} ({words})", hint=hint)
     last = said.splitlines()[-1] if said else f"exit status {completed.status}"
-    raise Refused(f"load {MODULE}", cause=last, hint="the kernel log may say more: journalctl -k")
+    raise Refused(f"load {MODULE}", cause=last, hint="see what the kernel says in journalctl -k")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The concern ``rdma``: RDMA devices that are ready, their RoCE mode and traffic class, and their way to GPU memory."""
+"""The concern ``rdma``: RDMA devices that are ready, their RoCE mode, classes and priorities, and GPUDirect RDMA."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..._core.change import Conflict, Plan, Step, Unmanaged
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting
 from ..._kinds import hotplug
-from . import later
+from . import later, lossless
 from .devices import ACTIVE, Device, Port
 from .gpu_memory import OLD_MODULE, SYS_MODULE, GpuMemory
 from .observation import observe
@@ -67,8 +67,12 @@ class Rdma:
                 from .refusals import refuse_mode
 
                 refuse_mode(port, mode)
+            if port.managed and _differing(port):
+                from .refusals import refuse_managed
+
+                refuse_managed(port, _differing(port)[0])
         way, reason = "", ""
-        conflicts: Tuple[Conflict, ...] = ()
+        conflicts: Tuple[Conflict, ...] = _of_lldpad(state)
         memory = state.gpu_memory
         if declaration.gpudirect != IGNORE and memory is not None:
             way, reason = _way(declaration.gpudirect, memory, state)
@@ -76,7 +80,7 @@ class Rdma:
                 unmanaged.append(Unmanaged(GPU_MEMORY, GPUDIRECT, reason))
             if memory.old_peermem:
                 path = f"{SYS_MODULE}/{OLD_MODULE}"
-                conflicts = (Conflict(OLD_MODULE, path, None, f"{GPU_MEMORY} {GPUDIRECT}", "loaded", "us"),)
+                conflicts += (Conflict(OLD_MODULE, path, None, f"{GPU_MEMORY} {GPUDIRECT}", "loaded", "us"),)
         unit, rules = later.texts(declaration)
         return RdmaDesired(wanted, way or None, bool(way), tuple(unmanaged), conflicts, unit, rules)
 
@@ -127,6 +131,25 @@ class Rdma:
 
 
 CONCERN = Rdma()
+
+
+def _differing(port: Port) -> List[str]:
+    """What dcb has to set."""
+    return [
+        setting
+        for setting, value in port.values.items()
+        if lossless.is_about(setting) and not setting.startswith(lossless.ECN) and value != port.declared[setting]
+    ]
+
+
+def _of_lldpad(state: RdmaState) -> Tuple[Conflict, ...]:
+    """Where it agrees on priorities with the switch, it sets them again whenever the link comes up."""
+    return tuple(
+        Conflict("lldpad", lossless.LLDPAD, None, f"{port.name} {setting}", "DCBX", "them")
+        for port in state.ports
+        for setting in port.values
+        if state.has_lldpad and setting.partition(" ")[0] in (lossless.PFC, lossless.DSCP)
+    )
 
 
 def _shown(device: Device) -> Dict[str, Any]:

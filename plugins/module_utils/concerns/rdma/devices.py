@@ -19,10 +19,11 @@ from ..._core.value import field, frozen, replace
 from ..._linux import pci_config
 from ..._linux.kernel_modules import read_installed
 from ..._linux.pci import chain
+from . import lossless
 from .spec import IN_CONFIGFS, ROCE_MODE, ROCE_TOS, SETTINGS, TRAFFIC_CLASS
 
 if TYPE_CHECKING:
-    from ..._core.protocols import Files
+    from ..._core.protocols import Files, Host
 
 FOLDER = "/sys/class/infiniband"
 RDMA_CM = "rdma_cm"
@@ -38,6 +39,7 @@ FILES: Mapping[str, str] = {ROCE_MODE: "default_roce_mode", ROCE_TOS: "default_r
 GIDS_READ = 8
 # What takes the traffic class away again: traffic_class_store of mlx5.
 NO_CLASS = "-1"
+OF_OFED = "its driver does not have it, only those of MLNX_OFED and DOCA do"
 _CLASS = regex(r"Global tclass=([0-9]+)")
 
 
@@ -68,7 +70,8 @@ class Port:
     """One port of a device that is declared, or that was changed.
 
     ``declared`` are its settings. ``values`` has those that it has, None for one that nobody set, and ``lacking`` the
-    reasons for the others. ``modes`` are the RoCE modes that it has addresses for.
+    reasons for the others. ``modes`` are the RoCE modes that it has addresses for, ``netdev`` is its network interface,
+    and ``managed`` whether the firmware sets the priorities of that.
     """
 
     device: Device
@@ -81,6 +84,8 @@ class Port:
     lacking: Mapping[str, str] = field(default_factory=dict)
     modes: Tuple[str, ...] = ()
     ready: bool = False
+    netdev: str = ""
+    managed: bool = False
 
     @property
     def name(self) -> str:
@@ -99,6 +104,8 @@ class Port:
     def path_of(self, setting: str) -> str:
         if setting == TRAFFIC_CLASS:
             return f"{FOLDER}/{self.device.name}/tc/{self.number}/traffic_class"
+        if setting.startswith(lossless.ECN):
+            return lossless.ecn_path(self.netdev, setting)
         return f"{self.device.configfs}/ports/{self.number}/{FILES[setting]}"
 
 
@@ -106,6 +113,8 @@ def text_of(setting: str, value: Scalar) -> str:
     """A value as the kernel takes it."""
     if setting == ROCE_MODE:
         return MODES[str(value)]
+    if setting.startswith(lossless.ECN):
+        return "1" if value == lossless.ON else "0"
     return NO_CLASS if value is None else str(value)
 
 
@@ -162,10 +171,10 @@ def with_ordering(files: Files, device: Device) -> Device:
     return replace(device, relaxed_ordering=relaxed, redirecting=tuple(redirecting))
 
 
-def read_port(
-    files: Files, device: Device, number: str, declared: Mapping[str, Scalar], *, ready: bool = False
-) -> Port:
+def read_port(host: Host, device: Device, number: str, declared: Mapping[str, Scalar], *, ready: bool = False) -> Port:
+    files = host.files
     folder = f"{device.path}/ports/{number}"
+    netdev = _read(files, f"{folder}/gid_attrs/ndevs/0")
     state, physical = _named(_read(files, f"{folder}/state")), _named(_read(files, f"{folder}/phys_state"))
     link_layer = _read(files, f"{folder}/link_layer")
     port = Port(
@@ -178,6 +187,7 @@ def read_port(
         values={},
         modes=_modes(files, folder) if ROCE_MODE in declared else (),
         ready=ready,
+        netdev=netdev or (device.netdevs[0] if len(device.netdevs) == 1 else ""),
     )
     values: Dict[str, Scalar] = {}
     lacking: Dict[str, str] = {}
@@ -189,7 +199,24 @@ def read_port(
             lacking[setting] = reason
         else:
             values[setting] = _value(setting, _read(files, port.path_of(setting)))
-    return replace(port, values=values, lacking=lacking)
+    managed = False
+    by_netdev = [setting for setting in declared if lossless.is_about(setting)]
+    if by_netdev and not port.netdev:
+        lacking.update(dict.fromkeys(by_netdev, "it has no network interface"))
+    elif by_netdev:
+        shown = lossless.read(host, port.netdev, by_netdev)
+        managed = shown.managed
+        values.update(shown.values)
+        for setting in by_netdev:
+            if setting.startswith(lossless.ECN):
+                enabled = _read(files, port.path_of(setting))
+                if enabled:
+                    values[setting] = lossless.ON if enabled == "1" else lossless.OFF
+                else:
+                    lacking[setting] = OF_OFED
+            elif setting not in values:
+                lacking[setting] = shown.lacking
+    return replace(port, values=values, lacking=lacking, managed=managed)
 
 
 def is_loaded(files: Files) -> bool:
@@ -201,7 +228,7 @@ def _why_lacking(files: Files, port: Port, setting: str) -> str:
     """Why a port does not have a setting; empty where it has it."""
     if setting not in IN_CONFIGFS:
         there = files.exists(port.path_of(setting))
-        return "" if there else "its driver does not have it, only those of MLNX_OFED and DOCA do"
+        return "" if there else OF_OFED
     if port.link_layer != ETHERNET:
         return f"its link layer is {port.link_layer or 'unknown'}, and RoCE needs Ethernet"
     if not _read(files, f"{port.device.path}/node_type").startswith(CHANNEL_ADAPTER):

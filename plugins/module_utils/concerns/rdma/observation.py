@@ -13,18 +13,19 @@ from ..._linux import boot_service
 from ..._linux.boot_service import BootCarrier
 from . import devices, gpu_memory, later
 from .devices import Device, Port
+from .lossless import LLDPAD
 from .spec import IGNORE, IN_CONFIGFS, RdmaDeclaration
 from .state import RdmaState
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
-    from ..._core.protocols import Files, Host
+    from ..._core.protocols import Host
 
 
 def observe(host: Host, declaration: RdmaDeclaration, scope: Scope) -> RdmaState:
     files = host.files
     there = tuple(devices.read(files, name) for name in devices.names(files))
-    ports = _restored(files, declaration, there) if scope.restoring else _declared(files, declaration, there)
+    ports = _restored(host, declaration, there) if scope.restoring else _declared(host, declaration, there)
     about_gpus = declaration.unload or declaration.gpudirect != IGNORE
     in_configfs = any(setting in port.values for port in ports for setting in IN_CONFIGFS)
     known = {port.identity for port in ports}
@@ -35,12 +36,13 @@ def observe(host: Host, declaration: RdmaDeclaration, scope: Scope) -> RdmaState
         loads_rdma_cm=in_configfs and not devices.is_loaded(files),
         gpu_memory=gpu_memory.read(files, there) if about_gpus else None,
         missing=tuple(sorted(identity for identity in declaration.before if identity not in known)),
+        has_lldpad=files.exists(LLDPAD),
         carrier=boot_service.carrier(files, scope) if scope.permanent else BootCarrier(),
         later=later.observe(host) if scope.permanent else None,
     )
 
 
-def _declared(files: Files, declaration: RdmaDeclaration, there: Sequence[Device]) -> List[Port]:
+def _declared(host: Host, declaration: RdmaDeclaration, there: Sequence[Device]) -> List[Port]:
     if not declaration.entries:
         return []
     entries = declaration.entries
@@ -48,16 +50,16 @@ def _declared(files: Files, declaration: RdmaDeclaration, there: Sequence[Device
     found = []
     for device, winner in zip(there, winners):
         if winner is not None:
-            entry, shown = entries[winner], devices.with_ordering(files, device)
+            entry, shown = entries[winner], devices.with_ordering(host.files, device)
             found += [
-                devices.read_port(files, shown, number, entry.settings, ready=entry.ready) for number in device.ports
+                devices.read_port(host, shown, number, entry.settings, ready=entry.ready) for number in device.ports
             ]
     return found
 
 
-def _restored(files: Files, declaration: RdmaDeclaration, there: Sequence[Device]) -> List[Port]:
+def _restored(host: Host, declaration: RdmaDeclaration, there: Sequence[Device]) -> List[Port]:
     return [
-        devices.read_port(files, device, number, declaration.before[f"{device.identity}:{number}"])
+        devices.read_port(host, device, number, declaration.before[f"{device.identity}:{number}"])
         for device in there
         for number in device.ports
         if f"{device.identity}:{number}" in declaration.before

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple, Union
 
 from ..._core.change import Change, Refuse, RoomAction, RunCommand, Step, Unmanaged, WriteAttribute
 from ..._core.planning import boot_change, effective_change
@@ -14,6 +14,7 @@ from ..._core.setting import Scalar, Setting
 from ..._core.value import frozen
 from ..._kinds import hotplug
 from ..._linux.boot_service import not_persisted
+from . import lossless
 from .devices import MODES, RDMA_CM, Device, Port, text_of
 from .gpu_memory import MODULE
 from .spec import IN_CONFIGFS, LARGEST_BYTE, PEERMEM, ROCE_MODE, SETTINGS, TRAFFIC_CLASS
@@ -80,7 +81,9 @@ def _had_no_folder(port: Port, setting: str) -> bool:
 
 def _check(setting: str, value: Scalar) -> None:
     known = setting in SETTINGS
-    if value is None:
+    if lossless.is_about(setting):
+        right = lossless.is_value(setting, value)
+    elif value is None:
         right = known
     elif setting == ROCE_MODE:
         right = value in MODES
@@ -110,15 +113,23 @@ def steps_of(
         if row.setting == TRAFFIC_CLASS:
             path = known[row.object].path_of(TRAFFIC_CLASS)
             steps.append(_write(path, TRAFFIC_CLASS, row.wanted, effective_change(row)))
-        elif row.setting == GPUDIRECT:
-            action = LoadPeermem() if row.wanted == PEERMEM else RunCommand(("rmmod", MODULE), f"unload {MODULE}")
+        elif row.setting.startswith(lossless.ECN):
+            steps.append(_write(known[row.object].path_of(row.setting), row.setting, row.wanted, effective_change(row)))
+        elif lossless.is_about(row.setting):
+            action = lossless.command(known[row.object].netdev, row.setting, row.wanted, row.effective)
             steps.append(Step(action, (effective_change(row),)))
+        elif row.setting == GPUDIRECT:
+            steps.append(Step(_load(row.wanted), (effective_change(row),)))
     if state.later is not None:
         steps += hotplug.steps(state.later, beside, unit=desired.unit, rules=desired.rules)
     if at_boot:
         # The boot service makes them. They come last, so that what the kernel refuses is not declared.
         steps.append(Step(Refuse(None), tuple(at_boot)))
     return tuple(steps)
+
+
+def _load(wanted: Scalar) -> Union[LoadPeermem, RunCommand]:
+    return LoadPeermem() if wanted == PEERMEM else RunCommand(("rmmod", MODULE), f"unload {MODULE}")
 
 
 def _configfs_steps(device: Device, ports: Sequence[Port], differing: Sequence[Setting]) -> List[Step]:

@@ -39,3 +39,14 @@ def refuse_way(declared: str, memory: GpuMemory) -> NoReturn:
         cause=", ".join(memory.dma_buf_lacks),
         hint=f"set {PEERMEM}, or auto for what there is",
     )
+
+
+def refuse_managed(port: Port, setting: str) -> NoReturn:
+    raise OwnedByAnother(
+        "set {}",
+        object=f"{port.name} {setting}",
+        cause=f"the firmware of the card agrees on the priorities of {port.netdev} with the switch (DCBX)",
+        found=port.values[setting],
+        wanted=port.declared[setting],
+        hint="turn LLDP and DCBX of the firmware off with mlxconfig, or declare what the switch says",
+    )

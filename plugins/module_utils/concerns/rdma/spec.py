@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, NoReturn, Tuple
+from typing import Any, Dict, List, Mapping, NoReturn, Tuple
 
 from ..._core import match
 from ..._core.errors import DeclarationError
 from ..._core.setting import Scalar
 from ..._core.value import field, frozen
+from . import lossless
 
 NAME = "rdma"
 MATCH_KEYS = ("name", "driver", "pci_address", "netdev", "numa_node")
@@ -67,9 +68,35 @@ def _entry(item: Mapping[str, Any], entry: match.MatchEntry) -> DeviceEntry:
         if isinstance(value, int) and not 0 <= value <= LARGEST_BYTE:
             _refuse(f"{where}.{setting}", f"it is a byte, from 0 to {LARGEST_BYTE}", value)
         settings[setting] = value
+    settings.update(_lossless(where, item))
     if not settings and not item["ready"]:
         _refuse(where, "it declares nothing")
     return DeviceEntry(match.MatchEntry(where, lowered, entry.optional), settings, item["ready"])
+
+
+def _lossless(where: str, item: Mapping[str, Any]) -> Mapping[str, Scalar]:
+    dscp: Dict[int, int] = {}
+    given, place = item["dscp_priorities"] or {}, f"{where}.dscp_priorities"
+    if len({isinstance(code, str) for code in given}) > 1:
+        _refuse(place, "some DSCPs are numbers, and some are strings")
+    for code, priority in given.items():
+        dscp[_number(place, code, lossless.LARGEST_DSCP, "a DSCP")] = _number(
+            place, priority, lossless.PRIORITIES - 1, "a priority"
+        )
+    pfc = _priorities(f"{where}.pfc", item["pfc"] or [])
+    ecn = _priorities(f"{where}.ecn", item["ecn"] or [])
+    return lossless.settings_of(pfc, dscp, ecn, declares_pfc=item["pfc"] is not None)
+
+
+def _priorities(where: str, given: List[int]) -> List[int]:
+    return [_number(where, priority, lossless.PRIORITIES - 1, "a priority") for priority in given]
+
+
+def _number(where: str, value: Any, largest: int, what: str) -> int:
+    text = str(value)
+    if isinstance(value, bool) or not text.isdigit() or int(text) > largest:
+        _refuse(where, f"{what} is a number from 0 to {largest}", text)
+    return int(text)
 
 
 def _lower(texts: Tuple[str, ...]) -> Tuple[str, ...]:

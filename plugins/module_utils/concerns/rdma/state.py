@@ -33,6 +33,7 @@ class RdmaState:
     loads_rdma_cm: bool = False
     gpu_memory: Optional[GpuMemory] = None
     missing: Tuple[str, ...] = ()
+    has_lldpad: bool = False
     carrier: BootCarrier = BootCarrier()
     later: Optional[Hotplug] = None
 

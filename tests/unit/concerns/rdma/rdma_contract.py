@@ -17,13 +17,20 @@ def contract_node(make: Make) -> Node:
         {
             "devices": [
                 {"match": {"pci_address": "0000:17:00.0"}, "roce_mode": "v1", "roce_tos": 106, "traffic_class": 106},
-                {"match": {"netdev": "eth1"}, "roce_mode": "v2", "traffic_class": 96},
+                {
+                    "match": {"netdev": "eth1"},
+                    "roce_mode": "v2",
+                    "pfc": [3],
+                    "dscp_priorities": {26: 3, 48: 7},
+                    "ecn": [3],
+                },
             ],
             "gpudirect": "peermem",
         },
         {
             "devices": [
                 {"match": {"name": "mlx5_0"}, "roce_tos": 104},
+                {"match": {"name": "mlx5_1"}, "pfc": [], "dscp_priorities": {"34": 4}, "traffic_class": 96},
                 {"match": {"name": "rxe0"}, "roce_mode": "v2", "roce_tos": 8},
             ],
         },

@@ -5,8 +5,9 @@
 """A machine with RDMA devices: sysfs, the configfs of rdma_cm, and the modules for the memory of GPUs.
 
 Two RoCE cards with the driver of MLNX_OFED, of which somebody has made a folder in configfs for one, an InfiniBand card
-whose link is down, and a device of rdma_rxe. rdma_cm does as drivers/infiniband/core/cma_configfs.c, and the traffic
-class as traffic_class_store of mlx5 in MLNX_OFED.
+whose link is down, and a device of rdma_rxe. rdma_cm does as drivers/infiniband/core/cma_configfs.c, which was tried
+with rdma_rxe of Debian 12, and the traffic class as traffic_class_store of mlx5 in MLNX_OFED. dcb prints as dcb_pfc.c,
+dcb_app.c and dcb_dcbx.c of iproute2 do.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ CONFIGFS = "/sys/kernel/config/rdma_cm"
 # What the kernel has for a port is in no file while the device has no folder in configfs. Here it is, so that a test
 # sees all of the machine in one tree.
 KERNEL = "/sys/rdma_cm"
+# What drivers have for dcb(8): the priorities with PFC, and pairs of DSCP and priority.
+DCB = "/sys/dcb"
 RELEASE = "6.8.0"
 V1, V2 = "IB/RoCE v1", "RoCE v2"
 CARDS = {
@@ -103,6 +106,10 @@ def files() -> Dict[str, str]:
             found[f"{KERNEL}/{name}"] = json.dumps({"default_roce_mode": V2, "default_roce_tos": "0"})
         if name in ("mlx5_0", "mlx5_1"):
             found[f"{folder}/tc/1/traffic_class"] = ""
+            netdev = CARDS[name][1]
+            found[f"{DCB}/{netdev}"] = json.dumps({"pfc": [], "dscp": [[48, 6]]})
+            for point in ("np", "rp"):
+                found.update({f"/sys/class/net/{netdev}/ecn/roce_{point}/enable/{n}": "0\n" for n in range(8)})
     found[f"{KERNEL}/mlx5_1"] = json.dumps({"default_roce_mode": V1, "default_roce_tos": "0"})
     found[f"{CONFIGFS}/mlx5_1/ports/1/default_roce_mode"] = f"{V1}\n"
     found[f"{CONFIGFS}/mlx5_1/ports/1/default_roce_tos"] = "0\n"
@@ -118,12 +125,13 @@ def links() -> Dict[str, str]:
 
 
 class Machine:
-    """``peermem_says`` is what modprobe says of nvidia_peermem; empty where it loads."""
+    """``peermem_says`` is what modprobe says of nvidia_peermem; empty where it loads. ``dcbx`` are flags of DCBX."""
 
     def __init__(self, root: Path, more: Optional[Mapping[str, str]] = None) -> None:
         self.host = build(root, {**files(), **(more or {})}, links())
         self.peermem_says = ""
-        for name in ("mkdir", "modprobe", "rmdir", "rmmod", "systemctl", "udevadm"):
+        self.dcbx = {"host": True, "ieee": True}
+        for name in ("dcb", "mkdir", "modprobe", "rmdir", "rmmod", "systemctl", "udevadm"):
             self.host.commands.programs[name] = getattr(self, name)
         self.host.files.rules += [
             (rf"{CONFIGFS}/([^/]+)/ports/1/(default_roce_mode|default_roce_tos)", self._write_configfs),
@@ -162,6 +170,42 @@ class Machine:
         self.path(kernel.resolve(path[0])).write_text("".join(f"{line}\n" for line in lines))
 
     # --- programs ---
+
+    def dcb(self, argv: Sequence[str]) -> Completed:
+        words = [word for word in argv[1:] if word != "-j"]
+        (about, verb, _dev, netdev), rest = words[:4], words[4:]
+        path = self.path(f"{DCB}/{netdev}")
+        if not path.exists():
+            return Completed(255, "", "Attribute read: Operation not supported\n")
+        state = json.loads(path.read_text())
+        if verb == "show":
+            shown = {
+                "pfc": {"pfc_cap": 8, "macsec_bypass": False, "delay": 0},
+                "app": {"dscp_prio": state["dscp"]} if state["dscp"] else {},
+                "dcbx": self.dcbx,
+            }[about]
+            if about == "pfc":
+                shown["prio_pfc"] = [priority in state["pfc"] for priority in range(8)]
+            return Completed(0, json.dumps(shown) + "\n", "")
+        mappings = [word.split(":") for word in rest[1:]]
+        if about == "pfc":
+            assert mappings[0] == ["all", "off"]
+            state["pfc"] = [int(priority) for priority, _on in mappings[1:]]
+        else:
+            pairs = [[int(code), int(priority)] for code, priority in mappings]
+            codes = {code for code, _priority in pairs}
+            left = [pair for pair in state["dscp"] if (pair not in pairs if verb == "del" else pair[0] not in codes)]
+            state["dscp"] = sorted(left + ([] if verb == "del" else pairs))
+        path.write_text(json.dumps(state))
+        return Completed(0, "", "")
+
+    def lossless(self, netdev: str) -> Dict[str, Any]:
+        """What dcb has for an interface, and the priorities with ECN."""
+        found: Dict[str, Any] = json.loads(self.path(f"{DCB}/{netdev}").read_text())
+        for point in ("np", "rp"):
+            folder = self.path(f"/sys/class/net/{netdev}/ecn/roce_{point}/enable")
+            found[point] = [n for n in range(8) if (folder / str(n)).read_text() == "1\n"]
+        return found
 
     def mkdir(self, argv: Sequence[str]) -> Completed:
         device = argv[-1].rpartition("/")[2]

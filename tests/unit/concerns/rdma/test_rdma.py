@@ -13,13 +13,15 @@ from typing import Any, Mapping, Optional, Sequence
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
+    CannotLook,
     DeclarationError,
     GpuFleetError,
     OwnedByAnother,
     Refused,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.pci_config import relaxed_ordering
-from rdma_machine import CLASS, CONFIGFS, MODULES, OPEN, PEERMEM, V1, V2, Machine, config, place
+from rdma_machine import CLASS, CONFIGFS, DCB, MODULES, OPEN, PEERMEM, V1, V2, Machine, config, place
 
 MLX0 = {"match": {"name": "mlx5_0"}}
 MLX1 = {"match": {"name": "mlx5_1"}}
@@ -56,6 +58,25 @@ def refusal(machine: Machine, *devices: Mapping[str, Any], **more: Any) -> GpuFl
         ({"roce_tos": -1}, "Cannot declare devices[0].roce_tos: it is a byte, from 0 to 255 (wanted -1)."),
         ({"traffic_class": 300}, "Cannot declare devices[0].traffic_class: it is a byte, from 0 to 255 (wanted 300)."),
         ({}, "Cannot declare devices[0]: it declares nothing."),
+        ({"pfc": [8]}, "Cannot declare devices[0].pfc: a priority is a number from 0 to 7 (wanted 8)."),
+        ({"pfc": [-1]}, "Cannot declare devices[0].pfc: a priority is a number from 0 to 7 (wanted -1)."),
+        ({"ecn": [9]}, "Cannot declare devices[0].ecn: a priority is a number from 0 to 7 (wanted 9)."),
+        (
+            {"dscp_priorities": {64: 3}},
+            "Cannot declare devices[0].dscp_priorities: a DSCP is a number from 0 to 63 (wanted 64).",
+        ),
+        (
+            {"dscp_priorities": {"AF31": 3}},
+            "Cannot declare devices[0].dscp_priorities: a DSCP is a number from 0 to 63 (wanted AF31).",
+        ),
+        (
+            {"dscp_priorities": {26: 3, "34": 4}},
+            "Cannot declare devices[0].dscp_priorities: some DSCPs are numbers, and some are strings.",
+        ),
+        (
+            {"dscp_priorities": {26: True}},
+            "Cannot declare devices[0].dscp_priorities: a priority is a number from 0 to 7 (wanted True).",
+        ),
         ({"match": {"nam": "mlx5_0"}, "roce_tos": 1}, "Cannot use devices[0]: there is no key nam."),
         ({"match": {"name": []}, "roce_tos": 1}, "name is [], and must be a string or a list of strings"),
     ],
@@ -244,6 +265,109 @@ def test_an_address_that_is_not_set_refuses_to_be_read_and_is_no_failure(machine
     assert machine.kernel("rxe0")["default_roce_tos"] == "8"
 
 
+# --- lossless ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_class_is_lossless_and_what_others_set_stays(machine: Machine) -> None:
+    machine.path(f"{DCB}/eth0").write_text(json.dumps({"pfc": [0, 3], "dscp": [[26, 1], [26, 2], [48, 6]]}))
+    machine.path("/sys/class/net/eth0/ecn/roce_np/enable/5").write_text("1\n")
+    device = {**MLX0, "pfc": [4, 3], "dscp_priorities": {26: 3, 34: 4}, "ecn": [3]}
+    before = machine.lossless("eth0")
+    outcome = machine.run(device)
+    assert machine.lossless("eth0") == {
+        "pfc": [3, 4],
+        "dscp": [[26, 3], [34, 4], [48, 6]],
+        "np": [3, 5],
+        "rp": [3],
+    }
+    changes = [(one.setting, one.before, one.after) for one in outcome.changes if one.scope == "effective"]
+    assert changes == [
+        ("pfc", "0,3", "3,4"),
+        ("dscp 26", "1,2", 3),
+        ("dscp 34", None, 4),
+        ("ecn 3 np", "off", "on"),
+        ("ecn 3 rp", "off", "on"),
+    ]
+    assert machine.run(device).changes == ()
+    machine.run(state="absent")
+    assert machine.lossless("eth0") == before
+
+
+def test_no_priority_with_pfc_is_declared_as_an_empty_list(machine: Machine) -> None:
+    machine.path(f"{DCB}/eth0").write_text(json.dumps({"pfc": [3], "dscp": []}))
+    assert machine.run({**MLX0, "pfc": []}).effective["devices"]["mlx5_0"]["ports"]["1"]["pfc"] == "none"
+    assert machine.lossless("eth0")["pfc"] == []
+
+
+@pytest.mark.parametrize(
+    ("device", "without_dcb", "reasons"),
+    [
+        (
+            {**MLX0, "pfc": [3], "dscp_priorities": {26: 3}},
+            True,
+            {"dcb is not installed; install iproute2 5.11 or newer"},
+        ),
+        ({"match": {"name": "rxe0"}, "pfc": [3], "dscp_priorities": {26: 3}}, False, {"its driver does not have it"}),
+        (
+            {"match": {"name": "rxe0"}, "ecn": [3]},
+            False,
+            {"its driver does not have it, only those of MLNX_OFED and DOCA do"},
+        ),
+        ({"match": {"name": "mlx5_2"}, "pfc": [3]}, False, {"its driver does not have it"}),
+    ],
+)
+def test_what_an_interface_lacks_is_unmanaged(
+    machine: Machine, device: Mapping[str, Any], without_dcb: bool, reasons: Sequence[str]
+) -> None:
+    if without_dcb:
+        del machine.host.commands.programs["dcb"]
+    outcome = machine.run(device)
+    assert {entry.reason for entry in outcome.remaining.unmanaged} == reasons
+
+
+def test_a_device_without_an_interface_has_no_priorities(machine: Machine) -> None:
+    machine.path(f"{place('rxe0')}/ports/1/gid_attrs/ndevs/0").write_text("")
+    outcome = machine.run({"match": {"name": "rxe0"}, "pfc": [3]})
+    assert [entry.reason for entry in outcome.remaining.unmanaged] == ["it has no network interface"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (Completed(1, "", "RTNETLINK answers: Operation not permitted\n"), "Operation not permitted"),
+        (Completed(0, "prio-pfc 0:off\n", ""), "prio-pfc 0:off"),
+        (Completed(2, "", ""), "exit status 2"),
+        (Completed(124, "", ""), "it took too long"),
+    ],
+)
+def test_what_dcb_cannot_say_is_unknown(machine: Machine, answer: Completed, cause: str) -> None:
+    machine.host.commands.programs["dcb"] = lambda argv: answer
+    error = refusal(machine, {**MLX0, "pfc": [3]})
+    assert isinstance(error, CannotLook)
+    assert str(error).startswith("Cannot ask dcb about pfc of eth0: ")
+    assert cause in str(error)
+
+
+def test_priorities_that_the_firmware_agrees_on_are_not_changed(machine: Machine) -> None:
+    machine.dcbx = {"lld_managed": True, "ieee": True}
+    error = refusal(machine, {**MLX0, "pfc": [3]})
+    assert isinstance(error, OwnedByAnother)
+    assert (
+        "Cannot set mlx5_0:1 pfc: the firmware of the card agrees on the priorities of eth0 with the switch (DCBX) "
+        "(found none, wanted 3)."
+    ) in str(error)
+    # What it agreed on may be declared.
+    machine.run({**MLX0, "pfc": [], "dscp_priorities": {48: 6}})
+
+
+def test_lldpad_is_named_as_another_owner(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, {"/run/lldpad.pid": "812\n"})
+    outcome = machine.run({**MLX0, "pfc": [3], "ecn": [3], "roce_tos": 106})
+    assert [(one.owner, one.path, one.setting, one.wins) for one in outcome.remaining.conflicts] == [
+        ("lldpad", "/run/lldpad.pid", "mlx5_0:1 pfc", "them")
+    ]
+
+
 # --- ready ------------------------------------------------------------------------------------------------------------
 
 
@@ -405,7 +529,7 @@ def test_the_old_module_is_in_the_way_of_the_new_one_and_named_as_a_conflict_oth
         ),
         (
             "modprobe: ERROR: could not insert 'nvidia_peermem': Key was rejected by service\n",
-            "could not insert 'nvidia_peermem': Key was rejected by service. The kernel log may say more",
+            "could not insert 'nvidia_peermem': Key was rejected by service. See what the kernel says in journalctl -k",
         ),
     ],
 )
@@ -470,6 +594,11 @@ def test_a_module_that_was_loaded_before_stays(tmp_path: Path) -> None:
         ("0000:17:00.0:1", "roce_tos", 300),
         ("0000:17:00.0:1", "roce_mode", "v3"),
         ("0000:17:00.0:1", "mtu", 9000),
+        ("0000:17:00.0:1", "pfc", "3,8"),
+        ("0000:17:00.0:1", "pfc", 3),
+        ("0000:17:00.0:1", "dscp 26", 8),
+        ("0000:17:00.0:1", "dscp 64", 3),
+        ("0000:17:00.0:1", "ecn 3 np", "yes"),
         ("GPU memory", "gpudirect", "dma_buf"),
     ],
 )
