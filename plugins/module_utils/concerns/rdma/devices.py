@@ -201,8 +201,9 @@ def read_port(host: Host, device: Device, number: str, declared: Mapping[str, Sc
             values[setting] = _value(setting, _read(files, port.path_of(setting)))
     managed = False
     by_netdev = [setting for setting in declared if lossless.is_about(setting)]
-    if by_netdev and not port.netdev:
-        lacking.update(dict.fromkeys(by_netdev, "it has no network interface"))
+    no_netdev = _why_no_priorities(files, port)
+    if by_netdev and no_netdev:
+        lacking.update(dict.fromkeys(by_netdev, no_netdev))
     elif by_netdev:
         shown = lossless.read(host, port.netdev, by_netdev)
         managed = shown.managed
@@ -217,6 +218,15 @@ def read_port(host: Host, device: Device, number: str, declared: Mapping[str, Sc
             elif setting not in values:
                 lacking[setting] = shown.lacking
     return replace(port, values=values, lacking=lacking, managed=managed)
+
+
+def _why_no_priorities(files: Files, port: Port) -> str:
+    """Why dcb can say nothing of a port's interface; empty where it can."""
+    if not port.netdev:
+        return "it has no network interface"
+    if files.is_folder(f"/sys/class/net/{port.netdev}/bonding"):
+        return f"it is over the bond {port.netdev}, whose ports have priorities of their own"
+    return ""
 
 
 def is_loaded(files: Files) -> bool:

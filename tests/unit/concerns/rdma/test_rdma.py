@@ -331,6 +331,16 @@ def test_a_device_without_an_interface_has_no_priorities(machine: Machine) -> No
     assert [entry.reason for entry in outcome.remaining.unmanaged] == ["it has no network interface"]
 
 
+def test_the_priorities_of_a_bond_are_those_of_its_ports_and_left_alone(tmp_path: Path) -> None:
+    bond = {f"{place('mlx5_0')}/ports/1/gid_attrs/ndevs/0": "bond0\n", "/sys/class/net/bond0/bonding/slaves": "eth0\n"}
+    machine = Machine(tmp_path, bond)
+    outcome = machine.run({"match": {"netdev": "bond0"}, "pfc": [3], "roce_tos": 106})
+    assert [(entry.setting, entry.reason) for entry in outcome.remaining.unmanaged] == [
+        ("pfc", "it is over the bond bond0, whose ports have priorities of their own")
+    ]
+    assert machine.kernel("mlx5_0")["default_roce_tos"] == "106"
+
+
 @pytest.mark.parametrize(
     ("answer", "cause"),
     [
