@@ -62,12 +62,6 @@ def _cpu_power() -> AnyConcern:
     return CONCERN
 
 
-def _filesystems() -> AnyConcern:
-    from ..concerns.filesystems.concern import CONCERN
-
-    return CONCERN
-
-
 def _nic_settings() -> AnyConcern:
     from ..concerns.nic_settings.concern import CONCERN
 
@@ -76,6 +70,12 @@ def _nic_settings() -> AnyConcern:
 
 def _nvme_of() -> AnyConcern:
     from ..concerns.nvme_of.concern import CONCERN
+
+    return CONCERN
+
+
+def _filesystems() -> AnyConcern:
+    from ..concerns.filesystems.concern import CONCERN
 
     return CONCERN
 
@@ -303,15 +303,6 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         names_knobs=True,
     ),
     RegisteredConcern(
-        "filesystems",
-        _filesystems,
-        Registration(
-            after=("node_tools", "kernel_modules"),
-            owns=("unit gpufleet-read-ahead-*.service",),
-        ),
-        names_knobs=True,
-    ),
-    RegisteredConcern(
         "nic_settings",
         _nic_settings,
         Registration(
@@ -330,10 +321,19 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         ),
     ),
     RegisteredConcern(
+        "filesystems",
+        _filesystems,
+        Registration(
+            after=("node_tools", "kernel_modules", "nvme_of"),
+            owns=("unit gpufleet-read-ahead-*.service",),
+        ),
+        names_knobs=True,
+    ),
+    RegisteredConcern(
         "nvme_scheduler",
         _nvme_scheduler,
         Registration(
-            after=("hugepages",),
+            after=("hugepages", "nvme_of"),
         ),
     ),
     RegisteredConcern(

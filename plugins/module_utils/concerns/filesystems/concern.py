@@ -31,8 +31,11 @@ class Filesystems:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = False
-    # A module that a mount needs, and what is set of it, comes first, and what makes at boot what a stop took.
-    registration = Registration(after=("node_tools", "kernel_modules"), owns=("unit gpufleet-read-ahead-*.service",))
+    # A module that a mount needs, and what is set of it, comes first, and what makes at boot what a stop took. A disk
+    # that is reached over a network is there once it is connected.
+    registration = Registration(
+        after=("node_tools", "kernel_modules", "nvme_of"), owns=("unit gpufleet-read-ahead-*.service",)
+    )
 
     def parse(self, params: Mapping[str, Any]) -> FilesystemsDeclaration:
         return parse(params)

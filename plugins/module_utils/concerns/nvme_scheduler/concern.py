@@ -34,9 +34,8 @@ class NvmeScheduler:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = False
-    registration = Registration(
-        after=("hugepages",),
-    )
+    # Disks that are reached over a network have queues too.
+    registration = Registration(after=("hugepages", "nvme_of"))
 
     def parse(self, params: Mapping[str, Any]) -> NvmeSchedulerDeclaration:
         entries = parse(params["queues"])
