@@ -15,8 +15,21 @@ from ..._kinds import units
 from ..._linux import systemd
 from . import lines, targets
 from .options import OPTIONS
-from .spec import MARK, NAME, NUMBERS, POLICY, Key, NvmeOfDeclaration, identity_of, name_of, parse
-from .state import NvmeOfDesired, NvmeOfState
+from .spec import (
+    DELAY,
+    LOSS,
+    MARK,
+    NAME,
+    NUMBERS,
+    POLICY,
+    Key,
+    NvmeOfDeclaration,
+    identity_of,
+    name_of,
+    parse,
+    shown_loss,
+)
+from .state import NvmeOfDesired, NvmeOfState, with_loss
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
@@ -56,7 +69,7 @@ class NvmeOf:
         declared = {connection.key for connection in declaration.connections}
         former = {key for key in lines.connected_by(text) - declared if key in controllers}
         ours = _made_by_us(files, former) if former and not scope.restoring else ()
-        ending = {key[0] for key in ours} | ({*subsystems} if scope.restoring else set())
+        ending = {key[0] for key in (controllers if scope.restoring else ours)}
         lacking: Tuple[str, ...] = ()
         if declared - controllers.keys():
             from .refusals import lacking_modules
@@ -88,7 +101,7 @@ class NvmeOf:
         return NvmeOfDesired(
             connections=declaration.connections,
             end=state.ours,
-            numbers={one.key: one.numbers for one in declaration.connections},
+            numbers=with_loss({one.key: one.numbers for one in declaration.connections}, state.controllers),
             policies={nqn: policy for nqn, policy in declaration.policies.items() if nqn not in alone},
             identity={targets.HOST_NQN: state.identity.nqn, targets.HOST_ID: state.identity.number},
             lines=handed,
@@ -161,7 +174,9 @@ def _rows(state: NvmeOfState, desired: NvmeOfDesired, *, immediate: bool) -> Lis
     for key in (*(one.key for one in desired.connections), *desired.end):
         rows.append(_connection(state, key, wanted=None if key in desired.end else CONNECTED, immediate=immediate))
     for key, numbers in desired.numbers.items():
-        rows += [_number(state, key, name, value, immediate=immediate) for name, value in numbers.items()]
+        # In the order in which they are written: what is shown as LOSS changes with DELAY.
+        names = [name for name in NUMBERS if name in numbers]
+        rows += [_number(state, key, name, numbers[name], immediate=immediate) for name in names]
     for nqn, policy in desired.policies.items():
         subsystem = state.subsystems.get(nqn)
         found = subsystem.policy if subsystem is not None else None
@@ -192,6 +207,8 @@ def _connection(state: NvmeOfState, key: Key, *, wanted: Optional[str], immediat
 def _number(state: NvmeOfState, key: Key, name: str, wanted: int, *, immediate: bool) -> Setting:
     controller = state.controllers.get(key)
     found = None if controller is None else controller.numbers[name]
+    if controller is not None and name == LOSS and found == shown_loss(wanted, controller.numbers[DELAY]):
+        found = wanted
     fixed = controller is not None and not NUMBERS[name].written
     return Setting(
         object=name_of(key),

@@ -17,8 +17,8 @@ from ..._linux import systemd
 from . import targets
 from .lines import Line
 from .refusals import refuse_in_use
-from .spec import NUMBERS, POLICY, Key, key_of, name_of
-from .state import NvmeOfDesired, NvmeOfState
+from .spec import DELAY, LOSS, NUMBERS, POLICY, Key, key_of, name_of
+from .state import NvmeOfDesired, NvmeOfState, with_loss
 
 CONNECTION = "connection"
 GONE = "the connection has ended, and its values with it"
@@ -84,7 +84,7 @@ def restore(state: NvmeOfState) -> NvmeOfDesired:
     identity_files: Dict[str, Optional[str]] = {path: None for path in state.identity_files if _made(state, path)}
     return NvmeOfDesired(
         end=tuple(end),
-        numbers=numbers,
+        numbers=with_loss(numbers, state.controllers),
         # Of a subsystem that goes with its connections nothing is left to give back.
         policies={nqn: policy for nqn, policy in policies.items() if nqn not in ended},
         identity=identity_files,
@@ -147,12 +147,18 @@ def _connect_steps(state: NvmeOfState, desired: NvmeOfDesired, differing: Sequen
 def _value_steps(state: NvmeOfState, desired: NvmeOfDesired, differing: Sequence[Setting]) -> List[Step]:
     steps = []
     there = {name_of(key): controller for key, controller in state.controllers.items()}
+    drifted = {(row.object, row.setting) for row in differing}
     for row in differing:
         if row.setting == POLICY and row.effective is not None:
             steps.append(Step(SetPolicy(row.object, str(row.wanted)), (effective_change(row),)))
         elif row.setting in NUMBERS and row.object in there:
             path = f"{targets.CONTROLLERS}/{there[row.object].name}/{NUMBERS[row.setting].file}"
             steps.append(Step(WriteAttribute(path, str(row.wanted)), (effective_change(row),), probes=(path,)))
+            loss = desired.numbers[there[row.object].key].get(LOSS)
+            if row.setting == DELAY and loss is not None and (row.object, LOSS) not in drifted:
+                # It has changed with the other one, from what it should be.
+                path = f"{targets.CONTROLLERS}/{there[row.object].name}/{NUMBERS[LOSS].file}"
+                steps.append(Step(WriteAttribute(path, str(loss)), probes=(path,)))
     return steps
 
 

@@ -9,7 +9,7 @@ The names are those of the options that the kernel takes at /dev/nvme-fabrics (d
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NoReturn, Tuple
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Tuple
 
 from ..._core.errors import DeclarationError
 from ..._core.regex import regex
@@ -47,9 +47,13 @@ NUMBERS: Mapping[str, FabricsOption] = {
     "loss_seconds": FabricsOption("ctrl_loss_tmo", "ctrl_loss_tmo", -1, 86400, written=True),
     "fail_seconds": FabricsOption("fast_io_fail_tmo", "fast_io_fail_tmo", 0, 86400, written=True),
 }
+DELAY, LOSS = "reconnect_seconds", "loss_seconds"
+# NVMF_DEF_RECONNECT_DELAY of the kernel.
+USUAL_DELAY = 10
 # NVM Express Base Specification, NVMe Qualified Names: at most 223 bytes. What the kernel splits at is not in one.
 _NQN = regex(r"nqn\.[0-9]{4}-[0-9]{2}\.[A-Za-z0-9._-]+(?::[A-Za-z0-9._:-]+)?")
 LONGEST_NQN = 223
+DISCOVERY = "nqn.2014-08.org.nvmexpress.discovery"
 
 
 Key = Tuple[str, str, str, str]
@@ -87,6 +91,12 @@ class NvmeOfDeclaration:
 MARK = "nvme_of"
 
 
+def shown_loss(seconds: int, delay: Optional[int]) -> int:
+    """What the kernel shows for ``loss_seconds``: it counts attempts, ``delay`` seconds apart, and rounds up."""
+    delay = delay or USUAL_DELAY
+    return seconds if seconds < 0 else -(-seconds // delay) * delay
+
+
 def name_of(key: Key) -> str:
     """A connection as messages call it."""
     nqn, transport, address, port = key
@@ -107,6 +117,22 @@ def key_of(identity: str) -> Key:
     return nqn, transport, address, port
 
 
+def is_nqn(text: str) -> bool:
+    return bool(_NQN.fullmatch(text)) and len(text) <= LONGEST_NQN
+
+
+def one_form(address: str) -> str:
+    """An IP address as all write it who mean the same, empty for what is none."""
+    import socket
+
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            return socket.inet_ntop(family, socket.inet_pton(family, address))
+        except (OSError, ValueError):
+            continue
+    return ""
+
+
 def parse(params: Mapping[str, Any]) -> NvmeOfDeclaration:
     """Raises ``DeclarationError`` on what no machine could have."""
     if not params["subsystems"]:
@@ -118,7 +144,9 @@ def parse(params: Mapping[str, Any]) -> NvmeOfDeclaration:
     for number, item in enumerate(params["subsystems"]):
         where = f"subsystems[{number}]"
         nqn = item["nqn"]
-        if not _NQN.fullmatch(nqn) or len(nqn.encode()) > LONGEST_NQN:
+        if nqn == DISCOVERY:
+            _refuse(f"{where}.nqn", "it tells of subsystems, and has no disk", "declare those that it tells of", nqn)
+        if not is_nqn(nqn):
             _refuse(
                 f"{where}.nqn", "it is not the name of a subsystem", "set such as nqn.2024-01.com.example:data", nqn
             )
@@ -141,8 +169,15 @@ def _connections(where: str, item: Mapping[str, Any], numbers: Mapping[str, int]
         _refuse(f"{where}.paths", "no path is declared", "set the addresses of the target")
     found: List[Connection] = []
     for at, path in enumerate(paths):
-        address, port = path["address"].lower(), path["port"]
-        _check_address(f"{where}.paths[{at}].address", address)
+        port = path["port"]
+        address = one_form(path["address"])
+        if not address:
+            _refuse(
+                f"{where}.paths[{at}].address",
+                "it is not an IP address",
+                "a name could lead elsewhere at every boot, so write the address",
+                path["address"],
+            )
         if not 1 <= port <= 65535:
             _refuse(f"{where}.paths[{at}].port", "it is not a port", "set such as 4420", port)
         connection = Connection(nqn, transport, address, str(port), numbers)
@@ -157,20 +192,6 @@ def _number(where: str, name: str, value: int) -> int:
     if not known.low <= value <= known.high:
         _refuse(where, f"it must be from {known.low} to {known.high}", "set a number in that range", value)
     return value
-
-
-def _check_address(where: str, address: str) -> None:
-    import socket
-
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, address)
-        except (OSError, ValueError):
-            continue
-        return
-    _refuse(
-        where, "it is not an IP address", "a name could lead elsewhere at every boot, so write the address", address
-    )
 
 
 def _refuse(object: str, cause: str, hint: str, wanted: Scalar = None) -> NoReturn:

@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Optional, Tuple
+from typing import Dict, Mapping, Optional, Tuple
 
 from ..._core.change import Unmanaged
 from ..._core.value import field, frozen
 from ..._kinds.units import UnitFile
 from .lines import Line
-from .spec import Connection, Key, NvmeOfDeclaration
+from .spec import DELAY, LOSS, Connection, Key, NvmeOfDeclaration, shown_loss
 from .targets import Controller, Identity, Subsystem
 
 
@@ -53,3 +53,16 @@ class NvmeOfDesired:
     unit_text: Optional[str] = None
     start: Optional[str] = None
     unmanaged: Tuple[Unmanaged, ...] = ()
+
+
+def with_loss(
+    numbers: Mapping[Key, Mapping[str, int]], controllers: Mapping[Key, Controller]
+) -> Dict[Key, Mapping[str, int]]:
+    """These numbers, and LOSS as it is where it is not among them and another DELAY would change it."""
+    found: Dict[Key, Mapping[str, int]] = {}
+    for key, wanted in numbers.items():
+        loss = controllers[key].numbers[LOSS] if key in controllers else None
+        if loss is not None and LOSS not in wanted and wanted.get(DELAY) not in (None, controllers[key].numbers[DELAY]):
+            wanted = {**wanted, LOSS: shown_loss(loss, wanted[DELAY])}
+        found[key] = wanted
+    return found

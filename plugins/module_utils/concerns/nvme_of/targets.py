@@ -10,13 +10,14 @@ Documentation: drivers/nvme/host/sysfs.c of the kernel. What of ``address`` the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, NoReturn, Optional, Set, Tuple
 
 from ..._core.errors import DeclarationError
 from ..._core.regex import regex
 from ..._core.value import frozen
 from ..._linux import mounts, swaps
-from .spec import LOOP, NUMBERS, Key
+from ..._machine import processes
+from .spec import LOOP, NUMBERS, Key, is_nqn, one_form
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -28,6 +29,8 @@ MACHINE_UUID = "/sys/class/dmi/id/product_uuid"
 # NVM Express Base Specification, 4.7: the form of a name that is made of a UUID.
 PREFIX = "nqn.2014-08.org.nvmexpress:uuid:"
 LIVE = "live"
+# How much of a damaged file is repeated.
+SHOWN = 100
 _UUID = regex(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # What firmware says that has no number.
 NO_UUIDS = ("00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff",
@@ -67,21 +70,37 @@ class Identity:
 
 
 def read_identity_files(files: Files) -> Dict[str, Optional[str]]:
-    """What the files say that all tools read, None for nothing."""
-    return {path: (files.read_optional(path) or "").strip() or None for path in (HOST_NQN, HOST_ID)}
+    """What the files say that all tools read, None for nothing. Those read the first line and no more."""
+    texts = {path: files.read_optional(path) or "" for path in (HOST_NQN, HOST_ID)}
+    return {path: text.partition("\n")[0].strip() or None for path, text in texts.items()}
 
 
 def identity_of_host(files: Files, found: Mapping[str, Optional[str]]) -> Identity:
     """What is in the files; what is not is made of the UUID of the machine, which is the same after a reinstall.
 
-    Raises ``DeclarationError`` where the machine has none.
+    Raises ``DeclarationError`` where the machine has none, and for a file that holds something else: the kernel would
+    not take it, and it stands in a line of our unit.
     """
     nqn, number = found[HOST_NQN], found[HOST_ID]
+    if nqn is not None and not is_nqn(nqn):
+        _refuse_identity(HOST_NQN, nqn, "the name of a host, such as nqn.2014-08.org.nvmexpress:uuid:UUID")
+    if number is not None and not _UUID.fullmatch(number.lower()):
+        _refuse_identity(HOST_ID, number, "a UUID")
     if nqn is None or number is None:
         of_name = nqn[len(PREFIX) :] if nqn is not None and nqn.startswith(PREFIX) else ""
-        uuid = number or of_name or _machine_uuid(files)
+        uuid = number or (of_name if _UUID.fullmatch(of_name.lower()) else "") or _machine_uuid(files)
         nqn, number = nqn or f"{PREFIX}{uuid}", number or uuid
     return Identity(nqn, number)
+
+
+def _refuse_identity(path: str, found: str, form: str) -> NoReturn:
+    shown = found if len(found) <= SHOWN and found.isprintable() else f"{len(found)} characters"
+    raise DeclarationError(
+        "name this host to NVMe targets",
+        cause=f"{path} does not hold {form}",
+        found=shown,
+        hint="correct the file, or remove it to have it made of the UUID of the machine; nothing was changed",
+    )
 
 
 def _machine_uuid(files: Files) -> str:
@@ -97,17 +116,21 @@ def _machine_uuid(files: Files) -> str:
 
 def read_controllers(files: Files) -> Dict[Key, Controller]:
     """Those that are reached over a network, or a loop."""
-    found = {}
+    found: Dict[Key, Controller] = {}
     for name in files.names(CONTROLLERS):
         folder = f"{CONTROLLERS}/{name}"
         transport = _text(files, f"{folder}/transport")
         if transport in ("", "pcie"):
             continue
         address = dict(part.strip().partition("=")[::2] for part in _text(files, f"{folder}/address").split(","))
-        place = ("", "") if transport == LOOP else (address.get("traddr", ""), address.get("trsvcid", ""))
+        written = address.get("traddr", "")
+        place = ("", "") if transport == LOOP else (one_form(written) or written, address.get("trsvcid", ""))
         numbers = {option: _number(files, f"{folder}/{known.file}", known.added) for option, known in NUMBERS.items()}
         key = (_text(files, f"{folder}/subsysnqn"), transport, *place)
-        found[key] = Controller(name, key, _text(files, f"{folder}/state"), numbers)
+        controller = Controller(name, key, _text(files, f"{folder}/state"), numbers)
+        # Others may have a second one to the same place, such as from another address of this host.
+        if key not in found or found[key].state != LIVE:
+            found[key] = controller
     return found
 
 
@@ -125,20 +148,37 @@ def read_subsystems(files: Files) -> Dict[str, Subsystem]:
 
 
 def users_of(files: Files, subsystem: Subsystem) -> Tuple[str, ...]:
-    """What would lose its disk: mounts, swap, and what is made of the disk."""
+    """What would lose its disk: mounts, swap, what is made of the disk, and processes that have it open."""
     table = mounts.read(files)
     areas = [files.resolve(area.path) for area in swaps.read_areas(files)]
-    users = []
+    users: List[str] = []
+    nodes: Set[str] = set()
     for disk in subsystem.disks:
         folder = f"/sys/class/block/{disk}"
         parts = [disk, *(name for name in files.names(folder) if files.exists(f"{folder}/{name}/partition"))]
         for part in parts:
+            nodes.add(f"/dev/{part}")
             place = f"/sys/class/block/{part}"
             number = _text(files, f"{place}/dev")
             users += [f"{mount.path} ({part})" for mount in table if number and mount.number == number]
             users += [f"swap ({part})" for area in areas if area == f"/dev/{part}"]
             users += [f"{holder} ({part})" for holder in files.names(f"{place}/holders")]
+    # Only where nothing else is found: all processes are gone through for it.
+    users += [] if users or not nodes else _openers(files, nodes)
     return tuple(dict.fromkeys(users))
+
+
+def _openers(files: Files, nodes: Set[str]) -> List[str]:
+    found = []
+    for pid in processes.ids(files):
+        try:
+            opened = nodes.intersection(processes.opened(files, pid))
+        except OSError:
+            # It has ended.
+            continue
+        name = processes.name_of(files, pid) or "process"
+        found += [f"{name} ({node.rpartition('/')[2]}, pid {pid})" for node in sorted(opened)]
+    return found
 
 
 def _text(files: Files, path: str) -> str:

@@ -57,6 +57,8 @@ class Machine:
         self.host.files.rules += [
             (r"/sys/class/nvme/(nvme\d+)/delete_controller", self._delete),
             (r"/sys/class/nvme-subsystem/[^/]+/iopolicy", self._policy),
+            (r"/sys/class/nvme/(nvme\d+)/reconnect_delay", self._delay),
+            (r"/sys/class/nvme/(nvme\d+)/ctrl_loss_tmo", self._loss),
         ]
 
     @property
@@ -90,7 +92,7 @@ class Machine:
             "sqsize": str(int(words.get("queue_size", 128)) - 1),
             "kato": words.get("keep_alive_tmo", "5"),
             "reconnect_delay": words.get("reconnect_delay", "10"),
-            "ctrl_loss_tmo": words.get("ctrl_loss_tmo", "600").replace("-1", "off"),
+            "ctrl_loss_tmo": _shown(words.get("ctrl_loss_tmo", "600"), words.get("reconnect_delay", "10")),
             "fast_io_fail_tmo": words.get("fast_io_fail_tmo", "off"),
             "delete_controller": "",
         }
@@ -131,6 +133,17 @@ class Machine:
             raise OSError(22, "Invalid argument", path[0])
         kernel.store(path[0], value)
 
+    # The kernel keeps how often it tries, and shows that times how long it waits before each.
+    def _delay(self, kernel: KernelFiles, path: re.Match[str], value: str) -> None:
+        place = f"/sys/class/nvme/{path[1]}/ctrl_loss_tmo"
+        before, loss = kernel.read(path[0]).strip(), kernel.read(place).strip()
+        kernel.store(path[0], value)
+        if loss != "off":
+            kernel.store(place, str(int(loss) // int(before) * int(value)))
+
+    def _loss(self, kernel: KernelFiles, path: re.Match[str], value: str) -> None:
+        kernel.store(path[0], _shown(value, kernel.read(f"/sys/class/nvme/{path[1]}/reconnect_delay").strip()))
+
     def systemctl(self, argv: Sequence[str]) -> Completed:
         wants = self.root / WANTS.lstrip("/")
         if "enable" in argv:
@@ -167,3 +180,7 @@ class Machine:
         if outcome.error is not None:
             raise outcome.error
         return outcome
+
+
+def _shown(loss: str, delay: str) -> str:
+    return "off" if int(loss) < 0 else str(-(-int(loss) // int(delay)) * int(delay))

@@ -20,7 +20,9 @@ from nvme_of_machine import DATA, OTHER, UNIT, UUID, WANTS, Machine
 
 ONE = {"nqn": DATA, "paths": [{"address": "10.10.0.5"}]}
 BOTH = {"nqn": DATA, "paths": [{"address": "10.10.0.5"}, {"address": "10.11.0.5"}]}
-NQN = f"nqn.2014-08.org.nvmexpress:uuid:{UUID}"
+PREFIX = "nqn.2014-08.org.nvmexpress:uuid:"
+NQN = f"{PREFIX}{UUID}"
+NUMBER = "2b7e1516-28ae-42a6-abf7-158809cf4f3c"
 
 
 @pytest.fixture
@@ -48,6 +50,11 @@ def refusal(machine: Machine, *subsystems: Mapping[str, Any], **more: Any) -> Gp
         ({"nqn": DATA, "paths": [{"address": "10.0.0.1", "port": 70000}]}, "it is not a port"),
         ({"nqn": DATA, "paths": [{"address": "10.0.0.1"}, {"address": "10.0.0.1"}]}, "10.0.0.1:4420 is declared twice"),
         ({"nqn": DATA, "transport": "loop", "paths": [{"address": "10.0.0.1"}]}, "a loop is on this machine"),
+        ({"nqn": "nqn.2014-08.org.nvmexpress.discovery", "paths": [{"address": "10.0.0.1"}]}, "has no disk"),
+        (
+            {"nqn": DATA, "paths": [{"address": "FD00:0::5"}, {"address": "fd00::5"}]},
+            "fd00::5:4420 is declared twice",
+        ),
         ({**ONE, "io_queues": 0}, "it must be from 1 to 65535"),
         ({**ONE, "queue_size": 8}, "it must be from 16 to 1024"),
         ({**ONE, "loss_seconds": -2}, "it must be from -1 to 86400"),
@@ -155,10 +162,10 @@ def test_what_is_not_declared_any_more_ends_but_not_the_last_way_to_a_disk_in_us
     ("files", "nqn", "number"),
     [
         ({}, NQN, UUID),
-        ({"/etc/nvme/hostnqn": "nqn.2014-08.org.nvmexpress:uuid:aa\n", "/etc/nvme/hostid": "bb\n"}, None, None),
-        ({"/etc/nvme/hostnqn": "nqn.2014-08.org.nvmexpress:uuid:aa\n"}, "nqn.2014-08.org.nvmexpress:uuid:aa", "aa"),
+        ({"/etc/nvme/hostnqn": "nqn.1988-11.com.example:h1\n", "/etc/nvme/hostid": f"{NUMBER}\n"}, None, None),
+        ({"/etc/nvme/hostnqn": f"{PREFIX}{NUMBER}\n"}, f"{PREFIX}{NUMBER}", NUMBER),
         ({"/etc/nvme/hostnqn": "nqn.1988-11.com.example:h1\n"}, "nqn.1988-11.com.example:h1", UUID),
-        ({"/etc/nvme/hostid": "bb\n"}, "nqn.2014-08.org.nvmexpress:uuid:bb", "bb"),
+        ({"/etc/nvme/hostid": f"{NUMBER}\n"}, f"{PREFIX}{NUMBER}", NUMBER),
     ],
     ids=["neither", "both", "name-of-uuid", "name", "number"],
 )
@@ -172,6 +179,85 @@ def test_the_identity_that_is_there_stays_and_what_is_missing_fits_it(
     machine.run(state="absent")
     for path in ("/etc/nvme/hostnqn", "/etc/nvme/hostid"):
         assert machine.host.files.read_optional(path) == files.get(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/etc/nvme/hostnqn", f"{NQN},hostid={NUMBER}\n"),
+        ("/etc/nvme/hostnqn", f'{NQN}" >/etc/passwd; "\n'),
+        ("/etc/nvme/hostnqn", "nqn.2024-01.com.example:100%n\n"),
+        ("/etc/nvme/hostnqn", f"nqn.2024-01.com.example:{'x' * 220}\n"),
+        ("/etc/nvme/hostnqn", "\x00\x00\x00\x00\n"),
+        ("/etc/nvme/hostid", "bb\n"),
+    ],
+    ids=["two-options", "quote", "percent", "long", "zeros", "number"],
+)
+def test_a_damaged_identity_is_refused_by_its_file_and_is_not_in_the_way_of_absent(
+    machine: Machine, path: str, text: str
+) -> None:
+    machine.run(ONE)
+    machine.host.files.store(path, text)
+    error = refusal(machine, BOTH)
+    assert isinstance(error, DeclarationError)
+    assert f"{path} does not hold" in str(error)
+    assert "\x00" not in str(error)
+    machine.run(state="absent")
+    assert machine.connected == []
+
+
+def test_of_a_file_of_the_identity_all_tools_read_the_first_line(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, {"/etc/nvme/hostnqn": f"{PREFIX}{NUMBER}\n{NQN}\n", "/etc/nvme/hostid": f"{NUMBER}\n"})
+    machine.run(ONE)
+    assert f"hostnqn={PREFIX}{NUMBER},hostid={NUMBER}" in machine.host.files.read(UNIT)
+    assert machine.host.files.read("/etc/nvme/hostnqn") == f"{PREFIX}{NUMBER}\n{NQN}\n"
+
+
+def test_an_address_is_the_same_however_it_is_written(machine: Machine) -> None:
+    machine.connect({"nqn": DATA, "transport": "tcp", "traddr": "fd00:0:0::5", "trsvcid": "4420"})
+    assert machine.run({"nqn": DATA, "paths": [{"address": "FD00::5"}]}).remaining.status == "in_sync"
+    assert machine.connected == ["fd00:0:0::5"]
+
+
+def test_of_two_connections_to_one_place_the_living_one_counts(machine: Machine) -> None:
+    machine.run(ONE)
+    machine.connect({"nqn": DATA, "transport": "tcp", "traddr": "10.10.0.5", "trsvcid": "4420"})
+    for lost in ("nvme2", "nvme1"):
+        machine.lose(lost)
+        assert machine.run(ONE).status == ("in_sync" if lost == "nvme2" else "pending")
+
+
+def test_how_long_the_kernel_tries_is_a_number_of_attempts_and_no_drift_where_it_rounds_up(machine: Machine) -> None:
+    declared = {**ONE, "reconnect_seconds": 7, "loss_seconds": 600}
+    machine.run(declared)
+    assert (machine.root / "sys/class/nvme/nvme1/ctrl_loss_tmo").read_text() == "602\n"
+    assert not machine.run(declared).changes
+    machine.run({**ONE, "reconnect_seconds": 5, "loss_seconds": 600})
+    assert (machine.root / "sys/class/nvme/nvme1/ctrl_loss_tmo").read_text().strip() == "600"
+
+
+def test_how_long_it_waits_between_attempts_does_not_change_how_long_it_tries(machine: Machine) -> None:
+    machine.connect({"nqn": DATA, "transport": "tcp", "traddr": "10.10.0.5", "trsvcid": "4420"})
+    shown = machine.root / "sys/class/nvme/nvme1/ctrl_loss_tmo"
+    for delay, loss in ((5, "600"), (7, "602")):
+        outcome = machine.run({**ONE, "reconnect_seconds": delay})
+        assert (shown.read_text().strip(), outcome.remaining.status) == (loss, "in_sync")
+        assert not machine.run({**ONE, "reconnect_seconds": delay}).changes
+    machine.run(state="absent")
+    assert shown.read_text().strip() == "600"
+
+
+def test_a_process_that_has_the_disk_open_uses_it(machine: Machine) -> None:
+    machine.run(ONE)
+    process = machine.root / "proc/4711"
+    (process / "fd").mkdir(parents=True)
+    (process / "comm").write_text("postgres\n")
+    (process / "fd/3").symlink_to("/dev/nvme1n1")
+    error = refusal(machine, state="absent")
+    assert "it is the last way to what is used: postgres (nvme1n1, pid 4711)" in str(error)
+    (process / "fd/3").unlink()
+    machine.run(state="absent")
+    assert machine.connected == []
 
 
 @pytest.mark.parametrize("uuid", ["", "00000000-0000-0000-0000-000000000000\n", "Not Settable\n"])
