@@ -274,7 +274,8 @@ failure:
   contains:
     code:
       description:
-        - C(declaration), C(conflict), C(in_use), C(not_permitted), C(refused), C(not_in_effect) or C(cannot_look).
+        - C(declaration), C(conflict), C(in_use), C(not_permitted), C(refused), C(not_in_effect), C(cannot_look)
+          or C(no_disk).
       type: str
     object:
       description: What it was about.

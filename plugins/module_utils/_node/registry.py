@@ -318,6 +318,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         Registration(
             after=("kernel_modules", "nic_settings"),
             disturbs=("nvme_scheduler", "filesystems"),
+            cures=("no_disk",),
         ),
     ),
     RegisteredConcern(

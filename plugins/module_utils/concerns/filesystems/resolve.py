@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Container, Dict, Iterable, Mapping
 
 from ..._core.baseline import damaged
-from ..._core.errors import DeclarationError, OwnedByAnother
+from ..._core.errors import CannotLook, DeclarationError, OwnedByAnother
 from ..._core.value import replace
 from ..._core.wording import agreeing
 from ..._linux import systemd
@@ -26,8 +26,14 @@ if TYPE_CHECKING:
     from .spec import Entry
 
 
+class NoDisk(CannotLook):
+    """A disk that is reached over a network is not there; ``nvme_of`` may be about to bring it."""
+
+    code = "no_disk"
+
+
 def resolve(declaration: FilesystemsDeclaration, state: FilesystemsState) -> FilesystemsDesired:
-    """Raises ``DeclarationError`` or ``OwnedByAnother`` for the first mount that cannot be had."""
+    """Raises ``DeclarationError``, ``NoDisk`` or ``OwnedByAnother`` for the first mount that cannot be had."""
     for path, entry in declaration.mounts.items():
         place = state.places[path]
         _refuse_owner(place)
@@ -118,6 +124,13 @@ def _refuse_unmountable(state: FilesystemsState, place: Place, entry: Entry) -> 
             hint="choose another mount point, or make room for it",
         )
     if entry.made_of is None and state.devices.get(place.path) == "":
+        if entry.remote:
+            raise NoDisk(
+                "mount {}",
+                object=place.path,
+                cause=f"this machine has no {entry.source}",
+                hint="connect the disk, with nvme_of or otherwise, or declare a device that is there",
+            )
         raise DeclarationError(
             "mount {}",
             object=place.path,

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List
+import time
+from typing import TYPE_CHECKING, List, Sequence
 
 from ..._core import steps as shared
 from ..._core.change import RunCommand
@@ -15,6 +16,7 @@ from ..._kinds import steps
 from . import targets
 from .lines import DEVICE, SECONDS, Line
 from .plan import Connect, Disconnect, SetPolicy
+from .spec import name_of
 
 if TYPE_CHECKING:
     from ..._core.change import Step
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 # What is there already is as wanted: another run, or the unit, was faster.
 ALREADY = "Operation already in progress"
+# How long disks may take to appear, and udev to name them.
+ATTEMPTS, POLL_SECONDS, SETTLE_SECONDS = 25, 0.2, 10
 HINT = "see dmesg for what the kernel says; the other connections are made"
 
 
@@ -45,12 +49,30 @@ def connect(action: Connect, host: Host) -> None:
         cause = _hand_over(line, host)
         if cause:
             failures.append(f"{line.name}: {cause}")
+    _wait_for_disks(action.lines, host)
     for policy in action.policies:
         set_policy(policy, host)
     if failures:
         first, *others = failures
         name, _colon, cause = first.partition(": ")
         raise Refused("connect to {}", object=name, cause="; ".join((cause, *others)), hint=HINT)
+
+
+def _wait_for_disks(lines: Sequence[Line], host: Host) -> None:
+    """The kernel looks for disks once it is connected, and udev names them, by which others mount them.
+
+    Where there is none, as on a target that has not given this host any, it is not waited for longer than this.
+    """
+    wanted = {line.name for line in lines}
+    for _attempt in range(ATTEMPTS):
+        there = targets.read_controllers(host.files)
+        subsystems = targets.read_subsystems(host.files)
+        new = [one for key, one in there.items() if name_of(key) in wanted]
+        if all(one.disks or (one.key[0] in subsystems and subsystems[one.key[0]].disks) for one in new):
+            break
+        time.sleep(POLL_SECONDS)
+    if host.commands.find("udevadm") is not None:
+        host.commands.run(("udevadm", "settle", f"--timeout={SETTLE_SECONDS}"), timeout=2.0 * SETTLE_SECONDS)
 
 
 def _hand_over(line: Line, host: Host) -> str:

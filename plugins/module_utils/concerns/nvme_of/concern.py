@@ -49,7 +49,9 @@ class NvmeOf:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = False
-    registration = Registration(after=("kernel_modules", "nic_settings"), disturbs=("nvme_scheduler", "filesystems"))
+    registration = Registration(
+        after=("kernel_modules", "nic_settings"), disturbs=("nvme_scheduler", "filesystems"), cures=("no_disk",)
+    )
 
     def parse(self, params: Mapping[str, Any]) -> NvmeOfDeclaration:
         return parse(params)
@@ -69,7 +71,9 @@ class NvmeOf:
         declared = {connection.key for connection in declaration.connections}
         former = {key for key in lines.connected_by(text) - declared if key in controllers}
         ours = _made_by_us(files, former) if former and not scope.restoring else ()
-        ending = {key[0] for key in (controllers if scope.restoring else ours)}
+        ending = [controllers[key] for key in (controllers if scope.restoring else ours)]
+        disks = {one.name: one.disks for one in ending}
+        disks.update((nqn, subsystems[nqn].disks) for nqn in {one.key[0] for one in ending} if nqn in subsystems)
         lacking: Tuple[str, ...] = ()
         if declared - controllers.keys():
             from .refusals import lacking_modules
@@ -85,7 +89,7 @@ class NvmeOf:
             unit=units.unit_file(host, lines.UNIT, lines.UNIT_PATH, "unit", text),
             status=systemd.enabled(files, lines.UNIT),
             ours=ours,
-            users={nqn: targets.users_of(files, subsystems[nqn]) for nqn in ending if nqn in subsystems},
+            users={name: targets.users_of(files, those) for name, those in disks.items() if those},
             lacking=lacking,
         )
 

@@ -42,14 +42,14 @@ def refuse_lacking(modules: Sequence[str]) -> NoReturn:
 def refuse_in_use(state: NvmeOfState, ending: Sequence[Key]) -> None:
     """Raise ``InUse`` where an end of these connections leaves a disk that is used without a way to it."""
     for key in ending:
-        subsystem = state.subsystems.get(key[0])
         others = [
             one
             for other, one in state.controllers.items()
             if other[0] == key[0] and other not in ending and one.state == "live"
         ]
-        users = state.users.get(key[0], ())
-        if subsystem is not None and users and not others:
+        # What it alone leads to is lost in any case.
+        users = state.users.get(state.controllers[key].name, ()) or (() if others else state.users.get(key[0], ()))
+        if users:
             raise InUse(
                 "end {}",
                 object=name_of(key),

@@ -21,7 +21,8 @@ class NvmeOfState:
     """What was seen.
 
     ``ours`` are connections that this module made and that are not declared any more, ``users`` who would lose the
-    disks of a subsystem of which connections may end. ``lacking`` are modules that this kernel does not have.
+    disks of a subsystem, or of one controller, of which connections may end, by its name. ``lacking`` are modules that
+    this kernel does not have.
     """
 
     declaration: NvmeOfDeclaration

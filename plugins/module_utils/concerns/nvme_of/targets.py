@@ -10,7 +10,7 @@ Documentation: drivers/nvme/host/sysfs.c of the kernel. What of ``address`` the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Mapping, NoReturn, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple
 
 from ..._core.errors import DeclarationError
 from ..._core.regex import regex
@@ -29,6 +29,7 @@ MACHINE_UUID = "/sys/class/dmi/id/product_uuid"
 # NVM Express Base Specification, 4.7: the form of a name that is made of a UUID.
 PREFIX = "nqn.2014-08.org.nvmexpress:uuid:"
 LIVE = "live"
+DISK = regex(r"nvme[0-9]+n[0-9]+")
 # How much of a damaged file is repeated.
 SHOWN = 100
 _UUID = regex(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -39,19 +40,23 @@ NO_UUIDS = ("00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-fff
 
 @frozen
 class Controller:
-    """A connection that the kernel has. ``numbers`` are by option, None for what it does not show."""
+    """A connection that the kernel has. ``numbers`` are by option, None for what it does not show.
+
+    ``disks`` are the block devices that it alone leads to, as all are without multipath.
+    """
 
     name: str
     key: Key
     state: str
     numbers: Mapping[str, Optional[int]]
+    disks: Tuple[str, ...]
 
 
 @frozen
 class Subsystem:
     """What is reached over one or several controllers. ``policy`` is empty where the kernel does not choose a path.
 
-    ``disks`` are the block devices, ``controllers`` the names of those that lead to it.
+    ``disks`` are the block devices to which all its controllers lead, ``controllers`` their names.
     """
 
     nqn: str
@@ -127,7 +132,7 @@ def read_controllers(files: Files) -> Dict[Key, Controller]:
         place = ("", "") if transport == LOOP else (one_form(written) or written, address.get("trsvcid", ""))
         numbers = {option: _number(files, f"{folder}/{known.file}", known.added) for option, known in NUMBERS.items()}
         key = (_text(files, f"{folder}/subsysnqn"), transport, *place)
-        controller = Controller(name, key, _text(files, f"{folder}/state"), numbers)
+        controller = Controller(name, key, _text(files, f"{folder}/state"), numbers, _disks_in(files, folder))
         # Others may have a second one to the same place, such as from another address of this host.
         if key not in found or found[key].state != LIVE:
             found[key] = controller
@@ -140,20 +145,24 @@ def read_subsystems(files: Files) -> Dict[str, Subsystem]:
     for name in files.names(SUBSYSTEMS):
         folder = f"{SUBSYSTEMS}/{name}"
         nqn = _text(files, f"{folder}/subsysnqn")
-        inside = files.names(folder)
-        disks = tuple(one for one in inside if one.startswith("nvme") and files.exists(f"{folder}/{one}/dev"))
-        controllers = tuple(one for one in inside if files.exists(f"{CONTROLLERS}/{one}"))
-        found[nqn] = Subsystem(nqn, folder, _text(files, f"{folder}/iopolicy"), disks, controllers)
+        controllers = tuple(one for one in files.names(folder) if files.exists(f"{CONTROLLERS}/{one}"))
+        policy = _text(files, f"{folder}/iopolicy")
+        found[nqn] = Subsystem(nqn, folder, policy, _disks_in(files, folder), controllers)
     return found
 
 
-def users_of(files: Files, subsystem: Subsystem) -> Tuple[str, ...]:
+def _disks_in(files: Files, folder: str) -> Tuple[str, ...]:
+    """A controller is in its subsystem too, and is a character device; a path that is hidden has no number."""
+    return tuple(one for one in files.names(folder) if DISK.fullmatch(one) and files.exists(f"{folder}/{one}/dev"))
+
+
+def users_of(files: Files, disks: Sequence[str]) -> Tuple[str, ...]:
     """What would lose its disk: mounts, swap, what is made of the disk, and processes that have it open."""
     table = mounts.read(files)
     areas = [files.resolve(area.path) for area in swaps.read_areas(files)]
     users: List[str] = []
     nodes: Set[str] = set()
-    for disk in subsystem.disks:
+    for disk in disks:
         folder = f"/sys/class/block/{disk}"
         parts = [disk, *(name for name in files.names(folder) if files.exists(f"{folder}/{name}/partition"))]
         for part in parts:

@@ -505,6 +505,10 @@ def test_what_this_machine_lacks_is_named(tmp_path: Path) -> None:
     host = machine(tmp_path)
     with pytest.raises(DeclarationError, match="this machine has no /dev/disk/by-uuid/77aa"):
         run(host, {**SCRATCH, "source": "UUID=77aa"})
+    # One that is reached over a network may still come, so that this is not known to be wrong.
+    with pytest.raises(CannotLook, match=r"no /dev/disk/by-uuid/77aa\. Connect the disk, with nvme_of") as caught:
+        run(host, {**SCRATCH, "source": "UUID=77aa", "options": ["_netdev"]})
+    assert caught.value.failure()["code"] == "no_disk"
     del host.commands.programs["mount.nfs"]
     with pytest.raises(DeclarationError, match=r"mount\.nfs is not installed\. Install nfs-common"):
         run(host, data())

@@ -51,6 +51,7 @@ class Machine:
     def __init__(self, root: Path, more: Optional[Mapping[str, str]] = None) -> None:
         self.host = build(root, {**FILES, **(more or {})})
         self.allows = 8
+        self.multipath = True
         self.dead: List[str] = []
         for name in ("modprobe", "sh", "systemctl"):
             self.host.commands.programs[name] = getattr(self, name)
@@ -100,11 +101,16 @@ class Machine:
         subsystem = self.subsystem(nqn) or self.root / f"sys/class/nvme-subsystem/nvme-subsys{number}"
         if not subsystem.exists():
             self._write(str(subsystem.relative_to(self.root)), {"subsysnqn": nqn, "iopolicy": "numa"})
-            disk = f"nvme{number}n1"
-            self._write(str((subsystem / disk).relative_to(self.root)), {"dev": f"259:{number}"})
-            self._write(f"sys/class/block/{disk}", {"dev": f"259:{number}"})
+            if self.multipath:
+                self._disk(str(subsystem.relative_to(self.root)), number)
+        if not self.multipath:
+            self._disk(f"sys/class/nvme/nvme{number}", number)
         (subsystem / f"nvme{number}").mkdir()
         return f"nvme{number}"
+
+    def _disk(self, folder: str, number: int) -> None:
+        for place in (f"{folder}/nvme{number}n1", f"sys/class/block/nvme{number}n1"):
+            self._write(place, {"dev": f"259:{number}"})
 
     def subsystem(self, nqn: str) -> Optional[Path]:
         for folder in (self.root / "sys/class/nvme-subsystem").glob("nvme*"):
@@ -119,6 +125,8 @@ class Machine:
 
     def _delete(self, kernel: KernelFiles, path: re.Match[str], value: str) -> None:
         nqn = (self.root / f"sys/class/nvme/{path[1]}/subsysnqn").read_text().strip()
+        for disk in (self.root / f"sys/class/nvme/{path[1]}").glob("nvme*n*"):
+            shutil.rmtree(self.root / "sys/class/block" / disk.name)
         shutil.rmtree(self.root / f"sys/class/nvme/{path[1]}")
         subsystem = self.subsystem(nqn)
         assert subsystem is not None

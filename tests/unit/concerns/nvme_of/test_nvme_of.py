@@ -16,6 +16,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     InUse,
     Refused,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import waiting
+from ansible_collections.gpufleet.node.plugins.module_utils._node.order import in_order
+from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from nvme_of_machine import DATA, OTHER, UNIT, UUID, WANTS, Machine
 
 ONE = {"nqn": DATA, "paths": [{"address": "10.10.0.5"}]}
@@ -245,6 +248,26 @@ def test_how_long_it_waits_between_attempts_does_not_change_how_long_it_tries(ma
         assert not machine.run({**ONE, "reconnect_seconds": delay}).changes
     machine.run(state="absent")
     assert shown.read_text().strip() == "600"
+
+
+def test_without_multipath_another_connection_is_no_way_to_a_disk(machine: Machine) -> None:
+    machine.multipath = False
+    machine.run(BOTH)
+    machine.mount("nvme1n1")
+    error = refusal(machine, {"nqn": DATA, "paths": [{"address": "10.11.0.5"}]})
+    assert "it is the last way to what is used: /data (nvme1n1)" in str(error)
+    machine.run(ONE)
+    assert machine.connected == ["10.10.0.5"]
+
+
+def test_a_mount_waits_in_check_mode_for_the_disk_that_is_about_to_be_connected() -> None:
+    missing = {"status": "unknown", "failure": {"code": "no_disk"}}
+    results: Mapping[str, Mapping[str, Any]] = {"nvme_of": {"status": "drifted"}, "filesystems": missing}
+    assert waiting(results) == ["filesystems"]
+    assert waiting({**results, "nvme_of": {"status": "in_sync"}}) == []
+    order = [entry.name for entry in in_order(REGISTRY)]
+    assert order.index("nvme_of") < order.index("filesystems")
+    assert order.index("nvme_of") < order.index("nvme_scheduler")
 
 
 def test_a_process_that_has_the_disk_open_uses_it(machine: Machine) -> None:
