@@ -15,60 +15,63 @@ description:
   - Converges settings of network interfaces to the declaration, and reads back what the kernel and the driver say. MTU
     and virtual functions are read from sysfs, everything else from C(ethtool), which must be installed where it is
     declared.
-  - A change of an interface that the SSH connection of this run passes has a way back. A timer of systemd undoes it
-    after O(confirm_timeout) seconds, unless another connection comes through what was changed and brings a run of this
-    module, which confirms it. Until then C(confirmation) is in RV(needs). The role makes that connection by itself.
-    Ports of a bond or a bridge on the way count too. A connection that was there before the change confirms nothing.
-    Where no card is known to carry the connection, as with Open vSwitch or a VPN, every change has a way back.
-    A change of O(interfaces[].virtual_functions), and one by a run that comes over no SSH connection, has none.
-  - What was undone is not made again at boot. The next run that comes over a connection fails with what happened, and
+  - A change of an interface that carries the SSH connection of this run is rolled back unless it is confirmed. A
+    systemd timer undoes the change after O(confirm_timeout) seconds, unless this module runs again before that, over a
+    new connection through the changed interface, and so confirms it. Until then C(confirmation) is in RV(needs). The
+    role makes that connection by itself. Ports of a bond or a bridge that the connection passes count too. A connection
+    that is older than the change confirms nothing. Where no card is known to carry the connection, as with Open vSwitch
+    or a VPN, every change is made in this way. A change of O(interfaces[].virtual_functions) is not, nor is one by a
+    run that comes over no SSH connection.
+  - A change that was undone is not made again at boot. The next run over a connection fails and says what happened, and
     the one after it tries again.
-  - O(interfaces[].peers) are asked with packets as large as the MTU, which nobody on the way may divide. Until all of
-    them answer, the interface is not in sync, and C(peer) is in RV(needs).
-  - Nothing of this survives a reboot by itself. The boot service (P(gpufleet.node.node_tools#role)) applies the
-    declaration, and C(gpufleet-nics.service) sets interfaces that come later, which the rule
+  - The addresses in O(interfaces[].peers) are pinged with packets as large as the MTU that must not be fragmented.
+    Until all of them answer, the interface is not in sync, and C(peer) is in RV(needs).
+  - None of these settings survives a reboot by itself. The boot service (P(gpufleet.node.node_tools#role)) applies the
+    declaration. Interfaces that appear later are set by C(gpufleet-nics.service), which the udev rule
     C(/etc/udev/rules.d/99-gpufleet-nic_settings.rules) starts. The files of systemd-networkd, NetworkManager, netplan,
     ifupdown and wicked are left alone. One that states another MTU is an error that names the file and the line, unless
     O(permanent=false).
-  - What lies on each other is changed in the order that the kernel takes. The ports of a bond get its MTU. An MTU above
-    that of the interface below, and one that would cut a VLAN that is not declared, are refused.
-  - What the driver does not have is in RV(unmanaged), with the reason. Above what it has, a value is refused with the
-    largest that it takes.
+  - Stacked interfaces, such as a VLAN on a bond, are changed in the order that the kernel accepts. The ports of a bond
+    get its MTU. An MTU that is larger than that of the interface below is refused, and so is one that would reduce the
+    MTU of a VLAN that is not declared.
+  - A setting that the driver does not have is listed in RV(unmanaged), with the reason. A value that is larger than the
+    driver accepts is refused, and the error says what the largest is.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
 options:
   interfaces:
     description:
-      - Entries of what is set on which interfaces. Each interface goes by the first entry that matches it.
+      - What is set on which interfaces. The first entry that matches an interface applies to it.
     type: list
     elements: dict
     default: []
     suboptions:
       match:
         description:
-          - What an interface must be to be meant. All keys must agree. Each is a string or a list of strings, of which
-            one must agree, with shell wildcards. Without a key every card is meant.
-          - C(name) is that of the interface, C(driver) that of its card, such as V(mlx5_core), C(pci_address) that of
-            its function, such as V(0000:3b:00.0), and C(mac_address) its address.
-          - Interfaces that software makes, such as bonds, bridges and VLANs, are meant only by C(name), which must not
-            begin with a wildcard.
+          - Which interfaces the entry is for. All keys must match. Each has one shell glob, or a list of globs of which
+            one must match. Without keys the entry is for every card.
+          - C(name) is the name of the interface, C(driver) the driver of its card, such as V(mlx5_core), C(pci_address)
+            the address of its PCI function, such as V(0000:3b:00.0), and C(mac_address) its MAC address. Put addresses
+            in quotes, because YAML reads some of them as numbers.
+          - Interfaces that software makes, such as bonds, bridges and VLANs, match only by C(name), and only if it does
+            not begin with a wildcard.
         type: dict
         default: {}
       optional:
         description:
-          - Whether the entry may match no interface.
+          - Whether the entry may match no interface. Otherwise that is an error.
         type: bool
         default: false
       mtu:
         description:
-          - The largest packet, in bytes, from 1280 to what the driver takes. All hosts and switches of a network must
-            have the same.
+          - The largest packet, in bytes, from 1280 to what the driver accepts. All hosts of a network must have the
+            same, and its switches must pass packets of that size.
         type: int
       combined_channels:
         description:
-          - The number of channels, each with an interrupt, that receive and send. V(max) is the largest that the driver
-            has.
+          - The number of channels, each with an interrupt, that both receive and send. V(max) is the most that the
+            driver supports.
         type: raw
       rx_channels:
         description:
@@ -80,50 +83,50 @@ options:
         type: raw
       rx_ring:
         description:
-          - The number of entries of a receive ring, or V(max). Some drivers round it up to a power of two, so declare
-            one.
+          - The number of entries in a receive ring, or V(max). Some drivers round it up to a power of two, so declare a
+            power of two.
         type: raw
       tx_ring:
         description:
-          - The number of entries of a send ring, or V(max).
+          - The number of entries in a send ring, or V(max).
         type: raw
       adaptive_rx:
         description:
-          - Whether the driver chooses by the load how long an interrupt waits for further packets.
+          - Whether the driver adapts to the load how long a receive interrupt waits for more packets.
         type: bool
       adaptive_tx:
         description:
-          - The same for what was sent.
+          - The same for sent packets.
         type: bool
       rx_usecs:
         description:
-          - How long an interrupt waits for further packets, in microseconds.
+          - How long a receive interrupt waits for more packets, in microseconds.
         type: int
       tx_usecs:
         description:
-          - The same for what was sent.
+          - The same for sent packets.
         type: int
       rx_frames:
         description:
-          - After how many packets an interrupt does not wait any longer.
+          - The number of received packets after which an interrupt waits no longer.
         type: int
       tx_frames:
         description:
-          - The same for what was sent.
+          - The same for sent packets.
         type: int
       offloads:
         description:
-          - Features by their names in C(ethtool -k), or by the short ones of ethtool(8), such as V(gro), with V(true)
-            or V(false).
+          - Features by the names that C(ethtool -k) shows, or by the short names in ethtool(8), such as V(gro), each
+            with V(true) or V(false).
         type: dict
         default: {}
       pause_autonegotiation:
         description:
-          - Whether the ends of the link agree on flow control by pause frames.
+          - Whether the two ends of the link negotiate flow control by pause frames.
         type: bool
       rx_pause:
         description:
-          - Whether pause frames of the other end are obeyed.
+          - Whether pause frames from the other end are obeyed.
         type: bool
       tx_pause:
         description:
@@ -131,19 +134,19 @@ options:
         type: bool
       virtual_functions:
         description:
-          - The number of virtual functions of the card (SR-IOV). To change it all of them go away first. That is
-            refused while one is given to a virtual machine or a container, or is up.
+          - The number of virtual functions of the card (SR-IOV). A change of the number removes all of them first, so
+            it is refused while one of them is up, or is given to a virtual machine or a container.
         type: int
       peers:
         description:
-          - IP addresses that must answer packets as large as the MTU over this interface, such as those of a storage
-            server and of the gateway.
+          - IP addresses that must answer a ping with packets as large as the MTU over this interface, such as those of
+            a storage server and of the gateway.
         type: list
         elements: str
         default: []
   confirm_timeout:
     description:
-      - After how many seconds a change that nobody confirmed is undone, from 30 to 3600.
+      - The number of seconds after which a change that was not confirmed is undone, from 30 to 3600.
     type: int
     default: 120
 seealso:
@@ -194,10 +197,11 @@ changes:
   elements: dict
   contains:
     object:
-      description: What it is set on.
+      description: The interface, the unit, or the file.
       type: str
     setting:
-      description: What is set on it.
+      description:
+        - The option, the feature, C(path to ADDRESS) for a peer, or C(connection) for a confirmation.
       type: str
     before:
       description: The value that was found.
@@ -209,10 +213,12 @@ changes:
       description: C(effective) for the running system, C(boot) for the next boot.
       type: str
     takes_effect:
-      description: C(now), or C(reboot) when it has to wait for that.
+      description: Always C(now).
       type: str
 needs:
-  description: What must still happen, C(reboot) or nothing. It stays until it was done.
+  description:
+    - What must still happen. C(confirmation) until a new connection has confirmed a change, C(peer) until
+      all peers answer, and C(daemon-reload) where systemd must not read its units yet.
   returned: always, unless the declaration was refused
   type: list
   elements: str
@@ -232,13 +238,13 @@ unmanaged:
       description: Why.
       type: str
 conflicts:
-  description: Who else sets what is declared.
+  description: Always empty. Another owner of the MTU is an error.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
   contains:
     owner:
-      description: Who it is, such as C(sysctl.d), C(tuned) or C(kernel command line).
+      description: Who it is.
       type: str
     path:
       description: The file.
@@ -256,11 +262,11 @@ conflicts:
       description: Whose value stays in the end, C(us) or C(them).
       type: str
 reboot_required:
-  description: Whether RV(needs) has a reboot.
+  description: Always C(false).
   returned: always, unless the declaration was refused
   type: bool
 reboot_reasons:
-  description: Why.
+  description: Always empty.
   returned: always, unless the declaration was refused
   type: list
   elements: str
@@ -287,12 +293,13 @@ failure:
       type: str
 # End of what all return.
 effective:
-  description: Under C(interfaces), what is set on each that is declared, by the names of the options and of features.
+  description:
+    - Under C(interfaces), what is set on each interface that is declared, by the names of the options and the features.
   returned: always, unless the declaration was refused
   type: dict
   sample: {interfaces: {eth1: {mtu: 9000, rx_ring: 8192}}}
 boot:
-  description: The same at the next boot.
+  description: The same as the next boot sets it.
   returned: always, unless the declaration was refused
   type: dict
 """

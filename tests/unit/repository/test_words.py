@@ -114,7 +114,8 @@ def printed() -> Dict[str, str]:
         if not name.startswith(("node/", "playbooks/", "plugins/", "roles/")):
             continue
         if path.suffix == ".py":
-            texts.update({f"{name}:{line}": text for line, text in strings(path)})
+            # A line may have several.
+            texts.update({f"{name}:{line} ({n})": text for n, (line, text) in enumerate(strings(path))})
         elif path.suffix in (".js", ".yml"):
             lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
             texts.update({f"{name}:{n}": line for n, line in lines if not line.lstrip().startswith(("#", "//"))})

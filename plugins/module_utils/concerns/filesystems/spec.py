@@ -170,7 +170,7 @@ def _made_of(item: Mapping[str, Any], path: str, where: str) -> Optional[MadeOf]
     if not ARRAY_NAME.fullmatch(name):
         _refuse(f"{where}.name", "it is not the name of an array", "set up to 28 letters, digits, _ and -", name)
     if given["chunk_kb"] not in CHUNKS_KB:
-        _refuse(f"{where}.chunk_kb", "it is not a power of 2 from 4 to 16384", "set such as 512", given["chunk_kb"])
+        _refuse(f"{where}.chunk_kb", "it is not a power of 2 from 4 to 16384", "set for example 512", given["chunk_kb"])
     label, most = given["label"], LONGEST_LABEL[item["fstype"]]
     if not LABEL.fullmatch(label) or len(label) > most:
         hint = f"set up to {most} letters, digits and _ . + -"
@@ -230,12 +230,12 @@ def _option(text: str, fstype: str, where: str) -> Optional[Option]:
         number = bytes_of(value)
         if number is None or number < PAGE or number % PAGE:
             _refuse(
-                where, f"the kernel rounds what is not a multiple of {PAGE} bytes", "set such as rsize=1048576", text
+                where, f"the kernel rounds what is not a multiple of {PAGE} bytes", "set for example rsize=1048576", text
             )
     if fstype == NFS and name in ("nconnect", "max_connect") and not (value.isdigit() and 1 <= int(value) <= 16):
-        _refuse(where, "the kernel takes 1 to 16", "set such as nconnect=8", text)
+        _refuse(where, "the kernel takes 1 to 16", "set for example nconnect=8", text)
     if fstype == TMPFS and name == "size" and not PERCENT.fullmatch(value) and not bytes_of(value):
-        _refuse(where, "it is not a size", "set such as size=64g or size=50%", text)
+        _refuse(where, "it is not a size", "set for example size=64g or size=50%", text)
     if equals and not value:
         _refuse(where, "it has no value", f"set {name}=..., or leave it out", text)
     return option
@@ -246,7 +246,7 @@ def _check_read_ahead(value: int, fstype: str, where: str) -> None:
         cause = "tmpfs reads nothing ahead" if fstype == TMPFS else "the read-ahead of a disk is that of its queue"
         _refuse(where, cause, "leave it out" if fstype == TMPFS else "declare it in nvme_scheduler")
     if value < 0 or value % 4:
-        _refuse(where, "the kernel rounds what is not a multiple of 4 KiB", "set such as 15360", value)
+        _refuse(where, "the kernel rounds what is not a multiple of 4 KiB", "set for example 15360", value)
 
 
 def _refuse(object: str, cause: str, hint: str, wanted: Any = None) -> NoReturn:

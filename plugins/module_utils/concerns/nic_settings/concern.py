@@ -163,7 +163,7 @@ def _paths(interface: Interface, *, immediate: bool) -> List[Setting]:
             identity=interface.link.identity,
             effective_matters=immediate,
             boot_matters=False,
-            pending="the peer, or what lies between, does not take packets of this size",
+            pending="packets of this size do not reach the peer and come back",
             needs=PEER,
         )
         for peer, answer in interface.answers.items()

@@ -76,7 +76,7 @@ def _ask(host: Host, name: str, option: str) -> str:
         return completed.output
     said = (completed.errors or completed.output).strip()
     if completed.timed_out or _LACKING not in said:
-        cause = "it does not answer" if completed.timed_out else said or f"exit status {completed.status}"
+        cause = "it did not respond in time" if completed.timed_out else said or f"exit status {completed.status}"
         raise CannotLook(f"ask ethtool {option} about {{}}", object=name, cause=cause)
     return ""
 

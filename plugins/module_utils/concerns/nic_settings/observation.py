@@ -130,7 +130,7 @@ def _with_answers(host: Host, interface: Interface, addresses: Sequence[str]) ->
     try:
         answers = {address: peers.answered(host, name, address, mtu) for address in addresses}
     except FileNotFoundError:
-        return replace(interface, no_answers="there is no ping to ask it with; install iputils")
+        return replace(interface, no_answers="ping is not installed; install iputils-ping (Debian, Ubuntu) or iputils")
     return replace(interface, answers=answers)
 
 

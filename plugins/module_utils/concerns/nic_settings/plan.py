@@ -37,7 +37,7 @@ GOALS = {
     PAUSE: "set the flow control of {}",
     FEATURES: "set the offloads of {}",
 }
-GONE = "the interface is missing, and its values with it"
+GONE = "the interface is missing, and so are its values"
 
 
 @frozen

@@ -16,15 +16,15 @@ from .state import Interface, NicSettingsState
 from .way_back import WayBack
 
 UNDONE_HINT = (
-    "nothing is lost, and the interface is as before; see that every switch and host on the way goes along with the "
-    "change, then run again"
+    "the interface is as it was before; check that every switch and host on the way supports the new value, then run "
+    "again"
 )
 
 
 def fixed_features(interface: Interface) -> Dict[str, str]:
     """The features that differ and that nobody can set, each with the reason."""
     return {
-        setting: f"its driver has it always {interface.values[setting]}"
+        setting: f"its driver has it fixed to {interface.values[setting]}"
         for setting in interface.differing
         if setting in interface.shown.fixed
     }
@@ -59,7 +59,7 @@ def refuse_impossible(interface: Interface, state: NicSettingsState) -> None:
             object=interface.name,
             cause=f"this run came over it, and nothing could undo the change if it cut the node off: "
             f"{state.no_way_back}",
-            hint="run it over another interface, or on the console",
+            hint="run it over another interface, or from the console",
         )
 
 
@@ -86,28 +86,28 @@ def _refuse_mtu(interface: Interface, state: NicSettingsState) -> None:
     if interface.link.kind in links.WITHIN_LOWER:
         for lower in interface.link.lowers:
             if mtu_of(lower) < wanted:
-                cause = f"it lies on {lower}, which has {mtu_of(lower)}"
-                raise _wrong(interface, MTU, cause, f"declare mtu {wanted} of {lower} too")
+                cause = f"it is on top of {lower}, which has {mtu_of(lower)}"
+                raise _wrong(interface, MTU, cause, f"declare mtu: {wanted} for {lower} too")
     for upper in interface.link.uppers:
         other = state.neighbours.get(upper)
         # Of one that is declared, its own values say that it fits.
         if other is not None and other.kind in links.WITHIN_LOWER and other.mtu > wanted:
-            cause = f"the kernel would cut {upper}, which lies on it and has {other.mtu}, and not give it back"
+            cause = f"the kernel would reduce the MTU of {upper}, which is on top of it and has {other.mtu}, and never restore it"
             raise _wrong(interface, MTU, cause, f"declare the MTU of {upper} too")
 
 
 def _refuse_functions(interface: Interface) -> None:
     wanted = interface.wanted[FUNCTIONS]
     if interface.most_functions is not None and isinstance(wanted, int) and wanted > interface.most_functions:
-        raise _wrong(interface, FUNCTIONS, f"the card has {interface.most_functions}", "declare fewer")
+        raise _wrong(interface, FUNCTIONS, f"the card has at most {interface.most_functions}", "declare fewer")
     if interface.functions_in_use:
         raise InUse(
             f"set {FUNCTIONS}",
             object=interface.name,
-            cause=f"all functions go away for that, and {interface.functions_in_use}",
+            cause=f"a change removes all of them first, and {interface.functions_in_use}",
             found=interface.values[FUNCTIONS],
             wanted=wanted,
-            hint="nothing was changed; end what uses them first",
+            hint="nothing was changed; stop what uses them first",
         )
 
 

@@ -21,7 +21,7 @@ FUNCTIONS = "virtual_functions"
 OFFLOADS = "offloads"
 MAXIMUM = "max"
 ON, OFF = "on", "off"
-# Below it the kernel takes IPv6 off the interface, and its addresses do not come back: IPV6_MIN_MTU.
+# Below it the kernel removes IPv6 from the interface, and its addresses do not come back: IPV6_MIN_MTU.
 SMALLEST_MTU = 1280
 # That of the loopback interface; no other takes more.
 LARGEST_MTU = 65536
@@ -115,7 +115,7 @@ def parse(params: Mapping[str, Any]) -> NicSettingsDeclaration:
         )
     if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
         cause = f"it must be from {SHORTEST_SECONDS} to {LONGEST_SECONDS} seconds"
-        _refuse("confirm_timeout", cause, "set such as 120", seconds)
+        _refuse("confirm_timeout", cause, "set for example 120", seconds)
     parsed = match.parse("interfaces", interfaces, MATCH_KEYS)
     entries = tuple(_entry(item, entry) for item, entry in zip(interfaces, parsed))
     return NicSettingsDeclaration(entries, seconds)
@@ -137,13 +137,13 @@ def _entry(item: Mapping[str, Any], entry: match.MatchEntry) -> InterfaceEntry:
     settings.update(_features(f"{where}.{OFFLOADS}", item[OFFLOADS] or {}))
     if item[FUNCTIONS] is not None:
         if item[FUNCTIONS] < 0:
-            _refuse(f"{where}.{FUNCTIONS}", "it is a number of functions", "set 0 for none", item[FUNCTIONS])
+            _refuse(f"{where}.{FUNCTIONS}", "it must be 0 or more", "set 0 for none", item[FUNCTIONS])
         settings[FUNCTIONS] = item[FUNCTIONS]
     peers = tuple(dict.fromkeys(item["peers"]))
     for peer in peers:
         _check_peer(f"{where}.peers", peer)
     if not settings and not peers:
-        _refuse(where, "it declares nothing", "set such as mtu: 9000")
+        _refuse(where, "it declares nothing", "set for example mtu: 9000")
     return InterfaceEntry(match.MatchEntry(where, lowered, entry.optional), settings, peers)
 
 
@@ -153,10 +153,10 @@ def _lower(texts: Tuple[str, ...]) -> Tuple[str, ...]:
 
 def _mtu(where: str, value: int) -> int:
     if value < SMALLEST_MTU:
-        cause = f"below {SMALLEST_MTU} the kernel takes IPv6 off the interface, with its addresses and routes"
-        _refuse(f"{where}.{MTU}", cause, "set such as 1500 or 9000", value)
+        cause = f"below {SMALLEST_MTU} the kernel removes IPv6 from the interface, with its addresses and routes"
+        _refuse(f"{where}.{MTU}", cause, "set for example 1500 or 9000", value)
     if value > LARGEST_MTU:
-        _refuse(f"{where}.{MTU}", f"no interface takes more than {LARGEST_MTU}", "set such as 9000", value)
+        _refuse(f"{where}.{MTU}", f"no interface takes more than {LARGEST_MTU}", "set for example 9000", value)
     return value
 
 
@@ -165,12 +165,12 @@ def _value(where: str, known: EthtoolSetting, value: Any) -> Scalar:
         return ON if value else OFF
     if known.form == "number":
         if value < 0:
-            _refuse(where, "it is not negative", "set 0 or more", value)
+            _refuse(where, "it must not be negative", "set 0 or more", value)
         return int(value)
     if value == MAXIMUM:
         return MAXIMUM
     if isinstance(value, bool) or not _SIZE.fullmatch(str(value)) or not int(value):
-        _refuse(where, "it is neither a number from 1 on nor max", "set such as 4096, or max", str(value))
+        _refuse(where, "it must be a number of at least 1, or max", "set for example 4096, or max", str(value))
     return int(value)
 
 
@@ -201,7 +201,7 @@ def _check_peer(where: str, peer: str) -> None:
         except (OSError, ValueError):
             continue
         return
-    _refuse(where, "it is not an IP address", "a name would have to be looked up, so write the address", peer)
+    _refuse(where, "it is not an IP address", "set the address, because a name would have to be looked up", peer)
 
 
 def _refuse(object: str, cause: str, hint: str, wanted: Scalar = None) -> NoReturn:

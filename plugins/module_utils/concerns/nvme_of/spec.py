@@ -148,7 +148,7 @@ def parse(params: Mapping[str, Any]) -> NvmeOfDeclaration:
             _refuse(f"{where}.nqn", "it tells of subsystems, and has no disk", "declare those that it tells of", nqn)
         if not is_nqn(nqn):
             _refuse(
-                f"{where}.nqn", "it is not the name of a subsystem", "set such as nqn.2024-01.com.example:data", nqn
+                f"{where}.nqn", "it is not the name of a subsystem", "set for example nqn.2024-01.com.example:data", nqn
             )
         if nqn in policies or any(nqn == other.nqn for other in connections):
             _refuse(f"{where}.nqn", f"{nqn} is declared twice", "declare its paths in one entry")
@@ -179,7 +179,7 @@ def _connections(where: str, item: Mapping[str, Any], numbers: Mapping[str, int]
                 path["address"],
             )
         if not 1 <= port <= 65535:
-            _refuse(f"{where}.paths[{at}].port", "it is not a port", "set such as 4420", port)
+            _refuse(f"{where}.paths[{at}].port", "it is not a port", "set for example 4420", port)
         connection = Connection(nqn, transport, address, str(port), numbers)
         if any(connection.key == other.key for other in found):
             _refuse(f"{where}.paths[{at}]", f"{address}:{port} is declared twice", "leave one of them out")

@@ -48,18 +48,18 @@ def refusal(machine: Machine, *interfaces: Mapping[str, Any], **more: Any) -> Gp
 @pytest.mark.parametrize(
     ("declared", "cause"),
     [
-        ({"mtu": 1279}, "below 1280 the kernel takes IPv6 off the interface"),
+        ({"mtu": 1279}, "below 1280 the kernel removes IPv6 from the interface"),
         ({"mtu": 65537}, "no interface takes more than 65536"),
-        ({"rx_ring": "many"}, "neither a number from 1 on nor max"),
-        ({"rx_ring": 0}, "neither a number from 1 on nor max"),
-        ({"rx_ring": True}, "neither a number from 1 on nor max"),
-        ({"tx_ring": "-1"}, "neither a number from 1 on nor max"),
-        ({"rx_usecs": -1}, "it is not negative"),
+        ({"rx_ring": "many"}, "it must be a number of at least 1, or max"),
+        ({"rx_ring": 0}, "it must be a number of at least 1, or max"),
+        ({"rx_ring": True}, "it must be a number of at least 1, or max"),
+        ({"tx_ring": "-1"}, "it must be a number of at least 1, or max"),
+        ({"rx_usecs": -1}, "it must not be negative"),
         ({"offloads": {"gro": "maybe"}}, "it is neither true nor false"),
         ({"offloads": {"GRO!": True}}, "is not the name of a feature"),
         ({"offloads": {"mtu": True}}, "is not the name of a feature"),
         ({"offloads": {"gro": True, "generic-receive-offload": False}}, "are the same feature"),
-        ({"virtual_functions": -1}, "it is a number of functions"),
+        ({"virtual_functions": -1}, "it must be 0 or more"),
         ({"mtu": 9000, "peers": ["storage1"]}, "it is not an IP address"),
         ({"mtu": 9000, "peers": ["10.0.0.256"]}, "it is not an IP address"),
         ({}, "it declares nothing"),
@@ -103,8 +103,8 @@ def test_a_declaration_that_makes_no_sense_is_refused(
         ({**ETH0, "combined_channels": "64"}, "the driver takes up to 63"),
         ({**ETH0, "offloads": {"generic-receive-offlaod": True}}, "this kernel has no such feature"),
         ({"match": {"name": "eth2"}, "mtu": 9000}, "it is a port of bond0, which has 1500"),
-        ({"match": {"name": "bond0.100"}, "mtu": 9000}, "it lies on bond0, which has 1500"),
-        ({"match": {"name": "eth2"}, "virtual_functions": 9}, "the card has 8"),
+        ({"match": {"name": "bond0.100"}, "mtu": 9000}, "it is on top of bond0, which has 1500"),
+        ({"match": {"name": "eth2"}, "virtual_functions": 9}, "the card has at most 8"),
     ],
 )
 def test_what_the_machine_cannot_have_is_refused_before_anything_changes(
@@ -116,7 +116,7 @@ def test_what_the_machine_cannot_have_is_refused_before_anything_changes(
 def test_a_vlan_that_is_not_declared_is_not_cut(machine: Machine) -> None:
     machine.run(BOND)
     error = refusal(machine, {"match": {"name": "bond0"}, "mtu": 1500})
-    assert "the kernel would cut bond0.100, which lies on it and has 9000" in str(error)
+    assert "the kernel would reduce the MTU of bond0.100, which is on top of it and has 9000" in str(error)
 
 
 def test_what_a_driver_lacks_is_unmanaged_with_the_reason_and_strict_an_error(machine: Machine) -> None:
@@ -126,7 +126,7 @@ def test_what_a_driver_lacks_is_unmanaged_with_the_reason_and_strict_an_error(ma
         ("rx_channels", "its driver does not have it"),
         ("tx_frames", "its driver does not have it"),
         ("virtual_functions", "the card has no virtual functions, or its firmware has them off"),
-        ("highdma", "its driver has it always on"),
+        ("highdma", "its driver has it fixed to on"),
     }
     assert machine.mtu("eth0") == 4200
     assert "Cannot set rx_channels" in str(refusal(machine, declared, strict=True))
@@ -294,7 +294,7 @@ def test_absent_names_what_is_not_there_any_more(machine: Machine) -> None:
     outcome = machine.run(state="absent")
     assert machine.hardware("eth1")["ring"]["RX"] == [1024, 8192]
     assert [(entry.object, entry.setting, entry.reason) for entry in outcome.remaining.unmanaged] == [
-        ("0000:17:00.0", "rx_ring", "the interface is missing, and its values with it")
+        ("0000:17:00.0", "rx_ring", "the interface is missing, and so are its values")
     ]
     assert not machine.host.files.exists("/var/lib/gpufleet")
 
@@ -405,7 +405,7 @@ def test_without_ping_the_peers_are_unmanaged(machine: Machine) -> None:
     del machine.host.commands.programs["ping"]
     outcome = machine.run({**ETH0, "mtu": 9000, "peers": ["10.0.0.2"]})
     assert [entry.reason for entry in outcome.remaining.unmanaged] == [
-        "there is no ping to ask it with; install iputils"
+        "ping is not installed; install iputils-ping (Debian, Ubuntu) or iputils"
     ]
 
 
