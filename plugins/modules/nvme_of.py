@@ -12,17 +12,16 @@ version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Converges connections to NVMe subsystems over TCP, RDMA or a loop to the declaration, and reads back from
-    C(/sys/class/nvme) which there are, in which state, and what the target and the kernel agreed on.
+  - Converges connections to NVMe subsystems over TCP, RDMA or a loop to the declaration. Reads back from
+    C(/sys/class/nvme) which connections exist, their state, and what the target and the kernel agreed on.
   - Connections that are not declared, and that this module did not make, are left alone, as are
     C(/etc/nvme/config.json), C(/etc/nvme/discovery.conf) and nvme-stas. Nothing is discovered. nvme-cli is not needed.
-  - The next boot has C(gpufleet-nvme-of.service), which connects once the network is online, before remote file systems
-    are mounted. A target that does not answer keeps neither the boot nor the other connections waiting for longer than
-    the kernel needs to give up.
-  - Targets know a host by C(/etc/nvme/hostnqn) and C(/etc/nvme/hostid). What is in them stays; what is not is made of
-    the UUID of the machine, so that the host has the same name after a reinstall.
-  - A connection that is no longer declared ends, if this module made it. It is refused while it is the last way to a
-    disk that is mounted, used for swap, or part of something else.
+  - At boot, C(gpufleet-nvme-of.service) connects once the network is online, before remote file systems are mounted. A
+    target that does not respond delays the boot and the other connections no longer than the kernel takes to give up.
+  - Targets know a host by C(/etc/nvme/hostnqn) and C(/etc/nvme/hostid). Files that exist are not changed. A missing one
+    is made from the UUID of the machine, so that the host has the same name after a reinstall.
+  - A connection that is no longer declared is disconnected if this module made it. That is refused while the connection
+    is the last path to a disk that is mounted, used for swap, or part of another device.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -41,7 +40,7 @@ options:
         required: true
       transport:
         description:
-          - How it is reached. V(loop) is a target of this machine, for tests.
+          - How the subsystem is reached. V(loop) is a target on this machine, for tests.
         type: str
         choices: [loop, rdma, tcp]
         default: tcp
@@ -59,36 +58,37 @@ options:
             required: true
           port:
             description:
-              - The port of the service.
+              - The TCP port, or that of RDMA.
             type: int
             default: 4420
       io_queues:
         description:
-          - The number of queues for data, at most one for each CPU. The target may allow less.
+          - The number of I/O queues, at most one for each CPU. The target may allow fewer.
         type: int
       queue_size:
         description:
-          - The number of entries of a queue, from 16 to 1024. The target may allow less.
+          - The number of entries in a queue, from 16 to 1024. The target may allow fewer.
         type: int
       keep_alive_seconds:
         description:
-          - How often the connection is proved to be alive.
+          - The keep-alive timeout. A connection without a sign of life for that long is lost.
         type: int
       reconnect_seconds:
         description:
-          - How long the kernel waits before it tries again to reach a target that was lost.
+          - How long the kernel waits between two attempts to reconnect to a lost target.
         type: int
       loss_seconds:
         description:
-          - After how long the kernel gives up and removes the disk. V(-1) is never.
+          - How long the kernel tries to reconnect before it gives up and removes the disk. With V(-1) it never gives
+            up.
         type: int
       fail_seconds:
         description:
-          - After how long requests to a target that was lost fail, so that another path takes them.
+          - How long requests to a lost target wait before they fail.
         type: int
       io_policy:
         description:
-          - How the kernel chooses between several paths. V(queue-depth) needs Linux 6.11.
+          - How the kernel chooses among several paths. V(queue-depth) needs Linux 6.11.
         type: str
         choices: [numa, queue-depth, round-robin]
 seealso:
@@ -96,7 +96,7 @@ seealso:
     description: Native multipath, in the documentation of the kernel.
     link: https://docs.kernel.org/admin-guide/nvme-multipath.html
   - name: nvme-connect
-    description: The numbers of a connection, as nvme-cli explains them.
+    description: The parameters of a connection, as nvme-cli explains them.
     link: https://github.com/linux-nvme/nvme-cli/blob/master/Documentation/nvme-connect.txt
 """
 
@@ -129,10 +129,10 @@ changes:
   elements: dict
   contains:
     object:
-      description: What it is set on.
+      description: The connection, the subsystem, the unit, or the file.
       type: str
     setting:
-      description: What is set on it.
+      description: C(connection), the option, or C(host identity) for the files in C(/etc/nvme).
       type: str
     before:
       description: The value that was found.
@@ -147,7 +147,10 @@ changes:
       description: C(now), or C(reboot) when it has to wait for that.
       type: str
 needs:
-  description: What must still happen, C(reboot) or nothing. It stays until it was done.
+  description:
+    - What must still happen. C(target) until a lost target responds, C(reconnect) where a value is agreed
+      on only when the connection is made, and C(daemon-reload) where systemd must not read its units
+      yet.
   returned: always, unless the declaration was refused
   type: list
   elements: str
@@ -167,13 +170,13 @@ unmanaged:
       description: Why.
       type: str
 conflicts:
-  description: Who else sets what is declared.
+  description: Always empty.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
   contains:
     owner:
-      description: Who it is, such as C(sysctl.d), C(tuned) or C(kernel command line).
+      description: Who it is.
       type: str
     path:
       description: The file.
@@ -191,11 +194,11 @@ conflicts:
       description: Whose value stays in the end, C(us) or C(them).
       type: str
 reboot_required:
-  description: Whether RV(needs) has a reboot.
+  description: Always C(false).
   returned: always, unless the declaration was refused
   type: bool
 reboot_reasons:
-  description: Why.
+  description: Always empty.
   returned: always, unless the declaration was refused
   type: list
   elements: str
@@ -223,12 +226,12 @@ failure:
 # End of what all return.
 effective:
   description:
-    - Under C(connections) each that there is, with its controller, its state and its numbers, under C(io_policies) how
-      the kernel chooses between paths, and in C(host_nqn) the name of this host.
+    - Under C(connections) each connection with its controller, its state and its numbers, under C(io_policies) how the
+      kernel chooses among the paths to each subsystem, and in C(host_nqn) the name of this host.
   returned: always, unless the declaration was refused
   type: dict
 boot:
-  description: Under C(connections), those that the next boot makes.
+  description: Under C(connections), the connections that the next boot makes.
   returned: always, unless the declaration was refused
   type: dict
 """

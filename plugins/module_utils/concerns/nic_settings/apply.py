@@ -51,7 +51,7 @@ def begin(action: BeginWayBack, host: Host) -> None:
     unit = way_back.unused(earlier)
     argv = way_back.command(host, action.way_back, unit=unit, seconds=action.seconds)
     try:
-        shared.run(RunCommand(argv, "see to the way back"), host)
+        shared.run(RunCommand(argv, "start the timer that undoes the change"), host)
     except GpuFleetError:
         _stop(unit, host)
         if previous is None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ALREADY = "Operation already in progress"
 # How long disks may take to appear, and udev to name them.
 ATTEMPTS, POLL_SECONDS, SETTLE_SECONDS = 25, 0.2, 10
-HINT = "see dmesg for what the kernel says; the other connections are made"
+HINT = "see dmesg for the reason; the other connections were made"
 
 
 def perform(step: Step, host: Host) -> None:
@@ -82,7 +82,7 @@ def _hand_over(line: Line, host: Host) -> str:
     if completed.status == 0:
         return ""
     if completed.timed_out:
-        return f"it did not answer within {SECONDS} seconds"
+        return f"it did not respond within {SECONDS} seconds"
     said = (completed.errors or completed.output).strip().rpartition("\n")[2]
     if ALREADY in said:
         return ""
@@ -111,5 +111,5 @@ def set_policy(action: SetPolicy, host: Host) -> None:
             cause=f"the kernel refused the value at {path}: {error.strerror}",
             found=subsystem.policy,
             wanted=action.policy,
-            hint="declare another; the policy queue-depth needs Linux 6.11",
+            hint="declare another policy; queue-depth needs Linux 6.11",
         ) from error

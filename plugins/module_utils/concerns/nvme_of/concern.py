@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 CONNECTION, CONNECTED = "connection", "connected"
 IDENTITY = "host identity"
 RECONNECT, TARGET = "reconnect", "target"
-FIXED = "it stays until the connection is made anew, and the target may allow less"
-ALONE = "the kernel chooses no path to it, because multipath is off"
+FIXED = "it stays as it is until the connection is made anew, and the target may allow less"
+ALONE = "native multipath of NVMe is off, so there is no choice of paths"
 
 
 class NvmeOf:
@@ -203,7 +203,7 @@ def _connection(state: NvmeOfState, key: Key, *, wanted: Optional[str], immediat
         identity=identity_of(key),
         effective_matters=immediate,
         boot_matters=False,
-        pending="the target does not answer, and the kernel tries again" if waits else "",
+        pending="the target does not respond, and the kernel tries to reconnect" if waits else "",
         needs=TARGET,
     )
 

@@ -21,7 +21,7 @@ from .spec import DELAY, LOSS, NUMBERS, POLICY, Key, key_of, name_of
 from .state import NvmeOfDesired, NvmeOfState, with_loss
 
 CONNECTION = "connection"
-GONE = "the connection has ended, and its values with it"
+GONE = "the connection has ended, and its values are gone"
 
 
 @frozen

@@ -53,6 +53,6 @@ def refuse_in_use(state: NvmeOfState, ending: Sequence[Key]) -> None:
             raise InUse(
                 "end {}",
                 object=name_of(key),
-                cause=f"it is the last way to what is used: {first_of(list(users), SHOWN)}",
+                cause=f"it is the last path to what is in use: {first_of(list(users), SHOWN)}",
                 hint="nothing was changed; unmount it first, or keep the connection declared",
             )

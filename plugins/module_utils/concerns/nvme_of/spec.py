@@ -151,7 +151,7 @@ def parse(params: Mapping[str, Any]) -> NvmeOfDeclaration:
                 f"{where}.nqn", "it is not the name of a subsystem", "set for example nqn.2024-01.com.example:data", nqn
             )
         if nqn in policies or any(nqn == other.nqn for other in connections):
-            _refuse(f"{where}.nqn", f"{nqn} is declared twice", "declare its paths in one entry")
+            _refuse(f"{where}.nqn", f"{nqn} is declared twice", "declare all its paths in one entry")
         numbers = {name: _number(f"{where}.{name}", name, item[name]) for name in NUMBERS if item[name] is not None}
         connections += _connections(where, item, numbers)
         if item[POLICY] is not None:
@@ -163,7 +163,7 @@ def _connections(where: str, item: Mapping[str, Any], numbers: Mapping[str, int]
     nqn, transport, paths = item["nqn"], item["transport"], item["paths"]
     if transport == LOOP:
         if paths:
-            _refuse(f"{where}.paths", "a loop is on this machine, and has no address", "leave paths out")
+            _refuse(f"{where}.paths", "loop is on this machine, and has no address", "leave paths out")
         return [Connection(nqn, transport, "", "", numbers)]
     if not paths:
         _refuse(f"{where}.paths", "no path is declared", "set the addresses of the target")

@@ -52,7 +52,7 @@ def refusal(machine: Machine, *subsystems: Mapping[str, Any], **more: Any) -> Gp
         ({"nqn": DATA, "paths": [{"address": "storage1"}]}, "it is not an IP address"),
         ({"nqn": DATA, "paths": [{"address": "10.0.0.1", "port": 70000}]}, "it is not a port"),
         ({"nqn": DATA, "paths": [{"address": "10.0.0.1"}, {"address": "10.0.0.1"}]}, "10.0.0.1:4420 is declared twice"),
-        ({"nqn": DATA, "transport": "loop", "paths": [{"address": "10.0.0.1"}]}, "a loop is on this machine"),
+        ({"nqn": DATA, "transport": "loop", "paths": [{"address": "10.0.0.1"}]}, "loop is on this machine"),
         ({"nqn": "nqn.2014-08.org.nvmexpress.discovery", "paths": [{"address": "10.0.0.1"}]}, "has no disk"),
         (
             {"nqn": DATA, "paths": [{"address": "FD00:0::5"}, {"address": "fd00::5"}]},
@@ -152,7 +152,7 @@ def test_what_is_not_declared_any_more_ends_but_not_the_last_way_to_a_disk_in_us
     for declared, more in (({"nqn": OTHER, "paths": [{"address": "10.12.0.5"}]}, {}), (None, {"state": "absent"})):
         error = refusal(machine, *([declared] if declared else []), **more)
         assert isinstance(error, InUse)
-        assert f"Cannot end {DATA} over tcp 10.10.0.5:4420: it is the last way to what is used: /data (nvme1n1)" in str(
+        assert f"Cannot end {DATA} over tcp 10.10.0.5:4420: it is the last path to what is in use: /data (nvme1n1)" in str(
             error
         )
     # A path that is lost leads nowhere.
@@ -290,7 +290,7 @@ def test_a_machine_without_a_number_needs_a_name_first(tmp_path: Path, uuid: str
 
 
 def test_a_policy_that_this_kernel_does_not_have_is_refused_by_it_and_named(machine: Machine) -> None:
-    with pytest.raises(Refused, match=r"the policy queue-depth needs Linux 6\.11"):
+    with pytest.raises(Refused, match=r"policy; queue-depth needs Linux 6\.11"):
         machine.run({**BOTH, "io_policy": "queue-depth"})
     assert machine.connected == ["10.10.0.5", "10.11.0.5"]
 
@@ -302,5 +302,5 @@ def test_without_multipath_a_policy_is_unmanaged(machine: Machine) -> None:
     (subsystem / "iopolicy").unlink()
     outcome = machine.run({**ONE, "io_policy": "numa"})
     assert [entry.reason for entry in outcome.remaining.unmanaged] == [
-        "the kernel chooses no path to it, because multipath is off"
+        "native multipath of NVMe is off, so there is no choice of paths"
     ]
