@@ -7,35 +7,35 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: filesystems
-short_description: Mounts of NFS, local disks and tmpfs, as the kernel took them
+short_description: Mounts of NFS, local disks and tmpfs, compared with what the kernel has
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Converges mounts to the declaration, and reads back from C(/proc/self/mountinfo) what the kernel really took. For
-    NFS that is what it agreed on with the server, such as C(rsize) and C(nconnect).
+  - Converges mounts to the declaration, and reads back from C(/proc/self/mountinfo) which options are really in effect.
+    For NFS these are what the kernel agreed on with the server, such as C(rsize) and C(nconnect).
   - Nothing that holds data is ever formatted, wiped, or unmounted by force. O(state=absent) unmounts what this module
     mounted, and leaves what is on it as it is.
-  - An array of RAID level 0 and a file system are made of drives that are named and empty (O(mounts[].made_of)). A run
-    that is killed there is finished by the next one.
-  - The next boot has a unit of systemd for each mount, C(/etc/systemd/system/data.mount) for C(/data), which
-    C(remote-fs.target) or C(local-fs.target) wants and does not require. A node whose server or disk is gone boots
-    all the same. Whatever is ordered after the target, such as slurmd, waits for the mount for up to 60 seconds.
-  - C(/etc/fstab) is not changed. A line for the same mount point is in RV(conflicts); systemd takes the unit.
-  - Each declared mount is made now, with a deadline of 60 seconds, before its unit is written. So no boot waits for a
-    server that does not respond, or for an export that was refused.
-  - What belongs to the mount alone (C(ro), C(noatime), C(nosuid), C(nodev), C(noexec) and their opposites), and
-    C(size) and C(huge) of tmpfs, is changed while it is mounted. For everything else the mount has to
-    be made anew. Until then the setting is pending, with the reason.
-  - The kernel has one transport for all mounts from a server with the same version of NFS. C(nconnect) is that of the
-    first; then the other mounts are named.
-  - What the kernel or the server does not take of a mount that was made with it is in RV(unmanaged), with what was
-    taken instead. With O(strict=true) it is an error.
-  - Mounts that are there already and are as declared are taken over without being touched. A mount point that is not
-    empty, that is a link or lies behind one, or where something else is mounted is refused. So is one in a mount of
-    NFS.
-  - A mount that is no longer declared is unmounted, if nobody uses it. Otherwise the run fails before it changes
-    anything, and names the processes. One that was there before this module changed it stays mounted, with the flags
+  - An array of RAID level 0 and a file system are made on named drives if these are empty (O(mounts[].made_of)). If the
+    run is killed while it makes them, the next one finishes.
+  - Each mount has a systemd unit for the next boot, such as C(/etc/systemd/system/data.mount) for C(/data).
+    C(remote-fs.target) or C(local-fs.target) wants it and does not require it, so a node whose server or disk is gone
+    boots all the same. Whatever is ordered after the target, such as slurmd, waits for the mount for up to 60 seconds.
+  - C(/etc/fstab) is not changed. A line there for the same mount point is listed in RV(conflicts), and systemd uses the
+    unit.
+  - Each declared mount is mounted now, with a deadline of 60 seconds, before its unit is written. So no boot waits for
+    an export that never worked.
+  - Options of the mount alone (C(ro), C(noatime), C(nosuid), C(nodev), C(noexec) and their opposites), and C(size) and
+    C(huge) of tmpfs, are changed by a remount. Every other option needs an unmount and a new mount. Until then the
+    setting is pending, with the reason.
+  - All mounts from a server with the same version of NFS share their connections. C(nconnect) of the first mount counts
+    for all of them. If another value is declared, the message names the other mounts.
+  - If the kernel or the server did not accept an option with which the mount was made, the option is listed in
+    RV(unmanaged), with the value that is in effect instead. With O(strict=true) it is an error.
+  - Existing mounts that are as declared are taken over without being touched. A mount point is refused if it is not
+    empty, is a symbolic link or lies behind one, is inside an NFS mount, or if something else is mounted there.
+  - A mount that is no longer declared is unmounted if it is not in use. Otherwise the run fails before it changes
+    anything, and names the processes. A mount that existed before this module changed it stays mounted, with the flags
     and the read-ahead that it had.
 extends_documentation_fragment:
   - gpufleet.node.contract
@@ -43,14 +43,14 @@ extends_documentation_fragment:
 options:
   mounts:
     description:
-      - The mounts. Those that are not given, and that this module did not make, are left alone.
+      - The mounts. Mounts that are neither declared here nor were made by this module are left alone.
     type: list
     elements: dict
     default: []
     suboptions:
       path:
         description:
-          - The mount point. A folder that is not there is made. None may lie in another one.
+          - The mount point. A folder that does not exist is created. No declared mount point may be inside another one.
         type: str
         required: true
       source:
@@ -62,68 +62,67 @@ options:
         default: ""
       fstype:
         description:
-          - The type of the file system. V(nfs) is any version, which C(vers) in O(mounts[].options) chooses.
+          - The type of the file system. V(nfs) is every version of NFS; C(vers) in O(mounts[].options) chooses one.
         type: str
         choices: [ext4, nfs, tmpfs, xfs]
         required: true
       options:
         description:
-          - The options of the mount, one an element, as in mount(8) and nfs(5). What is not given is left to the
-            kernel and the server.
-          - C(async) is what NFS does anyway, and C(noatime) has no effect on it, because the server keeps the times.
+          - The mount options, as in mount(8) and nfs(5), one in each element. Options that are not given are left to
+            the kernel and the server.
+          - NFS is always C(async), and C(noatime) has no effect on it, because the server keeps the times.
         type: list
         elements: str
         default: []
       made_of:
         description:
-          - The drives of which an array and its file system are made, where they are empty. Then O(mounts[].source) is
-            left out, and O(mounts[].fstype) is V(xfs) or V(ext4).
-          - A drive with anything on it is refused by its name, with what is on it, before anything changes. That is a
-            signature or a partition table, whatever holds it or has it open, and data that no tool knows. What was
-            sampled of an empty drive is zeros. Drives that are not named are not opened.
-          - An array and a file system that are there already and fit are taken over as they are. Those that do not
-            fit are refused, and never made anew.
+          - Make an array and its file system on these drives, if they are empty. Then O(mounts[].source) must not be
+            set, and O(mounts[].fstype) must be V(xfs) or V(ext4).
+          - A drive that is not empty is refused before anything changes, and the error says what is on it. A drive is
+            not empty if it has a signature or a partition table, if a device or a process uses it, or if a sample of
+            its content is not all zeros. Drives that are not named are never opened.
+          - An existing array and file system that fit the declaration are taken over as they are. Those that do not fit
+            are refused, and never made anew.
         type: dict
         suboptions:
           drives:
             description:
-              - The drives by names that stay the same, such as C(/dev/disk/by-id/nvme-MODEL_SERIAL). Names such as
-                C(/dev/nvme0n1) are refused, because they change from boot to boot.
+              - The drives by stable names, such as C(/dev/disk/by-id/nvme-MODEL_SERIAL). Names such as C(/dev/nvme0n1)
+                are refused, because they change from boot to boot.
               - A name may be a shell glob, such as C(/dev/disk/by-id/nvme-Amazon_EC2_NVMe_Instance_Storage_*), for
-                drives whose numbers are another after every stop.
-              - More than one are an array of RAID level 0. One has the file system on it without an array.
+                drives whose serial numbers change with every stop of the machine.
+              - Several drives become an array of RAID level 0. A single drive gets the file system without an array.
             type: list
             elements: str
             required: true
           name:
             description:
-              - The name of the array in C(/dev/md). Without it the last part of O(mounts[].path).
+              - The name of the array in C(/dev/md). If empty, it is the last part of O(mounts[].path).
             type: str
             default: ""
           chunk_kb:
             description:
-              - How much lies on one drive before the next one follows, in KiB, a power of 2. The geometry of the file
-                system follows from it.
+              - The chunk size of the array in KiB, a power of 2. The geometry of the file system follows from it.
             type: int
             default: 512
           label:
             description:
-              - The label of a file system that is made, up to 12 characters for V(xfs) and 16 for V(ext4).
+              - The label of the new file system, up to 12 characters for V(xfs) and 16 for V(ext4).
             type: str
             default: ""
           ephemeral:
             description:
-              - Whether the drives are empty after every stop, as instance stores of clouds are. Then
-                C(gpufleet-boot.service) makes the array and the file system at boot where all drives are empty, and
-                mounts it. There is no mount unit then. The role M(gpufleet.node.node_tools) installs the service.
+              - Whether the drives are empty after every stop of the machine, as the instance stores of clouds are. Then
+                there is no mount unit. At boot, C(gpufleet-boot.service) makes the array and the file system if all
+                drives are empty, and mounts it. The role P(gpufleet.node.node_tools#role) installs the service.
             type: bool
             default: false
       read_ahead_kb:
         description:
-          - How much is read ahead of a file, in KiB, a multiple of 4. For NFS only. Since Linux 5.4 the kernel starts
-            with 128, which is far too little for streams over a fast network; before, it was 15 times C(rsize).
-          - A unit that belongs to the mount sets it at boot, after the rule of nfs-utils.
-          - For disks it is in M(gpufleet.node.nvme_scheduler).
+          - The read-ahead in KiB, a multiple of 4. For NFS only. Since Linux 5.4 the default is 128, far too little for
+            streams over a fast network. Before that it was 15 times C(rsize).
+          - At boot, a unit that belongs to the mount sets it, after the udev rule of nfs-utils.
+          - M(gpufleet.node.nvme_scheduler) sets that of disks.
         type: int
 seealso:
   - module: gpufleet.node.nvme_scheduler
@@ -145,7 +144,7 @@ EXAMPLES = r"""
         options: [vers=4.2, rsize=1048576, wsize=1048576, nconnect=8, actimeo=60, hard]
         read_ahead_kb: 15360
 
-- name: The same by RDMA, with a local scratch and memory for hot data
+- name: The same over RDMA, with a local scratch disk and memory for hot data
   gpufleet.node.filesystems:
     mounts:
       - path: /data
@@ -160,7 +159,7 @@ EXAMPLES = r"""
         fstype: tmpfs
         options: [size=256g, noatime, nosuid, nodev]
 
-- name: A scratch over two empty NVMe drives, which a boot makes anew where they are empty after a stop
+- name: A scratch file system on two NVMe drives, made anew at boot if a stop has emptied them
   gpufleet.node.filesystems:
     mounts:
       - path: /scratch
@@ -172,7 +171,7 @@ EXAMPLES = r"""
             - /dev/disk/by-id/nvme-SAMSUNG_MZWLO3T8HCLS_S794NG0W300102
           ephemeral: true
 
-- name: Unmount what this module mounted, and leave what is on it
+- name: Unmount what this module mounted, and leave the data as it is
   gpufleet.node.filesystems:
     state: absent
 """
@@ -210,13 +209,14 @@ changes:
       type: str
 needs:
   description:
-    - What must still happen. C(reboot), where a mount has to be made anew (unmounting it and another
-      run does as well), C(remount), where mounts that share connections have to be, and C(daemon-reload).
+    - What must still happen. C(reboot) where a mount has to be made anew (it can also be unmounted, and
+      the module run again), C(remount) where the mounts that share its connections have to be made anew
+      too, and C(daemon-reload) where systemd must not read its units yet.
   returned: always, unless the declaration was refused
   type: list
   elements: str
 unmanaged:
-  description: What was declared and the kernel or the server did not take, with the reason.
+  description: What was declared and the kernel or the server did not accept, with the reason.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
@@ -252,7 +252,7 @@ conflicts:
       type: str
       sample: /data
     value:
-      description: What it mounts there.
+      description: What the line mounts there.
       type: str
       sample: nfs nfs1:/export/old
     wins:
@@ -291,7 +291,7 @@ failure:
       type: str
 # End of what all return.
 effective:
-  description: The mounts that are there, of those that are declared or ours.
+  description: The existing mounts that are declared, or that this module made.
   returned: always, unless the declaration was refused
   type: dict
   contains:

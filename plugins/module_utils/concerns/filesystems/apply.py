@@ -86,7 +86,7 @@ def unmount(path: str, host: Host) -> None:
         found = users.of(host.files, path) if failure is not None else ()
         if found:
             cause = f"in use by {first_of(found, SHOWN)}"
-            raise InUse("unmount {}", object=path, cause=cause, hint="end what uses it, then run again") from failure
+            raise InUse("unmount {}", object=path, cause=cause, hint="stop what uses it, then run again") from failure
         if failure is not None:
             raise failure
     note(host, {}, without=path)

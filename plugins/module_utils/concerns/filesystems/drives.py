@@ -215,7 +215,7 @@ def _with_content(host: Host, drive: Drive) -> Drive:
         return replace(drive, blank=is_zero(files, drive.node, drive.size))
     except OSError as error:
         busy = error.errno == errno.EBUSY
-        cause = "the kernel has it claimed" if busy else f"it cannot be read: {error.strerror or error}"
+        cause = "the kernel uses it" if busy else f"it cannot be read: {error.strerror or error}"
         return replace(drive, problem=cause)
 
 
@@ -225,11 +225,11 @@ def _claim(files: Files, drive: Drive) -> str:
     if not drive.number:
         return "it is not a block device"
     if files.exists(f"{folder}/partition"):
-        return "it is a partition, and a whole drive is wanted"
+        return "it is a partition, not a whole drive"
     if not files.exists(f"{folder}/device"):
-        return "it is not a drive, but made of others"
+        return "it is made of other devices"
     if not drive.identity:
-        return "it has no serial number, by which it would be known again"
+        return "it has no serial number by which it could be recognised"
     if drive.size == 0 or (files.read_optional(f"{folder}/ro") or "0").strip() != "0":
         return "it is read-only, or has no size"
     parts = [name for name in files.names(folder) if files.exists(f"{folder}/{name}/partition")]

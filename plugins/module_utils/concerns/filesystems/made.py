@@ -35,7 +35,7 @@ NONE, ASSEMBLE, CREATE, FINISH, FORMAT = "", "assemble", "create", "finish", "fo
 # mkfs.xfs makes no log of 64 MiB in less, which it wants for a wide stripe.
 LEAST = 1 << 30
 PACKAGES = {"mdadm": "mdadm", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fsprogs"}
-WIPE = "declare drives that are empty; whoever knows that nothing on it is needed wipes it, with blkdiscard --zeroout"
+WIPE = "declare empty drives; if nothing on this one is needed, wipe it with blkdiscard --zeroout"
 OR_WIPE = f"declare what is there, or {WIPE}"
 SHOWN = 3
 
@@ -168,7 +168,7 @@ def look(host: Host, entry: Entry, made_of: MadeOf, journal: Mapping[str, Intent
 def _refuse_drives(host: Host, entry: Entry, found: Sequence[Drive], absent: Sequence[str]) -> Optional[Refusal]:
     """What is wrong with one drive alone."""
     if absent:
-        return Refusal(entry.path, f"this machine has no {absent[0]}", "declare drives that are there")
+        return Refusal(entry.path, f"this machine has no {absent[0]}", "declare drives that exist")
     for drive in found:
         if drive.problem:
             return Refusal(_name(drive), drive.problem, WIPE)
@@ -207,9 +207,9 @@ def _on_target(made: Made, entry: Entry, *, blank: bool, known: str) -> Verdict:
     ours = made.begun and (found is None or found.uuid == made.intent.filesystem)
     if known or not (ours or (blank and made.single)):
         if found is not None:
-            known = f"{found.fstype} of which the making never ended"
+            known = f"{found.fstype} that was never completely made"
         elif not known:
-            known = "no file system" if blank else "something that no tool knows"
+            known = "no file system" if blank else "data that no tool recognises"
         return made, Refusal(where, f"it holds {known}", WIPE)
     return _with_work(made, FORMAT), None
 
@@ -222,7 +222,7 @@ def _on_array(host: Host, made: Made, entry: Entry, made_of: MadeOf) -> Verdict:
             return made, Refusal(_name(drive), f"it holds {drive.superblock.fstype}", WIPE)
         # What was half written when a run was killed is no signature yet.
         if drive.member is None and not drive.blank and not made.begun:
-            return made, Refusal(_name(drive), "it holds data that no tool knows", WIPE)
+            return made, Refusal(_name(drive), "it has data that no tool recognises", WIPE)
     if not members:
         taken = _taken(host, f"/dev/md/{made_of.name}")
         work = CREATE if all(drive.blank for drive in drives) else FINISH
@@ -252,7 +252,7 @@ def _on_whole_array(host: Host, made: Made, entry: Entry, made_of: MadeOf) -> Ve
     if found != wanted:
         return made, Refusal(where, f"it is {found}, and {wanted} is declared", OR_WIPE)
     if first.name.rpartition(":")[2] != made_of.name:
-        return made, Refusal(where, f"{made_of.name} is declared of its drives", "set made_of.name to the name it has")
+        return made, Refusal(where, f"{made_of.name} is declared of its drives", "set made_of.name to that name")
     holders = {holder for drive in drives for holder in drive.holders}
     arrays = [array for array in (on_drives.array_of(files, name) for name in holders) if array is not None]
     array = arrays[0] if len(arrays) == 1 else None
@@ -260,7 +260,7 @@ def _on_whole_array(host: Host, made: Made, entry: Entry, made_of: MadeOf) -> Ve
     if array is not None and array.runs and (array.broken or set(array.members) != names):
         # It holds on to the drive that went, also when that is back, and nothing but a new start gives it that one.
         hint = f"unmount {entry.path}, stop the array with mdadm --stop {array.node}, then run again; or reboot"
-        return made, Refusal(array.node, "one of its drives went away while it ran, and it has failed since", hint)
+        return made, Refusal(array.node, "one of its drives went away while it was running, so it has failed", hint)
     if array is None or not array.runs:
         if len(arrays) > 1:
             return made, Refusal(
@@ -292,7 +292,7 @@ def _refuse_opened(host: Host, made: Made) -> Optional[Refusal]:
     for node in (*(drive.node for drive in made.drives), *([made.target] if made.array is not None else ())):
         users = on_drives.users_of(host.files, node)
         if users:
-            return Refusal(node, f"in use by {first_of(users, SHOWN)}", "end what uses it, or leave it out")
+            return Refusal(node, f"in use by {first_of(users, SHOWN)}", "stop what uses it, or leave the drive out")
     return None
 
 

@@ -39,7 +39,7 @@ def make(action: Make, host: Host) -> None:
     for drive in made.drives:
         if on_drives.identity_of(host.files, drive.name) != drive.identity:
             raise Refused(
-                "make {}", object=action.path, cause=f"{drive.node} is another drive by now", hint="run again"
+                "make {}", object=action.path, cause=f"{drive.node} is a different drive now", hint="run again"
             )
     if made.work != ASSEMBLE:
         write_journal(host.files, {**read_journal(host.files), action.path: made.intent})
@@ -78,7 +78,9 @@ def _stop(made: Made, host: Host) -> None:
     for name in sorted(held):
         array = on_drives.array_of(host.files, name)
         if array is None or array.runs or not set(array.members) <= names:
-            raise Refused("make {}", object=made.source, cause=f"{name} holds its drives by now", hint="run again")
+            raise Refused(
+                "make {}", object=made.source, cause=f"{name} has taken its drives meanwhile", hint="run again"
+            )
         run(RunCommand(("mdadm", "--stop", array.node), "stop the incomplete array"), host)
 
 
@@ -129,7 +131,7 @@ def _format(action: Make, host: Host) -> None:
             cause = f"{node} holds {known or 'no file system'}"
             raise Refused("make {}", object=action.path, cause=cause, hint="declare what is there")
     elif not made.begun or found.uuid != made.intent.filesystem:
-        cause = f"{node} holds {found.fstype} of which the making never ended"
+        cause = f"{node} holds {found.fstype} that was never completely made"
         raise Refused("make {}", object=action.path, cause=cause, hint="declare what is there")
     run(RunCommand(_mkfs(made, made_of, node), "make the file system", SECONDS), host)
 

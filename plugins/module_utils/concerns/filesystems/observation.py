@@ -187,20 +187,20 @@ def _obstacle(files: Files, table: Tuple[Mount, ...], path: str) -> Tuple[str, s
     around = mounts.around(table, path)
     if around is not None and around.number.startswith("0:") and around.fstype not in LOCAL:
         return (
-            f"it lies in {around.path}, and whatever asks for it hangs when the server of that does not respond",
+            f"it is inside {around.path}, and would hang whenever the server of that does not respond",
             title_of(kind_of(around), around.source),
             False,
         )
     real = files.resolve(path)
     if real != path:
-        return "it is a link or lies behind one, and systemd mounts on no link", real, False
+        return "it is a symbolic link or lies behind one, where systemd does not mount", real, False
     if not files.exists(path):
         return "", "", True
     if not files.is_folder(path):
         return "it is not a folder", "", False
     names = files.names(path)
     if names:
-        return "it is not empty, and a mount would hide what is in it", first_of(names, SHOWN), False
+        return "it is not empty, and a mount would hide its content", first_of(names, SHOWN), False
     return "", "", False
 
 

@@ -115,7 +115,7 @@ def _mount_row(state: FilesystemsState, place: Place, entry: Optional[Entry], sc
     if entry is not None and is_entry(state, place, entry):
         effective = wanted
     elif entry is not None and place.mount is not None:
-        pending = f"it stays mounted until somebody unmounts {place.path}, or until the next boot"
+        pending = f"it stays mounted until you unmount {place.path}, or until the next boot"
     return Setting(
         object=place.path,
         setting=MOUNT,
@@ -178,7 +178,7 @@ def _rows_of_entry(state: FilesystemsState, place: Place, entry: Entry) -> Tuple
         row = _row(path, READ_AHEAD, entry.read_ahead_kb, place.read_ahead)
         if mount is not None and place.read_ahead is None:
             row = replace(row, effective_matters=False)
-            unmanaged.append(Unmanaged(path, READ_AHEAD, "the kernel has no read-ahead of its own for this mount"))
+            unmanaged.append(Unmanaged(path, READ_AHEAD, "the kernel has no separate read-ahead for this mount"))
         rows.append(row)
     return rows, unmanaged
 
@@ -190,16 +190,16 @@ def _row_of_option(
     row = _row(place.path, option.setting, option.wanted, read_back(option, mount, state.memory_kb))
     if row.effective == row.wanted:
         if option.setting == "fsc" and not state.cache:
-            return row, "the mount has it, and the kernel has no cache to use: cachefilesd does not run"
+            return row, "the mount has it, but there is no cache, because cachefilesd does not run"
         return row, ""
     if can_remount(option, mount):
         return row, ""
     if _was_mounted_otherwise(state, place, mount, entry):
-        why = f"a remount does not change it: unmount {place.path} and run again, or reboot"
+        why = f"a remount cannot change it: unmount {place.path} and run again, or reboot"
         return replace(row, pending=why), ""
     if option.setting == "nconnect" and place.path in state.sharing and state.sharing[place.path]:
         others = first_of(state.sharing[place.path], SHOWN)
-        why = f"the first mount from a server makes the connections of all: unmount {others} too, then run again"
+        why = f"all mounts from a server share the connections of the first: unmount {others} too, then run again"
         return replace(row, pending=why, needs=REMOUNT), ""
     return replace(row, effective_matters=False), _not_taken(option, row.effective)
 
@@ -319,7 +319,7 @@ def _remount(mount: Mount, rows: Sequence[Setting]) -> Step:
 
 def refuse_in_use(place: Place) -> None:
     """Raises ``InUse`` with the names of those that have something open in what is to be unmounted."""
-    hint = "end what uses it, then run again, or set immediate: false to have it gone from the next boot on"
+    hint = "stop what uses it, then run again, or set immediate: false to keep it from being mounted at the next boot"
     if place.inside:
         raise InUse(
             "unmount {}", object=place.path, cause=f"{first_of(place.inside, SHOWN)} is mounted in it", hint=hint

@@ -105,7 +105,7 @@ def _found(place: Place) -> str:
 
 def _refuse_owner(place: Place) -> None:
     if place.foreign or place.status == systemd.MASKED:
-        cause = "a file of others is that unit" if place.status != systemd.MASKED else "it is masked"
+        cause = "the unit is a file of someone else" if place.status != systemd.MASKED else "it is masked"
         raise OwnedByAnother(
             "write {}",
             object=unit_files.file_of(place.unit.unit),
@@ -121,7 +121,7 @@ def _refuse_unmountable(state: FilesystemsState, place: Place, entry: Entry) -> 
             object=place.path,
             cause=place.obstacle,
             found=place.found or None,
-            hint="choose another mount point, or make room for it",
+            hint="choose another mount point, or clear this one",
         )
     if entry.made_of is None and state.devices.get(place.path) == "":
         if entry.remote:
@@ -135,7 +135,7 @@ def _refuse_unmountable(state: FilesystemsState, place: Place, entry: Entry) -> 
             "mount {}",
             object=place.path,
             cause=f"this machine has no {entry.source}",
-            hint="declare a device that is there, or with made_of the empty drives to make it of",
+            hint="declare an existing device, or make one on empty drives with made_of",
         )
     if entry.fstype == NFS and not state.helper:
         raise DeclarationError(
@@ -187,7 +187,7 @@ def _refuse_shared(declaration: FilesystemsDeclaration, state: FilesystemsState)
             raise DeclarationError(
                 "set read_ahead_kb on {}",
                 object=path,
-                cause=f"{other.path} is the same file system, and has one read-ahead with it",
+                cause=f"{other.path} is the same file system, and the two share one read-ahead",
                 found=other.read_ahead_kb,
                 wanted=entry.read_ahead_kb,
                 hint="declare the same for both",

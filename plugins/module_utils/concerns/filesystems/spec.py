@@ -33,15 +33,15 @@ UUID = "UUID="
 BY_UUID = "/dev/disk/by-uuid/"
 # Each does another thing than to mount, or says something that only fstab has.
 ACTIONS: Mapping[str, str] = {
-    "auto": "a unit of systemd is started at boot, or it is not",
-    "bind": "it mounts a folder, and no file system",
-    "loop": "it mounts a file, and no device",
-    "move": "it moves a mount",
-    "noauto": "what is declared here is mounted at boot",
-    "rbind": "it mounts folders, and no file system",
-    "remount": "it changes a mount that is there",
-    "user": "only root mounts what is declared here",
-    "users": "only root mounts what is declared here",
+    "auto": "the mount is always made at boot",
+    "bind": "that mounts a folder, not a file system",
+    "loop": "that mounts a file, not a device",
+    "move": "that moves an existing mount",
+    "noauto": "the mount is always made at boot",
+    "rbind": "that mounts folders, not a file system",
+    "remount": "that changes an existing mount",
+    "user": "only root makes the mount",
+    "users": "only root makes the mount",
 }
 PAGE = 4096
 # Links of udev that stay the same from boot to boot; shell globs are for drives whose numbers nobody knows beforehand.
@@ -112,7 +112,7 @@ def parse(params: Mapping[str, Any]) -> FilesystemsDeclaration:
         for other in found:
             if is_below(entry.path, other) or is_below(other, entry.path):
                 cause = f"{other} is declared too, and one would hide the other"
-                _refuse(entry.path, cause, "declare mount points of which none lies in another")
+                _refuse(entry.path, cause, "declare mount points that are not inside each other")
         _refuse_same_drives(entry, found.values())
         found[entry.path] = entry
     return FilesystemsDeclaration(found)
@@ -151,15 +151,24 @@ def _made_of(item: Mapping[str, Any], path: str, where: str) -> Optional[MadeOf]
     if given is None:
         return None
     if item["fstype"] not in LONGEST_LABEL:
-        _refuse(f"{where}.made_of", f"nothing is made for {item['fstype']}", "set fstype: xfs or ext4, or leave it out")
+        _refuse(
+            f"{where}.made_of", f"{item['fstype']} cannot be made on drives", "set fstype: xfs or ext4, or leave it out"
+        )
     if item["source"]:
-        _refuse(f"{where}.source", "what is made of drives has no other source", "leave it out", item["source"])
+        _refuse(
+            f"{where}.source",
+            "a file system that is made on drives has no other source",
+            "leave it out",
+            item["source"],
+        )
     where = f"{where}.made_of"
     if not given["drives"]:
         _refuse(f"{where}.drives", "there is none", "name the drives")
     for name in given["drives"]:
         if BY_ORDER.fullmatch(name):
-            cause = "the kernel gives this name in the order in which it meets the drives, and another one may be next"
+            cause = (
+                "the kernel gives such names in the order in which it finds the drives, which may change at every boot"
+            )
             _refuse(f"{where}.drives", cause, "set a name such as /dev/disk/by-id/nvme-MODEL_SERIAL", name)
         if not DRIVE.fullmatch(name) or PARTITION.fullmatch(name):
             cause = "it is not the name of a whole drive in /dev/disk/by-id or /dev/disk/by-path"
@@ -174,7 +183,7 @@ def _made_of(item: Mapping[str, Any], path: str, where: str) -> Optional[MadeOf]
     label, most = given["label"], LONGEST_LABEL[item["fstype"]]
     if not LABEL.fullmatch(label) or len(label) > most:
         hint = f"set up to {most} letters, digits and _ . + -"
-        _refuse(f"{where}.label", f"it is not a label of {item['fstype']}", hint, label)
+        _refuse(f"{where}.label", f"{item['fstype']} cannot have this label", hint, label)
     return MadeOf(tuple(given["drives"]), name, given["chunk_kb"], label, given["ephemeral"])
 
 
@@ -185,7 +194,7 @@ def _refuse_same_drives(entry: Entry, others: Iterable[Entry]) -> None:
         if other.made_of is None:
             continue
         if other.made_of.name == entry.made_of.name:
-            cause = f"{other.path} has an array of the name {other.made_of.name} too"
+            cause = f"{other.path} has an array with the name {other.made_of.name} too"
             _refuse(entry.path, cause, "set another made_of.name for one of them")
         for name in entry.made_of.drives:
             if name in other.made_of.drives:
@@ -198,10 +207,10 @@ def _source(source: str, fstype: str, where: str) -> str:
             _refuse(where, "tmpfs has no source", "leave it out", source)
         return TMPFS
     if not SOURCE.fullmatch(source):
-        _refuse(where, "it is empty, or has blanks or quotes", "set what is mounted", source)
+        _refuse(where, "it is empty, or has blanks or quotes", "set what is to be mounted", source)
     if fstype == NFS:
         if not NFS_SOURCE.fullmatch(source):
-            _refuse(where, "it is not a server with the path that it exports", "set it as nfs1:/export/data", source)
+            _refuse(where, "it is not a server and the path that it exports", "set it as nfs1:/export/data", source)
         host, colon, folder = source.rpartition(":/")
         return f"{host}{colon}{folder.rstrip('/')}"
     if source.startswith(UUID):
@@ -211,7 +220,7 @@ def _source(source: str, fstype: str, where: str) -> str:
     if BY_ORDER.fullmatch(source):
         _refuse(
             where,
-            "the kernel gives this name in the order in which it meets the devices, which changes from boot to boot",
+            "the kernel gives such names in the order in which it finds the devices, which may change at every boot",
             "set UUID=..., or a path such as /dev/disk/by-id/..., /dev/md/NAME or /dev/mapper/NAME",
             source,
         )
@@ -221,16 +230,19 @@ def _source(source: str, fstype: str, where: str) -> str:
 def _option(text: str, fstype: str, where: str) -> Optional[Option]:
     name, equals, value = text.partition("=")
     if not OPTION.fullmatch(text):
-        _refuse(where, "it is not one option", "give each option as an element of the list, without blanks", text)
+        _refuse(where, "it is not one option", "make each option an element of the list, without blanks", text)
     if name.startswith("x-systemd.") or name in ACTIONS:
-        cause = ACTIONS.get(name, "systemd reads it in fstab, and not in a unit")
-        _refuse(where, f"{text} cannot be declared: {cause}", "leave it out")
+        cause = ACTIONS.get(name, "systemd reads it only in fstab, not in a unit")
+        _refuse(where, f"{text} is not supported: {cause}", "leave it out")
     option = option_of(text)
     if fstype == NFS and name in ("rsize", "wsize"):
         number = bytes_of(value)
         if number is None or number < PAGE or number % PAGE:
             _refuse(
-                where, f"the kernel rounds what is not a multiple of {PAGE} bytes", "set for example rsize=1048576", text
+                where,
+                f"the kernel rounds what is not a multiple of {PAGE} bytes",
+                "set for example rsize=1048576",
+                text,
             )
     if fstype == NFS and name in ("nconnect", "max_connect") and not (value.isdigit() and 1 <= int(value) <= 16):
         _refuse(where, "the kernel takes 1 to 16", "set for example nconnect=8", text)
@@ -243,7 +255,7 @@ def _option(text: str, fstype: str, where: str) -> Optional[Option]:
 
 def _check_read_ahead(value: int, fstype: str, where: str) -> None:
     if fstype != NFS:
-        cause = "tmpfs reads nothing ahead" if fstype == TMPFS else "the read-ahead of a disk is that of its queue"
+        cause = "tmpfs has no read-ahead" if fstype == TMPFS else "the read-ahead of a disk is that of its queue"
         _refuse(where, cause, "leave it out" if fstype == TMPFS else "declare it in nvme_scheduler")
     if value < 0 or value % 4:
         _refuse(where, "the kernel rounds what is not a multiple of 4 KiB", "set for example 15360", value)

@@ -92,7 +92,10 @@ def _refuse_mtu(interface: Interface, state: NicSettingsState) -> None:
         other = state.neighbours.get(upper)
         # Of one that is declared, its own values say that it fits.
         if other is not None and other.kind in links.WITHIN_LOWER and other.mtu > wanted:
-            cause = f"the kernel would reduce the MTU of {upper}, which is on top of it and has {other.mtu}, and never restore it"
+            cause = (
+                f"the kernel would reduce the MTU of {upper}, which is on top of it and has {other.mtu}, and never "
+                "restore it"
+            )
             raise _wrong(interface, MTU, cause, f"declare the MTU of {upper} too")
 
 

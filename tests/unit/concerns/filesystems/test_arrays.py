@@ -205,11 +205,11 @@ IN_USE: Mapping[str, Tuple[Callable[[FakeHost], None], str]] = {
     "xfs": (holding(xfs_head(STRANGE)), f"{SECOND}it holds xfs"),
     "xfs of a mkfs that ended early": (holding(xfs_head(STRANGE, making=True)), f"{SECOND}it holds xfs"),
     "ext4": (holding(ext4_head(STRANGE)), f"{SECOND}it holds ext4"),
-    "unknown data": (holding(b"\0" * 9000 + b"raw database"), f"{SECOND}it holds data that no tool knows"),
+    "unknown data": (holding(b"\0" * 9000 + b"raw database"), f"{SECOND}it has data that no tool recognises"),
     "other array": (holding(md_head(STRANGE, "other:data", role=1)), f"{SECOND}it is a drive of the array other:data"),
     "partition": (with_file(f"{SYS}/nvme2n1p1/partition", "1\n"), rf"{SECOND}it is partitioned \(nvme2n1p1\)"),
     "device mapper": (with_file(f"{SYS}/holders/dm-0", ""), f"{SECOND}it is held by dm-0"),
-    "claimed": (claiming, f"{SECOND}the kernel has it claimed"),
+    "claimed": (claiming, f"{SECOND}the kernel uses it"),
     "swap": (
         with_file("/proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n/dev/nvme2n1 partition 1048572 0 -2\n"),
         f"{SECOND}it is swap",
@@ -279,17 +279,17 @@ def test_two_names_of_one_drive_in_two_file_systems_are_refused(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({**SCRATCH, "fstype": "nfs"}, "nothing is made for nfs"),
-        ({**SCRATCH, "source": "UUID=1"}, "what is made of drives has no other source"),
+        ({**SCRATCH, "fstype": "nfs"}, "nfs cannot be made on drives"),
+        ({**SCRATCH, "source": "UUID=1"}, "a file system that is made on drives has no other source"),
         (made_of(drives=[]), "there is none"),
-        (made_of(drives=["/dev/nvme1n1"]), "the kernel gives this name in the order"),
+        (made_of(drives=["/dev/nvme1n1"]), "the kernel gives such names in the order"),
         (made_of(drives=["/dev/mapper/x"]), "it is not the name of a whole drive"),
         (made_of(drives=[f"{BY_ID}/nvme-A-part1"]), "it is not the name of a whole drive"),
         (made_of(drives=[f"{BY_ID}/a", f"{BY_ID}/a"]), "it is named twice"),
         (made_of(drives=[f"{BY_ID}/../../nvme1n1"]), "it is not the name of a whole drive"),
         (made_of(name="a/b"), "it is not the name of an array"),
         (made_of(chunk_kb=500), "it is not a power of 2 from 4 to 16384"),
-        (made_of(label="longer than it may be"), "it is not a label of xfs"),
+        (made_of(label="longer than it may be"), "xfs cannot have this label"),
     ],
 )
 def test_what_no_machine_could_make_is_refused(tmp_path: Path, entry: Mapping[str, Any], message: str) -> None:
@@ -588,7 +588,7 @@ def test_a_drive_that_has_another_name_by_the_time_of_the_step_is_not_touched(tm
         (tmp_path / "sys/class/block/nvme2n1/wwid").write_text("eui.S9\n")
 
     host.files.before_effect = swapped
-    assert "/dev/nvme2n1 is another drive by now" in str(error_of(host, SCRATCH))
+    assert "/dev/nvme2n1 is a different drive now" in str(error_of(host, SCRATCH))
     assert drives_of(host).written == []
 
 

@@ -264,7 +264,7 @@ def test_what_a_remount_cannot_change_is_pending_until_it_is_mounted_anew(tmp_pa
     host = machine(tmp_path)
     run(host, data(options=["vers=4.2", "nconnect=4"]))
     outcome = run(host, data(options=["vers=4.2", "nconnect=8", "rsize=65536"]))
-    why = "a remount does not change it: unmount /data and run again, or reboot"
+    why = "a remount cannot change it: unmount /data and run again, or reboot"
     assert (outcome.error, pending(outcome)) == (None, {"nconnect": why, "rsize": why})
     assert outcome.remaining.needs == ("reboot",)
     assert started(host, "umount") == []
@@ -313,7 +313,7 @@ def test_another_source_waits_until_the_old_one_is_unmounted(tmp_path: Path) -> 
         outcome = run(host, data(source="nfs2:/export/data"))
         assert outcome.error is None
         assert pending(outcome) == {
-            "mount": "it stays mounted until somebody unmounts /data, or until the next boot",
+            "mount": "it stays mounted until you unmount /data, or until the next boot",
         }
         assert "What=nfs2:/export/data\n" in host.files.read(UNIT)
     # It is still known to be ours.
@@ -326,7 +326,7 @@ def test_connections_of_a_mount_that_was_first_are_named_with_it(tmp_path: Path)
     outcome = run(host, data(options=["vers=4.2", "nconnect=8"]))
     assert outcome.error is None
     assert pending(outcome) == {
-        "nconnect": "the first mount from a server makes the connections of all: unmount /home too, then run again"
+        "nconnect": "all mounts from a server share the connections of the first: unmount /home too, then run again"
     }
     assert outcome.remaining.needs == ("remount",)
     assert outcome.effective["mounts"]["/data"]["options"].count("nconnect=8") == 0
@@ -372,18 +372,21 @@ def test_a_cache_that_is_not_there_is_said(tmp_path: Path) -> None:
         ({"path": "/"}, "Cannot declare mounts[0].path: it is not the absolute path of a mount point,"),
         ({"path": "/dev/shm"}, "Cannot declare /dev/shm: /dev belongs to the operating system."),
         ({"source": ""}, "Cannot declare mounts[0].source: it is empty, or has blanks or quotes"),
-        ({"source": "/export"}, "Cannot declare mounts[0].source: it is not a server with the path that it exports"),
-        ({"source": "-o:/export"}, "Cannot declare mounts[0].source: it is not a server with the path that it exports"),
+        ({"source": "/export"}, "Cannot declare mounts[0].source: it is not a server and the path that it exports"),
+        ({"source": "-o:/export"}, "Cannot declare mounts[0].source: it is not a server and the path that it exports"),
         ({"source": "nfs1:/a'; rm"}, "Cannot declare mounts[0].source: it is empty, or has blanks or quotes"),
-        ({"fstype": "xfs", "source": "/dev/nvme0n1"}, "Cannot declare mounts[0].source: the kernel gives this name in"),
-        ({"fstype": "xfs", "source": "/dev/sdb1"}, "Cannot declare mounts[0].source: the kernel gives this name in"),
+        (
+            {"fstype": "xfs", "source": "/dev/nvme0n1"},
+            "Cannot declare mounts[0].source: the kernel gives such names in",
+        ),
+        ({"fstype": "xfs", "source": "/dev/sdb1"}, "Cannot declare mounts[0].source: the kernel gives such names in"),
         ({"fstype": "ext4", "source": "LABEL=x"}, "Cannot declare mounts[0].source: it is not a device"),
         ({"fstype": "tmpfs"}, "Cannot declare mounts[0].source: tmpfs has no source"),
         ({"options": ["ro,noatime"]}, "Cannot declare mounts[0].options: it is not one option"),
         ({"options": ["ro", "rw"]}, "Cannot declare mounts[0].options: ro and rw are the same option."),
-        ({"options": ["x-systemd.makefs"]}, "x-systemd.makefs cannot be declared: systemd reads it in fstab"),
-        ({"options": ["noauto"]}, "noauto cannot be declared: what is declared here is mounted at boot."),
-        ({"options": ["bind"]}, "bind cannot be declared: it mounts a folder, and no file system."),
+        ({"options": ["x-systemd.makefs"]}, "x-systemd.makefs is not supported: systemd reads it only in fstab"),
+        ({"options": ["noauto"]}, "noauto is not supported: the mount is always made at boot."),
+        ({"options": ["bind"]}, "bind is not supported: that mounts a folder, not a file system."),
         ({"options": ["rsize=1000000"]}, "the kernel rounds what is not a multiple of 4096 bytes"),
         ({"options": ["nconnect=32"]}, "Cannot declare mounts[0].options: the kernel takes 1 to 16"),
         ({"options": ["timeo="]}, "Cannot declare mounts[0].options: it has no value"),
@@ -418,7 +421,7 @@ REFUSED: Mapping[str, Any] = {
     "not empty": (
         {"/data/results": ""},
         DeclarationError,
-        "Cannot mount /data: it is not empty, and a mount would hide what is in it (found results).",
+        "Cannot mount /data: it is not empty, and a mount would hide its content (found results).",
     ),
     "a file": ({"/data": ""}, DeclarationError, "Cannot mount /data: it is not a folder."),
     "another mount": (
@@ -439,7 +442,7 @@ REFUSED: Mapping[str, Any] = {
     "a unit of others": (
         {UNIT: "[Mount]\nWhat=nfs9:/x\nWhere=/data\n"},
         OwnedByAnother,
-        f"Cannot write {UNIT}: a file of others is that unit.",
+        f"Cannot write {UNIT}: the unit is a file of someone else.",
     ),
     "masked": ({UNIT: ""}, OwnedByAnother, f"Cannot write {UNIT}: it is masked."),
 }
@@ -476,7 +479,7 @@ def test_a_mount_point_in_a_mount_of_the_network_is_refused_without_asking_for_i
     for name in ("exists", "names", "is_folder", "resolve", "status"):
         method = getattr(host.files, name)
         setattr(host.files, name, lambda path, method=method: asked.append(path) or method(path))
-    with pytest.raises(DeclarationError, match="it lies in /home, and whatever asks for it hangs when the server"):
+    with pytest.raises(DeclarationError, match="it is inside /home, and would hang whenever the server"):
         run(host, {**HOT, "path": "/home/hot"})
     assert [path for path in asked if path.startswith("/home")] == []
 
@@ -497,7 +500,7 @@ def test_nothing_in_a_mount_is_asked_for_by_a_look_or_a_run(tmp_path: Path) -> N
 
 def test_a_link_is_no_mount_point(tmp_path: Path) -> None:
     host = machine(tmp_path, {"/srv/data/.keep": ""}, {"/data": "/srv/data"})
-    with pytest.raises(DeclarationError, match=r"it is a link or lies behind one.*\(found /srv/data\)"):
+    with pytest.raises(DeclarationError, match=r"it is a symbolic link or lies behind one.*\(found /srv/data\)"):
         run(host, data())
 
 
@@ -549,7 +552,7 @@ def test_what_the_server_said_is_in_the_message(tmp_path: Path) -> None:
 
 def test_two_read_aheads_of_one_file_system_are_refused(tmp_path: Path) -> None:
     host = machine(tmp_path, {MOUNTINFO: ROOT + nfs_line("vers=4.2") + nfs_line("vers=4.2", path="/more")})
-    with pytest.raises(DeclarationError, match="/data is the same file system, and has one read-ahead with it"):
+    with pytest.raises(DeclarationError, match="/data is the same file system, and the two share one read-ahead"):
         run(host, data(read_ahead_kb=4096), {**data(read_ahead_kb=128), "path": "/more"})
 
 

@@ -152,8 +152,9 @@ def test_what_is_not_declared_any_more_ends_but_not_the_last_way_to_a_disk_in_us
     for declared, more in (({"nqn": OTHER, "paths": [{"address": "10.12.0.5"}]}, {}), (None, {"state": "absent"})):
         error = refusal(machine, *([declared] if declared else []), **more)
         assert isinstance(error, InUse)
-        assert f"Cannot end {DATA} over tcp 10.10.0.5:4420: it is the last path to what is in use: /data (nvme1n1)" in str(
-            error
+        assert (
+            f"Cannot end {DATA} over tcp 10.10.0.5:4420: it is the last path to what is in use: /data (nvme1n1)"
+            in str(error)
         )
     # A path that is lost leads nowhere.
     machine.run(BOTH)
