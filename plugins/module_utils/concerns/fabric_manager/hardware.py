@@ -109,7 +109,7 @@ def _managing(host: Host, names: List[str]) -> Tuple[str, ...]:
     except OSError as error:
         raise _cannot_look(error.strerror or str(error)) from error
     if completed.timed_out:
-        raise _cannot_look(f"{', '.join(names)} did not answer within {VPD_SECONDS:g} s")
+        raise _cannot_look(f"{', '.join(names)} did not respond within {VPD_SECONDS:g} s")
     found = completed.output.split()
     return tuple(name for name, path in zip(names, paths) if path in found)
 

@@ -126,7 +126,7 @@ def read_domain(host: Host, daemon: Daemon) -> Domain:
     except OSError as error:
         return Domain(unknown=f"{TOOL} did not run: {error.strerror or error}")
     if completed.timed_out:
-        return Domain(unknown=f"{TOOL} did not answer within {TOOL_SECONDS:g} s; another node may not be responding")
+        return Domain(unknown=f"{TOOL} did not respond within {TOOL_SECONDS:g} s; another node may not be responding")
     try:
         return domain_of(json.loads(completed.output))
     except (ValueError, KeyError, TypeError, AttributeError):

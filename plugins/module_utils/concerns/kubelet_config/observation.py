@@ -121,7 +121,7 @@ def _with_values(host: Host, state: KubeletState, process: Process, identity: Tu
             text = host.http_get(f"127.0.0.1:{port}", "/configz", identity=pair)
             return replace(state, values=_of_configz(text))
         except OSError as error:
-            reason = f"it did not answer /configz on port {port}: {error.strerror or error}"
+            reason = f"it did not respond to /configz on port {port}: {error.strerror or error}"
     # k3s and RKE2 write their own after they were started, and before the kubelet is.
     paths = (place.path,) if UNITS[state.unit] else place.sources
     has_read = all(processes.began_after(files, process, path) for path in paths)

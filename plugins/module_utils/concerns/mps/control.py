@@ -40,7 +40,7 @@ def ask(host: Host, pipes: str, questions: Sequence[str]) -> Optional[Tuple[str,
         raise CannotLook(
             goal,
             object=pipes,
-            cause=f"it did not answer within {SECONDS:g} s; it may be waiting for its clients to end",
+            cause=f"it did not respond within {SECONDS:g} s; it may be waiting for its clients to end",
             hint=f"end its clients, or give {PROGRAM} the command quit -t SECONDS, which ends them after that time",
         )
     said = completed.errors.strip()

@@ -109,7 +109,7 @@ def _restart(host: Host, controller: Controller) -> str:
         if answers:
             return ""
         if time.monotonic() > deadline:
-            return f"it did not answer within {ANSWER_SECONDS:.0f} s"
+            return f"it did not respond within {ANSWER_SECONDS:.0f} s"
         time.sleep(POLL_SECONDS)
     return cause
 

@@ -85,7 +85,7 @@ DOMAINS: Dict[str, Tuple[Completed, Optional[str], str]] = {
     "hangs": (
         Completed(124, "", ""),
         None,
-        "nvidia-imex-ctl did not answer within 10 s; another node may not be responding",
+        "nvidia-imex-ctl did not respond within 10 s; another node may not be responding",
     ),
     "fails": (Completed(1, "", "Error: no daemon\n"), None, "nvidia-imex-ctl exited with 1: Error: no daemon"),
     "garbage": (Completed(0, "[]", ""), None, "nvidia-imex-ctl exited with 0: []"),

@@ -76,7 +76,7 @@ def test_vital_product_data_that_does_not_come_makes_the_node_unknown_and_names_
     machine.host.commands.programs["grep"] = lambda argv: Completed(124, "", "")
     assert machine.refused(service="if_needed") == (
         "Cannot read the vital product data of the ConnectX bridges: 0000:05:00.0, 0000:06:00.0, 0000:1b:00.0, "
-        "0000:2c:00.0 did not answer within 10 s. Check the firmware of these devices with mlxfwmanager, and the "
+        "0000:2c:00.0 did not respond within 10 s. Check the firmware of these devices with mlxfwmanager, and the "
         "kernel log for VPD."
     )
 

@@ -98,7 +98,7 @@ def test_one_that_does_not_know_the_mark_is_read_as_well(tmp_path: Path) -> None
         ),
         (
             Completed(124, "", ""),
-            "Cannot ask the MPS control daemon in /run/x: it did not answer within 10 s; it may be waiting for its "
+            "Cannot ask the MPS control daemon in /run/x: it did not respond within 10 s; it may be waiting for its "
             "clients to end. End its clients, or give nvidia-cuda-mps-control the command quit -t SECONDS, which ends "
             "them after that time.",
         ),
