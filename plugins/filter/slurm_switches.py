@@ -6,14 +6,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: slurm_switches
-short_description: The switches or blocks of Slurm, from variables of hosts
+short_description: Make the switches or blocks of Slurm from variables of hosts
 version_added: 0.1.0
 description:
-  - Makes what O(gpufleet.node.slurm_topology#module:switches) and O(gpufleet.node.slurm_topology#module:blocks) take,
+  - Makes a value for O(gpufleet.node.slurm_topology#module:switches) or O(gpufleet.node.slurm_topology#module:blocks)
     from a variable of each host that names its leaf switch, rack or NVLink domain.
-  - The name of a host in Slurm is its C(drain_slurm_node) or C(slurm_gpus_node_name) if it has one, else the part of
-    its name in the inventory before the first dot.
-  - A host without the variable fails the run, and so does a switch below two others.
+  - The name of a host in Slurm is its C(drain_slurm_node) or C(slurm_gpus_node_name) if one is set, else the part of
+    its inventory name before the first dot.
+  - Fails if a host does not have the variable, or if a switch is below two others.
 options:
   _input:
     description: The hosts, such as those of a group.
@@ -26,13 +26,13 @@ options:
     required: true
   _levels:
     description:
-      - The variables that name what a host is in, from the leaf up, such as V([rack, row]).
-      - With one variable and without O(root), the result suits blocks, too.
+      - The variables that name the switches above a host, from the leaf up, such as V([rack, row]).
+      - With one variable and without O(root), the result can also be used for blocks.
     type: list
     elements: str
     required: true
   root:
-    description: The name of a switch above all of the highest level, if there is one.
+    description: The name of one switch above all those of the highest level. If empty, there is none.
     type: str
     default: ""
 positional: _hostvars, _levels
@@ -64,7 +64,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The switches, with C(name) and C(nodes) or C(switches), in the order of their names, the leaves first.
+  description: The switches, each with C(name) and C(nodes) or C(switches), the leaves first, sorted by name.
   type: list
   elements: dict
 """

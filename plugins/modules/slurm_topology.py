@@ -7,23 +7,23 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_topology
-short_description: The switches or blocks by which Slurm places jobs
+short_description: The topology (switches or blocks) by which Slurm places jobs
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Keeps C(topology.conf) and C(TopologyPlugin=) in C(slurm.conf) as the inventory declares them, on the host of
+  - Keeps C(topology.conf), and C(TopologyPlugin=) in C(slurm.conf), as the inventory declares them, on the host of
     slurmctld. With a topology, Slurm places a job on nodes that are near each other.
-  - What is in effect is what C(scontrol show topology) says, not the file. Lists of hosts are compared by the nodes in
-    them, and a file that means the same is left as it is.
-  - What slurmctld would refuse or only warn of is refused before anything changes, such as an unknown node, a node in
-    two places, an unknown switch, a loop, and sizes of blocks that are not powers of two of the smallest.
+  - C(scontrol show topology) says what is in effect, not the file. Host lists are compared by the nodes in them, and a
+    file that means the same is left as it is.
+  - What slurmctld would refuse, or only warn of, is refused before anything changes, such as an unknown node, a node in
+    two places, an unknown switch, a loop, and block sizes that are not a power of two times the smallest.
   - If something changes, slurmctld is restarted once. Running jobs survive that. If it does not come up, its former
     files are restored, it is started with them, and the run fails with what slurmctld said.
   - Lines of others in C(topology.conf) are commented out, and come back with O(state=absent).
-  - A host without slurmctld is listed in RV(unmanaged), so the declaration may be one for all hosts.
-  - It does not manage the files of other hosts. slurmd and the commands of Slurm read C(TopologyPlugin) and
-    C(topology.conf) as well, so give them both files, or let slurmd have its configuration from the controller.
+  - On a host without slurmctld the topology is listed in RV(unmanaged), so all hosts may have the same declaration.
+  - The files of other hosts are not managed. slurmd and the commands of Slurm read C(TopologyPlugin) and
+    C(topology.conf) as well, so give all hosts both files, or let slurmd get its configuration from the controller.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -31,9 +31,9 @@ options:
   switches:
     description:
       - The switches of a tree (C(topology/tree)). Each has nodes below it, or other switches.
-      - A tree has one way up from each node and each switch. Without a switch on top of all others, a job gets nodes
-        of one part only.
-      - P(gpufleet.node.slurm_switches#filter) makes them from a variable of each host, such as its rack.
+      - Each node and each switch is below one switch only. Without a switch above all others, a job gets nodes from
+        only one part of the cluster.
+      - P(gpufleet.node.slurm_switches#filter) makes them from variables of the hosts, such as the rack.
       - One of O(switches) and O(blocks) is required, unless O(state=absent).
     type: list
     elements: dict
@@ -46,7 +46,7 @@ options:
         required: true
       nodes:
         description:
-          - The nodes at a leaf, by their names in Slurm, such as C(h[001-016],h031).
+          - The nodes below this switch, by their names in Slurm, such as C(h[001-016],h031).
         type: str
       switches:
         description:
@@ -54,9 +54,10 @@ options:
         type: str
   blocks:
     description:
-      - The blocks of nodes that are near each other (C(topology/block)), such as those of an NVLink domain. Neighbours
-        in the list are paired to larger blocks, so their order counts.
-      - It needs Slurm 24.05. Before 25.05, a block has at least as many nodes as the smallest of O(block_sizes).
+      - Blocks of nodes that are near each other (C(topology/block)), such as those of an NVLink domain. Slurm joins
+        neighbours in the list to larger blocks, so their order counts.
+      - Needs Slurm 24.05 or newer. Before 25.05, each block must have at least as many nodes as the smallest of
+        O(block_sizes).
     type: list
     elements: dict
     default: []
@@ -73,9 +74,9 @@ options:
         required: true
   block_sizes:
     description:
-      - How many nodes the blocks have with which Slurm plans, the smallest first. Each other one is the smallest times
-        a power of two.
-      - Without it, the smallest is the size of the first block, and slurmctld uses up to 16 of them together.
+      - The sizes of the blocks with which Slurm plans, in nodes, the smallest first. Each of the others is the smallest
+        times a power of two.
+      - If empty, the smallest size is that of the first block, and slurmctld joins up to 16 of them.
     type: list
     elements: int
     default: []
@@ -94,7 +95,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Place jobs on nodes of one rack where they fit into it
+- name: Place jobs on the nodes of one rack if they fit into it
   gpufleet.node.slurm_topology:
     switches:
       - name: spine
@@ -152,7 +153,7 @@ changes:
       description: C(effective) for the running system, C(boot) for the next boot.
       type: str
     takes_effect:
-      description: C(now).
+      description: Always C(now).
       type: str
 needs:
   description: Always empty.
@@ -235,15 +236,15 @@ effective:
   type: dict
   contains:
     slurmctld:
-      description: Whether it runs, C(running), C(stopped), C(failed), or C(null) where it is not installed.
+      description: C(running), C(stopped), C(failed), or C(null) if it is not installed.
       type: str
       sample: running
     plugin:
-      description: What slurmctld runs with, C(null) without a topology, and where it does not run.
+      description: The plugin with which slurmctld runs; C(null) without a topology, or if it does not run.
       type: str
       sample: topology/tree
     lines:
-      description: Its switches or blocks, as lines of C(topology.conf). Of C(BlockSizes) those that are in use.
+      description: Its switches or blocks, as lines of C(topology.conf). C(BlockSizes) has only the sizes in use.
       type: list
       elements: str
       sample: ["SwitchName=spine Switches=rack[1-2]", "SwitchName=rack1 Nodes=h[001-016]"]
@@ -253,11 +254,11 @@ boot:
   type: dict
   contains:
     plugin:
-      description: What C(slurm.conf) has, C(null) for none.
+      description: The plugin in C(slurm.conf); C(null) for none.
       type: str
       sample: topology/tree
     lines:
-      description: What C(topology.conf) says to it.
+      description: The lines of C(topology.conf) that count for it.
       type: list
       elements: str
       sample: ["SwitchName=spine Switches=rack[1-2]", "SwitchName=rack1 Nodes=h[001-016]"]

@@ -29,7 +29,7 @@ def switches_of(
     if isinstance(levels, str):
         levels = [levels]
     if not levels:
-        raise NoPlace("no variable is named that has the switch of a host")
+        raise NoPlace("no variables are given that name the switches of a host")
     # What is below each switch, and above it, by the level and the name.
     below: List[Dict[str, Dict[str, None]]] = [{} for _level in levels]
     for host in hosts:
@@ -47,7 +47,7 @@ def switches_of(
             found.append({"name": name, "switches" if at else "nodes": folded(places[name])})
     if root:
         if any(root in places for places in below):
-            raise NoPlace(f"{root} is a switch of a host, and shall be the one above all")
+            raise NoPlace(f"{root} is already a switch of a host, so it cannot be the root")
         found.append({"name": root, "switches": folded(below[-1])})
     return found
 
@@ -64,7 +64,7 @@ def _refuse_ambiguous(below: Sequence[Mapping[str, Mapping[str, None]]], levels:
     for level, places in zip(levels, below):
         for name in places:
             if name in seen:
-                raise NoPlace(f"{name} is a {seen[name]} and a {level}, and each switch has a name of its own")
+                raise NoPlace(f"{name} is a {seen[name]} and a {level}, and the name of a switch must be unique")
             seen[name] = level
     for at in range(1, len(levels)):
         above: Dict[str, str] = {}

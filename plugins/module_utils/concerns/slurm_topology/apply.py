@@ -75,10 +75,10 @@ def _return(action: ChangeTopology, host: Host, controller: Controller) -> str:
         return f"its former files could not be written: {error.strerror or error}"
     cause = _restart(host, controller)
     if cause:
-        return f"its former files are back, and with them {cause} too"
+        return f"its former files were restored, and with them {cause} too"
     with contextlib.suppress(OSError):
         host.files.remove(NOTE)
-    return "its former files are back, and with them it runs"
+    return "its former files were restored, and with them it runs"
 
 
 def _back(action: ChangeTopology, host: Host) -> None:

@@ -134,5 +134,5 @@ def _version(host: Host) -> Tuple[int, int]:
     said = host.commands.run(["slurmctld", "-V"], timeout=VERSION_SECONDS).output.strip()
     match = VERSION.search(said)
     if match is None:
-        raise CannotLook(goal, cause="slurmctld -V does not tell it", found=said[:200] or "nothing")
+        raise CannotLook(goal, cause="slurmctld -V does not say it", found=said[:200] or "nothing")
     return int(match[1]), int(match[2])

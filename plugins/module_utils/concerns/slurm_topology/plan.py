@@ -116,7 +116,7 @@ def _conflicts(state: TopologyState, desired: TopologyDesired) -> Tuple[Conflict
     for path, text in ((state.path, state.text), *state.confs.items()):
         for number, raw in enumerate((text or "").splitlines(), 1):
             if raw.startswith("#") and "ansible managed" in raw.lower():
-                owner = "a template of Ansible (DeepOps, openhpc)"
+                owner = "an Ansible template (DeepOps, openhpc)"
                 found.append(Conflict(owner, path, number, "the whole file", "written again at its next run", "them"))
     return tuple(found)
 

@@ -47,10 +47,10 @@ def resolve(declaration: TopologyDeclaration, state: TopologyState) -> TopologyD
         raise OwnedByAnother(
             f"set {PLUGIN}",
             object=state.elsewhere,
-            cause=f"{state.slurm_path} includes it, and it has another one",
+            cause=f"{state.slurm_path} includes it, and it sets another plugin",
             found=state.plugin,
             wanted=plugin,
-            hint="remove it there, or set it to this",
+            hint="remove the line there, or set this value there",
         )
     text = topology_conf.text_with(state.text, wanted)
     return TopologyDesired(wanted, text, plugin, sets_plugin=True, managed=True, unmanaged=unmanaged)
@@ -70,7 +70,7 @@ def restore(baseline: Baseline, state: TopologyState) -> TopologyDesired:
 
 def _not_here(state: TopologyState) -> str:
     if not state.daemon.installed:
-        return f"there is no {SLURMCTLD}, so this is no controller of Slurm"
+        return f"there is no {SLURMCTLD}, so this host is not a controller of Slurm"
     return "" if state.slurm is not None else f"there is no {state.slurm_path}, so Slurm is not configured here"
 
 
@@ -121,7 +121,7 @@ def _refuse_release(wanted: Topology, state: TopologyState) -> None:
             cause=f"it has fewer nodes than the smallest block, and slurmctld {release} would not start",
             found=count,
             wanted=least,
-            hint="set block_sizes with a smaller number first, as many nodes as each block has at least",
+            hint="set block_sizes so that the first number is at most the size of the smallest block",
         )
     if wanted.plugin == TREE and state.value("SelectType") == LINEAR and state.version >= TREE_NEEDS_CONS_TRES:
         raise DeclarationError(
@@ -148,6 +148,6 @@ def _against_nodes(wanted: Topology, state: TopologyState) -> Tuple[Unmanaged, .
     if not left:
         return ()
     what = "block" if wanted.plugin == BLOCK else "switch"
-    reason = f"{state.slurm_path} has it, and no {what} does, so that it gets no job of several nodes"
+    reason = f"{state.slurm_path} has it, and no {what} does, so it gets no jobs that need several nodes"
     hint = f"declare a {what} for it, or set strict: false"
     return (Unmanaged(folded(left, widest=WIDEST), what, reason, hint=hint),)

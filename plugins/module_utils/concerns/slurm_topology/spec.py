@@ -34,7 +34,7 @@ class TopologyDeclaration:
 def parse(params: Mapping[str, Any]) -> TopologyDeclaration:
     """Raises ``DeclarationError`` on what no slurmctld would take, or nobody can mean."""
     if not params["permanent"]:
-        cause = "slurmctld has it from a file, which is there for its next start as well"
+        cause = "slurmctld reads it from a file, which its next start reads too"
         raise DeclarationError(GOAL, cause=cause, hint="set permanent: true")
     switches, blocks, sizes = params["switches"] or (), params["blocks"] or (), params["block_sizes"] or ()
     if not switches and not blocks:
@@ -49,7 +49,11 @@ def parse(params: Mapping[str, Any]) -> TopologyDeclaration:
     twice = node_twice(topology)
     if twice is not None:
         node, first, second = twice
-        _refuse(node, f"it is in {first} and in {second}, and a node has one place", found=f"{first} and {second}")
+        _refuse(
+            node,
+            f"it is in both {first} and {second}, and a node must be in one place only",
+            found=f"{first} and {second}",
+        )
     return TopologyDeclaration(topology, folder)
 
 
@@ -85,10 +89,12 @@ def _blocks(blocks: Any, sizes: Any) -> Topology:
 
 def _name(name: str, where: str, known: Set[str]) -> str:
     if not SWITCH.fullmatch(name):
-        cause = "a name has up to 64 letters, digits, dots, hyphens and underscores, and begins with no sign"
+        cause = (
+            "a name must be up to 64 letters, digits, dots, hyphens and underscores, and begin with a letter or digit"
+        )
         _refuse(where, cause, found=repr(name))
     if name in known:
-        _refuse(where, "another one has this name", found=name)
+        _refuse(where, "the name is used twice", found=name)
     known.add(name)
     return name
 

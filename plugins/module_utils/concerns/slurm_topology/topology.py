@@ -95,7 +95,7 @@ def fault_of_sizes(sizes: Sequence[int]) -> str:
     for size in sizes:
         factor = size // sizes[0] if sizes[0] > 0 else 0
         if size <= 0:
-            return f"a block has one node at least, not {size}"
+            return f"a block must have at least one node, not {size}"
         if size <= before:
             return f"{size} does not come after {before}: the smallest comes first"
         if size % sizes[0] or factor & (factor - 1):
@@ -126,7 +126,7 @@ def fault_of_tree(topology: Topology) -> Optional[Tuple[str, str]]:
             if child not in names:
                 return name, f"there is no switch {child}, which it has below it"
             if child in parents:
-                return child, f"it is below {parents[child]} and {name}, and a tree has one way up"
+                return child, f"it is below {parents[child]} and {name}, and a switch must be below one only"
             parents[child] = name
     for name in names:
         above, at = [name], name
@@ -136,5 +136,5 @@ def fault_of_tree(topology: Topology) -> Optional[Tuple[str, str]]:
                 return name, f"it is below itself: {' below '.join((*above, at))}"
             above.append(at)
         if len(above) > MOST_ABOVE:
-            return name, f"it has more than {MOST_ABOVE} switches above it, where slurmctld gives up"
+            return name, f"it has more than {MOST_ABOVE} switches above it, and slurmctld allows no more"
     return None

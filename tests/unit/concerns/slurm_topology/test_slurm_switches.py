@@ -61,9 +61,9 @@ def test_a_number_is_a_name() -> None:
         (list(HOSTS), ["rack"], "", "Cannot make the switches of Slurm from rack: login has no variable rack"),
         (NODES, ["rack", "hall"], "", "h1.example.org has no variable hall"),
         ([], ["rack"], "", "there are no hosts"),
-        (NODES, [], "", "no variable is named"),
+        (NODES, [], "", "no variables are given"),
         (NODES, ["rack", "rack"], "", "r1 is a rack and a rack"),
-        (NODES, ["rack"], "r1", "r1 is a switch of a host, and shall be the one above all"),
+        (NODES, ["rack"], "r1", "r1 is already a switch of a host, so it cannot be the root"),
     ],
 )
 def test_hosts_without_a_clear_place_are_refused(hosts: List[str], levels: List[str], root: str, cause: str) -> None:

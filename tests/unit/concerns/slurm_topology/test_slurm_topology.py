@@ -203,7 +203,7 @@ def test_a_topology_that_slurmctld_does_not_take_is_rolled_back(machine: Topolog
         machine.run(**TREE)
     assert str(caught.value) == (
         "Cannot restart slurmctld.service with this topology: Job for slurmctld.service failed because the control "
-        "process exited; it said: fatal: Invalid node name (leaf1) in switch config; its former files are back, and "
+        "process exited; it said: fatal: Invalid node name (leaf1) in switch config; its former files were restored, and "
         "with them it runs. See journalctl -u slurmctld.service and its log file."
     )
     assert (machine.read(SLURM_CONF), machine.read(TOPOLOGY_CONF)) == before
@@ -268,7 +268,7 @@ def test_a_way_back_that_fails_too_is_said(machine: TopologyMachine) -> None:
     machine.write("/etc/slurm/nodes.conf", NODES_TEXT)
     machine.run(**tree(leaf("all", "h[01-08],login1")))
     machine.dislikes = "Nodes="
-    with pytest.raises(Refused, match=r"files are back, and with them Job for slurmctld\.service failed .* too"):
+    with pytest.raises(Refused, match=r"files were restored, and with them Job for slurmctld\.service failed .* too"):
         machine.run(**TREE)
 
 
@@ -327,11 +327,11 @@ CHAIN = [above(f"s{at}", f"s{at + 1}") for at in range(22)]
         (tree({"name": "a", "nodes": "h01", "switches": "b"}), "it has both nodes and switches"),
         (
             tree(leaf("a", "h01"), leaf("a", "h02")),
-            "switches[1].name in the topology of Slurm: another one has this name",
+            "switches[1].name in the topology of Slurm: the name is used twice",
         ),
-        (tree(leaf("a,b", "h01")), "begins with no sign (found 'a,b')"),
+        (tree(leaf("a,b", "h01")), "begin with a letter or digit (found 'a,b')"),
         (tree(leaf("a\nSwitchName=b", "h01")), "(found 'a\\nSwitchName=b')"),
-        (tree(leaf("a" * 65, "h01")), "a name has up to 64 letters"),
+        (tree(leaf("a" * 65, "h01")), "a name must be up to 64 letters"),
         (tree(leaf("a", "")), "switches[0].nodes in the topology of Slurm: a name is missing in it (found '')"),
         (
             tree(leaf("a", "h[01-")),
@@ -339,21 +339,24 @@ CHAIN = [above(f"s{at}", f"s{at + 1}") for at in range(22)]
         ),
         (tree(leaf("a", "h01\nSwitchName=b Nodes=h02")), "a name has letters, digits, dots, hyphens"),
         (tree(leaf("a", "h[04-01]")), "[04-01] counts down"),
-        (tree(leaf("a", "h[01-04]"), leaf("b", "h04")), "Cannot use h04 in the topology of Slurm: it is in a and in b"),
+        (tree(leaf("a", "h[01-04]"), leaf("b", "h04")), "Cannot use h04 in the topology of Slurm: it is in both a and b"),
         (tree(above("r", "a,b"), leaf("a", "h01")), "Cannot use r in the topology of Slurm: there is no switch b"),
         (tree(above("r", "r")), "it is below itself: r below r"),
         (tree(above("r", "a"), above("a", "b"), above("b", "r")), "it is below itself: "),
-        (tree(above("r", "a"), above("q", "a"), leaf("a", "h01")), "it is below r and q, and a tree has one way up"),
+        (
+            tree(above("r", "a"), above("q", "a"), leaf("a", "h01")),
+            "it is below r and q, and a switch must be below one only",
+        ),
         (tree(*CHAIN, leaf("s22", "h01")), "it has more than 20 switches above it"),
-        (blocks("h[01-04]", "h[04-08]"), "it is in b1 and in b2"),
-        (blocks("h[01-04]", sizes=[0]), "a block has one node at least, not 0 (found 0)"),
+        (blocks("h[01-04]", "h[04-08]"), "it is in both b1 and b2"),
+        (blocks("h[01-04]", sizes=[0]), "a block must have at least one node, not 0 (found 0)"),
         (blocks("h[01-04]", sizes=[4, 6]), "6 is not 4 times a power of two"),
         (blocks("h[01-04]", sizes=[4, 12]), "12 is not 4 times a power of two"),
         (blocks("h[01-04]", sizes=[8, 4]), "4 does not come after 8: the smallest comes first"),
         (blocks("h[01-04]", sizes=[1, 65536]), "65536 is more than 32768 times 1"),
         ({**TREE, "folder": "etc/slurm"}, "it is not an absolute path"),
         ({**TREE, "folder": "/etc/slurm\n"}, "a control character"),
-        ({**TREE, "permanent": False}, "slurmctld has it from a file"),
+        ({**TREE, "permanent": False}, "slurmctld reads it from a file"),
         (
             tree(leaf("a", "h[01-09]")),
             "Cannot give h09 a place in the topology of Slurm: no NodeName in /etc/slurm/slurm.conf",
@@ -408,9 +411,9 @@ def silent(machine: TopologyMachine) -> None:
         (linear, TREE, "SelectType=select/linear, with which slurmctld 24.11 would not start"),
         (old, BLOCKS, "topology/block with BlockSizes came with Slurm 24.05 (found 22.05). Declare switches"),
         (other_file, TREE, "slurmctld reads /opt/slurm/etc/slurm.conf (found /etc/slurm). Set folder: /opt/slurm/etc."),
-        (no_version, BLOCKS, "slurmctld -V does not tell it"),
+        (no_version, BLOCKS, "slurmctld -V does not say it"),
         (silent, TREE, "Unable to contact slurm controller"),
-        (lambda _machine: None, blocks("h[01-04]", "h[05-07]"), "(found 3, wanted 4). Set block_sizes with a smaller"),
+        (lambda _machine: None, blocks("h[01-04]", "h[05-07]"), "(found 3, wanted 4). Set block_sizes so that the first number"),
     ],
 )
 def test_what_this_slurm_cannot_have_is_refused_before_anything_changes(
@@ -475,5 +478,5 @@ def test_the_log_of_slurmctld_is_the_one_that_it_has(machine: TopologyMachine) -
     machine.edit(SLURM_CONF, f"SlurmctldLogFile={LOG}\n", "")
     machine.dislikes = "leaf1"
     # The journal alone has only the words of systemd.
-    with pytest.raises(Refused, match="process exited; its former files are back"):
+    with pytest.raises(Refused, match="process exited; its former files were restored"):
         machine.run(**TREE)
