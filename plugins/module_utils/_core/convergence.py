@@ -14,7 +14,7 @@ from . import baseline
 from .assessment import assess
 from .change import Change, Plan, RemoveFile, ReplaceFile, RoomAction, Step
 from .contract import LOCK, AnyConcern, Outcome, Params, outcome, reboot_note, reboot_text
-from .errors import GpuFleetError, NotInEffect, NotPermitted
+from .errors import GpuFleetError, InUse, NotInEffect, NotPermitted
 from .journal import journal
 from .protocols import temporary_of
 from .setting import DRIFTED, EFFECTIVE, Setting
@@ -63,6 +63,8 @@ def _left_over(concern: str, params: Params, host: Host, plan: Plan) -> bool:
 
 
 LOCK_TIMEOUT_SECONDS = 60.0
+# What is in use is left as it is then.
+SKIP = "skip"
 # How often a run that waits looks again.
 POLL_SECONDS = 5.0
 
@@ -128,15 +130,71 @@ def execute(concern: AnyConcern, params: Params, host: Host, *, may_wait: bool) 
         time.sleep(min(POLL_SECONDS, left))
 
 
+# How many plans a run makes where somebody takes into use what the one before was about to change.
+PLANS = 3
+
+
 def _execute_locked(concern: AnyConcern, params: Params, host: Host, *, state: Any, plan: Plan) -> Outcome:
-    new: FrozenSet[baseline.Key] = frozenset()
-    if params["state"] == "present":
-        new = baseline.save(host.files, concern.name, plan.settings, plan.steps)
+    first, new = plan, _save(concern, params, host, plan)
     done: List[Change] = []
-    tried: List[Change] = []
+    acted: List[Change] = []
+    for _plan in range(PLANS):
+        tried, in_part, failure = _take_steps(concern, host, plan, done)
+        acted.extend(in_part)
+        if not (isinstance(failure, InUse) and failure.late and params.get("when_busy") == SKIP):
+            break
+        # With what is in use now the next plan waits. What is free again by then is changed after all.
+        try:
+            plan = assess(concern, params, host)[1]
+            new |= _save(concern, params, host, plan)
+        except (GpuFleetError, OSError):
+            break
+    acted.extend(done)
+    remaining = plan
+    now: Optional[Plan] = None
+    try:
+        state, remaining = assess(concern, params, host)
+        now = remaining
+        made = _actual_changes(tried, done, remaining)
+        acted.extend(made)
+        journal(host, concern.name, (change for change in made if change not in done))
+        done = made
+        failure = failure or not_in_effect(remaining)
+        if failure is None:
+            _finish(concern, params, host, remaining)
+        else:
+            _note_reboot(concern.name, host, remaining)
+    except GpuFleetError as error:
+        failure = failure or error
+    except OSError as error:
+        failure = failure or _cannot_write(concern.name, error)
+    if params["state"] == "present":
+        settings = now.settings if now is not None else ()
+        keys = _Keys((*first.settings, *settings))
+        unsettled = _prune_baseline(
+            concern.name, host, changed=keys.of(acted), untried=new - keys.of(tried), now=settings
+        )
+        failure = failure or unsettled
+    return outcome(concern, plan=first, changes=tuple(done), state=state, remaining=remaining, error=failure)
+
+
+def _save(concern: AnyConcern, params: Params, host: Host, plan: Plan) -> FrozenSet[baseline.Key]:
+    if params["state"] != "present":
+        return frozenset()
+    return baseline.save(host.files, concern.name, plan.settings, plan.steps)
+
+
+def _take_steps(
+    concern: AnyConcern, host: Host, plan: Plan, done: List[Change]
+) -> Tuple[List[Change], Sequence[Change], Optional[GpuFleetError]]:
+    """Take the steps up to the first that fails, and add what they changed to ``done``.
+
+    Returns what was tried in all, what the steps that were taken are a part of, and what went wrong.
+    """
+    tried = list(done)
     failure: Optional[GpuFleetError] = None
     noted: Dict[str, Optional[str]] = {}
-    # What the steps that were taken are a part of, such as the first of several files.
+    # Such as the first of several files.
     in_part: Sequence[Change] = ()
     try:
         for number, step in enumerate(plan.steps):
@@ -157,35 +215,9 @@ def _execute_locked(concern: AnyConcern, params: Params, host: Host, *, state: A
         failure = error
     except OSError as error:
         failure = _cannot_write(concern.name, error)
-    remaining = plan
-    acted = [*done, *in_part]
     if failure is not None and noted:
         _restore_notes(noted, plan.steps[number], host)
-    now: Optional[Plan] = None
-    try:
-        state, remaining = assess(concern, params, host)
-        now = remaining
-        made = _actual_changes(tried, done, remaining)
-        acted.extend(made)
-        journal(host, concern.name, (change for change in made if change not in done))
-        done = made
-        failure = failure or not_in_effect(remaining)
-        if failure is None:
-            _finish(concern, params, host, remaining)
-        else:
-            _note_reboot(concern.name, host, remaining)
-    except GpuFleetError as error:
-        failure = failure or error
-    except OSError as error:
-        failure = failure or _cannot_write(concern.name, error)
-    if params["state"] == "present":
-        settings = now.settings if now is not None else ()
-        keys = _Keys((*plan.settings, *settings))
-        unsettled = _prune_baseline(
-            concern.name, host, changed=keys.of(acted), untried=new - keys.of(tried), now=settings
-        )
-        failure = failure or unsettled
-    return outcome(concern, plan=plan, changes=tuple(done), state=state, remaining=remaining, error=failure)
+    return tried, in_part, failure
 
 
 def _restore_notes(noted: Mapping[str, Optional[str]], failed: Step, host: Host) -> None:

@@ -97,9 +97,13 @@ class OwnedByAnother(GpuFleetError):
 
 
 class InUse(GpuFleetError):
-    """Somebody uses what the change would take away."""
+    """Somebody uses what the change would take away.
+
+    ``late``: since the look, and the step has changed nothing. With ``when_busy: skip`` a new plan leaves it alone.
+    """
 
     code = "in_use"
+    late = False
 
 
 class Refused(GpuFleetError):

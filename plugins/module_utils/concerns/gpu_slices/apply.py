@@ -30,5 +30,9 @@ def stop(action: StopSlices, host: Host) -> None:
     """To stop a slice ends what runs in it. The launcher takes our lock before it starts anything, others do not."""
     for name in action.names:
         if "populated 1" in (host.files.read_optional(f"{cgroup_of(name)}/cgroup.events") or "").splitlines():
-            raise InUse("stop {}", object=name, cause="something was started in it", hint="run again once it has ended")
+            error = InUse(
+                "stop {}", object=name, cause="something was started in it", hint="run again once it has ended"
+            )
+            error.late = True
+            raise error
     run(RunCommand(("systemctl", "stop", *action.names), "stop slices in which nothing runs"), host)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Sequence, Tuple
 
 from ..._core import steps
-from ..._core.change import Change, RunCommand, Step, WriteAttribute
+from ..._core.change import RunCommand, Step, WriteAttribute
 from ..._core.errors import GpuFleetError, InUse, Refused
 from ..._core.value import replace
 from ..._kinds import steps as kinds
@@ -31,8 +31,7 @@ AGAIN = "run again once nobody uses it"
 APPEAR_SECONDS, POLL_SECONDS = 20.0, 0.5
 
 
-def perform(step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
-    """The changes that were made where something was spared, which are none."""
+def perform(step: Step, host: Host) -> None:
     action = step.action
     try:
         if isinstance(action, Bind):
@@ -45,12 +44,9 @@ def perform(step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
             _open([read_function(host.files, address) for address in action.addresses], host)
         else:
             kinds.perform(step, host)
-    except InUse:
-        # Somebody came after the look. The next one finds them, and what they keep from its change is pending.
-        if not (isinstance(action, (Bind, EnableFunctions, MakeVgpus)) and action.spared):
-            raise
-        return ()
-    return None
+    except InUse as error:
+        error.late = True
+        raise
 
 
 def bind(action: Bind, step: Step, host: Host) -> None:
@@ -123,9 +119,8 @@ def make_vgpus(action: MakeVgpus, step: Step, host: Host) -> None:
     found = with_users(host, read_function(host.files, action.address), found)
     goes, comes = vgpus.moves(found, {name: count for _number, name, count in action.types})
     users = [name for part in goes for name in part.holders]
-    # Where nothing was enabled, the GPU itself was in use.
-    if users or (comes and action.spared and not found.functions):
-        raise vgpus_in_use(action.address, users or found.users, AGAIN)
+    if users:
+        raise vgpus_in_use(action.address, users, AGAIN)
     for part in goes:
         _write(f"{PCI}/{part.address}/{vgpus.CURRENT}", "0", step, host)
     for name in comes:

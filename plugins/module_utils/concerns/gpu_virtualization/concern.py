@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
-from ..._core.change import Change, Plan, Step, Unmanaged
+from ..._core.change import Plan, Step, Unmanaged
 from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.value import replace
 from ..._nvidia.gpus import NOT_THERE, VFIO
@@ -100,10 +100,10 @@ class GpuVirtualization:
     def plan(self, state: GpuVirtualizationState, desired: GpuVirtualizationDesired, scope: Scope) -> Plan:
         return plan.plan(state, desired, scope)
 
-    def perform(self, step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
+    def perform(self, step: Step, host: Host) -> None:
         from . import apply
 
-        return apply.perform(step, host)
+        apply.perform(step, host)
 
     def report(self, state: GpuVirtualizationState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         effective: Dict[str, Any] = {}

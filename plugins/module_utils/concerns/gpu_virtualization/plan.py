@@ -70,23 +70,18 @@ class Open(RoomAction):
 
 @frozen
 class EnableFunctions(RoomAction):
-    """Enable the virtual functions of a GPU, or disable them; one that is in use is refused, or ``spared``."""
+    """Enable the virtual functions of a GPU, or disable them; one that is in use is refused."""
 
     address: str
     enable: bool
-    spared: bool = False
 
 
 @frozen
 class MakeVgpus(RoomAction):
-    """Let a GPU have as many vGPUs of each type, by its number and name; what is in use does not go.
-
-    That is refused, or the GPU is ``spared``.
-    """
+    """Let a GPU have as many vGPUs of each type, by its number and name; to remove what is in use is refused."""
 
     address: str
     types: Tuple[Tuple[int, str, int], ...]
-    spared: bool = False
 
 
 def plan(state: GpuVirtualizationState, desired: GpuVirtualizationDesired, scope: Scope) -> Plan:
@@ -216,10 +211,9 @@ def _vgpu_steps(
     for address, (functions, vgpus) in shared.items():
         found, goal = state.vgpus[address], desired.vgpus[address]
         types = [(found.number(name), name, count) for name, count in sorted(goal.counts.items())]
-        spared = state.when_busy == SKIP
-        made = MakeVgpus(address, tuple(types), spared)
+        made = MakeVgpus(address, tuple(types))
         make = [Step(made, (effective_change(vgpus),))] if _late(vgpus) else []
-        action = EnableFunctions(address, goal.enabled, spared)
+        action = EnableFunctions(address, goal.enabled)
         enable = [Step(action, (effective_change(functions),))] if _late(functions) else []
         yield from (*enable, *make) if goal.enabled else (*make, *enable)
 

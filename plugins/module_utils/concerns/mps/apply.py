@@ -37,12 +37,14 @@ def run_daemon(action: RunDaemon, host: Host) -> None:
     if clients:
         from .clients import describe
 
-        raise InUse(
+        error = InUse(
             f"{action.verb} {{}}",
             object=action.unit,
             cause=f"it is in use by {', '.join(describe(host.files, pid).name for pid in clients)}",
             hint="run again once they have ended",
         )
+        error.late = True
+        raise error
     systemd_apply.run_service(systemd_apply.RunService(action.verb, action.unit), host)
     if action.verb == "stop":
         # What it logged is kept.

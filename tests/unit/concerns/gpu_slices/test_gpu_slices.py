@@ -505,6 +505,32 @@ def test_what_was_started_between_the_look_and_the_stop_is_not_ended(gpu_machine
     assert not [call for call in made.host.commands.calls if "stop" in call]
 
 
+def test_skip_also_leaves_a_slice_in_which_something_was_started_after_the_look(
+    gpu_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = machine(gpu_machine)
+    run(made, gpus=[{}])
+    systemd = systemd_of(made)
+    systemd.start("gpu-0.slice")
+    systemd.start("gpu-1.slice")
+    stop = apply.stop
+
+    def something_starts(action: StopSlices, host: Any) -> None:
+        monkeypatch.setattr(apply, "stop", stop)
+        systemd.start("gpu-0.slice", 700)
+        stop(action, host)
+
+    monkeypatch.setattr(apply, "stop", something_starts)
+    outcome = run(made, gpus=[{}], reserved_cpus="0", when_busy="skip")
+    assert (outcome.error, outcome.remaining.status, outcome.remaining.needs) == (None, "pending", ("idle_slice",))
+    assert {row.object for row in outcome.remaining.pending} == {"gpu-0.slice"}
+    assert outcome.boot["slices"]["gpu-0.slice"]["CPUs"] == NODE0
+    assert outcome.boot["slices"]["gpu-1.slice"]["CPUs"] == "1-31,64-95"
+    assert "gpu-0.slice" not in {change.object for change in outcome.changes}
+    systemd.start("gpu-0.slice")
+    assert run(made, gpus=[{}], reserved_cpus="0").boot["slices"]["gpu-0.slice"]["CPUs"] == "1-31,64-95"
+
+
 # As systemd reads it
 
 

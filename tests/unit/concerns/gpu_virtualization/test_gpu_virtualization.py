@@ -13,7 +13,9 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import InUse, NotInEffect, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import EFFECTIVE
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization import apply
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization.files import CLOSED
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization.plan import Bind
 from support import Killed
 from virtualization_machine import CARD, DRIVE, FIRST, MINORS, PATH, PCI, SECOND, SOUND, WANTS, Machine
 
@@ -261,6 +263,46 @@ def test_skip_also_spares_a_gpu_whose_client_came_after_the_look(
     machine.end(4711)
     machine.run(gpus=ALL, when_busy="skip")
     assert machine.drivers(*GPUS, SOUND) == [VFIO] * 4
+
+
+def client_goes_when_the_gpu_opens(machine: Machine) -> None:
+    smi = machine.host.commands.programs["nvidia-smi"]
+
+    def and_client(argv: Any) -> Completed:
+        if "drain" in argv and argv[-1] == "0":
+            machine.end(4711)
+        return smi(argv)
+
+    machine.host.commands.programs["nvidia-smi"] = and_client
+
+
+def test_with_skip_a_gpu_whose_late_client_has_gone_again_is_changed_after_all(machine: Machine) -> None:
+    client_goes_when_the_gpu_opens(machine)
+    client_comes(machine, FIRST)
+    outcome = machine.run(gpus=ALL, when_busy="skip")
+    assert (outcome.error, outcome.remaining.status) == (None, "in_sync")
+    assert machine.drivers(*GPUS, SOUND) == [VFIO] * 4
+    changed = [change.object for change in outcome.changes if change.setting == "driver" and change.scope == EFFECTIVE]
+    assert sorted(changed) == sorted([*GPUS, SOUND])
+
+
+def test_a_gpu_to_which_clients_come_again_and_again_is_named(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client_goes_when_the_gpu_opens(machine)
+    bind = apply.bind
+    seen: List[Bind] = []
+
+    def and_client(action: Bind, *arguments: Any) -> None:
+        if action.address == FIRST:
+            seen.append(action)
+            client_comes(machine, FIRST)
+        bind(action, *arguments)
+
+    monkeypatch.setattr(apply, "bind", and_client)
+    with pytest.raises(InUse, match=r"python3 \(pid 4711"):
+        machine.run(gpus=ALL, when_busy="skip")
+    assert (len(seen), machine.driver(FIRST), machine.closed) == (3, "nvidia", set())
 
 
 def test_a_gpu_that_the_driver_does_not_close_is_not_unbound(machine: Machine) -> None:

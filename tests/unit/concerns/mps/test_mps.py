@@ -253,6 +253,28 @@ def test_a_client_that_comes_after_the_look_keeps_its_daemon(gpu_machine: MakeMa
             apply.run_daemon(RunDaemon(verb, UNIT), made.host)
 
 
+def test_skip_also_leaves_a_daemon_whose_client_came_after_the_look(
+    gpu_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = machine(gpu_machine)
+    run(made, gpus=ALL)
+    service = systemd_of(made)
+    run_daemon = apply.run_daemon
+    clients: List[int] = []
+
+    def client_comes(action: RunDaemon, host: Any) -> None:
+        if not clients:
+            clients.append(service.client())
+        run_daemon(action, host)
+
+    monkeypatch.setattr(apply, "run_daemon", client_comes)
+    skipped = run(made, gpus=[{}], when_busy="skip")
+    assert (skipped.error, skipped.remaining.status) == (None, "pending")
+    assert daemon(skipped)["memory_limits"] == {"gpu0": "10G"}
+    service.end(clients[0])
+    assert daemon(run(made, gpus=[{}], when_busy="skip"))["memory_limits"] == {}
+
+
 def test_nothing_is_given_back_under_a_client_unless_it_is_skipped(gpu_machine: MakeMachine) -> None:
     made = machine(gpu_machine)
     untouched = snapshot(made.root)
