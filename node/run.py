@@ -253,7 +253,15 @@ def _start_scope(host: Host, scope: Scope, process: int) -> None:
     ]
     words = [word for one in properties for word in one]
     argv = ("busctl", "call", *MANAGER, "StartTransientUnit", "ssa(sv)a(sa(sv))")
-    completed = host.commands.run((*argv, name, "fail", str(len(properties)), *words, "0"))
+    try:
+        completed = host.commands.run((*argv, name, "fail", str(len(properties)), *words, "0"))
+    except FileNotFoundError as error:
+        raise Refused(
+            "start a command in {}",
+            object=scope.slice,
+            cause="busctl, with which systemd is asked, is missing",
+            hint="reinstall the package systemd, to which it belongs",
+        ) from error
     if completed.status != 0:
         said = completed.errors.strip().splitlines()
         raise Refused(

@@ -223,6 +223,15 @@ def test_a_member_of_the_group_asks_polkit_and_a_refusal_is_told(
     assert capsys.readouterr().err.endswith(f"Cannot start a command in gpu-0.slice: {message}\n")
 
 
+def test_without_the_program_that_asks_systemd_it_is_named(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
+    del bed.made.host.commands.programs["busctl"]
+    assert command.main(["run", "--gpu", "0", "--", "true"]) == 64
+    assert capsys.readouterr().err == (
+        "Cannot start a command in gpu-0.slice: busctl, with which systemd is asked, is missing. Reinstall the package "
+        "systemd, to which it belongs.\n"
+    )
+
+
 def test_others_are_told_who_may(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
     bed.user(1000)
     assert command.main(["run", "--gpu", "0", "--", "true"]) == 64
