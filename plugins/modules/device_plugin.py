@@ -12,18 +12,19 @@ version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Declares for the nodes of a cluster how the NVIDIA device plugin offers their GPUs, shared by time slicing or MPS,
-    or by MIG strategy, and gives the nodes labels and taints. It works on the cluster once for all nodes, and runs on
+  - Declares for the nodes of a cluster how the NVIDIA device plugin offers their GPUs (shared by time slicing or MPS,
+    whole, or by MIG profile), and sets labels and taints of the nodes. It is called once for all nodes of a cluster, on
     any host that can reach the API server. It works with the device plugin alone and with the GPU Operator.
   - Each different configuration is a key in a ConfigMap, and the label C(nvidia.com/device-plugin.config) of a node
-    names its key. The name of a key has a digest of its content, because the plugin looks again when the label changes,
-    and not when the content does. Keys that no node names any more are removed.
+    names its key. The name of a key contains a digest of its content, because the plugin reloads when the label
+    changes, not when the content does. Keys that no node names any more are removed.
   - What was there before is noted in the annotation C(gpufleet.node/device-plugin) of each node. O(state=absent)
     restores it. Labels, taints and keys of others stay.
-  - With the GPU Operator, the ClusterPolicy is told the name of the ConfigMap, if it has none yet. The Helm values of
-    the device plugin alone are not changed. Without C(config.name) there, the module fails and says so.
-  - The DRA driver of NVIDIA and the device plugin give the same GPUs away without knowing of each other. What the
-    driver hands out is in RV(dra), and is not changed.
+  - With the GPU Operator, the ConfigMap is named in the ClusterPolicy if none is named there yet. With the device
+    plugin alone, its Helm values must have C(config.name); they are not changed, and without it the module fails and
+    says so.
+  - The DRA driver of NVIDIA and the device plugin do not know of each other, and can hand out the same GPU twice. What
+    the DRA driver hands out is in RV(dra), and is not changed.
   - "RDMA devices are shared by the RDMA shared device plugin (k8s-rdma-shared-dev-plugin), whose one file serves all
     nodes. Each node declares what it has to offer, and all of it together is the file. Entries of others in it stay."
   - DeviceClasses for claims of DRA are declared by nodes as well. An RDMA resource or a class goes when the last node
@@ -32,8 +33,8 @@ description:
 options:
   state:
     description:
-      - Whether the nodes are as declared, or restored to what was found. With V(absent), only the names of the nodes
-        count.
+      - Whether the nodes are changed to what is declared, or restored to what was found. With V(absent), only the names
+        of the nodes count.
       - The ConfigMap is deleted with the last node that uses it, if this module has created it, nobody has added a key
         to it, and no DaemonSet reads it any more.
     type: str
@@ -54,8 +55,8 @@ options:
       strategy:
         description:
           - How GPUs are shared, if O(nodes[].replicas) or O(nodes[].resources) say that they are. Neither isolates
-            memory or faults. Time slicing needs Pascal or newer. MPS is limited to 48 replicas, before Turing to 16,
-            and the plugin has none with MIG.
+            memory or faults. Time slicing needs Pascal or newer. MPS is limited to 48 replicas (16 before Turing), and
+            the plugin does not support it with MIG.
         type: str
         choices: [time_slicing, mps]
         default: time_slicing
@@ -66,7 +67,7 @@ options:
         default: 1
       resources:
         description:
-          - In place of O(nodes[].replicas), the replicas of single resources. Others are not shared.
+          - Instead of O(nodes[].replicas), the replicas of individual resources. Other resources are not shared.
         type: list
         elements: dict
         default: []
@@ -83,8 +84,9 @@ options:
             required: true
       memory_mib:
         description:
-          - The memory that each pod needs, in MiB. That of all replicas must fit into a GPU, or into its smallest MIG
-            instance. With V(0), it is not checked. Nothing enforces it, except with MPS an equal share.
+          - The memory that each pod needs, in MiB. The memory of all replicas together must fit into a GPU, or into its
+            smallest MIG instance. With V(0), that is not checked. The limit is not enforced, except that MPS gives each
+            replica an equal share.
         type: int
         default: 0
       rename:
@@ -95,13 +97,13 @@ options:
       fail_requests_greater_than_one:
         description:
           - Whether a pod that requests more than one share is refused. Two shares are not twice the compute time, and
-            may be of one GPU.
+            may belong to one GPU.
         type: bool
         default: true
       mig_strategy:
         description:
-          - How the plugin offers MIG devices. With V(single), as C(nvidia.com/gpu), if all of a node are alike. With
-            V(mixed), by their profiles. With V(unset), the plugin decides.
+          - How the plugin offers MIG devices. With V(none), it does not. With V(single), as C(nvidia.com/gpu), if all
+            MIG devices of the node are alike. With V(mixed), by their profiles. With V(unset), the plugin decides.
         type: str
         choices: [unset, none, single, mixed]
         default: unset
@@ -126,8 +128,8 @@ options:
         default: true
       taints:
         description:
-          - Taints of the node, such as that of a node that is only for GPUs. NoExecute is refused, because it would end
-            pods that run.
+          - Taints of the node, such as one that keeps pods without GPUs away. NoExecute is refused, because it would
+            evict running pods.
         type: list
         elements: dict
         default: []
@@ -163,18 +165,19 @@ options:
             required: true
           prefix:
             description:
-              - What stands before the name, V(rdma) for C(rdma/hca_shared_devices_a).
+              - The part before the slash, V(rdma) for C(rdma/hca_shared_devices_a).
             type: str
             default: rdma
           hca_max:
             description:
-              - How many pods of the node can have it at once, at least 1. All of them share all devices of it.
+              - How many pods on the node can use the resource at once, at least 1. All of them share all of its
+                devices.
             type: int
             required: true
           selectors:
             description:
-              - Which devices of the node it is of. A device is chosen if each selector that is set has one of its
-                values. At least one must be set.
+              - Which devices of the node belong to the resource. A device is chosen if, for each selector that is set,
+                one of the values matches. At least one selector must be set.
             type: dict
             required: true
             suboptions:
@@ -211,14 +214,14 @@ options:
                 default: []
       rdma_update_interval:
         description:
-          - After how many seconds the plugin looks for devices again, up to 86400. With V(0) it never does. It counts
-            where there are O(nodes[].rdma_resources), and must be alike on all of these nodes.
-          - If not set, it is left alone. The plugin takes 60 if its file has none.
+          - After how many seconds the plugin looks for devices again, up to 86400. With V(0) it never does. It has an
+            effect only with O(nodes[].rdma_resources), and must be the same on all nodes that have them.
+          - If not set, it is left alone. If its file sets none, the plugin uses 60.
         type: int
       device_classes:
         description:
-          - DeviceClasses of C(resource.k8s.io) for GPUs of the DRA driver of NVIDIA, beside those that come with it.
-            There is one of a name for all nodes, so what other nodes declare of it must be alike.
+          - DeviceClasses of C(resource.k8s.io) for the GPUs of NVIDIA's DRA driver, beside those that come with it.
+            DeviceClasses belong to the cluster, so all nodes that declare a name must declare the same.
         type: list
         elements: dict
         default: []
@@ -230,8 +233,8 @@ options:
             required: true
           type:
             description:
-              - Whether it is of whole GPUs, of MIG devices, or of GPUs for virtual machines. This is the first selector
-                of the class.
+              - Whether the class has whole GPUs, MIG devices, or GPUs for virtual machines. This becomes the first
+                selector of the class.
             type: str
             choices: [gpu, mig, vfio]
             default: gpu
@@ -245,8 +248,8 @@ options:
             required: true
       gpus:
         description:
-          - The GPUs of the node, from P(gpufleet.node.plugin_gpus#filter). Without them, neither the fit of the
-            replicas nor what the kubelet offers can be checked.
+          - The GPUs of the node, from P(gpufleet.node.plugin_gpus#filter). Without them, it cannot be checked whether
+            the replicas fit and what the kubelet should offer.
         type: list
         elements: dict
         default: []
@@ -257,8 +260,8 @@ options:
     default: nvidia-device-plugin
   config_map:
     description:
-      - The ConfigMap that the plugin reads. It is created if it does not exist. In that of someone else, only keys of
-        this module are changed.
+      - The ConfigMap that the plugin reads. It is created if it does not exist. In a ConfigMap of someone else, only
+        keys of this module are changed.
     type: str
     default: gpufleet-device-plugin
   rdma_namespace:
@@ -274,9 +277,9 @@ options:
     default: rdma-devices
   rdma_restart:
     description:
-      - Whether the pods of the RDMA shared device plugin are replaced when its file has changed, which it only reads at
-        its start. An annotation in its DaemonSet does that. Pods with RDMA devices run on. If V(false), nodes are
-        pending until someone else replaces the pods.
+      - Whether the pods of the RDMA shared device plugin are replaced when its file has changed, because the plugin
+        reads it only at its start. An annotation in its DaemonSet does that. Pods that use RDMA devices keep running.
+        If V(false), nodes are pending until someone else replaces the pods.
     type: bool
     default: true
   timeout:
@@ -302,8 +305,8 @@ attributes:
   idempotent:
     support: full
 notes:
-  - The user must be allowed to get, list and patch nodes, to list daemonsets and to get, create, patch and delete
-    configmaps in the namespace of the plugin, and with the GPU Operator to get and patch
+  - The user must be allowed to get, list and patch nodes, and to list daemonsets and to get, create, patch and delete
+    configmaps in the namespace of the plugin. With the GPU Operator, also to get and patch
     C(clusterpolicies.nvidia.com). To see the DRA driver, also to list C(deviceclasses) and C(resourceslices) of
     C(resource.k8s.io).
   - For O(nodes[].rdma_resources), it must also be allowed to get, create, patch and delete configmaps and to list and
