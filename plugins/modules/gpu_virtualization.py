@@ -7,42 +7,41 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_virtualization
-short_description: GPUs for virtual machines, as they are or as vGPUs
+short_description: GPUs for virtual machines, passed through as a whole or as vGPUs
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
   - Binds GPUs to C(vfio-pci), now and at every boot, so that virtual machines can have them as they are (passthrough),
     or returns them to the driver of the host.
-  - Or divides GPUs into vGPUs on their virtual functions (O(gpus[].vgpus)). What is in effect is what each function
-    says in C(current_vgpu_type). Nothing keeps vGPUs over a reboot, so the boot service makes them again. Only vGPUs
-    beyond the declared count are removed, and never one that a virtual machine has.
-  - RV(effective) is what sysfs says, the driver and the IOMMU group of each GPU. What goes with a GPU in its slot, such
-    as its functions for sound and USB, is bound with it. Anything else in its IOMMU group that a driver has is an
-    error, as a virtual machine gets all of a group or nothing.
-  - At boot, the unit C(gpufleet-passthrough.service) binds the GPUs before systemd-udevd is asked about any device, and
-    so before the driver of the host is loaded. It binds a PCI address only while the device there has the same vendor
-    and device as now. Where the initramfs loads that driver, it has the GPUs first, and the boot service
+  - Or divides GPUs into vGPUs on their virtual functions (O(gpus[].vgpus)). C(current_vgpu_type) of each function says
+    what is in effect. vGPUs do not survive a reboot, so the boot service creates them again. Only vGPUs beyond the
+    declared count are removed, and never one that a virtual machine uses.
+  - RV(effective) is what sysfs says about the driver and the IOMMU group of each GPU. The other functions in the slot
+    of a GPU, such as sound and USB, are bound with it. Any other device in its IOMMU group that is bound to a driver is
+    an error, because a virtual machine gets a whole group or nothing.
+  - At boot, the unit C(gpufleet-passthrough.service) binds the GPUs before systemd-udevd handles any device, and so
+    before the driver of the host is loaded. It binds a PCI address only if the device there still has the same vendor
+    and device ID. If the initramfs loads the driver of the host, that driver gets the GPUs first, and the boot service
     C(gpufleet-boot.service) moves them afterwards.
-  - A GPU that is in use is never unbound. The kernel would not refuse that, but wait until the last user ends, with a
-    process that nobody can kill. Processes, and virtual machines, that have its device files open are named, and
-    O(when_busy) says what happens. Before an unbind the driver is told to let no new client in, and the GPU is looked
-    at once more.
-  - Without an IOMMU no GPU can be given to a virtual machine. The error says what has to change. If
+  - A GPU that is in use is never unbound. The kernel would not refuse that, but would wait in a process that cannot be
+    killed until the last user ends. The processes and virtual machines that have its device files open are named, and
+    O(when_busy) says what happens. Before an unbind, the driver is told to admit no new clients, and the GPU is checked
+    once more.
+  - Without an IOMMU, no GPU can be passed to a virtual machine. The error says what has to change. If
     M(gpufleet.node.kernel_cmdline) declares C(intel_iommu=on) on this node, the change is pending until the reboot.
-  - Refused as well are the console of the machine, and a GPU whose virtual functions are enabled.
-  - Not managed are mediated devices (mdev), vGPUs that are backed by MIG, the partition of an NVSwitch board to which a
-    GPU belongs, and the GPUs of Grace machines (GH200, GB200), which need C(nvgrace-gpu-vfio-pci).
-  - With O(state=absent), everything is bound to what it was bound to before, with the vGPUs that there were, once
-    nobody uses it.
+  - The console of the machine, and a GPU whose virtual functions are enabled, are refused as well.
+  - Mediated devices (mdev), vGPUs that are backed by MIG, partitions of NVSwitch boards, and the GPUs of Grace machines
+    (GH200, GB200), which need C(nvgrace-gpu-vfio-pci), are not managed.
+  - With O(state=absent), everything is bound to its former driver again, with the former vGPUs, once it is not in use.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
 options:
   gpus:
     description:
-      - The entries, tried in order for each GPU. The first that matches wins the GPU. One that no entry matches is left
-        alone, and returns to its driver if an earlier declaration bound it.
+      - The entries, tried in order for each GPU. The first that matches wins the GPU. A GPU that no entry matches is
+        left alone, and returns to its former driver if an earlier declaration bound it.
       - Required, unless O(state=absent).
     type: list
     elements: dict
@@ -53,23 +52,24 @@ options:
           - Which GPUs the entry is for. All keys must agree; each has one value or a list of alternatives, as shell
             globs. Without keys the entry is for all GPUs.
           - The keys are C(pci_address) (such as C(0000:17:00.0)) and C(pci_id) (vendor and device, such as
-            C(10de:2330)). No driver says more of a GPU that is bound to C(vfio-pci).
+            C(10de:2330)). There are no others, because no driver reports the model of a GPU that is bound to
+            C(vfio-pci). Put both in quotes, because YAML reads some of them as numbers.
         type: dict
         default: {}
       driver:
         description:
-          - V(vfio-pci) for a GPU that one virtual machine gets as it is.
-          - V(nvidia) for one of the host. Then another owner who binds it to C(vfio-pci) at boot is an error.
+          - V(vfio-pci) for a GPU that one virtual machine gets as a whole.
+          - V(nvidia) for a GPU of the host. Then another owner that binds it to C(vfio-pci) at boot is an error.
           - Either this or O(gpus[].vgpus) is required.
         type: str
         choices: [vfio-pci, nvidia]
       vgpus:
         description:
-          - The vGPUs that each of the GPUs is to have. It stays with the driver of the host, which has to be that for
-            hosts of vGPUs.
-          - Only those that Linux 6.8 and vGPU 17 have brought, with C(current_vgpu_type) in sysfs, and only time-sliced
+          - The vGPUs that each of the GPUs is to have. The GPU stays with the driver of the host, which must be
+            NVIDIA's driver for vGPU hosts.
+          - Only vGPUs as in Linux 6.8 and vGPU 17 or newer, with C(current_vgpu_type) in sysfs, and only time-sliced
             ones. Mediated devices and types that are backed by MIG are refused.
-          - vGPUs of a GPU that is no longer declared stay until the next boot, which makes none.
+          - vGPUs of a GPU that is no longer declared stay until the next boot, which does not create them.
         type: list
         elements: dict
         suboptions:
@@ -80,22 +80,23 @@ options:
             required: true
           count:
             description:
-              - How many of it.
+              - How many vGPUs of this type.
             type: int
             required: true
       optional:
         description:
-          - Whether it is fine if the entry wins no GPU. Otherwise that is an error.
+          - Whether the entry may win no GPU. Otherwise that is an error.
         type: bool
         default: false
   when_busy:
     description:
       - What happens if a GPU has to be unbound while it is in use.
-      - V(fail) ends the run before anything is changed and names who uses it.
-      - V(wait) polls for up to O(busy_timeout) until nobody does, and then plans again. After that it is like V(fail).
-      - V(skip) leaves the GPU as it is for now, with all of its IOMMU group, and changes only the next boot. The change
-        is pending, with C(idle_gpu) in RV(needs). A GPU that is no longer declared returns to the host at the next
-        boot.
+      - V(fail) ends the run before anything is changed, and names what uses the GPU.
+      - V(wait) polls until nothing uses it, for up to O(busy_timeout), and then plans again. After that it is like
+        V(fail).
+      - V(skip) leaves the GPU and the rest of its IOMMU group as they are for now, and changes only the next boot. The
+        change is pending, with C(idle_gpu) in RV(needs). A GPU that is no longer declared returns to the host at the
+        next boot.
     type: str
     choices: [fail, wait, skip]
     default: fail
@@ -105,12 +106,12 @@ options:
     type: int
     default: 600
 requirements:
-  - nvidia-smi, to take a GPU from the driver of NVIDIA
-  - nvidia-ml-py, which the role C(gpufleet.node.nvml) installs, and sriov-manage of the driver, for vGPUs
+  - nvidia-smi, to unbind a GPU from NVIDIA's driver
+  - for vGPUs, nvidia-ml-py, which the role P(gpufleet.node.nvml#role) installs, and sriov-manage of the driver
 seealso:
   - module: gpufleet.node.kernel_cmdline
   - name: VFIO
-    description: The kernel about IOMMU groups, and what has to be bound to give a device to a virtual machine.
+    description: IOMMU groups, and what has to be bound to pass a device to a virtual machine.
     link: https://docs.kernel.org/driver-api/vfio.html
 """
 
@@ -124,7 +125,7 @@ EXAMPLES = r"""
   gpufleet.node.gpu_virtualization:
     gpus:
       - match:
-          pci_address: 0000:17:00.0
+          pci_address: "0000:17:00.0"
         driver: nvidia
       - driver: vfio-pci
     when_busy: wait
@@ -158,7 +159,7 @@ changes:
     object:
       description: The PCI address of the function, the unit, or the file.
       type: str
-      sample: 1020.0
+      sample: '0000:17:00.0'
     setting:
       description:
         - C(driver), C(driver override), C(virtual functions), C(vGPUs), C(new clients), C(start at boot)
@@ -199,7 +200,7 @@ unmanaged:
     object:
       description: The PCI address of the function.
       type: str
-      sample: 1020.0
+      sample: '0000:17:00.0'
     setting:
       description: Always C(driver).
       type: str
@@ -235,7 +236,7 @@ conflicts:
       type: str
       sample: managed='yes'
     wins:
-      description: C(us) where it says the same, else C(them), which is an error but of libvirt.
+      description: C(us) where it says the same, else C(them), which is an error unless it is libvirt.
       type: str
       sample: them
 reboot_required:
@@ -262,7 +263,7 @@ failure:
     object:
       description: What it was about.
       type: str
-      sample: 1020.0
+      sample: '0000:17:00.0'
     found:
       description: The value that was found.
       type: raw
@@ -296,7 +297,7 @@ boot:
   contains:
     gpus:
       description:
-        - By PCI address the C(driver), null where nothing tells, and the C(vgpus) that are declared.
+        - By PCI address the C(driver), null where it is not known, and the declared C(vgpus).
       type: dict
       sample:
         '0000:17:00.0': {driver: vfio-pci}

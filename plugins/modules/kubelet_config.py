@@ -15,23 +15,23 @@ description:
   - Sets the CPU, topology and memory managers of a kubelet, what it reserves, when it evicts pods, what pods may swap,
     and how long a shutdown waits for them. The kubelet is the service C(kubelet.service), as with kubeadm and on EKS,
     or a part of k3s or RKE2.
-  - It is written where this kubelet reads it. Where it has a folder of drop-ins (its flag C(--config-dir), or k3s and
-    RKE2 from 1.32 on), that is C(99-gpufleet.conf) in there. Else it is a part of the file of C(--config), most often
-    C(/var/lib/kubelet/config.yaml), between two comments, and what it replaces stays as a comment. C(kubeadm upgrade)
-    writes that file anew, and the next run of this module corrects it. A k3s or RKE2 before 1.32 gets C(kubelet-arg+)
-    in C(config.yaml.d/99-gpufleet-kubelet.yaml).
-  - In effect is what the kubelet says on C(/configz), not the file. It is asked on this node with the certificate of
-    O(client_certificate), or that of the API server where it is here (a control plane of kubeadm, a server of k3s or
-    RKE2). Elsewhere nobody on the node may ask it. Then RV(unmanaged) says so, and its files count as in effect if the
-    process was started after they were written.
-  - A field or a policy option that is newer than this kubelet is refused, since the kubelet drops what it does not
-    know. So is everything at which it would exit, such as a static policy without reserved CPUs, reserved memory that
-    does not add up, swap that is on, a threshold of 0, and options that exclude each other. Refused as well are CPUs
-    that M(gpufleet.node.cpu_isolation) keeps for the system but that are not reserved here, and reserved CPUs that the
-    kernel isolates.
-  - The kubelet keeps which pods have which CPUs and memory in C(cpu_manager_state) and C(memory_manager_state). It
-    exits at its start if these files are of another policy, other CPUs or other memory, even after a plain reboot. Such
-    a file has drifted, and the reason is given. Then, and when a policy or a reservation changes, the kubelet is
+  - The settings are written where this kubelet reads them. If it has a folder of drop-ins (its flag C(--config-dir), or
+    k3s and RKE2 from 1.32 on), that is C(99-gpufleet.conf) in this folder. Otherwise it is a section between two
+    comments in the file of C(--config), most often C(/var/lib/kubelet/config.yaml); lines that it replaces stay there
+    as comments. C(kubeadm upgrade) rewrites that file, and the next run of this module corrects it. k3s and RKE2 before
+    1.32 get C(kubelet-arg+) in C(config.yaml.d/99-gpufleet-kubelet.yaml).
+  - C(/configz) of the kubelet says what is in effect, not the file. The kubelet is asked on this node with
+    O(client_certificate), or with the certificate of the API server if that is on the node (a control plane of kubeadm,
+    a server of k3s or RKE2). Other nodes have no certificate that may ask it. Then RV(unmanaged) says so, and its files
+    count as in effect if the process was started after they were written.
+  - A field or a policy option that is newer than this kubelet is refused, because the kubelet ignores what it does not
+    know. So is everything that would make it exit, such as a static policy without reserved CPUs, reserved memory that
+    does not add up, enabled swap, a threshold of 0, and options that exclude each other. CPUs that
+    M(gpufleet.node.cpu_isolation) keeps for the system but that are not reserved here are refused as well, and so are
+    reserved CPUs that the kernel isolates.
+  - The kubelet records which pods have which CPUs and memory in C(cpu_manager_state) and C(memory_manager_state). It
+    exits at its start if these files are from another policy, other CPUs or other memory, even after a plain reboot.
+    Such a file has drifted, and the reason is given. Then, and when a policy or a reservation changes, the kubelet is
     stopped, the file removed, the configuration written, and the kubelet started. If it is not healthy within
     O(start_timeout), all these files are restored, it is started with them, and the run fails with what its log says.
   - The kubelet counts huge pages when it starts. If their number has changed since, it is restarted. While pods of the
@@ -44,7 +44,7 @@ extends_documentation_fragment:
 options:
   cpu_manager_policy:
     description:
-      - Whether containers of pods of the class Guaranteed get whole CPUs for themselves (V(static)).
+      - Whether containers of pods of the class Guaranteed get exclusive CPUs (V(static)).
       - V(none) or V(static).
     type: str
   cpu_manager_policy_options:
@@ -55,8 +55,8 @@ options:
     default: {}
   reserved_system_cpus:
     description:
-      - CPUs that no pod gets for itself, as a list such as V(0-1,64-65). This neither keeps other pods and the daemons
-        of the system off these CPUs nor on them. M(gpufleet.node.cpu_isolation) does so for daemons.
+      - CPUs that no pod gets exclusively, as a list such as V(0-1,64-65). This neither keeps other pods and the daemons
+        of the system off these CPUs nor binds them to these. M(gpufleet.node.cpu_isolation) binds the daemons.
     type: str
   topology_manager_policy:
     description:
@@ -76,12 +76,12 @@ options:
   memory_manager_policy:
     description:
       - Whether the memory and huge pages of a pod of the class Guaranteed are reserved on as few NUMA nodes as possible
-        (V(static)). The kubelet writes these V(None) and V(Static). V(static) needs O(reserved_memory).
+        (V(static)). The kubelet spells these V(None) and V(Static). V(static) needs O(reserved_memory).
       - V(none) or V(static).
     type: str
   reserved_memory:
     description:
-      - What is reserved of each NUMA node. Over all nodes, memory must add up to C(memory) of O(kube_reserved) and
+      - What is reserved on each NUMA node. The memory of all nodes must add up to C(memory) of O(kube_reserved) and
         O(system_reserved) plus C(memory.available) of O(eviction_hard), which is 100Mi by default. Huge pages must add
         up to those of O(kube_reserved) and O(system_reserved).
     type: list
@@ -100,7 +100,7 @@ options:
         required: true
   system_reserved:
     description:
-      - What is kept for the daemons of the system, as quantities of C(cpu), C(memory), C(ephemeral-storage), C(pid)
+      - What is reserved for the daemons of the system, as quantities of C(cpu), C(memory), C(ephemeral-storage), C(pid)
         and huge pages. Resources that are not named keep what others have set.
     type: dict
     default: {}
@@ -111,9 +111,9 @@ options:
     default: {}
   eviction_hard:
     description:
-      - Thresholds at which pods are evicted at once, such as C(memory.available) with V(500Mi) or V(5%). V(0%) is no
-        threshold.
-      - Thresholds that nobody names keep the kubelet's defaults. The kubelet itself would set them to 0.
+      - Thresholds at which pods are evicted at once, such as C(memory.available) with V(500Mi) or V(5%). V(0%) disables
+        a threshold.
+      - Thresholds that are set nowhere keep the kubelet's defaults. The kubelet itself would set them to 0.
     type: dict
     default: {}
   eviction_soft:
@@ -128,7 +128,7 @@ options:
     default: {}
   eviction_minimum_reclaim:
     description:
-      - How much is freed at least once the kubelet evicts, by signal, such as C(nodefs.available) with V(1Gi).
+      - The least that an eviction frees, by signal, such as C(nodefs.available) with V(1Gi).
     type: dict
     default: {}
   fail_swap_on:
@@ -137,7 +137,7 @@ options:
     type: bool
   swap_behavior:
     description:
-      - What pods may use of swap, with O(fail_swap_on=false).
+      - How much swap pods may use, with O(fail_swap_on=false).
       - V(NoSwap) or V(LimitedSwap).
     type: str
   shutdown_grace_period:
@@ -150,8 +150,8 @@ options:
     type: str
   client_certificate:
     description:
-      - The file on the node with a client certificate that the kubelet lets read C(/configz). With O(strict=true) it is
-        an error if the kubelet cannot be asked with it.
+      - The file on the node with a client certificate that may read C(/configz) of the kubelet. With O(strict=true) it
+        is an error if the kubelet cannot be asked with it.
     type: path
   client_key:
     description:
@@ -164,8 +164,8 @@ options:
       - V(fail) ends the run before anything is changed and names them.
       - V(wait) polls for up to O(busy_timeout) until none runs, and then plans again. After that it is like V(fail).
       - V(skip) leaves everything as it is, with C(idle_node) in RV(needs).
-      - V(ignore) makes the change all the same, for nodes on which such pods belong to a DaemonSet, which a drain
-        leaves.
+      - V(ignore) makes the change all the same, for nodes on which such pods belong to a DaemonSet, which a drain does
+        not evict.
     type: str
     choices: [fail, wait, skip, ignore]
     default: fail
@@ -255,7 +255,8 @@ changes:
       description: Always C(now).
       type: str
 needs:
-  description: C(idle_node) while pods are in the way of what waits for them, or nothing.
+  description:
+    - C(idle_node) while a change waits until no pods of the class Guaranteed run; otherwise nothing.
   returned: always, unless the declaration was refused
   type: list
   elements: str
@@ -275,7 +276,7 @@ unmanaged:
       description: Why.
       type: str
 conflicts:
-  description: Always empty. What counts more than what is ours is refused.
+  description: Always empty. A setting of others that overrides ours is refused.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
@@ -330,7 +331,7 @@ failure:
       type: str
 # End of what all return.
 effective:
-  description: What the kubelet has.
+  description: The configuration of the running kubelet.
   returned: always, unless the declaration was refused
   type: dict
   contains:
@@ -339,20 +340,20 @@ effective:
       type: str
       sample: healthy
     asked:
-      description: Whether the kubelet said so itself.
+      description: Whether the kubelet itself reported this.
       type: bool
       sample: true
     fields:
-      description: The fields by name, each in the form of its flag, V(null) where nobody knows.
+      description: The fields by name, each in the form of its flag; V(null) if unknown.
       type: dict
       sample: {"cpuManagerPolicy": "static"}
 boot:
-  description: What its next start brings.
+  description: The configuration after its next start.
   returned: always, unless the declaration was refused
   type: dict
   contains:
     file:
-      description: The file that has what is ours, V(null) without a kubelet.
+      description: The file with our settings; V(null) without a kubelet.
       type: str
       sample: /var/lib/kubelet/config.yaml
     fields:
