@@ -167,5 +167,7 @@ def _alternatives(where: str, key: str, value: Any, keys: Sequence[str]) -> Tupl
             "use {}",
             object=where,
             cause=f"{key} is {value!r}, and must be a string or a list of strings",
+            # YAML 1.1 reads digits and colons as a number to the base of 60: 0000:17:00.0 is 1020.0.
+            hint="put it in quotes, or YAML reads a number" if any(isinstance(one, float) for one in texts) else "",
         )
     return tuple(str(text) for text in texts)

@@ -72,6 +72,13 @@ def test_the_first_entry_whose_keys_all_agree_wins_a_device(
             id="a truth value is no index",
         ),
         pytest.param(
+            # What YAML makes of 0000:17:00.0.
+            [{"match": {"serial": ["S1", 1020.0]}}],
+            "Cannot use queues[0]: serial is ['S1', 1020.0], and must be a string or a list of strings. Put it in "
+            "quotes, or YAML reads a number.",
+            id="an address that YAML takes for a number",
+        ),
+        pytest.param(
             [{"match": {"serial": {"is": "S1"}}}],
             "Cannot use queues[0]: serial is {'is': 'S1'}, and must be a string or a list of strings.",
             id="a dictionary is not a string",
