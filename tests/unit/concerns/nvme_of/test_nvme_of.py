@@ -256,7 +256,7 @@ def test_without_multipath_another_connection_is_no_way_to_a_disk(machine: Machi
     machine.run(BOTH)
     machine.mount("nvme1n1")
     error = refusal(machine, {"nqn": DATA, "paths": [{"address": "10.11.0.5"}]})
-    assert "it is the last way to what is used: /data (nvme1n1)" in str(error)
+    assert "it is the last path to what is in use: /data (nvme1n1)" in str(error)
     machine.run(ONE)
     assert machine.connected == ["10.10.0.5"]
 
@@ -278,7 +278,7 @@ def test_a_process_that_has_the_disk_open_uses_it(machine: Machine) -> None:
     (process / "comm").write_text("postgres\n")
     (process / "fd/3").symlink_to("/dev/nvme1n1")
     error = refusal(machine, state="absent")
-    assert "it is the last way to what is used: postgres (nvme1n1, pid 4711)" in str(error)
+    assert "it is the last path to what is in use: postgres (nvme1n1, pid 4711)" in str(error)
     (process / "fd/3").unlink()
     machine.run(state="absent")
     assert machine.connected == []
