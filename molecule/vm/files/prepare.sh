@@ -39,6 +39,25 @@ UNIT
   echo manual >/etc/tuned/profile_mode
   systemctl enable --now tuned
   timeout 120 sh -c 'until grep -q "static tuning .* applied" /var/log/tuned/tuned.log; do sleep 0.5; done'
+  # A disk of another machine, which here is this one. It has no UUID of which a name of the host could be made.
+  mkdir /etc/nvme
+  echo nqn.2014-08.org.nvmexpress:uuid:2b7e1516-28ae-42a6-abf7-158809cf4f3c >/etc/nvme/hostnqn
+  echo 2b7e1516-28ae-42a6-abf7-158809cf4f3c >/etc/nvme/hostid
+  head --bytes=8M /dev/urandom >/var/lib/nvme-target.img
+  cat >/etc/systemd/system/nvme-target.service <<'UNIT'
+[Unit]
+Before=network-online.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh /root/nvme_target.sh
+
+[Install]
+WantedBy=multi-user.target
+UNIT
+  systemctl daemon-reload
+  systemctl enable --now nvme-target
   ;;
 trixie)
   # On the other node the interrupts stay where they are, so that it can be told whether they come back.

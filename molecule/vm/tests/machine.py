@@ -29,6 +29,8 @@ OTHERS = {
     "trixie": {VENDOR},
 }
 
+FAR = "/dev/disk/by-id/nvme-uuid.6f1d2c3b-4a59-4687-b2c1-d0e9f8a7b6c5"
+
 Said = Dict[str, Any]
 
 
@@ -72,6 +74,19 @@ def assert_has_scratch(host: Any) -> None:
     assert f" - xfs /dev/{name} " in mount
     shown = host.check_output(f"cd /sys/block/{name}/md && cat level raid_disks chunk_size")
     assert shown.split() == ["raid0", "2", "524288"]
+
+
+def assert_is_connected(host: Any) -> None:
+    """A disk of another machine, over both paths, as the kernel has it; it is the file that the target has there."""
+    values = "echo $(cat state address queue_count reconnect_delay ctrl_loss_tmo)"
+    connections = "$(grep -l tcp /sys/class/nvme/*/transport)"
+    said = host.check_output(f"for one in {connections}; do cd ${{one%/*}} && {values}; done")
+    found = sorted(line.split() for line in said.splitlines())
+    # A queue more than is declared is for administration.
+    assert [(words[0], *words[2:]) for words in found] == [("live", "3", "7", "602")] * 2
+    assert [words[1].split(",")[0] for words in found] == ["traddr=127.0.0.1", "traddr=127.0.0.2"]
+    assert host.check_output("cat /sys/class/nvme-subsystem/*/iopolicy | sort -u | grep round") == "round-robin"
+    host.run_expect([0], f"cmp {FAR} /var/lib/nvme-target.img")
 
 
 def assert_has(queue: Dict[str, str], **wanted: str) -> None:

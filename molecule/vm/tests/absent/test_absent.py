@@ -56,6 +56,14 @@ def test_a_scratch_is_unmounted_and_what_is_on_it_is_still_there(host: Any) -> N
     assert host.check_output("cat /mnt/kept && umount /mnt") == "data"
 
 
+def test_no_disk_of_another_machine_is_connected(host: Any) -> None:
+    assert set(host.check_output("cat /sys/class/nvme/*/transport").split()) == {"pcie"}
+    # The target is still there: nothing connects to it at the next boot either.
+    if host.backend.get_hostname() == "bookworm":
+        assert host.check_output("systemctl is-active nvme-target") == "active"
+        assert host.run("systemctl cat gpufleet-nvme-of.service").rc != 0
+
+
 def test_every_configuration_file_is_as_it_was(host: Any) -> None:
     assert host.run("sha256sum --quiet --check /root/before.sums").stdout == ""
 

@@ -72,6 +72,12 @@ def test_a_scratch_and_what_is_on_it_survives_a_reboot(host: Any) -> None:
     assert host.check_output("cat /scratch/kept") == "data"
 
 
+def test_the_boot_connected_a_disk_of_another_machine(host: Any) -> None:
+    if host.backend.get_hostname() != "bookworm":
+        pytest.skip("this node has none")
+    machine.assert_is_connected(host)
+
+
 def test_a_drive_that_appears_gets_its_settings_from_udev(host: Any) -> None:
     if host.backend.get_hostname() == "trixie":
         pytest.skip("both drives of this node are in an array")

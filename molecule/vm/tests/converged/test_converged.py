@@ -120,6 +120,13 @@ def test_a_scratch_is_made_of_both_drives(host: Any) -> None:
     host.run_expect([0], "echo data > /scratch/kept && sync /scratch/kept")
 
 
+def test_a_disk_of_another_machine_is_connected_over_both_paths(host: Any) -> None:
+    if name_of(host) != "bookworm":
+        pytest.skip("this node has none")
+    machine.assert_is_connected(host)
+    assert host.run("systemd-analyze verify gpufleet-nvme-of.service").rc == 0
+
+
 def test_a_quiet_timer_is_off_and_sshd_keeps_its_limit_until_it_is_restarted(host: Any) -> None:
     machine.assert_quiet(host)
     assert machine.memlock_of_sshd(host) != machine.MEMLOCK
