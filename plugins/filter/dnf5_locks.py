@@ -23,7 +23,9 @@ options:
     elements: str
     required: true
   _version:
-    description: The version with its epoch and release, such as V(0:1.18.1-1). If empty, the entries of the owner are removed.
+    description:
+      - The version with its epoch and release, such as V(0:1.18.1-1).
+      - If empty, the entries of the owner are removed.
     type: str
     required: true
   _comment:
@@ -39,7 +41,7 @@ EXAMPLES = r"""
 - name: Hold a package in its version
   ansible.builtin.copy:
     dest: /etc/dnf/versionlock.toml
-    content: "{{ locks.content | b64decode | gpufleet.node.dnf5_locks(['bash'], '0:5.2.15-5', 'held by the playbook') }}"
+    content: "{{ locks.content | b64decode | gpufleet.node.dnf5_locks(['bash'], '0:5.2.15-5', 'by the playbook') }}"
     mode: "0644"
 """
 

@@ -68,24 +68,6 @@ def _nic_settings() -> AnyConcern:
     return CONCERN
 
 
-def _nvme_of() -> AnyConcern:
-    from ..concerns.nvme_of.concern import CONCERN
-
-    return CONCERN
-
-
-def _filesystems() -> AnyConcern:
-    from ..concerns.filesystems.concern import CONCERN
-
-    return CONCERN
-
-
-def _nvme_scheduler() -> AnyConcern:
-    from ..concerns.nvme_scheduler.concern import CONCERN
-
-    return CONCERN
-
-
 def _nvml() -> AnyConcern:
     from ..concerns.nvml.concern import CONCERN
 
@@ -178,6 +160,24 @@ def _job_environment() -> AnyConcern:
 
 def _rdma() -> AnyConcern:
     from ..concerns.rdma.concern import CONCERN
+
+    return CONCERN
+
+
+def _nvme_of() -> AnyConcern:
+    from ..concerns.nvme_of.concern import CONCERN
+
+    return CONCERN
+
+
+def _filesystems() -> AnyConcern:
+    from ..concerns.filesystems.concern import CONCERN
+
+    return CONCERN
+
+
+def _nvme_scheduler() -> AnyConcern:
+    from ..concerns.nvme_scheduler.concern import CONCERN
 
     return CONCERN
 
@@ -310,31 +310,6 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
             disturbs=("numa_irq_affinity",),
             tells=("confirmation",),
             deadline=60.0,
-        ),
-    ),
-    RegisteredConcern(
-        "nvme_of",
-        _nvme_of,
-        Registration(
-            after=("kernel_modules", "nic_settings"),
-            disturbs=("nvme_scheduler", "filesystems"),
-            cures=("no_disk",),
-        ),
-    ),
-    RegisteredConcern(
-        "filesystems",
-        _filesystems,
-        Registration(
-            after=("node_tools", "kernel_modules", "nvme_of"),
-            owns=("unit gpufleet-read-ahead-*.service",),
-        ),
-        names_knobs=True,
-    ),
-    RegisteredConcern(
-        "nvme_scheduler",
-        _nvme_scheduler,
-        Registration(
-            after=("hugepages", "nvme_of"),
         ),
     ),
     RegisteredConcern(
@@ -485,6 +460,31 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         _rdma,
         Registration(
             after=("node_tools", "kernel_modules", "nic_settings"),
+        ),
+    ),
+    RegisteredConcern(
+        "nvme_of",
+        _nvme_of,
+        Registration(
+            after=("kernel_modules", "nic_settings", "rdma"),
+            disturbs=("nvme_scheduler", "filesystems"),
+            cures=("no_disk",),
+        ),
+    ),
+    RegisteredConcern(
+        "filesystems",
+        _filesystems,
+        Registration(
+            after=("node_tools", "kernel_modules", "nvme_of", "rdma"),
+            owns=("unit gpufleet-read-ahead-*.service",),
+        ),
+        names_knobs=True,
+    ),
+    RegisteredConcern(
+        "nvme_scheduler",
+        _nvme_scheduler,
+        Registration(
+            after=("hugepages", "nvme_of"),
         ),
     ),
     RegisteredConcern(

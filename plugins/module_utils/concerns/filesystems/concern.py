@@ -34,7 +34,7 @@ class Filesystems:
     # A module that a mount needs, and what is set of it, comes first, and what makes at boot what a stop took. A disk
     # that is reached over a network is there once it is connected.
     registration = Registration(
-        after=("node_tools", "kernel_modules", "nvme_of"), owns=("unit gpufleet-read-ahead-*.service",)
+        after=("node_tools", "kernel_modules", "nvme_of", "rdma"), owns=("unit gpufleet-read-ahead-*.service",)
     )
 
     def parse(self, params: Mapping[str, Any]) -> FilesystemsDeclaration:

@@ -50,7 +50,7 @@ class NvmeOf:
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = False
     registration = Registration(
-        after=("kernel_modules", "nic_settings"), disturbs=("nvme_scheduler", "filesystems"), cures=("no_disk",)
+        after=("kernel_modules", "nic_settings", "rdma"), disturbs=("nvme_scheduler", "filesystems"), cures=("no_disk",)
     )
 
     def parse(self, params: Mapping[str, Any]) -> NvmeOfDeclaration:
