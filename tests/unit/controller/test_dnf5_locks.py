@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Dict, List, Sequence
 
 import pytest
 
@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._kinds.versionlock i
 from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_text import parse
 
 OURS = "gpufleet container_toolkit"
-TOOLKIT = ["nvidia-container-toolkit", "libnvidia-container1"]
+TOOLKIT = ("nvidia-container-toolkit", "libnvidia-container1")
 # As ``dnf versionlock add`` writes it.
 OTHERS = """version = "1.0"
 
@@ -32,8 +32,8 @@ value = "0:5.2.15-5.fc39"
 """
 
 
-def held(text: str, version: str = "0:1.18.1-1", packages: Any = TOOLKIT) -> str:
-    return dnf5_locks(text, packages, version, OURS)
+def held(text: str, version: str = "0:1.18.1-1", packages: Sequence[str] = TOOLKIT) -> str:
+    return dnf5_locks(text, list(packages), version, OURS)
 
 
 def versions(text: str) -> Dict[str, List[str]]:
