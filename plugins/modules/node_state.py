@@ -140,6 +140,15 @@ concerns:
         - Only if the concern is not in sync, or with O(detail=devices) or O(detail=full).
       type: str
       sample: 0-3 for the system, 4-63 for jobs, 4-63 isolated by nohz_full
+    unique:
+      description:
+        - For M(gpufleet.node.nvme_of), the host NQN and the host ID by which targets know this node. No other node of
+          the fleet may have them too; the audit names those that do.
+        - Only if it has connections declared.
+      type: dict
+      sample:
+        host NQN: nqn.2014-08.org.nvmexpress:uuid:4c4c4544-0042-3510-8052-b4c04f303233
+        host ID: 4c4c4544-0042-3510-8052-b4c04f303233
     devices:
       description:
         - For M(gpufleet.node.numa_irq_affinity), a summary of the interrupts of each declared device. Each interrupt is

@@ -67,6 +67,7 @@ _result = mapping(
     failure=optional(mapping(code=text)),
     devices=optional(_devices),
     summary=text,
+    unique=optional(by_name(_text)),
 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from ..module_utils._core.setting import DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
 from ..module_utils._node.table import COUNTED, counts_of, devices_of, note_row, rows_of
@@ -80,13 +80,13 @@ def now() -> str:
 
 def summarise(looks: Mapping[str, Look]) -> Summary:
     """``looks`` are the registered results of ``node_state`` by host, empty where there is none."""
-    summary = Summary()
-    for node, result in looks.items():
-        look = summary.looks[node] = look_in(result)
+    summary = Summary(looks={node: look_in(result) for node, result in looks.items()})
+    shared = _shared(summary.looks)
+    for node, look in summary.looks.items():
         if not answered(look):
             summary.nodes[UNREACHABLE].append(node)
             continue
-        rows = summary.rows[node] = rows_of(node, look)
+        rows = summary.rows[node] = [*rows_of(node, look), *shared.get(node, ())]
         why = why_unreadable(look)
         if why:
             rows.append(note_row(node, ANSWER, status=UNKNOWN, note=why))
@@ -98,6 +98,25 @@ def summarise(looks: Mapping[str, Look]) -> Summary:
         if reasons:
             summary.reboot_reasons[node] = reasons
     return summary
+
+
+def _shared(looks: Mapping[str, Look]) -> Dict[str, List[Row]]:
+    """The rows about what only one node may have and several do, as those do that are made from one image.
+
+    A look at one node cannot find it, and no run changes it.
+    """
+    nodes: Dict[Tuple[str, str, str], List[str]] = {}
+    for node, look in looks.items():
+        for concern, result in look.get("concerns", {}).items():
+            for what, value in result.get("unique", {}).items():
+                nodes.setdefault((concern, what, value), []).append(node)
+    rows: Dict[str, List[Row]] = {}
+    for (concern, what, value), names in nodes.items():
+        if len(names) > 1:
+            note = f"{value} must be unique in the fleet, and {len(names)} nodes have it"
+            for node in names:
+                rows.setdefault(node, []).append(note_row(node, concern, what, status=DRIFTED, note=note))
+    return rows
 
 
 def went_away(look: Optional[Look], *, in_play: bool) -> bool:

@@ -49,10 +49,11 @@ class Scope:
 class Concern(Protocol[Declaration, State, Desired]):
     """What a room offers for one concern. Every method but ``perform`` only reads.
 
-    Four more it may have: ``devices(state)`` tells in a few words a device what has too many settings to show each,
-    ``summary(state)`` in a line what its settings mean together, and ``knobs(declaration)`` are those that are declared
-    one by one, where any of a kind can be (``.knobs``). ``needs_boot_service(params)`` says of these options whether
-    the boot service applies them, where it does so for some declarations only.
+    Five more it may have: ``devices(state)`` tells in a few words a device what has too many settings to show each,
+    ``summary(state)`` in a line what its settings mean together, and ``unique(state)`` what no other node of the fleet
+    may have too, a text by what it is called. ``knobs(declaration)`` are those that are declared one by one, where any
+    of a kind can be (``.knobs``). ``needs_boot_service(params)`` says of these options whether the boot service applies
+    them, where it does so for some declarations only.
     """
 
     name: str

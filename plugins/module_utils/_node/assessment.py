@@ -198,6 +198,9 @@ def _assess_concern(
                 result.update(msg=str(plan.blocker.error), failure=plan.blocker.error.failure())
             if full:
                 result["effective"], result["boot"] = concern.report(state)
+            unique = getattr(concern, "unique", None)
+            if unique is not None:
+                result["unique"] = unique(state)
             if devices or full or plan.status != IN_SYNC:
                 for name in ("devices", "summary"):
                     overview = getattr(concern, name, None)

@@ -76,6 +76,21 @@ def test_an_owner_that_loses_is_told_of_one_node_and_where_everything_is_asked_f
     assert found == ([f"on {'h001' if nodes == 1 else 'h[001-009] (9)'}{text}"] if told else [])
 
 
+def test_nodes_of_one_image_are_named_by_what_only_one_of_them_may_have() -> None:
+    def node(nqn: str, status: str = "in_sync") -> Dict[str, Any]:
+        return looked(nvme_of=concern(status, unique={"host NQN": nqn, "host ID": nqn[-4:]}))
+
+    looks = {"a1": node("nqn.cloned"), "a2": node("nqn.other"), "a3": node("nqn.cloned"), "a4": node("nqn.cloned")}
+    lines = lines_of(looks)
+    at = next(number for number, line in enumerate(lines) if "host NQN" in line)
+    assert lines[at].split() == ["a[1,3-4]", "(3)", "nvme_of", "host", "NQN", "drifted"]
+    assert lines[at + 1].strip() == "nqn.cloned must be unique in the fleet, and 3 nodes have it"
+    assert lines[-1] == "1 of 4 nodes is in sync. Settings: 0 in sync, 6 drifted."
+    # What no other node has is no line, and neither is what one says of itself twice.
+    looks = {"a1": node("nqn.cloned"), "a2": node("nqn.other")}
+    assert lines_of(looks) == ["2 of 2 nodes are in sync. Settings: 0 in sync."]
+
+
 def test_two_hundred_equal_nodes_take_as_many_lines_as_one(kinds: Tuple[Kind, ...]) -> None:
     lines = lines_of(dict.fromkeys(hosts(200), kinds[0].found))
     assert len(lines) <= 20

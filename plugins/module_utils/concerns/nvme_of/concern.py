@@ -137,6 +137,12 @@ class NvmeOf:
 
         apply.perform(step, host)
 
+    def unique(self, state: NvmeOfState) -> Dict[str, str]:
+        """Targets keep reservations and access lists by these: two nodes with one of them are one host to a target."""
+        if state.identity is None:
+            return {}
+        return {"host NQN": state.identity.nqn, "host ID": state.identity.number.lower()}
+
     def report(self, state: NvmeOfState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         effective: Dict[str, Any] = {
             "host_nqn": state.identity_files[targets.HOST_NQN],

@@ -16,7 +16,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     InUse,
     Refused,
 )
-from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import waiting
+from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node, waiting
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import in_order
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from nvme_of_machine import DATA, OTHER, UNIT, UUID, WANTS, Machine
@@ -183,6 +184,20 @@ def test_the_identity_that_is_there_stays_and_what_is_missing_fits_it(
     machine.run(state="absent")
     for path in ("/etc/nvme/hostnqn", "/etc/nvme/hostid"):
         assert machine.host.files.read_optional(path) == files.get(path)
+
+
+def test_the_identity_is_told_because_no_other_node_may_have_it(machine: Machine) -> None:
+    def told(**more: Any) -> Any:
+        result = assess_node({"nvme_of": more}, machine.host, validate=validated, full=False)["concerns"]["nvme_of"]
+        return result["status"], result["unique"]
+
+    declared = {"subsystems": [ONE]}
+    identity = {"host NQN": NQN, "host ID": UUID}
+    # What it would be counts too: the UUIDs of machines are not always unique either.
+    assert told(**declared) == ("drifted", identity)
+    machine.run(ONE)
+    assert told(**declared) == ("in_sync", identity)
+    assert told(state="absent")[1] == {}
 
 
 @pytest.mark.parametrize(
