@@ -196,8 +196,9 @@ def _keep_module_utils(package: Path) -> None:
 # --- sanity -----------------------------------------------------------------------------------------------------------
 
 
-# What depends on the ansible-core that it comes with. What only reads the sources is left to the newest.
-SANITY_TESTS: Dict[str, Sequence[str]] = {"floor": ("ansible-doc", "import", "validate-modules"), "newest": ()}
+# What depends on the ansible-core that it comes with. What only reads the sources is left to the newest, and so are the
+# imports: the unit tests on the oldest Python run on what the oldest ansible-core brings to a node.
+SANITY_TESTS: Dict[str, Sequence[str]] = {"floor": ("ansible-doc", "validate-modules"), "newest": ()}
 
 
 def sanity(which: str) -> Callable[[Job], None]:
