@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
+import bed_acpi
 import bed_gpus
 import bed_monitor
 from bed_host import BedError, processes, say, tail, tool
@@ -46,8 +47,9 @@ EMULATION = "tcg,thread=single,tb-size=256"
 AHEAD = "-8"
 # Everything QEMU can emulate (1 GiB pages above all), except: cx16, because QEMU 7.2 now and then loses the flags of
 # cmpxchg16b, which panics the kernel in kmalloc; a fifth level of page tables, which costs time at every TLB miss; and
-# what only makes the kernel load drivers (kvm_amd, accelerated ciphers) that nothing here uses.
-EMULATED_CPU = "max,cx16=off,la57=off,svm=off,aes=off,pclmulqdq=off,sha-ni=off"
+# what only makes the kernel load drivers (kvm_amd, accelerated ciphers) that nothing here uses. acpi-cpufreq refuses
+# family 15, which is what it would be; 17 has as few flaws that cost the kernel time.
+EMULATED_CPU = "max,family=17,cx16=off,la57=off,svm=off,aes=off,pclmulqdq=off,sha-ni=off"
 
 Properties = Mapping[str, Union[str, int, bool]]
 
@@ -104,6 +106,10 @@ class Machine:
     @property
     def loader(self) -> Path:
         return self.folder / "loader.img"
+
+    @property
+    def frequencies(self) -> Path:
+        return self.folder / "cpufreq.aml"
 
     @property
     def console(self) -> Path:
@@ -181,6 +187,7 @@ def create_disks(machine: Machine, *, image: Image, bed: str) -> None:
 def copy_disks(machine: Machine, *, source: Path) -> None:
     """Give a node copies of the root disk and the loader in a folder, and empty NVMe drives."""
     machine.folder.mkdir(parents=True)
+    machine.frequencies.write_bytes(bed_acpi.frequency_table(machine.hardware.cpus))
     subprocess.run(["cp", "--reflink=auto", "--sparse=always", source / machine.disk.name, machine.disk], check=True)
     machine.disk.chmod(0o600)
     # The loader belongs to the disk: a rebuilt image must not change what a running bed boots with.
@@ -216,6 +223,7 @@ def command_line(machine: Machine) -> List[str]:
     command += ["-machine", "q35,max-ram-below-4g=1G,sata=off,i8042=off"]
     command += ["-accel", "kvm" if fast else EMULATION, "-cpu", "host" if fast else EMULATED_CPU]
     command += ["-smp", f"{hardware.cpus},sockets={NUMA_NODES}", "-m", f"{hardware.memory_mib * NUMA_NODES}M"]
+    command += ["-acpitable", f"file={_escaped(machine.frequencies)}"]
     for node, cpus in enumerate(hardware.cpu_lists):
         command += ["-object", f"memory-backend-ram,id=memory{node},size={hardware.memory_mib}M"]
         command += ["-numa", f"node,nodeid={node},memdev=memory{node},cpus={cpus}"]

@@ -16,6 +16,9 @@ echo 30 >/proc/sys/vm/swappiness
 fallocate --length 64M /swap.img
 chmod 0600 /swap.img
 mkswap /swap.img
+# On a server with this table of ACPI the kernel loads it by itself; by the emulated CPU it does not know.
+echo acpi-cpufreq >/etc/modules-load.d/cpufreq.conf
+modprobe acpi-cpufreq
 case $(cat /etc/hostname) in
 bookworm)
   # A daemon that keeps nothing, by a drop-in that somebody left.

@@ -9,7 +9,8 @@ drives, by the last digit of the serial number, which is the NUMA node. ``sysctl
 each area in use. ``mtu``: of every card, by its PCI address. ``modules``: what is loaded. ``gpus``: as the simulated
 driver has them; power in milliwatts, clocks in MHz, modes as NVML numbers them. ``nvidia_smi``: the profiles it
 lists, by GPU. ``modes``: of MIG, current and pending. ``pynvml``: the MIG devices that the binding lists, with the
-memory slice at which each begins; none without a binding.
+memory slice at which each begins; none without a binding. ``cpus``: the governor and the frequencies of each CPU, in
+kHz. ``node``: its name.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, Dict, List
 NODES = Path("/sys/devices/system/node")
 THP = Path("/sys/kernel/mm/transparent_hugepage")
 SYSCTL = ("vm/swappiness", "vm/dirty_background_bytes", "vm/dirty_background_ratio", "net/ipv4/tcp_rmem")
+CPU = ("governor", "min_freq", "max_freq", "cur_freq")
 QUEUE = ("scheduler", "read_ahead_kb", "nr_requests", "rq_affinity", "nomerges", "max_sectors_kb")
 
 
@@ -56,6 +58,11 @@ def transparent_hugepages() -> Dict[str, str]:
 def mtu() -> Dict[str, str]:
     cards = Path("/sys/bus/pci/devices").glob("*/virtio*/net/*/mtu")
     return {path.parts[-5]: text(path) for path in cards}
+
+
+def cpus() -> Dict[str, List[str]]:
+    folders = sorted(Path("/sys/devices/system/cpu").glob("cpu*/cpufreq"))
+    return {folder.parent.name: [text(folder / f"scaling_{name}") for name in CPU] for folder in folders}
 
 
 def queues() -> Dict[str, Dict[str, str]]:
@@ -102,11 +109,13 @@ def placed() -> Dict[str, List[str]]:
 
 MODES = "--query-gpu=mig.mode.current,mig.mode.pending"
 said = {
+    "node": text(Path("/etc/hostname")),
     "pages": pages(),
     "transparent_hugepages": transparent_hugepages(),
     "queues": queues(),
     "sysctl": {key: text(Path("/proc/sys") / key).replace("\t", " ") for key in SYSCTL},
     "mtu": mtu(),
+    "cpus": cpus(),
     "swap": {line.split()[0]: line.split()[4] for line in Path("/proc/swaps").read_text().splitlines()[1:]},
     "modules": [line.split()[0] for line in Path("/proc/modules").read_text().splitlines()],
     "gpus": json.loads(output("nvml-sim", "describe", "--json"))["gpus"],

@@ -29,6 +29,9 @@ OTHERS = {
     "trixie": {VENDOR},
 }
 
+# The lowest, the highest and the current one of every CPU by node, in kHz: this governor takes the highest.
+FREQUENCIES = {"trixie": ["1200000", "1800000", "1800000"], "bookworm": ["800000", "2400000", "2400000"]}
+
 FAR = "/dev/disk/by-id/nvme-uuid.6f1d2c3b-4a59-4687-b2c1-d0e9f8a7b6c5"
 
 Said = Dict[str, Any]
@@ -56,6 +59,7 @@ def assert_as_declared(said: Said) -> None:
         "net/ipv4/tcp_rmem": "4096 87380 268435456",
     }
     assert said["swap"] == {}
+    assert said["cpus"] == {f"cpu{number}": ["performance", *FREQUENCIES[said["node"]]] for number in range(4)}
     # The node is reached over a card on another bus.
     assert {mtu for address, mtu in said["mtu"].items() if address[:6] in ("0000:4", "0000:8")} == {"9000"}
     assert_has(
