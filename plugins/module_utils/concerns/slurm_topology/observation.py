@@ -46,8 +46,8 @@ def observe(host: Host, declaration: TopologyDeclaration, scope: Scope) -> Topol
     state = _with_confs(state)
     if state.daemon.process is not None and scope.immediate:
         state = _with_live(host, state)
-    matters = state.has_yaml or declaration.topology.plugin == BLOCK or state.value("SelectType") == LINEAR
-    if matters and state.daemon.installed and not scope.restoring:
+    matters = declaration.topology.plugin == BLOCK or state.value("SelectType") == LINEAR
+    if (state.has_yaml or (matters and not scope.restoring)) and state.daemon.installed:
         state = replace(state, version=_version(host))
     return state
 

@@ -59,7 +59,8 @@ def plan(state: TopologyState, desired: TopologyDesired, scope: Scope) -> Plan:
 
 
 def _rows(state: TopologyState, desired: TopologyDesired, scope: Scope) -> List[Setting]:
-    counts = scope.immediate and state.live is not None
+    # What slurmctld ignores is written all the same where it was before, and no restart takes it up.
+    counts = scope.immediate and state.live is not None and not state.ignores_conf
     found, live = state.at_start, state.live
     wanted = desired.topology
     now = found if live is None else live
@@ -118,6 +119,9 @@ def _conflicts(state: TopologyState, desired: TopologyDesired) -> Tuple[Conflict
             if raw.startswith("#") and "ansible managed" in raw.lower():
                 owner = "an Ansible template (DeepOps, openhpc)"
                 found.append(Conflict(owner, path, number, "the whole file", "written again at its next run", "them"))
+    if state.has_yaml:
+        value = "read by Slurm 25.05 and newer in place of topology.conf"
+        found.append(Conflict("topology.yaml", state.yaml_path, None, "the whole file", value, "us"))
     return tuple(found)
 
 

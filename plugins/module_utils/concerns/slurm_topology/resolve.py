@@ -28,8 +28,8 @@ TOPOLOGY = "topology"
 # The option of slurmctld with a configuration of its own.
 CONFIG_OPTION = "-f"
 LINEAR = "select/linear"
-# When what came: BlockSizes, topology.yaml and smaller blocks, and when slurmctld began to refuse select/linear.
-HAS_BLOCKS, HAS_YAML, TREE_NEEDS_CONS_TRES = (24, 5), (25, 5), (24, 11)
+# When what came: BlockSizes, smaller blocks, and when slurmctld began to refuse select/linear.
+HAS_BLOCKS, HAS_SMALLER_BLOCKS, TREE_NEEDS_CONS_TRES = (24, 5), (25, 5), (24, 11)
 WIDEST = 200
 
 
@@ -85,7 +85,7 @@ def _refuse_files(state: TopologyState) -> None:
             found=state.folder,
             hint=f"set folder: {os.path.dirname(told)}",
         )
-    if state.has_yaml and state.version >= HAS_YAML:
+    if state.ignores_conf:
         raise OwnedByAnother(
             GOAL,
             object=state.yaml_path,
@@ -112,7 +112,7 @@ def _refuse_release(wanted: Topology, state: TopologyState) -> None:
             found=release,
             hint="declare switches, or update Slurm",
         )
-    small = too_small(wanted) if wanted.plugin == BLOCK and state.version < HAS_YAML else None
+    small = too_small(wanted) if wanted.plugin == BLOCK and state.version < HAS_SMALLER_BLOCKS else None
     if small is not None:
         name, count, least = small
         raise DeclarationError(

@@ -24,6 +24,8 @@ SLURMCTLD = "slurmctld.service"
 NOTE = "/run/gpufleet/slurm_topology.json"
 FAILED = "failed"
 PLUGIN = "TopologyPlugin"
+# The first release that reads topology.yaml, and then no topology.conf (topology_g_init in src/interfaces/topology.c).
+HAS_YAML = (25, 5)
 # What slurmctld calls no topology, by release.
 NO_TOPOLOGY = ("", "none", "default", "flat", "topology/none", "topology/default", "topology/flat")
 
@@ -79,6 +81,11 @@ class TopologyState:
     @property
     def yaml_path(self) -> str:
         return f"{self.folder}/topology.yaml"
+
+    @property
+    def ignores_conf(self) -> bool:
+        """Whether slurmctld reads topology.yaml, and neither topology.conf nor TopologyPlugin."""
+        return self.has_yaml and self.version >= HAS_YAML
 
     @property
     def slurm(self) -> Optional[str]:

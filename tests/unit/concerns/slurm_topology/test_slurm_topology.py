@@ -442,6 +442,25 @@ def test_what_newer_and_older_releases_take_is_not_refused(machine: TopologyMach
     assert machine.run(check_mode=True, **TREE).status == "drifted"
 
 
+def test_a_topology_yaml_that_only_a_newer_release_reads_is_named(machine: TopologyMachine) -> None:
+    machine.write("/etc/slurm/topology.yaml", "---\n")
+    look = machine.run(check_mode=True, **TREE)
+    found = [(one.path, one.value, one.wins) for one in look.remaining.conflicts if one.owner == "topology.yaml"]
+    assert found == [
+        ("/etc/slurm/topology.yaml", "read by Slurm 25.05 and newer in place of topology.conf", "us"),
+    ]
+
+
+def test_absent_restores_a_topology_conf_that_slurmctld_ignores_by_now(machine: TopologyMachine) -> None:
+    """Nothing that is written there takes effect, so nothing is waited for."""
+    machine.version = "25.05.3"
+    machine.run(**TREE)
+    machine.write("/etc/slurm/topology.yaml", "---\n")
+    machine.run(state="absent")
+    assert (machine.read(SLURM_CONF), machine.read(TOPOLOGY_CONF)) == (SLURM_TEXT, TOPOLOGY_TEXT)
+    assert machine.restarts == RESTART
+
+
 def test_an_included_file_may_have_the_same_plugin(machine: TopologyMachine) -> None:
     machine.write("/etc/slurm/nodes.conf", f"{NODES_TEXT}TopologyPlugin=topology/tree\n")
     machine.run(immediate=False, **TREE)
