@@ -188,14 +188,14 @@ def _resource_limits() -> AnyConcern:
     return CONCERN
 
 
-def _slurm_gpus() -> AnyConcern:
-    from ..concerns.slurm_gpus.concern import CONCERN
+def _slurm_topology() -> AnyConcern:
+    from ..concerns.slurm_topology.concern import CONCERN
 
     return CONCERN
 
 
-def _slurm_topology() -> AnyConcern:
-    from ..concerns.slurm_topology.concern import CONCERN
+def _slurm_gpus() -> AnyConcern:
+    from ..concerns.slurm_gpus.concern import CONCERN
 
     return CONCERN
 
@@ -493,18 +493,18 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         names_knobs=True,
     ),
     RegisteredConcern(
-        "slurm_gpus",
-        _slurm_gpus,
+        "slurm_topology",
+        _slurm_topology,
         Registration(
-            after=("kernel_modules", "nvml", "nvidia_persistence", "fabric_manager", "mig_layout"),
-            tells=("restart_slurmctld",),
             deadline=75.0,
         ),
     ),
     RegisteredConcern(
-        "slurm_topology",
-        _slurm_topology,
+        "slurm_gpus",
+        _slurm_gpus,
         Registration(
+            after=("kernel_modules", "nvml", "nvidia_persistence", "fabric_manager", "mig_layout", "slurm_topology"),
+            tells=("restart_slurmctld",),
             deadline=75.0,
         ),
     ),

@@ -35,7 +35,8 @@ class SlurmGpus:
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = False
     registration = Registration(
-        after=("kernel_modules", "nvml", "nvidia_persistence", "fabric_manager", "mig_layout"),
+        # A slurmctld that its topology restarts has the counts of its slurm.conf by then.
+        after=("kernel_modules", "nvml", "nvidia_persistence", "fabric_manager", "mig_layout", "slurm_topology"),
         tells=(RESTART_SLURMCTLD,),
         deadline=DRIVER_DEADLINE,
     )
