@@ -12,18 +12,20 @@ version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Keeps C(topology.conf), and C(TopologyPlugin=) in C(slurm.conf), as the inventory declares them, on the host of
-    slurmctld. With a topology, Slurm places a job on nodes that are near each other.
-  - C(scontrol show topology) says what is in effect, not the file. Host lists are compared by the nodes in them, and a
-    file that means the same is left as it is.
+  - Keeps C(topology.conf), and C(TopologyPlugin=) in C(slurm.conf), or C(topology.yaml), as the inventory declares
+    them, on the host of slurmctld. With a topology, Slurm places a job on nodes that are near each other.
+  - C(scontrol show topology), and C(scontrol show topoconf) for C(topology.yaml), say what is in effect, not the file.
+    Host lists are compared by the nodes in them, and a file that means the same is left as it is.
   - What slurmctld would refuse, or only warn of, is refused before anything changes, such as an unknown node, a node in
     two places, an unknown switch, a loop, and block sizes that are not a power of two times the smallest.
   - If something changes, slurmctld is restarted once. Running jobs survive that. If it does not come up, its former
     files are restored, it is started with them, and the run fails with what slurmctld said.
-  - Lines of others in C(topology.conf) are commented out, and come back with O(state=absent).
+  - Lines of others in C(topology.conf) and C(topology.yaml) are commented out, and come back with O(state=absent).
+  - Slurm 25.05 and newer ignore C(topology.conf) where there is a C(topology.yaml). So O(switches) and O(blocks) are
+    refused there, unless that file is of this module, which then removes it.
   - On a host without slurmctld the topology is listed in RV(unmanaged), so all hosts may have the same declaration.
-  - The files of other hosts are not managed. slurmd and the commands of Slurm read C(TopologyPlugin) and
-    C(topology.conf) as well, so give all hosts both files, or let slurmd get its configuration from the controller.
+  - The files of other hosts are not managed. slurmd and the commands of Slurm read these files as well, so give all hosts
+    the same, or let slurmd get its configuration from the controller.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -34,7 +36,7 @@ options:
       - Each node and each switch is below one switch only. Without a switch above all others, a job gets nodes from
         only one part of the cluster.
       - P(gpufleet.node.slurm_switches#filter) makes them from variables of the hosts, such as the rack.
-      - One of O(switches) and O(blocks) is required, unless O(state=absent).
+      - One of O(switches), O(blocks) and O(topologies) is required, unless O(state=absent).
     type: list
     elements: dict
     default: []
@@ -80,15 +82,89 @@ options:
     type: list
     elements: int
     default: []
+  topologies:
+    description:
+      - Several topologies for the partitions of one cluster, in C(topology.yaml) (Slurm 25.05 and newer). A partition
+        has one by C(Topology=) in its line of C(slurm.conf), and else the default.
+      - Each is a tree (O(topologies[].switches)), blocks (O(topologies[].blocks)) or flat. Not together with
+        O(switches) or O(blocks).
+      - C(topology.conf) and C(TopologyPlugin) stay as they are, because Slurm ignores them then.
+      - Refused if Slurm was built without YAML, and if C(slurm.conf) names a topology that is not declared.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description:
+          - The name, which must be unique.
+        type: str
+        required: true
+      cluster_default:
+        description:
+          - Whether partitions that name no topology have this one, and whatever is not of a partition. Exactly one must
+            have it, unless there is only one.
+        type: bool
+        default: false
+      switches:
+        description:
+          - The switches of a tree, as in O(switches).
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          name:
+            description:
+              - The name, which must be unique in its topology.
+            type: str
+            required: true
+          nodes:
+            description:
+              - The nodes below this switch.
+            type: str
+          switches:
+            description:
+              - The switches below this one.
+            type: str
+      blocks:
+        description:
+          - The blocks, as in O(blocks).
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          name:
+            description:
+              - The name, which must be unique in its topology.
+            type: str
+            required: true
+          nodes:
+            description:
+              - The nodes of the block.
+            type: str
+            required: true
+      block_sizes:
+        description:
+          - The sizes of blocks, as in O(block_sizes).
+        type: list
+        elements: int
+        default: []
+      flat:
+        description:
+          - Whether it is one without switches and blocks, for all nodes.
+        type: bool
+        default: false
   folder:
     description:
-      - The folder of C(slurm.conf) and C(topology.conf).
+      - The folder of C(slurm.conf), C(topology.conf) and C(topology.yaml).
     type: path
     default: /etc/slurm
 seealso:
   - name: topology.conf(5)
     description: The topology of a cluster in Slurm.
     link: https://slurm.schedmd.com/topology.conf.html
+  - name: topology.yaml(5)
+    description: Several topologies of a cluster in Slurm.
+    link: https://slurm.schedmd.com/topology.yaml.html
   - module: gpufleet.node.slurm_gpus
   - plugin: gpufleet.node.slurm_switches
     plugin_type: filter
@@ -118,6 +194,22 @@ EXAMPLES = r"""
         nodes: h[019-036]
     block_sizes: [16, 32]
 
+- name: A tree for the cluster, and blocks for the partition that has Topology=nvl in slurm.conf
+  gpufleet.node.slurm_topology:
+    topologies:
+      - name: racks
+        cluster_default: true
+        switches:
+          - name: rack1
+            nodes: h[001-036]
+      - name: nvl
+        blocks:
+          - name: nvl1
+            nodes: h[001-018]
+          - name: nvl2
+            nodes: h[019-036]
+        block_sizes: [16]
+
 - name: Restore what was there before
   gpufleet.node.slurm_topology:
     state: absent
@@ -136,11 +228,13 @@ changes:
   elements: dict
   contains:
     object:
-      description: The switch, the block or the file.
+      description:
+        - The switch, the block or the file; in C(topology.yaml) the topology, or what is in it as C(nvl/nvl1).
       type: str
       sample: rack1
     setting:
-      description: C(nodes), C(switches), C(TopologyPlugin), C(order of blocks), C(BlockSizes) and others.
+      description:
+        - C(nodes), C(switches), C(TopologyPlugin), C(order of blocks), C(cluster_default) and others.
       type: str
       sample: nodes
     before:
@@ -248,6 +342,11 @@ effective:
       type: list
       elements: str
       sample: ["SwitchName=spine Switches=rack[1-2]", "SwitchName=rack1 Nodes=h[001-016]"]
+    topologies:
+      description:
+        - What slurmctld has of C(topology.yaml), by name, each with C(plugin), C(cluster_default) and C(lines). It is
+          empty without such a file. C(plugin) and C(lines) beside it are then those of the default.
+      type: dict
 boot:
   description: The same at the next start of slurmctld.
   returned: always, unless the declaration was refused
@@ -262,6 +361,11 @@ boot:
       type: list
       elements: str
       sample: ["SwitchName=spine Switches=rack[1-2]", "SwitchName=rack1 Nodes=h[001-016]"]
+    topologies:
+      description:
+        - What is in C(topology.yaml), by name, each with C(plugin), C(cluster_default) and C(lines). It is empty
+          without such a file. C(plugin) and C(lines) beside it are then those of the default.
+      type: dict
 """
 
 from ansible_collections.gpufleet.node.plugins.module_utils._node.module import run

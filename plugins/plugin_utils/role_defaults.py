@@ -342,6 +342,7 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "slurm_topology_switches": [],
         "slurm_topology_blocks": [],
         "slurm_topology_block_sizes": [],
+        "slurm_topology_topologies": [],
         "slurm_topology_folder": "/etc/slurm",
         "slurm_topology_immediate": True,
         "slurm_topology_permanent": True,

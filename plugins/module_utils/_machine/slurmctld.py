@@ -80,6 +80,10 @@ class Controller:
         ask = ["env", "-u", "SLURM_TOPO_LEN", "scontrol", "show", "topology"]
         return self._run(ask, "ask slurmctld for its topology", "")
 
+    def topologies(self) -> str:
+        """What it has of topology.yaml, as YAML (25.05 and newer)."""
+        return self._run(["scontrol", "show", "topoconf"], "ask slurmctld for its topologies", "")
+
     def jobs(self, name: str) -> Tuple[Job, ...]:
         """What runs, ends or is suspended on a node."""
         unset = [word for name_of_filter in FILTERS for word in ("-u", name_of_filter)]

@@ -26,6 +26,14 @@ INCLUDE = regex(r"\s*include\s", re.IGNORECASE)
 INCLUDED = regex(r"\s*include\s+(\S+)", re.IGNORECASE)
 PATH = regex(r"[^\s\x00-\x1f\x7f-\x9f\"'#\\]+")
 DEFAULT = "default"
+# Where packages of Slurm have its plugins, if PluginDir says nothing else.
+PLUGIN_FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu/slurm-wlm",
+    "/usr/lib/aarch64-linux-gnu/slurm-wlm",
+    "/usr/lib64/slurm",
+    "/usr/lib/slurm",
+    "/usr/local/lib/slurm",
+)
 NODE, GRES, GRES_TYPES = "nodename", "gres", "grestypes"
 
 
@@ -75,6 +83,11 @@ def folder_of(path: str) -> str:
     else:
         return path.rstrip("/") or "/"
     raise DeclarationError("use {}", object="folder", cause=cause, found=repr(path))
+
+
+def plugin_folders(told: Optional[str]) -> Tuple[str, ...]:
+    """Where plugins are; ``told`` is PluginDir."""
+    return tuple(told.split(":")) if told else PLUGIN_FOLDERS
 
 
 def lines_of(text: str) -> Iterator[ConfLine]:

@@ -92,9 +92,13 @@ def restarts(tmp_path: Path, nodes: Dict[str, List[str]], roles: Sequence[Dict[s
     hosts: Dict[str, Any] = {}
     for name in dict.fromkeys([*nodes, *(one for found in nodes.values() for one in found)]):
         hosts[name] = {
-            **{"ansible_connection": "slurm_host", "slurm_host": name, "slurm_folder": str(folder)},
-            **{"ansible_pipelining": True, "ansible_python_interpreter": "/usr/bin/python3"},
-            **{"slurm_gpus_devices": "explicit", "slurm_gpus_controllers": nodes.get(name, [])},
+            "ansible_connection": "slurm_host",
+            "slurm_host": name,
+            "slurm_folder": str(folder),
+            "ansible_pipelining": True,
+            "ansible_python_interpreter": "/usr/bin/python3",
+            "slurm_gpus_devices": "explicit",
+            "slurm_gpus_controllers": nodes.get(name, []),
             "slurm_topology_switches": TREE,
         }
     play = {"hosts": ":".join(nodes), "gather_facts": False, "roles": list(roles)}

@@ -15,7 +15,7 @@ from ..._linux import systemd, unit_command
 from ..._machine import processes
 from ..._nvidia import gpus, holders, readings
 from ..._nvidia.capabilities import capability_devices
-from ..._text.slurm_conf import value_of
+from ..._text.slurm_conf import plugin_folders, value_of
 from . import cores, driver
 from .gres_conf import BLOCK
 from .spec import NVML
@@ -31,13 +31,6 @@ HOST_NAME = "/proc/sys/kernel/hostname"
 CONF_SERVER = "--conf-server"
 # Where a slurmd has the files that it got from the controller.
 FETCHED = "/run/slurm/conf/slurm.conf"
-PLUGIN_FOLDERS = (
-    "/usr/lib/x86_64-linux-gnu/slurm-wlm",
-    "/usr/lib/aarch64-linux-gnu/slurm-wlm",
-    "/usr/lib64/slurm",
-    "/usr/lib/slurm",
-    "/usr/local/lib/slurm",
-)
 NVML_PLUGIN = "gpu_nvml.so"
 STAND_IN = "fake_gpus.conf"
 NO_FILE = "it is not there, and slurmd would wait for it and then end"
@@ -71,8 +64,7 @@ def _with_gpus(files: Files, state: SlurmState, declaration: SlurmDeclaration) -
     state = replace(state, winners=winners, stand_in=files.exists(f"{state.folder}/{STAND_IN}"))
     present = [gpu for gpu in state.gpus if not gpu.identity.lost]
     if declaration.devices == NVML:
-        told = value_of(state.slurm or "", "PluginDir")
-        folders = (told or "").split(":") if told else PLUGIN_FOLDERS
+        folders = plugin_folders(value_of(state.slurm or "", "PluginDir"))
         return replace(state, has_nvml=any(files.exists(f"{one}/{NVML_PLUGIN}") for one in folders))
     capabilities: Dict[Tuple[str, int, int], Tuple[str, ...]] = {}
     devices: List[str] = []

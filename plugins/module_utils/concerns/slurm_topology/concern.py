@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core.registration import Registration
 from ..._kinds.units import RUNNING, STOPPED
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..._core.contract import Scope
     from ..._core.protocols import Host
     from .state import TopologyDesired, TopologyState
-    from .topology import Topology
+    from .topology import Topologies, Topology
 
 # scontrol waits for a busy slurmctld.
 DEADLINE = 75.0
@@ -46,7 +46,7 @@ class SlurmTopology:
         folder = FOLDER
         for identity, _setting in baseline.values:
             path = identity.partition(":")[0]
-            if path.endswith(("/topology.conf", "/slurm.conf")):
+            if path.endswith(("/topology.conf", "/topology.yaml", "/slurm.conf")):
                 folder = path.rpartition("/")[0] or "/"
         return TopologyDeclaration(folder=folder)
 
@@ -71,13 +71,32 @@ class SlurmTopology:
 
     def report(self, state: TopologyState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         daemon, live, found = state.daemon, state.live, state.at_start
+        plugin = known_as(state.plugin)
+        topologies = state.topologies_at_start
+        if topologies.default is not None:
+            found = topologies.by_name[topologies.default]
+            plugin = known_as(found.plugin)
+        live_topologies = state.live_topologies
+        if live is not None and live_topologies is not None and live_topologies.default is not None:
+            live = live_topologies.by_name[live_topologies.default]
         service = RUNNING if daemon.process is not None else FAILED if daemon.failed else STOPPED
         now = {
             "slurmctld": service if daemon.installed else None,
-            "plugin": live.plugin if live is not None else None,
+            "plugin": known_as(live.plugin) if live is not None else None,
             "lines": _lines(live) if live is not None else [],
+            "topologies": _each(live_topologies),
         }
-        return now, {"plugin": known_as(state.plugin), "lines": _lines(found)}
+        return now, {"plugin": plugin, "lines": _lines(found), "topologies": _each(topologies)}
+
+
+def _each(topologies: Optional[Topologies]) -> Dict[str, Any]:
+    """The topologies of topology.yaml by name."""
+    if topologies is None:
+        return {}
+    return {
+        name: {"plugin": topology.plugin, "cluster_default": name == topologies.default, "lines": _lines(topology)}
+        for name, topology in topologies.by_name.items()
+    }
 
 
 def _lines(topology: Topology) -> Any:

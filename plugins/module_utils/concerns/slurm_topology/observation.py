@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, FrozenSet, Mapping, Optional, Tuple
 
-from ..._core.errors import CannotLook
+from ..._core.errors import CannotLook, not_understood
 from ..._core.record import read_note, texts_of
 from ..._core.regex import regex
 from ..._core.value import replace
 from ..._linux import systemd, unit_command
 from ..._machine import processes
 from ..._text.host_ranges import expand
-from ..._text.slurm_conf import DEFAULT, NODE, included, lines_of, value_of
+from ..._text.slurm_conf import DEFAULT, NODE, included, lines_of, plugin_folders, value_of
+from ..._text.yaml_subset import YamlError
+from . import topology_yaml
 from .resolve import LINEAR
-from .state import FAILED, NOTE, PLUGIN, SLURMCTLD, Daemon, TopologyState, known_as
+from .state import FAILED, HAS_YAML, NOTE, PLUGIN, SLURMCTLD, Daemon, TopologyState, known_as
 from .topology import BLOCK, TREE, Topology
-from .topology_conf import LINES, parse_shown
+from .topology_conf import LINES, parse_shown, text_without
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 # With these, nodes register that no file names.
 DYNAMIC = "MaxNodeCount"
+YAML_PLUGIN = "serializer_yaml.so"
 VERSION = regex(r"\b([0-9]+)\.([0-9]+)\.[0-9]+")
 VERSION_SECONDS = 20.0
 
@@ -40,16 +43,38 @@ def observe(host: Host, declaration: TopologyDeclaration, scope: Scope) -> Topol
         text=files.read_optional(state.path),
         confs=_confs(files, state),
         former=_former(files, state.daemon),
-        has_yaml=files.exists(state.yaml_path),
+        yaml=files.read_optional(state.yaml_path),
     )
-    LINES.check(state.path, state.text)
+    for path, text in ((state.path, state.text), (state.yaml_path, state.yaml)):
+        LINES.check(path, text)
     state = _with_confs(state)
-    if state.daemon.process is not None and scope.immediate:
-        state = _with_live(host, state)
+    has_yaml = state.yaml is not None or state.former.get(state.yaml_path) is not None
     matters = declaration.topology.plugin == BLOCK or state.value("SelectType") == LINEAR
-    if (state.has_yaml or (matters and not scope.restoring)) and state.daemon.installed:
+    wants_yaml = declaration.topologies is not None
+    if (has_yaml or wants_yaml or (matters and not scope.restoring)) and state.daemon.installed:
         state = replace(state, version=_version(host))
+    if wants_yaml:
+        state = replace(state, lacks_yaml=_lacks_yaml(files, state))
+    if (wants_yaml or scope.restoring) and state.yaml is not None:
+        _check_yaml(state)
+    if state.daemon.process is not None and scope.immediate:
+        state = _with_live(host, state, asks_yaml=(has_yaml or wants_yaml) and state.version >= HAS_YAML)
     return state
+
+
+def _check_yaml(state: TopologyState) -> None:
+    """Raises ``CannotLook`` on YAML that is not read here."""
+    for text in (state.yaml, text_without(state.yaml)):
+        try:
+            topology_yaml.parse(text)
+        except YamlError as error:
+            raise not_understood(state.yaml_path, str(error)) from error
+
+
+def _lacks_yaml(files: Files, state: TopologyState) -> bool:
+    """Whether the plugins of Slurm are found, and its reader of YAML is not among them."""
+    folders = [folder for folder in plugin_folders(state.value("PluginDir")) if files.names(folder)]
+    return bool(folders) and not any(files.exists(f"{folder}/{YAML_PLUGIN}") for folder in folders)
 
 
 def _with_confs(state: TopologyState) -> TopologyState:
@@ -114,14 +139,23 @@ def _former(files: Files, daemon: Daemon) -> Mapping[str, Optional[str]]:
     return noted[1]
 
 
-def _with_live(host: Host, state: TopologyState) -> TopologyState:
+def _with_live(host: Host, state: TopologyState, *, asks_yaml: bool) -> TopologyState:
     """Raises ``GpuFleetError`` where slurmctld does not answer."""
     from ..._machine.slurmctld import Controller
 
     controller = Controller(host.commands)
     plugin = known_as(controller.configuration().get(PLUGIN))
+    if asks_yaml:
+        shown = controller.topologies()
+        try:
+            state = replace(state, live_topologies=topology_yaml.parse(shown))
+        except YamlError as error:
+            goal = "read the topologies of slurmctld"
+            raise CannotLook(goal, cause=f"scontrol show topoconf: {error}", found=shown[:200]) from error
+        if state.known is None:
+            state = replace(state, registered=frozenset(controller.names()))
     # scontrol reads the answer with the plugin of slurm.conf, and understands none of another one.
-    if plugin not in (TREE, BLOCK) or plugin != state.plugin:
+    if plugin not in (TREE, BLOCK) or plugin != state.plugin or state.ignores_conf(state.yaml):
         return replace(state, live=Topology(plugin))
     state = replace(state, live=parse_shown(controller.topology(), plugin))
     return state if state.known is not None else replace(state, registered=frozenset(controller.names()))

@@ -23,5 +23,32 @@ OPTIONS: Mapping[str, Any] = {
         "options": {"name": {"type": "str", "required": True}, "nodes": {"type": "str", "required": True}},
     },
     "block_sizes": {"type": "list", "elements": "int", "default": []},
+    "topologies": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str", "required": True},
+            "cluster_default": {"type": "bool", "default": False},
+            "switches": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "nodes": {"type": "str"},
+                    "switches": {"type": "str"},
+                },
+            },
+            "blocks": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {"name": {"type": "str", "required": True}, "nodes": {"type": "str", "required": True}},
+            },
+            "block_sizes": {"type": "list", "elements": "int", "default": []},
+            "flat": {"type": "bool", "default": False},
+        },
+    },
     "folder": {"type": "path", "default": "/etc/slurm"},
 }

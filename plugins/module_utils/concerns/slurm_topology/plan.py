@@ -17,8 +17,9 @@ from ..._core.value import frozen
 from ..._kinds.own_files import OTHERS
 from ..._kinds.units import RUNNING, SERVICE
 from ..._text.slurm_conf import with_value
+from . import topology_yaml
 from .state import FAILED, NOTE, PLUGIN, SLURMCTLD, TopologyDesired, known_as
-from .topology import BLOCK, NODES, TREE, names_in, sizes_made
+from .topology import BLOCK, NODES, TREE, Topologies, Topology, names_in, sizes_made
 from .topology_conf import theirs_in
 
 if TYPE_CHECKING:
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 
     from ..._core.contract import Scope
     from .state import TopologyState
-    from .topology import Topology
-
+TOPOLOGY, DEFAULT = "topology", "cluster_default"
 ORDER, BLOCK_SIZES, LINES = "order of blocks", "BlockSizes", "lines"
 
 
@@ -48,7 +48,7 @@ class ChangeTopology(RoomAction):
 def plan(state: TopologyState, desired: TopologyDesired, scope: Scope) -> Plan:
     if not desired.managed:
         return Plan(unmanaged=desired.unmanaged)
-    rows = tuple(_rows(state, desired, scope))
+    rows = (*_rows(state, desired, scope), *_yaml_rows(state, desired, scope), *_daemon_rows(state, scope))
     conflicts = () if scope.restoring else _conflicts(state, desired)
     wrong = [row for row in rows if row.status != IN_SYNC]
     steps = _steps(state, desired, wrong) if wrong else ()
@@ -59,8 +59,11 @@ def plan(state: TopologyState, desired: TopologyDesired, scope: Scope) -> Plan:
 
 
 def _rows(state: TopologyState, desired: TopologyDesired, scope: Scope) -> List[Setting]:
-    # What slurmctld ignores is written all the same where it was before, and no restart takes it up.
-    counts = scope.immediate and state.live is not None and not state.ignores_conf
+    ignored = state.ignores_conf(desired.yaml)
+    if ignored and not scope.restoring:
+        return []
+    # What slurmctld ignores is restored all the same, and no restart takes it up.
+    counts = scope.immediate and state.live is not None and not ignored
     found, live = state.at_start, state.live
     wanted = desired.topology
     now = found if live is None else live
@@ -87,9 +90,43 @@ def _rows(state: TopologyState, desired: TopologyDesired, scope: Scope) -> List[
         rows.append(row(state.path, BLOCK_SIZES, want, running, boot))
     if desired.text != state.text and all(one.boot == one.wanted for one in rows):
         rows.append(Setting(state.path, LINES, WANTED, OTHERS, OTHERS, state.path, effective_matters=False))
-    if scope.immediate and not scope.restoring and state.daemon.failed:
-        rows.append(Setting(SLURMCTLD, SERVICE, RUNNING, FAILED, None, SLURMCTLD, boot_matters=False))
     return rows
+
+
+def _yaml_rows(state: TopologyState, desired: TopologyDesired, scope: Scope) -> List[Setting]:
+    """The topologies of topology.yaml, each by its name, and what is in it as ``name/switch``."""
+    path, counts = state.yaml_path, scope.immediate and state.live_topologies is not None
+    wanted, found = desired.topologies or Topologies(), state.topologies_at_start
+    now = found if state.live_topologies is None else state.live_topologies
+    rows = []
+
+    def row(object: str, setting: str, want: Scalar, effective: Scalar, boot: Scalar) -> None:
+        rows.append(Setting(object, setting, want, effective, boot, f"{path}:{object}", effective_matters=counts))
+
+    # Without topology.yaml slurmctld may tell of a topology all the same: that of topology.conf.
+    for name in dict.fromkeys((*wanted.by_name, *found.by_name, *(now.by_name if desired.topologies else ()))):
+        want, live, boot = (one.by_name.get(name, Topology()) for one in (wanted, now, found))
+        row(name, TOPOLOGY, want.plugin, live.plugin, boot.plugin)
+        for key in dict.fromkeys((*want.members, *live.members, *boot.members)):
+            values = [one.members.get(key) for one in (want, live, boot)]
+            if key[1] == NODES and _alike(values[0], values[1], state.registered):
+                values[1] = values[0]
+            row(f"{name}/{key[0]}", key[1], *values)
+        if BLOCK in (want.plugin, live.plugin, boot.plugin):
+            row(name, ORDER, *(",".join(one.order) or None for one in (want, live, boot)))
+            row(name, BLOCK_SIZES, *map(_sizes, (want, live, boot)))
+    if rows:
+        default = now.default if desired.topologies or now.default in found.by_name else None
+        row(path, DEFAULT, wanted.default, default, found.default)
+    if desired.yaml != state.yaml and all(one.boot == one.wanted for one in rows):
+        rows.append(Setting(path, LINES, WANTED, OTHERS, OTHERS, path, effective_matters=False))
+    return rows
+
+
+def _daemon_rows(state: TopologyState, scope: Scope) -> List[Setting]:
+    if scope.immediate and not scope.restoring and state.daemon.failed:
+        return [Setting(SLURMCTLD, SERVICE, RUNNING, FAILED, None, SLURMCTLD, boot_matters=False)]
+    return []
 
 
 def _alike(wanted: Optional[str], running: Optional[str], registered: Optional[FrozenSet[str]]) -> bool:
@@ -114,12 +151,15 @@ def _conflicts(state: TopologyState, desired: TopologyDesired) -> Tuple[Conflict
         found = [
             Conflict("topology.conf", state.path, number, raw, "set", "us") for number, raw in theirs_in(state.text)
         ]
-    for path, text in ((state.path, state.text), *state.confs.items()):
+    if desired.topologies is not None and desired.yaml != state.yaml:
+        theirs = topology_yaml.theirs_in(state.yaml)
+        found += [Conflict("topology.yaml", state.yaml_path, number, raw, "set", "us") for number, raw in theirs]
+    for path, text in ((state.path, state.text), (state.yaml_path, state.yaml), *state.confs.items()):
         for number, raw in enumerate((text or "").splitlines(), 1):
             if raw.startswith("#") and "ansible managed" in raw.lower():
                 owner = "an Ansible template (DeepOps, openhpc)"
                 found.append(Conflict(owner, path, number, "the whole file", "written again at its next run", "them"))
-    if state.has_yaml:
+    if desired.yaml is not None and not state.ignores_conf(desired.yaml):
         value = "read by Slurm 25.05 and newer in place of topology.conf"
         found.append(Conflict("topology.yaml", state.yaml_path, None, "the whole file", value, "us"))
     return tuple(found)
@@ -135,6 +175,8 @@ def _steps(state: TopologyState, desired: TopologyDesired, wrong: List[Setting])
     if not due:
         return tuple(_write(state, path, text, late) for path, text in texts.items())
     former: Dict[str, Optional[str]] = {state.path: state.text, state.slurm_path: state.slurm}
+    if desired.yaml != state.yaml:
+        former[state.yaml_path] = state.yaml
     former.update(state.former)
     action = ChangeTopology(
         texts=tuple(texts.values()),
@@ -160,12 +202,18 @@ def _texts(state: TopologyState, desired: TopologyDesired) -> Mapping[str, Optio
     if desired.sets_plugin and desired.plugin != state.plugin and state.slurm is not None:
         found[state.slurm_path] = with_value(state.slurm, PLUGIN, desired.plugin)
     if desired.plugin not in (TREE, BLOCK):
-        return dict(reversed(tuple(found.items())))
+        found = dict(reversed(tuple(found.items())))
+    if desired.yaml != state.yaml:
+        found[state.yaml_path] = desired.yaml
     return found
 
 
 def _write(state: TopologyState, path: str, text: Optional[str], late: List[Setting]) -> Step:
-    changes: Tuple[Change, ...] = tuple(
-        boot_change(row) for row in late if (row.setting == PLUGIN) is (path == state.slurm_path)
-    )
+    changes: Tuple[Change, ...] = tuple(boot_change(row) for row in late if _file_of(row, state) == path)
     return Step(file_action(path, text), changes, probes=(path,))
+
+
+def _file_of(row: Setting, state: TopologyState) -> str:
+    if row.setting == PLUGIN:
+        return state.slurm_path
+    return state.yaml_path if row.identity.partition(":")[0] == state.yaml_path else state.path

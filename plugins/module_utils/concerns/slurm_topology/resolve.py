@@ -7,24 +7,26 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, Iterator, Tuple
 
 from ..._core.baseline import damaged
 from ..._core.change import Unmanaged
 from ..._core.errors import DeclarationError, OwnedByAnother
 from ..._text.host_ranges import folded
-from . import topology_conf
+from ..._text.slurm_conf import NODE, lines_of
+from . import topology_conf, topology_yaml
 from .spec import GOAL, NAME
-from .state import PLUGIN, SLURMCTLD, TopologyDesired, in_effect
-from .topology import BLOCK, TREE, too_small
+from .state import HAS_YAML, PLUGIN, SLURMCTLD, TopologyDesired, in_effect
+from .topology import BLOCK, FLAT, TREE, too_small
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
     from .spec import TopologyDeclaration
     from .state import TopologyState
-    from .topology import Topology
+    from .topology import Topologies, Topology
 
 TOPOLOGY = "topology"
+PARTITION = "partitionname"
 # The option of slurmctld with a configuration of its own.
 CONFIG_OPTION = "-f"
 LINEAR = "select/linear"
@@ -38,6 +40,9 @@ def resolve(declaration: TopologyDeclaration, state: TopologyState) -> TopologyD
     reason = _not_here(state)
     if reason:
         return TopologyDesired(unmanaged=(Unmanaged(state.path, TOPOLOGY, reason),))
+    _refuse_folder(state)
+    if declaration.topologies is not None:
+        return _resolve_yaml(declaration.topologies, state)
     wanted = declaration.topology
     _refuse_files(state)
     _refuse_release(wanted, state)
@@ -53,7 +58,75 @@ def resolve(declaration: TopologyDeclaration, state: TopologyState) -> TopologyD
             hint="remove the line there, or set this value there",
         )
     text = topology_conf.text_with(state.text, wanted)
-    return TopologyDesired(wanted, text, plugin, sets_plugin=True, managed=True, unmanaged=unmanaged)
+    # A topology.yaml of ours goes, or topology.conf would not be read.
+    yaml = topology_conf.text_without(state.yaml)
+    return TopologyDesired(wanted, text, plugin, sets_plugin=True, managed=True, unmanaged=unmanaged, yaml=yaml)
+
+
+def _resolve_yaml(wanted: Topologies, state: TopologyState) -> TopologyDesired:
+    """topology.conf and TopologyPlugin stay as they are, for slurmctld reads neither."""
+    if state.version < HAS_YAML:
+        raise DeclarationError(
+            "use {}",
+            object="topologies",
+            cause="topology.yaml came with Slurm 25.05",
+            found="{}.{:02}".format(*state.version),
+            hint="declare switches or blocks, or update Slurm",
+        )
+    if state.lacks_yaml:
+        raise DeclarationError(
+            "use {}",
+            object="topologies",
+            cause="this Slurm was built without YAML (there is no serializer_yaml.so), and slurmctld would not start",
+            hint="declare switches or blocks, or install Slurm with YAML",
+        )
+    for topology in wanted.by_name.values():
+        _refuse_release(topology, state)
+    _refuse_unknown(wanted, state)
+    return TopologyDesired(
+        topology=state.at_start,
+        text=state.text,
+        plugin=state.plugin,
+        managed=True,
+        unmanaged=_nowhere(wanted, state),
+        yaml=topology_yaml.text_with(state.yaml, wanted),
+        topologies=wanted,
+    )
+
+
+def _refuse_unknown(wanted: Topologies, state: TopologyState) -> None:
+    """A partition, or a node, that names a topology which is not there: slurmctld would not start."""
+    for what, name, path in _named(state):
+        if name not in wanted.by_name:
+            raise DeclarationError(
+                "do without topology {}",
+                object=name,
+                cause=f"{path} has it for {what}, and slurmctld would not find it",
+                found=", ".join(wanted.by_name),
+                hint="declare it, or change Topology= there",
+            )
+
+
+def _named(state: TopologyState) -> Iterator[Tuple[str, str, str]]:
+    """Who names a topology: what it is, the topology, and the file."""
+    for path, text in state.confs.items():
+        for line in lines_of(text):
+            told = line.pairs.get(TOPOLOGY, "")
+            if told and PARTITION in line.pairs:
+                yield f"partition {line.pairs[PARTITION]}", told, path
+            elif told and NODE in line.pairs:
+                for one in told.split(","):
+                    yield line.pairs[NODE], one.partition(":")[0], path
+
+
+def _nowhere(wanted: Topologies, state: TopologyState) -> Tuple[Unmanaged, ...]:
+    """The nodes that are in no topology. One that is flat has all."""
+    found = wanted.by_name.values()
+    _refuse_nodes((node for one in found for node in one.nodes), state)
+    if any(one.plugin == FLAT for one in found):
+        return ()
+    placed: Dict[str, None] = dict.fromkeys(node for one in found for node in one.nodes)
+    return _without_place(placed, state, "topology")
 
 
 def restore(baseline: Baseline, state: TopologyState) -> TopologyDesired:
@@ -64,8 +137,9 @@ def restore(baseline: Baseline, state: TopologyState) -> TopologyDesired:
             if not isinstance(value.boot, (str, type(None))):
                 raise damaged(NAME, f"{value.boot!r} is not a value of {PLUGIN}")
             plugin, sets = value.boot, True
-    text = topology_conf.text_without(state.text)
-    return TopologyDesired(in_effect(text, plugin), text, plugin, sets, managed=True)
+    text, yaml = (topology_conf.text_without(one) for one in (state.text, state.yaml))
+    topologies = topology_yaml.parse(yaml) if state.ignores_conf(yaml) else None
+    return TopologyDesired(in_effect(text, plugin), text, plugin, sets, managed=True, yaml=yaml, topologies=topologies)
 
 
 def _not_here(state: TopologyState) -> str:
@@ -74,7 +148,7 @@ def _not_here(state: TopologyState) -> str:
     return "" if state.slurm is not None else f"there is no {state.slurm_path}, so Slurm is not configured here"
 
 
-def _refuse_files(state: TopologyState) -> None:
+def _refuse_folder(state: TopologyState) -> None:
     words = state.daemon.words
     told = next((after for word, after in zip(words, words[1:]) if word == CONFIG_OPTION), "")
     if told and os.path.dirname(told) != state.folder:
@@ -85,12 +159,15 @@ def _refuse_files(state: TopologyState) -> None:
             found=state.folder,
             hint=f"set folder: {os.path.dirname(told)}",
         )
-    if state.ignores_conf:
+
+
+def _refuse_files(state: TopologyState) -> None:
+    if state.ignores_conf(topology_conf.text_without(state.yaml)):
         raise OwnedByAnother(
             GOAL,
             object=state.yaml_path,
             cause="it exists, and Slurm then ignores topology.conf",
-            hint="remove it, or leave slurm_topology out of the declaration",
+            hint="declare what it has in topologies, or remove it",
         )
     number = topology_conf.includes(state.text)
     if number is not None:
@@ -134,9 +211,12 @@ def _refuse_release(wanted: Topology, state: TopologyState) -> None:
 
 def _against_nodes(wanted: Topology, state: TopologyState) -> Tuple[Unmanaged, ...]:
     """Raises ``DeclarationError`` on nodes that Slurm does not have. Returns those that have no place."""
-    if state.known is None:
-        return ()
-    unknown = set(wanted.nodes) - state.known
+    _refuse_nodes(wanted.nodes, state)
+    return _without_place(wanted.nodes, state, "block" if wanted.plugin == BLOCK else "switch")
+
+
+def _refuse_nodes(nodes: Iterable[str], state: TopologyState) -> None:
+    unknown = set() if state.known is None else set(nodes) - state.known
     if unknown:
         raise DeclarationError(
             "give {} a place in the topology of Slurm",
@@ -144,10 +224,12 @@ def _against_nodes(wanted: Topology, state: TopologyState) -> Tuple[Unmanaged, .
             cause=f"no NodeName in {state.slurm_path} has it",
             hint="add it there, or take it out of the declaration",
         )
-    left = state.known.difference(wanted.nodes)
+
+
+def _without_place(nodes: Iterable[str], state: TopologyState, what: str) -> Tuple[Unmanaged, ...]:
+    left = state.known.difference(nodes) if state.known is not None else ()
     if not left:
         return ()
-    what = "block" if wanted.plugin == BLOCK else "switch"
     reason = f"{state.slurm_path} has it, and no {what} does, so it gets no jobs that need several nodes"
     hint = f"declare a {what} for it, or set strict: false"
     return (Unmanaged(folded(left, widest=WIDEST), what, reason, hint=hint),)

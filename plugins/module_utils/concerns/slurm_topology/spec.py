@@ -6,14 +6,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, NoReturn, Set, Tuple
+from typing import Any, Dict, Mapping, NoReturn, Optional, Set, Tuple
 
 from ..._core.errors import DeclarationError
 from ..._core.regex import regex
 from ..._core.value import frozen
 from ..._text.host_ranges import expand, folded
 from ..._text.slurm_conf import folder_of
-from .topology import BLOCK, NODES, SWITCHES, TREE, Topology, fault_of_sizes, fault_of_tree, node_twice
+from .topology import (
+    BLOCK,
+    FLAT,
+    NODES,
+    SWITCHES,
+    TREE,
+    Topologies,
+    Topology,
+    fault_of_sizes,
+    fault_of_tree,
+    node_twice,
+)
 
 NAME = "slurm_topology"
 FOLDER = "/etc/slurm"
@@ -25,10 +36,14 @@ SWITCH = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @frozen
 class TopologyDeclaration:
-    """What is declared. ``topology`` is empty for ``state: absent``."""
+    """What is declared: one ``topology``, for topology.conf, or ``topologies``, for topology.yaml.
+
+    For ``state: absent`` it is neither.
+    """
 
     topology: Topology = Topology()
     folder: str = FOLDER
+    topologies: Optional[Topologies] = None
 
 
 def parse(params: Mapping[str, Any]) -> TopologyDeclaration:
@@ -37,6 +52,11 @@ def parse(params: Mapping[str, Any]) -> TopologyDeclaration:
         cause = "slurmctld reads it from a file, which its next start reads too"
         raise DeclarationError(GOAL, cause=cause, hint="set permanent: true")
     switches, blocks, sizes = params["switches"] or (), params["blocks"] or (), params["block_sizes"] or ()
+    folder = folder_of(params["folder"])
+    if params["topologies"]:
+        if switches or blocks or sizes:
+            _refuse("topologies", "switches or blocks are set too", hint="declare them as one of the topologies")
+        return TopologyDeclaration(folder=folder, topologies=_topologies(params["topologies"]))
     if not switches and not blocks:
         hint = "declare switches for topology/tree, or blocks for topology/block"
         raise DeclarationError("read the declaration", cause="neither switches nor blocks are set", hint=hint)
@@ -44,7 +64,31 @@ def parse(params: Mapping[str, Any]) -> TopologyDeclaration:
         _refuse("blocks", "switches are set too, and a cluster has one topology", hint="leave one of the two out")
     if sizes and not blocks:
         _refuse("block_sizes", "no blocks are set, and a tree has none", hint="leave it out")
-    folder = folder_of(params["folder"])
+    return TopologyDeclaration(_one(switches, blocks, sizes), folder)
+
+
+def _topologies(entries: Any) -> Topologies:
+    found: Dict[str, Topology] = {}
+    known: Set[str] = set()
+    for index, entry in enumerate(entries):
+        where = f"topologies[{index}]"
+        name = _name(entry["name"], f"{where}.name", known)
+        switches, blocks, sizes = (entry[key] or () for key in ("switches", "blocks", "block_sizes"))
+        given = [key for key in ("switches", "blocks", "flat") if entry[key]]
+        if len(given) != 1:
+            what = " and ".join(given) or "neither switches nor blocks nor flat: true"
+            _refuse(where, f"it has {what}, and a topology is of one kind", hint="set one of them")
+        if sizes and not blocks:
+            _refuse(f"{where}.block_sizes", "it has no blocks", hint="leave it out")
+        found[name] = Topology(FLAT) if entry["flat"] else _one(switches, blocks, sizes)
+    defaults = [entry["name"] for entry in entries if entry["cluster_default"]]
+    if len(defaults) > 1 or (not defaults and len(found) > 1):
+        cause = f"{' and '.join(defaults) or 'no topology'} would be that of partitions that name none"
+        _refuse("cluster_default", cause, hint="set cluster_default: true in exactly one of the topologies")
+    return Topologies(found, (defaults or list(found))[0])
+
+
+def _one(switches: Any, blocks: Any, sizes: Any) -> Topology:
     topology = _blocks(blocks, sizes) if blocks else _tree(switches)
     twice = node_twice(topology)
     if twice is not None:
@@ -54,7 +98,7 @@ def parse(params: Mapping[str, Any]) -> TopologyDeclaration:
             f"it is in both {first} and {second}, and a node must be in one place only",
             found=f"{first} and {second}",
         )
-    return TopologyDeclaration(topology, folder)
+    return topology
 
 
 def _tree(switches: Any) -> Topology:

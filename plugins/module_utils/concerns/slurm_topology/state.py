@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Mapping, Optional, Tuple
 
 from ..._core.value import field, frozen
 from ..._text.slurm_conf import value_of
-from .topology import BLOCK, TREE, Topology
+from . import topology_yaml
+from .topology import BLOCK, TREE, Topologies, Topology
 from .topology_conf import parse
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ class TopologyState:
     for where nodes may come by themselves, for of a switch newer releases tell those alone. ``former`` are the files
     with which it last ran, where a run was killed after it wrote them. ``version`` is that of Slurm, (0, 0) where
     nobody needs it.
+
+    ``yaml`` is the text of topology.yaml, None where it is not there, and ``live_topologies`` are what slurmctld has of
+    such a file, None where it was not asked. ``lacks_yaml`` says that Slurm was built without its reader of YAML.
     """
 
     folder: str
@@ -68,7 +72,9 @@ class TopologyState:
     registered: Optional[FrozenSet[str]] = None
     former: Mapping[str, Optional[str]] = field(default_factory=dict)
     version: Tuple[int, int] = (0, 0)
-    has_yaml: bool = False
+    yaml: Optional[str] = None
+    live_topologies: Optional[Topologies] = None
+    lacks_yaml: bool = False
 
     @property
     def path(self) -> str:
@@ -82,10 +88,9 @@ class TopologyState:
     def yaml_path(self) -> str:
         return f"{self.folder}/topology.yaml"
 
-    @property
-    def ignores_conf(self) -> bool:
-        """Whether slurmctld reads topology.yaml, and neither topology.conf nor TopologyPlugin."""
-        return self.has_yaml and self.version >= HAS_YAML
+    def ignores_conf(self, yaml: Optional[str]) -> bool:
+        """Whether slurmctld reads this topology.yaml, and neither topology.conf nor TopologyPlugin."""
+        return yaml is not None and self.version >= HAS_YAML
 
     @property
     def slurm(self) -> Optional[str]:
@@ -100,10 +105,19 @@ class TopologyState:
         """What slurmctld would have from the files."""
         return in_effect(self.text, self.plugin)
 
+    @property
+    def topologies_at_start(self) -> Topologies:
+        """What slurmctld would have from topology.yaml."""
+        return topology_yaml.parse(self.yaml) if self.ignores_conf(self.yaml) else Topologies()
+
 
 @frozen
 class TopologyDesired:
-    """What is wanted. ``plugin`` is the value of slurm.conf, None for none, which counts where ``sets_plugin``."""
+    """What is wanted. ``plugin`` is the value of slurm.conf, None for none, which counts where ``sets_plugin``.
+
+    ``yaml`` is the text of topology.yaml, None for no such file. ``topologies`` are what it says, None where slurmctld
+    reads topology.conf.
+    """
 
     topology: Topology = Topology()
     text: Optional[str] = None
@@ -111,6 +125,8 @@ class TopologyDesired:
     sets_plugin: bool = False
     managed: bool = False
     unmanaged: Tuple[Unmanaged, ...] = ()
+    yaml: Optional[str] = None
+    topologies: Optional[Topologies] = None
 
 
 def in_effect(text: Optional[str], plugin: Optional[str]) -> Topology:

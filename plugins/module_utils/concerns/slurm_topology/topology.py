@@ -16,7 +16,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 from ..._core.value import field, frozen
 from ..._text.host_ranges import expand, folded
 
-TREE, BLOCK = "topology/tree", "topology/block"
+TREE, BLOCK, FLAT = "topology/tree", "topology/block", "topology/flat"
 NODES, SWITCHES = "nodes", "switches"
 # Larger blocks are made of so many pairs of pairs at most (MAX_BLOCK_LEVELS).
 MOST_LEVELS = 16
@@ -44,6 +44,14 @@ class Topology:
     def nodes(self) -> Tuple[str, ...]:
         """All nodes, in the order of the switches or blocks."""
         return tuple(node for (_name, kind), names in self.members.items() if kind == NODES for node in names_in(names))
+
+
+@frozen
+class Topologies:
+    """Those of topology.yaml by their names. ``default`` is the one that partitions have which name none."""
+
+    by_name: Mapping[str, Topology] = field(default_factory=dict)
+    default: Optional[str] = None
 
 
 def names_in(names: str) -> Tuple[str, ...]:

@@ -7,17 +7,17 @@
 from __future__ import annotations
 
 from concern_machines import Make, Node, concern_of
-from topology_machine import BLOCKS, TREE, TopologyMachine
+from topology_machine import TOPOLOGIES, TREE, TopologyMachine
 
 
 def contract_node(make: Make) -> Node:
     """A controller with a topology.conf of others that no plugin reads."""
-    machine = TopologyMachine(make.folder())
+    machine = TopologyMachine(make.folder(), version="25.05.3")
     return Node(
         concern_of("slurm_topology"),
         machine.host,
         TREE,
-        BLOCKS,
+        TOPOLOGIES,
         state=machine.seen,
         save_state=lambda: dict(machine.daemon),
         set_state=machine.remember,

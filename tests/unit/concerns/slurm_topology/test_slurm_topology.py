@@ -64,7 +64,12 @@ def test_slurmctld_has_the_switches_after_one_restart(machine: TopologyMachine) 
     ]
     assert machine.read(SLURM_CONF) == f"TopologyPlugin=topology/tree\n{SLURM_TEXT}"
     assert (started(machine), machine.restarts) == ("topology/tree", RESTART)
-    assert outcome.effective == {"slurmctld": "running", "plugin": "topology/tree", "lines": machine.lines()}
+    assert outcome.effective == {
+        "slurmctld": "running",
+        "plugin": "topology/tree",
+        "lines": machine.lines(),
+        "topologies": {},
+    }
     again = machine.run(**TREE)
     assert (again.status, again.changes, machine.restarts) == ("in_sync", (), RESTART)
 

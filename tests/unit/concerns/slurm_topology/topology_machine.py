@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A host with slurmctld, which reads its topology as 22.05 and 24.11 do (molecule has real ones)."""
+"""A host with slurmctld, which reads its topology as 22.05 and 24.11 do (molecule has real ones).
+
+With topology.yaml it does as ``topology_g_init`` of 25.05 (src/interfaces/topology.c).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
@@ -21,6 +25,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_topol
 from support import FakeHost, build
 
 SLURM_CONF, TOPOLOGY_CONF = "/etc/slurm/slurm.conf", "/etc/slurm/topology.conf"
+TOPOLOGY_YAML = "/etc/slurm/topology.yaml"
+YAML_PLUGIN = "/usr/lib/x86_64-linux-gnu/slurm-wlm/serializer_yaml.so"
 UNIT = "/usr/lib/systemd/system/slurmctld.service"
 LOG = "/var/log/slurm/slurmctld.log"
 PID = 4000
@@ -46,6 +52,15 @@ TREE: Dict[str, Any] = {
 BLOCKS: Dict[str, Any] = {
     "blocks": [{"name": "b1", "nodes": "h[01-04],login1"}, {"name": "b2", "nodes": "h[05-08]"}],
     "block_sizes": [4, 8],
+}
+
+
+TOPOLOGIES: Dict[str, Any] = {
+    "topologies": [
+        {"name": "racks", "cluster_default": True, **TREE},
+        {"name": "nvl", **BLOCKS},
+        {"name": "all", "flat": True},
+    ]
 }
 
 
@@ -87,6 +102,7 @@ class TopologyMachine:
         self.host: FakeHost = build(root, files)
         self.calls: List[Tuple[str, ...]] = []
         self.daemon: Dict[str, Any] = {"state": "inactive", "plugin": "", "lines": (), "starts": 0, "log": ""}
+        self.daemon["topologies"] = ""
         # What slurmctld does not like about the topology, whatever it is.
         self.dislikes = ""
         self.silent = False
@@ -182,25 +198,65 @@ class TopologyMachine:
         stat = self.path(f"/proc/{PID}/stat")
         try:
             plugin, lines = self._read()
+            shown = self._read_yaml()
         except Ended as why:
             self.daemon.update(
-                state="failed", plugin="", lines=(), log=f"[t] fatal: of before\n{log}[t] fatal: {why}\n"
+                state="failed",
+                plugin="",
+                lines=(),
+                topologies="",
+                log=f"[t] fatal: of before\n{log}[t] fatal: {why}\n",
             )
             if stat.exists():
                 stat.unlink()
             return False
-        self.daemon.update(state="active", plugin=plugin, lines=lines, log=log)
+        self.daemon.update(state="active", plugin=plugin, lines=lines, log=log, topologies=shown)
         stat.parent.mkdir(parents=True, exist_ok=True)
         # One that has read the same is the same.
-        ticks = 20_000_000 + sum(map(ord, repr((plugin, lines)))) % 1000
+        ticks = 20_000_000 + sum(map(ord, repr((plugin, lines, shown)))) % 1000
         stat.write_text(f"{PID} (slurmctld) S 1 {' '.join(['0'] * 17)} {ticks} 0 0\n")
         self.write(f"/proc/{PID}/cmdline", "/usr/sbin/slurmctld\0--systemd\0")
         return True
 
+    @property
+    def _has_yaml(self) -> bool:
+        return self.version >= "25.05" and self.path(TOPOLOGY_YAML).exists()
+
+    def _read_yaml(self) -> str:
+        """What it tells of its topologies: a key of each kind, and null for what is not there."""
+
+        def nothing() -> Dict[str, Any]:
+            return {"block": {}, "flat": False, "tree": {}}
+
+        if not self._has_yaml:
+            return str(
+                yaml.safe_dump([{"topology": "default", "cluster_default": False, **nothing()}], sort_keys=False)
+            )
+        shown = []
+        for entry in yaml.load(self.read(TOPOLOGY_YAML), Loader=yaml.BaseLoader) or []:
+            is_default = entry.get("cluster_default", "false") == "true"
+            one = {"topology": entry["topology"], "cluster_default": is_default, **nothing()}
+            given = [kind for kind in nothing() if kind in entry]
+            if len(given) != 1:
+                raise Ended("Something wrong with reading topology.yaml")
+            one[given[0]] = True if given == ["flat"] else entry[given[0]]
+            for switch in entry.get("tree", {}).get("switches", []):
+                switch.update({key: switch.get(key) for key in ("children", "nodes")})
+                self._check(switch["nodes"])
+            for block in entry.get("block", {}).get("blocks", []):
+                self._check(block["nodes"])
+            shown.append(one)
+        shown.sort(key=lambda one: not one["cluster_default"])
+        return str(yaml.safe_dump(shown, sort_keys=False))
+
+    def _check(self, nodes: Optional[str]) -> None:
+        if nodes and self.dislikes and self.dislikes in nodes:
+            raise Ended(f"Invalid node name ({nodes}) in switch config")
+
     def _read(self) -> Tuple[str, Tuple[str, ...]]:
         found = re.findall(r"^TopologyPlugin=(\S+)", self.read(SLURM_CONF), re.MULTILINE)
         plugin = found[-1] if found else "topology/default"
-        if plugin in ("topology/default", "topology/none"):
+        if plugin in ("topology/default", "topology/none") or self._has_yaml:
             return plugin, ()
         path = self.path(TOPOLOGY_CONF)
         if not path.exists():
@@ -262,6 +318,9 @@ class TopologyMachine:
             )
         if argv == ["scontrol", "--all", "--oneliner", "show", "nodes"]:
             return Completed(0, "".join(f"NodeName={node} CPUAlloc=0 State=IDLE \n" for node in NODES), "")
+        if argv == ["scontrol", "show", "topoconf"]:
+            assert self.version >= "25.05"
+            return Completed(0, self.daemon["topologies"], "")
         assert argv == ["scontrol", "show", "topology"]
         return Completed(0, "".join(f"{line}\n" for line in self.daemon["lines"]), "")
 
