@@ -16,7 +16,8 @@ description:
     jobs have the other CPUs for themselves. What is in effect is read from C(cpuset.cpus.effective) of the control
     group of each slice, and systemd itself applies it at boot.
   - Without O(daemons), the whole C(system.slice) is confined. It is refused where jobs or containers run below it, or
-    would run. That is so with C(slurmd.service) (all jobs are in C(system.slice), below
+    would run. That is so with C(slurmd.service) (all jobs are in C(system.slice), unless C(CgroupSlice=) in
+    C(cgroup.conf) of Slurm 25.11 and newer names another slice, which is then refused instead, below
     C(slurmstepd.scope), or C(NODENAME_slurmstepd.scope) where Slurm was built for several slurmd on a node), with
     C(docker.service) whose C(cgroup-parent) is not another slice, with batch systems whose jobs are children of their
     daemon, and with containers that run as services (Quadlet). Pods are in C(kubepods.slice) and are not affected.

@@ -24,8 +24,8 @@ description:
   - Slurm 25.05 and newer ignore C(topology.conf) where there is a C(topology.yaml). So O(switches) and O(blocks) are
     refused there, unless that file is of this module, which then removes it.
   - On a host without slurmctld the topology is listed in RV(unmanaged), so all hosts may have the same declaration.
-  - The files of other hosts are not managed. slurmd and the commands of Slurm read these files as well, so give all hosts
-    the same, or let slurmd get its configuration from the controller.
+  - The files of other hosts are not managed. slurmd and the commands of Slurm read these files as well, so give all
+    hosts the same, or let slurmd get its configuration from the controller.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes

@@ -6,6 +6,8 @@
 
 Control groups tell them, those of both versions. Slurm has the steps of a job in system.slice/slurmstepd.scope, with a
 name in front where a node has several slurmd, and with version 1 below slurm (its guides to cgroup/v2 and cgroup/v1).
+From 25.11 on, CgroupSlice= in cgroup.conf names another slice for version 2 (``_set_int_cg_ns`` in
+src/plugins/cgroup/v2/cgroup_v2.c), and from 26.05 on, jobs go by their SLUID unless CgroupJobIdPaths=yes is there.
 Pods are below kubepods, where kubelet and its drivers put them, virtual machines in machine.slice (libvirt,
 systemd-machined), and containers are scopes beside the services, as their engines with the driver of systemd make them.
 """
@@ -13,14 +15,18 @@ systemd-machined), and containers are scopes beside the services, as their engin
 from __future__ import annotations
 
 import os
+import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Iterator
 
 from .._core.regex import regex
 from .._core.value import frozen
-from .._linux.cpusets import ROOT, SYSTEM
+from .._linux import unit_command
+from .._linux.cpusets import ROOT, SYSTEM, folder_of
 from .._machine import processes
+from .._machine.processes import OF_OTHERS
 from .._nvidia import holders
+from .._text.slurm_conf import CONFIGURATIONS, value_of
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -47,7 +53,11 @@ COMMANDS = frozenset(
 )
 
 _SCOPE = regex(r"(?:.+_)?slurmstepd\.scope")
-_JOB = regex(r"job_([0-9]+)")
+# 13 digits of Crockford's base 32 (``print_sluid`` in src/common/sluid.c).
+_SLUID = "s[0-9A-HJKMNP-TV-Z]{13}"
+_JOB = regex(rf"job_([0-9]+)|({_SLUID})")
+_JOB_IN = regex(rf"/(?:job_([0-9]+)|(?:[^/]+_)?slurmstepd\.scope/({_SLUID}))(?=/|$)", re.MULTILINE)
+SLURMD, SLURM_CONF_OPTION = "slurmd.service", "-f"
 _CONTAINER = regex(r"(?:docker|nerdctl|cri-containerd|crio|libpod|buildkit)-.+\.scope")
 # Of the three classes of pods only the guaranteed ones, which stand at the top, may have CPUs of their own.
 _POD = regex(r"(?:kubepods-)?pod([0-9a-f_-]{32,36})(?:\.slice)?")
@@ -56,16 +66,28 @@ _MACHINE = regex(r"machine-(.+)\.scope")
 
 @frozen
 class Job:
-    """A job of Slurm by its number, and the folder of its control group."""
+    """A job of Slurm by its number, or its SLUID, and the folder of its control group."""
 
     number: str
     folder: str
 
 
+def slice_of_jobs(files: Files) -> str:
+    """The slice in which slurmd starts jobs with version 2. One that runs may have begun with another cgroup.conf."""
+    words = [word for word, _place in unit_command.read(files, SLURMD)]
+    told = [after for word, after in zip(words, words[1:]) if word == SLURM_CONF_OPTION]
+    path = next((path for path in (*told, *CONFIGURATIONS) if files.exists(path)), None)
+    text = files.read_optional(f"{os.path.dirname(path)}/cgroup.conf") if path is not None else None
+    found = (value_of(text or "", "CgroupSlice") or "").strip('"')
+    return found if found.endswith(".slice") else SYSTEM
+
+
 def jobs(files: Files) -> Iterator[Job]:
-    """All jobs of Slurm that have something on this node."""
+    """All jobs of Slurm that have something on this node, whatever the slice."""
+    configured = folder_of(slice_of_jobs(files))[len(ROOT) :]
     for root in ROOTS:
-        for parent in (root, f"{root}/{SYSTEM}"):
+        slices = [f"/{name}" for name in files.names(root) if name.endswith(".slice") and name not in OF_OTHERS]
+        for parent in dict.fromkeys((root, *(f"{root}{one}" for one in (f"/{SYSTEM}", *slices, configured)))):
             for name in files.names(parent):
                 if _SCOPE.fullmatch(name):
                     yield from jobs_in(files, f"{parent}/{name}")
@@ -87,7 +109,13 @@ def jobs_in(files: Files, folder: str) -> Iterator[Job]:
     for name in files.names(folder):
         job = _JOB.fullmatch(name)
         if job:
-            yield Job(job[1], f"{folder}/{name}")
+            yield Job(job[1] or job[2], f"{folder}/{name}")
+
+
+def job_in(cgroup: str) -> str:
+    """The job of Slurm that a process is of, by what /proc has as its control groups; empty where it is of none."""
+    job = _JOB_IN.search(cgroup)
+    return (job[1] or job[2]) if job else ""
 
 
 def containers_below(files: Files, folder: str) -> Iterator[str]:

@@ -26,6 +26,8 @@ INCLUDE = regex(r"\s*include\s", re.IGNORECASE)
 INCLUDED = regex(r"\s*include\s+(\S+)", re.IGNORECASE)
 PATH = regex(r"[^\s\x00-\x1f\x7f-\x9f\"'#\\]+")
 DEFAULT = "default"
+# Where slurmd looks for its configuration. Without a file of its own, it gets it from the controller.
+CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/var/spool/slurmd/conf-cache/slurm.conf")
 # Where packages of Slurm have its plugins, if PluginDir says nothing else.
 PLUGIN_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu/slurm-wlm",

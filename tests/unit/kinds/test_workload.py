@@ -36,6 +36,9 @@ def holder(root: Path, command: str, group: str = "", pid: int = 99, parent: int
         ("system.slice/slurmstepd.scope/job_41", "41"),
         ("system.slice/gpu01_slurmstepd.scope/job_41", "41"),
         ("slurmstepd.scope/job_41", "41"),
+        ("batch.slice/slurmstepd.scope/job_41", "41"),
+        ("batch.slice/gpu01_slurmstepd.scope/sEKNKTV3WPV500", "sEKNKTV3WPV500"),
+        ("system.slice/slurmstepd.scope/s0123456789XYZ", "s0123456789XYZ"),
         ("cpuset/slurm/uid_1000/job_7", "7"),
         ("cpuset/slurm_gpu01/uid_1000/job_7", "7"),
         ("cpuset/system.slice/slurm/uid_0/job_7", "7"),
@@ -46,11 +49,63 @@ def test_a_job_of_slurm_is_found_in_both_versions_of_control_groups(tmp_path: Pa
     assert list(workload.jobs(host.files)) == [workload.Job(number, f"{GROUP}/{folder}")]
 
 
-@pytest.mark.parametrize("name", ["system", "job_extern", "step_0"])
+@pytest.mark.parametrize("name", ["system", "job_extern", "step_0", "system0000000", "sEKNKTV3WPV50", "sEKNKTV3WPV5UU"])
 def test_what_slurm_has_beside_its_jobs_is_none(tmp_path: Path, name: str) -> None:
     host = build(tmp_path, {f"{GROUP}/system.slice/slurmstepd.scope/{name}/cgroup.procs": ""})
     assert list(workload.jobs(host.files)) == []
     assert list(workload.jobs_below(host.files, f"{GROUP}/system.slice")) == []
+
+
+BATCH = "ConstrainCores=yes\nCgroupSlice=batch.slice # of the site\n"
+CONF = {"/etc/slurm/slurm.conf": ""}
+SLURMD = "/usr/lib/systemd/system/slurmd.service"
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        ({}, "system.slice"),
+        ({**CONF, "/etc/slurm/cgroup.conf": "ConstrainCores=yes\n"}, "system.slice"),
+        ({**CONF, "/etc/slurm/cgroup.conf": "#CgroupSlice=batch.slice\n"}, "system.slice"),
+        ({**CONF, "/etc/slurm/cgroup.conf": BATCH}, "batch.slice"),
+        ({**CONF, "/etc/slurm/cgroup.conf": 'cgroupslice="batch.slice"\n'}, "batch.slice"),
+        # Without files of its own slurmd has those of the controller, and only then.
+        ({"/run/slurm/conf/slurm.conf": "", "/run/slurm/conf/cgroup.conf": BATCH}, "batch.slice"),
+        ({**CONF, "/run/slurm/conf/slurm.conf": "", "/run/slurm/conf/cgroup.conf": BATCH}, "system.slice"),
+        (
+            {
+                **CONF,
+                SLURMD: "[Service]\nExecStart=/usr/sbin/slurmd -D -f /opt/slurm/slurm.conf\n",
+                "/opt/slurm/slurm.conf": "",
+                "/opt/slurm/cgroup.conf": BATCH,
+            },
+            "batch.slice",
+        ),
+    ],
+)
+def test_the_slice_of_jobs_is_that_of_cgroup_conf(tmp_path: Path, files: Dict[str, str], name: str) -> None:
+    assert workload.slice_of_jobs(build(tmp_path, files).files) == name
+
+
+def test_a_job_is_found_in_a_slice_below_another_one(tmp_path: Path) -> None:
+    folder = f"{GROUP}/site.slice/site-batch.slice/slurmstepd.scope/job_9"
+    conf = {**CONF, "/etc/slurm/cgroup.conf": "CgroupSlice=site-batch.slice\n"}
+    host = build(tmp_path, {**conf, f"{folder}/cgroup.procs": ""})
+    assert list(workload.jobs(host.files)) == [workload.Job("9", folder)]
+
+
+@pytest.mark.parametrize(
+    ("group", "job"),
+    [
+        ("0::/system.slice/slurmstepd.scope/job_77/step_0/user/task_0\n", "77"),
+        ("0::/batch.slice/n1_slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n", "sEKNKTV3WPV500"),
+        ("5:cpuset:/slurm/uid_1000/job_7\n1:name=systemd:/system.slice/slurmd.service\n", "7"),
+        ("0::/system.slice/sEKNKTV3WPV500\n", ""),
+        ("0::/system.slice/slurmstepd.scope/system\n", ""),
+    ],
+)
+def test_the_job_of_a_process_is_in_its_control_group(group: str, job: str) -> None:
+    assert workload.job_in(group) == job
 
 
 def test_jobs_and_containers_below_a_slice_are_those_of_that_slice(tmp_path: Path) -> None:

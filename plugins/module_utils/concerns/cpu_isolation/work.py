@@ -4,15 +4,16 @@
 
 """Who works below a slice: what starts jobs and containers there, whether one runs or not, and what runs there now.
 
-Slurm has the steps of jobs in system.slice, in slurmstepd.scope, or in NODENAME_slurmstepd.scope if it was built with
---enable-multiple-slurmd (its cgroup/v2 plugin). Docker has containers in system.slice unless ``cgroup-parent`` says
-otherwise (its systemd driver, the default with version 2). Other batch systems have jobs in the control group of their
-own service. Pods are below kubepods.slice.
+Slurm has the steps of jobs in system.slice, or in the slice that CgroupSlice= in cgroup.conf names, in
+slurmstepd.scope, or in NODENAME_slurmstepd.scope if it was built with --enable-multiple-slurmd (its cgroup/v2 plugin).
+Docker has containers in system.slice unless ``cgroup-parent`` says otherwise (its systemd driver, the default with
+version 2). Other batch systems have jobs in the control group of their own service. Pods are below kubepods.slice.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Tuple
 
@@ -37,10 +38,11 @@ def launchers(files: Files, name: str) -> Iterator[str]:
     unit_files = systemd.UnitFiles(files)
 
     def there(unit: str) -> bool:
-        return unit_files.status(unit) == systemd.ENABLED or files.exists(f"{folder_of(SYSTEM)}/{unit}")
+        running = f"{folder_of(slice_of(files, unit))}/{unit}"
+        return unit_files.status(unit) == systemd.ENABLED or files.exists(running)
 
-    if name == SYSTEM and there(SLURM):
-        yield f"{SLURM} runs all jobs in {SYSTEM}, below slurmstepd.scope or NODENAME_slurmstepd.scope"
+    if there(SLURM) and _has(name, workload.slice_of_jobs(files)):
+        yield f"{SLURM} runs all jobs in {name}, below slurmstepd.scope or NODENAME_slurmstepd.scope"
     if (there(DOCKER) or there(DOCKER_SOCKET)) and docker_parent(files) == name:
         yield f"{DOCKER} runs containers in it, by cgroup-parent in {DAEMON_JSON}, or by default in {SYSTEM}"
     for unit in BATCH:
@@ -51,6 +53,11 @@ def launchers(files: Files, name: str) -> Iterator[str]:
             for quadlet in files.names(folder):
                 if quadlet.endswith((".container", ".kube", ".pod")):
                     yield f"{folder}/{quadlet} is a container that runs as a service"
+
+
+def _has(name: str, inner: str) -> bool:
+    """Whether a slice is another one, or has it."""
+    return f"{folder_of(inner)}/".startswith(f"{folder_of(name)}/")
 
 
 def docker_parent(files: Files) -> str:
@@ -75,7 +82,7 @@ def at_work(files: Files, name: str) -> Tuple[Tuple[str, str], ...]:
     folder = folder_of(name)
     return (
         *((_short(scope), "is a container") for scope in workload.containers_below(files, folder)),
-        *((f"job_{job.number}", "is a job of Slurm") for job in workload.jobs_below(files, folder)),
+        *((os.path.basename(job.folder), "is a job of Slurm") for job in workload.jobs_below(files, folder)),
     )
 
 

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Iterator, Mapping, Optional, Tuple
 
 from ..._core.regex import regex
 from ..._kinds.own_files import header_of
+from ..._text.slurm_conf import CONFIGURATIONS
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
 
 PATH = "/etc/slurm/gpufleet-task_prolog.sh"
-# Without a file of its own, slurmd gets it from the controller.
-CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/var/spool/slurmd/conf-cache/slurm.conf")
 LINE = regex(r"\[ -n \"\$\{([A-Za-z0-9_]+)\+x\}\" \] \|\| printf '%s\\n' 'export \1=(.*)'")
 DEEPEST = 4
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ..._kinds import workload
 from ..._machine import processes
 from ..._nvidia import holders
 from .state import Client
@@ -37,9 +38,8 @@ def _user(files: Files, pid: str) -> str:
 
 
 def _job(cgroup: str) -> str:
-    # Slurm has each job in a folder of its own, with both versions of the hierarchy.
-    job = re.search(r"/job_([0-9]+)(?=/|$)", cgroup, re.MULTILINE)
+    job = workload.job_in(cgroup)
     if job:
-        return f"job {job[1]}"
+        return f"job {job}"
     unit, container = holders.parse_cgroup(cgroup)
     return f"container {container[:12]}" if container else unit

@@ -188,6 +188,24 @@ def test_a_slice_in_which_jobs_or_containers_would_run_is_not_confined(tmp_path:
     assert not host.files.exists(SYSTEM)
 
 
+@pytest.mark.parametrize("slurmd", ["system.slice/slurmd.service", "batch.slice/slurmd.service"])
+def test_jobs_of_slurm_in_another_slice_leave_the_system_its_own(tmp_path: Path, slurmd: str) -> None:
+    """CgroupSlice= has the jobs, and Slice= slurmd itself."""
+    unit = SERVICE.replace("[Service]\n", f"[Service]\nSlice={slurmd.partition('/')[0]}\n")
+    files = {
+        "/etc/slurm/slurm.conf": "",
+        "/etc/slurm/cgroup.conf": "CgroupSlice=batch.slice\n",
+        f"{LIB}/slurmd.service": unit,
+        f"{GROUP}/{slurmd}/cgroup.procs": "",
+    }
+    host = machine(tmp_path, files)
+    assert run(host).remaining.status == "in_sync"
+    with pytest.raises(DeclarationError) as caught:
+        run(host, slices=["batch.slice"])
+    assert "Cannot confine batch.slice: jobs or containers would be confined with it" in str(caught.value)
+    assert "since slurmd.service runs all jobs in batch.slice, below slurmstepd.scope" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "unit"),
     [
