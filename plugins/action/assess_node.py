@@ -12,6 +12,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ..module_utils._core.errors import CannotLook
 from ..plugin_utils.answers import UNREADABLE, answered, look_in
 from ..plugin_utils.asking_action import AskingAction
+from ..plugin_utils.clusters import declares
 from ..plugin_utils.declarations import declarations
 from ..plugin_utils.profiles import ProfileError
 from ..plugin_utils.scope import excluded
@@ -52,6 +53,8 @@ class ActionModule(AskingAction):
             raise AnsibleActionFail(str(error)) from None
         # A play that ends with the report says so; whether one is wanted is for who runs it.
         reports = "gpufleet_ends_with_report" in variables and bool(template(variables.get("gpufleet_report_dest")))
+        # What is declared of its cluster follows from its GPUs.
+        brings_facts = reports or ("gpufleet_ends_with_report" in variables and declares(variables))
         if reports and "gpufleet_keep_unreachable" in variables:
             # As a template in the playbook this would cost every host its own compilation, too.
             self._task.ignore_unreachable = True
@@ -67,7 +70,7 @@ class ActionModule(AskingAction):
             ),
             "expect": template(variables["gpufleet_expect"]),
             "detail": template(variables.get("gpufleet_detail", "brief")),
-            "facts": reports,
+            "facts": brings_facts,
         }
         answer = self.ask("gpufleet.node.node_state", arguments, variables)
         malformed = look_in(answer).get(UNREADABLE)

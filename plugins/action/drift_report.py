@@ -39,7 +39,7 @@ class ActionModule(FleetAction):
     def act(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Dict[str, Any]:
         found = registered(variables["hostvars"], variables["ansible_play_hosts_all"], arguments["register"])
         looks: Dict[str, Look] = {host: look or {} for host, look in found.items()}
-        summary = summarise(looks)
+        summary = summarise(looks, arguments["clusters"])
         answering = set(variables["ansible_play_hosts"])
         gone = {
             host: bool(variables["hostvars"].raw_get(host).get(DRAINED))
@@ -47,7 +47,7 @@ class ActionModule(FleetAction):
             if went_away(look, in_play=host in answering)
         }
         if arguments["forecast"]:
-            lines = self._forecast(arguments["forecast"], looks, arguments["register"], variables)
+            lines = self._forecast(arguments, looks, variables)
         else:
             lines = list(drift(summary, gone, detail=arguments["detail"]))
         display = Display()
@@ -68,7 +68,8 @@ class ActionModule(FleetAction):
         return result
 
     @staticmethod
-    def _forecast(playbook: str, looks: Mapping[str, Look], register: str, variables: Mapping[str, Any]) -> List[str]:
+    def _forecast(arguments: Mapping[str, Any], looks: Mapping[str, Look], variables: Mapping[str, Any]) -> List[str]:
+        playbook, register, clusters = arguments["forecast"], arguments["register"], arguments["clusters"]
         hostvars = variables["hostvars"]
         left = set(variables.get("groups", {}).get("gpufleet_left_drained", ()))
         chosen, reasons = _begun(playbook, [host for host in looks if answered(looks[host])], hostvars, register, left)
@@ -79,6 +80,7 @@ class ActionModule(FleetAction):
                 failing[host] = str(hostvars[host][FAILURE])
         return forecast(
             {host: looks[host] for host in looks if host in chosen or host in failing},
+            clusters={host: len(found["changes"]) for host, found in clusters.items() if host in looks},
             drained={host for host in drained if _backend(hostvars[host]) != NO_BACKEND},
             undrained={
                 host for host in drained if _backend(hostvars[host]) == NO_BACKEND and _ends(playbook, looks[host])

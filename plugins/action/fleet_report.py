@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping
 
 from ..module_utils._core.errors import GpuFleetError
 from ..plugin_utils.arguments import ARGUMENTS
@@ -43,7 +43,7 @@ class ActionModule(FleetAction):
         try:
             check(arguments["dest"], goal=GOAL)
             report = build(
-                self._hosts(variables, arguments["look"], arguments["info"]),
+                self._hosts(variables, arguments),
                 title=arguments["title"],
                 generated=now(),
             )
@@ -60,14 +60,15 @@ class ActionModule(FleetAction):
         return result
 
     @staticmethod
-    def _hosts(variables: Mapping[str, Any], look: str, info: Optional[str]) -> Dict[str, Host]:
-        names = variables["ansible_play_hosts_all"]
-        looks = registered(variables["hostvars"], names, look)
+    def _hosts(variables: Mapping[str, Any], arguments: Mapping[str, Any]) -> Dict[str, Host]:
+        names, info = variables["ansible_play_hosts_all"], arguments["info"]
+        looks = registered(variables["hostvars"], names, arguments["look"])
         infos = registered(variables["hostvars"], names, info) if info else {}
         groups = groups_of(variables, looks)
         answering = set(variables["ansible_play_hosts"])
         hosts: Dict[str, Host] = {}
         for name, found in looks.items():
             gone = went_away(found, in_play=name in answering)
-            hosts[name] = Host({"msg": GONE} if gone else found or {}, infos.get(name), groups[name])
+            cluster = arguments["clusters"].get(name)
+            hosts[name] = Host({"msg": GONE} if gone else found or {}, infos.get(name), groups[name], cluster)
         return hosts

@@ -14,6 +14,7 @@ from ansible.utils.vars import load_extra_vars
 from ..module_utils._core.shared_options import SHARED_OPTIONS
 from ..module_utils._text.host_ranges import folded
 from ..module_utils.concerns.nvml.spec import CONTROLLER, not_on_the_controller
+from ..plugin_utils import clusters
 from ..plugin_utils.declarations import BROUGHT, ENTRIES
 from ..plugin_utils.fleet_text import WIDEST
 from ..plugin_utils.playbooks import (
@@ -30,7 +31,7 @@ from ..plugin_utils.playbooks import (
 )
 from ..plugin_utils.profiles import VARIABLE as PROFILE
 from ..plugin_utils.profiles import faults, variables_of
-from ..plugin_utils.scope import CONCERNS, mistyped_tags, names_of, unknown_concerns
+from ..plugin_utils.scope import CONCERNS, PARTS, leaves_out, mistyped_tags, names_of, unknown_concerns
 
 Hosts = Mapping[str, Mapping[str, Any]]
 
@@ -173,11 +174,26 @@ class ActionModule(ActionBase):
             changed=False,
             checked=len(hosts),
             unknown=unknown,
+            clustered=self._clustered(hosts, variables),
             schedulers=sorted({str(value) for _host, value in self._values(BACKEND, hosts, variables)} - {"none"}),
         )
         if sentences:
             result.update(failed=True, msg="\n".join(sentences))
         return result
+
+    def _clustered(self, hosts: Hosts, variables: Mapping[str, Any]) -> List[str]:
+        """The hosts that declare something of their cluster, without those of which the run is not about that."""
+        of_the_run = [variables.get(name, ()) for name in ("ansible_run_tags", "ansible_skip_tags")]
+
+        def value(host: str, name: str) -> Any:
+            return variables["hostvars"][host][name] if name in hosts[host] else []
+
+        return [
+            host
+            for host, raw in hosts.items()
+            if clusters.declares(raw)
+            and not leaves_out(clusters.ROLE, *(value(host, name) or [] for name in NARROWING), *of_the_run)
+        ]
 
     def _wrong_profiles(self, hosts: Hosts, variables: Mapping[str, Any]) -> Iterator[str]:
         """A sentence for each thing that is wrong with a profile, with the hosts that have it."""
@@ -218,7 +234,7 @@ class ActionModule(ActionBase):
         given = load_extra_vars(self._loader)
         named = [name for name in NARROWING if given.get(name)]
         for option, tags in (("--tags", "ansible_run_tags"), ("--skip-tags", "ansible_skip_tags")):
-            named.extend(f"{option} {tag}" for tag in variables.get(tags, ()) if tag in CONCERNS)
+            named.extend(f"{option} {tag}" for tag in variables.get(tags, ()) if tag in PARTS)
         for name in named:
             cause = f"{playbook} always covers everything on the nodes and cannot be limited to some concerns."
             yield f"Cannot use {name} (given to the run): {cause}"

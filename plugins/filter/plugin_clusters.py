@@ -20,8 +20,8 @@ options:
     required: true
   hostvars:
     description:
-      - The variables of all hosts, that is P(ansible.builtin.hostvars#var). On each there is the fact
-        C(__device_plugin_declared) with C(cluster) and C(node).
+      - The variables of all hosts, that is P(ansible.builtin.hostvars#var). Hosts without the fact
+        C(__device_plugin_declared), which P(gpufleet.node.declaration#lookup) makes, are left out.
     type: dict
     required: true
 author:
@@ -37,23 +37,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The options of each cluster, with its C(nodes), in the order of the hosts.
+  description: The options of each cluster, with its C(hosts), and in their order its C(nodes).
   type: list
   elements: dict
 """
 
-import json
 from typing import Any, Callable, Dict, List, Mapping, Sequence
+
+from ..plugin_utils.clusters import grouped
+
+DECLARED = "__device_plugin_declared"
 
 
 def plugin_clusters(hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]]) -> List[Dict[str, Any]]:
-    found: Dict[str, Dict[str, Any]] = {}
-    for host in hosts:
-        declared = hostvars[host]["__device_plugin_declared"]
-        way = json.dumps(declared["cluster"], sort_keys=True)
-        cluster = found.setdefault(way, {**declared["cluster"], "nodes": []})
-        cluster["nodes"].append(declared["node"])
-    return list(found.values())
+    return grouped({host: hostvars[host][DECLARED] for host in hosts if DECLARED in hostvars[host]})
 
 
 class FilterModule:

@@ -11,6 +11,7 @@ version_added: 0.1.0
 description:
   - Makes the declaration of a concern from the public variables of its role, in one step. It is the one that
     M(gpufleet.node.node_state) gets.
+  - Of the role C(device_plugin), which has no concern, it is what M(gpufleet.node.device_plugin) gets.
   - A default that depends on the profile of the host comes from P(gpufleet.node.profile#filter).
 options:
   _terms:
@@ -40,6 +41,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
+from ..plugin_utils import clusters
 from ..plugin_utils.declarations import declaration_of
 from ..plugin_utils.profiles import ProfileError
 
@@ -48,7 +50,13 @@ class LookupModule(LookupBase):
     def run(
         self, terms: Sequence[str], variables: Optional[Mapping[str, Any]] = None, **kwargs: Any
     ) -> List[Dict[str, Any]]:
+        found, template = variables or {}, self._templar.template
         try:
-            return [declaration_of(role, variables or {}, self._templar.template) for role in terms]
+            return [
+                clusters.declaration_of(found, template)
+                if role == clusters.ROLE
+                else declaration_of(role, found, template)
+                for role in terms
+            ]
         except ProfileError as error:
             raise AnsibleLookupError(str(error)) from None

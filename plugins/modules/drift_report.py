@@ -47,6 +47,10 @@ options:
         restarted, reset, drained and rebooted, and where the run would fail.
     type: str
     choices: [site, mig_repartition, reboot, remove]
+  clusters:
+    description: What was found in the clusters of the hosts, by host, from P(gpufleet.node.plugin_findings#filter).
+    type: dict
+    default: {}
 extends_documentation_fragment:
   - gpufleet.node.controller
   - gpufleet.node.contract.attributes

@@ -50,6 +50,10 @@ options:
     description: What the report is called.
     type: str
     default: GPU fleet
+  clusters:
+    description: What was found in the clusters of the hosts, by host, from P(gpufleet.node.plugin_findings#filter).
+    type: dict
+    default: {}
 extends_documentation_fragment:
   - gpufleet.node.controller
   - gpufleet.node.contract.attributes

@@ -51,6 +51,11 @@ schedulers:
   returned: always
   type: list
   elements: str
+clustered:
+  description: The hosts that declare something for M(gpufleet.node.device_plugin), if the run is about that.
+  returned: always
+  type: list
+  elements: str
 unknown:
   description: The variables that no role has, with the nearest existing name (or none) and the hosts that have them.
   returned: always

@@ -23,6 +23,7 @@ ARGUMENTS: Mapping[str, Any] = {
         "title": {"type": "str", "default": "Drift"},
         "detail": {"type": "str", "choices": ["brief", "devices", "full"], "default": "brief"},
         "forecast": {"type": "str", "choices": ["site", "mig_repartition", "reboot", "remove"]},
+        "clusters": {"type": "dict", "default": {}},
     },
     "fleet_facts": {
         "info": {"type": "str", "required": True},
@@ -41,6 +42,7 @@ ARGUMENTS: Mapping[str, Any] = {
         },
         "headers": {"type": "dict", "default": {}, "no_log": True},
         "title": {"type": "str", "default": "GPU fleet"},
+        "clusters": {"type": "dict", "default": {}},
     },
     "fold_messages": {
         "variables": {"type": "list", "elements": "str", "required": True},

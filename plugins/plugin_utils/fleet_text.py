@@ -113,11 +113,13 @@ def forecast(
     undrained: Container[str] = (),
     failing: Mapping[str, str],
     reasons: Optional[Mapping[str, Sequence[str]]] = None,
+    clusters: Optional[Mapping[str, int]] = None,
 ) -> List[str]:
     """What a run would do to these hosts: change, restart, reset, drain, reboot, and where it would fail.
 
     ``undrained`` are those that no drain_backend takes out of service although jobs there would end.
-    With ``reasons`` it reboots them for these, and does nothing else.
+    With ``reasons`` it reboots them for these, and does nothing else. ``clusters`` is how many changes there would be
+    in Kubernetes, by host.
     """
     entries_of: Dict[str, List[Tuple[str, str]]] = {verb: [] for verb in VERBS_OF_A_RUN}
     for host, look in looks.items():
@@ -131,6 +133,9 @@ def forecast(
             entries_of["drain"].append((host, ""))
         elif host in undrained:
             entries_of["drain"].append((host, NOT_DRAINED))
+    entries_of["change"] += [
+        (host, f"{counted(changes, 'change')} in Kubernetes") for host, changes in (clusters or {}).items() if changes
+    ]
     return [line for verb, entries in entries_of.items() for line in _of_verb(verb, entries)]
 
 

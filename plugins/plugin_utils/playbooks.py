@@ -44,10 +44,11 @@ HEADERS = ("gpufleet_report_headers", "collect_headers")
 
 # The roles without a concern that a playbook takes nodes through. Their variables too are right before it begins.
 PROCEDURES: Mapping[str, Tuple[str, ...]] = {
-    "site": ("drain", "preflight"),
+    "site": ("drain", "preflight", "device_plugin"),
+    "audit": ("device_plugin",),
     "mig_repartition": ("drain", "preflight"),
     "reboot": ("drain", "reboot", "preflight"),
-    "remove": ("drain", "reboot", "container_toolkit"),
+    "remove": ("drain", "reboot", "container_toolkit", "device_plugin"),
     "verify": ("preflight",),
     "device_plugin": ("device_plugin",),
 }

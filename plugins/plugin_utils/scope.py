@@ -12,9 +12,12 @@ from ansible.errors import AnsibleError
 
 from ..module_utils._core.nearest import nearest
 from ..module_utils._node.registry import REGISTRY
+from .clusters import ROLE
 from .playbooks import parse_list
 
 CONCERNS = tuple(entry.name for entry in REGISTRY)
+# What a run can be limited to: the concerns, and what is declared of clusters.
+PARTS = (*CONCERNS, ROLE)
 
 # The tags of a run that was not limited.
 EVERYTHING = ("all", "always", "tagged", "untagged")
@@ -31,9 +34,9 @@ def names_of(value: Union[str, Sequence[str]]) -> List[str]:
 def unknown_concerns(what: str, names: Sequence[str], *, cutoff: float = 0.0) -> Iterator[str]:
     """A sentence for each name that is no concern; with a ``cutoff`` only where it is as near to one as that."""
     for name in names:
-        near = nearest(name, CONCERNS, cutoff=cutoff)
-        if name not in CONCERNS and (near or not cutoff):
-            hint = f"did you mean {near}?" if near else f"the concerns are {', '.join(CONCERNS)}."
+        near = nearest(name, PARTS, cutoff=cutoff)
+        if name not in PARTS and (near or not cutoff):
+            hint = f"did you mean {near}?" if near else f"the concerns are {', '.join(PARTS)}."
             yield f"Cannot limit the run by {what}: there is no concern {name}; {hint}"
 
 
@@ -66,10 +69,18 @@ def excluded(
     ]
     if wrong:
         raise AnsibleError("\n".join(wrong))
-    named = names_in(tags)
-    tagged = named if len(named) == len(tags) else CONCERNS
-    return [
-        name
-        for name in CONCERNS
-        if (only and name not in only) or name not in tagged or name in skip or name in skip_tags
-    ]
+    return [name for name in CONCERNS if leaves_out(name, only, skip, tags, skip_tags)]
+
+
+def leaves_out(
+    name: str,
+    only: Union[str, Sequence[str]],
+    skip: Union[str, Sequence[str]],
+    tags: Sequence[str],
+    skip_tags: Sequence[str],
+) -> bool:
+    """Whether a run is not about one of ``PARTS``."""
+    only, named = names_of(only), names_in(tags)
+    if (only and name not in only) or name in names_of(skip) or name in skip_tags:
+        return True
+    return len(named) == len(tags) and name not in named

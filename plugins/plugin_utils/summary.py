@@ -29,6 +29,8 @@ SEVERITY = (IN_SYNC, PENDING, DRIFTED, UNKNOWN, INVALID, UNREACHABLE)
 Row = Dict[str, Any]
 # In the place of a concern, of a node whose answer could not be read.
 ANSWER = "answer"
+# In the place of a concern, what is not on the node but in its cluster.
+CLUSTER = "device_plugin"
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,13 @@ def now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def summarise(looks: Mapping[str, Look]) -> Summary:
-    """``looks`` are the registered results of ``node_state`` by host, empty where there is none."""
-    summary = Summary(looks={node: look_in(result) for node, result in looks.items()})
+def summarise(looks: Mapping[str, Look], clusters: Optional[Mapping[str, Look]] = None) -> Summary:
+    """``looks`` are the registered results of ``node_state`` by host, empty where there is none.
+
+    ``clusters`` are the entries of the filter ``plugin_findings``, by host too.
+    """
+    found = clusters or {}
+    summary = Summary(looks={node: read_look(result, found.get(node)) for node, result in looks.items()})
     shared = _shared(summary.looks)
     for node, look in summary.looks.items():
         if not answered(look):
@@ -98,6 +104,14 @@ def summarise(looks: Mapping[str, Look]) -> Summary:
         if reasons:
             summary.reboot_reasons[node] = reasons
     return summary
+
+
+def read_look(result: Look, cluster: Optional[Look]) -> Look:
+    """What the registered look at a node says, and beside its concerns what was found of it in its cluster."""
+    look = look_in(result)
+    if cluster is None or not answered(look):
+        return look
+    return {**look, "concerns": {**look["concerns"], CLUSTER: cluster}}
 
 
 def _shared(looks: Mapping[str, Look]) -> Dict[str, List[Row]]:

@@ -36,6 +36,15 @@ class Outcome:
     said: str
 
 
+@dataclass(frozen=True)
+class Run:
+    """A run of Ansible: what the hosts came to, what it printed, and its exit status."""
+
+    outcomes: List[Outcome]
+    printed: str
+    status: int
+
+
 def drain(group: str, entry: str) -> Dict[str, Any]:
     """A play that takes each host of a group through the role, none of which waits for another."""
     role = {"name": "gpufleet.node.drain", "tasks_from": entry}
@@ -52,6 +61,13 @@ def play(
     folder: Path, plays: Sequence[Mapping[str, Any]], groups: Mapping[str, Mapping[str, Any]], *options: str
 ) -> List[Outcome]:
     """Run the plays on the groups, which have the variables of each host. ``folder`` is made for it."""
+    return run(folder, plays, groups, *options).outcomes
+
+
+def run(
+    folder: Path, plays: Sequence[Mapping[str, Any]], groups: Mapping[str, Mapping[str, Any]], *options: str
+) -> Run:
+    """The same, with what Ansible printed and its exit status."""
     folder.mkdir()
     written = {
         "play.yml": plays,
@@ -84,7 +100,8 @@ def play(
     # Shown where a test fails.
     print(done.stdout)
     raw = json.loads(outcomes.read_text(encoding="utf-8"))
-    return [Outcome(**{**entry, "said": " ".join(" ".join(entry["said"]).split())}) for entry in raw]
+    found = [Outcome(**{**entry, "said": " ".join(" ".join(entry["said"]).split())}) for entry in raw]
+    return Run(found, done.stdout, done.returncode)
 
 
 def kubeconfig(path: Path, port: int) -> str:

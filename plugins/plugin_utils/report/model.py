@@ -33,11 +33,14 @@ ALIKE = ("versions", "numa", "devices", "ports", "near", "cpu_owners")
 
 @dataclass(frozen=True)
 class Host:
-    """What is known of a host: the registered results of ``node_state`` and ``gpu_node_info``, and its groups."""
+    """What is known of a host: the registered results of ``node_state`` and ``gpu_node_info``, its groups, and what was
+    found of it in its cluster.
+    """
 
     look: Look = field(default_factory=dict)
     info: Optional[Mapping[str, Any]] = None
     groups: Sequence[str] = ()
+    cluster: Optional[Look] = None
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,8 @@ class Report:
 def build(hosts: Mapping[str, Host], *, title: str, generated: str) -> Report:
     """The report on these hosts, in the natural order of their names, which is the order of nodes everywhere in it."""
     hosts = {name: hosts[name] for name in sorted(hosts, key=natural)}
-    found = split_never_converged(summarise({name: host.look for name, host in hosts.items()}))
+    clusters = {name: host.cluster for name, host in hosts.items() if host.cluster is not None}
+    found = split_never_converged(summarise({name: host.look for name, host in hosts.items()}, clusters))
     pool: Dict[Any, Any] = {}
     facts = {name: _with_shared_parts(facts_in(host.info), pool) for name, host in hosts.items()}
     nodes = tuple(
