@@ -50,8 +50,8 @@ def test_what_is_wrong_about_a_cluster_is_refused_before_any_node_is_asked(tmp_p
     }
     output = ansible_playbook(tmp_path, inventory, "gpufleet.node.site")
     assert output.endswith("ends with 2"), output
-    assert "Cannot use the variable device_plugin_replicas (on a): it is three, and must be a whole number." in output
-    assert "Cannot use the variable device_plugin_poll (on a): it is 0" in output
+    assert "device_plugin_replicas (on a): it is three, and must be a whole number from 1 to 50000." in output
+    assert "device_plugin_poll (on a): it is 0, and must be a whole number from 1 to 3600." in output
     assert "TASK [Look at the node]" not in output
 
 
