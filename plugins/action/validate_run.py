@@ -31,7 +31,7 @@ from ..plugin_utils.playbooks import (
 )
 from ..plugin_utils.profiles import VARIABLE as PROFILE
 from ..plugin_utils.profiles import faults, variables_of
-from ..plugin_utils.scope import CONCERNS, PARTS, leaves_out, mistyped_tags, names_of, unknown_concerns
+from ..plugin_utils.scope import CONCERNS, PARTS, left_out, mistyped_tags, names_of, unknown_concerns
 
 Hosts = Mapping[str, Mapping[str, Any]]
 
@@ -192,7 +192,7 @@ class ActionModule(ActionBase):
             host
             for host, raw in hosts.items()
             if clusters.declares(raw)
-            and not leaves_out(clusters.ROLE, *(value(host, name) or [] for name in NARROWING), *of_the_run)
+            and not left_out((clusters.ROLE,), *(value(host, name) or [] for name in NARROWING), *of_the_run)
         ]
 
     def _wrong_profiles(self, hosts: Hosts, variables: Mapping[str, Any]) -> Iterator[str]:

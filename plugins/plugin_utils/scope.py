@@ -69,18 +69,19 @@ def excluded(
     ]
     if wrong:
         raise AnsibleError("\n".join(wrong))
-    return [name for name in CONCERNS if leaves_out(name, only, skip, tags, skip_tags)]
+    return left_out(CONCERNS, only, skip, tags, skip_tags)
 
 
-def leaves_out(
-    name: str,
+def left_out(
+    parts: Sequence[str],
     only: Union[str, Sequence[str]],
     skip: Union[str, Sequence[str]],
     tags: Sequence[str],
     skip_tags: Sequence[str],
-) -> bool:
-    """Whether a run is not about one of ``PARTS``."""
-    only, named = names_of(only), names_in(tags)
-    if (only and name not in only) or name in names_of(skip) or name in skip_tags:
-        return True
-    return len(named) == len(tags) and name not in named
+) -> List[str]:
+    """Those of some ``PARTS`` that a run is not about."""
+    only, skip, named = names_of(only), names_of(skip), names_in(tags)
+    tagged = named if len(named) == len(tags) else parts
+    return [
+        name for name in parts if (only and name not in only) or name not in tagged or name in skip or name in skip_tags
+    ]
