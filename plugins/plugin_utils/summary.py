@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 from ..module_utils._core.setting import DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
 from ..module_utils._node.table import COUNTED, counts_of, devices_of, note_row, rows_of
 from .answers import Look, answered, look_in, why_unreadable
+from .clusters import ROLE
 
 UNREACHABLE = "unreachable"
 # Why nothing is done to a host that was looked at, in what the action ``assess_node`` returns.
@@ -29,8 +30,6 @@ SEVERITY = (IN_SYNC, PENDING, DRIFTED, UNKNOWN, INVALID, UNREACHABLE)
 Row = Dict[str, Any]
 # In the place of a concern, of a node whose answer could not be read.
 ANSWER = "answer"
-# In the place of a concern, what is not on the node but in its cluster.
-CLUSTER = "device_plugin"
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def read_look(result: Look, cluster: Optional[Look]) -> Look:
     look = look_in(result)
     if cluster is None or not answered(look):
         return look
-    return {**look, "concerns": {**look["concerns"], CLUSTER: cluster}}
+    return {**look, "concerns": {**look["concerns"], ROLE: cluster}}
 
 
 def _shared(looks: Mapping[str, Look]) -> Dict[str, List[Row]]:
