@@ -26,7 +26,7 @@ from .._linux.cpusets import ROOT, SYSTEM, folder_of
 from .._machine import processes
 from .._machine.processes import OF_OTHERS
 from .._nvidia import holders
-from .._text.slurm_conf import CONFIGURATIONS, value_of
+from .._text.slurm_conf import CONFIGURATIONS, told_to_read, value_of
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -57,7 +57,7 @@ _SCOPE = regex(r"(?:.+_)?slurmstepd\.scope")
 _SLUID = "s[0-9A-HJKMNP-TV-Z]{13}"
 _JOB = regex(rf"job_([0-9]+)|({_SLUID})")
 _JOB_IN = regex(rf"/(?:job_([0-9]+)|(?:[^/]+_)?slurmstepd\.scope/({_SLUID}))(?=/|$)", re.MULTILINE)
-SLURMD, SLURM_CONF_OPTION = "slurmd.service", "-f"
+SLURMD = "slurmd.service"
 _CONTAINER = regex(r"(?:docker|nerdctl|cri-containerd|crio|libpod|buildkit)-.+\.scope")
 # Of the three classes of pods only the guaranteed ones, which stand at the top, may have CPUs of their own.
 _POD = regex(r"(?:kubepods-)?pod([0-9a-f_-]{32,36})(?:\.slice)?")
@@ -75,8 +75,7 @@ class Job:
 def slice_of_jobs(files: Files) -> str:
     """The slice in which slurmd starts jobs with version 2. One that runs may have begun with another cgroup.conf."""
     words = [word for word, _place in unit_command.read(files, SLURMD)]
-    told = [after for word, after in zip(words, words[1:]) if word == SLURM_CONF_OPTION]
-    path = next((path for path in (*told, *CONFIGURATIONS) if files.exists(path)), None)
+    path = next((path for path in (*told_to_read(words), *CONFIGURATIONS) if files.exists(path)), None)
     text = files.read_optional(f"{os.path.dirname(path)}/cgroup.conf") if path is not None else None
     found = (value_of(text or "", "CgroupSlice") or "").strip('"')
     return found if found.endswith(".slice") else SYSTEM

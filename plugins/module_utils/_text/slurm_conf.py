@@ -10,8 +10,9 @@ A line ends at a ``#``, and the next goes on right where a backslash is its last
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Dict, Iterator, Mapping, Optional, Tuple
+from typing import Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from .._core.errors import DeclarationError
 from .._core.regex import regex
@@ -26,6 +27,8 @@ INCLUDE = regex(r"\s*include\s", re.IGNORECASE)
 INCLUDED = regex(r"\s*include\s+(\S+)", re.IGNORECASE)
 PATH = regex(r"[^\s\x00-\x1f\x7f-\x9f\"'#\\]+")
 DEFAULT = "default"
+# The option of slurmd and slurmctld with a configuration of its own.
+CONFIG_OPTION = "-f"
 # Where slurmd looks for its configuration. Without a file of its own, it gets it from the controller.
 CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/var/spool/slurmd/conf-cache/slurm.conf")
 # Where packages of Slurm have its plugins, if PluginDir says nothing else.
@@ -85,6 +88,20 @@ def folder_of(path: str) -> str:
     else:
         return path.rstrip("/") or "/"
     raise DeclarationError("use {}", object="folder", cause=cause, found=repr(path))
+
+
+def told_to_read(words: Sequence[str]) -> Tuple[str, ...]:
+    """The files that a daemon of Slurm reads in place of its usual one; ``words`` are those of its command line."""
+    return tuple(after for word, after in zip(words, words[1:]) if word == CONFIG_OPTION)
+
+
+def refuse_another_folder(folder: str, *, daemon: str, words: Sequence[str]) -> None:
+    """Raises ``DeclarationError`` where the daemon is told to read a configuration that is elsewhere."""
+    told = next(iter(told_to_read(words)), "")
+    place = os.path.dirname(told)
+    if told and place != folder:
+        cause = f"{daemon} reads {told}"
+        raise DeclarationError("use {}", object="folder", cause=cause, found=folder, hint=f"set folder: {place}")
 
 
 def plugin_folders(told: Optional[str]) -> Tuple[str, ...]:

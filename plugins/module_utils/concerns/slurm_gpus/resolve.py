@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from ..._core.change import Unmanaged
 from ..._core.errors import CannotLook, DeclarationError, OwnedByAnother
 from ..._nvidia import holders
 from ..._nvidia.errors import LOST_HINT
-from ..._text.slurm_conf import is_for_one, resource_name, resources, value_of
+from ..._text.slurm_conf import is_for_one, refuse_another_folder, resource_name, resources, value_of
 from . import cores
 from .gres_conf import AUTO_DETECT, GPU, NAMES, OFF, GresLine, includes, text_with
 from .spec import GOAL, NVML, SlurmDeclaration, refuse_type
@@ -33,8 +32,6 @@ OF_GPUS = (*NAMES, AUTO_DETECT, THEIRS, GRES)
 YES = "yes"
 CONS_TRES = "select/cons_tres"
 TASK_CGROUP = "task/cgroup"
-# The options of slurmd with a configuration of its own.
-CONFIG_OPTION = "-f"
 
 
 def resolve(declaration: SlurmDeclaration, state: SlurmState) -> SlurmDesired:
@@ -110,16 +107,7 @@ def _refuse_shares(declaration: SlurmDeclaration, state: SlurmState) -> None:
 
 
 def _refuse_files(declaration: SlurmDeclaration, state: SlurmState) -> None:
-    words = state.daemons.words
-    told = next((after for word, after in zip(words, words[1:]) if word == CONFIG_OPTION), "")
-    if told and os.path.dirname(told) != state.folder:
-        raise DeclarationError(
-            "use {}",
-            object="folder",
-            cause=f"slurmd reads {told}",
-            found=state.folder,
-            hint=f"set folder: {os.path.dirname(told)}",
-        )
+    refuse_another_folder(state.folder, daemon="slurmd", words=state.daemons.words)
     if state.stand_in:
         raise DeclarationError(
             GOAL,

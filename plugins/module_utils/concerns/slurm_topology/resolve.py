@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Dict, Iterable, Iterator, Tuple
 
 from ..._core.baseline import damaged
 from ..._core.change import Unmanaged
 from ..._core.errors import DeclarationError, OwnedByAnother
 from ..._text.host_ranges import folded
-from ..._text.slurm_conf import NODE, lines_of
+from ..._text.slurm_conf import NODE, lines_of, refuse_another_folder
 from . import topology_conf, topology_yaml
 from .spec import GOAL, NAME
 from .state import HAS_YAML, PLUGIN, SLURMCTLD, TopologyDesired, in_effect
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 TOPOLOGY = "topology"
 PARTITION = "partitionname"
-# The option of slurmctld with a configuration of its own.
-CONFIG_OPTION = "-f"
 LINEAR = "select/linear"
 # When what came: BlockSizes, smaller blocks, and when slurmctld began to refuse select/linear.
 HAS_BLOCKS, HAS_SMALLER_BLOCKS, TREE_NEEDS_CONS_TRES = (24, 5), (25, 5), (24, 11)
@@ -40,7 +37,7 @@ def resolve(declaration: TopologyDeclaration, state: TopologyState) -> TopologyD
     reason = _not_here(state)
     if reason:
         return TopologyDesired(unmanaged=(Unmanaged(state.path, TOPOLOGY, reason),))
-    _refuse_folder(state)
+    refuse_another_folder(state.folder, daemon="slurmctld", words=state.daemon.words)
     if declaration.topologies is not None:
         return _resolve_yaml(declaration.topologies, state)
     wanted = declaration.topology
@@ -146,19 +143,6 @@ def _not_here(state: TopologyState) -> str:
     if not state.daemon.installed:
         return f"there is no {SLURMCTLD}, so this host is not a controller of Slurm"
     return "" if state.slurm is not None else f"there is no {state.slurm_path}, so Slurm is not configured here"
-
-
-def _refuse_folder(state: TopologyState) -> None:
-    words = state.daemon.words
-    told = next((after for word, after in zip(words, words[1:]) if word == CONFIG_OPTION), "")
-    if told and os.path.dirname(told) != state.folder:
-        raise DeclarationError(
-            "use {}",
-            object="folder",
-            cause=f"slurmctld reads {told}",
-            found=state.folder,
-            hint=f"set folder: {os.path.dirname(told)}",
-        )
 
 
 def _refuse_files(state: TopologyState) -> None:
