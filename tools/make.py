@@ -303,7 +303,7 @@ def vm_test(scenario: str) -> Callable[[Job], None]:
 
 def require_machines(job: Job) -> None:
     """What virtual machines with simulated GPUs take."""
-    needs.require_programs(job, ["qemu-system-x86_64", "mmdebstrap", "mkfs.ext4", "debugfs", "ssh", "ssh-keygen"])
+    needs.require_programs(job, ["mmdebstrap", "mkfs.ext4", "debugfs", "ssh", "ssh-keygen"])
     needs.require_programs(job, [needs.DEBIAN_KEYRING, *(["newuidmap"] if os.geteuid() != 0 else [])])
     needs.require_programs(job, COMPILER)
 

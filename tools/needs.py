@@ -46,7 +46,6 @@ PACKAGES: Dict[str, str] = {
     DEBIAN_KEYRING: "debian-archive-keyring",
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
-    "qemu-system-x86_64": "qemu-system-x86",
     "mkfs.ext4": "e2fsprogs",
     "debugfs": "e2fsprogs",
     "cc": "gcc",

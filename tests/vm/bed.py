@@ -30,12 +30,13 @@ import bed_gpus
 import bed_host
 import bed_image
 import bed_machine
+import bed_qemu
 from bed_host import CACHE, BedError, locked, say
 from bed_machine import Hardware, Machine
 
 RUNS = CACHE / "run"
 SAVED = CACHE / "saved"
-NEEDED = ("qemu-system-x86_64", "debugfs", "ssh", "ssh-keygen")
+NEEDED = ("debugfs", "ssh", "ssh-keygen")
 NEEDED_FOR_GPUS = ("cc", "/usr/include/stdio.h")
 # Logs outlive the bed: they are what remains to look at after a failed run.
 KEPT = ("console.log", "qemu.log")
@@ -160,11 +161,12 @@ def up(args: argparse.Namespace) -> None:
     gpus = gpus_of(args.gpus, names)
     if args.cpus % bed_machine.NUMA_NODES:
         raise BedError(f"Cannot spread {args.cpus} CPUs evenly over {bed_machine.NUMA_NODES} NUMA nodes")
+    bed_qemu.ensure(mirror=args.mirror)
     built = bed_image.ensure(suite=args.suite, mirror=args.mirror, worker=args.worker)
     with _locked_bed(args.name):
         _clear(args.name, replace=args.replace)
         hardware = Hardware(
-            accel=args.accel or bed_host.accelerator(),
+            accel=args.accel or bed_qemu.accelerator(),
             cpus=args.cpus,
             memory_mib=args.memory,
             queues=args.cpus if bed_host.multi_queue_taps() else 1,
@@ -211,6 +213,7 @@ def save(args: argparse.Namespace) -> None:
 def load(args: argparse.Namespace) -> None:
     """Boot nodes from copies of the disks that `save` kept; the bed has the name that it had then."""
     bed_host.require(NEEDED)
+    bed_qemu.ensure(mirror=bed_image.MIRROR)
     saved = SAVED / args.name / args.label
     with _locked_bed(args.name):
         old = read_state(args.name, saved)

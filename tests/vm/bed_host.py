@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpufleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the bed needs from the machine it runs on: places, tools, accelerator, taps, ports and processes."""
+"""What the bed needs from the machine it runs on: places, tools, taps, ports and processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Dict, Iterator, List, Sequence
@@ -25,7 +24,6 @@ STARTED = time.monotonic()
 
 # Which Debian package brings a program. The keyring is a file, but missing in the same way.
 PACKAGES: Dict[str, str] = {
-    "qemu-system-x86_64": "qemu-system-x86",
     "mmdebstrap": "mmdebstrap",
     "mkfs.ext4": "e2fsprogs",
     "debugfs": "e2fsprogs",
@@ -39,9 +37,6 @@ PACKAGES: Dict[str, str] = {
 
 # Outside the range that Linux hands out for outgoing connections: a port stays free while its node is powered off.
 PORTS = range(20000, 32000)
-
-# What the guest that tries KVM writes where, and how long it may take: a processor counts that far in 0.1 s.
-EXIT_PORT, COUNTED, COUNTING_SECONDS = 0xF4, 1, 3.0
 
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI, IFF_MULTI_QUEUE = 0x0002, 0x1000, 0x0100
@@ -95,35 +90,6 @@ def locked(path: Path, *, what: str) -> Iterator[None]:
             say(f"{what} is in use by another process, waiting")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-
-
-def accelerator() -> str:
-    """`kvm` where a machine really runs with it, else `tcg`.
-
-    Opening /dev/kvm proves nothing: without nested virtualisation QEMU aborts only when it creates the CPU, and
-    a KVM without the processor's help (pvm) interprets what a boot loader does, 200 times slower than QEMU itself.
-    """
-    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
-        return "tcg"
-    with tempfile.NamedTemporaryFile(prefix="gpufleet-rom-") as rom:
-        rom.write(_counting_rom())
-        rom.flush()
-        command = [tool("qemu-system-x86_64"), "-accel", "kvm", "-cpu", "host", "-machine", "q35", "-m", "64"]
-        command += ["-nodefaults", "-display", "none", "-no-user-config", "-bios", rom.name]
-        command += ["-device", f"isa-debug-exit,iobase={EXIT_PORT:#x},iosize=1"]
-        try:
-            done = subprocess.run(command, capture_output=True, timeout=COUNTING_SECONDS, check=False)
-        except subprocess.TimeoutExpired:
-            return "tcg"
-    return "kvm" if done.returncode == (COUNTED << 1 | 1) else "tcg"
-
-
-def _counting_rom() -> bytes:
-    """A firmware that counts to 20 million and says so at the port that ends QEMU."""
-    count = b"\x66\xb9" + struct.pack("<I", 20_000_000) + b"\x67\xe2\xfd"  # mov ecx, 20000000; loop to itself
-    end = b"\xba" + struct.pack("<H", EXIT_PORT) + b"\xb0" + bytes([COUNTED]) + b"\xee\xf4"  # out dx, al; hlt
-    # The processor begins 16 bytes below the end, where there is room for a jump to the beginning: jmp f000:0000.
-    return (count + end).ljust(0xFFF0, b"\xf4") + b"\xea\x00\x00\x00\xf0".ljust(16, b"\xf4")
 
 
 def multi_queue_taps() -> bool:

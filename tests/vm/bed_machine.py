@@ -17,6 +17,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Union
 import bed_acpi
 import bed_gpus
 import bed_monitor
+import bed_qemu
 from bed_host import BedError, processes, say, tail, tool
 from bed_image import Image
 
@@ -38,15 +39,15 @@ PANICS_IN_A_ROW = 3
 # It does not when the emulated CPU lost a timer interrupt before there is a user space. Then a reset from here helps.
 STUCK = "INFO: task swapper/0:1 blocked for more than"
 
-# One thread for all CPUs of a node. With one for each, QEMU 7.2 crashes where a CPU accesses a register of a device and
-# another CPU maps one meanwhile, as in a boot or a rescan of PCI: the list that tells what is mapped where is replaced
-# under the first. 1,400 changes of a mapping were enough. Nodes side by side boot no slower.
+# One thread for all CPUs of a node. With one for each, QEMU 7.2 crashed where a CPU accessed a register of a device and
+# another CPU mapped one meanwhile, as in a boot or a rescan of PCI: the list that tells what is mapped where was
+# replaced under the first. 1,400 changes of a mapping were enough. Nodes side by side boot no slower.
 # A cache of translated code that is larger than a boot needs slows the next boot in the same QEMU down.
 EMULATION = "tcg,thread=single,tb-size=256"
 # The nice value of its session among the others.
 AHEAD = "-8"
-# Everything QEMU can emulate (1 GiB pages above all), except: cx16, because QEMU 7.2 now and then loses the flags of
-# cmpxchg16b, which panics the kernel in kmalloc; a fifth level of page tables, which costs time at every TLB miss; and
+# Everything QEMU can emulate (1 GiB pages above all), except: cx16, because QEMU 7.2 now and then lost the flags of
+# cmpxchg16b, which panicked the kernel in kmalloc; a fifth level of page tables, which costs time at every TLB miss; and
 # what only makes the kernel load drivers (kvm_amd, accelerated ciphers) that nothing here uses. acpi-cpufreq refuses
 # family 15, which is what it would be; 17 has as few flaws that cost the kernel time.
 EMULATED_CPU = "max,family=17,cx16=off,la57=off,svm=off,aes=off,pclmulqdq=off,sha-ni=off"
@@ -211,13 +212,7 @@ def command_line(machine: Machine) -> List[str]:
     """
     hardware = machine.hardware
     fast = hardware.accel == "kvm"
-    command = [
-        tool("qemu-system-x86_64"),
-        "-name",
-        f"{machine.name},debug-threads=on",
-        "-no-user-config",
-        "-nodefaults",
-    ]
+    command = [*bed_qemu.words(), "-name", f"{machine.name},debug-threads=on", "-no-user-config", "-nodefaults"]
     command += ["-pidfile", str(machine.pid_file), "-display", "none"]
     # With most of the first NUMA node above 4 GiB it has whole free GiB to offer.
     command += ["-machine", "q35,max-ram-below-4g=1G,sata=off,i8042=off"]

@@ -15,11 +15,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm"))
 
 import bed_host
+import bed_qemu
 
 # A QEMU that answers on its monitor, and whose guest does what a test says with the firmware it gets.
 QEMU = """#!{python}
 import json, sys, time
 arguments = sys.argv[1:]
+if arguments == ["--version"]:
+    print("QEMU emulator version {version} (Debian 1:{version}+dfsg-1)")
+    sys.exit(0)
 if "-bios" not in arguments:
     for line in sys.stdin:
         if json.loads(line)["execute"] == "quit":
@@ -27,6 +31,17 @@ if "-bios" not in arguments:
 assert open(arguments[arguments.index("-bios") + 1], "rb").read()[-16:-11] == bytes([0xEA, 0, 0, 0, 0xF0])
 {guest}
 """
+
+
+def have_qemu(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, version: str = "10.0.13", guest: str = "sys.exit(0)"
+) -> Path:
+    """Put a QEMU of this version before all others on PATH."""
+    program = folder / "qemu-system-x86_64"
+    program.write_text(QEMU.format(python=sys.executable, version=version, guest=guest))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return program
 
 
 @pytest.mark.parametrize(
@@ -41,10 +56,53 @@ assert open(arguments[arguments.index("-bios") + 1], "rb").read()[-16:-11] == by
 def test_kvm_counts_only_where_a_guest_runs_on_the_processor_itself(
     guest: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "qemu-system-x86_64"
-    program.write_text(QEMU.format(python=sys.executable, guest=guest))
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    have_qemu(tmp_path, monkeypatch, guest=guest)
     monkeypatch.setattr(os, "access", lambda path, mode: True)
-    monkeypatch.setattr(bed_host, "COUNTING_SECONDS", 1.5, raising=False)
-    assert bed_host.accelerator() == expected
+    monkeypatch.setattr(bed_qemu, "COUNTING_SECONDS", 1.5)
+    assert bed_qemu.accelerator() == expected
+
+
+@pytest.mark.parametrize(("version", "own"), [("10.0.13", True), ("11.1.0", True), ("9.2.4", False), ("7.2.22", False)])
+def test_the_qemu_of_the_host_is_used_where_it_is_new_enough(
+    version: str, own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = have_qemu(tmp_path, monkeypatch, version=version)
+    monkeypatch.setattr(bed_qemu, "CACHE", tmp_path)
+    if own:
+        bed_qemu.ensure(mirror="http://nowhere.invalid")
+        assert bed_qemu.words() == [str(program)]
+    else:
+        with pytest.raises(bed_host.BedError, match="Cannot find QEMU 10 or newer"):
+            bed_qemu.words()
+
+
+# Instead of mmdebstrap: an archive with what counts of the packages, or a mirror that is away.
+MMDEBSTRAP = """#!{python}
+import io, sys, tarfile
+if "{mirror}" not in sys.argv:
+    sys.exit("E: cannot reach the mirror")
+with tarfile.open(sys.argv[-2], "w") as archive:
+    for name in ("usr/lib64/ld-linux-x86-64.so.2", "usr/bin/qemu-system-x86_64"):
+        archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+"""
+
+
+def test_else_it_is_unpacked_once_and_started_by_its_own_loader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    have_qemu(tmp_path, monkeypatch, version="7.2.22")
+    (tmp_path / "mmdebstrap").write_text(MMDEBSTRAP.format(python=sys.executable, mirror="http://mirror.invalid"))
+    (tmp_path / "mmdebstrap").chmod(0o755)
+    monkeypatch.setattr(bed_qemu, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(bed_qemu, "NEEDED", ())
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(bed_host.BedError, match=r"(?s)Cannot take QEMU .*cannot reach the mirror"):
+        bed_qemu.ensure(mirror="http://away.invalid")
+    bed_qemu.ensure(mirror="http://mirror.invalid")
+    start, option, libraries, program, *_firmware = bed_qemu.words()
+    assert Path(start).name == "qemu-system-x86_64"
+    assert Path(start).resolve().name == "ld-linux-x86-64.so.2"
+    assert (option, Path(libraries).name) == ("--library-path", "x86_64-linux-gnu")
+    assert Path(program).is_file()
+    (tmp_path / "mmdebstrap").write_text("#!/bin/false\n")
+    bed_qemu.ensure(mirror="http://mirror.invalid")
