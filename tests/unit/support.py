@@ -19,8 +19,10 @@ from recorded import NoNvml, RecordedFiles, no_systemd, recorded_answer
 if TYPE_CHECKING:
     from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import BusCall, Lock, Nvml
 
-# How many times what a node may take a test may take: its machine may be slower, and others are at work on it.
+# How many times what is promised a test may take: no two runs are alike.
 PATIENCE = 4
+# What ``reference`` takes on the machine where the promises were measured, with the Python that is the newest here.
+REFERENCE_SECONDS = 0.0032
 # What would hang is left long before this many seconds; what others do on the machine takes less.
 AT_ONCE_SECONDS = 15.0
 
@@ -31,14 +33,25 @@ class Killed(BaseException):
     """The process ends here, as by kill -9: nothing after it runs, not even an ``except Exception``."""
 
 
+def reference() -> None:
+    """What Python does most, for some milliseconds."""
+    found: Dict[int, int] = {}
+    for number in range(20000):
+        found[number % 997] = found.get(number % 997, 0) + len(str(number))
+
+
 def quickest(work: Callable[[], Any], attempts: int = 5) -> float:
-    """Seconds of the processor that something takes: the least of some runs."""
-    seconds: List[float] = []
+    """Seconds of the processor that something takes: the least of some runs, as a machine of a known speed needs them.
+
+    A machine that is slower, or whose cores others share, takes longer for ``reference`` too.
+    """
+    seconds: Dict[str, List[float]] = {"work": [], "reference": []}
     for _attempt in range(attempts):
-        begin = time.process_time()
-        work()
-        seconds.append(time.process_time() - begin)
-    return min(seconds)
+        for name, what in (("reference", reference), ("work", work), ("reference", reference)):
+            begin = time.process_time()
+            what()
+            seconds[name].append(time.process_time() - begin)
+    return min(seconds["work"]) * REFERENCE_SECONDS / min(seconds["reference"])
 
 
 class KernelFiles(RecordedFiles):

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
@@ -22,10 +21,10 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_af
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.spec import parse
 from irq_trees import irq
 from nodetree import Tree
-from support import FakeHost
+from support import PATIENCE, FakeHost, quickest
 
-# The speed that is promised is 60 ms; a busy machine may take four times as long.
-SECONDS = 0.060 * 4
+# What is promised.
+SECONDS = 0.060
 
 
 def resolved(host: FakeHost, *entries: Dict[str, Any], **options: Any) -> Tuple[IrqTarget, ...]:
@@ -484,13 +483,14 @@ def test_siblings_of_reserved_cores_may_be_among_others(two_sockets: FakeHost) -
 
 def test_512_interrupts_of_64_devices_are_resolved_in_time_and_with_few_reads(tmp_path: Path) -> None:
     host = trees.machine(tmp_path, trees.large())
-    fastest = 60.0
-    for _attempt in range(5):
+    found: List[IrqTarget] = []
+
+    def resolve() -> None:
         host.files.reads.clear()
-        start = time.perf_counter()
-        found = resolved(host, {"match": {"class": ["network", "nvme"]}}, reserved_cpus="0,128")
-        fastest = min(fastest, time.perf_counter() - start)
+        found[:] = resolved(host, {"match": {"class": ["network", "nvme"]}}, reserved_cpus="0,128")
+
+    seconds = quickest(resolve)
     assert sum(len(target.device.interrupts) for target in found) == 512
     # One read an interrupt, one a core, a few a device.
     assert len(host.files.reads) <= 512 + 128 + 64 * 4 + 20
-    assert fastest < SECONDS
+    assert seconds < SECONDS * PATIENCE
