@@ -13,7 +13,6 @@ import shutil
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import time
 from pathlib import Path

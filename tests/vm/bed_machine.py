@@ -47,9 +47,9 @@ EMULATION = "tcg,thread=single,tb-size=256"
 # The nice value of its session among the others.
 AHEAD = "-8"
 # Everything QEMU can emulate (1 GiB pages above all), except: cx16, because QEMU 7.2 now and then lost the flags of
-# cmpxchg16b, which panicked the kernel in kmalloc; a fifth level of page tables, which costs time at every TLB miss; and
-# what only makes the kernel load drivers (kvm_amd, accelerated ciphers) that nothing here uses. acpi-cpufreq refuses
-# family 15, which is what it would be; 17 has as few flaws that cost the kernel time.
+# cmpxchg16b, which panicked the kernel in kmalloc; a fifth level of page tables, which costs time at every TLB miss;
+# and what only makes the kernel load drivers (kvm_amd, accelerated ciphers) that nothing here uses. acpi-cpufreq
+# refuses family 15, which is what it would be; 17 has as few flaws that cost the kernel time.
 EMULATED_CPU = "max,family=17,cx16=off,la57=off,svm=off,aes=off,pclmulqdq=off,sha-ni=off"
 
 Properties = Mapping[str, Union[str, int, bool]]
