@@ -43,12 +43,16 @@ class Stage:
 
 @dataclass
 class Outcome:
-    """How a stage went. ``state`` is ``passed``, ``failed`` or ``skipped``; ``notes`` are for the summary."""
+    """How a stage went. ``state`` is ``passed``, ``failed`` or ``skipped``; ``notes`` are for the summary.
+
+    processor: seconds that its commands had of it, without those of daemons that they left.
+    """
 
     name: str
     state: str
     seconds: float = 0.0
     notes: List[str] = field(default_factory=list)
+    processor: float = 0.0
 
 
 class Board:
@@ -92,6 +96,7 @@ class Job:
         self.root = root
         self.environment = dict(environment)
         self.notes: List[str] = []
+        self.processor = 0.0
         self.log = board.logs / f"{name}.log"
         self._board = board
         self._last_line = ""
@@ -168,9 +173,12 @@ class Job:
                     self._board.print(line)
                 elif pattern and pattern.search(line):
                     self._board.say(f"{self.name} | {line}")
-        status = process.wait()
+        _pid, ended, usage = os.wait4(process.pid, 0)
+        status = process.returncode = os.waitstatus_to_exitcode(ended)
         self._board.remove(process)
-        self._write(f"= exit status {status} after {time.monotonic() - begin:.1f} s\n")
+        seconds, processor = time.monotonic() - begin, usage.ru_utime + usage.ru_stime
+        self.processor += processor
+        self._write(f"= exit status {status} after {seconds:.1f} s, {processor:.1f} s of the processor\n")
         if status not in accept:
             if self._board.stopping.is_set() and not cleanup:
                 raise StageFailed("stopped")
@@ -251,7 +259,7 @@ def run_stages(
             board.print(f"--- end of {job.log}\n{job.tail()}\n--- {stage.name}: {reason}")
             # Once more in the summary: of a long output the end is what people see.
             job.notes.append(reason)
-        return Outcome(stage.name, state, seconds, job.notes)
+        return Outcome(stage.name, state, seconds, job.notes, job.processor)
 
     def work_off() -> None:
         with contextlib.suppress(queue.Empty):
@@ -282,9 +290,10 @@ def run_stages(
 def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
     """The table at the end."""
     width = max(len("together"), *(len(outcome.name) for outcome in outcomes))
-    lines = ["", f"{'stage':<{width}}  result   minutes"]
+    lines = ["", f"{'stage':<{width}}  result   minutes  of the processor"]
     for outcome in outcomes:
-        lines.append(f"{outcome.name:<{width}}  {outcome.state:<7}  {outcome.seconds / 60:7.1f}")
+        minutes = f"{outcome.seconds / 60:7.1f}  {outcome.processor / 60:7.1f}"
+        lines.append(f"{outcome.name:<{width}}  {outcome.state:<7}  {minutes}")
         lines += [f"{'':<{width}}    {note}" for note in outcome.notes]
     state = "passed" if all(outcome.state == "passed" for outcome in outcomes) else "failed"
     lines.append(f"{'together':<{width}}  {state:<7}  {seconds / 60:7.1f}")
