@@ -47,6 +47,7 @@ _value:
 from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 from ..module_utils._core.setting import DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
+from ..plugin_utils.answers import concern_in
 
 NOT_SEEN = {"code": "cannot_look"}
 # What a failure says of the cluster; any other is that it could not be looked at.
@@ -77,7 +78,7 @@ def _failed(cluster: Mapping[str, Any], result: Result) -> Dict[str, Dict[str, A
 
 
 def _unknown(status: str, message: str, failure: Mapping[str, Any]) -> Dict[str, Any]:
-    return {**_entry(status), "msg": message, "failure": failure}
+    return concern_in({"status": status, "msg": message, "failure": failure})
 
 
 def _of_hosts(cluster: Mapping[str, Any], result: Result, converged: bool) -> Dict[str, Dict[str, Any]]:
@@ -91,20 +92,13 @@ def _of_hosts(cluster: Mapping[str, Any], result: Result, converged: bool) -> Di
     for host, drifted in changes.items():
         rows = [_row(names, change) for change in drifted]
         if drifted:
-            found[host] = {**_entry(DRIFTED), "settings": rows, "changes": drifted}
+            found[host] = concern_in({"status": DRIFTED, "settings": rows, "changes": drifted})
         elif host in waiting:
-            found[host] = {**_entry(PENDING), "settings": _offered(waiting[host]), "needs": [WAITS_FOR]}
+            offered = _offered(waiting[host])
+            found[host] = concern_in({"status": PENDING, "settings": offered, "needs": [WAITS_FOR]})
         else:
-            found[host] = _entry(IN_SYNC)
+            found[host] = concern_in({"status": IN_SYNC})
     return found
-
-
-def _entry(status: str) -> Dict[str, Any]:
-    """What a look has of a concern about which there is nothing else to be said."""
-    lists: Dict[str, Any] = {
-        name: [] for name in ("settings", "changes", "needs", "conflicts", "unmanaged", "reboot_reasons")
-    }
-    return {"status": status, "settings_in_sync": 0, "unmanaged_total": 0, **lists}
 
 
 def _row(names: Mapping[str, str], change: Mapping[str, Any]) -> Dict[str, Any]:

@@ -71,8 +71,11 @@ _result = mapping(
 )
 
 
-def _concern(value: Any) -> Dict[str, Any]:
-    """What is not there says something too: of a concern that could be looked at there is no failure."""
+def concern_in(value: Any) -> Dict[str, Any]:
+    """What a look says of one concern, with all of its fields. Raises ``Malformed``.
+
+    What is not there says something too: of a concern that could be looked at there is no failure.
+    """
     found: Dict[str, Any] = _result(value)
     if found["msg"] is None and (found["failure"] or found["status"] in (UNKNOWN, INVALID)):
         raise Malformed("is missing").within(".msg")
@@ -81,7 +84,7 @@ def _concern(value: Any) -> Dict[str, Any]:
 
 _lists = ("drifted", "pending", "unknown", "in_sync", "waiting", "invalid", "to_converge", "managed")
 _look = mapping(
-    concerns=needed(by_name(needed(_concern), names=NAMES)),
+    concerns=needed(by_name(needed(concern_in), names=NAMES)),
     orphaned=_texts,
     # Only a run that changes something asks for these.
     reboot_noted=optional(by_name(listed(_text))),
