@@ -24,8 +24,8 @@ from bed_image import Image
 NUMA_NODES = 2
 BUS_NUMBERS = (0x40, 0x80)
 # The root ports of each NUMA node: one for what it has of each kind, and an empty one for what is plugged in later.
-NVME, NIC = "nvme", "nic"
-PORTS = (f"{NVME}-port", f"{NIC}-port", f"{NVME}-spare", f"{NIC}-spare")
+NVME, NIC, LENT = "nvme", "nic", "lent"
+PORTS = (f"{NVME}-port", f"{NIC}-port", f"{NVME}-spare", f"{NIC}-spare", f"{LENT}-port")
 DATA_DISK_BYTES = 1 << 30
 MANAGEMENT_MAC = "52:54:00:6d:67:01"
 # QEMU's NVMe controller has room for 20 characters.
@@ -208,7 +208,8 @@ def command_line(machine: Machine) -> List[str]:
 
     The root disk and the management NIC sit on the root bus. Each NUMA node has a PCI host bridge of its own
     (pxb-pcie), and what hangs under it (one NVMe drive, one data NIC) reports that node in sysfs, as on a server with
-    two sockets.
+    two sockets. NUMA node 1 also has a device that nothing needs, alone in its IOMMU group, so that it can be lent to a
+    virtual machine.
     """
     hardware = machine.hardware
     fast = hardware.accel == "kvm"
@@ -219,6 +220,8 @@ def command_line(machine: Machine) -> List[str]:
     command += ["-accel", "kvm" if fast else EMULATION, "-cpu", "host" if fast else EMULATED_CPU]
     command += ["-smp", f"{hardware.cpus},sockets={NUMA_NODES}", "-m", f"{hardware.memory_mib * NUMA_NODES}M"]
     command += ["-acpitable", f"file={_escaped(machine.frequencies)}"]
+    # Before the devices that it is to translate for. Interrupts go where they go without one.
+    command += ["-device", "intel-iommu,intremap=off"]
     for node, cpus in enumerate(hardware.cpu_lists):
         command += ["-object", f"memory-backend-ram,id=memory{node},size={hardware.memory_mib}M"]
         command += ["-numa", f"node,nodeid={node},memdev=memory{node},cpus={cpus}"]
@@ -243,6 +246,8 @@ def command_line(machine: Machine) -> List[str]:
         nic = nic_device(machine, number=node, backend=f"data{node}", port=f"{NIC}-port{node}")
         command += ["-device", _option(nvme), "-netdev", _option(nic_backend(machine, name=f"data{node}"))]
         command += ["-device", _option(nic)]
+    # It is there to tell of a panic. The node tells of one on its console, and starts again.
+    command += ["-device", f"pvpanic-pci,bus={LENT}-port1", "-action", "panic=none"]
     command += ["-qmp", f"unix:{bed_monitor.SOCKET},server=on,wait=off"]
     return command
 

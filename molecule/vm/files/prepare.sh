@@ -69,6 +69,22 @@ trixie)
   groupadd gpu-users
   useradd --groups gpu-users member
   useradd stranger
+  # A GPU that can be lent to a virtual machine, from before anybody asks what is on the bus.
+  cat >/etc/systemd/system/lent.service <<'UNIT'
+[Unit]
+DefaultDependencies=no
+Before=gpufleet-passthrough.service systemd-udev-trigger.service systemd-modules-load.service sysinit.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh /root/lent.sh look
+
+[Install]
+WantedBy=sysinit.target
+UNIT
+  systemctl daemon-reload
+  systemctl enable --now lent
   # Swap of an installer.
   echo '/swap.img none swap sw,pri=7 0 0' >>/etc/fstab
   swapon --all

@@ -32,6 +32,9 @@ OTHERS = {
 # The lowest, the highest and the current one of every CPU by node, in kHz: this governor takes the highest.
 FREQUENCIES = {"trixie": ["1200000", "1800000", "1800000"], "bookworm": ["800000", "2400000", "2400000"]}
 
+# The driver of what the bed has to lend.
+BEFORE_VFIO = "pvpanic-pci"
+
 FAR = "/dev/disk/by-id/nvme-uuid.6f1d2c3b-4a59-4687-b2c1-d0e9f8a7b6c5"
 
 Said = Dict[str, Any]
@@ -184,3 +187,16 @@ def assert_the_group_may_launch_and_nobody_else(host: Any) -> None:
         f"{member}{pkexec} /usr/bin/id",
     ):
         assert host.run(command).rc == 127
+
+
+def driver_of_lent(host: Any) -> str:
+    """The driver of what the bed has to lend, empty for none."""
+    return str(host.run("basename $(readlink /sys/bus/pci/devices/$(sh /root/lent.sh where)/driver)").stdout.strip())
+
+
+def assert_is_lent(host: Any) -> None:
+    """A virtual machine can have it: its group has a file, which only this device is behind."""
+    assert driver_of_lent(host) == "vfio-pci"
+    group = host.check_output("readlink -f /sys/bus/pci/devices/$(sh /root/lent.sh where)/iommu_group")
+    assert host.file(f"/dev/vfio/{group.rpartition('/')[2]}").exists
+    assert len(host.check_output(f"ls {group}/devices").split()) == 1

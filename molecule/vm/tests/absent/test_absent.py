@@ -60,6 +60,11 @@ def test_a_scratch_is_unmounted_and_what_is_on_it_is_still_there(host: Any) -> N
     assert host.check_output("cat /mnt/kept && umount /mnt") == "data"
 
 
+def test_the_gpu_that_was_lent_has_its_driver_again(host: Any) -> None:
+    if host.backend.get_hostname() == "trixie":
+        assert machine.driver_of_lent(host) == machine.BEFORE_VFIO
+
+
 def test_no_disk_of_another_machine_is_connected(host: Any) -> None:
     assert set(host.check_output("cat /sys/class/nvme/*/transport").split()) == {"pcie"}
     # The target is still there: nothing connects to it at the next boot either.

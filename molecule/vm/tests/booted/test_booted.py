@@ -72,6 +72,15 @@ def test_a_scratch_and_what_is_on_it_survives_a_reboot(host: Any) -> None:
     assert host.check_output("cat /scratch/kept") == "data"
 
 
+def test_the_boot_lent_the_gpu_before_another_driver_could_have_it(host: Any) -> None:
+    if host.backend.get_hostname() != "trixie":
+        pytest.skip("this node lends none")
+    machine.assert_is_lent(host)
+    lent = host.check_output("systemctl show -P ExecMainExitTimestampMonotonic gpufleet-passthrough.service")
+    asked = host.check_output("systemctl show -P ExecMainStartTimestampMonotonic systemd-udev-trigger.service")
+    assert 0 < int(lent) <= int(asked)
+
+
 def test_the_boot_connected_a_disk_of_another_machine(host: Any) -> None:
     if host.backend.get_hostname() != "bookworm":
         pytest.skip("this node has none")

@@ -120,6 +120,12 @@ def test_a_scratch_is_made_of_both_drives(host: Any) -> None:
     host.run_expect([0], "echo data > /scratch/kept && sync /scratch/kept")
 
 
+def test_a_gpu_is_lent_to_virtual_machines(host: Any) -> None:
+    if host.backend.get_hostname() != "trixie":
+        pytest.skip("this node lends none")
+    machine.assert_is_lent(host)
+
+
 def test_a_disk_of_another_machine_is_connected_over_both_paths(host: Any) -> None:
     if name_of(host) != "bookworm":
         pytest.skip("this node has none")
