@@ -24,6 +24,7 @@ COUNTED = (
     "fs.*-nr",
     "fs.*-state",
     "fs.inotify.*",
+    "fs.quota.*",
     "kernel.ns_last_pid",
     "kernel.random.*",
     "kernel.sched_domain.*",
