@@ -64,7 +64,7 @@ options:
         description:
           - The type of the file system. V(nfs) is every version of NFS; C(vers) in O(mounts[].options) chooses one.
         type: str
-        choices: [ext4, nfs, tmpfs, xfs]
+        choices: [beegfs, ceph, ext4, lustre, nfs, tmpfs, wekafs, xfs]
         required: true
       options:
         description:

@@ -10,6 +10,7 @@ No path in a mount is asked for: its server may be gone.
 from __future__ import annotations
 
 import json
+from itertools import takewhile
 from typing import TYPE_CHECKING, Dict, Iterable, Mapping, Optional, Tuple
 
 from ..._core import baseline
@@ -20,10 +21,11 @@ from ..._kinds import units
 from ..._linux import boot_service, fstab, mounts, systemd
 from ..._linux.boot_service import BootCarrier
 from ..._linux.numa import parse_meminfo
-from . import array_file, unit_files
+from . import array_file, clients, unit_files
+from .sources import is_source
 from .spec import JOURNAL, NAME, FilesystemsDeclaration
-from .state import NOTES, READ_AHEAD, FilesystemsState, Note, Place, is_same_source, title_of, was_empty
-from .values import NFS, TMPFS, kind_of
+from .state import NOTES, READ_AHEAD, FilesystemsState, Note, Place, title_of, was_empty
+from .values import NFS, TMPFS, WEKA, kind_of
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from .spec import Entry
 
 BDI = "/sys/class/bdi"
-HELPER = "mount.nfs"
 CACHES = "/proc/fs/fscache/caches"
 # Of those that the kernel numbers itself, and that no server stands behind.
 LOCAL = ("aufs", "btrfs", "devtmpfs", "overlay", "ramfs", "rootfs", TMPFS, "zfs")
@@ -83,9 +84,9 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
             for path, line in of_fstab.items()
             if path in entries and scope.permanent
         ),
-        sharing={path: _sharing(table, path) for path, entry in entries.items() if entry.fstype == NFS},
+        sharing={path: _sharing(table, path) for path, entry in entries.items() if entry.fstype in (NFS, WEKA)},
         memory_kb=_memory(files) if any(kind_of_place(place) == TMPFS for place in places.values()) else 0,
-        helper=all(entry.fstype != NFS for entry in unmounted) or host.commands.find(HELPER) is not None,
+        lacking={fstype: clients.lacking(host, fstype) for fstype in {entry.fstype for entry in unmounted}},
         cache=_has_cache(files, entries.values()),
         in_fstab={path: title_of(line.kind, line.spec) for path, line in of_fstab.items()},
         made=made,
@@ -160,7 +161,7 @@ def _by_us(files: Files, mount: Mount, text: Optional[str], note: Optional[Note]
         return False
     if boot.source.startswith("/dev/"):
         return _number(files, boot.source) == mount.number
-    return is_same_source(boot.source, mount.source)
+    return is_source(boot.fstype, boot.source, mount)
 
 
 def _with_more(
@@ -210,12 +211,18 @@ def _number(files: Files, source: str) -> str:
     return (files.read_optional(f"/sys/class/block/{name}/dev") or "").strip()
 
 
-def _sharing(table: Iterable[Mount], path: str) -> Tuple[str, ...]:
-    """The kernel has one transport for each address and version, which the first mount makes (nfs_get_client)."""
-    nfs = [mount for mount in table if kind_of(mount) == NFS]
-    one = next((mount for mount in reversed(nfs) if mount.path == path), None)
+def _sharing(table: Tuple[Mount, ...], path: str) -> Tuple[str, ...]:
+    """The kernel has one transport for each address and version, which the first mount makes (nfs_get_client).
+
+    The client of WekaFS is started by the first mount too.
+    """
+    one = mounts.at(table, path)
     if one is None:
         return ()
+    if kind_of(one) == WEKA:
+        earlier = takewhile(lambda mount: mount is not one, table)
+        return tuple(dict.fromkeys(mount.path for mount in earlier if kind_of(mount) == WEKA and mount.path != path))
+    nfs = [mount for mount in table if kind_of(mount) == NFS]
     key = _transport(one)
     return tuple(dict.fromkeys(mount.path for mount in nfs if mount.path != path and _transport(mount) == key))
 

@@ -17,7 +17,11 @@ OPTIONS: Mapping[str, Any] = {
         "options": {
             "path": {"type": "str", "required": True},
             "source": {"type": "str", "default": ""},
-            "fstype": {"type": "str", "choices": ["ext4", "nfs", "tmpfs", "xfs"], "required": True},
+            "fstype": {
+                "type": "str",
+                "choices": ["beegfs", "ceph", "ext4", "lustre", "nfs", "tmpfs", "wekafs", "xfs"],
+                "required": True,
+            },
             "options": {"type": "list", "elements": "str", "default": []},
             "made_of": {
                 "type": "dict",

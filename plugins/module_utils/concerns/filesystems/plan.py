@@ -23,6 +23,7 @@ from ..._linux.boot_service import not_persisted
 from . import array_file, unit_files
 from .actions import KeepJournal, KeepNotes, Mounts, Remount, SetReadAhead, Unmount
 from .making_plan import SETTINGS_OF_MADE, making_steps, rows_of_made
+from .sources import is_source
 from .state import (
     MOUNT,
     NOTES,
@@ -31,10 +32,23 @@ from .state import (
     FilesystemsState,
     Note,
     Place,
-    is_same_source,
     title_of,
 )
-from .values import FLAGS, NFS, Option, can_remount, flag_of, flags_with, kind_of, read_back
+from .values import (
+    FLAGS,
+    NFS,
+    OF_THE_MOUNT,
+    PARALLEL,
+    RECORDED,
+    WEKA,
+    Option,
+    can_remount,
+    flag_of,
+    flags_with,
+    kind_of,
+    options_of,
+    read_back,
+)
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -98,7 +112,9 @@ def is_entry(state: FilesystemsState, place: Place, entry: Entry) -> bool:
     if entry.fstype == NFS:
         # The kernel shows the source of what is mounted, also of a folder (nfs_show_devname), and as its root whatever
         # another mount of the same export has made of it.
-        return is_same_source(mount.source, entry.source)
+        return is_source(NFS, entry.source, mount)
+    if entry.fstype in PARALLEL:
+        return mount.root == "/" and is_source(entry.fstype, entry.source, mount)
     device = state.devices.get(entry.path, mount.number)
     return mount.root == "/" and mount.number == device
 
@@ -194,14 +210,39 @@ def _row_of_option(
         return row, ""
     if can_remount(option, mount):
         return row, ""
+    if row.effective is None and option.setting in RECORDED.get(entry.fstype, ()):
+        return _row_of_record(state, place, mount, entry, option)
     if _was_mounted_otherwise(state, place, mount, entry):
-        why = f"a remount cannot change it: unmount {place.path} and run again, or reboot"
-        return replace(row, pending=why), ""
+        return replace(row, pending=_by_a_new_mount(place)), ""
     if option.setting == "nconnect" and place.path in state.sharing and state.sharing[place.path]:
         others = first_of(state.sharing[place.path], SHOWN)
         why = f"all mounts from a server share the connections of the first: unmount {others} too, then run again"
         return replace(row, pending=why, needs=REMOUNT), ""
     return replace(row, effective_matters=False), _not_taken(option, row.effective)
+
+
+def _row_of_record(
+    state: FilesystemsState, place: Place, mount: Mount, entry: Entry, option: Option
+) -> Tuple[Setting, str]:
+    """The same of an option that the kernel does not show: what counts is what we know the mount was made with."""
+    row = _row(place.path, option.setting, option.wanted, None)
+    known = _made_with(state, place, mount)
+    if known is None:
+        why = "the kernel does not show it, and this module did not make the mount"
+        return replace(row, effective_matters=False), why
+    recorded = {one.setting: one.wanted for one in options_of(known.split(","), entry.fstype)}
+    row = replace(row, effective=recorded.get(option.setting))
+    earlier = state.sharing.get(place.path, ())
+    if earlier and entry.fstype == WEKA and option.setting not in OF_THE_MOUNT:
+        why = f"only the first mount starts the client, and {earlier[0]} was mounted before"
+        return replace(row, effective_matters=False), why
+    if row.effective != row.wanted:
+        row = replace(row, pending=_by_a_new_mount(place))
+    return row, ""
+
+
+def _by_a_new_mount(place: Place) -> str:
+    return f"a remount cannot change it: unmount {place.path} and run again, or reboot"
 
 
 def _not_taken(option: Option, found: Any) -> str:
@@ -214,12 +255,16 @@ def _not_taken(option: Option, found: Any) -> str:
 
 def _was_mounted_otherwise(state: FilesystemsState, place: Place, mount: Mount, entry: Entry) -> bool:
     """Whether the mount was made without these options; else the kernel or the server did not take one of them."""
-    options = ",".join(entry.options)
+    return _made_with(state, place, mount) != ",".join(entry.options)
+
+
+def _made_with(state: FilesystemsState, place: Place, mount: Mount) -> Optional[str]:
+    """The options that the mount was made with, where a run or our unit made it."""
     note = note_of(state, mount)
     if note is not None:
-        return note.options != options
+        return note.options
     boot = unit_files.at_boot(place.unit.text)
-    return boot is None or boot.options != options
+    return boot.options if boot is not None else None
 
 
 def note_of(state: FilesystemsState, mount: Mount) -> Optional[Note]:

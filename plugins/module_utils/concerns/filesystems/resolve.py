@@ -14,7 +14,7 @@ from ..._core.value import replace
 from ..._core.wording import agreeing
 from ..._linux import systemd
 from . import unit_files
-from .observation import HELPER
+from .clients import CLIENTS
 from .plan import is_entry
 from .spec import NAME, FilesystemsDeclaration
 from .state import MOUNT, READ_AHEAD, FilesystemsDesired, FilesystemsState, Place, title_of, was_empty
@@ -137,12 +137,14 @@ def _refuse_unmountable(state: FilesystemsState, place: Place, entry: Entry) -> 
             cause=f"this machine has no {entry.source}",
             hint="declare an existing device, or make one on empty drives with made_of",
         )
-    if entry.fstype == NFS and not state.helper:
+    lacking = state.lacking.get(entry.fstype)
+    if lacking:
+        client = CLIENTS[entry.fstype]
         raise DeclarationError(
             "mount {}",
             object=place.path,
-            cause=f"{HELPER} is not installed",
-            hint="install nfs-common (Debian, Ubuntu), nfs-utils (EL) or nfs-client (SUSE)",
+            cause=f"the client of {client.title} is not installed",
+            hint=f"there is no {lacking}: {client.hint}",
         )
 
 

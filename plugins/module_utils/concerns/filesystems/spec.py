@@ -12,7 +12,8 @@ from ..._core.errors import DeclarationError
 from ..._core.regex import regex
 from ..._core.value import frozen
 from ..._linux.mounts import is_below
-from .values import NFS, TMPFS, Option, bytes_of, option_of
+from .sources import FORMS, NODEV
+from .values import BEEGFS, CEPH, LUSTRE, NFS, PARALLEL, SEVERAL, TMPFS, WEKA, Option, bytes_of, option_of, options_of
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
@@ -28,9 +29,15 @@ OPTION = regex(r"[A-Za-z0-9_][^\s\"'\\$`,\x00-\x1f\x7f]*")
 SYSTEM = ("/boot", "/dev", "/efi", "/etc", "/proc", "/run", "/sys", "/usr")
 # Names that the kernel gives in the order in which it meets the devices.
 BY_ORDER = regex(r"/dev/(?:(?:sd|vd|xvd|hd|dm-|md|nvme|loop)[a-z0-9]*)")
-NFS_SOURCE = regex(r"(?:\[[^\]]+\]|[A-Za-z0-9][A-Za-z0-9._-]*):/.*")
 UUID = "UUID="
 BY_UUID = "/dev/disk/by-uuid/"
+NOT_A_SOURCE: Mapping[str, str] = {
+    NFS: "it is not a server and the path that it exports",
+    BEEGFS: "a mount of BeeGFS has no source, because the file that cfgFile names has its servers",
+    CEPH: "it is neither monitors and a path, nor a user, a file system and a path",
+    LUSTRE: "it is not the servers of a file system of Lustre and its name",
+    WEKA: "it is not the backends of a cluster and a file system",
+}
 # Each does another thing than to mount, or says something that only fstab has.
 ACTIONS: Mapping[str, str] = {
     "auto": "the mount is always made at boot",
@@ -44,12 +51,24 @@ ACTIONS: Mapping[str, str] = {
     "users": "only root makes the mount",
 }
 PAGE = 4096
+# Sizes that the kernel rounds to whole pages.
+IN_PAGES: Mapping[str, Tuple[str, ...]] = {NFS: ("rsize", "wsize"), CEPH: ("rasize", "rsize", "wsize")}
+# Options whose value is a secret itself, and not the name of a file.
+SECRET = regex(r"(?:.*[_-])?(?:secret|passw(?:or)?d|token)")
 # Links of udev that stay the same from boot to boot; shell globs are for drives whose numbers nobody knows beforehand.
 DRIVE = regex(r"/dev/disk/by-(?:id|path)/[A-Za-z0-9_.:+@,=*?\[\]-]+")
 # With "any:" before it, md has room for 32 bytes.
 PARTITION = regex(r".*-part[0-9]+")
 ARRAY_NAME = regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,27}")
 LABEL = regex(r"[A-Za-z0-9_.+-]*")
+# Who has the read-ahead instead.
+NO_READ_AHEAD: Mapping[str, Tuple[str, str]] = {
+    TMPFS: ("tmpfs has no read-ahead", "leave it out"),
+    BEEGFS: ("the read-ahead of BeeGFS is in the file that cfgFile names", "set it there"),
+    CEPH: ("the read-ahead of Ceph is an option of the mount", "set for example rasize=67108864 in options"),
+    LUSTRE: ("Lustre has a read-ahead of its own", "set llite.max_read_ahead_mb in tunables"),
+    WEKA: ("the read-ahead of WekaFS is an option of the mount", "set for example readahead_kb=32768 in options"),
+}
 LONGEST_LABEL: Mapping[str, int] = {"xfs": 12, "ext4": 16}
 CHUNKS_KB = tuple(4 << power for power in range(13))
 PERCENT = regex(r"[1-9][0-9]{0,2}%")
@@ -89,7 +108,7 @@ class Entry:
     @property
     def remote(self) -> bool:
         """Whether it needs the network."""
-        return self.fstype == NFS or "_netdev" in self.options
+        return self.fstype in (NFS, *PARALLEL) or "_netdev" in self.options
 
 
 @frozen
@@ -133,17 +152,20 @@ def _entry(item: Mapping[str, Any], where: str) -> Entry:
     made_of = _made_of(item, path, where)
     source = "" if made_of is not None else _source(source, fstype, f"{where}.source")
     options = tuple(item["options"])
+    if fstype in PARALLEL and "_netdev" not in options:
+        # systemd does not know all of these types, and would mount them before the network is there.
+        options = (*options, "_netdev")
     settings: Dict[str, Option] = {}
     for text in options:
         option = _option(text, fstype, f"{where}.options")
-        if option is not None and option.setting in settings:
+        if option is not None and option.setting in settings and option.setting not in SEVERAL.get(fstype, ()):
             other = settings[option.setting].text
             _refuse(f"{where}.options", f"{other} and {text} are the same option", "leave one of them out")
         if option is not None:
             settings[option.setting] = option
     if item["read_ahead_kb"] is not None:
         _check_read_ahead(item["read_ahead_kb"], fstype, f"{where}.read_ahead_kb")
-    return Entry(path, source, fstype, options, tuple(settings.values()), item["read_ahead_kb"], made_of)
+    return Entry(path, source, fstype, options, options_of(options, fstype), item["read_ahead_kb"], made_of)
 
 
 def _made_of(item: Mapping[str, Any], path: str, where: str) -> Optional[MadeOf]:
@@ -206,11 +228,16 @@ def _source(source: str, fstype: str, where: str) -> str:
         if source not in ("", TMPFS):
             _refuse(where, "tmpfs has no source", "leave it out", source)
         return TMPFS
+    if fstype == BEEGFS and source in ("", NODEV):
+        return NODEV
     if not SOURCE.fullmatch(source):
         _refuse(where, "it is empty, or has blanks or quotes", "set what is to be mounted", source)
-    if fstype == NFS:
-        if not NFS_SOURCE.fullmatch(source):
-            _refuse(where, "it is not a server and the path that it exports", "set it as nfs1:/export/data", source)
+    if fstype in FORMS:
+        form, example = FORMS[fstype]
+        if not form.fullmatch(source):
+            _refuse(where, NOT_A_SOURCE[fstype], f"set it as {example}", source)
+        if fstype != NFS:
+            return source
         host, colon, folder = source.rpartition(":/")
         return f"{host}{colon}{folder.rstrip('/')}"
     if source.startswith(UUID):
@@ -228,16 +255,22 @@ def _source(source: str, fstype: str, where: str) -> str:
 
 
 def _option(text: str, fstype: str, where: str) -> Optional[Option]:
+    for part in text.split(","):
+        if SECRET.fullmatch(part.partition("=")[0]):
+            # It is not in the message: that goes to logs.
+            name = part.partition("=")[0]
+            hint = "set secretfile=..." if fstype == CEPH else "set the option that names a file with it"
+            _refuse(where, f"{name} would be in a unit that everybody can read, and in the list of processes", hint)
     name, equals, value = text.partition("=")
     if not OPTION.fullmatch(text):
         _refuse(where, "it is not one option", "make each option an element of the list, without blanks", text)
     if name.startswith("x-systemd.") or name in ACTIONS:
         cause = ACTIONS.get(name, "systemd reads it only in fstab, not in a unit")
         _refuse(where, f"{text} is not supported: {cause}", "leave it out")
-    option = option_of(text)
-    if fstype == NFS and name in ("rsize", "wsize"):
+    option = option_of(text, fstype)
+    if name in IN_PAGES.get(fstype, ()):
         number = bytes_of(value)
-        if number is None or number < PAGE or number % PAGE:
+        if number is None or (number < PAGE and name != "rasize") or number % PAGE:
             _refuse(
                 where,
                 f"the kernel rounds what is not a multiple of {PAGE} bytes",
@@ -246,6 +279,10 @@ def _option(text: str, fstype: str, where: str) -> Optional[Option]:
             )
     if fstype == NFS and name in ("nconnect", "max_connect") and not (value.isdigit() and 1 <= int(value) <= 16):
         _refuse(where, "the kernel takes 1 to 16", "set for example nconnect=8", text)
+    if fstype == CEPH and name in IN_PAGES[CEPH] and not value.isdigit():
+        _refuse(where, "the kernel takes a number of bytes without a unit", f"set for example {name}=16777216", text)
+    if fstype == WEKA and name == "core" and value == "0":
+        _refuse(where, "WEKA does not take core 0", "set another core, or num_cores", text)
     if fstype == TMPFS and name == "size" and not PERCENT.fullmatch(value) and not bytes_of(value):
         _refuse(where, "it is not a size", "set for example size=64g or size=50%", text)
     if equals and not value:
@@ -255,8 +292,10 @@ def _option(text: str, fstype: str, where: str) -> Optional[Option]:
 
 def _check_read_ahead(value: int, fstype: str, where: str) -> None:
     if fstype != NFS:
-        cause = "tmpfs has no read-ahead" if fstype == TMPFS else "the read-ahead of a disk is that of its queue"
-        _refuse(where, cause, "leave it out" if fstype == TMPFS else "declare it in nvme_scheduler")
+        cause, hint = NO_READ_AHEAD.get(
+            fstype, ("the read-ahead of a disk is that of its queue", "declare it in nvme_scheduler")
+        )
+        _refuse(where, cause, hint)
     if value < 0 or value % 4:
         _refuse(where, "the kernel rounds what is not a multiple of 4 KiB", "set for example 15360", value)
 

@@ -70,8 +70,9 @@ class Place:
 class FilesystemsState:
     """What was seen. ``devices`` are the numbers of the declared block devices, empty for one that is missing.
 
-    ``helper`` says whether mount(8) has what it needs for NFS, ``cache`` whether the kernel has one for FS-Cache.
-    ``sharing`` are by mount point the others of the same server and version, which share its connections.
+    ``lacking`` is by type what its client lacks, where something of it is to be mounted, ``cache`` whether the kernel
+    has one for FS-Cache. ``sharing`` are by mount point the others that were there first, whose connections or client
+    it shares: for NFS those of the same server and version, for WekaFS those that were mounted before it.
     ``in_fstab`` is what fstab brings at boot, by mount point. ``made`` is what is there of the file systems that are
     made here, ``journal`` the mount points of those that a run was about to make, ``arrays`` our file for mdadm.
     ``ephemeral`` are the entries that no unit mounts at boot, and ``carrier`` is what does it instead. ``before`` are
@@ -84,7 +85,7 @@ class FilesystemsState:
     conflicts: Tuple[Conflict, ...] = ()
     sharing: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     memory_kb: int = 0
-    helper: bool = True
+    lacking: Mapping[str, str] = field(default_factory=dict)
     cache: bool = True
     in_fstab: Mapping[str, str] = field(default_factory=dict)
     made: Mapping[str, Made] = field(default_factory=dict)
@@ -114,8 +115,3 @@ def was_empty(before: Mapping[Key, BaselineValue], path: str) -> bool:
 
 def title_of(fstype: str, source: str) -> str:
     return fstype if fstype == source else f"{fstype} {source}"
-
-
-def is_same_source(one: str, other: str) -> bool:
-    """Whether both are the same, as somebody may have written the path with a slash at its end."""
-    return one.rstrip("/") == other.rstrip("/")

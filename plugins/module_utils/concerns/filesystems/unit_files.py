@@ -17,6 +17,7 @@ from ..._core.value import frozen
 from ..._kinds.own_files import header_of
 from ..._linux import systemd
 from ..._linux.escapes import unit_of_path
+from .clients import CLIENTS
 from .spec import NAME
 
 if TYPE_CHECKING:
@@ -57,11 +58,13 @@ def mount_text(entry: Entry) -> str:
     What is ordered after the target, such as slurmd and kubelet, waits for the mount, but no longer than ``SECONDS``.
     """
     options = f"Options={_plain(','.join(entry.options))}\n" if entry.options else ""
+    service = CLIENTS[entry.fstype].after if entry.fstype in CLIENTS else ""
+    after = f"After={service}\n" if service else ""
     wants = f"Wants={read_ahead_unit(entry.path)}\n" if entry.read_ahead_kb is not None else ""
     return f"""\
 {HEADER}[Unit]
 Description={entry.path} as declared by gpufleet.node
-{wants}
+{after}{wants}
 [Mount]
 What={_plain(entry.source)}
 Where={entry.path}

@@ -5,12 +5,13 @@
 """Options of mounts: what is asked for, and how the kernel shows that it took it.
 
 The kernel shows units of its own, adds what was not asked for, and hides what is its default. So each option is
-compared by what it means: fs/nfs/super.c, mm/shmem.c, fs/xfs/xfs_super.c and fs/ext4/super.c have what is shown.
+compared by what it means: fs/nfs/super.c, mm/shmem.c, fs/xfs/xfs_super.c, fs/ext4/super.c, fs/ceph/super.c with
+net/ceph/ceph_common.c, and lustre/llite/llite_lib.c have what is shown.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, Mapping, Optional, Tuple
 
 from ..._core.regex import regex
 from ..._core.value import frozen
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ..._linux.mounts import Mount
 
 NFS, TMPFS = "nfs", "tmpfs"
+BEEGFS, CEPH, LUSTRE, WEKA = "beegfs", "ceph", "lustre", "wekafs"
+PARALLEL = (BEEGFS, CEPH, LUSTRE, WEKA)
 SET = "set"
 ACCESS, ATIME = "access", "atime"
 # What belongs to the mount and not to the file system: a remount changes it, and no server is asked.
@@ -52,6 +55,23 @@ HIDDEN: Mapping[str, Tuple[str, ...]] = {
     TMPFS: ("async", "swap"),
     "xfs": ("async", "noikeep", "nolargeio", "nodiscard"),
     "ext4": ("acl", "async", "auto_da_alloc", "barrier", "delalloc", "nodiscard", "user_xattr"),
+    BEEGFS: ("async",),
+    CEPH: (
+        *("async", "asyncreaddir", "cephx_require_signatures", "cephx_sign_messages", "crc", "dcache", "nocopyfrom"),
+        *(
+            "nodirstat",
+            "noino32",
+            "norbytes",
+            "nosparseread",
+            "pagecache",
+            "poolperm",
+            "quotadf",
+            "share",
+            "tcp_nodelay",
+        ),
+    ),
+    LUSTRE: ("async", "checksum", "lazystatfs", "lruresize", "noalways_ping", "nouser_fid2path", "user_xattr"),
+    WEKA: ("async", "noacl"),
 }
 OPPOSITES = {"async": "sync"}
 # What the kernel uses where it shows nothing.
@@ -66,13 +86,54 @@ DEFAULTS: Mapping[str, Mapping[str, str]] = {
         "nconnect": "1",
     },
     TMPFS: {"huge": "never", "mode": "1777"},
+    CEPH: {
+        "caps_max": "0",
+        "caps_wanted_delay_max": "60",
+        "caps_wanted_delay_min": "5",
+        "mount_timeout": "60",
+        "ms_mode": "legacy",
+        "osd_idle_ttl": "60",
+        "osd_request_timeout": "0",
+        "rasize": "8388608",
+        "read_from_replica": "no",
+        "readdir_max_bytes": "524288",
+        "readdir_max_entries": "1024",
+        "recover_session": "no",
+        "rsize": "67108864",
+        "snapdirname": ".snap",
+        "wsize": "67108864",
+    },
+    LUSTRE: {"flock": "noflock"},
+    WEKA: {"cache": "writecache", "dentry_max_age_negative": "0", "dentry_max_age_positive": "1000"},
 }
+# Options that exclude each other: the setting that they are values of.
+ONE_OF: Mapping[str, Mapping[str, str]] = {
+    CEPH: {"wsync": "dirops", "nowsync": "dirops"},
+    LUSTRE: {"flock": "flock", "localflock": "flock", "noflock": "flock"},
+    WEKA: {"coherent": "cache", "forcedirect": "cache", "readcache": "cache", "writecache": "cache"},
+}
+# What the kernel shows of them in no case, or not where it is the default, which differs between kernels. Only whoever
+# made the mount knows what it was made with.
+RECORDED: Mapping[str, Tuple[str, ...]] = {
+    CEPH: ("conf", "dirops", "mon_addr", "mon_host", "secretfile"),
+    LUSTRE: ("mgssec", "network", "skpath"),
+    WEKA: (
+        *("auth_token_path", "connect_timeout_secs", "core", "dedicated_mode", "df_remote", "dpdk_base_memory_mb"),
+        *("join_timeout_secs", "memory_mb", "mgmt_ip", "net", "num_cores", "qos_max_ops", "qos_max_throughput_mbps"),
+        *("qos_preferred_throughput_mbps", "quiet", "remove_after_secs", "reserve_1g_hugepages"),
+        *("response_timeout_secs", "restricted", "traces_capacity_mb", "verbose", "weka_version"),
+    ),
+}
+# What each mount has for itself, of those; all others are of the client, which the first mount starts.
+OF_THE_MOUNT = ("auth_token_path", "df_remote", "quiet", "verbose")
+# What may be there several times.
+SEVERAL: Mapping[str, Tuple[str, ...]] = {WEKA: ("core", "mgmt_ip", "net")}
 # What a remount changes of the file system itself (shmem_reconfigure). For NFS, XFS and ext4 it is never tried: the
 # kernel refuses most of it, and of XFS it accepts and ignores it.
 REMOUNTABLE: Mapping[str, Tuple[str, ...]] = {TMPFS: ("huge", "size")}
 ATTRIBUTES = ("acregmin", "acregmax", "acdirmin", "acdirmax")
 # What other names of an option there are.
-ALIASES = {"nfsvers": "vers"}
+ALIASES: Mapping[str, Mapping[str, str]] = {NFS: {"nfsvers": "vers"}, CEPH: {"fs": "mds_namespace"}}
 SAME = {"lookupcache": {"positive": "pos"}}
 NUMBER = regex(r"([0-9]+)([kmgtKMGT]?)")
 POWERS = " kmgt"
@@ -87,15 +148,31 @@ class Option:
     text: str
 
 
-def option_of(text: str) -> Optional[Option]:
+def option_of(text: str, fstype: str) -> Optional[Option]:
     """None for what no kernel gets to see."""
     if text in FLAGS:
         return Option(*FLAGS[text], text)
+    if text in ONE_OF.get(fstype, ()):
+        return Option(ONE_OF[fstype][text], text, text)
     name, equals, value = text.partition("=")
     if name in USERLAND or name.startswith(("x-", "X-")):
         return None
-    name = ALIASES.get(name, name)
+    name = ALIASES.get(fstype, {}).get(name, name)
     return Option(name, SAME.get(name, {}).get(value, value) if equals else SET, text)
+
+
+def options_of(texts: Iterable[str], fstype: str) -> Tuple[Option, ...]:
+    """Those that a kernel or a helper gets; what may be there several times is one option with all values."""
+    found: Dict[str, Option] = {}
+    for text in texts:
+        option = option_of(text, fstype)
+        if option is None:
+            continue
+        other = found.get(option.setting)
+        if other is not None and option.setting in SEVERAL.get(fstype, ()):
+            option = Option(option.setting, f"{other.wanted},{option.wanted}", f"{other.text},{text}")
+        found[option.setting] = option
+    return tuple(found.values())
 
 
 def read_back(option: Option, mount: Mount, memory_kb: int) -> Optional[str]:
@@ -104,6 +181,9 @@ def read_back(option: Option, mount: Mount, memory_kb: int) -> Optional[str]:
         return flag_of(option.setting, mount)
     kind = kind_of(mount)
     shown = mount.values
+    among = [name for name, setting in ONE_OF.get(kind, {}).items() if setting == option.setting]
+    if among:
+        return next((name for name in among if name in shown), DEFAULTS.get(kind, {}).get(option.setting))
     if option.wanted == SET:
         return SET if _is_set(option.setting, kind, shown) else None
     if option.setting == "actimeo":

@@ -183,7 +183,7 @@ MEMORY_KB = 16_000_000
 def shown(option: str, options: str, *, flags: str = "rw,relatime", kind: str = "nfs4") -> Any:
     """What is read back for an option, and what would be in sync."""
     mount = mounts.parse(f"61 25 0:61 / /data {flags} - {kind} nfs1:/x {options}\n")[0]
-    asked = values.option_of(option)
+    asked = values.option_of(option, values.kind_of(mount))
     assert asked is not None
     return values.read_back(asked, mount, MEMORY_KB), asked.wanted
 
@@ -513,7 +513,9 @@ def test_what_this_machine_lacks_is_named(tmp_path: Path) -> None:
         run(host, {**SCRATCH, "source": "UUID=77aa", "options": ["_netdev"]})
     assert caught.value.failure()["code"] == "no_disk"
     del host.commands.programs["mount.nfs"]
-    with pytest.raises(DeclarationError, match=r"mount\.nfs is not installed\. Install nfs-common"):
+    with pytest.raises(
+        DeclarationError, match=r"the client of NFS is not installed\. There is no mount\.nfs: install nfs-common"
+    ):
         run(host, data())
 
 

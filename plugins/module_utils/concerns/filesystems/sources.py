@@ -1,0 +1,110 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is mounted of a server or a cluster: how it is written, and how the kernel shows that it is the same.
+
+The helpers of Lustre and Ceph resolve names, so that the kernel shows addresses: mount_lustre.c, mount.ceph.c.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Tuple
+
+from ..._core.regex import regex
+from ..._core.value import frozen
+from .values import BEEGFS, CEPH, LUSTRE, NFS, WEKA
+
+if TYPE_CHECKING:
+    from ..._linux.mounts import Mount
+
+NODEV = "beegfs_nodev"
+HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9][A-Za-z0-9._-]*)"
+NID = r"[A-Za-z0-9][A-Za-z0-9._-]*(?:@[a-z0-9]+)?"
+MONITOR = rf"(?:v[12]:)?{HOST}(?::[0-9]+)?"
+# Of each type the form of a source, and one to learn from.
+FORMS = {
+    BEEGFS: (regex(NODEV), NODEV),
+    CEPH: (
+        regex(
+            rf"(?:(?P<user>[A-Za-z0-9._-]+)@(?P<fsid>[0-9a-f-]{{36}})?\.(?P<fsname>[A-Za-z0-9._-]+)="
+            rf"|(?P<servers>{MONITOR}(?:,{MONITOR})*):)(?P<path>/.*)"
+        ),
+        "mon1,mon2:/path or user@fsid.fsname=/path",
+    ),
+    LUSTRE: (
+        regex(rf"(?P<servers>{NID}(?:[:,]{NID})*):/(?P<fsname>[A-Za-z0-9_-]{{1,8}})(?P<path>/.*)?"),
+        "mgs1@o2ib:mgs2@o2ib:/fsname",
+    ),
+    NFS: (regex(rf"(?:\[[^\]]+\]|{HOST}):(?P<path>/.*)"), "nfs1:/export/data"),
+    WEKA: (regex(rf"(?:(?P<servers>{HOST}(?:,{HOST})*):?/)?(?P<fsname>[A-Za-z0-9_.-]+)"), "backend1,backend2/fsname"),
+}
+ADDRESS = regex(r"(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9a-fA-F:.]+\])(?:@[a-z0-9]+)?")
+NETWORK_ZERO = regex(r"(@[a-z0-9]*[a-z])0$")
+PORT = regex(r"^(?:v[12]:)?(.*?)(?::[0-9]+)?$")
+
+
+@frozen
+class Source:
+    """What is mounted (``fields``), and the servers that know of it."""
+
+    fields: Mapping[str, str]
+    servers: Tuple[str, ...]
+
+
+def is_source(fstype: str, source: str, mount: Mount) -> bool:
+    """Whether it is what is mounted. Names and addresses of servers cannot be compared, so that the rest decides."""
+    if fstype not in (CEPH, LUSTRE, WEKA):
+        # Somebody may have written the path with a slash at its end.
+        return source.rstrip("/") == mount.source.rstrip("/")
+    wanted, found = _parse(fstype, source), _parse(fstype, mount.source)
+    if wanted is None or found is None:
+        return source == mount.source
+    fields = {**_of_options(mount), **found.fields} if fstype == CEPH else found.fields
+    # The helper of Ceph finds out what the identifier of a cluster is, and tells no kernel that does not ask for it.
+    if any(fields.get(name, value if name == "fsid" else "") != value for name, value in wanted.fields.items()):
+        return False
+    servers = (*wanted.servers, *found.servers)
+    return (
+        not wanted.servers
+        or not found.servers
+        or not all(map(ADDRESS.fullmatch, servers))
+        or not set(wanted.servers).isdisjoint(found.servers)
+    )
+
+
+def fsname_of(source: str) -> str:
+    """The file system of Lustre that is mounted."""
+    found = FORMS[LUSTRE][0].fullmatch(source)
+    return str(found["fsname"]) if found is not None else ""
+
+
+def _parse(fstype: str, source: str) -> Optional[Source]:
+    found = FORMS[fstype][0].fullmatch(source)
+    if found is None:
+        return None
+    fields = {name: value for name, value in found.groupdict().items() if value and name != "servers"}
+    if "path" in found.groupdict():
+        fields["path"] = f"/{(found['path'] or '').strip('/')}"
+    if "user" in fields:
+        fields["user"] = _user(fields["user"])
+    servers = found["servers"] or ""
+    if fstype == LUSTRE:
+        # A colon is between two servers, and a comma between two addresses of one.
+        return Source(fields, tuple(map(_nid, servers.replace(":", ",").split(","))))
+    return Source(fields, tuple(PORT.sub(r"\1", name) for name in servers.split(",") if name))
+
+
+def _nid(name: str) -> str:
+    return NETWORK_ZERO.sub(r"\1", name if "@" in name else f"{name}@tcp")
+
+
+def _of_options(mount: Mount) -> Dict[str, str]:
+    """What the kernel shows of Ceph among the options, where the source does not have it."""
+    values = mount.values
+    named = {"user": _user(values.get("name", "")), "fsname": values.get("mds_namespace", "")}
+    return {name: value for name, value in {**named, "fsid": values.get("fsid", "")}.items() if value}
+
+
+def _user(name: str) -> str:
+    return name[len("client.") :] if name.startswith("client.") else name

@@ -1,0 +1,111 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A machine with the clients of BeeGFS, Ceph, Lustre and WekaFS.
+
+What the kernel shows of Ceph is as fs/ceph/super.c writes it, and of the others as public listings of mounts have it:
+of Lustre 2.15 (``checksum,flock,nouser_xattr,...``), of WEKA 4 and of BeeGFS 7.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+import filesystems_machine
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from filesystems_machine import Programs
+from support import FakeHost
+
+RELEASE = "6.8.0-60-generic"
+MODULES = f"/lib/modules/{RELEASE}/modules.dep"
+FILES = {
+    "/proc/sys/kernel/osrelease": f"{RELEASE}\n",
+    "/proc/filesystems": "nodev\tsysfs\nnodev\ttmpfs\n\text4\n",
+    MODULES: "updates/lustre.ko.zst:\nkernel/fs/ceph/ceph.ko.zst: kernel/net/ceph/libceph.ko.zst\nupdates/beegfs.ko:\n",
+}
+FSID = "b3acfc0d-575f-41d3-9c91-0e7ed3dbb3fa"
+LUSTRE: Dict[str, Any] = {
+    "path": "/data",
+    "source": "mgs1@o2ib:mgs2@o2ib:/fs1/sets",
+    "fstype": "lustre",
+    "options": ["flock", "noatime", "lazystatfs"],
+}
+CEPH: Dict[str, Any] = {
+    "path": "/data",
+    "source": "mon1,mon2:/sets",
+    "fstype": "ceph",
+    "options": [
+        "name=gpu",
+        "secretfile=/etc/ceph/gpu.secret",
+        "fs=cephfs",
+        "rasize=67108864",
+        "wsize=67108864",
+        "nowsync",
+    ],
+}
+BEEGFS: Dict[str, Any] = {
+    "path": "/data",
+    "fstype": "beegfs",
+    "options": ["cfgFile=/etc/beegfs/beegfs-client.conf", "nosuid"],
+}
+WEKA: Dict[str, Any] = {
+    "path": "/data",
+    "source": "backend1,backend2/default",
+    "fstype": "wekafs",
+    "options": ["num_cores=4", "net=ib0", "net=ib1", "readcache", "readahead_kb=65536"],
+}
+ALL: Mapping[str, Dict[str, Any]] = {"beegfs": BEEGFS, "ceph": CEPH, "lustre": LUSTRE, "wekafs": WEKA}
+ADDRESSES = {"mgs1": "10.0.1.1", "mgs2": "10.0.1.2", "mon1": "10.0.2.1:6789", "mon2": "10.0.2.2:6789"}
+# What helpers read and do not hand on.
+HELPERS = ("conf", "mon_addr", "net", "num_cores", "core", "memory_mb", "network", "secretfile", "_netdev")
+LUSTRE_FLAGS = ("checksum", "flock", "user_xattr", "lruresize", "lazystatfs", "user_fid2path", "verbose")
+BY_DEFAULT = ("checksum", "lruresize", "lazystatfs", "verbose")
+
+
+class Clients(Programs):
+    """Its programs, and the helpers of the clients."""
+
+    def __init__(self, host: FakeHost) -> None:
+        super().__init__(host)
+        for name in ("mount.lustre", "mount.wekafs"):
+            host.commands.programs[name] = lambda argv: Completed(0, "", "")
+
+    def resolved(self, source: str) -> str:
+        source = re.sub(r"(?:mgs|mon)[12]", lambda name: ADDRESSES[name[0]], source)
+        return source.replace("@.", f"@{FSID}.")
+
+    def shown(self, kind: str, options: Sequence[str]) -> List[str]:
+        asked = [option for option in options if option.partition("=")[0] not in HELPERS]
+        if kind == "lustre":
+            return self.of_lustre(asked)
+        if kind == "ceph":
+            hidden = ("nowsync", "wsize=67108864", "rsize=67108864", "rasize=8388608")
+            named = ["mds_namespace" + option[2:] if option.startswith("fs=") else option for option in asked]
+            return ["secret=<hidden>", "acl", *(option for option in named if option not in hidden)]
+        if kind == "wekafs":
+            cache = [option for option in asked if option in ("readcache", "forcedirect")] or ["writecache"]
+            others = {"inode_bits": "auto", "readahead_kb": "32768", "dentry_max_age_positive": "1000"}
+            others.update(option.split("=") for option in asked if "=" in option)
+            return [*cache, *(f"{name}={value}" for name, value in others.items()), "container_name=client"]
+        return asked if kind == "beegfs" else super().shown(kind, options)
+
+    def of_lustre(self, asked: Sequence[str]) -> List[str]:
+        found = []
+        for name in LUSTRE_FLAGS:
+            if name == "flock" and "localflock" in asked:
+                found.append("localflock")
+                continue
+            is_set = name in asked or (name in BY_DEFAULT and f"no{name}" not in asked)
+            found.append(name if is_set else f"no{name}")
+        return [*found, "encrypt"]
+
+
+def machine(
+    root: Path, files: Optional[Mapping[str, Optional[str]]] = None, links: Optional[Mapping[str, str]] = None
+) -> FakeHost:
+    host = filesystems_machine.machine(root, {**FILES, **(files or {})}, links)
+    Clients(host)
+    return host
