@@ -124,6 +124,17 @@ options:
           - At boot, a unit that belongs to the mount sets it, after the udev rule of nfs-utils.
           - M(gpufleet.node.nvme_scheduler) sets that of disks.
         type: int
+      tunables:
+        description:
+          - Parameters of the client of Lustre, for the file system of this mount. For V(lustre) only.
+          - The names are those of lctl(8) without the instance, such as C(llite.max_read_ahead_mb),
+            C(osc.max_rpcs_in_flight), C(mdc.max_mod_rpcs_in_flight) and C(ldlm.namespaces.lru_size). They are set on,
+            and read back from, every instance, and one that has another value is named.
+          - Values mean what they mean to C(lctl set_param), so that V(16M) for C(osc.max_pages_per_rpc) is the
+            same as 4096 pages of 4 KiB.
+          - They are never set for the whole cluster (C(lctl set_param -P)). At boot, a unit that belongs to the mount
+            sets them.
+        type: dict
 seealso:
   - module: gpufleet.node.nvme_scheduler
   - name: nfs(5)

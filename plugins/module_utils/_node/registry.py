@@ -476,7 +476,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         _filesystems,
         Registration(
             after=("node_tools", "kernel_modules", "nvme_of", "rdma"),
-            owns=("unit gpufleet-read-ahead-*.service",),
+            owns=("unit gpufleet-lustre-*.service", "unit gpufleet-read-ahead-*.service"),
         ),
         names_knobs=True,
     ),

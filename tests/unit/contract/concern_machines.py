@@ -45,6 +45,7 @@ ONLY_READ = (
     ("journalctl",),
     ("ping",),
     ("kubelet", "--version"),
+    ("lctl", "get_param"),
     ("modinfo",),
     ("nvidia-smi", "compute-policy", "--list"),
     ("nv-fabricmanager", "--version"),

@@ -72,6 +72,15 @@ class SetReadAhead(RoomAction):
 
 
 @frozen
+class SetTunables(RoomAction):
+    """Set these of a file system of Lustre, each where an instance has another value."""
+
+    path: str
+    fsname: str
+    values: Mapping[str, str]
+
+
+@frozen
 class KeepNotes(RoomAction):
     """Note what is known of the mounts that are there before their units change."""
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Iterable, List, Mapping, Optional, Tuple
 
 from ..._core import steps as core_steps
 from ..._core.change import RunCommand, Step
@@ -14,10 +14,11 @@ from ..._core.errors import InUse, Refused
 from ..._core.wording import counted, first_of
 from ..._kinds import steps
 from ..._linux import mounts
-from . import made, making, users
-from .actions import KeepJournal, KeepNotes, Make, Mounts, Remount, SetReadAhead, Unmount
+from . import made, making, tunables, users
+from .actions import KeepJournal, KeepNotes, Make, Mounts, Remount, SetReadAhead, SetTunables, Unmount
 from .observation import BDI, text_of_notes
 from .observation import read_notes as notes_of
+from .sources import fsname_of
 from .state import NOTES, READ_AHEAD, Note
 from .unit_files import SECONDS
 
@@ -43,6 +44,8 @@ def perform(step: Step, host: Host) -> None:
         remount(action, host)
     elif isinstance(action, SetReadAhead):
         set_read_ahead(action.path, action.kb, host)
+    elif isinstance(action, SetTunables):
+        _raise_first([_tuned(action, host)])
     elif isinstance(action, KeepNotes):
         note(host, action.notes)
     else:
@@ -52,6 +55,7 @@ def perform(step: Step, host: Host) -> None:
 def mount_all(action: Mounts, host: Host) -> None:
     """Raises ``Refused`` with what was said of the first that could not be mounted, after all were tried."""
     failures: List[Refused] = []
+    made_now: List[Entry] = []
     for entry in action.entries:
         if entry.path in action.folders:
             core_steps.run(RunCommand(("mkdir", "--parents", entry.path), "make the mount point"), host)
@@ -61,15 +65,18 @@ def mount_all(action: Mounts, host: Host) -> None:
         if failure is None:
             found = mounts.at(mounts.read(host.files), entry.path)
             note(host, {entry.path: Note(found.id if found is not None else "", ",".join(entry.options))})
+            made_now.append(entry)
             if entry.read_ahead_kb is not None:
                 set_read_ahead(entry.path, entry.read_ahead_kb, host)
         else:
             note(host, {}, without=entry.path)
             failures.append(failure)
+    refusals = [_tuned(SetTunables(entry.path, fsname_of(entry.source), entry.tunables), host) for entry in made_now]
     if failures:
         first = failures[0]
         others = f"; {counted(len(failures) - 1, 'other mount')} failed too" if len(failures) > 1 else ""
         raise Refused("mount {}", object=first.object, cause=f"{first.cause}{others}", hint=first.hint)
+    _raise_first(refusals)
 
 
 def mount(entry: Entry, host: Host) -> Optional[Refused]:
@@ -145,6 +152,27 @@ def set_read_ahead(path: str, kb: int, host: Host) -> None:
     except OSError as error:
         cause = f"the kernel refused the value at {file}: {error.strerror or error}"
         raise Refused("set read_ahead_kb", object=path, cause=cause, wanted=kb) from error
+
+
+def _raise_first(refusals: Iterable[Optional[Refused]]) -> None:
+    for refusal in refusals:
+        if refusal is not None:
+            raise refusal
+
+
+def _tuned(action: SetTunables, host: Host) -> Optional[Refused]:
+    """Set them, never with -P, which would change them for the whole cluster. What lctl said where one failed."""
+    if not action.values:
+        return None
+    found = tunables.read(host, action.fsname, action.values) or {}
+    refusals: List[Refused] = []
+    page = tunables.page_size(host.files)
+    for name in tunables.in_order(action.values):
+        words = tunables.settings_of(name, action.values[name], found.get(name, {}), page)
+        failure = _tried((tunables.LCTL, "set_param", *words), f"set {name}", action.path, host) if words else None
+        if failure is not None:
+            refusals.append(failure)
+    return refusals[0] if refusals else None
 
 
 def note(host: Host, more: Mapping[str, Note], *, without: str = "") -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core.registration import Registration
 from ..._linux import systemd
-from . import observation, plan, resolve, unit_files
+from . import observation, plan, resolve, tunables, unit_files
 from .options import OPTIONS
 from .spec import NAME, FilesystemsDeclaration, parse
 
@@ -34,7 +34,8 @@ class Filesystems:
     # A module that a mount needs, and what is set of it, comes first, and what makes at boot what a stop took. A disk
     # that is reached over a network is there once it is connected.
     registration = Registration(
-        after=("node_tools", "kernel_modules", "nvme_of", "rdma"), owns=("unit gpufleet-read-ahead-*.service",)
+        after=("node_tools", "kernel_modules", "nvme_of", "rdma"),
+        owns=("unit gpufleet-lustre-*.service", "unit gpufleet-read-ahead-*.service"),
     )
 
     def parse(self, params: Mapping[str, Any]) -> FilesystemsDeclaration:
@@ -88,7 +89,11 @@ def _now(place: Place, mount: Mount) -> Dict[str, Any]:
         "fstype": mount.fstype,
         "options": list(dict.fromkeys((*mount.flags, *mount.options))),
     }
-    return found if place.read_ahead is None else {**found, "read_ahead_kb": place.read_ahead}
+    if place.read_ahead is not None:
+        found["read_ahead_kb"] = place.read_ahead
+    if place.tunables:
+        found["tunables"] = {name: tunables.seen(name, "", values, 0) for name, values in place.tunables.items()}
+    return found
 
 
 def _array(made: Optional[Made]) -> Dict[str, Any]:
@@ -116,5 +121,7 @@ def _boot(place: Place, mount: AtBoot) -> Dict[str, Any]:
         "fstype": mount.fstype,
         "options": mount.options.split(",") if mount.options else [],
     }
-    read_ahead = unit_files.read_ahead_at_boot(place.service.text)
-    return found if read_ahead is None else {**found, "read_ahead_kb": read_ahead}
+    read_ahead, tuned = place.services
+    kb, values = unit_files.read_ahead_at_boot(read_ahead.text), unit_files.tunables_at_boot(tuned.text)
+    found = found if kb is None else {**found, "read_ahead_kb": kb}
+    return {**found, "tunables": values} if values else found

@@ -21,11 +21,11 @@ from ..._kinds import units
 from ..._linux import boot_service, fstab, mounts, systemd
 from ..._linux.boot_service import BootCarrier
 from ..._linux.numa import parse_meminfo
-from . import array_file, clients, unit_files
-from .sources import is_source
+from . import array_file, clients, tunables, unit_files
+from .sources import fsname_of, is_source
 from .spec import JOURNAL, NAME, FilesystemsDeclaration
 from .state import NOTES, READ_AHEAD, FilesystemsState, Note, Place, title_of, was_empty
-from .values import NFS, TMPFS, WEKA, kind_of
+from .values import LUSTRE, NFS, TMPFS, WEKA, kind_of
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -58,14 +58,17 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
         place = _place(host, path, table, status, notes.get(path))
         if path in entries:
             goes, wants_read_ahead = False, entries[path].read_ahead_kb is not None
+            tuned = tuple(entries[path].tunables)
         else:
             goes = was_empty(before, path) and (scope.restoring or path not in of_fstab)
             wants_read_ahead = (path, READ_AHEAD) in before
+            tuned = tuple(name for where, name in before if where == path and tunables.NAME.fullmatch(name))
         places[path] = _with_more(
             place,
-            files,
+            host,
             table,
             read_ahead=wants_read_ahead,
+            tuned=tuned if scope.immediate else (),
             wanted=path in entries,
             goes=goes and scope.immediate and place.by_us,
         )
@@ -88,6 +91,7 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
         memory_kb=_memory(files) if any(kind_of_place(place) == TMPFS for place in places.values()) else 0,
         lacking={fstype: clients.lacking(host, fstype) for fstype in {entry.fstype for entry in unmounted}},
         cache=_has_cache(files, entries.values()),
+        page_size=tunables.page_size(files) if any(place.tunables for place in places.values()) else 4096,
         in_fstab={path: title_of(line.kind, line.spec) for path, line in of_fstab.items()},
         made=made,
         journal=journal,
@@ -134,8 +138,8 @@ def _is_file(path: str) -> bool:
 
 
 def _place(host: Host, path: str, table: Tuple[Mount, ...], status: systemd.UnitFiles, note: Optional[Note]) -> Place:
-    unit, service = unit_files.mount_unit(path), unit_files.read_ahead_unit(path)
-    unit_path, service_path = unit_files.file_of(unit), unit_files.file_of(service)
+    unit = unit_files.mount_unit(path)
+    unit_path = unit_files.file_of(unit)
     text = host.files.read_optional(unit_path)
     foreign = text is not None and not text.startswith(unit_files.HEADER)
     text = None if foreign else text
@@ -144,13 +148,19 @@ def _place(host: Host, path: str, table: Tuple[Mount, ...], status: systemd.Unit
         path=path,
         mount=mount,
         unit=units.unit_file(host, unit, unit_path, unit_files.MOUNT_UNIT, text),
-        service=units.unit_file(
-            host, service, service_path, unit_files.READ_AHEAD_UNIT, host.files.read_optional(service_path)
+        services=(
+            _service(host, unit_files.read_ahead_unit(path), unit_files.READ_AHEAD_UNIT),
+            _service(host, unit_files.tunables_unit(path), unit_files.TUNABLES_UNIT),
         ),
         status=status.status(unit),
         foreign=foreign,
         by_us=mount is not None and _by_us(host.files, mount, text, note),
     )
+
+
+def _service(host: Host, unit: str, setting: str) -> units.UnitFile:
+    path = unit_files.file_of(unit)
+    return units.unit_file(host, unit, path, setting, host.files.read_optional(path))
 
 
 def _by_us(files: Files, mount: Mount, text: Optional[str], note: Optional[Note]) -> bool:
@@ -165,17 +175,28 @@ def _by_us(files: Files, mount: Mount, text: Optional[str], note: Optional[Note]
 
 
 def _with_more(
-    place: Place, files: Files, table: Tuple[Mount, ...], *, read_ahead: bool, wanted: bool, goes: bool
+    place: Place,
+    host: Host,
+    table: Tuple[Mount, ...],
+    *,
+    read_ahead: bool,
+    tuned: Tuple[str, ...],
+    wanted: bool,
+    goes: bool,
 ) -> Place:
     """What is only read where it matters."""
+    files = host.files
     if place.mount is None:
         if not wanted:
             return place
         obstacle, found, missing = _obstacle(files, table, place.path)
         return replace(place, obstacle=obstacle, found=found, missing=missing)
+    source = place.mount.source
     if read_ahead:
         text = files.read_optional(f"{BDI}/{place.mount.number}/{READ_AHEAD}")
         place = replace(place, read_ahead=int(text) if text is not None else None)
+    if tuned and kind_of_place(place) == LUSTRE:
+        place = replace(place, tunables=tunables.read(host, fsname_of(source), tuned))
     if goes:
         from . import users
 

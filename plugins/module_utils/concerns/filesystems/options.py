@@ -34,6 +34,7 @@ OPTIONS: Mapping[str, Any] = {
                 },
             },
             "read_ahead_kb": {"type": "int"},
+            "tunables": {"type": "dict"},
         },
     },
 }

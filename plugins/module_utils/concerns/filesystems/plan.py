@@ -20,10 +20,10 @@ from ..._core.wording import first_of
 from ..._kinds import units
 from ..._linux import systemd
 from ..._linux.boot_service import not_persisted
-from . import array_file, unit_files
-from .actions import KeepJournal, KeepNotes, Mounts, Remount, SetReadAhead, Unmount
+from . import array_file, tunables, unit_files
+from .actions import KeepJournal, KeepNotes, Mounts, Remount, SetReadAhead, SetTunables, Unmount
 from .making_plan import SETTINGS_OF_MADE, making_steps, rows_of_made
-from .sources import is_source
+from .sources import fsname_of, is_source
 from .state import (
     MOUNT,
     NOTES,
@@ -163,7 +163,6 @@ def _boot_rows(place: Place, entry: Optional[Entry], scope: Scope) -> List[Setti
     rows: List[Setting] = []
     entry = entry if entry is not None and entry.at_boot else None
     mount_text = None if entry is None else unit_files.mount_text(entry)
-    read_ahead_text = None if entry is None else unit_files.read_ahead_text(entry)
     unit = place.unit.unit
     if entry is not None:
         # One that is not there yet is as good as disabled, and so it is called as soon as its file is written.
@@ -172,7 +171,8 @@ def _boot_rows(place: Place, entry: Optional[Entry], scope: Scope) -> List[Setti
     elif place.unit.text is not None and place.status in (systemd.ENABLED, systemd.DISABLED):
         rows += units.start_row(unit, systemd.DISABLED, place.status)
     rows += place.unit.rows_in(mount_text, immediate=scope.immediate)
-    rows += place.service.rows_in(read_ahead_text, immediate=scope.immediate)
+    for service, text in zip(place.services, unit_files.service_texts(entry)):
+        rows += service.rows_in(text, immediate=scope.immediate)
     return rows
 
 
@@ -196,7 +196,27 @@ def _rows_of_entry(state: FilesystemsState, place: Place, entry: Entry) -> Tuple
             row = replace(row, effective_matters=False)
             unmanaged.append(Unmanaged(path, READ_AHEAD, "the kernel has no separate read-ahead for this mount"))
         rows.append(row)
+    for name, wanted in entry.tunables.items():
+        row, reason = _row_of_tunable(state, place, name, wanted)
+        rows.append(row)
+        if reason and mount is not None:
+            unmanaged.append(Unmanaged(path, name, reason))
     return rows, unmanaged
+
+
+def _row_of_tunable(state: FilesystemsState, place: Place, name: str, wanted: str) -> Tuple[Setting, str]:
+    """The row, and the reason where the client does not have it."""
+    row = _row(place.path, name, wanted, None)
+    if place.mount is None:
+        return row, ""
+    found = (place.tunables or {}).get(name)
+    if not found:
+        why = "the client has no such parameter" if place.tunables is not None else "lctl is not installed"
+        return replace(row, effective_matters=False), why
+    odd = [value for value in found.values() if not tunables.VALUE.fullmatch(value)]
+    if odd:
+        return replace(row, effective_matters=False), f"it is not one value: the client has {odd[0] or 'none'}"
+    return replace(row, effective=tunables.seen(name, wanted, found, state.page_size)), ""
 
 
 def _row_of_option(
@@ -280,6 +300,10 @@ def _rows_that_stay(state: FilesystemsState, place: Place, values: Mapping[str, 
     for setting, wanted in values.items():
         if setting == READ_AHEAD:
             found: Any = place.read_ahead
+        elif tunables.NAME.fullmatch(setting):
+            row, _reason = _row_of_tunable(state, place, setting, str(wanted))
+            rows.append(row)
+            continue
         elif str(wanted) in FLAGS:
             found = flag_of(setting, place.mount)
         else:
@@ -293,7 +317,7 @@ def _steps(state: FilesystemsState, desired: FilesystemsDesired, wrong: Sequence
     for row in wrong:
         if row.identity in state.places and row.effective_matters and row.effective != row.wanted and not row.pending:
             now.setdefault(row.identity, []).append(row)
-    ends, changed, mounted = _running_steps(state, desired, now)
+    ends, changed, mounted, tuned = _running_steps(state, desired, now)
     # What is mounted already gets its unit before a server is asked that may not respond.
     new = [path for path in desired.entries if any(row.setting == MOUNT for row in now.get(path, ()))]
     there = [path for path in state.places if path not in new]
@@ -304,17 +328,20 @@ def _steps(state: FilesystemsState, desired: FilesystemsDesired, wrong: Sequence
         *making_steps(state, desired.entries, now),
         *mounted,
         *_boot_steps(state, desired, wrong, new),
+        # At last, so that a value that the client refuses keeps no mount from being made.
+        *tuned,
     ]
 
 
 def _running_steps(
     state: FilesystemsState, desired: FilesystemsDesired, wrong: Mapping[str, Sequence[Setting]]
-) -> Tuple[List[Step], List[Step], List[Step]]:
-    """Those that unmount, those that change what is mounted, and those that mount."""
+) -> Tuple[List[Step], List[Step], List[Step], List[Step]]:
+    """Those that unmount, those that change what is mounted, those that mount, and those that set tunables."""
     steps: List[Step] = []
     entries: List[Entry] = []
     changes: List[Setting] = []
     later: List[Step] = []
+    last: List[Step] = []
     for path, rows in wrong.items():
         place = state.places[path]
         by_setting = {row.setting: row for row in rows if row.setting not in SETTINGS_OF_MADE}
@@ -327,6 +354,11 @@ def _running_steps(
             entries.append(_mountable(state, desired.entries[path]))
             changes += [mount_row, *by_setting.values()]
             continue
+        tuned = [by_setting.pop(name) for name in list(by_setting) if tunables.NAME.fullmatch(name)]
+        if tuned and place.mount is not None:
+            values = {row.setting: str(row.wanted) for row in tuned}
+            action = SetTunables(path, fsname_of(place.mount.source), values)
+            last.append(Step(action, tuple(map(effective_change, tuned))))
         read_ahead = by_setting.pop(READ_AHEAD, None)
         if by_setting and place.mount is not None:
             later.append(_remount(place.mount, list(by_setting.values())))
@@ -336,9 +368,9 @@ def _running_steps(
         # What nobody else serves comes first: a server may take its time.
         entries.sort(key=lambda entry: entry.made_of is None)
         missing = tuple(entry.path for entry in entries if state.places[entry.path].missing)
-        action = Mounts(tuple(entries), missing)
-        return steps, later, [Step(action, tuple(map(effective_change, changes)))]
-    return steps, later, []
+        mounting = Mounts(tuple(entries), missing)
+        return steps, later, [Step(mounting, tuple(map(effective_change, changes)))], last
+    return steps, later, [], last
 
 
 def _mountable(state: FilesystemsState, entry: Entry) -> Entry:
@@ -391,7 +423,7 @@ def _boot_steps(
             (stops if entry is None else starts).append(start)
         written: List[Step] = []
         for file, text in (
-            (place.service, None if entry is None else unit_files.read_ahead_text(entry)),
+            *zip(place.services, unit_files.service_texts(entry)),
             (place.unit, None if entry is None else unit_files.mount_text(entry)),
         ):
             write, reload = file.steps(by_key.get((file.path, file.setting)), text)

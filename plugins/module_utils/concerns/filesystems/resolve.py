@@ -13,7 +13,7 @@ from ..._core.errors import CannotLook, DeclarationError, OwnedByAnother
 from ..._core.value import replace
 from ..._core.wording import agreeing
 from ..._linux import systemd
-from . import unit_files
+from . import tunables, unit_files
 from .clients import CLIENTS
 from .plan import is_entry
 from .spec import NAME, FilesystemsDeclaration
@@ -88,6 +88,9 @@ def _staying(
 def _before(path: str, setting: str, value: Any) -> Any:
     if setting == READ_AHEAD:
         if isinstance(value, int):
+            return value
+    elif tunables.NAME.fullmatch(setting):
+        if isinstance(value, str) and tunables.SEVERAL.fullmatch(value):
             return value
     elif isinstance(value, str):
         named = value in FLAGS and FLAGS[value][0] == setting

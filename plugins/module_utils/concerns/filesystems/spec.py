@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, NoReturn, Option
 
 from ..._core.errors import DeclarationError
 from ..._core.regex import regex
-from ..._core.value import frozen
+from ..._core.value import field, frozen
 from ..._linux.mounts import is_below
-from .sources import FORMS, NODEV
+from . import tunables
+from .sources import FORMS, NODEV, fsname_of
 from .values import BEEGFS, CEPH, LUSTRE, NFS, PARALLEL, SEVERAL, TMPFS, WEKA, Option, bytes_of, option_of, options_of
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class Entry:
     settings: Tuple[Option, ...] = ()
     read_ahead_kb: Optional[int] = None
     made_of: Optional[MadeOf] = None
+    tunables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def at_boot(self) -> bool:
@@ -133,6 +135,7 @@ def parse(params: Mapping[str, Any]) -> FilesystemsDeclaration:
                 cause = f"{other} is declared too, and one would hide the other"
                 _refuse(entry.path, cause, "declare mount points that are not inside each other")
         _refuse_same_drives(entry, found.values())
+        _refuse_other_tunables(entry, found.values())
         found[entry.path] = entry
     return FilesystemsDeclaration(found)
 
@@ -165,7 +168,16 @@ def _entry(item: Mapping[str, Any], where: str) -> Entry:
             settings[option.setting] = option
     if item["read_ahead_kb"] is not None:
         _check_read_ahead(item["read_ahead_kb"], fstype, f"{where}.read_ahead_kb")
-    return Entry(path, source, fstype, options, options_of(options, fstype), item["read_ahead_kb"], made_of)
+    return Entry(
+        path,
+        source,
+        fstype,
+        options,
+        options_of(options, fstype),
+        item["read_ahead_kb"],
+        made_of,
+        _tunables(item.get("tunables") or {}, fstype, f"{where}.tunables"),
+    )
 
 
 def _made_of(item: Mapping[str, Any], path: str, where: str) -> Optional[MadeOf]:
@@ -221,6 +233,35 @@ def _refuse_same_drives(entry: Entry, others: Iterable[Entry]) -> None:
         for name in entry.made_of.drives:
             if name in other.made_of.drives:
                 _refuse(entry.path, f"{name} is a drive of {other.path} too", "leave it out of one of them")
+
+
+def _tunables(given: Mapping[str, Any], fstype: str, where: str) -> Mapping[str, str]:
+    if given and fstype != LUSTRE:
+        _refuse(where, f"{fstype} has none", "leave it out; only Lustre has tunables")
+    found: Dict[str, str] = {}
+    for name, value in given.items():
+        if not isinstance(name, str) or not tunables.NAME.fullmatch(name):
+            cause = "it is not the name of a parameter of the client, without the instance"
+            _refuse(where, cause, "set for example osc.max_rpcs_in_flight", str(name))
+        text = str(int(value)) if isinstance(value, bool) else str(value)
+        if not isinstance(value, (str, int)) or not tunables.VALUE.fullmatch(text):
+            _refuse(f"{where}.{name}", "it is not a number or a word", "set for example 16", text)
+        if name == "ldlm.namespaces.lru_size" and text in ("0", "clear"):
+            cause = "it reads back as the number of locks, so that nothing can be compared"
+            _refuse(f"{where}.{name}", cause, "leave it out, or set a number", text)
+        found[name] = text
+    return found
+
+
+def _refuse_other_tunables(entry: Entry, others: Iterable[Entry]) -> None:
+    """Both mounts of one file system have what is set last."""
+    for other in others:
+        if not other.tunables or not entry.tunables or fsname_of(other.source) != fsname_of(entry.source):
+            continue
+        for name, value in entry.tunables.items():
+            if other.tunables.get(name, value) != value:
+                cause = f"{other.path} is a mount of {fsname_of(entry.source)} too, with {name}: {other.tunables[name]}"
+                _refuse(entry.path, cause, "declare the same for both", value)
 
 
 def _source(source: str, fstype: str, where: str) -> str:

@@ -38,22 +38,23 @@ class Note:
 
 @frozen
 class Place:
-    """One mount point. ``unit`` and ``service`` are our files for it, and ``status`` is that of the unit.
+    """One mount point. ``unit`` and ``services`` are our files for it, and ``status`` is that of the unit.
 
     ``foreign``: the unit is a file of others. ``by_us``: what is mounted was mounted by us, now or at boot. ``users``
     is who has something in it open, where it is to be unmounted, and ``inside`` what is mounted in it. ``obstacle``
     says why nothing can be mounted on it, and ``found`` what is there; both are empty where it can be. ``missing``:
-    the folder is to be made.
+    the folder is to be made. ``tunables`` are those of Lustre that matter, by name and instance, None without lctl.
     """
 
     path: str
     mount: Optional[Mount]
     unit: UnitFile
-    service: UnitFile
+    services: Tuple[UnitFile, ...]
     status: str
     foreign: bool = False
     by_us: bool = False
     read_ahead: Optional[int] = None
+    tunables: Optional[Mapping[str, Mapping[str, str]]] = None
     users: Tuple[str, ...] = ()
     inside: Tuple[str, ...] = ()
     obstacle: str = ""
@@ -85,6 +86,7 @@ class FilesystemsState:
     conflicts: Tuple[Conflict, ...] = ()
     sharing: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     memory_kb: int = 0
+    page_size: int = 4096
     lacking: Mapping[str, str] = field(default_factory=dict)
     cache: bool = True
     in_fstab: Mapping[str, str] = field(default_factory=dict)

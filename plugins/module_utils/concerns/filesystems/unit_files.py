@@ -10,14 +10,16 @@ the unit where fstab has a line for the same mount point (systemd.unit(5)).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Optional
+from typing import TYPE_CHECKING, Dict, Optional, Tuple
 
 from ..._core.regex import regex
 from ..._core.value import frozen
 from ..._kinds.own_files import header_of
 from ..._linux import systemd
 from ..._linux.escapes import unit_of_path
+from . import tunables
 from .clients import CLIENTS
+from .sources import fsname_of
 from .spec import NAME
 
 if TYPE_CHECKING:
@@ -25,10 +27,11 @@ if TYPE_CHECKING:
     from .spec import Entry
 
 HEADER = header_of(NAME)
-MOUNT_UNIT, READ_AHEAD_UNIT = "mount unit", "read-ahead unit"
+MOUNT_UNIT, READ_AHEAD_UNIT, TUNABLES_UNIT = "mount unit", "read-ahead unit", "unit for tunables"
 # How long a server may take to answer, at boot as in a run.
 SECONDS = 60
 READ_AHEAD = regex(r"echo ([0-9]+) >")
+TUNABLE = regex(r'"([a-z.]+)\.[A-Za-z0-9_-]+-\*\.([a-z0-9_]+)=([^"]+)"')
 
 
 @frozen
@@ -48,6 +51,10 @@ def read_ahead_unit(path: str) -> str:
     return f"gpufleet-read-ahead-{unit_of_path(path, 'service')}"
 
 
+def tunables_unit(path: str) -> str:
+    return f"gpufleet-lustre-{unit_of_path(path, 'service')}"
+
+
 def file_of(unit: str) -> str:
     return f"{systemd.ETC}/{unit}"
 
@@ -60,7 +67,9 @@ def mount_text(entry: Entry) -> str:
     options = f"Options={_plain(','.join(entry.options))}\n" if entry.options else ""
     service = CLIENTS[entry.fstype].after if entry.fstype in CLIENTS else ""
     after = f"After={service}\n" if service else ""
-    wants = f"Wants={read_ahead_unit(entry.path)}\n" if entry.read_ahead_kb is not None else ""
+    units = (read_ahead_unit(entry.path), tunables_unit(entry.path))
+    wanted = [unit for unit, text in zip(units, service_texts(entry)) if text is not None]
+    wants = f"Wants={' '.join(wanted)}\n" if wanted else ""
     return f"""\
 {HEADER}[Unit]
 Description={entry.path} as declared by gpufleet.node
@@ -76,6 +85,11 @@ WantedBy={"remote" if entry.remote else "local"}-fs.target
 """
 
 
+def service_texts(entry: Optional[Entry]) -> Tuple[Optional[str], ...]:
+    """Of the units that belong to the mount: that of the read-ahead, and that of the tunables."""
+    return (None, None) if entry is None else (read_ahead_text(entry), tunables_text(entry))
+
+
 def read_ahead_text(entry: Entry) -> Optional[str]:
     """None where nothing is declared. Each mount of NFS gets a number of its own, so it is looked up when it is there.
 
@@ -83,19 +97,33 @@ def read_ahead_text(entry: Entry) -> Optional[str]:
     """
     if entry.read_ahead_kb is None:
         return None
-    unit = mount_unit(entry.path)
     number = f"findmnt --nocanonicalize --noheadings --raw --first-only --output MAJ:MIN --mountpoint {entry.path}"
     write = f"echo {entry.read_ahead_kb} >/sys/class/bdi/$$({number})/read_ahead_kb"
+    return _service(entry, "Read-ahead", write)
+
+
+def tunables_text(entry: Entry) -> Optional[str]:
+    """None where nothing is declared. The rule of Lustre (99-lustre.rules) brings what is set for all of a cluster."""
+    if not entry.tunables:
+        return None
+    fsname = fsname_of(entry.source)
+    names = tunables.in_order(entry.tunables)
+    values = [f'"{tunables.pattern_of(fsname, name)}={entry.tunables[name]}"' for name in names]
+    return _service(entry, "Tunables", f"lctl set_param {' '.join(values)}")
+
+
+def _service(entry: Entry, what: str, command: str) -> str:
+    unit = mount_unit(entry.path)
     return f"""\
 {HEADER}[Unit]
-Description=Read-ahead of {entry.path} as declared by gpufleet.node
+Description={what} of {entry.path} as declared by gpufleet.node
 Requisite={unit}
 After={unit}
 
 [Service]
 Type=oneshot
 TimeoutStartSec={SECONDS}
-ExecStart=/bin/sh -c 'udevadm settle --timeout=10; {write}'
+ExecStart=/bin/sh -c 'udevadm settle --timeout=10; {command}'
 """
 
 
@@ -115,6 +143,10 @@ def at_boot(text: Optional[str]) -> Optional[AtBoot]:
 def read_ahead_at_boot(text: Optional[str]) -> Optional[int]:
     found = READ_AHEAD.search(text or "")
     return int(found[1]) if found else None
+
+
+def tunables_at_boot(text: Optional[str]) -> Dict[str, str]:
+    return {f"{subsystem}.{name}": value for subsystem, name, value in TUNABLE.findall(text or "")}
 
 
 def ours(files: Files) -> Dict[str, str]:

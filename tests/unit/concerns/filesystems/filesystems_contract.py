@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import filesystems_machine
+import parallel_machine
 from concern_machines import Make, Node, concern_of
 
 
 def contract_node(make: Make) -> Node:
-    host = filesystems_machine.machine(make.folder())
+    host = parallel_machine.machine(make.folder())
     # From one to the other a mount goes and one comes.
-    first, second = filesystems_machine.NFS_MOUNT, filesystems_machine.HOT
+    first, second = filesystems_machine.NFS_MOUNT, {**parallel_machine.TUNED, "path": "/fast"}
     return Node(concern_of("filesystems"), host, {"mounts": [first]}, {"mounts": [second]})

@@ -10,13 +10,14 @@ of Lustre 2.15 (``checksum,flock,nouser_xattr,...``), of WEKA 4 and of BeeGFS 7.
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import filesystems_machine
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from filesystems_machine import Programs
+from filesystems_machine import Programs, programs
 from support import FakeHost
 
 RELEASE = "6.8.0-60-generic"
@@ -32,6 +33,18 @@ LUSTRE: Dict[str, Any] = {
     "source": "mgs1@o2ib:mgs2@o2ib:/fs1/sets",
     "fstype": "lustre",
     "options": ["flock", "noatime", "lazystatfs"],
+}
+TUNED: Dict[str, Any] = {
+    **LUSTRE,
+    "tunables": {
+        "llite.max_read_ahead_mb": 1024,
+        "llite.max_cached_mb": 64000,
+        "osc.max_rpcs_in_flight": 64,
+        "osc.max_pages_per_rpc": "16M",
+        "osc.checksum_type": "adler",
+        "mdc.max_mod_rpcs_in_flight": 31,
+        "mdc.max_rpcs_in_flight": 32,
+    },
 }
 CEPH: Dict[str, Any] = {
     "path": "/data",
@@ -62,6 +75,23 @@ ADDRESSES = {"mgs1": "10.0.1.1", "mgs2": "10.0.1.2", "mon1": "10.0.2.1:6789", "m
 # What helpers read and do not hand on.
 HELPERS = ("conf", "mon_addr", "net", "num_cores", "core", "memory_mb", "network", "secretfile", "_netdev")
 LUSTRE_FLAGS = ("checksum", "flock", "user_xattr", "lruresize", "lazystatfs", "user_fid2path", "verbose")
+# The client has them until it is unmounted.
+PARAMETERS = {
+    "llite.fs1-{}.max_read_ahead_mb": "64",
+    "llite.fs1-{}.max_cached_mb": "16000",
+    "osc.fs1-OST0000-osc-{}.max_rpcs_in_flight": "8",
+    "osc.fs1-OST0001-osc-{}.max_rpcs_in_flight": "8",
+    "osc.fs1-OST0000-osc-{}.max_pages_per_rpc": "1024",
+    "osc.fs1-OST0001-osc-{}.max_pages_per_rpc": "1024",
+    "osc.fs1-OST0000-osc-{}.checksum_type": "crc32 adler [crc32c]",
+    "osc.fs1-OST0001-osc-{}.checksum_type": "crc32 adler [crc32c]",
+    "mdc.fs1-MDT0000-mdc-{}.max_rpcs_in_flight": "8",
+    "mdc.fs1-MDT0000-mdc-{}.max_mod_rpcs_in_flight": "7",
+    # Of another file system.
+    "osc.fs1-x-OST0000-osc-{}.max_rpcs_in_flight": "8",
+    "osc.fs2-OST0000-osc-{}.max_rpcs_in_flight": "8",
+}
+PAGE_KB = 4
 BY_DEFAULT = ("checksum", "lruresize", "lazystatfs", "verbose")
 
 
@@ -72,6 +102,59 @@ class Clients(Programs):
         super().__init__(host)
         for name in ("mount.lustre", "mount.wekafs"):
             host.commands.programs[name] = lambda argv: Completed(0, "", "")
+        host.commands.programs["lctl"] = self.lctl
+        self.parameters: Dict[str, str] = {}
+        self.clients = 0
+
+    def mount(self, argv: Sequence[str]) -> Completed:
+        done = super().mount(argv)
+        if done.status == 0 and "lustre" in argv:
+            self.connect()
+        return done
+
+    def connect(self) -> None:
+        """A new client, whose instances have the address that it got."""
+        self.clients += 1
+        self.parameters = {name.format(f"ffff9b2c{self.clients}000"): text for name, text in PARAMETERS.items()}
+
+    def umount(self, argv: Sequence[str]) -> Completed:
+        done = super().umount(argv)
+        if not any(" - lustre " in line for line in self.lines):
+            self.parameters = {}
+        return done
+
+    def lctl(self, argv: Sequence[str]) -> Completed:
+        """``get_param`` and ``set_param``; what cannot be done is said, and the rest is done."""
+        verb, *words = argv[1:]
+        assert verb in ("get_param", "set_param")
+        assert not [word for word in words if word.startswith("-")], "what is for the whole cluster"
+        output, errors = [], []
+        for word in words:
+            pattern, _equals, value = word.partition("=")
+            names = fnmatch.filter(self.parameters, pattern)
+            if not names:
+                errors.append(f"error: {verb}: param_path '{pattern.replace('.', '/')}': No such file or directory")
+            for name in names:
+                if verb == "get_param":
+                    output.append(self.printed(name))
+                elif self.takes(name, value):
+                    in_bytes = name.endswith("max_pages_per_rpc") and value.endswith("M")
+                    text = str(int(value[:-1]) * 1024 // PAGE_KB) if in_bytes else value
+                    self.parameters[name] = f"crc32 [{text}] crc32c" if name.endswith("checksum_type") else text
+                    output.append(word)
+                else:
+                    errors.append(f"error: {verb}: setting {name}={value}: Numerical result out of range")
+        return Completed(34 if errors else 0, "".join(f"{line}\n" for line in output), "\n".join(errors))
+
+    def printed(self, name: str) -> str:
+        if name.endswith("max_cached_mb"):
+            return f"{name}=\nusers: 5\nmax_cached_mb: {self.parameters[name]}\nused_mb: 12"
+        return f"{name}={self.parameters[name]}"
+
+    def takes(self, name: str, value: str) -> bool:
+        if name.endswith("max_mod_rpcs_in_flight"):
+            return int(value) < int(self.parameters[name.replace("max_mod_rpcs", "max_rpcs")])
+        return not name.endswith("max_rpcs_in_flight") or int(value) <= 256
 
     def resolved(self, source: str) -> str:
         source = re.sub(r"(?:mgs|mon)[12]", lambda name: ADDRESSES[name[0]], source)
@@ -101,6 +184,12 @@ class Clients(Programs):
             is_set = name in asked or (name in BY_DEFAULT and f"no{name}" not in asked)
             found.append(name if is_set else f"no{name}")
         return [*found, "encrypt"]
+
+
+def clients(host: FakeHost) -> Clients:
+    found = programs(host)
+    assert isinstance(found, Clients)
+    return found
 
 
 def machine(

@@ -7,16 +7,24 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, OwnedByAnother
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
+    CannotLook,
+    DeclarationError,
+    OwnedByAnother,
+    Refused,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import mounts
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.filesystems import sources, values
 from filesystems_machine import HOT, ROOT, mounted, programs, run
-from parallel_machine import ALL, BEEGFS, CEPH, FSID, LUSTRE, MODULES, RELEASE, WEKA, machine
+from parallel_machine import ALL, BEEGFS, CEPH, FSID, LUSTRE, MODULES, RELEASE, TUNED, WEKA, clients, machine
 from support import FakeHost, snapshot
 
 UNIT = "/etc/systemd/system/data.mount"
@@ -380,6 +388,173 @@ def test_a_server_that_does_not_respond_costs_a_deadline_and_leaves_nothing(tmp_
     assert snapshot(tmp_path) == before
 
 
+# --- tunables of Lustre ---
+
+TUNABLES = "/etc/systemd/system/gpufleet-lustre-data.service"
+THERE = "61 25 0:61 / /data rw,noatime - lustre 10.0.1.1@o2ib:/fs1/sets rw,flock,lazystatfs\n"
+
+
+def has(host: FakeHost, name: str) -> List[str]:
+    """What the instances of the file system have."""
+    subsystem, _dot, parameter = name.rpartition(".")
+    found = clients(host).parameters.items()
+    return [
+        text
+        for key, text in found
+        if key.startswith(f"{subsystem}.fs1-") and key.endswith(f".{parameter}") and "fs1-x" not in key
+    ]
+
+
+def there_before(tmp_path: Path, **parameters: str) -> FakeHost:
+    host = machine(tmp_path, {MOUNTINFO: ROOT + THERE})
+    clients(host).connect()
+    clients(host).parameters.update({key.replace("__", "."): text for key, text in parameters.items()})
+    return host
+
+
+def tuned(**values: Any) -> Dict[str, Any]:
+    return {**LUSTRE, "tunables": {name.replace("__", "."): value for name, value in values.items()}}
+
+
+def test_tunables_are_set_with_the_mount_and_read_back_by_what_they_mean(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    before = snapshot(tmp_path)
+    predicted = run(host, TUNED, check=True)
+    outcome = run(host, TUNED)
+    assert (outcome.error, outcome.changes) == (None, predicted.changes)
+    assert has(host, "osc.max_pages_per_rpc") == ["4096", "4096"]
+    assert has(host, "osc.max_rpcs_in_flight") == ["64", "64"]
+    assert has(host, "osc.checksum_type") == ["crc32 [adler] crc32c"] * 2
+    # The limit that has to be lower comes after the other one.
+    assert (has(host, "mdc.max_mod_rpcs_in_flight"), has(host, "mdc.max_rpcs_in_flight")) == (["31"], ["32"])
+    again = run(host, TUNED)
+    assert (again.status, again.changes) == ("in_sync", ())
+    assert again.effective["mounts"]["/data"]["tunables"]["osc.max_pages_per_rpc"] == "4096"
+    assert again.boot["mounts"]["/data"]["tunables"] == {name: str(value) for name, value in TUNED["tunables"].items()}
+    assert run(host, state="absent").error is None
+    assert snapshot(tmp_path) == before
+
+
+def test_other_file_systems_and_the_cluster_keep_what_they_have(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    run(host, TUNED)
+    others = {key: text for key, text in clients(host).parameters.items() if ".fs2-" in key or ".fs1-x-" in key}
+    assert set(others.values()) == {"8"}
+    assert len(others) == 2
+    # The machine refuses -P.
+    assert len(started(host, "lctl")) > 5
+
+
+def test_the_unit_sets_them_at_boot_as_a_run_does(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    run(host, TUNED)
+    text = host.files.read(TUNABLES)
+    assert "Requisite=data.mount\nAfter=data.mount\n" in text
+    assert "Wants=gpufleet-lustre-data.service\n" in host.files.read(UNIT)
+    boot(tmp_path, host)
+    assert has(host, "osc.max_rpcs_in_flight") == ["8", "8"]
+    (tmp_path / "lctl").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    (tmp_path / "udevadm").write_text("#!/bin/sh\n")
+    for name in ("lctl", "udevadm"):
+        (tmp_path / name).chmod(0o755)
+    line = next(line for line in text.splitlines() if line.startswith("ExecStart=/bin/sh -c '"))
+    path = os.pathsep.join((str(tmp_path), os.environ["PATH"]))
+    said = subprocess.run(
+        ["sh", "-c", line.partition("'")[2][:-1]], check=True, env={"PATH": path}, stdout=subprocess.PIPE, text=True
+    )
+    assert clients(host).lctl(["lctl", *said.stdout.splitlines()]).status == 0
+    for name in ("lctl", "udevadm"):
+        (tmp_path / name).unlink()
+    booted = run(host, TUNED)
+    assert (booted.status, booted.changes) == ("in_sync", ())
+
+
+def test_what_one_instance_has_otherwise_is_named_and_only_that_is_set(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    run(host, TUNED)
+    client = clients(host)
+    key = next(key for key in client.parameters if key.startswith("osc.fs1-OST0001") and "max_rpcs" in key)
+    client.parameters[key] = "8"
+    host.commands.calls.clear()
+    outcome = run(host, TUNED)
+    assert [(change.setting, change.before, change.after) for change in outcome.changes] == [
+        ("osc.max_rpcs_in_flight", "64 (OST0001 8)", "64")
+    ]
+    assert [argv for argv in started(host, "lctl") if argv[1] == "set_param"] == [("lctl", "set_param", f"{key}=64")]
+    assert has(host, "osc.max_rpcs_in_flight") == ["64", "64"]
+
+
+def test_pages_are_those_of_the_machine(tmp_path: Path) -> None:
+    host = machine(tmp_path, {"/proc/self/smaps": "aaaa-bbbb r--p 00000000 00:00 0\nKernelPageSize:       64 kB\n"})
+    run(host, LUSTRE)
+    client = clients(host)
+    for key in client.parameters:
+        if key.startswith("osc.fs1-OST") and key.endswith("max_pages_per_rpc"):
+            client.parameters[key] = "256"
+    host.commands.calls.clear()
+    assert run(host, tuned(osc__max_pages_per_rpc="16M")).error is None
+    assert [argv for argv in started(host, "lctl") if argv[1] == "set_param"] == []
+
+
+def test_what_lctl_refuses_is_said_in_its_words_and_keeps_no_mount_from_being_made(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    more = {**tuned(osc__max_rpcs_in_flight=999), "path": "/adata"}
+    for _again in range(2):
+        outcome = run(host, more, HOT)
+        assert isinstance(outcome.error, Refused)
+        assert str(outcome.error).startswith(
+            "Cannot set osc.max_rpcs_in_flight in /adata: error: set_param: setting osc.fs1-OST0000-osc-ffff9b2c1000"
+        )
+        assert "Numerical result out of range" in str(outcome.error)
+        assert mounted(host, "/hot") is not None
+
+
+def test_what_the_client_does_not_have_is_named(tmp_path: Path) -> None:
+    host = there_before(tmp_path)
+    outcome = run(host, tuned(osc__max_rpcs_in_flight=16, osc__idle_timeout=0))
+    assert outcome.error is None
+    assert has(host, "osc.max_rpcs_in_flight") == ["16", "16"]
+    assert unmanaged(outcome) == [("/data", "osc.idle_timeout", "the client has no such parameter")]
+    del host.commands.programs["lctl"]
+    assert ("/data", "osc.max_rpcs_in_flight", "lctl is not installed") in unmanaged(
+        run(host, tuned(osc__max_rpcs_in_flight=16))
+    )
+
+
+@pytest.mark.parametrize("way", [{"state": "absent"}, {"mounts": [HOT]}], ids=["absent", "orphaned"])
+def test_a_mount_from_before_us_gets_its_tunables_back(tmp_path: Path, way: Mapping[str, Any]) -> None:
+    host = there_before(tmp_path, **{"osc__fs1-OST0001-osc-ffff9b2c1000__max_rpcs_in_flight": "32"})
+    before = dict(clients(host).parameters)
+    assert run(host, TUNED, HOT).error is None
+    assert clients(host).parameters != before
+    assert run(host, **way).error is None
+    # Of those that are printed with what is possible only the value counts.
+    assert {key: text for key, text in clients(host).parameters.items() if "checksum_type" not in key} == {
+        key: text for key, text in before.items() if "checksum_type" not in key
+    }
+    assert has(host, "osc.checksum_type") == ["crc32 [crc32c] crc32c"] * 2
+    assert not host.files.exists(TUNABLES)
+    again = run(host, **way)
+    assert (again.status, again.changes) == ("in_sync", ())
+
+
+def test_a_value_that_no_client_had_is_a_damaged_record(tmp_path: Path) -> None:
+    host = there_before(tmp_path)
+    run(host, tuned(osc__max_rpcs_in_flight=16))
+    path = tmp_path / "var/lib/gpufleet/baseline/filesystems.json"
+    path.write_text(path.read_text().replace('"8"', '"8; reboot"'))
+    with pytest.raises(CannotLook, match="the file is damaged"):
+        run(host, state="absent")
+
+
+@pytest.mark.once
+def test_lctl_that_does_not_end_is_said(tmp_path: Path) -> None:
+    host = there_before(tmp_path)
+    host.commands.programs["lctl"] = lambda argv: Completed(124, "", "")
+    with pytest.raises(CannotLook, match=r"Cannot read osc\.fs1-\*\.max_rpcs_in_flight: lctl did not end within 10"):
+        run(host, tuned(osc__max_rpcs_in_flight=16))
+
+
 # --- secrets ---
 
 KEY = "AQATSKdNGBnwLhAAnNDKnH65FmVKpXZJVasUeQ=="
@@ -434,6 +609,18 @@ def test_a_file_with_a_secret_may_be_named(tmp_path: Path) -> None:
         (with_options(WEKA, "core=0"), "WEKA does not take core 0"),
         ({**CEPH, "read_ahead_kb": 4096}, "the read-ahead of Ceph is an option of the mount"),
         ({**LUSTRE, "read_ahead_kb": 4096}, "Lustre has a read-ahead of its own"),
+        ({**CEPH, "tunables": {"llite.checksums": 0}}, "Cannot declare mounts[0].tunables: ceph has none."),
+        (tuned(max_rpcs_in_flight=8), "it is not the name of a parameter of the client, without the instance"),
+        (
+            {**LUSTRE, "tunables": {"osc.fs1-OST0000-osc-ffff.max_rpcs_in_flight": 8}},
+            "it is not the name of a parameter of the client, without the instance",
+        ),
+        ({**LUSTRE, "tunables": {"osc.*.checksums": 0}}, "it is not the name of a parameter of the client,"),
+        ({**LUSTRE, "tunables": {"osc/checksums": 0}}, "it is not the name of a parameter of the client,"),
+        ({**LUSTRE, "tunables": {"ost.threads_max": 8}}, "it is not the name of a parameter of the client,"),
+        (tuned(osc__checksums="1; reboot"), "Cannot declare mounts[0].tunables.osc.checksums: it is not a number or a"),
+        (tuned(osc__checksums=None), "it is not a number or a word"),
+        (tuned(ldlm__namespaces__lru_size=0), "it reads back as the number of locks, so that nothing can be compared"),
     ],
 )
 def test_what_no_machine_could_have_is_refused_with_the_reason(
@@ -444,3 +631,11 @@ def test_what_no_machine_could_have_is_refused_with_the_reason(
         run(host, entry)
     assert message in str(caught.value)
     assert host.files.reads == []
+
+
+@pytest.mark.once
+def test_two_mounts_of_one_file_system_have_one_value(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    other = {**tuned(osc__checksums=0), "path": "/more", "source": "mgs2@o2ib:/fs1"}
+    with pytest.raises(DeclarationError, match=r"/data is a mount of fs1 too, with osc\.checksums: 1"):
+        run(host, tuned(osc__checksums=True), other)
