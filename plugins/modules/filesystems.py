@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: filesystems
-short_description: Mounts of NFS, local disks and tmpfs, compared with what the kernel has
+short_description: Mounts of NFS, parallel file systems, local disks and tmpfs, compared with what the kernel has
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
@@ -30,13 +30,19 @@ description:
     setting is pending, with the reason.
   - All mounts from a server with the same version of NFS share their connections. C(nconnect) of the first mount counts
     for all of them. If another value is declared, the message names the other mounts.
+  - Of BeeGFS, Ceph, Lustre and WekaFS only the client side is managed. The client has to be installed, else the mount is
+    refused before anything changes. This module does not install it.
+  - Options that only a mount helper reads, such as C(secretfile) of Ceph and C(num_cores) of WekaFS, are not in the
+    kernel's table of mounts. They are compared with what this module or its unit made the mount with. If
+    another program made it, they are listed in RV(unmanaged) until the next boot.
   - If the kernel or the server did not accept an option with which the mount was made, the option is listed in
     RV(unmanaged), with the value that is in effect instead. With O(strict=true) it is an error.
   - Existing mounts that are as declared are taken over without being touched. A mount point is refused if it is not
-    empty, is a symbolic link or lies behind one, is inside an NFS mount, or if something else is mounted there.
+    empty, is a symbolic link or lies behind one, is inside a mount over the network, or if something else is mounted
+    there.
   - A mount that is no longer declared is unmounted if it is not in use. Otherwise the run fails before it changes
-    anything, and names the processes. A mount that existed before this module changed it stays mounted, with the flags
-    and the read-ahead that it had.
+    anything, and names the processes. A mount that existed before this module changed it stays mounted, with the flags,
+    the read-ahead and the tunables that it had.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -58,18 +64,28 @@ options:
           - What is mounted. For NFS the server and the path that it exports, such as V(nfs1:/export/data). For a disk
             V(UUID=...), or a path such as C(/dev/disk/by-id/...), C(/dev/md/NAME) or C(/dev/mapper/NAME). Names such
             as C(/dev/nvme0n1) are refused, because they change from boot to boot. Not for tmpfs.
+          - For Lustre the servers of its MGS and the file system, such as V(mgs1@o2ib:mgs2@o2ib:/fsname), with a folder
+            after it if only that is mounted.
+          - For Ceph V(mon1,mon2:/path) or V(user@fsid.fsname=/path), where the C(fsid) may be left out.
+          - For WekaFS V(backend1,backend2/fsname). For BeeGFS V(beegfs_nodev), which is the default.
+          - If servers are declared by name, the kernel shows addresses, and the two are not compared. The file system
+            and the path are.
         type: str
         default: ""
       fstype:
         description:
           - The type of the file system. V(nfs) is every version of NFS; C(vers) in O(mounts[].options) chooses one.
+          - V(ceph) is the client in the kernel.
         type: str
         choices: [beegfs, ceph, ext4, lustre, nfs, tmpfs, wekafs, xfs]
         required: true
       options:
         description:
-          - The mount options, as in mount(8) and nfs(5), one in each element. Options that are not given are left to
-            the kernel and the server.
+          - The mount options, as in mount(8), nfs(5), mount.ceph(8) and mount.lustre(8), one in each element. Options that
+            are not given are left to the kernel and the server. An option that may be there several times, such as
+            C(net) of WekaFS, has an element for each value.
+          - Options that are secrets themselves, such as C(secret) of Ceph, are refused. Name a file with C(secretfile).
+          - Mounts of BeeGFS, Ceph, Lustre and WekaFS always have C(_netdev).
           - NFS is always C(async), and C(noatime) has no effect on it, because the server keeps the times.
         type: list
         elements: str
@@ -140,6 +156,15 @@ seealso:
   - name: nfs(5)
     description: The options of NFS.
     link: https://man7.org/linux/man-pages/man5/nfs.5.html
+  - name: mount.ceph(8)
+    description: The options of Ceph.
+    link: https://docs.ceph.com/en/latest/man/8/mount.ceph/
+  - name: Lustre Software Release Manual
+    description: The options of Lustre, and the parameters of its client.
+    link: https://doc.lustre.org/lustre_manual.xhtml
+  - name: Mount filesystems
+    description: The options of WekaFS.
+    link: https://docs.weka.io/weka-filesystems-and-object-stores/mounting-filesystems
   - name: systemd.mount(5)
     description: How mounts are made at boot.
     link: https://www.freedesktop.org/software/systemd/man/latest/systemd.mount.html
@@ -181,6 +206,37 @@ EXAMPLES = r"""
             - /dev/disk/by-id/nvme-SAMSUNG_MZWLO3T8HCLS_S794NG0W300101
             - /dev/disk/by-id/nvme-SAMSUNG_MZWLO3T8HCLS_S794NG0W300102
           ephemeral: true
+
+- name: A file system of Lustre, with larger and more requests to its servers
+  gpufleet.node.filesystems:
+    mounts:
+      - path: /lustre
+        source: mgs1@o2ib:mgs2@o2ib:/fs1
+        fstype: lustre
+        options: [flock, noatime]
+        tunables:
+          llite.max_read_ahead_mb: 1024
+          osc.max_pages_per_rpc: 16M
+          osc.max_rpcs_in_flight: 64
+
+- name: A file system of Ceph, with a read-ahead of 64 MiB
+  gpufleet.node.filesystems:
+    mounts:
+      - path: /ceph
+        source: mon1.example.com,mon2.example.com,mon3.example.com:/datasets
+        fstype: ceph
+        options: [name=gpu, secretfile=/etc/ceph/gpu.secret, fs=cephfs, rasize=67108864, recover_session=clean]
+
+- name: BeeGFS and WekaFS, of which the client is installed
+  gpufleet.node.filesystems:
+    mounts:
+      - path: /beegfs
+        fstype: beegfs
+        options: [cfgFile=/etc/beegfs/beegfs-client.conf]
+      - path: /weka
+        source: backend1.example.com,backend2.example.com/default
+        fstype: wekafs
+        options: [num_cores=4, net=ib0, net=ib1, readcache, readahead_kb=65536]
 
 - name: Unmount what this module mounted, and leave the data as it is
   gpufleet.node.filesystems:
@@ -307,7 +363,9 @@ effective:
   type: dict
   contains:
     mounts:
-      description: By mount point the source, the type, all options as the kernel shows them, and the read-ahead of NFS.
+      description:
+        - By mount point the source, the type, all options as the kernel shows them, the read-ahead of NFS, and the
+          declared tunables of Lustre.
       type: dict
       sample:
         /data:
@@ -321,7 +379,7 @@ boot:
   type: dict
   contains:
     mounts:
-      description: By mount point the source, the type, the options and the read-ahead.
+      description: By mount point the source, the type, the options, the read-ahead and the tunables.
       type: dict
       sample:
         /data: {source: "nfs1:/export/data", fstype: nfs, options: [nconnect=8], read_ahead_kb: 15360}
