@@ -30,8 +30,8 @@ description:
     setting is pending, with the reason.
   - All mounts from a server with the same version of NFS share their connections. C(nconnect) of the first mount counts
     for all of them. If another value is declared, the message names the other mounts.
-  - Of BeeGFS, Ceph, Lustre and WekaFS only the client side is managed. The client has to be installed, else the mount is
-    refused before anything changes. This module does not install it.
+  - Of BeeGFS, Ceph, Lustre and WekaFS only the client side is managed. The client has to be installed, else the mount
+    is refused before anything changes. This module does not install it.
   - Options that only a mount helper reads, such as C(secretfile) of Ceph and C(num_cores) of WekaFS, are not in the
     kernel's table of mounts. They are compared with what this module or its unit made the mount with. If
     another program made it, they are listed in RV(unmanaged) until the next boot.
@@ -81,9 +81,9 @@ options:
         required: true
       options:
         description:
-          - The mount options, as in mount(8), nfs(5), mount.ceph(8) and mount.lustre(8), one in each element. Options that
-            are not given are left to the kernel and the server. An option that may be there several times, such as
-            C(net) of WekaFS, has an element for each value.
+          - The mount options, as in mount(8), nfs(5), mount.ceph(8) and mount.lustre(8), one in each element. Options
+            that are not given are left to the kernel and the server. An option that may be there several times, such
+            as C(net) of WekaFS, has an element for each value.
           - Options that are secrets themselves, such as C(secret) of Ceph, are refused. Name a file with C(secretfile).
           - Mounts of BeeGFS, Ceph, Lustre and WekaFS always have C(_netdev).
           - NFS is always C(async), and C(noatime) has no effect on it, because the server keeps the times.

@@ -62,7 +62,8 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
         else:
             goes = was_empty(before, path) and (scope.restoring or path not in of_fstab)
             wants_read_ahead = (path, READ_AHEAD) in before
-            tuned = tuple(name for where, name in before if where == path and tunables.NAME.fullmatch(name))
+            kept = () if was_empty(before, path) else before
+            tuned = tuple(name for where, name in kept if where == path and tunables.NAME.fullmatch(name))
         places[path] = _with_more(
             place,
             host,
@@ -243,6 +244,8 @@ def _sharing(table: Tuple[Mount, ...], path: str) -> Tuple[str, ...]:
     if kind_of(one) == WEKA:
         earlier = takewhile(lambda mount: mount is not one, table)
         return tuple(dict.fromkeys(mount.path for mount in earlier if kind_of(mount) == WEKA and mount.path != path))
+    if kind_of(one) != NFS:
+        return ()
     nfs = [mount for mount in table if kind_of(mount) == NFS]
     key = _transport(one)
     return tuple(dict.fromkeys(mount.path for mount in nfs if mount.path != path and _transport(mount) == key))

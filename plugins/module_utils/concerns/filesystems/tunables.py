@@ -32,6 +32,8 @@ SEVERAL = regex(
 LINE = regex(rf"({SUBSYSTEMS})\.([A-Za-z0-9_-]+)\.([a-z][a-z0-9_]*)=(.*)")
 # What comes after the name of the file system: fs1 and fs1-a are two.
 INSTANCE = regex(r"-((?:OST|MDT)[0-9a-f]{4})-\S+|-((?:cli(?:lmv|lov)-)?[0-9a-f]+)")
+# Their instances are of servers, so that those of fs1-a are not taken for some of fs1.
+SERVERS: Mapping[str, str] = {"osc": "OST", "mdc": "MDT"}
 CURRENT = regex(r"\[(\S+)\]")
 IN_PAGES = "osc.max_pages_per_rpc", "mdc.max_pages_per_rpc"
 # It has to be lower than the other limit, which takes it down where it is not.
@@ -80,7 +82,7 @@ def parse(text: str, fsname: str) -> Dict[str, Dict[str, str]]:
 def pattern_of(fsname: str, name: str) -> str:
     """Of all instances of a file system."""
     subsystem, _dot, parameter = name.rpartition(".")
-    return f"{subsystem}.{fsname}-*.{parameter}"
+    return f"{subsystem}.{fsname}-{SERVERS.get(subsystem, '')}*.{parameter}"
 
 
 def seen(name: str, wanted: str, found: Mapping[str, str], page: int) -> str:

@@ -31,7 +31,7 @@ MOUNT_UNIT, READ_AHEAD_UNIT, TUNABLES_UNIT = "mount unit", "read-ahead unit", "u
 # How long a server may take to answer, at boot as in a run.
 SECONDS = 60
 READ_AHEAD = regex(r"echo ([0-9]+) >")
-TUNABLE = regex(r'"([a-z.]+)\.[A-Za-z0-9_-]+-\*\.([a-z0-9_]+)=([^"]+)"')
+TUNABLE = regex(r'"([a-z.]+)\.[A-Za-z0-9_-]+-(?:OST|MDT)?\*\.([a-z0-9_]+)=([^"]+)"')
 
 
 @frozen

@@ -80,6 +80,19 @@ def test_each_type_is_mounted_now_and_at_boot_and_leaves_nothing_after_absent(tm
     assert snapshot(tmp_path) == before
 
 
+def test_the_new_syntax_of_ceph_is_completed_by_its_helper_and_still_the_same(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    entry = {**CEPH, "source": "gpu@.cephfs=/sets", "options": ["mon_addr=10.0.2.1/10.0.2.2", "ms_mode=prefer-crc"]}
+    assert run(host, entry).error is None
+    found = mounted(host, "/data")
+    assert found is not None
+    assert found.source == f"gpu@{FSID}.cephfs=/sets"
+    assert run(host, entry).status == "in_sync"
+    boot(tmp_path, host)
+    booted = run(host, entry)
+    assert (booted.status, booted.boot["mounts"]["/data"]["source"]) == ("in_sync", "gpu@.cephfs=/sets")
+
+
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("kind", "after", "source"),
@@ -462,7 +475,14 @@ def test_the_unit_sets_them_at_boot_as_a_run_does(tmp_path: Path) -> None:
     said = subprocess.run(
         ["sh", "-c", line.partition("'")[2][:-1]], check=True, env={"PATH": path}, stdout=subprocess.PIPE, text=True
     )
-    assert clients(host).lctl(["lctl", *said.stdout.splitlines()]).status == 0
+    words = said.stdout.splitlines()
+    assert (words[:3], words[-1]) == (
+        ["set_param", "llite.fs1-*.max_cached_mb=64000", "llite.fs1-*.max_read_ahead_mb=1024"],
+        # It has to be lower than the other limit by then.
+        "mdc.fs1-MDT*.max_mod_rpcs_in_flight=31",
+    )
+    assert clients(host).lctl(["lctl", *words]).status == 0
+    assert [text for key, text in clients(host).parameters.items() if "fs1-x" in key or "fs2" in key] == ["8", "8"]
     for name in ("lctl", "udevadm"):
         (tmp_path / name).unlink()
     booted = run(host, TUNED)
@@ -551,7 +571,7 @@ def test_a_value_that_no_client_had_is_a_damaged_record(tmp_path: Path) -> None:
 def test_lctl_that_does_not_end_is_said(tmp_path: Path) -> None:
     host = there_before(tmp_path)
     host.commands.programs["lctl"] = lambda argv: Completed(124, "", "")
-    with pytest.raises(CannotLook, match=r"Cannot read osc\.fs1-\*\.max_rpcs_in_flight: lctl did not end within 10"):
+    with pytest.raises(CannotLook, match=r"Cannot read osc\.fs1-OST\*\.max_rpcs_in_flight: lctl did not end within 10"):
         run(host, tuned(osc__max_rpcs_in_flight=16))
 
 
