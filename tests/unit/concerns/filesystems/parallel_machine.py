@@ -88,6 +88,7 @@ PARAMETERS = {
     "mdc.fs1-MDT0000-mdc-{}.max_rpcs_in_flight": "8",
     "mdc.fs1-MDT0000-mdc-{}.max_mod_rpcs_in_flight": "7",
     # Of another file system.
+    "llite.fs1-x-{}.max_read_ahead_mb": "64",
     "osc.fs1-x-OST0000-osc-{}.max_rpcs_in_flight": "8",
     "osc.fs2-OST0000-osc-{}.max_rpcs_in_flight": "8",
 }
