@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @frozen
 class Mounts(RoomAction):
-    """Mount all of these with their read-ahead, each for itself: one whose server is gone does not keep the others.
+    """Mount all of these with their read-ahead and tunables, each for itself.
 
-    ``folders`` are the mount points that are not there.
+    One whose server is gone does not keep the others. ``folders`` are the mount points that are not there.
     """
 
     entries: Tuple[Entry, ...]

@@ -35,6 +35,7 @@ from .state import (
     title_of,
 )
 from .values import (
+    DIROPS,
     FLAGS,
     NFS,
     OF_THE_MOUNT,
@@ -230,7 +231,7 @@ def _row_of_option(
         return row, ""
     if can_remount(option, mount):
         return row, ""
-    if row.effective is None and option.setting in RECORDED.get(entry.fstype, ()):
+    if option.setting in RECORDED.get(entry.fstype, ()) and (row.effective is None or option.setting != DIROPS):
         return _row_of_record(state, place, mount, entry, option)
     if _was_mounted_otherwise(state, place, mount, entry):
         return replace(row, pending=_by_a_new_mount(place)), ""

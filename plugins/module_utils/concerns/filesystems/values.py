@@ -106,16 +106,17 @@ DEFAULTS: Mapping[str, Mapping[str, str]] = {
     LUSTRE: {"flock": "noflock"},
     WEKA: {"cache": "writecache", "dentry_max_age_negative": "0", "dentry_max_age_positive": "1000"},
 }
+DIROPS = "dirops"
 # Options that exclude each other: the setting that they are values of.
 ONE_OF: Mapping[str, Mapping[str, str]] = {
-    CEPH: {"wsync": "dirops", "nowsync": "dirops"},
+    CEPH: {"wsync": DIROPS, "nowsync": DIROPS},
     LUSTRE: {"flock": "flock", "localflock": "flock", "noflock": "flock"},
     WEKA: {"coherent": "cache", "forcedirect": "cache", "readcache": "cache", "writecache": "cache"},
 }
-# What the kernel shows of them in no case, or not where it is the default, which differs between kernels. Only whoever
-# made the mount knows what it was made with.
+# What the kernel does not show, or as the helper has changed it. The default of how Ceph changes folders (nowsync) is
+# not shown either, and differs between kernels. Only whoever made the mount knows what it was made with.
 RECORDED: Mapping[str, Tuple[str, ...]] = {
-    CEPH: ("conf", "dirops", "mon_addr", "mon_host", "secretfile"),
+    CEPH: ("conf", DIROPS, "mon_addr", "mon_host", "secretfile"),
     LUSTRE: ("mgssec", "network", "skpath"),
     WEKA: (
         *("auth_token_path", "connect_timeout_secs", "core", "dedicated_mode", "df_remote", "dpdk_base_memory_mb"),

@@ -73,7 +73,7 @@ WEKA: Dict[str, Any] = {
 ALL: Mapping[str, Dict[str, Any]] = {"beegfs": BEEGFS, "ceph": CEPH, "lustre": LUSTRE, "wekafs": WEKA}
 ADDRESSES = {"mgs1": "10.0.1.1", "mgs2": "10.0.1.2", "mon1": "10.0.2.1:6789", "mon2": "10.0.2.2:6789"}
 # What helpers read and do not hand on.
-HELPERS = ("conf", "mon_addr", "net", "num_cores", "core", "memory_mb", "network", "secretfile", "_netdev")
+HELPERS = ("conf", "net", "num_cores", "core", "memory_mb", "network", "secretfile", "_netdev")
 LUSTRE_FLAGS = ("checksum", "flock", "user_xattr", "lruresize", "lazystatfs", "user_fid2path", "verbose")
 # The client has them until it is unmounted.
 PARAMETERS = {
@@ -168,11 +168,13 @@ class Clients(Programs):
         if kind == "ceph":
             hidden = ("nowsync", "wsize=67108864", "rsize=67108864", "rasize=8388608")
             named = ["mds_namespace" + option[2:] if option.startswith("fs=") else option for option in asked]
+            # With the ports of the monitors.
+            named = [re.sub(r"(?<==)([0-9.]+)/([0-9.]+)$", r"\1:3300/\2:3300", option) for option in named]
             return ["secret=<hidden>", "acl", *(option for option in named if option not in hidden)]
         if kind == "wekafs":
             cache = [option for option in asked if option in ("readcache", "forcedirect")] or ["writecache"]
             others = {"inode_bits": "auto", "readahead_kb": "32768", "dentry_max_age_positive": "1000"}
-            others.update(option.split("=") for option in asked if "=" in option)
+            others.update({option.partition("=")[0]: option.partition("=")[2] for option in asked if "=" in option})
             return [*cache, *(f"{name}={value}" for name, value in others.items()), "container_name=client"]
         return asked if kind == "beegfs" else super().shown(kind, options)
 

@@ -86,8 +86,9 @@ def test_the_new_syntax_of_ceph_is_completed_by_its_helper_and_still_the_same(tm
     assert run(host, entry).error is None
     found = mounted(host, "/data")
     assert found is not None
-    assert found.source == f"gpu@{FSID}.cephfs=/sets"
-    assert run(host, entry).status == "in_sync"
+    assert (found.source, found.values["mon_addr"]) == (f"gpu@{FSID}.cephfs=/sets", "10.0.2.1:3300/10.0.2.2:3300")
+    again = run(host, entry)
+    assert (again.status, unmanaged(again)) == ("in_sync", [])
     boot(tmp_path, host)
     booted = run(host, entry)
     assert (booted.status, booted.boot["mounts"]["/data"]["source"]) == ("in_sync", "gpu@.cephfs=/sets")
