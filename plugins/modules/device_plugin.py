@@ -27,8 +27,8 @@ description:
     the DRA driver hands out is in RV(dra), and is not changed.
   - "RDMA devices are shared by the RDMA shared device plugin (k8s-rdma-shared-dev-plugin), whose one file serves all
     nodes. Each node declares what it has to offer, and all of it together is the file. Entries of others in it stay."
-  - DeviceClasses for claims of DRA are declared by nodes as well. An RDMA resource or a class goes when the last node
-    that declares it no longer does, even if other nodes were in other runs, because each node notes what it declares.
+  - DeviceClasses for claims of DRA are declared by nodes as well. An RDMA resource or a class is removed once no node
+    of the cluster declares it, whichever run the nodes were in, because each node's annotation notes what it declares.
   - Wrong or impossible declarations are refused before anything changes.
 options:
   state:
@@ -55,8 +55,8 @@ options:
       strategy:
         description:
           - How GPUs are shared, if O(nodes[].replicas) or O(nodes[].resources) say that they are. Neither isolates
-            memory or faults. Time slicing needs Pascal or newer. MPS is limited to 48 replicas (16 before Turing), and
-            the plugin does not support it with MIG.
+            faults, and only MPS limits memory. Time slicing needs Pascal or newer. MPS is limited to 48 replicas (16
+            before Turing), and the plugin does not support it with MIG.
         type: str
         choices: [time_slicing, mps]
         default: time_slicing
@@ -85,7 +85,7 @@ options:
       memory_mib:
         description:
           - The memory that each pod needs, in MiB. The memory of all replicas together must fit into a GPU, or into its
-            smallest MIG instance. With V(0), that is not checked. The limit is not enforced, except that MPS gives each
+            smallest GPU instance. With V(0), that is not checked. The limit is not enforced, except that MPS gives each
             replica an equal share.
         type: int
         default: 0
@@ -115,7 +115,7 @@ options:
         default: {}
       labels:
         description:
-          - Labels of the node. Labels that are orders to the GPU Operator, such as C(nvidia.com/mig.config), are
+          - Labels of the node. Labels that make the GPU Operator change the node, such as C(nvidia.com/mig.config), are
             refused.
         type: dict
         default: {}
@@ -159,8 +159,8 @@ options:
         suboptions:
           name:
             description:
-              - The name, of letters, digits and underscores, such as V(hca_shared_devices_a). It is unique whatever the
-                prefix.
+              - The name, up to 63 letters, digits and underscores, with a letter or digit at both ends, such as
+                V(hca_shared_devices_a). It must be unique, whatever the prefix.
             type: str
             required: true
           prefix:
@@ -170,7 +170,7 @@ options:
             default: rdma
           hca_max:
             description:
-              - How many pods on the node can use the resource at once, at least 1. All of them share all of its
+              - How many pods on the node can use the resource at once, from 1 to 209715. All of them share all of its
                 devices.
             type: int
             required: true
@@ -272,7 +272,8 @@ options:
   rdma_config_map:
     description:
       - The ConfigMap of the RDMA shared device plugin, which has its file as C(config.json). It is created if it does
-        not exist. One that is made from a NicClusterPolicy of the NVIDIA Network Operator is refused.
+        not exist. One that the NVIDIA Network Operator makes from the C(rdmaSharedDevicePlugin) of its
+        NicClusterPolicy, usually C(rdma-devices) in its own namespace, is refused.
     type: str
     default: rdma-devices
   rdma_restart:
@@ -340,7 +341,7 @@ EXAMPLES = r"""
         gpus: "{{ info.node | gpufleet.node.plugin_gpus }}"
   delegate_to: localhost
 
-- name: MIG devices by their profiles, on nodes that are only for GPUs
+- name: MIG devices by their profiles, on nodes reserved for pods that request GPUs
   gpufleet.node.device_plugin:
     namespace: gpu-operator
     nodes:
@@ -354,7 +355,6 @@ EXAMPLES = r"""
 
 - name: Let up to 64 pods share the ConnectX-7 of a node
   gpufleet.node.device_plugin:
-    rdma_namespace: nvidia-network-operator
     nodes:
       - name: h100-007
         rdma_resources:

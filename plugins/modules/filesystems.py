@@ -66,7 +66,7 @@ options:
             as C(/dev/nvme0n1) are refused, because they change from boot to boot. Not for tmpfs.
           - For Lustre the servers of its MGS and the file system, such as V(mgs1@o2ib:mgs2@o2ib:/fsname), with a folder
             after it if only that is mounted.
-          - For Ceph V(mon1,mon2:/path) or V(user@fsid.fsname=/path), where the C(fsid) may be left out.
+          - For Ceph V(mon1,mon2:/path), V(user@fsid.fsname=/path), or V(user@.fsname=/path) without the C(fsid).
           - For WekaFS V(backend1,backend2/fsname). For BeeGFS V(beegfs_nodev), which is the default.
           - If servers are declared by name, the kernel shows addresses, and the two are not compared. The file system
             and the path are.
@@ -75,7 +75,7 @@ options:
       fstype:
         description:
           - The type of the file system. V(nfs) is every version of NFS; C(vers) in O(mounts[].options) chooses one.
-          - V(ceph) is the client in the kernel.
+          - V(ceph) is CephFS, mounted with the kernel's client and not with ceph-fuse.
         type: str
         choices: [beegfs, ceph, ext4, lustre, nfs, tmpfs, wekafs, xfs]
         required: true
@@ -142,10 +142,12 @@ options:
         type: int
       tunables:
         description:
-          - Parameters of the client of Lustre, for the file system of this mount. For V(lustre) only.
-          - The names are those of lctl(8) without the instance, such as C(llite.max_read_ahead_mb),
-            C(osc.max_rpcs_in_flight), C(mdc.max_mod_rpcs_in_flight) and C(ldlm.namespaces.lru_size). They are set on,
-            and read back from, every instance, and one that has another value is named.
+          - Parameters of the Lustre client for the file system of this mount. For V(lustre) only.
+          - The names are those of C(lctl set_param) without the instance or C(*), such as C(llite.max_read_ahead_mb),
+            C(osc.max_rpcs_in_flight) or C(mdc.max_mod_rpcs_in_flight). They begin with C(llite), C(lmv), C(lov),
+            C(mdc), C(osc) or C(ldlm.namespaces). Each is set on every instance and read back, and an instance with
+            another value is named. C(ldlm.namespaces.lru_size) must be above 0, because 0 reads back as the number of
+            locks.
           - Values mean what they mean to C(lctl set_param), so that V(16M) for C(osc.max_pages_per_rpc) is the
             same as 4096 pages of 4 KiB.
           - They are never set for the whole cluster (C(lctl set_param -P)). At boot, a unit that belongs to the mount
@@ -207,7 +209,7 @@ EXAMPLES = r"""
             - /dev/disk/by-id/nvme-SAMSUNG_MZWLO3T8HCLS_S794NG0W300102
           ephemeral: true
 
-- name: A file system of Lustre, with larger and more requests to its servers
+- name: A Lustre file system, with more and larger RPCs to its servers
   gpufleet.node.filesystems:
     mounts:
       - path: /lustre
@@ -219,7 +221,7 @@ EXAMPLES = r"""
           osc.max_pages_per_rpc: 16M
           osc.max_rpcs_in_flight: 64
 
-- name: A file system of Ceph, with a read-ahead of 64 MiB
+- name: CephFS, with a read-ahead of 64 MiB
   gpufleet.node.filesystems:
     mounts:
       - path: /ceph
@@ -227,7 +229,7 @@ EXAMPLES = r"""
         fstype: ceph
         options: [name=gpu, secretfile=/etc/ceph/gpu.secret, fs=cephfs, rasize=67108864, recover_session=clean]
 
-- name: BeeGFS and WekaFS, of which the client is installed
+- name: BeeGFS and WekaFS, whose clients are installed
   gpufleet.node.filesystems:
     mounts:
       - path: /beegfs

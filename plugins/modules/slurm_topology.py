@@ -12,8 +12,8 @@ version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Keeps C(topology.conf), and C(TopologyPlugin=) in C(slurm.conf), or C(topology.yaml), as the inventory declares
-    them, on the host of slurmctld. With a topology, Slurm places a job on nodes that are near each other.
+  - Keeps either C(topology.conf) with C(TopologyPlugin=) in C(slurm.conf), or C(topology.yaml), as the inventory
+    declares them, on the host of slurmctld. With a topology, Slurm places a job on nodes that are near each other.
   - C(scontrol show topology), and C(scontrol show topoconf) for C(topology.yaml), say what is in effect, not the file.
     Host lists are compared by the nodes in them, and a file that means the same is left as it is.
   - What slurmctld would refuse, or only warn of, is refused before anything changes, such as an unknown node, a node in
@@ -22,10 +22,10 @@ description:
     files are restored, it is started with them, and the run fails with what slurmctld said.
   - Lines of others in C(topology.conf) and C(topology.yaml) are commented out, and come back with O(state=absent).
   - Slurm 25.05 and newer ignore C(topology.conf) where there is a C(topology.yaml). So O(switches) and O(blocks) are
-    refused there, unless that file is of this module, which then removes it.
+    refused there, unless this module wrote the C(topology.yaml). Then it is removed.
   - On a host without slurmctld the topology is listed in RV(unmanaged), so all hosts may have the same declaration.
   - The files of other hosts are not managed. slurmd and the commands of Slurm read these files as well, so give all
-    hosts the same, or let slurmd get its configuration from the controller.
+    hosts the same, or run slurmd in configless mode (C(--conf-server)).
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes
@@ -101,8 +101,8 @@ options:
         required: true
       cluster_default:
         description:
-          - Whether partitions that name no topology have this one, and whatever is not of a partition. Exactly one must
-            have it, unless there is only one.
+          - Whether this is the topology of partitions that name none, and of everything that is not about one
+            partition. Exactly one topology must have it, unless there is only one.
         type: bool
         default: false
       switches:

@@ -199,6 +199,6 @@ def test_absent_restores_the_nodes_and_leaves_what_a_daemonset_reads(
 def test_what_is_refused_changes_nothing(outcomes: List[Outcome], clusters: Dict[str, PluginCluster]) -> None:
     assert not next(one.ok for one in outcomes if (one.play, one.host) == ("refused", "dev-1"))
     said = told(outcomes, "refused")
-    assert "Cannot share the GPUs of dev-1, dev-2, whole-1: replicas is 0, and must be at least 2" in said
+    assert "Cannot configure the device plugin for dev-1, dev-2, whole-1: replicas is 0, and must be at least 2" in said
     # The last request is of the play before.
     assert clusters["one"].changes[-1] == f"PATCH {FILES}/gpufleet-device-plugin"

@@ -31,7 +31,7 @@ def misfits(gpus: Sequence[Mapping[str, Any]], *, strategy: str, replicas: int, 
         sizes = instances or [(gpu.get("memory") or {}).get("total_mib")]
         known = [size for size in sizes if size]
         if known and replicas * memory_mib > min(known):
-            whose = "its smallest MIG instance" if instances else "it"
+            whose = "its smallest GPU instance" if instances else "it"
             need = f"{replicas} replicas with {memory_mib} MiB each need {replicas * memory_mib} MiB"
             yield f"GPU {gpu['pci_address']}: {need}, but {whose} has {min(known)}"
 

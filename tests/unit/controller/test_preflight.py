@@ -113,7 +113,7 @@ def passed_through(node: Facts) -> None:
         (
             divided,
             {"sharing": [{"replicas": 2, "memory_mib": 5000}]},
-            ["2 replicas with 5000 MiB each need 10000 MiB, but its smallest MIG instance has 9856"],
+            ["2 replicas with 5000 MiB each need 10000 MiB, but its smallest GPU instance has 9856"],
             [],
         ),
         (

@@ -39,7 +39,13 @@ CLIENTS: Mapping[str, Client] = {
         module="beegfs",
         after="beegfs-helperd.service",
     ),
-    CEPH: Client("Ceph", "install the package of the kernel that has the module ceph, and ceph-common", module="ceph"),
+    # It reads the file with the secret, and resolves names.
+    CEPH: Client(
+        "CephFS",
+        "install ceph-common, and the package of the kernel that has the module ceph",
+        module="ceph",
+        helper="mount.ceph",
+    ),
     LUSTRE: Client(
         "Lustre",
         "install lustre-client, or lustre-client-modules for this kernel and lustre-client-utils",

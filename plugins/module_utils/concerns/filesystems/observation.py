@@ -210,7 +210,7 @@ def _obstacle(files: Files, table: Tuple[Mount, ...], path: str) -> Tuple[str, s
     around = mounts.around(table, path)
     if around is not None and around.number.startswith("0:") and around.fstype not in LOCAL:
         return (
-            f"it is inside {around.path}, and would hang whenever the server of that does not respond",
+            f"it is inside the mount {around.path}, and would hang whenever the server of that does not respond",
             title_of(kind_of(around), around.source),
             False,
         )

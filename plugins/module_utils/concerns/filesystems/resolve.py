@@ -96,7 +96,7 @@ def _before(path: str, setting: str, value: Any) -> Any:
         named = value in FLAGS and FLAGS[value][0] == setting
         if named or (any(setting in names for names in REMOUNTABLE.values()) and (value.isalpha() or bytes_of(value))):
             return value
-    raise ValueError(f"{value!r} is no {setting} of {path}")
+    raise ValueError(f"{value!r} is not a value of {setting} on {path}")
 
 
 def _found(place: Place) -> str:
@@ -108,13 +108,11 @@ def _found(place: Place) -> str:
 
 def _refuse_owner(place: Place) -> None:
     if place.foreign or place.status == systemd.MASKED:
-        cause = "the unit is a file of someone else" if place.status != systemd.MASKED else "it is masked"
-        raise OwnedByAnother(
-            "write {}",
-            object=unit_files.file_of(place.unit.unit),
-            cause=cause,
-            hint="remove it, or leave the mount to whoever wrote it",
-        )
+        cause, hint = "the unit is a file of someone else", "remove it, or leave the mount to whoever wrote it"
+        if place.status == systemd.MASKED:
+            unmask = f"systemctl unmask {place.unit.unit}"
+            cause, hint = "it is masked", f"run {unmask}, or leave the mount out of the declaration"
+        raise OwnedByAnother("write {}", object=unit_files.file_of(place.unit.unit), cause=cause, hint=hint)
 
 
 def _refuse_unmountable(state: FilesystemsState, place: Place, entry: Entry) -> None:

@@ -30,7 +30,7 @@ FORMS = {
             rf"(?:(?P<user>[A-Za-z0-9._-]+)@(?P<fsid>[0-9a-f-]{{36}})?\.(?P<fsname>[A-Za-z0-9._-]+)="
             rf"|(?P<servers>{MONITOR}(?:,{MONITOR})*):)(?P<path>/.*)"
         ),
-        "mon1,mon2:/path or user@fsid.fsname=/path",
+        "mon1,mon2:/path, user@fsid.fsname=/path or user@.fsname=/path",
     ),
     LUSTRE: (
         regex(rf"(?P<servers>{NID}(?:[:,]{NID})*):/(?P<fsname>[A-Za-z0-9_-]{{1,8}})(?P<path>/.*)?"),

@@ -34,7 +34,7 @@ UUID = "UUID="
 BY_UUID = "/dev/disk/by-uuid/"
 NOT_A_SOURCE: Mapping[str, str] = {
     NFS: "it is not a server and the path that it exports",
-    BEEGFS: "a mount of BeeGFS has no source, because the file that cfgFile names has its servers",
+    BEEGFS: "BeeGFS takes its servers from its client configuration (cfgFile), not from the source",
     CEPH: "it is neither monitors and a path, nor a user, a file system and a path",
     LUSTRE: "it is not the servers of a file system of Lustre and its name",
     WEKA: "it is not the backends of a cluster and a file system",
@@ -163,7 +163,7 @@ def _entry(item: Mapping[str, Any], where: str) -> Entry:
         option = _option(text, fstype, f"{where}.options")
         if option is not None and option.setting in settings and option.setting not in SEVERAL.get(fstype, ()):
             other = settings[option.setting].text
-            _refuse(f"{where}.options", f"{other} and {text} are the same option", "leave one of them out")
+            _refuse(f"{where}.options", f"{other} and {text} set the same thing", "leave one of them out")
         if option is not None:
             settings[option.setting] = option
     if item["read_ahead_kb"] is not None:
@@ -241,14 +241,14 @@ def _tunables(given: Mapping[str, Any], fstype: str, where: str) -> Mapping[str,
     found: Dict[str, str] = {}
     for name, value in given.items():
         if not isinstance(name, str) or not tunables.NAME.fullmatch(name):
-            cause = "it is not the name of a parameter of the client, without the instance"
+            cause = "it must be llite, lmv, lov, mdc, osc or ldlm.namespaces and a parameter, without instance or *"
             _refuse(where, cause, "set for example osc.max_rpcs_in_flight", str(name))
         text = str(int(value)) if isinstance(value, bool) else str(value)
         if not isinstance(value, (str, int)) or not tunables.VALUE.fullmatch(text):
-            _refuse(f"{where}.{name}", "it is not a number or a word", "set for example 16", text)
+            _refuse(f"{where}.{name}", "it is not a whole number or a word", "set for example 16", text)
         if name == "ldlm.namespaces.lru_size" and text in ("0", "clear"):
             cause = "it reads back as the number of locks, so that nothing can be compared"
-            _refuse(f"{where}.{name}", cause, "leave it out, or set a number", text)
+            _refuse(f"{where}.{name}", cause, "leave it out, or set a number above 0", text)
         found[name] = text
     return found
 
@@ -276,7 +276,8 @@ def _source(source: str, fstype: str, where: str) -> str:
     if fstype in FORMS:
         form, example = FORMS[fstype]
         if not form.fullmatch(source):
-            _refuse(where, NOT_A_SOURCE[fstype], f"set it as {example}", source)
+            hint = "leave it out" if fstype == BEEGFS else f"set it as {example}"
+            _refuse(where, NOT_A_SOURCE[fstype], hint, source)
         if fstype != NFS:
             return source
         host, colon, folder = source.rpartition(":/")
@@ -315,7 +316,7 @@ def _option(text: str, fstype: str, where: str) -> Optional[Option]:
             _refuse(
                 where,
                 f"the kernel rounds what is not a multiple of {PAGE} bytes",
-                "set for example rsize=1048576",
+                f"set for example {name}=1048576",
                 text,
             )
     if fstype == NFS and name in ("nconnect", "max_connect") and not (value.isdigit() and 1 <= int(value) <= 16):

@@ -164,9 +164,9 @@ def _with_live(host: Host, state: TopologyState, *, asks_yaml: bool) -> Topology
 def _version(host: Host) -> Tuple[int, int]:
     goal = "find the version of Slurm"
     if host.commands.find("slurmctld") is None:
-        raise CannotLook(goal, cause="slurmctld is not on the path", hint="set PATH with environment")
+        raise CannotLook(goal, cause="slurmctld is not in PATH", hint="set PATH with environment")
     said = host.commands.run(["slurmctld", "-V"], timeout=VERSION_SECONDS).output.strip()
     match = VERSION.search(said)
     if match is None:
-        raise CannotLook(goal, cause="slurmctld -V does not say it", found=said[:200] or "nothing")
+        raise CannotLook(goal, cause="slurmctld -V printed no version", found=said[:200] or "nothing")
     return int(match[1]), int(match[2])

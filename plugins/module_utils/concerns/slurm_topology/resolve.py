@@ -96,11 +96,10 @@ def _refuse_unknown(wanted: Topologies, state: TopologyState) -> None:
     for what, name, path in _named(state):
         if name not in wanted.by_name:
             raise DeclarationError(
-                "do without topology {}",
+                "leave out topology {}",
                 object=name,
-                cause=f"{path} has it for {what}, and slurmctld would not find it",
-                found=", ".join(wanted.by_name),
-                hint="declare it, or change Topology= there",
+                cause=f"{what} in {path} names it with Topology=, and slurmctld would not start without it",
+                hint=f"declare it, or change Topology= there to one of: {', '.join(wanted.by_name)}",
             )
 
 

@@ -58,10 +58,13 @@ def parse(params: Mapping[str, Any]) -> TopologyDeclaration:
             _refuse("topologies", "switches or blocks are set too", hint="declare them as one of the topologies")
         return TopologyDeclaration(folder=folder, topologies=_topologies(params["topologies"]))
     if not switches and not blocks:
-        hint = "declare switches for topology/tree, or blocks for topology/block"
-        raise DeclarationError("read the declaration", cause="neither switches nor blocks are set", hint=hint)
+        several = "topologies for several (Slurm 25.05 and newer)"
+        hint = f"declare switches for topology/tree, blocks for topology/block, or {several}"
+        cause = "neither switches, blocks nor topologies are set"
+        raise DeclarationError("read the declaration", cause=cause, hint=hint)
     if switches and blocks:
-        _refuse("blocks", "switches are set too, and a cluster has one topology", hint="leave one of the two out")
+        hint = "leave one of the two out, or declare both in topologies (Slurm 25.05 and newer)"
+        _refuse("blocks", "switches are set too, and topology.conf holds one topology", hint=hint)
     if sizes and not blocks:
         _refuse("block_sizes", "no blocks are set, and a tree has none", hint="leave it out")
     return TopologyDeclaration(_one(switches, blocks, sizes), folder)

@@ -36,9 +36,9 @@ from .configuration import (
 from .device_classes import DeclaredClass, faults_of_classes, parse_class
 from .rdma_configuration import LONGEST_INTERVAL, Resource, faults_of_rdma, parse_resource
 
-GOAL = "share the GPUs of {}"
-RDMA_GOAL = "share the RDMA devices of {}"
-CLASS_GOAL = "make device classes for {}"
+GOAL = "configure the device plugin for {}"
+RDMA_GOAL = "configure the RDMA devices of {}"
+CLASS_GOAL = "create device classes for {}"
 # What nodes share with others, as it is called in their notes.
 RDMA, CLASSES = "rdma", "classes"
 # The label by which the plugin chooses the file of its node, and what labels of ours begin with.
@@ -173,7 +173,7 @@ def _faults(entry: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
     for taint in entry["taints"]:
         yield from _faults_of_taint(taint)
     places = [f"{taint['key']}:{taint['effect']}" for taint in entry["taints"]]
-    yield from (f"the taint {place} is there twice" for place in places if places.count(place) > 1)
+    yield from (f"the taint {place} is declared twice" for place in places if places.count(place) > 1)
 
 
 def _faults_of_sharing(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -205,11 +205,11 @@ def _faults_of_label(key: str, value: Any) -> Iterator[str]:
     if not LABEL_KEY.fullmatch(key):
         yield f"{key} is not the name of a label"
     elif key == CONFIG_LABEL or key.startswith(OWN):
-        yield f"the label {key} is made from what else is declared"
+        yield f"the label {key} is set by this module itself"
     elif key.startswith(OF_THE_KUBELET):
         yield f"the label {key} belongs to the kubelet"
     elif key in OF_OTHERS or key.startswith(OF_THE_OPERATOR):
-        yield f"the label {key} is an order to the GPU Operator, whose work on the node would meet ours"
+        yield f"the label {key} makes the GPU Operator change the node, which would conflict with this collection"
     if not isinstance(value, str) or not LABEL_VALUE.fullmatch(value):
         right = "a string of up to 63 letters, digits, -, _ and dots"
         yield f"the label {key} cannot have the value {value!r}: it must be {right}"
@@ -221,7 +221,7 @@ def _faults_of_taint(taint: Mapping[str, Any]) -> Iterator[str]:
     if not LABEL_VALUE.fullmatch(taint["value"]):
         yield f"the taint {taint['key']} cannot have the value {taint['value']!r}"
     if taint["effect"] not in EFFECTS:
-        cause = "it would end pods that run" if taint["effect"] == NO_EXECUTE else "there is no such effect"
+        cause = "it would evict running pods" if taint["effect"] == NO_EXECUTE else "there is no such effect"
         yield f"the taint {taint['key']} has the effect {taint['effect']}: {cause}. Use {' or '.join(EFFECTS)}"
 
 

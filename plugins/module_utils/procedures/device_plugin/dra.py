@@ -108,8 +108,8 @@ def orders(
 ) -> Tuple[List[Order], List[Order]]:
     """For classes that are declared, and for those of ours that no node uses any more. ``nodes`` is for messages."""
     if wanted and dra.version is None:
-        cause = f"the API server serves no resource.k8s.io in {', '.join(VERSIONS)}"
-        hint = "DRA needs Kubernetes 1.32 or newer, with its API enabled before 1.34"
+        cause = f"the API server does not serve resource.k8s.io in any of {', '.join(VERSIONS)}"
+        hint = "use Kubernetes 1.34 or newer, or enable the API group resource.k8s.io in 1.32 or 1.33"
         raise DeclarationError(CLASS_GOAL, object=nodes, cause=cause, hint=hint)
     written = [_written(dra, one, nodes) for _name, one in sorted(wanted.items())]
     stale = [name for name, one in sorted(dra.found.items()) if one.ours and name not in used]

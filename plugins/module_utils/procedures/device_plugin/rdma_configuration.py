@@ -96,16 +96,16 @@ def faults_of_rdma(resources: Sequence[Resource]) -> Iterator[str]:
 
 
 def _faults_of_selectors(resource: Resource) -> Iterator[str]:
-    for key in ("vendors", "deviceIDs"):
-        for value in resource.selectors.get(key, ()):
+    for option in ("vendors", "device_ids"):
+        for value in resource.selectors.get(SELECTORS[option], ()):
             if not PCI_ID.fullmatch(value):
                 said = "it must be four hexadecimal digits in lower case, such as 15b3"
-                yield f"{key} of {resource.name} cannot have {value!r}, which would choose nothing: {said}"
-    for value in resource.selectors.get("ifNames", ()):
+                yield f"{option} of {resource.name} has {value!r}, which matches no device: {said}"
+    for value in resource.selectors.get(SELECTORS["if_names"], ()):
         if not 0 < len(value) <= LONGEST_INTERFACE or "/" in value or value.split() != [value]:
-            yield f"ifNames of {resource.name} cannot have {value!r}: it is not the name of an interface"
+            yield f"if_names of {resource.name} has {value!r}, which is not the name of a network interface"
     if "" in resource.selectors.get("drivers", ()):
-        yield f"drivers of {resource.name} cannot have an empty one"
+        yield f"drivers of {resource.name} has an empty string, which matches no device"
 
 
 def meaning(entry: Mapping[str, Any]) -> Tuple[Any, ...]:

@@ -101,7 +101,7 @@ class Clients(Programs):
 
     def __init__(self, host: FakeHost) -> None:
         super().__init__(host)
-        for name in ("mount.lustre", "mount.wekafs"):
+        for name in ("mount.ceph", "mount.lustre", "mount.wekafs"):
             host.commands.programs[name] = lambda argv: Completed(0, "", "")
         host.commands.programs["lctl"] = self.lctl
         self.parameters: Dict[str, str] = {}

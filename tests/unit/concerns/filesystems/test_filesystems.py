@@ -383,7 +383,7 @@ def test_a_cache_that_is_not_there_is_said(tmp_path: Path) -> None:
         ({"fstype": "ext4", "source": "LABEL=x"}, "Cannot declare mounts[0].source: it is not a device"),
         ({"fstype": "tmpfs"}, "Cannot declare mounts[0].source: tmpfs has no source"),
         ({"options": ["ro,noatime"]}, "Cannot declare mounts[0].options: it is not one option"),
-        ({"options": ["ro", "rw"]}, "Cannot declare mounts[0].options: ro and rw are the same option."),
+        ({"options": ["ro", "rw"]}, "Cannot declare mounts[0].options: ro and rw set the same thing."),
         ({"options": ["x-systemd.makefs"]}, "x-systemd.makefs is not supported: systemd reads it only in fstab"),
         ({"options": ["noauto"]}, "noauto is not supported: the mount is always made at boot."),
         ({"options": ["bind"]}, "bind is not supported: that mounts a folder, not a file system."),
@@ -479,7 +479,7 @@ def test_a_mount_point_in_a_mount_of_the_network_is_refused_without_asking_for_i
     for name in ("exists", "names", "is_folder", "resolve", "status"):
         method = getattr(host.files, name)
         setattr(host.files, name, lambda path, method=method: asked.append(path) or method(path))
-    with pytest.raises(DeclarationError, match="it is inside /home, and would hang whenever the server"):
+    with pytest.raises(DeclarationError, match="it is inside the mount /home, and would hang whenever the server"):
         run(host, {**HOT, "path": "/home/hot"})
     assert [path for path in asked if path.startswith("/home")] == []
 

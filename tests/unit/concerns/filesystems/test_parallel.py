@@ -148,6 +148,10 @@ def no_module(host: FakeHost, root: Path) -> None:
     (root / MODULES.lstrip("/")).write_text("kernel/fs/xfs/xfs.ko:\n")
 
 
+def no_ceph_helper(host: FakeHost, root: Path) -> None:
+    del host.commands.programs["mount.ceph"]
+
+
 def no_lustre_helper(host: FakeHost, root: Path) -> None:
     del host.commands.programs["mount.lustre"]
 
@@ -165,7 +169,8 @@ def no_weka_helper(host: FakeHost, root: Path) -> None:
             f"the client of Lustre is not installed. There is no module lustre for the kernel {RELEASE}: ",
         ),
         (LUSTRE, no_lustre_helper, "the client of Lustre is not installed. There is no mount.lustre: install lustre-"),
-        (CEPH, no_module, f"the client of Ceph is not installed. There is no module ceph for the kernel {RELEASE}: "),
+        (CEPH, no_module, f"the client of CephFS is not installed. There is no module ceph for the kernel {RELEASE}: "),
+        (CEPH, no_ceph_helper, "the client of CephFS is not installed. There is no mount.ceph: install ceph-common"),
         (
             BEEGFS,
             no_module,
@@ -617,29 +622,35 @@ def test_a_file_with_a_secret_may_be_named(tmp_path: Path) -> None:
             {**CEPH, "source": "gpu@cephfs=/a"},
             "it is neither monitors and a path, nor a user, a file system and a path",
         ),
-        ({**BEEGFS, "source": "mgmt1"}, "a mount of BeeGFS has no source, because the file that cfgFile names"),
+        ({**BEEGFS, "source": "mgmt1"}, "BeeGFS takes its servers from its client configuration (cfgFile)"),
         ({**WEKA, "source": "backend1/fs/sub"}, "it is not the backends of a cluster and a file system"),
         (
             with_options(CEPH, "rasize=64m"),
             "the kernel takes a number of bytes without a unit (wanted rasize=64m). Set for",
         ),
         (with_options(CEPH, "rsize=1000"), "the kernel rounds what is not a multiple of 4096 bytes"),
-        (with_options(LUSTRE, "flock", "localflock"), "flock and localflock are the same option."),
-        (with_options(WEKA, "num_cores=4", "num_cores=2"), "num_cores=4 and num_cores=2 are the same option."),
+        (with_options(LUSTRE, "flock", "localflock"), "flock and localflock set the same thing."),
+        (with_options(WEKA, "num_cores=4", "num_cores=2"), "num_cores=4 and num_cores=2 set the same thing."),
         (with_options(WEKA, "core=0"), "WEKA does not take core 0"),
         ({**CEPH, "read_ahead_kb": 4096}, "the read-ahead of Ceph is an option of the mount"),
         ({**LUSTRE, "read_ahead_kb": 4096}, "Lustre has a read-ahead of its own"),
         ({**CEPH, "tunables": {"llite.checksums": 0}}, "Cannot declare mounts[0].tunables: ceph has none."),
-        (tuned(max_rpcs_in_flight=8), "it is not the name of a parameter of the client, without the instance"),
+        (
+            tuned(max_rpcs_in_flight=8),
+            "it must be llite, lmv, lov, mdc, osc or ldlm.namespaces and a parameter, without instance or *",
+        ),
         (
             {**LUSTRE, "tunables": {"osc.fs1-OST0000-osc-ffff.max_rpcs_in_flight": 8}},
-            "it is not the name of a parameter of the client, without the instance",
+            "it must be llite, lmv, lov, mdc, osc or ldlm.namespaces and a parameter, without instance or *",
         ),
-        ({**LUSTRE, "tunables": {"osc.*.checksums": 0}}, "it is not the name of a parameter of the client,"),
-        ({**LUSTRE, "tunables": {"osc/checksums": 0}}, "it is not the name of a parameter of the client,"),
-        ({**LUSTRE, "tunables": {"ost.threads_max": 8}}, "it is not the name of a parameter of the client,"),
-        (tuned(osc__checksums="1; reboot"), "Cannot declare mounts[0].tunables.osc.checksums: it is not a number or a"),
-        (tuned(osc__checksums=None), "it is not a number or a word"),
+        ({**LUSTRE, "tunables": {"osc.*.checksums": 0}}, "it must be llite, lmv, lov, mdc, osc or ldlm.namespaces"),
+        ({**LUSTRE, "tunables": {"osc/checksums": 0}}, "it must be llite, lmv, lov, mdc, osc or ldlm.namespaces"),
+        ({**LUSTRE, "tunables": {"ost.threads_max": 8}}, "it must be llite, lmv, lov, mdc, osc or ldlm.namespaces"),
+        (
+            tuned(osc__checksums="1; reboot"),
+            "Cannot declare mounts[0].tunables.osc.checksums: it is not a whole number",
+        ),
+        (tuned(osc__checksums=None), "it is not a whole number or a word"),
         (tuned(ldlm__namespaces__lru_size=0), "it reads back as the number of locks, so that nothing can be compared"),
     ],
 )

@@ -325,8 +325,8 @@ CHAIN = [above(f"s{at}", f"s{at + 1}") for at in range(22)]
 @pytest.mark.parametrize(
     ("declaration", "message"),
     [
-        ({}, "neither switches nor blocks are set. Declare switches for topology/tree, or blocks for topology/block."),
-        ({**TREE, **BLOCKS}, "switches are set too, and a cluster has one topology. Leave one of the two out."),
+        ({}, "neither switches, blocks nor topologies are set. Declare switches for topology/tree, blocks for"),
+        ({**TREE, **BLOCKS}, "switches are set too, and topology.conf holds one topology. Leave one of the two out"),
         ({**TREE, "block_sizes": [4]}, "no blocks are set, and a tree has none"),
         (tree({"name": "a"}), "Cannot use a in the topology of Slurm: it has neither nodes nor switches below it"),
         (tree({"name": "a", "nodes": "h01", "switches": "b"}), "it has both nodes and switches"),
@@ -419,7 +419,7 @@ def silent(machine: TopologyMachine) -> None:
         (linear, TREE, "SelectType=select/linear, with which slurmctld 24.11 would not start"),
         (old, BLOCKS, "topology/block with BlockSizes came with Slurm 24.05 (found 22.05). Declare switches"),
         (other_file, TREE, "slurmctld reads /opt/slurm/etc/slurm.conf (found /etc/slurm). Set folder: /opt/slurm/etc."),
-        (no_version, BLOCKS, "slurmctld -V does not say it"),
+        (no_version, BLOCKS, "slurmctld -V printed no version"),
         (silent, TREE, "Unable to contact slurm controller"),
         (
             lambda _machine: None,

@@ -311,8 +311,8 @@ def strange(machine: TopologyMachine) -> None:
         (old, "Cannot use topologies: topology.yaml came with Slurm 25.05 (found 24.11). Declare switches or blocks"),
         (without_yaml, "this Slurm was built without YAML (there is no serializer_yaml.so)"),
         (linear, "has SelectType=select/linear, with which slurmctld 25.05 would not start"),
-        (partition, "Cannot do without topology fast: /etc/slurm/slurm.conf has it for partition gpu, and slurmctld"),
-        (node, "Cannot do without topology fast: /etc/slurm/nodes.conf has it for h[01-08], and slurmctld"),
+        (partition, "Cannot leave out topology fast: partition gpu in /etc/slurm/slurm.conf names it with Topology="),
+        (node, "Cannot leave out topology fast: h[01-08] in /etc/slurm/nodes.conf names it with Topology="),
         (strange, "Cannot parse /etc/slurm/topology.yaml: line 2"),
     ],
 )

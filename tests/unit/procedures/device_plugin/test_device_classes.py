@@ -112,7 +112,7 @@ def test_a_class_of_others_is_refused_by_name(machine: Machine) -> None:
     machine.add_class("h100.example.com", "true", labels={"app.kubernetes.io/managed-by": "Helm"})
     result = machine.run(NODE)
     assert result["msg"] == (
-        "Cannot make device classes for h100-1: the DeviceClass h100.example.com is there already, and Helm has made "
+        "Cannot create device classes for h100-1: the DeviceClass h100.example.com is there already, and Helm has made "
         "it (found true). Choose another name, or remove it."
     )
     assert machine.requests == []
@@ -123,8 +123,8 @@ def test_a_cluster_without_that_api_cannot_have_classes(machine: Machine, versio
     machine.resource_api = version
     result = machine.run(NODE)
     assert result["msg"] == (
-        "Cannot make device classes for h100-1: the API server serves no resource.k8s.io in v1, v1beta2, v1beta1. DRA "
-        "needs Kubernetes 1.32 or newer, with its API enabled before 1.34."
+        "Cannot create device classes for h100-1: the API server does not serve resource.k8s.io in any of v1, v1beta2, "
+        "v1beta1. Use Kubernetes 1.34 or newer, or enable the API group resource.k8s.io in 1.32 or 1.33."
     )
     assert machine.requests == []
 
@@ -148,14 +148,15 @@ def test_what_makes_no_sense_is_refused_before_the_cluster_is_asked(
     machine: Machine, declared: Dict[str, Any], cause: str
 ) -> None:
     result = machine.run({**NODE, "device_classes": [{**H100, **declared}]})
-    assert result["msg"].startswith(f"Cannot make device classes for h100-1: {cause}"), result["msg"]
+    assert result["msg"].startswith(f"Cannot create device classes for h100-1: {cause}"), result["msg"]
     assert (machine.looks, machine.requests) == (0, [])
 
 
 def test_classes_of_one_name_must_be_alike(machine: Machine) -> None:
     result = machine.run(NODE, {**SECOND, "device_classes": [{**H100, "selectors": [LARGE]}]})
     assert result["msg"].startswith(
-        "Cannot make device classes for h100-1, h100-2: the class h100.example.com is not declared alike on all of them"
+        "Cannot create device classes for h100-1, h100-2: the class h100.example.com is not declared alike on "
+        "all of them"
     )
     result = machine.run({**NODE, "device_classes": [H100, H100]})
     assert "the class h100.example.com is named twice" in result["msg"]

@@ -404,8 +404,8 @@ def test_a_cluster_policy_that_names_another_config_map_is_not_touched(operator:
     operator.policy["spec"]["devicePlugin"]["config"] = {"name": "time-slicing-config", "default": "any"}
     result = operator.run(SHARED)
     assert result["msg"] == (
-        "Cannot share the GPUs of h100-1: nvidia-device-plugin-daemonset reads the ConfigMap time-slicing-config, and "
-        "not gpufleet-device-plugin. Set config_map to time-slicing-config."
+        "Cannot configure the device plugin for h100-1: nvidia-device-plugin-daemonset reads the ConfigMap "
+        "time-slicing-config, and not gpufleet-device-plugin. Set config_map to time-slicing-config."
     )
     assert operator.requests == []
 
@@ -453,26 +453,27 @@ def nothing(machine: Machine) -> None:
         (
             no_plugin,
             SHARED,
-            "Cannot share the GPUs of h100-1: there is no DaemonSet of the NVIDIA device plugin in the namespace "
-            "nvidia-device-plugin. Install it, or set namespace to the one where it is, such as gpu-operator.",
+            "Cannot configure the device plugin for h100-1: there is no DaemonSet of the NVIDIA device plugin in "
+            "the namespace nvidia-device-plugin. Install it, or set namespace to the one where it is, such as "
+            "gpu-operator.",
         ),
         (
             no_config,
             SHARED,
-            "Cannot share the GPUs of h100-1: the DaemonSet nvdp-nvidia-device-plugin reads no ConfigMap. Set "
-            "config.name=gpufleet-device-plugin in the Helm values of the device plugin, once.",
+            "Cannot configure the device plugin for h100-1: the DaemonSet nvdp-nvidia-device-plugin reads no "
+            "ConfigMap. Set config.name=gpufleet-device-plugin in the Helm values of the device plugin, once.",
         ),
         (
             environment,
             {**SHARED, "mig_strategy": "mixed"},
-            "Cannot share the GPUs of h100-1: MIG_STRATEGY in the DaemonSet nvdp-nvidia-device-plugin beats the file, "
-            "for migStrategy (found single, wanted mixed). Set it in the Helm values of the device plugin, or leave it "
-            "out here.",
+            "Cannot configure the device plugin for h100-1: MIG_STRATEGY in the DaemonSet nvdp-nvidia-device-plugin "
+            "beats the file, for migStrategy (found single, wanted mixed). Set it in the Helm values of the device "
+            "plugin, or leave it out here.",
         ),
         (
             single_key,
             SHARED,
-            "Cannot share the GPUs of h100-1: nodes without a label use a100, the only key of "
+            "Cannot configure the device plugin for h100-1: nodes without a label use a100, the only key of "
             f"{PLACE}, and would have none beside ours. Name a100 as the default in the values of the device plugin, "
             "or set another config_map.",
         ),
@@ -485,7 +486,8 @@ def nothing(machine: Machine) -> None:
         (
             nothing,
             {**SHARED, "name": "nowhere"},
-            "Cannot share the GPUs of nowhere: Kubernetes has no node of this name. List them with kubectl get nodes.",
+            "Cannot configure the device plugin for nowhere: Kubernetes has no node of this name. List them with "
+            "kubectl get nodes.",
         ),
     ],
 )
@@ -516,7 +518,7 @@ SMALL = divided(0, instance("1g.10gb", 9856))
         (
             {"resources": [{"name": "mig-1g.10gb", "replicas": 2}], "memory_mib": 5000, "gpus": [SMALL]}
             | {"mig_strategy": "mixed"},
-            "GPU 0000:18:00.0: 2 replicas with 5000 MiB each need 10000 MiB, but its smallest MIG instance has 9856",
+            "GPU 0000:18:00.0: 2 replicas with 5000 MiB each need 10000 MiB, but its smallest GPU instance has 9856",
         ),
         ({"memory_mib": -1}, "memory_mib is -1, and must be 0 or more"),
         (
@@ -598,26 +600,26 @@ SMALL = divided(0, instance("1g.10gb", 9856))
         ),
         (
             {"labels": {"nvidia.com/mig.config": "all"}},
-            "the label nvidia.com/mig.config is an order to the GPU",
+            "the label nvidia.com/mig.config makes the GPU Operator change",
         ),
         (
             {"labels": {"nvidia.com/gpu.deploy.dcgm": "no"}},
-            "the label nvidia.com/gpu.deploy.dcgm is an order",
+            "the label nvidia.com/gpu.deploy.dcgm makes the GPU Operator change",
         ),
-        ({"labels": {CONFIG_LABEL: "x"}}, f"the label {CONFIG_LABEL} is made from what else is declared"),
-        ({"labels": {"gpufleet.node/mig": "x"}}, "the label gpufleet.node/mig is made from what else is declared"),
+        ({"labels": {CONFIG_LABEL: "x"}}, f"the label {CONFIG_LABEL} is set by this module itself"),
+        ({"labels": {"gpufleet.node/mig": "x"}}, "the label gpufleet.node/mig is set by this module itself"),
         ({"labels": {"kubernetes.io/os": "x"}}, "the label kubernetes.io/os belongs to the kubelet"),
         ({"labels": {"a b": "x"}}, "a b is not the name of a label"),
         ({"labels": {"a": "x y"}}, "the label a cannot have the value 'x y': it must be a string of up to 63 letters"),
         ({"labels": {"a": 1}}, "the label a cannot have the value 1: it must be a string"),
         (
             {"taints": [{"key": "gpu", "effect": "NoExecute"}]},
-            "the taint gpu has the effect NoExecute: it would end pods that run. Use NoSchedule or PreferNoSchedule",
+            "the taint gpu has the effect NoExecute: it would evict running pods. Use NoSchedule or PreferNoSchedule",
         ),
         ({"taints": [{"key": "gpu", "effect": "no"}]}, "the taint gpu has the effect no: there is no such effect"),
         ({"taints": [{"key": "g p"}]}, "g p is not the name of a taint"),
         ({"taints": [{"key": "gpu", "value": "a b"}]}, "the taint gpu cannot have the value 'a b'"),
-        ({"taints": [{"key": "gpu"}, {"key": "gpu"}]}, "the taint gpu:NoSchedule is there twice"),
+        ({"taints": [{"key": "gpu"}, {"key": "gpu"}]}, "the taint gpu:NoSchedule is declared twice"),
         ({"name": "H100_1"}, "that is not the name of a node"),
     ],
 )
@@ -626,15 +628,15 @@ def test_what_makes_no_sense_is_refused_before_the_cluster_is_asked(
 ) -> None:
     result = machine.run({"name": "h100-1", **node})
     name = node.get("name", "h100-1")
-    assert result["msg"].startswith(f"Cannot share the GPUs of {name}: {cause}"), result["msg"]
+    assert result["msg"].startswith(f"Cannot configure the device plugin for {name}: {cause}"), result["msg"]
     assert (machine.looks, machine.requests) == (0, [])
 
 
 def test_a_cause_is_told_once_with_all_nodes_that_have_it(machine: Machine) -> None:
     result = machine.run({"name": "h100-1", "replicas": 0}, {"name": "h100-2", "replicas": 0}, {"name": "h100-2"})
     assert result["msg"] == (
-        "Cannot share the GPUs of h100-1, h100-2: replicas is 0, and must be at least 2, or 1 for GPUs that are not "
-        "shared (and 1 more)."
+        "Cannot configure the device plugin for h100-1, h100-2: replicas is 0, and must be at least 2, or 1 for "
+        "GPUs that are not shared (and 1 more)."
     )
 
 

@@ -288,22 +288,22 @@ def test_a_file_that_changes_at_that_moment_is_not_written_over(machine: Machine
         ({"selectors": {"vendors": []}}, "the RDMA resource hca_a has no selectors, and would be of no device"),
         (
             {"selectors": {"vendors": ["0x15b3"]}},
-            "vendors of hca_a cannot have '0x15b3', which would choose nothing: it must be four hexadecimal digits",
+            "vendors of hca_a has '0x15b3', which matches no device: it must be four hexadecimal digits",
         ),
-        ({"selectors": {"device_ids": ["101D"]}}, "deviceIDs of hca_a cannot have '101D', which would choose nothing"),
+        ({"selectors": {"device_ids": ["101D"]}}, "device_ids of hca_a has '101D', which matches no device"),
         (
             {"selectors": {"if_names": ["a/b"]}},
-            "ifNames of hca_a cannot have 'a/b': it is not the name of an interface",
+            "if_names of hca_a has 'a/b', which is not the name of a network interface",
         ),
-        ({"selectors": {"if_names": ["x" * 16]}}, f"ifNames of hca_a cannot have '{'x' * 16}'"),
-        ({"selectors": {"drivers": [""]}}, "drivers of hca_a cannot have an empty one"),
+        ({"selectors": {"if_names": ["x" * 16]}}, f"if_names of hca_a has '{'x' * 16}'"),
+        ({"selectors": {"drivers": [""]}}, "drivers of hca_a has an empty string"),
     ],
 )
 def test_what_the_plugin_would_not_take_is_refused_before_the_cluster_is_asked(
     machine: Machine, resource: Dict[str, Any], cause: str
 ) -> None:
     result = machine.run({**NODE, "rdma_resources": [{**A, **resource}]})
-    assert result["msg"].startswith(f"Cannot share the RDMA devices of h100-1: {cause}"), result["msg"]
+    assert result["msg"].startswith(f"Cannot configure the RDMA devices of h100-1: {cause}"), result["msg"]
     assert (machine.looks, machine.requests) == (0, [])
 
 
@@ -341,7 +341,7 @@ def test_nodes_that_do_not_agree_are_named(
     machine: Machine, first: Dict[str, Any], second: Dict[str, Any], said: str
 ) -> None:
     result = machine.run({"name": "h100-1", **first}, {"name": "h100-2", **second})
-    assert result["msg"].startswith(f"Cannot share the RDMA devices of {said}"), result["msg"]
+    assert result["msg"].startswith(f"Cannot configure the RDMA devices of {said}"), result["msg"]
     assert (machine.looks, machine.requests) == (0, [])
 
 
@@ -371,19 +371,20 @@ def damaged(machine: Machine) -> None:
     [
         (
             no_plugin,
-            "Cannot share the RDMA devices of h100-1: no DaemonSet in the namespace kube-system reads the ConfigMap "
-            "rdma-devices. Install the RDMA shared device plugin, or set rdma_namespace and rdma_config_map to those "
-            "that it has.",
+            "Cannot configure the RDMA devices of h100-1: no DaemonSet in the namespace kube-system reads the "
+            "ConfigMap rdma-devices. Install the RDMA shared device plugin, or set rdma_namespace and "
+            "rdma_config_map to those that it has.",
         ),
         (
             of_the_operator,
-            f"Cannot share the RDMA devices of h100-1: the ConfigMap {PLACE} is made from the NicClusterPolicy "
+            f"Cannot configure the RDMA devices of h100-1: the ConfigMap {PLACE} is made from the NicClusterPolicy "
             "nic-cluster-policy, which would undo it. Declare them there, or set rdma_config_map to that of another "
             "DaemonSet of the RDMA shared device plugin.",
         ),
         (
             another_one,
-            f"Cannot share the RDMA devices of h100-1: the resource hca_a is in {PLACE} already, as someone else has "
+            f"Cannot configure the RDMA devices of h100-1: the resource hca_a is in {PLACE} already, as someone "
+            "else has "
             'declared it (found {"resourceName": "hca_a", "rdmaHcaMax": 1000, "devices": ["ib0", "ib1"]}, wanted '
             f"{json.dumps(ENTRY)}). Declare it as it is there, choose another name, or remove it there.",
         ),
