@@ -13,14 +13,16 @@ import shutil
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Dict, Iterator, List, Sequence
+from typing import Dict, Iterator, List, Sequence, Tuple
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "vm"
 STARTED = time.monotonic()
 
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 # Which Debian package brings a program. The keyring is a file, but missing in the same way.
 PACKAGES: Dict[str, str] = {
     "mmdebstrap": "mmdebstrap",
@@ -31,7 +33,7 @@ PACKAGES: Dict[str, str] = {
     "newuidmap": "uidmap",
     "cc": "gcc",
     "/usr/include/stdio.h": "libc6-dev",
-    "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
+    KEYRING: "debian-archive-keyring",
 }
 
 # Outside the range that Linux hands out for outgoing connections: a port stays free while its node is powered off.
@@ -76,6 +78,22 @@ def require(names: Sequence[str]) -> None:
     if missing:
         packages = " ".join(sorted({PACKAGES[name] for name in missing}))
         raise BedError(f"Cannot run the VM bed without {', '.join(missing)}: apt-get install {packages}")
+
+
+def bootstrap_tools() -> Tuple[str, ...]:
+    """What mmdebstrap takes: without root also a range of subordinate ids."""
+    return ("mmdebstrap", KEYRING) if os.geteuid() == 0 else ("mmdebstrap", KEYRING, "newuidmap")
+
+
+def run_logged(command: Sequence[str], *, log: Path, goal: str) -> None:
+    """Run a command whose output goes to the end of a log. Raises ``BedError`` with that end when it fails."""
+    environment = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+    with log.open("ab") as output:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, check=False
+        )
+    if done.returncode != 0:
+        raise BedError(f"Cannot {goal}: exit status {done.returncode}, log {log}:\n{tail(log)}")
 
 
 @contextlib.contextmanager

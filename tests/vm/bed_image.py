@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Tuple
 
-from bed_host import CACHE, BedError, locked, require, say, tail, tool
+from bed_host import CACHE, BedError, bootstrap_tools, locked, require, run_logged, say, tail, tool
 
 SCRIPTS = Path(__file__).resolve().parent / "image"
 SUITES = ("trixie", "bookworm")
@@ -40,8 +40,6 @@ WITH_CLIENT = ("bookworm",)
 
 # Half the files of the packages, none of which a node under test reads.
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
-
-NEEDED = ("mmdebstrap", "mkfs.ext4", "/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def ensure(*, suite: str, mirror: str = MIRROR, worker: bool = False, rebuild: b
     with locked(CACHE / "images" / f"{image.folder.name}.lock", what=f"The image {image.folder.name}"):
         if image.disk.exists() and not rebuild:
             return image
-        require(NEEDED if os.geteuid() == 0 else (*NEEDED, "newuidmap"))
+        require((*bootstrap_tools(), "mkfs.ext4"))
         work = image.folder.with_suffix(".part")
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
@@ -130,7 +128,7 @@ def _build(image: Image, *, mirror: str, work: Path) -> None:
         str(tree),
         mirror,
     ]
-    _logged(bootstrap, log=log, goal=f"bootstrap Debian {image.suite} from {mirror}")
+    run_logged(bootstrap, log=log, goal=f"bootstrap Debian {image.suite} from {mirror}")
 
     # Without root the tree belongs to a range of subordinate ids; only the same mapping can unpack it again.
     helper: List[str] = [] if os.geteuid() == 0 else [tool("mmdebstrap"), "--unshare-helper"]
@@ -151,13 +149,3 @@ def _build(image: Image, *, mirror: str, work: Path) -> None:
 
 def _quoted(path: Path) -> str:
     return "'" + str(path).replace("'", "'\\''") + "'"
-
-
-def _logged(command: List[str], *, log: Path, goal: str) -> None:
-    environment = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
-    with log.open("ab") as output:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, check=False
-        )
-    if done.returncode != 0:
-        raise BedError(f"Cannot {goal}: exit status {done.returncode}, log {log}:\n{tail(log)}")

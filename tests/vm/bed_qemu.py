@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import List, Optional
 
-from bed_host import CACHE, BedError, locked, require, say, tail, tool
+from bed_host import CACHE, BedError, bootstrap_tools, locked, require, run_logged, say, tool
 
 PROGRAM = "qemu-system-x86_64"
 # An older one takes twice the processor time for the same: 7.2 needs 45 ms for what 10.0 does in 7, a process that
@@ -26,7 +26,6 @@ SUITE = "trixie"
 PACKAGE = "qemu-system-x86"
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
 FIRMWARE = ("usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu")
-NEEDED = ("mmdebstrap", "/usr/share/keyrings/debian-archive-keyring.gpg")
 
 # What the guest that tries KVM writes where, and how long it may take: a processor counts that far in 0.1 s.
 EXIT_PORT, COUNTED, COUNTING_SECONDS = 0xF4, 1, 3.0
@@ -54,22 +53,17 @@ def ensure(*, mirror: str) -> None:
     with locked(tree.with_suffix(".lock"), what="QEMU"):
         if tree.exists():
             return
-        require(NEEDED if os.geteuid() == 0 else (*NEEDED, "newuidmap"))
-        log, part = tree.with_suffix(".log"), tree.with_suffix(".part")
-        say(f"taking QEMU out of the packages of Debian {SUITE} (log: {log})")
+        require(bootstrap_tools())
+        part = tree.with_suffix(".part")
+        archive, log = part / "tree.tar", part / "build.log"
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
+        say(f"taking QEMU out of the packages of Debian {SUITE} (log: {log})")
         command = [tool("mmdebstrap"), "--variant=extract", "--architectures=amd64", f"--include={PACKAGE}"]
         command += [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]
         # As an archive: without root, what mmdebstrap writes itself belongs to another user.
-        archive = part / "tree.tar"
-        with log.open("wb") as output:
-            for step in ([*command, SUITE, str(archive), mirror], ["tar", "-xf", str(archive), "-C", str(part)]):
-                done = subprocess.run(
-                    step, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, check=False
-                )
-                if done.returncode != 0:
-                    raise BedError(f"Cannot take QEMU out of the packages of {mirror}, log {log}:\n{tail(log)}")
+        for step in ([*command, SUITE, str(archive), mirror], ["tar", "-xf", str(archive), "-C", str(part)]):
+            run_logged(step, log=log, goal=f"take QEMU out of the packages of {mirror}")
         archive.unlink()
         # The loader of that Debian starts it. By this name, a list of processes says what runs.
         (loader,) = (part / "usr" / "lib64").glob("ld-linux-x86-64.so.*")

@@ -94,8 +94,7 @@ def test_else_it_is_unpacked_once_and_started_by_its_own_loader(
     (tmp_path / "mmdebstrap").write_text(MMDEBSTRAP.format(python=sys.executable, mirror="http://mirror.invalid"))
     (tmp_path / "mmdebstrap").chmod(0o755)
     monkeypatch.setattr(bed_qemu, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(bed_qemu, "NEEDED", ())
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(bed_qemu, "require", lambda names: None)
     with pytest.raises(bed_host.BedError, match=r"(?s)Cannot take QEMU .*cannot reach the mirror"):
         bed_qemu.ensure(mirror="http://away.invalid")
     bed_qemu.ensure(mirror="http://mirror.invalid")

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterable, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, List, Mapping, Optional, Tuple
 
 from ..._core import steps as core_steps
 from ..._core.change import RunCommand, Step
@@ -45,7 +45,9 @@ def perform(step: Step, host: Host) -> None:
     elif isinstance(action, SetReadAhead):
         set_read_ahead(action.path, action.kb, host)
     elif isinstance(action, SetTunables):
-        _raise_first([_tuned(action, host)])
+        refusal = set_tunables(action, host)
+        if refusal is not None:
+            raise refusal
     elif isinstance(action, KeepNotes):
         note(host, action.notes)
     else:
@@ -71,12 +73,18 @@ def mount_all(action: Mounts, host: Host) -> None:
         else:
             note(host, {}, without=entry.path)
             failures.append(failure)
-    refusals = [_tuned(SetTunables(entry.path, fsname_of(entry.source), entry.tunables), host) for entry in made_now]
+    refusals = [
+        set_tunables(SetTunables(entry.path, fsname_of(entry.source), entry.tunables), host)
+        for entry in made_now
+        if entry.tunables
+    ]
     if failures:
         first = failures[0]
         others = f"; {counted(len(failures) - 1, 'other mount')} failed too" if len(failures) > 1 else ""
         raise Refused("mount {}", object=first.object, cause=f"{first.cause}{others}", hint=first.hint)
-    _raise_first(refusals)
+    refusal = next((one for one in refusals if one is not None), None)
+    if refusal is not None:
+        raise refusal
 
 
 def mount(entry: Entry, host: Host) -> Optional[Refused]:
@@ -154,25 +162,19 @@ def set_read_ahead(path: str, kb: int, host: Host) -> None:
         raise Refused("set read_ahead_kb", object=path, cause=cause, wanted=kb) from error
 
 
-def _raise_first(refusals: Iterable[Optional[Refused]]) -> None:
-    for refusal in refusals:
-        if refusal is not None:
-            raise refusal
+def set_tunables(action: SetTunables, host: Host) -> Optional[Refused]:
+    """What lctl said of the first that failed, after all were tried; None where none did.
 
-
-def _tuned(action: SetTunables, host: Host) -> Optional[Refused]:
-    """Set them, never with -P, which would change them for the whole cluster. What lctl said where one failed."""
-    if not action.values:
-        return None
+    Never with -P, which would change them for the whole cluster.
+    """
     found = tunables.read(host, action.fsname, action.values) or {}
-    refusals: List[Refused] = []
     page = tunables.page_size(host.files)
+    first: Optional[Refused] = None
     for name in tunables.in_order(action.values):
         words = tunables.settings_of(name, action.values[name], found.get(name, {}), page)
         failure = _tried((tunables.LCTL, "set_param", *words), f"set {name}", action.path, host) if words else None
-        if failure is not None:
-            refusals.append(failure)
-    return refusals[0] if refusals else None
+        first = first or failure
+    return first
 
 
 def note(host: Host, more: Mapping[str, Note], *, without: str = "") -> None:

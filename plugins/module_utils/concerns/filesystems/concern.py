@@ -92,7 +92,7 @@ def _now(place: Place, mount: Mount) -> Dict[str, Any]:
     if place.read_ahead is not None:
         found["read_ahead_kb"] = place.read_ahead
     if place.tunables:
-        found["tunables"] = {name: tunables.seen(name, "", values, 0) for name, values in place.tunables.items()}
+        found["tunables"] = {name: tunables.told(values) for name, values in place.tunables.items()}
     return found
 
 

@@ -86,9 +86,14 @@ def pattern_of(fsname: str, name: str) -> str:
 
 
 def seen(name: str, wanted: str, found: Mapping[str, str], page: int) -> str:
-    """What the instances have: what is wanted, where they mean that, else the value of most and who has another."""
+    """What the instances have: what is wanted, where they mean that."""
     if all(is_same(name, wanted_of(wanted, instance), value, page) for instance, value in found.items()):
         return wanted
+    return told(found)
+
+
+def told(found: Mapping[str, str]) -> str:
+    """The value of most instances, and who has another."""
     most = Counter(found.values()).most_common(1)[0][0]
     others = [f"{_target(instance)} {value}" for instance, value in found.items() if value != most]
     return f"{most} ({', '.join(others)})" if others else most

@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._linux import mounts
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.filesystems.concern import CONCERN
 from support import FakeHost, build
 
+MOUNTINFO = "/proc/self/mountinfo"
 DISK = "/dev/disk/by-uuid/6f1d"
 ROOT = "25 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
 # As Linux 6.1 shows two mounts of NFS from one server, the first of which was made without nconnect.
@@ -38,7 +39,7 @@ FILES = {
     "/etc/fstab": FSTAB,
     "/etc/systemd/system/.keep": "",
     "/run/systemd/system/.keep": "",
-    "/proc/self/mountinfo": ROOT,
+    MOUNTINFO: ROOT,
     "/proc/meminfo": "MemTotal:       16000000 kB\n",
     "/proc/1/comm": "systemd\n",
     "/sys/class/bdi/8:0/read_ahead_kb": "128\n",
@@ -229,3 +230,15 @@ def run(host: FakeHost, *entries: Mapping[str, Any], check: bool = False, **decl
 
 def mounted(host: FakeHost, path: str) -> Optional[mounts.Mount]:
     return mounts.at(mounts.read(host.files), path)
+
+
+def unmanaged(outcome: Outcome) -> List[Any]:
+    return [(entry.object, entry.setting, entry.reason) for entry in outcome.remaining.unmanaged]
+
+
+def pending(outcome: Outcome) -> Dict[str, str]:
+    return {row.setting: row.pending for row in outcome.remaining.pending}
+
+
+def started(host: FakeHost, program: str) -> List[Any]:
+    return [argv for argv in host.commands.calls if argv[0] == program]

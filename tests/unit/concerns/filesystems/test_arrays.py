@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import zlib
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
@@ -38,7 +38,7 @@ from arrays_machine import (
     with_boot_service,
     xfs_head,
 )
-from filesystems_machine import mounted, run
+from filesystems_machine import mounted, run, started
 from support import FakeHost, Killed, snapshot
 
 CONF = "/etc/mdadm/mdadm.conf.d/gpufleet.conf"
@@ -47,10 +47,6 @@ JOURNAL = "/var/lib/gpufleet/filesystems.making"
 STRANGE = "0f0e0d0c-0b0a-4908-8706-050403020100"
 NAMED, UNNAMED = ("/dev/nvme1n1", "/dev/nvme2n1"), "/dev/nvme3n1"
 EXT4 = {**SCRATCH, "fstype": "ext4"}
-
-
-def started(host: FakeHost, program: str) -> List[Tuple[str, ...]]:
-    return [argv for argv in host.commands.calls if argv[0] == program]
 
 
 def content(host: FakeHost) -> Dict[str, bytes]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
     CannotLook,
     DeclarationError,
@@ -22,12 +21,27 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import mounts
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.filesystems import spec, unit_files, values
-from filesystems_machine import DISK, FILES, HOT, NFS_MOUNT, OTHERS, ROOT, SCRATCH, machine, mounted, programs, run
+from filesystems_machine import (
+    DISK,
+    FILES,
+    HOT,
+    MOUNTINFO,
+    NFS_MOUNT,
+    OTHERS,
+    ROOT,
+    SCRATCH,
+    machine,
+    mounted,
+    pending,
+    programs,
+    run,
+    started,
+    unmanaged,
+)
 from support import FakeHost, Killed, snapshot
 
 UNIT = "/etc/systemd/system/data.mount"
 READ_AHEAD = "/etc/systemd/system/gpufleet-read-ahead-data.service"
-MOUNTINFO = "/proc/self/mountinfo"
 
 
 def data(**more: Any) -> Dict[str, Any]:
@@ -38,18 +52,6 @@ def nfs_line(
     options: str, *, flags: str = "rw,relatime", path: str = "/data", source: str = "nfs1:/export/data"
 ) -> str:
     return f"61 25 0:61 / {path} {flags} shared:9 - nfs4 {source} rw,{options},hard,proto=tcp,sec=sys,addr=10.0.0.1\n"
-
-
-def unmanaged(outcome: Outcome) -> List[Any]:
-    return [(entry.object, entry.setting, entry.reason) for entry in outcome.remaining.unmanaged]
-
-
-def pending(outcome: Outcome) -> Dict[str, str]:
-    return {row.setting: row.pending for row in outcome.remaining.pending}
-
-
-def started(host: FakeHost, program: str) -> List[Any]:
-    return [argv for argv in host.commands.calls if argv[0] == program]
 
 
 # --- what was mounted, and is at boot ---

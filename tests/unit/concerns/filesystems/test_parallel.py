@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
     CannotLook,
     DeclarationError,
@@ -23,29 +22,16 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import mounts
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.filesystems import sources, values
-from filesystems_machine import HOT, ROOT, mounted, programs, run
+from filesystems_machine import HOT, MOUNTINFO, ROOT, mounted, pending, programs, run, started, unmanaged
 from parallel_machine import ALL, BEEGFS, CEPH, FSID, LUSTRE, MODULES, RELEASE, TUNED, WEKA, clients, machine
 from support import FakeHost, snapshot
 
 UNIT = "/etc/systemd/system/data.mount"
-MOUNTINFO = "/proc/self/mountinfo"
 ANEW = "a remount cannot change it: unmount /data and run again, or reboot"
 
 
 def with_options(entry: Mapping[str, Any], *options: str) -> Dict[str, Any]:
     return {**entry, "options": list(options)}
-
-
-def unmanaged(outcome: Outcome) -> List[Any]:
-    return [(entry.object, entry.setting, entry.reason) for entry in outcome.remaining.unmanaged]
-
-
-def pending(outcome: Outcome) -> Dict[str, str]:
-    return {row.setting: row.pending for row in outcome.remaining.pending}
-
-
-def started(host: FakeHost, program: str) -> List[Any]:
-    return [argv for argv in host.commands.calls if argv[0] == program]
 
 
 def boot(tmp_path: Path, host: FakeHost) -> None:
