@@ -46,6 +46,7 @@ class Outcome:
     """How a stage went. ``state`` is ``passed``, ``failed`` or ``skipped``; ``notes`` are for the summary.
 
     processor: seconds that its commands had of it, without those of daemons that they left.
+    reports: those of the notes that tell how it ended.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Outcome:
     seconds: float = 0.0
     notes: List[str] = field(default_factory=list)
     processor: float = 0.0
+    reports: List[str] = field(default_factory=list)
 
 
 class Board:
@@ -96,6 +98,7 @@ class Job:
         self.root = root
         self.environment = dict(environment)
         self.notes: List[str] = []
+        self.reports: List[str] = []
         self.processor = 0.0
         self.log = board.logs / f"{name}.log"
         self._board = board
@@ -115,9 +118,10 @@ class Job:
         self.notes.append(text)
 
     def report(self, text: str) -> None:
-        """A line that is worth both: the user sees it now, and once more in the summary."""
+        """A line that the user sees now, in the summary, and at its very end where the stage fails."""
         self.say(text)
         self.note(text)
+        self.reports.append(text)
 
     @property
     def stopping(self) -> bool:
@@ -259,7 +263,8 @@ def run_stages(
             board.print(f"--- end of {job.log}\n{job.tail()}\n--- {stage.name}: {reason}")
             # Once more in the summary: of a long output the end is what people see.
             job.notes.append(reason)
-        return Outcome(stage.name, state, seconds, job.notes, job.processor)
+            job.reports.append(reason)
+        return Outcome(stage.name, state, seconds, job.notes, job.processor, job.reports)
 
     def work_off() -> None:
         with contextlib.suppress(queue.Empty):
@@ -299,7 +304,7 @@ def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
     lines.append(f"{'together':<{width}}  {state:<7}  {seconds / 60:7.1f}")
     # Last of all: of a long output the end is what people see.
     failed = [outcome for outcome in outcomes if outcome.state != "passed"]
-    lines += [f"{outcome.name} {outcome.state}: {'; '.join(outcome.notes[-2:])}" for outcome in failed]
+    lines += [f"{outcome.name} {outcome.state}: {'; '.join(outcome.reports)}" for outcome in failed]
     return "\n".join(lines)
 
 

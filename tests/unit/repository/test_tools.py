@@ -162,14 +162,21 @@ def test_a_scenario_on_a_virtual_machine_has_a_second_try_and_the_first_is_told(
     assert job.reported == [f"vm-trixie, run {number + 1} of 2: {SHELL_SAYS}" for number in range(lost)]
 
 
-def test_the_summary_ends_with_what_failed_and_why(tools: Any) -> None:
-    outcomes = [
-        tools.runner.Outcome("vm-trixie", "failed", 60.0, ["12 passed", f"vm-trixie: {SHELL_SAYS}", "exit status 2"]),
-        tools.runner.Outcome("lint", "passed", 60.0, []),
-    ]
-    assert tools.runner.summary(outcomes, 120.0).splitlines()[-2:] == [
-        "together   failed       2.0",
-        f"vm-trixie failed: vm-trixie: {SHELL_SAYS}; exit status 2",
+def test_the_summary_ends_with_what_failed_and_why(
+    tools: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def molecule(job: Any) -> None:
+        job.report(f"drain: {SHELL_SAYS}")
+        # What passed after it is of no use there.
+        job.note("gpu_services: 5 passed")
+        raise tools.runner.StageFailed("1 of 2 scenarios failed")
+
+    stages = [tools.runner.Stage("molecule", molecule), tools.runner.Stage("lint", lambda _job: None)]
+    status = tools.runner.run_stages(stages, side_by_side=1, environment={}, root=tmp_path, logs=tmp_path / "logs")
+    assert status == 1
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "together  failed       0.0",
+        f"molecule failed: drain: {SHELL_SAYS}; 1 of 2 scenarios failed",
     ]
 
 
