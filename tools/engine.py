@@ -54,6 +54,8 @@ ENGINES_OF = {"bookworm": ("podman",), "trixie": ("docker-cli", "podman"), "sid"
 MANAGERS = ("python3-apt", "gpg", "gpg-agent", "dnf", "dnf-plugins-core", "rpm", "createrepo-c")
 # A cluster on one machine.
 SLURM = ("slurmctld", "slurmd", "slurm-client", "munge")
+# Who bring up network interfaces, one beside the other.
+NETWORK = ("network-manager", "ifupdown", "isc-dhcp-client", "dnsmasq-base", "iputils-ping")
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 # A third of the bytes: what the network, the hardware and the tests of engines take.
 ENGINES_LEFT_OUT = (
@@ -214,7 +216,13 @@ def _image(job: Job, address: Dict[str, str], name: str) -> str:
 
 def packages_of(name: str) -> Sequence[str]:
     suite, _dash, kind = name.partition("-")
-    kinds = {"": (), "engines": (*ENGINES, *ENGINES_OF.get(suite, ())), "packages": MANAGERS, "slurm": SLURM}
+    kinds = {
+        "": (),
+        "engines": (*ENGINES, *ENGINES_OF.get(suite, ())),
+        "packages": MANAGERS,
+        "slurm": SLURM,
+        "network": NETWORK,
+    }
     return (*PACKAGES, *kinds[kind])
 
 

@@ -30,7 +30,8 @@ description:
     declaration. Interfaces that appear later are set by C(gpufleet-nics.service), which the udev rule
     C(/etc/udev/rules.d/99-gpufleet-nic_settings.rules) starts. The files of systemd-networkd, NetworkManager, netplan,
     ifupdown and wicked are left alone. One that states another MTU is an error that names the file and the line, unless
-    O(permanent=false).
+    O(permanent=false). So is another MTU that a DHCP server gives to an interface through one of them, because every
+    new lease would set it again.
   - Stacked interfaces, such as a VLAN on a bond, are changed in the order that the kernel accepts. The ports of a bond
     get its MTU. An MTU that is larger than that of the interface below is refused, and so is one that would reduce the
     MTU of a VLAN that is not declared.

@@ -6,6 +6,10 @@
 
 Each says so itself: systemd-networkd and NetworkManager by a file in /run for every interface that they manage, with
 the configuration that they took for it. What netplan is told is in the files that it makes for either.
+
+Where their configuration says nothing, the DHCP server may: with every new lease its interface MTU (option 26 of
+RFC 2132) goes to the interface, in NetworkManager and dhclient always, in systemd-networkd with UseMTU=, which netplan
+writes by default. dhcpcd gives it to routes alone.
 """
 
 from __future__ import annotations
@@ -22,31 +26,43 @@ if TYPE_CHECKING:
     from ..._core.protocols import Files
 
 NETWORKD, NETWORK_MANAGER, IFUPDOWN, WICKED = "systemd-networkd", "NetworkManager", "ifupdown", "wicked"
+DHCLIENT = "dhclient"
+KEEP_OUT_DHCLIENT = "remove interface-mtu from the request in /etc/dhcp/dhclient.conf"
 NETWORKD_LINKS = "/run/systemd/netif/links"
 NETWORKD_FOLDERS = tuple(f"{top}/systemd/network" for top in ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"))
+NETWORKD_LEASES = "/run/systemd/netif/leases"
 MANAGER_DEVICES = "/run/NetworkManager/devices"
 MANAGER_PROFILES = tuple(f"{top}/NetworkManager/system-connections" for top in ("/etc", "/run", "/usr/lib"))
 MANAGER_IFCFG = "/etc/sysconfig/network-scripts"
 IFUPDOWN_STATE = "/run/network/ifstate"
 IFUPDOWN_FILES, IFUPDOWN_FOLDER = "/etc/network/interfaces", "/etc/network/interfaces.d"
+DHCLIENT_LEASES = "/var/lib/dhcp"
 WICKED_FOLDER = "/etc/sysconfig/network"
 # The names of what netplan makes, which it makes anew from /etc/netplan.
 OF_NETPLAN = ("/run/systemd/network/10-netplan-", "/run/NetworkManager/system-connections/netplan-")
 # systemd.network(5), nm-settings-keyfile(5).
+_DHCP_SECTIONS = ("DHCP", "DHCPv4")
 _MANAGER_SECTIONS = ("ethernet", "802-3-ethernet", "infiniband")
 _BYTES = regex(r"([0-9]{1,9})([KMG]?)")
-_ASSIGNMENT = regex(r"\s*([A-Za-z_-]+)\s*=\s*[\"']?([^\"']*?)[\"']?\s*")
+# dhclient.leases(5).
+_LEASED_MTU = regex(r"\s*option interface-mtu ([0-9]{1,9});\s*")
+_YES = ("1", "yes", "y", "true", "t", "on")
+_ASSIGNMENT = regex(r"\s*([A-Za-z0-9_.-]+)\s*=\s*[\"']?([^\"']*?)[\"']?\s*")
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
 @frozen
 class StatedMtu:
-    """A line that gives an interface its MTU whenever ``owner`` brings it up."""
+    """A line that gives an interface its MTU whenever ``owner`` brings it up.
+
+    ``keep_out`` is how to keep ``owner`` from what the DHCP server says; empty where the line is the owner's own.
+    """
 
     owner: str
     path: str
     line: int
     mtu: int
+    keep_out: str = ""
 
 
 def stated_mtu(files: Files, name: str) -> Optional[StatedMtu]:
@@ -54,8 +70,9 @@ def stated_mtu(files: Files, name: str) -> Optional[StatedMtu]:
     index = (files.read_optional(f"{links.FOLDER}/{name}/ifindex") or "").strip()
     for found in (_of_networkd(files, index), _of_manager(files, index), _of_scripts(files, name)):
         stated = tuple(found)
+        # A line of the owner's own counts, whatever the DHCP server says.
         if stated:
-            return stated[-1]
+            return next((one for one in reversed(stated) if not one.keep_out), stated[-1])
     return None
 
 
@@ -63,17 +80,15 @@ def refuse_other(name: str, wanted: int, stated: StatedMtu) -> None:
     """Raise ``OwnedByAnother`` where another MTU than ours is stated."""
     if stated.mtu == wanted:
         return
-    there = "there"
-    if stated.path.startswith(OF_NETPLAN):
-        there = "in /etc/netplan, from which netplan made this file"
-    raise OwnedByAnother(
-        "set mtu",
-        object=name,
-        cause=f"{stated.owner} sets it whenever it brings the interface up, at {stated.path}:{stated.line}",
-        found=stated.mtu,
-        wanted=wanted,
-        hint=f"set mtu {wanted} {there}, or remove it, or set permanent: false",
-    )
+    if stated.keep_out:
+        cause = f"{stated.owner} sets it to what the DHCP server says, as at {stated.path}:{stated.line}"
+        hint = f"set mtu {wanted} on the DHCP server, or {stated.keep_out}, or set permanent: false"
+    else:
+        cause = f"{stated.owner} sets it whenever it brings the interface up, at {stated.path}:{stated.line}"
+        made = stated.path.startswith(OF_NETPLAN)
+        there = "in /etc/netplan, from which netplan made this file" if made else "there"
+        hint = f"set mtu {wanted} {there}, or remove it, or set permanent: false"
+    raise OwnedByAnother("set mtu", object=name, cause=cause, found=stated.mtu, wanted=wanted, hint=hint)
 
 
 def _of_networkd(files: Files, index: str) -> Iterator[StatedMtu]:
@@ -82,18 +97,33 @@ def _of_networkd(files: Files, index: str) -> Iterator[StatedMtu]:
     if not path or said.get("ADMIN_STATE") == "unmanaged":
         return
     folders = tuple(f"{folder}/{path.rpartition('/')[2]}.d" for folder in NETWORKD_FOLDERS)
+    takes_leased = ""
     for place in (path, *walk_files(files, folders, ".conf")):
         for number, section, key, value in _sections(files, place):
             size = _BYTES.fullmatch(value)
             if (section, key) == ("Link", "MTUBytes") and size:
                 yield StatedMtu(NETWORKD, place, number, int(size[1]) * _UNITS[size[2]])
+            elif section in _DHCP_SECTIONS and key == "UseMTU":
+                takes_leased = value.lower()
+    if takes_leased in _YES:
+        here = "use-mtu: false in /etc/netplan" if path.startswith(OF_NETPLAN) else f"UseMTU=no in {path}"
+        yield from _leased(files, f"{NETWORKD_LEASES}/{index}", "MTU", NETWORKD, f"set {here}")
+
+
+def _leased(files: Files, path: str, key: str, owner: str, keep_out: str) -> Iterator[StatedMtu]:
+    for number, _section, found, value in _sections(files, path):
+        if found == key and value.isdigit():
+            yield StatedMtu(owner, path, number, int(value), keep_out)
 
 
 def _of_manager(files: Files, index: str) -> Iterator[StatedMtu]:
-    text = files.read_optional(f"{MANAGER_DEVICES}/{index}") if index else None
+    device = f"{MANAGER_DEVICES}/{index}"
+    text = files.read_optional(device) if index else None
     uuid = dict(_assignments(text or "")).get("connection-uuid", "")
     if not uuid:
         return
+    keep_out = f"give the connection {uuid} an mtu of its own by nmcli"
+    yield from _leased(files, device, "dhcp4.interface_mtu", NETWORK_MANAGER, keep_out)
     for path in _profiles(files):
         if uuid not in (files.read_optional(path) or ""):
             continue
@@ -128,8 +158,24 @@ def _of_ifupdown(files: Files, name: str) -> Iterator[StatedMtu]:
             words = line.split()
             if words[:1] in (["iface"], ["auto"], ["mapping"], ["source"]) or line.startswith("allow-"):
                 of_ours = words[:2] == ["iface", name]
+                if of_ours and words[2:] == ["inet", "dhcp"]:
+                    yield from _of_dhclient(files, name)
             elif of_ours and len(words) == 2 and words[0] == "mtu" and words[1].isdigit():
                 yield StatedMtu(IFUPDOWN, path, number, int(words[1]))
+
+
+def _of_dhclient(files: Files, name: str) -> Iterator[StatedMtu]:
+    """What the last lease says; dhclient appends them."""
+    path = f"{DHCLIENT_LEASES}/dhclient.{name}.leases"
+    found = None
+    for number, line in enumerate((files.read_optional(path) or "").splitlines(), 1):
+        leased = _LEASED_MTU.fullmatch(line)
+        if line.startswith("lease"):
+            found = None
+        elif leased:
+            found = StatedMtu(DHCLIENT, path, number, int(leased[1]), KEEP_OUT_DHCLIENT)
+    if found is not None:
+        yield found
 
 
 def _assignments(text: str) -> Iterator[Tuple[str, str]]:

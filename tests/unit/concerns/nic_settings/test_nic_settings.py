@@ -326,6 +326,28 @@ OWNERS: Mapping[str, Mapping[str, str]] = {
         "/etc/network/interfaces.d/gpu": "auto eth0\niface eth0 inet static\n  address 10.0.0.7/24\n  mtu 2048\n",
     },
     "wicked": {"/etc/sysconfig/network/ifcfg-eth0": "STARTMODE=auto\nMTU='2048'\n"},
+    # As netplan writes it, and as NetworkManager and dhclient were seen to, with a lease from before.
+    "DHCP, by netplan": {
+        "/run/systemd/netif/links/1": "NETWORK_FILE=/run/systemd/network/10-netplan-eth0.network\n",
+        "/run/systemd/network/10-netplan-eth0.network": "[Network]\nDHCP=ipv4\n[DHCP]\nRouteMetric=100\nUseMTU=true\n",
+        "/run/systemd/netif/leases/1": "# This is private data. Do not parse.\nADDRESS=10.0.0.7\nMTU=2048\n",
+    },
+    "DHCP, by systemd-networkd": {
+        "/run/systemd/netif/links/1": f"ADMIN_STATE=configured\nNETWORK_FILE={NETWORKD_FILE}\n",
+        NETWORKD_FILE: "[Match]\nName=eth*\n[DHCPv4]\nUseMTU=no\n",
+        f"{NETWORKD_FILE}.d/50-mtu.conf": "[DHCPv4]\nUseMTU=yes\n",
+        "/run/systemd/netif/leases/1": "MTU=2048\n",
+    },
+    "DHCP, by NetworkManager": {
+        "/run/NetworkManager/devices/1": "[device]\nconnection-uuid=6f1d-aa\n\n[dhcp4]\ndhcp4.interface_mtu=2048\n",
+        PROFILE: "[connection]\nuuid=6f1d-aa\n[ethernet]\n\n[ipv4]\nmethod=auto\n",
+    },
+    "DHCP, by dhclient": {
+        "/run/network/ifstate": "eth0=eth0\n",
+        "/etc/network/interfaces": "auto eth0\niface eth0 inet dhcp\n",
+        "/var/lib/dhcp/dhclient.eth0.leases": "lease {\n  option interface-mtu 1400;\n}\n"
+        "lease {\n  fixed-address 10.0.0.7;\n  option interface-mtu 2048;\n}\n",
+    },
 }
 PLACES = {
     "systemd-networkd": f"{NETWORKD_FILE}.d/50-mtu.conf:3",
@@ -334,6 +356,12 @@ PLACES = {
     "NetworkManager with ifcfg": "/etc/sysconfig/network-scripts/ifcfg-eth0:3",
     "ifupdown": "/etc/network/interfaces.d/gpu:4",
     "wicked": "/etc/sysconfig/network/ifcfg-eth0:2",
+    "DHCP, by netplan": "/run/systemd/netif/leases/1:3 (found 2048, wanted 9000). Set mtu 9000 on the DHCP server, or "
+    "set use-mtu: false in /etc/netplan, ",
+    "DHCP, by systemd-networkd": f"/run/systemd/netif/leases/1:1 (found 2048, wanted 9000). Set mtu 9000 on the DHCP "
+    f"server, or set UseMTU=no in {NETWORKD_FILE}, ",
+    "DHCP, by NetworkManager": "/run/NetworkManager/devices/1:5",
+    "DHCP, by dhclient": "/var/lib/dhcp/dhclient.eth0.leases:6",
 }
 
 
@@ -343,7 +371,8 @@ def test_another_owner_of_the_mtu_is_named_with_file_and_line(tmp_path: Path, ow
     error = refusal(machine, {**ETH0, "mtu": 9000})
     assert isinstance(error, OwnedByAnother)
     assert PLACES[owner] in str(error)
-    assert ("/etc/netplan" in str(error)) is (owner == "netplan")
+    assert ("/etc/netplan" in str(error)) is ("netplan" in owner)
+    assert ("what the DHCP server says" in str(error)) is owner.startswith("DHCP")
     # It does not keep it from the value that it states itself, nor from one for now.
     machine.run({**ETH0, "mtu": 2048})
     assert machine.mtu("eth0") == 2048
@@ -364,8 +393,42 @@ def test_another_owner_of_the_mtu_is_named_with_file_and_line(tmp_path: Path, ow
             PROFILE: "[connection]\nuuid=6f1d-aa\n[ethernet]\nmtu=0\n",
         },
         {"/etc/network/interfaces": "iface eth0 inet static\n  mtu 2048\n"},
+        {
+            "/run/systemd/netif/links/1": f"NETWORK_FILE={NETWORKD_FILE}\n",
+            NETWORKD_FILE: "[Network]\nDHCP=yes\n",
+            "/run/systemd/netif/leases/1": "MTU=2048\n",
+        },
+        {
+            "/run/systemd/netif/links/1": f"NETWORK_FILE={NETWORKD_FILE}\n",
+            NETWORKD_FILE: "[Link]\nMTUBytes=9000\n[DHCPv4]\nUseMTU=yes\n",
+            "/run/systemd/netif/leases/1": "MTU=2048\n",
+        },
+        {
+            "/run/NetworkManager/devices/1": "[device]\nconnection-uuid=6f1d-aa\n[dhcp4]\ndhcp4.interface_mtu=2048\n",
+            PROFILE: "[connection]\nuuid=6f1d-aa\n[ethernet]\nmtu=9000\n",
+        },
+        {
+            "/run/network/ifstate": "eth0=eth0\n",
+            "/etc/network/interfaces": "iface eth0 inet dhcp\n",
+            "/var/lib/dhcp/dhclient.eth0.leases": "lease {\n  option interface-mtu 2048;\n}\nlease {\n}\n",
+        },
+        {
+            "/run/network/ifstate": "eth0=eth0\n",
+            "/etc/network/interfaces": "iface eth0 inet static\n",
+            "/var/lib/dhcp/dhclient.eth0.leases": "lease {\n  option interface-mtu 2048;\n}\n",
+        },
     ],
-    ids=["unmanaged", "another-interface", "automatic", "not-brought-up-by-ifupdown"],
+    ids=[
+        "unmanaged",
+        "another-interface",
+        "automatic",
+        "not-brought-up-by-ifupdown",
+        "leased-and-not-taken",
+        "leased-and-stated",
+        "leased-and-in-the-profile",
+        "not-in-the-last-lease",
+        "leased-before-it-was-static",
+    ],
 )
 def test_who_says_nothing_of_the_mtu_is_no_owner_of_it(tmp_path: Path, files: Mapping[str, str]) -> None:
     machine = Machine(tmp_path, files)
