@@ -167,6 +167,13 @@ needs:
   type: list
   elements: str
   sample: [restart_fabric_manager]
+pending_reasons:
+  description:
+    - For each setting that waits for what RV(needs) says, one sentence with the value that is in effect,
+      the declared one, and why it waits.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
 unmanaged:
   description: A machine that needs no daemon, and what cannot be known or held, with the reason.
   returned: always, unless the declaration was refused

@@ -167,6 +167,13 @@ needs:
   type: list
   elements: str
   sample: []
+pending_reasons:
+  description:
+    - For each setting that waits for what RV(needs) says, one sentence with the value that is in effect,
+      the declared one, and why it waits.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
 unmanaged:
   description:
     - Modules that were to be loaded or get parameters and that the running kernel does not have, with

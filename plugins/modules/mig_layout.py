@@ -251,6 +251,13 @@ needs:
   type: list
   elements: str
   sample: [cdi, device_plugin]
+pending_reasons:
+  description:
+    - For each setting that waits for what RV(needs) says, one sentence with the value that is in effect,
+      the declared one, and why it waits.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
 unmanaged:
   description:
     - GPUs without MIG that are declared with C(mig=disabled), with the reason; an error with O(strict=true).

@@ -162,6 +162,13 @@ needs:
   type: list
   elements: str
   sample: [daemon-reload]
+pending_reasons:
+  description:
+    - For each setting that waits for what RV(needs) says, one sentence with the value that is in effect,
+      the declared one, and why it waits.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
 unmanaged:
   description:
     - The GPUs that have no persistence mode, with the reason, as in a virtual machine with a vGPU.

@@ -195,6 +195,13 @@ needs:
   type: list
   elements: str
   sample: []
+pending_reasons:
+  description:
+    - For each setting that waits for what RV(needs) says, one sentence with the value that is in effect,
+      the declared one, and why it waits.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
 unmanaged:
   description:
     - What was declared and the device or this kernel does not have, with the reason.

@@ -185,6 +185,13 @@ needs:
   type: list
   elements: str
   sample: []
+pending_reasons:
+  description:
+    - For each setting that waits for what RV(needs) says, one sentence with the value that is in effect,
+      the declared one, and why it waits.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
 unmanaged:
   description: Limits that nothing on this machine would read, as it has no pam_limits.
   returned: always, unless the declaration was refused

@@ -254,6 +254,13 @@ needs:
   returned: always, unless the declaration was refused
   type: list
   elements: str
+pending_reasons:
+  description:
+    - For each setting that waits for what RV(needs) says, one sentence with the value that is in effect,
+      the declared one, and why it waits.
+  returned: always, unless the declaration was refused
+  type: list
+  elements: str
 unmanaged:
   description: What was declared and this machine does not have, with the reason.
   returned: always, unless the declaration was refused

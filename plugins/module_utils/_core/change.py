@@ -174,12 +174,17 @@ class Plan:
         return tuple(dict.fromkeys(s.needs for s in self.pending))
 
     @property
+    def pending_reasons(self) -> Tuple[str, ...]:
+        return tuple(_reason(s) for s in self.pending)
+
+    @property
     def reboot_reasons(self) -> Tuple[str, ...]:
-        return tuple(
-            f"{s.object} {s.setting} is {_worded(s.effective)}, wanted {_worded(s.wanted)}: {s.pending}"
-            for s in self.pending
-            if s.needs == REBOOT
-        )
+        return tuple(_reason(s) for s in self.pending if s.needs == REBOOT)
+
+
+def _reason(pending: Setting) -> str:
+    effective, wanted = _worded(pending.effective), _worded(pending.wanted)
+    return f"{pending.object} {pending.setting} is {effective}, wanted {wanted}: {pending.pending}"
 
 
 def _worded(value: Scalar) -> Scalar:

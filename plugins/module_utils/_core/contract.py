@@ -125,6 +125,7 @@ class Outcome:
             "changes": [change.as_dict() for change in self.changes],
             "diff": diff(self.changes),
             "needs": list(self.remaining.needs),
+            "pending_reasons": list(self.remaining.pending_reasons),
             "unmanaged": [entry.as_dict() for entry in self.remaining.unmanaged],
             "conflicts": [entry.as_dict() for entry in self.remaining.conflicts],
             "reboot_required": bool(self.remaining.reboot_reasons),

@@ -36,6 +36,9 @@ def test_check_mode_and_the_look_say_what_the_run_then_does_and_change_nothing(n
         assert look["status"] == predicted.status == made.status == "drifted"
         assert predicted.as_dict()["diff"] == made.as_dict()["diff"]
         assert predicted.remaining.needs == made.remaining.needs == tuple(look["needs"])
+        reasons = made.as_dict()["pending_reasons"]
+        assert reasons == predicted.as_dict()["pending_reasons"]
+        assert bool(reasons) == bool(look["needs"])
         assert predicted.remaining.reboot_reasons == made.remaining.reboot_reasons == tuple(look["reboot_reasons"])
 
 

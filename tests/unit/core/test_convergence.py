@@ -408,6 +408,7 @@ def test_a_setting_that_waits_for_a_reboot_is_pending_until_then(host: FakeHost)
     reason = f"/sys/kernel/lamp value is 2, wanted 7: {LATER}"
     first = run(host, lamp_at_boot=True).as_dict()
     assert (first["needs"], first["reboot_required"], first["reboot_reasons"]) == (["reboot"], True, [reason])
+    assert first["pending_reasons"] == [reason]
     assert "failed" not in first
     assert host.files.read(f"{contract.REBOOT_FOLDER}/tunables") == f"{reason}\n"
     second = run(host, lamp_at_boot=True).as_dict()

@@ -446,6 +446,8 @@ def test_an_mtu_is_in_sync_only_when_its_peers_answer_packets_of_that_size(machi
     assert machine.mtu("eth0") == 9000
     assert outcome.remaining.status == "pending"
     assert outcome.remaining.needs == ("peer",)
+    reason = "packets of this size do not reach the peer and come back"
+    assert outcome.as_dict()["pending_reasons"] == [f"eth0 path to fd00::2 is 1500 bytes, wanted 9000 bytes: {reason}"]
     paths = {row.setting: row.effective for row in outcome.remaining.settings if row.setting.startswith("path")}
     assert paths == {"path to 10.0.0.2": "9000 bytes", "path to fd00::2": "1500 bytes"}
     del machine.peers["fd00::2"]
