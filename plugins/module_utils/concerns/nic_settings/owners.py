@@ -33,6 +33,9 @@ NETWORKD_FOLDERS = tuple(f"{top}/systemd/network" for top in ("/etc", "/run", "/
 NETWORKD_LEASES = "/run/systemd/netif/leases"
 MANAGER_DEVICES = "/run/NetworkManager/devices"
 MANAGER_PROFILES = tuple(f"{top}/NetworkManager/system-connections" for top in ("/etc", "/run", "/usr/lib"))
+# NetworkManager.conf(5); what is read later counts.
+MANAGER_MAIN = "/etc/NetworkManager/NetworkManager.conf"
+MANAGER_FOLDERS = tuple(f"{top}/NetworkManager/conf.d" for top in ("/etc", "/run", "/usr/lib"))
 MANAGER_IFCFG = "/etc/sysconfig/network-scripts"
 IFUPDOWN_STATE = "/run/network/ifstate"
 IFUPDOWN_FILES, IFUPDOWN_FOLDER = "/etc/network/interfaces", "/etc/network/interfaces.d"
@@ -124,6 +127,7 @@ def _of_manager(files: Files, index: str) -> Iterator[StatedMtu]:
         return
     keep_out = f"give the connection {uuid} an mtu of its own by nmcli"
     yield from _leased(files, device, "dhcp4.interface_mtu", NETWORK_MANAGER, keep_out)
+    yield from _of_manager_by_default(files)
     for path in _profiles(files):
         if uuid not in (files.read_optional(path) or ""):
             continue
@@ -132,6 +136,16 @@ def _of_manager(files: Files, index: str) -> Iterator[StatedMtu]:
             of_ifcfg = not section and key == "MTU"
             # 0 leaves it to the network.
             if (of_profile or of_ifcfg) and value.isdigit() and int(value):
+                yield StatedMtu(NETWORK_MANAGER, path, number, int(value))
+
+
+def _of_manager_by_default(files: Files) -> Iterator[StatedMtu]:
+    """What profiles without an MTU get, as far as it is for all devices."""
+    for path in (MANAGER_MAIN, *walk_files(files, MANAGER_FOLDERS, ".conf")):
+        lines = tuple(_sections(files, path))
+        for_some = any((section, key) == ("connection", "match-device") for _number, section, key, _value in lines)
+        for number, section, key, value in () if for_some else lines:
+            if (section, key) == ("connection", "ethernet.mtu") and value.isdigit() and int(value):
                 yield StatedMtu(NETWORK_MANAGER, path, number, int(value))
 
 

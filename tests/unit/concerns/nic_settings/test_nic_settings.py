@@ -320,6 +320,13 @@ OWNERS: Mapping[str, Mapping[str, str]] = {
         "/run/NetworkManager/devices/1": "[device]\nconnection-uuid=6f1d-aa\n",
         "/etc/sysconfig/network-scripts/ifcfg-eth0": 'DEVICE="eth0"\nUUID="6f1d-aa"\nMTU="2048"\n',
     },
+    "NetworkManager by default": {
+        "/run/NetworkManager/devices/1": "[device]\nconnection-uuid=6f1d-aa\n[dhcp4]\ndhcp4.interface_mtu=1400\n",
+        PROFILE: "[connection]\nuuid=6f1d-aa\n[ethernet]\n",
+        "/etc/NetworkManager/NetworkManager.conf": "[main]\nplugins=keyfile\n[connection]\nethernet.mtu=1400\n",
+        "/etc/NetworkManager/conf.d/20-mtu.conf": "# of all\n[connection]\nethernet.mtu=2048\n",
+        "/etc/NetworkManager/conf.d/30-storage.conf": "[connection]\nmatch-device=eth9\nethernet.mtu=1300\n",
+    },
     "ifupdown": {
         "/run/network/ifstate": "lo=lo\neth0=eth0\n",
         "/etc/network/interfaces": "iface lo inet loopback\n  mtu 1\n",
@@ -354,6 +361,7 @@ PLACES = {
     "netplan": "/run/systemd/network/10-netplan-eth0.network:4",
     "NetworkManager": f"{PROFILE}:5",
     "NetworkManager with ifcfg": "/etc/sysconfig/network-scripts/ifcfg-eth0:3",
+    "NetworkManager by default": "/etc/NetworkManager/conf.d/20-mtu.conf:3",
     "ifupdown": "/etc/network/interfaces.d/gpu:4",
     "wicked": "/etc/sysconfig/network/ifcfg-eth0:2",
     "DHCP, by netplan": "/run/systemd/netif/leases/1:3 (found 2048, wanted 9000). Set mtu 9000 on the DHCP server, or "
