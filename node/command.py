@@ -310,13 +310,13 @@ def _part(text: str) -> str:
 
 
 def _whole(text: str) -> int:
-    if not text.isdigit() or int(text) > 1_000_000:
+    if not text.isdecimal() or int(text) > 1_000_000:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 to 1000000")
     return int(text)
 
 
 def _seconds(text: str) -> int:
-    seconds = int(text) if text.isdigit() else 0
+    seconds = int(text) if text.isdecimal() else 0
     if not 1 <= seconds <= 86400:
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 1 to 86400")
     return seconds

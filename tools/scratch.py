@@ -35,7 +35,7 @@ def scratch() -> Iterator[Path]:
     place = Path(tempfile.gettempdir())
     for left in [*place.glob(f"{PREFIX}*"), *SHARED_MEMORY.glob(f"{PREFIX}*")]:
         pid = left.name[len(PREFIX) :].partition("-")[0]
-        if pid.isdigit() and not Path("/proc", pid).exists():
+        if pid.isdecimal() and not Path("/proc", pid).exists():
             remove(left)
     room = _available() > NEEDED_BYTES
     own = room and os.geteuid() == 0

@@ -129,7 +129,7 @@ class RecordedFiles(LocalFiles):
         if pool is None:
             self.store(path, value)
             return
-        if not value.isdigit():
+        if not value.isdecimal():
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
         added = int(value) - int(self.read(path))
         self.store(path, value)

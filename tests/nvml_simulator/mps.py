@@ -139,7 +139,7 @@ class Control:
         return ""
 
     def _of(self, pid: str, what: Callable[[ServerState], str]) -> str:
-        server = self.servers.get(int(pid)) if pid.isdigit() else None
+        server = self.servers.get(int(pid)) if pid.isdecimal() else None
         return f"Server {pid} not found" if server is None else what(server)
 
 

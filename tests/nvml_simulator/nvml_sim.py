@@ -274,7 +274,7 @@ def error_code(word: str) -> int:
         return 999
     if name in ERRORS[1:]:
         return ERRORS.index(name)
-    if word.isdigit() and 0 < int(word) <= LARGEST:
+    if word.isdecimal() and 0 < int(word) <= LARGEST:
         return int(word)
     raise SimulatorError(f"{word} is no NVML error: a number above 0 or a name such as NVML_ERROR_IN_USE")
 

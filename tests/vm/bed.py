@@ -408,7 +408,7 @@ def _each(machines: Sequence[Machine], work: Callable[[Machine], None]) -> None:
 
 def node_names(text: str) -> List[str]:
     """`3` or `gpu-a01,gpu-b01` as names. A name is a host name short enough for the serial number of an NVMe drive."""
-    if text.isdigit():
+    if text.isdecimal():
         if not 1 <= int(text) <= 26:
             raise BedError(f"Cannot start {text} nodes: between 1 and 26")
         return [f"gpu-{chr(ord('a') + index)}01" for index in range(int(text))]

@@ -141,7 +141,7 @@ def processes(argument: str) -> List[int]:
     wanted = os.fsencode(argument)
     found = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
+        if entry.name.isdecimal():
             with contextlib.suppress(OSError):
                 if wanted in (entry / "cmdline").read_bytes().split(b"\0"):
                     found.append(int(entry.name))

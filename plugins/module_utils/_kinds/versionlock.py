@@ -26,7 +26,7 @@ def name_of(line: str) -> str:
     if line.startswith(("#", "!")) or ":" not in line:
         return ""
     name, _hyphen, epoch = line.partition(":")[0].strip().rpartition("-")
-    return name if epoch.isdigit() else ""
+    return name if epoch.isdecimal() else ""
 
 
 def names_of(text: str) -> List[str]:

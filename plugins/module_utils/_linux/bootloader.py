@@ -193,7 +193,7 @@ def _default_path(entries: Mapping[str, str], default: str) -> str:
     def newest(path: str) -> List[Tuple[int, int, str]]:
         version = re.search(r"^version\s+(\S+)", entries[path], re.MULTILINE)
         parts = re.findall(r"\d+|[^\d]+", version[1] if version else path.rpartition("/")[2])
-        return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts]
+        return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
 
     ordered = sorted(entries, key=newest, reverse=True)
     pattern = default[: -len(".conf")] if default.endswith(".conf") else default

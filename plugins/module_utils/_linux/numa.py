@@ -47,7 +47,7 @@ FOLDER = "/sys/devices/system/node"
 def node_numbers(files: Files) -> Tuple[int, ...]:
     """The numbers of all nodes; none where the kernel knows no NUMA."""
     names = files.names(FOLDER)
-    return tuple(sorted(int(name[4:]) for name in names if name[:4] == "node" and name[4:].isdigit()))
+    return tuple(sorted(int(name[4:]) for name in names if name[:4] == "node" and name[4:].isdecimal()))
 
 
 def read_distances(files: Files, node: int) -> Dict[int, int]:

@@ -49,5 +49,5 @@ def gigatransfers(text: str) -> Optional[float]:
 
 def lanes(text: str) -> Optional[int]:
     """The width of a link, None where the device does not tell (0 or 255)."""
-    number = int(text) if text.strip().isdigit() else 0
+    number = int(text) if text.strip().isdecimal() else 0
     return number if 0 < number < 255 else None

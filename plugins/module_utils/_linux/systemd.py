@@ -393,7 +393,7 @@ def _shown_by_systemctl(host: Host, properties: Tuple[str, ...], units: Tuple[st
 def _scopes_with_gpus(files: Files) -> Tuple[str, ...]:
     found: List[str] = []
     for pid in files.names("/proc"):
-        if not pid.isdigit():
+        if not pid.isdecimal():
             continue
         # A process may end at any time.
         with contextlib.suppress(OSError):

@@ -98,7 +98,7 @@ def of_service(files: Files, unit: str) -> Iterator[str]:
 def main_of_service(files: Files, unit: str, names: Collection[str]) -> Optional[Process]:
     """The first process of a service that has one of these names, cut as ``comm`` cuts them; None where none runs."""
     for pid in of_service(files, unit):
-        if pid.isdigit() and name_of(files, pid) in names:
+        if pid.isdecimal() and name_of(files, pid) in names:
             process = read(files, int(pid))
             if process is not None:
                 return process

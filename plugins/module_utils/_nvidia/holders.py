@@ -58,7 +58,7 @@ def find(files: Files, prefix: Prefix = NVIDIA_DEVICES) -> Holders:
     only their own."""
     found: List[Holder] = []
     hidden = 0
-    for pid in sorted(int(name) for name in files.names(PROC) if name.isdigit()):
+    for pid in sorted(int(name) for name in files.names(PROC) if name.isdecimal()):
         try:
             devices = _open_devices(files, pid, prefix)
             if devices:

@@ -180,7 +180,7 @@ def _in_ranges(ranges: str, digits: str) -> bool:
     """Whether digits are in such as ``001-200,7``: a number as wide as the first of its range."""
     for one in ranges.split(","):
         low, _dash, high = one.partition("-")
-        if not low.isdigit() or not (high or low).isdigit():
+        if not low.isdecimal() or not (high or low).isdecimal():
             continue
         # Without zeros in front a range may grow in width: 9-10.
         padded = low.startswith("0") and len(low) > 1

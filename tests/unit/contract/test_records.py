@@ -30,7 +30,7 @@ pytest_plugins = ("concern_machines",)
 
 def test_interrupts_that_somebody_else_moves_after_a_run_that_could_not_stay_where_they_are(tmp_path: Path) -> None:
     machine = irq_machine.IrqMachine(tmp_path)
-    numbers = [int(name) for name in machine.host.files.names("/proc/irq") if name.isdigit()]
+    numbers = [int(name) for name in machine.host.files.names("/proc/irq") if name.isdecimal()]
     machine.refuses.update(dict.fromkeys(numbers, errno.ENOSPC))
     with pytest.raises(Refused):
         irq_machine.run(machine, irq_machine.LOCAL)
@@ -101,7 +101,7 @@ def test_what_the_kernel_never_says_of_an_interrupt_or_a_device_names_the_file(t
         "smp_affinity_list": next(
             f"/proc/irq/{name}/smp_affinity_list"
             for name in sorted(machine.host.files.names(f"{pci}/msi_irqs"))
-            if name.isdigit()
+            if name.isdecimal()
         ),
         "local_cpulist": f"{pci}/local_cpulist",
         "distance": "/sys/devices/system/node/node0/distance",

@@ -75,7 +75,7 @@ class Tunables:
 
     def parse(self, params: Mapping[str, Any]) -> str:
         value = params["value"]
-        if not str(value).isdigit():
+        if not str(value).isdecimal():
             raise DeclarationError("set the tunables", cause="the value is not a number", found=value)
         return str(value)
 

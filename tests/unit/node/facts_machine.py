@@ -83,7 +83,7 @@ def large_tree() -> nodetree.Tree:
     tree["/sys/devices/system/cpu/online"] = nodetree.Entry(nodetree.FILE, f"0-{LARGE_CPUS - 1}\n")
     tree.update(list(_copies_of_drives(tree)))
     lines = tree["/proc/interrupts"].text.splitlines()
-    numbered = [line.partition(":") for line in lines if line.partition(":")[0].strip().isdigit()]
+    numbered = [line.partition(":") for line in lines if line.partition(":")[0].strip().isdecimal()]
     other = "          7  IR-PCI-MSIX-0000:00:11.0    0-edge      other"
     numbered += [(str(number), ":", other) for number in _free(tree)]
     tree["/proc/interrupts"] = nodetree.Entry(nodetree.FILE, "".join(_interrupt_lines(numbered[:LARGE_IRQS])))

@@ -131,7 +131,7 @@ class Machine:
         command = [sys.executable, "-S", str(self.built / "nvml_sim.py"), "hold", *map(str, arguments)]
         with subprocess.Popen(command, env=self.environment(), text=True, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
-            assert process.stdout.readline().strip().isdigit(), "it holds the GPU"
+            assert process.stdout.readline().strip().isdecimal(), "it holds the GPU"
             try:
                 yield process
             finally:

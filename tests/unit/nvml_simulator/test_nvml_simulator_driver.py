@@ -568,7 +568,7 @@ def test_threads_of_one_process_do_not_wait_for_one_that_hangs(machine: Machine)
         assert list(pool.map(change, range(8))) == [399_000] * 8
         assert not waiting.done()
         tool_of(machine.built).Simulator().heal("nvmlDeviceGetSerial")
-        assert waiting.result(timeout=60).isdigit()
+        assert waiting.result(timeout=60).isdecimal()
 
 
 def test_a_client_killed_in_the_middle_of_its_calls_leaves_a_state_that_works(machine: Machine) -> None:

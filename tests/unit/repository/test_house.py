@@ -220,6 +220,16 @@ def test_subprocesses_print_and_exit_are_for_programs_on_the_node() -> None:
     assert wrong == []
 
 
+def test_what_is_taken_for_a_number_is_one_for_int_too() -> None:
+    # "²".isdigit() is true, and int("²") raises.
+    wrong = []
+    for path in SHIPPED:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if ".isdigit()" in line and ".isascii()" not in line:
+                wrong.append(f"{name_of(path)}:{number} asks isdigit() of what may not be ASCII")
+    assert wrong == []
+
+
 # Of the environment, a program of the node takes the way to programs, and hands the rest on to those that it starts.
 # The launcher also asks pkexec for whom it runs, which sets that itself.
 ENVIRONMENT = ("os.environ", "os.environb", "os.getenv", "os.getenvb", "environ", "getenv")

@@ -65,7 +65,7 @@ def parse_handlers(text: str) -> Dict[int, Optional[str]]:
     found: Dict[int, Optional[str]] = {}
     for line in text.splitlines():
         number, _colon, rest = line.partition(":")
-        if number.strip().isdigit():
+        if number.strip().isdecimal():
             # A line has a count for each CPU: it is not taken apart from the front.
             name = rest.rstrip().rpartition("  ")[2].strip()
             found[int(number)] = None if not name or _PLACE.match(name) else name
@@ -77,7 +77,7 @@ def _device(files: Files, device: PciDevice, handlers: Mapping[int, Optional[str
     line = not numbers
     if line:
         text = (files.read_optional(f"{device.path}/irq") or "0").strip()
-        numbers = [int(text)] if text.isdigit() and int(text) in handlers else []
+        numbers = [int(text)] if text.isdecimal() and int(text) in handlers else []
     irqs: List[Facts] = []
     seen: Dict[str, int] = {}
     for number in numbers:

@@ -153,7 +153,7 @@ class _Reader:
             return [name for name in interfaces if name == entry]
         if alone:
             return list(interfaces)
-        number = str(int(path.rpartition("/")[2]) - 1) if path[-1].isdigit() else ""
+        number = str(int(path.rpartition("/")[2]) - 1) if path[-1].isdecimal() else ""
         return [name for name in interfaces if read(self._files, f"{NET}/{name}/dev_port")[0] == number]
 
     def _rdma_port(self, card: PciDevice, name: str, path: str, own: Sequence[str], link: Optional[Facts]) -> Facts:

@@ -79,7 +79,7 @@ def _unseen(address: str) -> PciDevice:
 
 
 def _read_nodes(files: Files) -> Dict[int, NumaFacts]:
-    numbers = sorted(int(name[4:]) for name in files.names(FOLDER) if name[:4] == "node" and name[4:].isdigit())
+    numbers = sorted(int(name[4:]) for name in files.names(FOLDER) if name[:4] == "node" and name[4:].isdecimal())
     return {number: _read_node(files, number) for number in numbers}
 
 

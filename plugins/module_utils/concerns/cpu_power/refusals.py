@@ -63,7 +63,7 @@ def _refuse_preference(state: CpuPowerState, texts: Mapping[str, str]) -> None:
     if wanted is None:
         return
     found = described(state.found[EPP])
-    if state.driver.preferences and not wanted.isdigit() and wanted not in state.driver.preferences:
+    if state.driver.preferences and not wanted.isdecimal() and wanted not in state.driver.preferences:
         raise _impossible(
             EPP,
             cause=f"the driver {state.driver.name} has {', '.join(state.driver.preferences)}",
@@ -104,7 +104,7 @@ def _refuse_frequencies(state: CpuPowerState, texts: Mapping[str, str]) -> None:
             )
         if (
             setting in texts
-            and texts[setting].isdigit()
+            and texts[setting].isdecimal()
             and state.driver.steps
             and int(texts[setting]) not in state.driver.steps
         ):

@@ -81,7 +81,7 @@ def parse(params: Mapping[str, Any]) -> CpuPowerDeclaration:
     if params[IDLE] is not None and params[IDLE] < 0:
         raise _wrong(IDLE, "a latency is not negative", params[IDLE])
     low, high = values.get(MIN, LOWEST), values.get(MAX, HIGHEST)
-    if low.isdigit() and high.isdigit() and int(low) > int(high):
+    if low.isdecimal() and high.isdecimal() and int(low) > int(high):
         raise _wrong(MIN, f"it is above {MAX}, which is {high} kHz", f"{low} kHz")
     if (low, high) == (HIGHEST, LOWEST):
         raise _wrong(MIN, f"it is above {MAX}", low)

@@ -209,7 +209,7 @@ def _nominal(files: Files, cpu: int) -> int:
     if text is not None:
         return int(text)
     megahertz = read_cpu(files, cpu, "acpi_cppc/nominal_freq")
-    return int(megahertz) * 1000 if megahertz is not None and megahertz.isdigit() else 0
+    return int(megahertz) * 1000 if megahertz is not None and megahertz.isdecimal() else 0
 
 
 def read_smt(files: Files) -> str:
@@ -251,7 +251,7 @@ def _idle_states(files: Files, cpu: int) -> Tuple[IdleState, ...]:
     states = []
     for name in files.names(folder):
         number = name[len("state") :]
-        if name.startswith("state") and number.isdigit():
+        if name.startswith("state") and number.isdecimal():
             said = (read_cpu(files, cpu, f"cpuidle/{name}/{file}") for file in ("name", "latency", "default_status"))
             title, latency, default = said
             if title and latency and title != POLLING:

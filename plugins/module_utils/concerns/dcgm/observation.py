@@ -108,7 +108,7 @@ def _services(host: Host, unit_files: systemd.UnitFiles, names: Sequence[str]) -
             name=name,
             status=status,
             active=active if runs else None,
-            pid=int(pid) if active and pid.isdigit() else 0,
+            pid=int(pid) if active and pid.isdecimal() else 0,
             installable=status != systemd.STATIC,
         )
     return found
@@ -260,5 +260,5 @@ def _release(files: Files) -> Tuple[int, int]:
             if files.exists(path):
                 numbers = files.link(path).rpartition(f"{LIBRARY}.")[2].split(".")
                 minor = numbers[1] if len(numbers) > 1 else "0"
-                return generation, int(minor) if minor.isdigit() else 0
+                return generation, int(minor) if minor.isdecimal() else 0
     return 0, 0

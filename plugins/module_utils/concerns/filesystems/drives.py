@@ -126,7 +126,7 @@ def array_of(files: Files, name: str) -> Optional[Array]:
 
     def number(attribute: str) -> int:
         text = (files.read_optional(f"{folder}/{attribute}") or "").split()
-        return int(text[0]) if text and text[0].isdigit() else 0
+        return int(text[0]) if text and text[0].isdecimal() else 0
 
     return Array(
         name=name,

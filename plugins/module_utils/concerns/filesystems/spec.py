@@ -319,9 +319,9 @@ def _option(text: str, fstype: str, where: str) -> Optional[Option]:
                 f"set for example {name}=1048576",
                 text,
             )
-    if fstype == NFS and name in ("nconnect", "max_connect") and not (value.isdigit() and 1 <= int(value) <= 16):
+    if fstype == NFS and name in ("nconnect", "max_connect") and not (value.isdecimal() and 1 <= int(value) <= 16):
         _refuse(where, "the kernel takes 1 to 16", "set for example nconnect=8", text)
-    if fstype == CEPH and name in IN_PAGES[CEPH] and not value.isdigit():
+    if fstype == CEPH and name in IN_PAGES[CEPH] and not value.isdecimal():
         _refuse(where, "the kernel takes a number of bytes without a unit", f"set for example {name}=16777216", text)
     if fstype == WEKA and name == "core" and value == "0":
         _refuse(where, "WEKA does not take core 0", "set another core, or num_cores", text)

@@ -111,8 +111,8 @@ def wanted_of(wanted: str, instance: str) -> str:
 def is_same(name: str, wanted: str, found: str, page: int) -> bool:
     if wanted == found:
         return True
-    if name in IN_PAGES and not wanted.isdigit():
-        return found.isdigit() and bytes_of(wanted) == int(found) * page
+    if name in IN_PAGES and not wanted.isdecimal():
+        return found.isdecimal() and bytes_of(wanted) == int(found) * page
     try:
         return float(wanted) == float(found)
     except ValueError:

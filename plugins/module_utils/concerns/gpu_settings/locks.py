@@ -95,7 +95,7 @@ def entry_of(reading: GpuReading, value: Scalar, holder: str, released: int = 0)
 def holder_of(files: Files) -> str:
     """Which nvidia-persistenced runs now: its process and when that was started. Empty for none."""
     pid = (files.read_optional(DAEMON) or "").strip()
-    process = processes.read(files, int(pid)) if pid.isdigit() else None
+    process = processes.read(files, int(pid)) if pid.isdecimal() else None
     return process.identity if process else ""
 
 

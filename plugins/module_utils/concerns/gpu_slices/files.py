@@ -152,7 +152,7 @@ def _size(text: str) -> str:
 
 
 def _weight(text: str) -> str:
-    return text if text.isdigit() and 1 <= int(text) <= HIGHEST_WEIGHT else ""
+    return text if text.isdecimal() and 1 <= int(text) <= HIGHEST_WEIGHT else ""
 
 
 def _rate(text: str) -> str:

@@ -127,4 +127,4 @@ def _without(where: str, number: int, what: str, topology: NumaTopology) -> Decl
 def _firmware(files: Files, gpu: SliceGpu) -> Tuple[Optional[int], FrozenSet[int]]:
     folder = f"{PCI}/{gpu.identity.pci_address}"
     text = (files.read_optional(f"{folder}/numa_node") or "").strip()
-    return int(text) if text.isdigit() else None, cpus.read_cpus(files, f"{folder}/local_cpulist")
+    return int(text) if text.isdecimal() else None, cpus.read_cpus(files, f"{folder}/local_cpulist")

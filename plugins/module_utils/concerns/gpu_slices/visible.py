@@ -96,7 +96,7 @@ def _choose(text: str, gpus: Sequence[VisibleGpu]) -> Chosen:
         if one.instances is None:
             cause = f"{identity.name} is not divided: its MIG mode is off"
             raise DeclarationError(GOAL, object=text, cause=cause, hint=f"name the GPU: {identity.index}")
-        if not part.isdigit() or int(part) >= len(names):
+        if not part.isdecimal() or int(part) >= len(names):
             raise _none_such(text, names, "MIG instance")
         return Chosen(one.gpu, one.instances[int(part)])
     if one.instances is not None:

@@ -151,7 +151,7 @@ def _uses(function: Function, opened: Iterable[str]) -> bool:
 
 
 def _is_gpu_file(path: str) -> bool:
-    return path.startswith(holders.NVIDIA_DEVICES) and path[len(holders.NVIDIA_DEVICES) :].isdigit()
+    return path.startswith(holders.NVIDIA_DEVICES) and path[len(holders.NVIDIA_DEVICES) :].isdecimal()
 
 
 def _vgpus(host: Host, gpus: Sequence[Function], counts: Mapping[str, Counts], scope: Scope) -> Dict[str, Vgpus]:

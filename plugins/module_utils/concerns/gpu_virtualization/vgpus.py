@@ -83,7 +83,7 @@ class Vgpus:
 
     def number(self, name: str) -> int:
         """The number of a type, 0 for one that is not known."""
-        if name.startswith(UNNAMED) and name[len(UNNAMED) :].isdigit():
+        if name.startswith(UNNAMED) and name[len(UNNAMED) :].isdecimal():
             return int(name[len(UNNAMED) :])
         return next((number for number, known in self.names.items() if known == name), 0)
 
@@ -97,7 +97,7 @@ def read(files: Files, address: str) -> Vgpus:
     total = (files.read_optional(f"{folder}/sriov_totalvfs") or "").strip()
     return Vgpus(
         address=address,
-        total=int(total) if total.isdigit() else 0,
+        total=int(total) if total.isdecimal() else 0,
         functions=tuple(_function(files, one) for one in addresses),
         mediated=any(files.is_folder(f"{PCI}/{one}/{MEDIATED}") for one in (address, *addresses)),
     )

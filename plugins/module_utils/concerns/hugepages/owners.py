@@ -35,7 +35,7 @@ def parse_tmpfiles(path: str, text: str) -> Tuple[TmpfilesLine, ...]:
 
 def read_sysctl(files: Files) -> Tuple[BootAssignment, ...]:
     """What sysctl.d and /etc/sysctl.conf say; what is no number of pages is no assignment."""
-    return tuple(line for line in tunables.read_sysctl(files, SYSCTL_KEYS) if line.value.isdigit())
+    return tuple(line for line in tunables.read_sysctl(files, SYSCTL_KEYS) if line.value.isdecimal())
 
 
 def of_tuned(plugin: str, key: str) -> str:

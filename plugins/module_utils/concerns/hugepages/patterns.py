@@ -20,7 +20,7 @@ def assign_all(values: Values, line: BootAssignment, state: HugepagesState) -> N
     for path in state.tunables:
         if touches(line, path, state):
             assign(values, path, line, state)
-    if not line.value.isdigit():
+    if not line.value.isdecimal():
         return
     number = int(line.value)
     for size_kb in state.sizes:

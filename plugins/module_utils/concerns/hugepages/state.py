@@ -128,7 +128,7 @@ def pool_folder(node: Optional[int], size_kb: int) -> str:
 
 def assign(values: Values, path: str, line: BootAssignment, state: HugepagesState) -> None:
     """Let a line give one tunable its value; a pool takes only numbers."""
-    number = int(line.value) if line.value.isdigit() else None
+    number = int(line.value) if line.value.isdecimal() else None
     tunable = state.tunables.get(path)
     if tunable is not None:
         values[path] = (line.value if tunable.choices or number is None else number, line)

@@ -57,6 +57,6 @@ def _homes(files: Files) -> Tuple[str, ...]:
     found = []
     for line in (files.read_optional(PASSWD) or "").splitlines():
         fields = line.split(":")
-        if len(fields) == 7 and fields[2].isdigit() and int(fields[2]) < FIRST_PERSON and fields[5].startswith(LOCAL):
+        if len(fields) == 7 and fields[2].isdecimal() and int(fields[2]) < FIRST_PERSON and fields[5].startswith(LOCAL):
             found.append(fields[5].rstrip("/"))
     return tuple(dict.fromkeys(found))

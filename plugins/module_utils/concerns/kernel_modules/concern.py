@@ -215,7 +215,7 @@ def parse_modules(text: str) -> Dict[str, Module]:
             raise CannotLook("read the modules", object="/proc/modules", cause=f"{line[:80]!r} is not a module")
         name, _size, references, users = fields[:4]
         known = tuple(user for user in users.split(",") if user not in ("", "-"))
-        found[name] = Module(int(references) if references.isdigit() and "[permanent]" not in known else None, known)
+        found[name] = Module(int(references) if references.isdecimal() and "[permanent]" not in known else None, known)
     return found
 
 

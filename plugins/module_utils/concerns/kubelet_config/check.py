@@ -108,7 +108,7 @@ def _refuse_topology(state: KubeletState, values: Mapping[str, Any]) -> None:
     if value(values, TOPOLOGY_POLICY) == "none" or nodes <= schema.MOST_NODES:
         return
     allowed = value(values, TOPOLOGY_OPTIONS).get(schema.ALLOWABLE, "")
-    if not allowed.isdigit() or int(allowed) < nodes:
+    if not allowed.isdecimal() or int(allowed) < nodes:
         cause = (
             f"this machine has {nodes} NUMA nodes, and the kubelet exits where there are more than {schema.MOST_NODES}"
         )

@@ -152,7 +152,7 @@ def _known_hugepages(files: Files) -> Iterator[Tuple[str, int]]:
             for size, name in sizes:
                 for limit in LIMITS:
                     text = (files.read_optional(f"{root}/{pods}/{limit.format(_cgroup_size(size))}") or "").strip()
-                    if text.isdigit():
+                    if text.isdecimal():
                         yield name, int(text)
 
 
@@ -160,7 +160,7 @@ def _sizes(files: Files, folder: str = "/sys/kernel/mm/hugepages") -> Iterator[T
     """The sizes of huge pages in bytes, each with the name of its resource."""
     for name in files.names(folder):
         number = name.replace("hugepages-", "").replace("kB", "")
-        if number.isdigit():
+        if number.isdecimal():
             size = int(number) * KB
             yield size, f"hugepages-{_binary(size, ('Ki', 'Mi', 'Gi'))}"
 
@@ -228,7 +228,7 @@ def _release(host: Host, product: str) -> int:
     except OSError as error:
         raise CannotLook("find the version of {}", object=program, cause=error.strerror or str(error)) from error
     parts = said.partition("v1.")[2].split(".")
-    return int(parts[0]) if parts[0].isdigit() else 0
+    return int(parts[0]) if parts[0].isdecimal() else 0
 
 
 def _gates(place: Place) -> Dict[str, str]:

@@ -108,7 +108,7 @@ class Place:
         """``healthzPort`` or ``port``; 0 for none."""
         flag, default = PORTS[name]
         found = self._said(name, flag, default)
-        return int(found) if str(found).isdigit() else default
+        return int(found) if str(found).isdecimal() else default
 
     @property
     def healthz(self) -> str:

@@ -186,7 +186,7 @@ def refuse_threshold(text: str, *, reclaim: bool) -> None:
 
 def refuse_option(name: str, text: str) -> None:
     """Raise ``ValueError`` on a value at which a kubelet exits."""
-    if name == ALLOWABLE and not (text.isdigit() and int(text) >= MOST_NODES):
+    if name == ALLOWABLE and not (text.isdecimal() and int(text) >= MOST_NODES):
         raise ValueError(f"{name} is a number of at least {MOST_NODES}, not {text!r}")
     if name != ALLOWABLE and text not in ("true", "false"):
         raise ValueError(f"{name} is true or false, not {text!r}")
@@ -255,7 +255,7 @@ def of_flag(key: str, text: str) -> Any:
         value = []
         for part in filter(None, text.split(";")):
             node, _colon, limits = part.partition(":")
-            if not node.isdigit():
+            if not node.isdecimal():
                 raise ValueError(f"{node!r} is not the number of a NUMA node")
             value.append({"numaNode": int(node), "limits": _of_pairs(limits)})
     meaning(key, value)

@@ -153,7 +153,7 @@ def _recorded(document: Any) -> RecordedConsumers:
 
 def _runs(files: Files, identity: str) -> bool:
     pid = identity.partition(":")[0]
-    return pid.isdigit() and _identity(files, int(pid)) == identity
+    return pid.isdecimal() and _identity(files, int(pid)) == identity
 
 
 def _identity(files: Files, pid: int) -> str:

@@ -92,7 +92,7 @@ def _yielding(files: Files, state: MigLayoutState, reset: AbstractSet[str]) -> T
     elsewhere = {
         holder.unit
         for holder in holders.find(files).holders
-        if any(device[len(NVIDIA_DEVICES) :].isdigit() and device not in own for device in holder.devices)
+        if any(device[len(NVIDIA_DEVICES) :].isdecimal() and device not in own for device in holder.devices)
     }
     return tuple(unit for unit in known if unit not in elsewhere)
 

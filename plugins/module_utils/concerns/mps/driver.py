@@ -58,7 +58,7 @@ def read(driver: Driver) -> Tuple[MpsGpu, ...]:
 def branch(driver: Driver) -> int:
     """A question: the branch of the driver, such as 550."""
     number = str(driver.nvml.nvmlSystemGetDriverVersion()).partition(".")[0]
-    return int(number) if number.isdigit() else 0
+    return int(number) if number.isdecimal() else 0
 
 
 def _read(gpu: Gpu) -> MpsGpu:

@@ -79,7 +79,7 @@ def clients_of(host: Host, unit: str) -> Tuple[int, ...]:
     if not servers[0]:
         return ()
     lists = control.ask(host, pipes, [f"get_client_list {pid}" for pid in servers[0].split()])
-    return tuple(int(word) for text in lists or () for word in text.split() if word.isdigit())
+    return tuple(int(word) for text in lists or () for word in text.split() if word.isdecimal())
 
 
 def _daemon(host: Host, unit: str) -> Daemon:
@@ -131,7 +131,7 @@ def _is_server(files: Files, pid: str) -> bool:
 def _servers(host: Host, pipes: str, pids: Sequence[str], devices: Sequence[str]) -> Tuple[Server, ...]:
     from .clients import describe
 
-    pids = [pid for pid in pids if pid.isdigit()]
+    pids = [pid for pid in pids if pid.isdecimal()]
     questions: List[str] = []
     for pid in pids:
         questions += [f"get_client_list {pid}", f"get_active_thread_percentage {pid}"]
@@ -152,7 +152,7 @@ def _servers(host: Host, pipes: str, pids: Sequence[str], devices: Sequence[str]
                 pid=int(pid),
                 percentage=_percentage(percentage),
                 limits={uuid: memory_of(text) or given.get(uuid) for uuid, text in zip(devices, limits)},
-                clients=tuple(describe(host.files, int(word)) for word in clients.split() if word.isdigit()),
+                clients=tuple(describe(host.files, int(word)) for word in clients.split() if word.isdecimal()),
             )
         )
     return tuple(found)

@@ -96,12 +96,12 @@ def _parse(group: str, text: str) -> Shown:
         value = now.get(known.line, "n/a")
         if known.form == "switch" and value in (ON, OFF):
             values[setting] = value
-        elif known.form != "switch" and value.isdigit():
+        elif known.form != "switch" and value.isdecimal():
             limit = largest.get(known.line, "")
             # A driver without channels of this kind says 0 for the largest number too.
             if known.form != "size" or int(limit or 0):
                 values[setting] = int(value)
-            if limit.isdigit():
+            if limit.isdecimal():
                 limits[setting] = int(limit)
     return Shown(values, limits)
 

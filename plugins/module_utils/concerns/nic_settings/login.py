@@ -87,7 +87,7 @@ def _ancestors(files: Files) -> Iterator[Tuple[str, Optional[int]]]:
 def now(files: Files) -> Optional[int]:
     """In hundredths of a second since the boot, as the kernel has the start of a process."""
     text = (files.read_optional("/proc/uptime") or "").partition(" ")[0].replace(".", "")
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None
 
 
 def locate(host: Host, connection: Optional[Connection]) -> Optional[Login]:

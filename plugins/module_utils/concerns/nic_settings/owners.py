@@ -115,7 +115,7 @@ def _of_networkd(files: Files, index: str) -> Iterator[StatedMtu]:
 
 def _leased(files: Files, path: str, key: str, owner: str, keep_out: str) -> Iterator[StatedMtu]:
     for number, _section, found, value in _sections(files, path):
-        if found == key and value.isdigit():
+        if found == key and value.isdecimal():
             yield StatedMtu(owner, path, number, int(value), keep_out)
 
 
@@ -135,7 +135,7 @@ def _of_manager(files: Files, index: str) -> Iterator[StatedMtu]:
             of_profile = section in _MANAGER_SECTIONS and key == "mtu"
             of_ifcfg = not section and key == "MTU"
             # 0 leaves it to the network.
-            if (of_profile or of_ifcfg) and value.isdigit() and int(value):
+            if (of_profile or of_ifcfg) and value.isdecimal() and int(value):
                 yield StatedMtu(NETWORK_MANAGER, path, number, int(value))
 
 
@@ -145,7 +145,7 @@ def _of_manager_by_default(files: Files) -> Iterator[StatedMtu]:
         lines = tuple(_sections(files, path))
         for_some = any((section, key) == ("connection", "match-device") for _number, section, key, _value in lines)
         for number, section, key, value in () if for_some else lines:
-            if (section, key) == ("connection", "ethernet.mtu") and value.isdigit() and int(value):
+            if (section, key) == ("connection", "ethernet.mtu") and value.isdecimal() and int(value):
                 yield StatedMtu(NETWORK_MANAGER, path, number, int(value))
 
 
@@ -161,7 +161,7 @@ def _of_scripts(files: Files, name: str) -> Iterator[StatedMtu]:
         yield from _of_ifupdown(files, name)
     path = f"{WICKED_FOLDER}/ifcfg-{name}"
     for number, _section, key, value in _sections(files, path):
-        if key == "MTU" and value.isdigit() and int(value):
+        if key == "MTU" and value.isdecimal() and int(value):
             yield StatedMtu(WICKED, path, number, int(value))
 
 
@@ -174,7 +174,7 @@ def _of_ifupdown(files: Files, name: str) -> Iterator[StatedMtu]:
                 of_ours = words[:2] == ["iface", name]
                 if of_ours and words[2:] == ["inet", "dhcp"]:
                     yield from _of_dhclient(files, name)
-            elif of_ours and len(words) == 2 and words[0] == "mtu" and words[1].isdigit():
+            elif of_ours and len(words) == 2 and words[0] == "mtu" and words[1].isdecimal():
                 yield StatedMtu(IFUPDOWN, path, number, int(words[1]))
 
 

@@ -169,7 +169,7 @@ def _place(files: Files, folder: str, processors: Processors) -> Tuple[Optional[
     """The NUMA node, None where nobody tells, and the CPUs next to it."""
     nodes = dict(processors.nodes)
     text = (files.read_optional(f"{folder}/numa_node") or "").strip()
-    node: Optional[int] = int(text) if text.isdigit() else None
+    node: Optional[int] = int(text) if text.isdecimal() else None
     if node not in nodes:
         node = majority(read_cpus(files, f"{folder}/local_cpulist"), nodes)
     if node is None:
@@ -187,7 +187,7 @@ def _requested(files: Files, device: IrqDevice) -> _Requested:
     if vectors:
         return _Requested(tuple(sorted(map(int, vectors))))
     line = (files.read_optional(f"{folder}/irq") or "").strip()
-    return _Requested((int(line),) if line.isdigit() and int(line) else (), line=True)
+    return _Requested((int(line),) if line.isdecimal() and int(line) else (), line=True)
 
 
 def _interrupts(

@@ -199,4 +199,4 @@ def _number(files: Files, path: str, added: int) -> Optional[int]:
     # Without a limit the kernel writes "off", which is -1 where it takes it.
     if text == "off":
         return -1
-    return int(text) - added if text.lstrip("-").isdigit() else None
+    return int(text) - added if text.lstrip("-").isdecimal() else None

@@ -238,7 +238,7 @@ class _Reader:
 
     def _number(self, path: str) -> Optional[int]:
         text = self._word(path)
-        return int(text) if text is not None and text.isdigit() else None
+        return int(text) if text is not None and text.isdecimal() else None
 
 
 def _unmistakable(disks: Sequence[Disk]) -> Tuple[Disk, ...]:

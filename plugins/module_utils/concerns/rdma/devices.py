@@ -260,7 +260,7 @@ def _value(setting: str, text: str) -> Scalar:
     if setting == ROCE_MODE:
         return next((mode for mode, words in MODES.items() if words == text), None)
     if setting == ROCE_TOS:
-        return int(text) if text.isdigit() else None
+        return int(text) if text.isdecimal() else None
     found = _CLASS.match(text)
     return int(found[1]) if found else None
 

@@ -94,7 +94,7 @@ def _priorities(where: str, given: List[int]) -> List[int]:
 
 def _number(where: str, value: Any, largest: int, what: str) -> int:
     text = str(value)
-    if isinstance(value, bool) or not text.isdigit() or int(text) > largest:
+    if isinstance(value, bool) or not text.isdecimal() or int(text) > largest:
         _refuse(where, f"{what} is a number from 0 to {largest}", text)
     return int(text)
 

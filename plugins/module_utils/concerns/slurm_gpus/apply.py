@@ -76,7 +76,7 @@ def _await_response(action: RestartSlurm, controller: Controller) -> None:
 def _has_heard(node: SlurmNode, before: str) -> bool:
     """Whether slurmctld has heard of another slurmd than before. Until then a new one does not know when it began."""
     began = node.slurmd_start
-    return began != before and began[:1].isdigit() and node.base != UNKNOWN and not node.has(NOT_RESPONDING)
+    return began != before and began[:1].isdecimal() and node.base != UNKNOWN and not node.has(NOT_RESPONDING)
 
 
 def _registered(action: RestartSlurm, controller: Controller, before: str) -> Seen:

@@ -92,4 +92,4 @@ def _count_cores(files: Files, group: FrozenSet[int]) -> int:
 
 
 def _number(text: object) -> int:
-    return int(text) if isinstance(text, str) and text.isdigit() else 0
+    return int(text) if isinstance(text, str) and text.isdecimal() else 0

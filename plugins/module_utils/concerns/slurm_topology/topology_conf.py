@@ -89,7 +89,7 @@ def parse(text: Optional[str], plugin: Optional[str]) -> Topology:
                     found = canonical(line.pairs[kind])
                     members[(name, kind)] = found if known is None else f"{known} and {found}"
         elif plugin == BLOCK and BLOCK_SIZES in line.pairs:
-            sizes = tuple(int(one) if one.isdigit() else 0 for one in line.pairs[BLOCK_SIZES].split(","))
+            sizes = tuple(int(one) if one.isdecimal() else 0 for one in line.pairs[BLOCK_SIZES].split(","))
         else:
             members[(f"line {line.first}", OTHER_KEYS)] = " ".join(line.pairs)
     return Topology(plugin, members, tuple(order), sizes)

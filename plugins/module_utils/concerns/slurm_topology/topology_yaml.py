@@ -125,7 +125,7 @@ def _blocks(blocks: List[Any], sizes: List[Any]) -> Topology:
         name, pairs = _named(entry, "block", number)
         order.append(name)
         _add(members, (name, NODES), canonical(pairs["nodes"]) if "nodes" in pairs else "")
-    numbers = tuple(int(size) if str(size).isdigit() else 0 for size in sizes)
+    numbers = tuple(int(size) if str(size).isdecimal() else 0 for size in sizes)
     return Topology(BLOCK, members, tuple(order), numbers)
 
 

@@ -179,7 +179,7 @@ def parse_node(answer: Mapping[str, Any]) -> Node:
             ours=ours,
             uses=uses,
             # Other resources may be written with a suffix; those of devices are whole numbers.
-            allocatable={key: int(value) for key, value in allocatable.items() if str(value).isdigit()},
+            allocatable={key: int(value) for key, value in allocatable.items() if str(value).isdecimal()},
         )
     except (AttributeError, KeyError, TypeError):
         raise not_understood("a node", answer) from None

@@ -273,7 +273,7 @@ class CpuMachine:
     def _preference(self, files: KernelFiles, path: re.Match[str], value: str) -> None:
         self._refuse(path[0])
         governor = files.read(f"{os.path.dirname(path[0])}/scaling_governor").strip()
-        if value not in PREFERENCES.split() and not value.isdigit():
+        if value not in PREFERENCES.split() and not value.isdecimal():
             raise refusal(errno.EINVAL, path[0])
         if self._driver(path[1]) in ACTIVE and governor == "performance" and value not in ("performance", "0"):
             raise refusal(errno.EBUSY, path[0])

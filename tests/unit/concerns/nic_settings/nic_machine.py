@@ -217,7 +217,7 @@ class Machine:
         if isinstance(values[line], list):
             values[line][0] = int(value)
         else:
-            values[line] = int(value) if value.isdigit() else value
+            values[line] = int(value) if value.isdecimal() else value
 
     def ip(self, argv: Sequence[str]) -> Completed:
         found: List[Dict[str, Any]] = []

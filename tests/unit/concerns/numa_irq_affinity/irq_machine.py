@@ -104,7 +104,7 @@ class IrqMachine:
         """Everything that is not on disk is gone, and every driver has requested its interrupts anew."""
         shutil.rmtree(self.root / "run", ignore_errors=True)
         for number in self.host.files.names("/proc/irq"):
-            if number.isdigit():
+            if number.isdecimal():
                 (self.root / "proc/irq" / number / "smp_affinity_list").write_text("0-15\n")
 
     def add(self, *trees: Tree) -> None:

@@ -39,7 +39,7 @@ def seen(machine: IrqMachine, **keywords: Any) -> List[Dict[str, Any]]:
 def scatter(machine: IrqMachine) -> None:
     """Every interrupt may go anywhere again."""
     for number in machine.host.files.names("/proc/irq"):
-        if number.isdigit():
+        if number.isdecimal():
             (machine.root / "proc/irq" / number / "smp_affinity_list").write_text("0-15\n")
 
 

@@ -69,6 +69,11 @@ def refusal(machine: Machine, *devices: Mapping[str, Any], **more: Any) -> GpuFl
             {"dscp_priorities": {"AF31": 3}},
             "Cannot declare devices[0].dscp_priorities: a DSCP is a number from 0 to 63 (wanted AF31).",
         ),
+        # Which is a digit, and no number for int().
+        (
+            {"dscp_priorities": {"²": 3}},
+            "Cannot declare devices[0].dscp_priorities: a DSCP is a number from 0 to 63 (wanted ²).",
+        ),
         (
             {"dscp_priorities": {26: 3, "34": 4}},
             "Cannot declare devices[0].dscp_priorities: some DSCPs are numbers, and some are strings.",

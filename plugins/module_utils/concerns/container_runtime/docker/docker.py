@@ -269,7 +269,7 @@ def _required_action(setting: SettingName, after: Settings) -> RequiredAction:
 
 def _process(files: Files, pid_file: str) -> Optional[processes.Process]:
     number = (files.read_optional(pid_file) or "").strip()
-    if not number.isdigit() or processes.name_of(files, number) != "dockerd":
+    if not number.isdecimal() or processes.name_of(files, number) != "dockerd":
         return None
     return processes.read(files, int(number))
 
