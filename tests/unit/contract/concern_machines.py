@@ -41,6 +41,7 @@ ONLY_READ = (
     ("dcgmi", "health", "-f"),
     ("env",),
     *(("ethtool", option) for option in ("-a", "-c", "-g", "-k", "-l")),
+    ("getent",),
     ("ip", "-json"),
     ("journalctl",),
     ("ping",),

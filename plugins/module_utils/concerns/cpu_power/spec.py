@@ -40,6 +40,7 @@ FAIL, WAIT, SKIP = "fail", "wait", "skip"
 PREFERENCES = (PERFORMANCE, "balance_performance", "balance_power", "power")
 BIASES = {PERFORMANCE: "0", "balance-performance": "4", "normal": "6", "balance-power": "8", "power": "15"}
 
+_WORD = regex(r"[A-Za-z0-9_-]+")
 _FREQUENCY = regex(r"([0-9]{1,7})(?:\.([0-9]{1,6}))? ?([kMG])Hz")
 _DIGITS = {"k": 0, "M": 3, "G": 6}
 
@@ -70,8 +71,10 @@ def parse(params: Mapping[str, Any]) -> CpuPowerDeclaration:
             values[setting] = _frequency(setting, given)
         elif setting == EPP:
             values[setting] = _preference(given)
+        elif setting == EPB:
+            values[setting] = _bias(given)
         else:
-            values[setting] = _bias(given) if setting == EPB else given
+            values[setting] = _governor(given)
     if not values and params[IDLE] is None:
         raise DeclarationError(
             "read the declaration",
@@ -98,6 +101,13 @@ def _frequency(setting: str, text: str) -> str:
     if len(fraction.rstrip("0")) > digits:
         raise _wrong(setting, "the kernel counts in whole kHz", text)
     return str(int(found[1] + fraction.rstrip("0").ljust(digits, "0")))
+
+
+def _governor(text: str) -> str:
+    # Which there are is for the driver to say.
+    if _WORD.fullmatch(text):
+        return text
+    raise _wrong(GOVERNOR, "it is not the name of a governor", text, hint="set such as performance or schedutil")
 
 
 def _preference(text: str) -> str:

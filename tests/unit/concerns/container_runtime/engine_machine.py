@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.value import r
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime import state
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.kinds import kind_of
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.model import (
     CDI,
     DEFAULT_RUNTIME,
@@ -182,7 +183,8 @@ class EngineMachine:
     ) -> None:
         self.root = root
         self.kinds = {name: SimpleKind(name) for name in ("docker", "containerd", "crio", "podman", "apptainer")}
-        monkeypatch.setattr(state, "kind_of", self.kinds.__getitem__)
+        # The toolkit and CDI are no engines.
+        monkeypatch.setattr(state, "kind_of", lambda name: self.kinds.get(name) or kind_of(name))
         programs = {f"/usr/bin/{engine}": "" for engine in engines}
         self.host: FakeHost = build(root, {RUNTIME_PATH: "", "/var/lib/.keep": "", **programs, **(files or {})})
         (root / RUNTIME_PATH[1:]).chmod(0o755)

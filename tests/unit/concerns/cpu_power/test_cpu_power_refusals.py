@@ -54,6 +54,12 @@ WRONG: Dict[str, Any] = {
         "Cannot set governor on CPUs: the driver acpi-cpufreq has performance, schedutil (found ondemand, wanted"
         " conservative). Declare one of them.",
     ),
+    "a governor of two words": (
+        acpi,
+        {"governor": "on demand"},
+        "Cannot set governor on CPUs: it is not the name of a governor (wanted on demand). Set such as performance or"
+        " schedutil.",
+    ),
     "a preference with hyphens": (
         intel_active,
         {"energy_performance_preference": "balance-performance"},
