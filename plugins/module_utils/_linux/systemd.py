@@ -57,6 +57,8 @@ REEXEC_MARKER = "/run/gpufleet/daemon-reexec"
 DAEMON_RELOAD = "daemon-reload"
 DAEMON_REEXEC = "daemon-reexec"
 
+# What it reads as true, in any case of the letters: parse_boolean().
+TRUE = ("1", "yes", "y", "true", "t", "on")
 ENABLED = "enabled"
 DISABLED = "disabled"
 STATIC = "static"

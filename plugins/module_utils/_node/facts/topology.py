@@ -12,7 +12,7 @@ from ..._core.errors import GpuFleetError
 from ..._core.value import frozen
 from ..._linux import cpulist, pci
 from ..._linux.near import Told, majority, place
-from ..._linux.numa import FOLDER, parse_meminfo
+from ..._linux.numa import FOLDER, node_numbers, parse_meminfo
 from ..._nvidia.gpus import PCI
 from ..cpu_owners import owner_facts
 from .fields import Facts, Fields, read_as
@@ -79,8 +79,7 @@ def _unseen(address: str) -> PciDevice:
 
 
 def _read_nodes(files: Files) -> Dict[int, NumaFacts]:
-    numbers = sorted(int(name[4:]) for name in files.names(FOLDER) if name[:4] == "node" and name[4:].isdecimal())
-    return {number: _read_node(files, number) for number in numbers}
+    return {number: _read_node(files, number) for number in node_numbers(files)}
 
 
 def _read_node(files: Files, number: int) -> NumaFacts:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 FILE = "99-gpufleet-cpu_isolation.conf"
 SETTING = "drop-in"
-YES = ("yes", "true", "on", "1", "y", "t")
 
 
 def observe(host: Host, declaration: CpuIsolationDeclaration, scope: Scope) -> CpuIsolationState:
@@ -99,7 +98,7 @@ def _daemon(host: Host, name: str) -> Daemon:
         others=others,
         later=later[0] if later else "",
         runs_in=next(places, ""),
-        delegated=delegate.lower() in YES or "cpuset" in delegate.split(),
+        delegated=delegate.lower() in systemd.TRUE or "cpuset" in delegate.split(),
     )
 
 

@@ -14,11 +14,12 @@ writes by default. dhcpcd gives it to routes alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Collection, Iterator, Optional, Tuple
 
 from ..._core.errors import OwnedByAnother
 from ..._core.regex import regex
 from ..._core.value import frozen
+from ..._linux import systemd
 from ..._linux.dropins import walk_files
 from . import links
 
@@ -43,13 +44,17 @@ DHCLIENT_LEASES = "/var/lib/dhcp"
 WICKED_FOLDER = "/etc/sysconfig/network"
 # The names of what netplan makes, which it makes anew from /etc/netplan.
 OF_NETPLAN = ("/run/systemd/network/10-netplan-", "/run/NetworkManager/system-connections/netplan-")
-# systemd.network(5), nm-settings-keyfile(5).
+# Where an MTU stands, as section and key; scripts, and what systemd-networkd keeps of a lease, have no sections.
+_OF_SCRIPT = (("", "MTU"),)
+# nm-settings-keyfile(5); a profile may be such a script too.
+_OF_PROFILE = (("ethernet", "mtu"), ("802-3-ethernet", "mtu"), ("infiniband", "mtu"), *_OF_SCRIPT)
+_BY_DEFAULT = (("connection", "ethernet.mtu"),)
+_OF_MANAGER_LEASE = (("dhcp4", "dhcp4.interface_mtu"),)
+# systemd.network(5).
 _DHCP_SECTIONS = ("DHCP", "DHCPv4")
-_MANAGER_SECTIONS = ("ethernet", "802-3-ethernet", "infiniband")
 _BYTES = regex(r"([0-9]{1,9})([KMG]?)")
 # dhclient.leases(5).
 _LEASED_MTU = regex(r"\s*option interface-mtu ([0-9]{1,9});\s*")
-_YES = ("1", "yes", "y", "true", "t", "on")
 _ASSIGNMENT = regex(r"\s*([A-Za-z0-9_.-]+)\s*=\s*[\"']?([^\"']*?)[\"']?\s*")
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
@@ -108,15 +113,9 @@ def _of_networkd(files: Files, index: str) -> Iterator[StatedMtu]:
                 yield StatedMtu(NETWORKD, place, number, int(size[1]) * _UNITS[size[2]])
             elif section in _DHCP_SECTIONS and key == "UseMTU":
                 takes_leased = value.lower()
-    if takes_leased in _YES:
+    if takes_leased in systemd.TRUE:
         here = "use-mtu: false in /etc/netplan" if path.startswith(OF_NETPLAN) else f"UseMTU=no in {path}"
-        yield from _leased(files, f"{NETWORKD_LEASES}/{index}", "MTU", NETWORKD, f"set {here}")
-
-
-def _leased(files: Files, path: str, key: str, owner: str, keep_out: str) -> Iterator[StatedMtu]:
-    for number, _section, found, value in _sections(files, path):
-        if found == key and value.isdecimal():
-            yield StatedMtu(owner, path, number, int(value), keep_out)
+        yield from _stated(files, f"{NETWORKD_LEASES}/{index}", _OF_SCRIPT, NETWORKD, f"set {here}")
 
 
 def _of_manager(files: Files, index: str) -> Iterator[StatedMtu]:
@@ -126,27 +125,19 @@ def _of_manager(files: Files, index: str) -> Iterator[StatedMtu]:
     if not uuid:
         return
     keep_out = f"give the connection {uuid} an mtu of its own by nmcli"
-    yield from _leased(files, device, "dhcp4.interface_mtu", NETWORK_MANAGER, keep_out)
+    yield from _stated(files, device, _OF_MANAGER_LEASE, NETWORK_MANAGER, keep_out)
     yield from _of_manager_by_default(files)
     for path in _profiles(files):
-        if uuid not in (files.read_optional(path) or ""):
-            continue
-        for number, section, key, value in _sections(files, path):
-            of_profile = section in _MANAGER_SECTIONS and key == "mtu"
-            of_ifcfg = not section and key == "MTU"
-            # 0 leaves it to the network.
-            if (of_profile or of_ifcfg) and value.isdecimal() and int(value):
-                yield StatedMtu(NETWORK_MANAGER, path, number, int(value))
+        if uuid in (files.read_optional(path) or ""):
+            yield from _stated(files, path, _OF_PROFILE, NETWORK_MANAGER)
 
 
 def _of_manager_by_default(files: Files) -> Iterator[StatedMtu]:
     """What profiles without an MTU get, as far as it is for all devices."""
     for path in (MANAGER_MAIN, *walk_files(files, MANAGER_FOLDERS, ".conf")):
-        lines = tuple(_sections(files, path))
-        for_some = any((section, key) == ("connection", "match-device") for _number, section, key, _value in lines)
-        for number, section, key, value in () if for_some else lines:
-            if (section, key) == ("connection", "ethernet.mtu") and value.isdecimal() and int(value):
-                yield StatedMtu(NETWORK_MANAGER, path, number, int(value))
+        places = {(section, key) for _number, section, key, _value in _sections(files, path)}
+        if ("connection", "match-device") not in places:
+            yield from _stated(files, path, _BY_DEFAULT, NETWORK_MANAGER)
 
 
 def _profiles(files: Files) -> Iterator[str]:
@@ -159,10 +150,7 @@ def _of_scripts(files: Files, name: str) -> Iterator[StatedMtu]:
     up = (line.partition("=")[0] for line in (files.read_optional(IFUPDOWN_STATE) or "").splitlines())
     if name in up:
         yield from _of_ifupdown(files, name)
-    path = f"{WICKED_FOLDER}/ifcfg-{name}"
-    for number, _section, key, value in _sections(files, path):
-        if key == "MTU" and value.isdecimal() and int(value):
-            yield StatedMtu(WICKED, path, number, int(value))
+    yield from _stated(files, f"{WICKED_FOLDER}/ifcfg-{name}", _OF_SCRIPT, WICKED)
 
 
 def _of_ifupdown(files: Files, name: str) -> Iterator[StatedMtu]:
@@ -190,6 +178,15 @@ def _of_dhclient(files: Files, name: str) -> Iterator[StatedMtu]:
             found = StatedMtu(DHCLIENT, path, number, int(leased[1]), KEEP_OUT_DHCLIENT)
     if found is not None:
         yield found
+
+
+def _stated(
+    files: Files, path: str, places: Collection[Tuple[str, str]], owner: str, keep_out: str = ""
+) -> Iterator[StatedMtu]:
+    """The lines of a file that give an MTU at one of these places; 0 leaves it to the network."""
+    for number, section, key, value in _sections(files, path):
+        if (section, key) in places and value.isdecimal() and int(value):
+            yield StatedMtu(owner, path, number, int(value), keep_out)
 
 
 def _assignments(text: str) -> Iterator[Tuple[str, str]]:

@@ -29,7 +29,6 @@ DROP_IN = f"{systemd.ETC}/{UNIT}.d/gpufleet.conf"
 EXEC_START = "Service.ExecStart"
 STOP_WHEN_UNNEEDED = "Unit.StopWhenUnneeded"
 FLAG = regex(r"\s+--?(no-)?persistence-mode(?:=\S*)?(?=\s|$)")
-TRUE = ("1", "yes", "y", "true", "t", "on")
 
 
 @frozen
@@ -89,7 +88,7 @@ class Persistenced:
         """What our drop-in must say so that the daemon starts with this mode, and stays; None for no drop-in."""
         text = ""
         stops = _last(self.sources, STOP_WHEN_UNNEEDED)
-        if mode == ON and stops and stops[-1].lower() in TRUE:
+        if mode == ON and stops and stops[-1].lower() in systemd.TRUE:
             text += "[Unit]\nStopWhenUnneeded=no\n"
         lines = _last(self.sources, EXEC_START)
         if lines and self.default(None) != mode:
