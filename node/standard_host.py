@@ -94,9 +94,14 @@ class StandardHost:
         return unix_http.get(socket, target, identity=identity)
 
     def ask_systemd(self, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
-        from ansible_collections.gpufleet.node.plugins.module_utils._machine import systemd_bus
+        from ansible_collections.gpufleet.node.plugins.module_utils._machine import message_bus
 
-        return systemd_bus.ask(calls)
+        return message_bus.ask(calls)
+
+    def ask_service(self, service: str, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
+        from ansible_collections.gpufleet.node.plugins.module_utils._machine import message_bus
+
+        return message_bus.ask_service(service, calls)
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         from ansible_collections.gpufleet.node.plugins.module_utils._machine import journal

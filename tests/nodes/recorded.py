@@ -221,5 +221,8 @@ class RecordedHost:
     def ask_systemd(self, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
         raise no_systemd()
 
+    def ask_service(self, service: str, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
+        return [None] * len(calls)
+
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         return None

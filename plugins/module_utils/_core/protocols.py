@@ -179,7 +179,10 @@ class Host(Protocol):
         """
 
     def ask_systemd(self, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
-        """What methods of systemd's own objects return, None for an error. Raises ``OSError`` as ``systemd_bus``."""
+        """What methods of systemd's own objects return, None for an error. Raises ``OSError`` as ``message_bus``."""
+
+    def ask_service(self, service: str, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
+        """The same of a service on the system bus by its name, None also where it does not run."""
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         """One structured line in the system's journal; silently nothing where there is none."""

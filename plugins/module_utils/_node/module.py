@@ -106,9 +106,14 @@ class ModuleHost:
         return unix_http.get(socket, target, identity=identity)
 
     def ask_systemd(self, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
-        from .._machine import systemd_bus
+        from .._machine import message_bus
 
-        return systemd_bus.ask(calls)
+        return message_bus.ask(calls)
+
+    def ask_service(self, service: str, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
+        from .._machine import message_bus
+
+        return message_bus.ask_service(service, calls)
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         journal.send(message, fields)

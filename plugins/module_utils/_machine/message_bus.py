@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Questions to systemd by D-Bus on its own socket, where it listens for root even while there is no D-Bus daemon.
+"""Questions by D-Bus: to systemd on its own socket, where it listens for root even while there is no D-Bus daemon, and
+to services on the system bus.
 
 That is how systemctl asks as well, but to start systemctl costs a look more than all that it reads itself. The wire
 format is that of the D-Bus specification 0.43, "Message Format" and "Authentication Protocol".
@@ -16,25 +17,35 @@ import errno
 import os
 import struct
 import time
-from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
+from .._core.protocols import BusCall
 from .socket_errors import named
 
-if TYPE_CHECKING:
-    from .._core.protocols import BusCall
-
 SOCKET = "/run/systemd/private"
+SYSTEM_BUS = "/run/dbus/system_bus_socket"
+BUS = "org.freedesktop.DBus"
+HELLO = BusCall("/org/freedesktop/DBus", BUS, "Hello")
 TIMEOUT_SECONDS = 6.0
 # 128 MiB is the longest message there may be; this is the longest that we wait for.
 LIMIT_BYTES = 16 << 20
 CALL, RETURN, ERROR = 1, 2, 3
-PATH, INTERFACE, MEMBER, REPLY_TO, SIGNATURE = 1, 2, 3, 5, 8
+PATH, INTERFACE, MEMBER, REPLY_TO, DESTINATION, SIGNATURE = 1, 2, 3, 5, 6, 8
+# A service that does not run is not started by a question.
+NO_AUTO_START = 0x2
 HEADER_BYTES = 16
 NUMBERS = {"y": "B", "b": "I", "n": "h", "q": "H", "i": "i", "u": "I", "x": "q", "t": "Q", "d": "d", "h": "I"}
 
 
+def ask_service(
+    service: str, calls: Sequence[BusCall], timeout: float = TIMEOUT_SECONDS, path: str = SYSTEM_BUS
+) -> List[Optional[Tuple[Any, ...]]]:
+    """The same of a service on the system bus, by its name there. None also where no such service runs."""
+    return ask(calls, timeout, path, service)
+
+
 def ask(
-    calls: Sequence[BusCall], timeout: float = TIMEOUT_SECONDS, path: str = SOCKET
+    calls: Sequence[BusCall], timeout: float = TIMEOUT_SECONDS, path: str = SOCKET, service: str = ""
 ) -> List[Optional[Tuple[Any, ...]]]:
     """What each call returns, in their order; None for one that systemd answers with an error.
 
@@ -45,15 +56,22 @@ def ask(
     channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
     with named(path, timeout):
         try:
-            return _asked(channel, calls, time.monotonic() + timeout, path)
+            return _asked(channel, _sent(calls, service), time.monotonic() + timeout, path)[-len(calls) :]
         except (ValueError, IndexError, struct.error) as error:
             raise OSError(errno.EPROTO, f"not a D-Bus response: {error}") from error
         finally:
             channel.close()
 
 
+def _sent(calls: Sequence[BusCall], service: str) -> List[bytes]:
+    """Their messages. A bus wants to be greeted before the first, and answers that as well."""
+    named = [(BUS, HELLO)] if service else []
+    named += [(service, call) for call in calls]
+    return [_message(serial, call, to) for serial, (to, call) in enumerate(named, 1)]
+
+
 def _asked(
-    channel: _socket.socket, calls: Sequence[BusCall], deadline: float, path: str
+    channel: _socket.socket, messages: Sequence[bytes], deadline: float, path: str
 ) -> List[Optional[Tuple[Any, ...]]]:
     channel.settimeout(_left(deadline))
     channel.connect(path)
@@ -64,9 +82,9 @@ def _asked(
     if not line.startswith(b"OK "):
         raise PermissionError(errno.EACCES, line.decode("latin-1"))
     # Not before: what comes together with BEGIN is not looked at until more comes.
-    channel.sendall(b"".join(_message(serial, call) for serial, call in enumerate(calls, 1)))
-    answers: List[Optional[Tuple[Any, ...]]] = [None] * len(calls)
-    missing = set(range(1, len(calls) + 1))
+    channel.sendall(b"".join(messages))
+    answers: List[Optional[Tuple[Any, ...]]] = [None] * len(messages)
+    missing = set(range(1, len(messages) + 1))
     while missing:
         kind, reply_to, values = _parsed(received)
         if kind in (RETURN, ERROR) and reply_to in missing:
@@ -116,7 +134,7 @@ class _Received:
         self._waiting += part
 
 
-def _message(serial: int, call: BusCall) -> bytes:
+def _message(serial: int, call: BusCall, service: str) -> bytes:
     signature = "".join("s" if isinstance(argument, str) else "as" for argument in call.arguments)
     body = b""
     for argument in call.arguments:
@@ -130,12 +148,15 @@ def _message(serial: int, call: BusCall) -> bytes:
                 texts = _padded(texts, 4) + _text(text)
             body += struct.pack("<I", len(texts)) + texts
     fields = b""
-    for code, kind, value in ((PATH, b"o", call.path), (INTERFACE, b"s", call.interface), (MEMBER, b"s", call.member)):
+    named = [(PATH, b"o", call.path), (INTERFACE, b"s", call.interface), (MEMBER, b"s", call.member)]
+    named += [(DESTINATION, b"s", service)] if service else []
+    for code, kind, value in named:
         fields = _padded(fields, 8) + struct.pack("<BB1sx", code, 1, kind) + _text(value)
     if signature:
         fields = _padded(fields, 8) + struct.pack("<BB1sx", SIGNATURE, 1, b"g")
         fields += struct.pack("<B", len(signature)) + signature.encode() + b"\0"
-    head = struct.pack("<cBBBIII", b"l", CALL, 0, 1, len(body), serial, len(fields))
+    flags = NO_AUTO_START if service else 0
+    head = struct.pack("<cBBBIII", b"l", CALL, flags, 1, len(body), serial, len(fields))
     return _padded(head + fields, 8) + body
 
 
