@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rdma
-short_description: RDMA devices that are ready, their RoCE mode, classes and lossless priorities, and GPUDirect RDMA
+short_description: RDMA devices that are ready, their RoCE mode and lossless priorities, GPUDirect RDMA, ports of jobs
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
@@ -28,6 +28,11 @@ description:
   - A port that is down is reported, and nothing is done about it. With O(devices[].ready) it is not in sync, and
     C(link) is in RV(needs).
   - What a device, its driver or the kernel does not have is in RV(unmanaged), with the reason.
+  - With O(job_ports) the firewall of this machine lets jobs of other nodes connect. C(firewalld) gets a rich rule in
+    its default zone and in each zone with an interface or a source, now and permanently, without a reload. C(ufw) gets
+    a rule before its others. Rules of C(nft) and C(iptables) are read as well. A chain of somebody else that would drop
+    the connections is left alone, since only who wrote it knows where a rule has to stand; it is in RV(unmanaged) with
+    the rule to put there. Where there is no firewall, nothing is done. What a switch or a cloud filters is not seen.
   - RV(effective) also says whether a device may let its writes overtake each other (relaxed ordering), and which PCI
     bridges above it send what it says to a GPU to the CPU first (ACS). Both are set by firmware, virtualization or
     kernel arguments. Jobs register memory with a device only as far as they may lock it, which
@@ -112,6 +117,30 @@ options:
     type: str
     choices: [auto, dma_buf, peermem, ignore]
     default: ignore
+  job_ports:
+    description:
+      - The TCP ports on which jobs of other nodes connect to this one. NCCL, MPI and PMIx take ports that the kernel
+        hands out, which are those of C(net.ipv4.ip_local_port_range), so that these are always among them. When the
+        range changes, the rules do so too with the next run.
+      - A rule that is not declared any more is removed, unless it was there before this module. RDMA itself needs none,
+        because the card takes its packets before a firewall sees them; only devices of software, such as those of
+        C(rdma_rxe), are behind it, on UDP port 4791.
+    type: dict
+    default: {}
+    suboptions:
+      networks:
+        description:
+          - The networks in which the other nodes are, such as V(10.20.0.0/16) or V(fd00:20::/64). All of their machines
+            may connect, so that these are networks of the cluster alone. V(0.0.0.0/0) is refused.
+        type: list
+        elements: str
+        default: []
+      ports:
+        description:
+          - Further ports, each one such as V(29500), which is that of C(torchrun), or several such as V(29500-29599).
+        type: list
+        elements: str
+        default: []
 seealso:
   - name: Configfs of rdma_cm
     description: The RoCE mode and the type of service, in the documentation of the kernel.
@@ -137,6 +166,12 @@ EXAMPLES = r"""
         dscp_priorities: {26: 3}
         ecn: [3]
     gpudirect: auto
+
+- name: Let jobs of the other nodes connect, whichever firewall is there
+  gpufleet.node.rdma:
+    job_ports:
+      networks: [10.20.0.0/16]
+      ports: ["29500"]
 
 - name: The cards of the first NUMA node only
   gpufleet.node.rdma:
@@ -264,7 +299,9 @@ failure:
 effective:
   description:
     - Under C(devices), what each device that is declared is, and what is set on each of its ports, by the names of the
-      options. Under C(gpudirect), where it is declared, which ways to GPU memory there are.
+      options. Under C(gpudirect), where it is declared, which ways to GPU memory there are. Under C(job_ports), where
+      it is declared, the range of ports that the kernel hands out, and which of the rules are in effect in each zone of
+      C(firewalld) and in C(ufw).
   returned: always, unless the declaration was refused
   type: dict
   sample:
@@ -279,6 +316,7 @@ effective:
         ports:
           "1": {state: ACTIVE, rate: 400 Gb/sec (4X NDR), link_layer: Ethernet, roce_mode: v2, roce_tos: 106}
     gpudirect: {peermem: false, dma_buf: true, dma_buf_lacks: []}
+    job_ports: {range: 32768-60999, accepted: {ufw: [tcp 32768-60999 from 10.20.0.0/16]}}
 boot:
   description: What is set on each port at the next boot.
   returned: always, unless the declaration was refused

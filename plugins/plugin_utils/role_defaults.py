@@ -309,6 +309,7 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
         "rdma_state": "present",
         "rdma_devices": [],
         "rdma_gpudirect": "ignore",
+        "rdma_job_ports": {},
         "rdma_immediate": True,
         "rdma_permanent": True,
         "rdma_strict": False,

@@ -459,7 +459,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         "rdma",
         _rdma,
         Registration(
-            after=("node_tools", "kernel_modules", "nic_settings"),
+            after=("node_tools", "kernel_modules", "kernel_tunables", "nic_settings"),
         ),
     ),
     RegisteredConcern(

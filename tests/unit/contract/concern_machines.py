@@ -43,6 +43,7 @@ ONLY_READ = (
     *(("ethtool", option) for option in ("-a", "-c", "-g", "-k", "-l")),
     ("getent",),
     ("ip", "-json"),
+    *((program, "-w", "5", "-S") for program in ("iptables", "ip6tables")),
     ("journalctl",),
     ("ping",),
     ("kubelet", "--version"),

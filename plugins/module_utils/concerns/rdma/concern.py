@@ -12,7 +12,7 @@ from ..._core.change import Conflict, Plan, Step, Unmanaged
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting
 from ..._kinds import hotplug
-from . import later, lossless
+from . import firewalls, later, lossless
 from .devices import ACTIVE, Device, Port
 from .gpu_memory import OLD_MODULE, SYS_MODULE, GpuMemory
 from .observation import observe
@@ -39,7 +39,8 @@ class Rdma:
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = True
     # An MTU that changes, or virtual functions that come, bring devices or take them away.
-    registration = Registration(after=("node_tools", "kernel_modules", "nic_settings"))
+    # Which ports the kernel hands out is one of the tunables.
+    registration = Registration(after=("node_tools", "kernel_modules", "kernel_tunables", "nic_settings"))
 
     def parse(self, params: Mapping[str, Any]) -> RdmaDeclaration:
         return parse(params)
@@ -47,8 +48,8 @@ class Rdma:
     def everything(self, params: Mapping[str, Any], baseline: Baseline) -> RdmaDeclaration:
         before: Dict[str, Dict[str, Scalar]] = {}
         for (identity, setting), value in baseline.values.items():
-            # The record has the files too, ours and the declaration.
-            if not identity.startswith("/") and identity != GPU_MEMORY:
+            # The record has the files too, ours and the declaration, and rules, at which the look itself looks.
+            if not identity.startswith("/") and identity != GPU_MEMORY and not firewalls.is_place(identity):
                 before.setdefault(identity, {})[setting] = value.effective
         way = baseline.values.get((GPU_MEMORY, GPUDIRECT))
         return RdmaDeclaration(before=before, unload=way is not None and way.effective is None)
@@ -93,15 +94,17 @@ class Rdma:
         rows = [row for port in state.ports for row in _rows(port, state, desired, scope)]
         if desired.sets_gpudirect and state.gpu_memory is not None:
             rows.append(_gpudirect(state.gpu_memory, state, desired, scope))
+        accepted, closed = firewalls.rows(state.firewalls, scope)
         beside: Tuple[Setting, ...] = ()
         if state.later is not None:
             beside = hotplug.settings(state.later, unit=desired.unit, rules=desired.rules, immediate=scope.immediate)
         steps: Tuple[Step, ...] = ()
-        if any(row.status != IN_SYNC for row in (*rows, *beside)):
+        everything = (*rows, *accepted, *beside)
+        if any(row.status != IN_SYNC for row in everything):
             from .plan import steps_of
 
-            steps = steps_of(state, desired, rows, beside)
-        return Plan((*rows, *beside), steps, desired.unmanaged, desired.conflicts)
+            steps = steps_of(state, desired, rows, accepted, beside)
+        return Plan(everything, steps, (*desired.unmanaged, *closed), desired.conflicts)
 
     def perform(self, step: Step, host: Host) -> None:
         from . import apply
@@ -127,6 +130,7 @@ class Rdma:
                 DMA_BUF: not state.gpu_memory.dma_buf_lacks,
                 "dma_buf_lacks": list(state.gpu_memory.dma_buf_lacks),
             }
+        effective.update(firewalls.shown(state.firewalls))
         return effective, boot
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Look at the RDMA devices that are declared, or for ``state: absent`` at those that were changed."""
+"""Look at the RDMA devices and firewalls that are declared, or for ``state: absent`` at those that were changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, List, Sequence
 from ..._core import match
 from ..._linux import boot_service
 from ..._linux.boot_service import BootCarrier
-from . import devices, gpu_memory, later
+from . import devices, firewalls, gpu_memory, later
 from .devices import Device, Port
 from .lossless import LLDPAD
 from .spec import IGNORE, IN_CONFIGFS, RdmaDeclaration
@@ -39,6 +39,7 @@ def observe(host: Host, declaration: RdmaDeclaration, scope: Scope) -> RdmaState
         has_lldpad=files.exists(LLDPAD),
         carrier=boot_service.carrier(files, scope) if scope.permanent else BootCarrier(),
         later=later.observe(host) if scope.permanent else None,
+        firewalls=firewalls.observe(host, declaration, scope),
     )
 
 

@@ -27,4 +27,12 @@ OPTIONS: Mapping[str, Any] = {
         },
     },
     "gpudirect": {"type": "str", "choices": ["auto", "dma_buf", "peermem", "ignore"], "default": "ignore"},
+    "job_ports": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            "networks": {"type": "list", "elements": "str", "default": []},
+            "ports": {"type": "list", "elements": "str", "default": []},
+        },
+    },
 }

@@ -14,7 +14,7 @@ from ..._core.setting import Scalar, Setting
 from ..._core.value import frozen
 from ..._kinds import hotplug
 from ..._linux.boot_service import not_persisted
-from . import lossless
+from . import firewalls, lossless
 from .devices import MODES, RDMA_CM, Device, Port, text_of
 from .gpu_memory import MODULE
 from .spec import IN_CONFIGFS, LARGEST_BYTE, PEERMEM, ROCE_MODE, SETTINGS, TRAFFIC_CLASS
@@ -53,6 +53,7 @@ def restore(baseline: Baseline, state: RdmaState) -> RdmaDesired:
     for settings in state.declaration.before.values():
         for setting, value in settings.items():
             _check(setting, value)
+    firewalls.check(state.firewalls.before)
     gone = {port.device.name for port in state.ports for setting in IN_CONFIGFS if _had_no_folder(port, setting)}
     wanted: Dict[str, Mapping[str, Scalar]] = {}
     unmanaged = [
@@ -94,9 +95,15 @@ def _check(setting: str, value: Scalar) -> None:
 
 
 def steps_of(
-    state: RdmaState, desired: RdmaDesired, rows: Sequence[Setting], beside: Tuple[Setting, ...]
+    state: RdmaState,
+    desired: RdmaDesired,
+    rows: Sequence[Setting],
+    accepted: Sequence[Setting],
+    beside: Tuple[Setting, ...],
 ) -> Tuple[Step, ...]:
-    """The steps that make the rows right: the devices, the module, and last what the next boot applies."""
+    """The steps that make the rows right: the devices, the module, what firewalls let in (``accepted``), and last what
+    the next boot applies.
+    """
     differing = [row for row in rows if row.effective_matters and row.effective != row.wanted and not row.pending]
     at_boot = [boot_change(row) for row in rows if row.boot_matters and row.boot != row.wanted]
     steps: List[Step] = []
@@ -120,6 +127,7 @@ def steps_of(
             steps.append(Step(action, (effective_change(row),)))
         elif row.setting == GPUDIRECT:
             steps.append(Step(_load(row.wanted), (effective_change(row),)))
+    steps += firewalls.steps(state.firewalls, accepted)
     if state.later is not None:
         steps += hotplug.steps(state.later, beside, unit=desired.unit, rules=desired.rules)
     if at_boot:

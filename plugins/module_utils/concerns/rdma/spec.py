@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NoReturn, Tuple
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Tuple
 
 from ..._core import match
 from ..._core.errors import DeclarationError
 from ..._core.setting import Scalar
 from ..._core.value import field, frozen
-from . import lossless
+from . import job_ports, lossless
 
 NAME = "rdma"
 MATCH_KEYS = ("name", "driver", "pci_address", "netdev", "numa_node")
@@ -42,6 +42,7 @@ class RdmaDeclaration:
 
     entries: Tuple[DeviceEntry, ...] = ()
     gpudirect: str = IGNORE
+    job_ports: Optional[job_ports.JobPorts] = None
     before: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict)
     unload: bool = False
 
@@ -49,12 +50,15 @@ class RdmaDeclaration:
 def parse(params: Mapping[str, Any]) -> RdmaDeclaration:
     """Raises ``DeclarationError`` on what no machine could have."""
     devices, gpudirect = params["devices"], params["gpudirect"]
-    if not devices and gpudirect == IGNORE:
+    ports = job_ports.parse(params[job_ports.OPTION])
+    if not devices and gpudirect == IGNORE and ports is None:
         raise DeclarationError(
-            "read the declaration", cause="nothing is declared", hint="set devices or gpudirect, or state: absent"
+            "read the declaration",
+            cause="nothing is declared",
+            hint="set devices, gpudirect or job_ports, or state: absent",
         )
     parsed = match.parse("devices", devices, MATCH_KEYS)
-    return RdmaDeclaration(tuple(_entry(item, entry) for item, entry in zip(devices, parsed)), gpudirect)
+    return RdmaDeclaration(tuple(_entry(item, entry) for item, entry in zip(devices, parsed)), gpudirect, ports)
 
 
 def _entry(item: Mapping[str, Any], entry: match.MatchEntry) -> DeviceEntry:

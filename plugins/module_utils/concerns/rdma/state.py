@@ -14,6 +14,7 @@ from ..._core.value import frozen
 from ..._kinds.hotplug import Hotplug
 from ..._linux.boot_service import BootCarrier
 from .devices import Device, Port
+from .firewalls import Firewalls
 from .gpu_memory import GpuMemory
 from .spec import RdmaDeclaration
 
@@ -36,6 +37,7 @@ class RdmaState:
     has_lldpad: bool = False
     carrier: BootCarrier = BootCarrier()
     later: Optional[Hotplug] = None
+    firewalls: Firewalls = Firewalls()
 
 
 @frozen

@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 from concern_machines import Make, Node, concern_of
+from firewalls_machine import RANGE, UFW_FILES, Firewalls, firewalld_file
 from rdma_machine import Machine
 
 
 def contract_node(make: Make) -> Node:
+    files = {**UFW_FILES, **firewalld_file(), RANGE: "32768\t60999\n"}
+    host = Firewalls(Machine(make.folder(), files).host).host
     return Node(
         concern_of("rdma"),
-        Machine(make.folder()).host,
+        host,
         {
             "devices": [
                 {"match": {"pci_address": "0000:17:00.0"}, "roce_mode": "v1", "roce_tos": 106, "traffic_class": 106},
@@ -26,6 +29,7 @@ def contract_node(make: Make) -> Node:
                 },
             ],
             "gpudirect": "peermem",
+            "job_ports": {"networks": ["fd00:20::/64"], "ports": ["29500"]},
         },
         {
             "devices": [
@@ -33,5 +37,6 @@ def contract_node(make: Make) -> Node:
                 {"match": {"name": "mlx5_1"}, "pfc": [], "dscp_priorities": {"34": 4}, "traffic_class": 96},
                 {"match": {"name": "rxe0"}, "roce_mode": "v2", "roce_tos": 8},
             ],
+            "job_ports": {"networks": ["10.20.0.0/16"]},
         },
     )
