@@ -54,8 +54,17 @@ ENGINES_OF = {"bookworm": ("podman",), "trixie": ("docker-cli", "podman"), "sid"
 MANAGERS = ("python3-apt", "gpg", "gpg-agent", "dnf", "dnf-plugins-core", "rpm", "createrepo-c")
 # A cluster on one machine.
 SLURM = ("slurmctld", "slurmd", "slurm-client", "munge")
-# Who bring up network interfaces, one beside the other.
-NETWORK = ("network-manager", "ifupdown", "isc-dhcp-client", "dnsmasq-base", "iputils-ping")
+# Who bring up network interfaces, and who filter what comes in, one beside the other.
+NETWORK = (
+    "network-manager",
+    "ifupdown",
+    "isc-dhcp-client",
+    "dnsmasq-base",
+    "iputils-ping",
+    "firewalld",
+    "ufw",
+    "nftables",
+)
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 # A third of the bytes: what the network, the hardware and the tests of engines take.
 ENGINES_LEFT_OUT = (
@@ -76,8 +85,11 @@ echo 'd /run/sshd 0755 root root' > "$1/usr/lib/tmpfiles.d/sshd-on-demand.conf"
 rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/* "$1"/etc/machine-id
 touch "$1/etc/machine-id"
 """
-# Without a configuration slurmd would look for one for a minute. By the kind of the image.
-CUSTOMIZE_EXTRAS = {"slurm": 'systemctl --root="$1" disable slurmctld.service slurmd.service\n'}
+# By the kind of the image: without a configuration slurmd would look for one for a minute, and one firewall is enough.
+CUSTOMIZE_EXTRAS = {
+    "slurm": 'systemctl --root="$1" disable slurmctld.service slurmd.service\n',
+    "network": 'systemctl --root="$1" disable firewalld.service\n',
+}
 
 
 @contextlib.contextmanager

@@ -17,8 +17,8 @@ from ..._core.errors import CannotLook
 from ..._core.protocols import BusCall
 from ..._core.value import replace
 from ..._linux import systemd
-from .firewalls import FIREWALLD, ZONE, Place
 from .job_ports import Rule
+from .places import FIREWALLD, ZONE, Place
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host

@@ -19,6 +19,7 @@ from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Scalar, Setting
 from ..._core.value import field, frozen
 from .job_ports import ACCEPT, OPTION, Rule, rule_of
+from .places import UFW, ZONE, Place
 from .spec import NAME, RdmaDeclaration
 
 if TYPE_CHECKING:
@@ -26,25 +27,8 @@ if TYPE_CHECKING:
     from ..._core.contract import Scope
     from ..._core.protocols import Host
 
-FIREWALLD, UFW = "firewalld", "ufw"
-ZONE = f"{FIREWALLD} zone "
 GONE = "it is not there any more, and its rules with it"
 AT_ONCE = "ufw changes what is in effect and the next boot in one, and only one of them is wanted"
-
-
-@frozen
-class Place:
-    """Where a firewall keeps rules: a zone of firewalld, or ufw. ``effective`` and ``boot`` are the settings of those
-    that it has; ``runs`` is whether anything of it is in effect, ``counts`` whether connections come through it, and
-    ``lacks_ipv6`` why it can have no rule of IPv6.
-    """
-
-    name: str
-    effective: Tuple[str, ...]
-    boot: Tuple[str, ...]
-    runs: bool = True
-    counts: bool = True
-    lacks_ipv6: str = ""
 
 
 @frozen

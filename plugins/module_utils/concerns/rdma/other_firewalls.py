@@ -17,8 +17,8 @@ import shlex
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from ..._core.errors import CannotLook
-from .firewalls import FIREWALLD, UFW
 from .job_ports import Rule, bounds_of, is_within
+from .places import FIREWALLD, UFW
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host

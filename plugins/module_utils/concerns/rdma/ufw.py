@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, List, Sequence
 
 from ..._core.change import RunCommand
 from ..._core.regex import regex
-from .firewalls import UFW, Place
 from .job_ports import Rule
+from .places import UFW, Place
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Mapping, Set
 
+import peers
 import pytest
 import runs
 
@@ -17,6 +18,11 @@ ANEW = {
 
 def mtu(host: Any, interface: str) -> str:
     return str(host.file(f"/sys/class/net/{interface}/mtu").content_string.strip())
+
+
+def others(host: Any) -> Set[int]:
+    """The ports that somebody had opened before, now and not permanently."""
+    return {7000} if host.backend.get_hostname() == "trixie" else set()
 
 
 def is_confirmation(change: Mapping[str, Any]) -> bool:
@@ -59,3 +65,18 @@ def test_the_files_of_the_owners_are_as_they_were(host: Any) -> None:
     files = "grep -E ' /etc/(network|NetworkManager)/' /root/before.sums"
     compared = host.run(f"{files} | sha256sum --quiet --check")
     assert (compared.rc, compared.stdout) == (0, "")
+
+
+def test_jobs_connect_from_the_network_of_the_cluster_and_nobody_from_another(host: Any) -> None:
+    # ufw has a rule that denies 40000, and ours comes before it.
+    assert peers.reached(host, peers.OF_CLUSTER) == {29500, 40000} | others(host)
+    assert peers.reached(host, peers.OF_OTHERS) == others(host)
+
+
+def test_the_rules_stay_where_the_firewall_starts_anew(host: Any) -> None:
+    unit = "firewalld" if host.backend.get_hostname() == "trixie" else "ufw"
+    host.run_expect([0], f"systemctl restart {unit}.service")
+    assert peers.reached(host, peers.OF_CLUSTER) == {29500, 40000}
+    # Which takes what was not permanent along.
+    if others(host):
+        host.run_expect([0], "firewall-cmd --add-port=7000/tcp")
