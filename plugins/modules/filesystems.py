@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: filesystems
-short_description: Mounts of NFS, parallel file systems, local disks and tmpfs, compared with what the kernel has
+short_description: Mounts of NFS, parallel file systems, object stores, local disks and tmpfs, compared with the kernel
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
@@ -30,11 +30,21 @@ description:
     setting is pending, with the reason.
   - All mounts from a server with the same version of NFS share their connections. C(nconnect) of the first mount counts
     for all of them. If another value is declared, the message names the other mounts.
-  - Of BeeGFS, Ceph, Lustre and WekaFS only the client side is managed. The client has to be installed, else the mount
-    is refused before anything changes. This module does not install it.
-  - Options that only a mount helper reads, such as C(secretfile) of Ceph and C(num_cores) of WekaFS, are not in the
-    kernel's table of mounts. They are compared with what this module or its unit made the mount with. If
-    another program made it, they are listed in RV(unmanaged) until the next boot.
+  - Of parallel file systems, cloud file systems and object stores only the client side is managed. The client has to be
+    installed, else the mount is refused before anything changes. This module does not install it.
+  - Options that only a mount helper reads, such as C(secretfile) of Ceph, C(num_cores) of WekaFS, C(tls) of EFS, and
+    nearly all of object stores, are not in the kernel's table of mounts. They are compared with what this module or its
+    unit made the mount with. If another program made it, they are listed in RV(unmanaged) until the next boot.
+  - A process serves a mount of EFS or of an object store. It is started in a scope of systemd, without the environment
+    of the session, so that it outlives the run and finds at boot what it finds now. Credentials and configurations have
+    to be where it finds them without C(HOME), such as with C(config=/etc/rclone.conf).
+  - File systems of IBM Storage Scale and 3FS are mounted by services of their own, as their clusters say. They are
+    compared and never mounted, unmounted or changed here. While one is not mounted, its setting is pending, and RV(needs)
+    has C(mount of) its path.
+  - NFS with the client of VAST (C(vastnfs)) is V(nfs). Options that only this client has, such as C(remoteports),
+    C(localports), C(spread_reads), C(spread_writes) and C(nconnect) above 16, are refused where it is not installed. After
+    an update of the kernel its package has to be built again, or the next boot does not make the mount.
+  - FSx for Lustre is V(lustre). FSx for OpenZFS and for NetApp ONTAP are V(nfs).
   - If the kernel or the server did not accept an option with which the mount was made, the option is listed in
     RV(unmanaged), with the value that is in effect instead. With O(strict=true) it is an error.
   - Existing mounts that are as declared are taken over without being touched. A mount point is refused if it is not
@@ -66,6 +76,16 @@ options:
             as C(/dev/nvme0n1) are refused, because they change from boot to boot. Not for tmpfs.
           - For Lustre the servers of its MGS and the file system, such as V(mgs1@o2ib:mgs2@o2ib:/fsname), with a folder
             after it if only that is mounted.
+          - For EFS its identifier and a path, such as V(fs-0123456789abcdef0:/path), or its name in DNS instead. The
+            kernel shows a proxy on this machine. What it leads to is read from C(/run/efs), where C(amazon-efs-utils)
+            keeps it.
+          - For Storage Scale the device, such as V(gpfs0). For 3FS V(hf3fs.CLUSTER), as the kernel shows it.
+          - For object stores V(remote:bucket/path) with rclone, V(bucket:/path) with s3fs, V(s3://bucket/prefix/) with
+            Mountpoint for Amazon S3, V(bucket) with Cloud Storage FUSE, and the address of the metadata engine, such as
+            V(redis://redis1:6379/1), with JuiceFS. BlobFuse2 has it in its configuration, so that V(blobfuse2) is the
+            default.
+          - Of s3fs, Mountpoint for Amazon S3 and JuiceFS the kernel does not show what is mounted. It is read from the
+            command line of the process that serves the mount. If there is none, C(mount) is listed in RV(unmanaged).
           - For Ceph V(mon1,mon2:/path), V(user@fsid.fsname=/path), or V(user@.fsname=/path) without the C(fsid).
           - For WekaFS V(backend1,backend2/fsname). For BeeGFS V(beegfs_nodev), which is the default.
           - If servers are declared by name, the kernel shows addresses, and the two are not compared. The file system
@@ -76,16 +96,45 @@ options:
         description:
           - The type of the file system. V(nfs) is every version of NFS; C(vers) in O(mounts[].options) chooses one.
           - V(ceph) is CephFS, mounted with the kernel's client and not with ceph-fuse.
+          - V(efs) is Amazon EFS with C(amazon-efs-utils), which starts its proxy and its watchdog. Without them, EFS is
+            V(nfs).
+          - V(gpfs) is IBM Storage Scale and V(hf3fs) is 3FS.
+          - V(blobfuse2), V(gcsfuse), V(juicefs), V(mountpoint-s3), V(rclone) and V(s3fs) are object stores through FUSE.
         type: str
-        choices: [beegfs, ceph, ext4, lustre, nfs, tmpfs, wekafs, xfs]
+        choices:
+          - beegfs
+          - blobfuse2
+          - ceph
+          - efs
+          - ext4
+          - gcsfuse
+          - gpfs
+          - hf3fs
+          - juicefs
+          - lustre
+          - mountpoint-s3
+          - nfs
+          - rclone
+          - s3fs
+          - tmpfs
+          - wekafs
+          - xfs
         required: true
       options:
         description:
           - The mount options, as in mount(8), nfs(5), mount.ceph(8) and mount.lustre(8), one in each element. Options
             that are not given are left to the kernel and the server. An option that may be there several times, such
             as C(net) of WekaFS, has an element for each value.
-          - Options that are secrets themselves, such as C(secret) of Ceph, are refused. Name a file with C(secretfile).
-          - Mounts of BeeGFS, Ceph, Lustre and WekaFS always have C(_netdev).
+          - Options that are secrets themselves, such as C(secret) of Ceph or C(s3_secret_access_key) of rclone, are
+            refused, and so is a password in O(mounts[].source). Name a file, such as with C(secretfile) of Ceph,
+            C(passwd_file) of s3fs or C(config) of rclone.
+          - Mounts of parallel and cloud file systems and of object stores always have C(_netdev), and those of
+            V(mountpoint-s3) also C(nosuid) and C(nodev), without which it does not start.
+          - For V(efs), V(iam) and V(accesspoint=fsap-...) need V(tls), and C(nconnect) is refused, because EFS does not
+            support it. The port that the kernel shows is that of the proxy, also where it is 20049, as with RDMA.
+          - For object stores the options of the program as its mount helper takes them, such as
+            V(vfs_cache_mode=full) of rclone. For V(blobfuse2), V(--config-file=...) is required.
+          - For V(gpfs) and V(hf3fs) there are none, because their clusters have them.
           - NFS is always C(async), and C(noatime) has no effect on it, because the server keeps the times.
         type: list
         elements: str
@@ -135,15 +184,17 @@ options:
             default: false
       read_ahead_kb:
         description:
-          - The read-ahead in KiB, a multiple of 4. For NFS only. Since Linux 5.4 the default is 128, far too little for
-            streams over a fast network. Before that it was 15 times C(rsize).
+          - The read-ahead in KiB, a multiple of 4. For NFS, EFS and object stores. Since Linux 5.4 the default of NFS is
+            128, far too little for streams over a fast network. Before that it was 15 times C(rsize). FUSE has 128 too.
           - At boot, a unit that belongs to the mount sets it, after the udev rule of nfs-utils.
+          - C(amazon-efs-utils) sets 15 times C(rsize) by itself, on Ubuntu 24.04 two seconds after the mount, unless
+            C(optimize_readahead = false) is in C(/etc/amazon/efs/efs-utils.conf).
           - M(gpufleet.node.nvme_scheduler) sets that of disks.
         type: int
       tunables:
         description:
-          - Parameters of the Lustre client for the file system of this mount. For V(lustre) only.
-          - The names are those of C(lctl set_param) without the instance or C(*), such as C(llite.max_read_ahead_mb),
+          - Parameters of the client. For V(lustre) and V(gpfs) only.
+          - For V(lustre), they are set for the file system of this mount. The names are those of C(lctl set_param) without the instance or C(*), such as C(llite.max_read_ahead_mb),
             C(osc.max_rpcs_in_flight) or C(mdc.max_mod_rpcs_in_flight). They begin with C(llite), C(lmv), C(lov),
             C(mdc), C(osc) or C(ldlm.namespaces). Each is set on every instance and read back, and an instance with
             another value is named. C(ldlm.namespaces.lru_size) must be above 0, because 0 reads back as the number of
@@ -152,6 +203,11 @@ options:
             same as 4096 pages of 4 KiB.
           - They are never set for the whole cluster (C(lctl set_param -P)). At boot, a unit that belongs to the mount
             sets them.
+          - For V(gpfs), they are attributes of C(mmchconfig), such as C(pagepool), and are compared with what
+            C(mmdiag --config) has in effect on this node. C(mmchconfig) is never called, because it writes into the
+            database of the cluster. A value that differs is listed in RV(unmanaged) with the command for an
+            administrator of the cluster. It is pending if the cluster is configured to it and the daemon of this node
+            was not restarted since.
         type: dict
 seealso:
   - module: gpufleet.node.nvme_scheduler
@@ -167,6 +223,18 @@ seealso:
   - name: Mount filesystems
     description: The options of WekaFS.
     link: https://docs.weka.io/weka-filesystems-and-object-stores/mounting-filesystems
+  - name: VAST NFS
+    description: The options of the client of VAST.
+    link: https://vastnfs.vastdata.com/docs/4.0/usage/mount-params.html
+  - name: amazon-efs-utils
+    description: The options of EFS.
+    link: https://github.com/aws/efs-utils
+  - name: mmchconfig
+    description: The attributes of Storage Scale.
+    link: https://www.ibm.com/docs/en/storage-scale/5.2.3?topic=reference-mmchconfig-command
+  - name: rclone mount
+    description: The options of rclone as a mount helper.
+    link: https://rclone.org/commands/rclone_mount/
   - name: systemd.mount(5)
     description: How mounts are made at boot.
     link: https://www.freedesktop.org/software/systemd/man/latest/systemd.mount.html
@@ -240,6 +308,36 @@ EXAMPLES = r"""
         fstype: wekafs
         options: [num_cores=4, net=ib0, net=ib1, readcache, readahead_kb=65536]
 
+- name: A file system of VAST over TCP, with 32 connections to 16 addresses
+  gpufleet.node.filesystems:
+    mounts:
+      - path: /vast
+        source: 10.0.0.1:/datasets
+        fstype: nfs
+        options: [vers=3, nconnect=32, remoteports=10.0.0.1-10.0.0.16, spread_reads, spread_writes, noextend]
+
+- name: EFS through an access point, and a bucket for checkpoints with a cache on a local disk
+  gpufleet.node.filesystems:
+    mounts:
+      - path: /home
+        source: fs-0123456789abcdef0:/
+        fstype: efs
+        options: [tls, iam, accesspoint=fsap-0123456789abcdef0]
+      - path: /checkpoints
+        source: s3:checkpoints
+        fstype: rclone
+        options: [config=/etc/rclone.conf, cache_dir=/scratch/rclone, vfs_cache_mode=full, allow_other]
+        read_ahead_kb: 4096
+
+- name: Check that Storage Scale is mounted, with a page pool of 16 GiB in effect
+  gpufleet.node.filesystems:
+    mounts:
+      - path: /gpfs/gpfs0
+        source: gpfs0
+        fstype: gpfs
+        tunables:
+          pagepool: 16G
+
 - name: Unmount what this module mounted, and leave the data as it is
   gpufleet.node.filesystems:
     state: absent
@@ -280,7 +378,8 @@ needs:
   description:
     - What must still happen. C(reboot) where a mount has to be made anew (it can also be unmounted, and
       the module run again), C(remount) where the mounts that share its connections have to be made anew
-      too, and C(daemon-reload) where systemd must not read its units yet.
+      too, C(daemon-reload) where systemd must not read its units yet, and C(mount of /gpfs/gpfs0) or
+      C(restart of mmfsd) where a service of its own mounts it, or has to read what its cluster has.
   returned: always, unless the declaration was refused
   type: list
   elements: str
@@ -373,8 +472,9 @@ effective:
   contains:
     mounts:
       description:
-        - By mount point the source, the type, all options as the kernel shows them, the read-ahead of NFS, and the
-          declared tunables of Lustre.
+        - By mount point the source, the type, all options as the kernel shows them, the declared read-ahead, and the
+          declared tunables of Lustre and Storage Scale. Of EFS and object stores, the source and the type are those
+          that can be declared, where the program that serves the mount says which.
       type: dict
       sample:
         /data:

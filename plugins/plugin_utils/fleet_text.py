@@ -30,7 +30,7 @@ CONFIRMATION = "confirmation"
 PEER = "peer"
 LINK = "link"
 # What somebody else does when it suits them.
-AFTER = ("end of ", "restart of ")
+AFTER = ("end of ", "mount of ", "restart of ")
 NOT_DRAINED = "not drained, because drain_backend is not set; running jobs would be killed, or block the change"
 
 # What is said of a run, in this order.

@@ -31,6 +31,11 @@ class Installed:
         paths = self._on_disk.get(normal(name))
         return None if paths is None else tuple(map(_name_of, paths.split()))
 
+    def path_of(self, name: str) -> Optional[str]:
+        """Where the file of a module is, below the folder of the kernel; None where it is not on disk."""
+        paths = (line.partition(":")[0] for line in self.depends.splitlines())
+        return next((path for path in paths if _name_of(normal(path)) == normal(name)), None)
+
     def has_built_in(self, name: str) -> bool:
         return normal(name) in self._built_in
 

@@ -20,13 +20,16 @@ from .observation import BDI, text_of_notes
 from .observation import read_notes as notes_of
 from .sources import fsname_of
 from .state import NOTES, READ_AHEAD, Note
-from .unit_files import SECONDS
+from .unit_files import SECONDS, mount_unit
+from .values import OBJECTS, kind_of, mount_type
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
     from .spec import Entry
 
 SHOWN = 5
+# All that systemd gives to a mount, so that what works now works at boot.
+ENVIRONMENT = ("LANG=C", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 
 
 def perform(step: Step, host: Host) -> None:
@@ -90,7 +93,17 @@ def mount_all(action: Mounts, host: Host) -> None:
 def mount(entry: Entry, host: Host) -> Optional[Refused]:
     """What went wrong; None where nothing did."""
     options = ("-o", ",".join(entry.options)) if entry.options else ()
-    return _tried(("mount", "-t", entry.fstype, *options, entry.source, entry.path), "mount {}", entry.path, host)
+    argv = ("mount", "-t", mount_type(entry.fstype), *options, entry.source, entry.path)
+    if entry.daemon:
+        argv = (*_scope(entry.path), *argv)
+    return _tried(argv, "mount {}", entry.path, host)
+
+
+def _scope(path: str) -> Tuple[str, ...]:
+    """What keeps the process that serves a mount from ending with our session, and before the mount at shutdown."""
+    before = f"--property=Before={mount_unit(path)}"
+    words = ("systemd-run", "--scope", "--quiet", "--collect", before, "--", "env", "--ignore-environment")
+    return (*words, *ENVIRONMENT)
 
 
 def unmount(path: str, host: Host) -> None:
@@ -154,6 +167,11 @@ def set_read_ahead(path: str, kb: int, host: Host) -> None:
     found = mounts.at(mounts.read(host.files), path)
     if found is None:
         return
+    if kind_of(found) in OBJECTS:
+        # FUSE lowers it once more when its process has answered for the first time, which this waits for.
+        failure = _tried(("stat", path), "set read_ahead_kb on {}", path, host)
+        if failure is not None:
+            raise failure
     file = f"{BDI}/{found.number}/{READ_AHEAD}"
     try:
         host.files.write_attribute(file, str(kb))

@@ -9,26 +9,51 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Mapping
 
 from ..._core.value import frozen
-from .values import BEEGFS, CEPH, LUSTRE, NFS, WEKA
+from .values import (
+    BEEGFS,
+    BLOBFUSE,
+    CEPH,
+    EFS,
+    GCSFUSE,
+    GPFS,
+    HF3FS,
+    JUICEFS,
+    LUSTRE,
+    MOUNTPOINT,
+    NFS,
+    RCLONE,
+    S3FS,
+    VAST,
+    WEKA,
+)
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
 
 KNOWN = "/proc/filesystems"
+SUNRPC = "/sys/module/sunrpc"
+# What the modules of VAST have, and those of the kernel have not.
+BUNDLE = f"{SUNRPC}/parameters/nfs_bundle_version"
+STOCK = "kernel/"
 
 
 @frozen
 class Client:
     """``title`` is its name, ``module`` that of the kernel, ``helper`` the program without which mount(8) cannot do.
 
-    Both may be empty. ``hint`` says what to install, and ``after`` is the service that has to run before a mount.
+    Both may be empty. ``program`` is what the helper starts, and ``file`` a program that is on no path. ``hint`` says
+    what to install, and ``after`` is the service that has to run before a mount. ``served`` says how what a service of
+    its own mounts is mounted, with ``{}`` for the source.
     """
 
     title: str
     hint: str
     module: str = ""
     helper: str = ""
+    program: str = ""
+    file: str = ""
     after: str = ""
+    served: str = ""
 
 
 CLIENTS: Mapping[str, Client] = {
@@ -60,17 +85,55 @@ CLIENTS: Mapping[str, Client] = {
         helper="mount.wekafs",
         after="weka-agent.service",
     ),
+    VAST: Client(
+        "VAST NFS",
+        "install the package vastnfs for this kernel, and load its modules with vastnfs-ctl reload",
+        helper="mount.nfs",
+    ),
+    # It starts its watchdog itself.
+    EFS: Client("Amazon EFS", "install amazon-efs-utils", helper="mount.efs"),
+    GPFS: Client(
+        "IBM Storage Scale",
+        "install gpfs.base, and add the node to its cluster",
+        file="/usr/lpp/mmfs/bin/mmdiag",
+        served="run mmmount {} here, or mmchfs {} -A yes on a node that administers the cluster for every start",
+    ),
+    HF3FS: Client(
+        "3FS",
+        "install hf3fs_fuse_main and its launcher in /opt/3fs",
+        file="/opt/3fs/bin/hf3fs_fuse_main",
+        served="enable and start hf3fs_fuse_main.service",
+    ),
+    BLOBFUSE: Client("BlobFuse2", "install blobfuse2 and fuse3", helper="mount.fuse3", program="blobfuse2"),
+    GCSFUSE: Client("Cloud Storage FUSE", "install gcsfuse", helper="mount.gcsfuse", program="gcsfuse"),
+    JUICEFS: Client(
+        "JuiceFS", "install juicefs, and link /sbin/mount.juicefs to it", helper="mount.juicefs", program="juicefs"
+    ),
+    MOUNTPOINT: Client(
+        "Mountpoint for Amazon S3",
+        "install its package, 1.18 or later",
+        helper="mount.mount-s3",
+    ),
+    RCLONE: Client(
+        "rclone", "install rclone and fuse3, and link /sbin/mount.rclone to rclone", helper="mount.rclone"
+    ),
+    S3FS: Client("s3fs", "install s3fs and fuse3", helper="mount.fuse", program="s3fs"),
 }
 
 
-def lacking(host: Host, fstype: str) -> str:
-    """What is missing to mount this type; empty where nothing is."""
-    client = CLIENTS.get(fstype)
+def lacking(host: Host, name: str) -> str:
+    """What is missing to mount with this client; empty where nothing is."""
+    client = CLIENTS.get(name)
     if client is None:
         return ""
-    if client.helper and host.commands.find(client.helper) is None:
-        return client.helper
-    if not client.module or fstype in (host.files.read_optional(KNOWN) or "").split():
+    for program in (client.helper, client.program):
+        if program and host.commands.find(program) is None:
+            return program
+    if client.file and not host.files.exists(client.file):
+        return client.file
+    if name == VAST:
+        return _without_vast(host)
+    if not client.module or name in (host.files.read_optional(KNOWN) or "").split():
         return ""
     from ..._linux.kernel_modules import read_installed
 
@@ -78,3 +141,19 @@ def lacking(host: Host, fstype: str) -> str:
     if installed.dependencies(client.module) is not None or installed.has_built_in(client.module):
         return ""
     return f"module {client.module} for the kernel {installed.release}"
+
+
+def _without_vast(host: Host) -> str:
+    """The kernel has modules of the same names: which is loaded, or would be, is what counts."""
+    files = host.files
+    if files.exists(BUNDLE):
+        return ""
+    if files.exists(SUNRPC):
+        return f"{BUNDLE}, so that the modules of the kernel itself are loaded"
+    from ..._linux.kernel_modules import read_installed
+
+    installed = read_installed(files)
+    path = installed.path_of("sunrpc")
+    if path is not None and not path.startswith(STOCK):
+        return ""
+    return f"module sunrpc of VAST for the kernel {installed.release}"

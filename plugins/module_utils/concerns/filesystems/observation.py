@@ -22,10 +22,10 @@ from ..._linux import boot_service, fstab, mounts, systemd
 from ..._linux.boot_service import BootCarrier
 from ..._linux.numa import parse_meminfo
 from . import array_file, clients, tunables, unit_files
-from .sources import fsname_of, is_source
+from .sources import UNTOLD, fsname_of, is_source
 from .spec import JOURNAL, NAME, FilesystemsDeclaration
 from .state import NOTES, READ_AHEAD, FilesystemsState, Note, Place, title_of, was_empty
-from .values import LUSTRE, NFS, TMPFS, WEKA, kind_of
+from .values import EFS, GPFS, LUSTRE, NFS, TMPFS, VAST, WEKA, kind_of
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -33,11 +33,14 @@ if TYPE_CHECKING:
     from ..._linux.mounts import Mount
     from .made import Made
     from .spec import Entry
+    from .unit_files import AtBoot
 
 BDI = "/sys/class/bdi"
 CACHES = "/proc/fs/fscache/caches"
 # Of those that the kernel numbers itself, and that no server stands behind.
 LOCAL = ("aufs", "btrfs", "devtmpfs", "overlay", "ramfs", "rootfs", TMPFS, "zfs")
+# Where a proxy may serve what is mounted.
+LOOPBACK = ("127.0.0.1:", "[::1]:", "::1:")
 SHOWN = 3
 
 
@@ -55,7 +58,7 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
     of_fstab = {line.target.rstrip("/"): line for line in lines}
     places = {}
     for path in sorted(paths):
-        place = _place(host, path, table, status, notes.get(path))
+        place = _place(host, path, table, status, notes.get(path), entries.get(path))
         if path in entries:
             goes, wants_read_ahead = False, entries[path].read_ahead_kb is not None
             tuned = tuple(entries[path].tunables)
@@ -73,12 +76,15 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
             wanted=path in entries,
             goes=goes and scope.immediate and place.by_us,
         )
+        if path in entries and entries[path].fstype == GPFS and entries[path].tunables and scope.immediate:
+            places[path] = _with_attributes(places[path], host, entries[path].tunables)
     made, journal = _made(host, entries)
-    ephemeral = {path: entry for path, entry in entries.items() if not entry.at_boot}
+    ephemeral = {path: entry for path, entry in entries.items() if entry.ephemeral}
     sources = {path: entry.source for path, entry in entries.items() if entry.source.startswith("/dev/")}
     devices = {path: _number(files, source) for path, source in sources.items()}
     devices.update((path, one.number) for path, one in made.items())
-    unmounted = [entry for path, entry in entries.items() if places[path].mount is None]
+    # What is mounted without the client of VAST would not be mounted again with what only that one takes.
+    needed = {entry.client for path, entry in entries.items() if places[path].mount is None or entry.client == VAST}
     return FilesystemsState(
         places=places,
         notes=notes,
@@ -90,9 +96,9 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
         ),
         sharing={path: _sharing(table, path) for path, entry in entries.items() if entry.fstype in (NFS, WEKA)},
         memory_kb=_memory(files) if any(kind_of_place(place) == TMPFS for place in places.values()) else 0,
-        lacking={fstype: clients.lacking(host, fstype) for fstype in {entry.fstype for entry in unmounted}},
+        lacking={client: clients.lacking(host, client) for client in needed},
         cache=_has_cache(files, entries.values()),
-        page_size=tunables.page_size(files) if any(place.tunables for place in places.values()) else 4096,
+        page_size=tunables.page_size(files) if any(map(_is_tuned, places.values())) else 4096,
         in_fstab={path: title_of(line.kind, line.spec) for path, line in of_fstab.items()},
         made=made,
         journal=journal,
@@ -133,18 +139,31 @@ def kind_of_place(place: Place) -> str:
     return kind_of(place.mount) if place.mount is not None else ""
 
 
+def _is_tuned(place: Place) -> bool:
+    return bool(place.tunables) and kind_of_place(place) == LUSTRE
+
+
 def _is_file(path: str) -> bool:
     """Whether the record means one of our files, and no mount point: none may be in /etc."""
     return path.startswith("/etc/")
 
 
-def _place(host: Host, path: str, table: Tuple[Mount, ...], status: systemd.UnitFiles, note: Optional[Note]) -> Place:
+def _place(
+    host: Host,
+    path: str,
+    table: Tuple[Mount, ...],
+    status: systemd.UnitFiles,
+    note: Optional[Note],
+    entry: Optional[Entry],
+) -> Place:
     unit = unit_files.mount_unit(path)
     unit_path = unit_files.file_of(unit)
     text = host.files.read_optional(unit_path)
     foreign = text is not None and not text.startswith(unit_files.HEADER)
     text = None if foreign else text
-    mount = mounts.at(table, path)
+    boot = unit_files.at_boot(text)
+    wanted = entry.fstype if entry is not None else boot.fstype if boot is not None else ""
+    mount = _told(host.files, mounts.at(table, path), wanted)
     return Place(
         path=path,
         mount=mount,
@@ -155,8 +174,20 @@ def _place(host: Host, path: str, table: Tuple[Mount, ...], status: systemd.Unit
         ),
         status=status.status(unit),
         foreign=foreign,
-        by_us=mount is not None and _by_us(host.files, mount, text, note),
+        by_us=mount is not None and _by_us(host.files, mount, boot, note),
     )
+
+
+def _told(files: Files, mount: Optional[Mount], wanted: str) -> Optional[Mount]:
+    """What a program that serves the mount says of it, where the kernel does not say enough."""
+    if mount is None:
+        return None
+    kind = kind_of(mount)
+    if kind not in UNTOLD and (kind != NFS or not (wanted == EFS or mount.source.startswith(LOOPBACK))):
+        return mount
+    from . import helpers
+
+    return helpers.told(files, mount, wanted)
 
 
 def _service(host: Host, unit: str, setting: str) -> units.UnitFile:
@@ -164,11 +195,10 @@ def _service(host: Host, unit: str, setting: str) -> units.UnitFile:
     return units.unit_file(host, unit, path, setting, host.files.read_optional(path))
 
 
-def _by_us(files: Files, mount: Mount, text: Optional[str], note: Optional[Note]) -> bool:
+def _by_us(files: Files, mount: Mount, boot: Optional[AtBoot], note: Optional[Note]) -> bool:
     if note is not None and note.id in ("", mount.id) and note.options is not None:
         return True
-    boot = unit_files.at_boot(text)
-    if boot is None or boot.fstype != kind_of(mount) or (boot.fstype != NFS and mount.root != "/"):
+    if boot is None or boot.fstype != kind_of(mount) or (boot.fstype not in (NFS, EFS) and mount.root != "/"):
         return False
     if boot.source.startswith("/dev/"):
         return _number(files, boot.source) == mount.number
@@ -203,6 +233,16 @@ def _with_more(
 
         place = replace(place, users=users.of(files, place.path), inside=mounts.below(table, place.path))
     return place
+
+
+def _with_attributes(place: Place, host: Host, wanted: Mapping[str, str]) -> Place:
+    """What the client of Storage Scale has of these, and what its cluster is configured to where that is another."""
+    from . import scale
+
+    found = scale.read(host, wanted)
+    values = {name: value for name, instances in (found or {}).items() for value in instances.values()}
+    wrong = [name for name, value in values.items() if not scale.is_same(wanted[name], value)]
+    return replace(place, tunables=found, configured=scale.configured(host, wrong) if wrong else {})
 
 
 def _obstacle(files: Files, table: Tuple[Mount, ...], path: str) -> Tuple[str, str, bool]:
@@ -253,7 +293,7 @@ def _sharing(table: Tuple[Mount, ...], path: str) -> Tuple[str, ...]:
 
 def _transport(mount: Mount) -> Tuple[Optional[str], ...]:
     values = mount.values
-    return values.get("addr"), values.get("vers"), values.get("proto")
+    return values.get("addr"), values.get("port"), values.get("vers"), values.get("proto")
 
 
 def _memory(files: Files) -> int:

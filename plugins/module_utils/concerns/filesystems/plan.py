@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 from ..._core.change import Plan, Refuse, RemoveFile, Step, Unmanaged
 from ..._core.errors import InUse
 from ..._core.planning import boot_change, effective_change
-from ..._core.setting import IN_SYNC, Setting
+from ..._core.setting import IN_SYNC, REBOOT, Setting
 from ..._core.value import replace
 from ..._core.wording import first_of
 from ..._kinds import units
 from ..._linux import systemd
 from ..._linux.boot_service import not_persisted
 from . import array_file, tunables, unit_files
+from .clients import CLIENTS
 from .actions import KeepJournal, KeepNotes, Mounts, Remount, SetReadAhead, SetTunables, Unmount
 from .making_plan import SETTINGS_OF_MADE, making_steps, rows_of_made
-from .sources import fsname_of, is_source
+from .sources import fsname_of, is_source, is_untold
 from .state import (
     MOUNT,
     NOTES,
@@ -36,16 +37,18 @@ from .state import (
 )
 from .values import (
     DIROPS,
+    EFS,
     FLAGS,
+    GPFS,
     NFS,
     OF_THE_MOUNT,
     PARALLEL,
-    RECORDED,
     WEKA,
     Option,
     can_remount,
     flag_of,
     flags_with,
+    is_recorded,
     kind_of,
     options_of,
     read_back,
@@ -75,7 +78,7 @@ def plan(state: FilesystemsState, desired: FilesystemsDesired, scope: Scope) -> 
         if path not in desired.stays:
             row = _mount_row(state, place, entry, scope)
             rows.append(row)
-            if entry is not None and not entry.at_boot and row.boot_matters and row.boot != row.wanted:
+            if entry is not None and entry.ephemeral and row.boot_matters and row.boot != row.wanted:
                 late.append(row)
         if scope.immediate and entry is not None:
             found, refused = _rows_of_entry(state, place, entry)
@@ -110,10 +113,10 @@ def is_entry(state: FilesystemsState, place: Place, entry: Entry) -> bool:
     mount = place.mount
     if mount is None or kind_of(mount) != entry.fstype:
         return False
-    if entry.fstype == NFS:
+    if entry.fstype in (NFS, EFS):
         # The kernel shows the source of what is mounted, also of a folder (nfs_show_devname), and as its root whatever
         # another mount of the same export has made of it.
-        return is_source(NFS, entry.source, mount)
+        return is_source(entry.fstype, entry.source, mount)
     if entry.fstype in PARALLEL:
         return mount.root == "/" and is_source(entry.fstype, entry.source, mount)
     device = state.devices.get(entry.path, mount.number)
@@ -133,6 +136,8 @@ def _mount_row(state: FilesystemsState, place: Place, entry: Optional[Entry], sc
         effective = wanted
     elif entry is not None and place.mount is not None:
         pending = f"it stays mounted until you unmount {place.path}, or until the next boot"
+    elif entry is not None and entry.served:
+        pending = _by_its_service(entry)
     return Setting(
         object=place.path,
         setting=MOUNT,
@@ -142,14 +147,21 @@ def _mount_row(state: FilesystemsState, place: Place, entry: Optional[Entry], sc
         boot=_brought(state, place, entry),
         identity=place.path,
         effective_matters=scope.immediate and (entry is not None or place.mount is None or place.by_us),
-        boot_matters=scope.permanent,
+        # A service of its own brings it at boot, and whether that does is not ours.
+        boot_matters=scope.permanent and (entry is None or not entry.served),
         pending=pending,
+        needs=f"mount of {place.path}" if entry is not None and entry.served else REBOOT,
     )
+
+
+def _by_its_service(entry: Entry) -> str:
+    client = CLIENTS[entry.client]
+    return f"{client.title} mounts it, and not this module: {client.served.replace('{}', entry.source)}"
 
 
 def _brought(state: FilesystemsState, place: Place, entry: Optional[Entry]) -> Optional[str]:
     """What the next boot mounts there of what is wanted."""
-    if entry is not None and not entry.at_boot:
+    if entry is not None and entry.ephemeral:
         return title_of(entry.fstype, entry.source) if state.carrier.applies else None
     return _at_boot(place) or (state.in_fstab.get(place.path) if entry is not None else None)
 
@@ -183,6 +195,9 @@ def _rows_of_entry(state: FilesystemsState, place: Place, entry: Entry) -> Tuple
     unmanaged: List[Unmanaged] = []
     if mount is not None and not is_entry(state, place, entry):
         return rows, unmanaged
+    if mount is not None and is_untold(entry.fstype, mount):
+        why = f"no process of {CLIENTS[entry.client].title} is found that serves it, and only that knows what is mounted"
+        unmanaged.append(Unmanaged(path, MOUNT, why))
     for option in entry.settings:
         if mount is None:
             rows.append(_row(path, option.setting, option.wanted, None))
@@ -198,9 +213,12 @@ def _rows_of_entry(state: FilesystemsState, place: Place, entry: Entry) -> Tuple
             unmanaged.append(Unmanaged(path, READ_AHEAD, "the kernel has no separate read-ahead for this mount"))
         rows.append(row)
     for name, wanted in entry.tunables.items():
-        row, reason = _row_of_tunable(state, place, name, wanted)
+        if entry.fstype == GPFS:
+            row, reason = _row_of_attribute(place, name, wanted)
+        else:
+            row, reason = _row_of_tunable(state, place, name, wanted)
         rows.append(row)
-        if reason and mount is not None:
+        if reason and (mount is not None or entry.fstype == GPFS):
             unmanaged.append(Unmanaged(path, name, reason))
     return rows, unmanaged
 
@@ -220,6 +238,31 @@ def _row_of_tunable(state: FilesystemsState, place: Place, name: str, wanted: st
     return replace(row, effective=tunables.seen(name, wanted, found, state.page_size)), ""
 
 
+def _row_of_attribute(place: Place, name: str, wanted: str) -> Tuple[Setting, str]:
+    """The row of what Storage Scale has, and the reason where that is another: mmchconfig is for its administrators."""
+    from . import scale
+
+    if place.tunables is None:
+        row = _row(place.path, name, wanted, None)
+        return replace(row, effective_matters=False), "mmdiag says nothing, as mmfsd does not run on this node"
+    effective = place.tunables.get(name, {}).get(scale.CLIENT)
+    row = _row(place.path, name, wanted, effective)
+    if effective is None:
+        return replace(row, effective_matters=False), "the client has no such attribute"
+    if scale.is_same(wanted, effective):
+        return replace(row, effective=wanted), ""
+    configured = place.configured.get(name, ())
+    if len(configured) == 1 and scale.is_same(wanted, configured[0]):
+        why = "the cluster is configured to it: restart the daemon of this node with mmshutdown and mmstartup"
+        return replace(row, pending=why, needs="restart of mmfsd"), ""
+    has = f" (mmlsconfig has {', '.join(configured)})" if configured else ""
+    why = f"{effective} is in effect{has}. The whole cluster has its values from one database, which is not changed here"
+    return (
+        replace(row, effective_matters=False),
+        f"{why}: ask for mmchconfig {name}={wanted} -N with this node",
+    )
+
+
 def _row_of_option(
     state: FilesystemsState, place: Place, mount: Mount, entry: Entry, option: Option
 ) -> Tuple[Setting, str]:
@@ -231,7 +274,7 @@ def _row_of_option(
         return row, ""
     if can_remount(option, mount):
         return row, ""
-    if option.setting in RECORDED.get(entry.fstype, ()) and (row.effective is None or option.setting != DIROPS):
+    if is_recorded(option.setting, entry.fstype) and (row.effective is None or option.setting != DIROPS):
         return _row_of_record(state, place, mount, entry, option)
     if _was_mounted_otherwise(state, place, mount, entry):
         return replace(row, pending=_by_a_new_mount(place)), ""

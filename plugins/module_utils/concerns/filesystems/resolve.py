@@ -39,8 +39,10 @@ def resolve(declaration: FilesystemsDeclaration, state: FilesystemsState) -> Fil
         _refuse_owner(place)
         if path in state.made:
             _refuse_unmakeable(path, state.made[path])
+        _refuse_without_client(state, path, entry)
         if place.mount is None:
-            _refuse_unmountable(state, place, entry)
+            if not entry.served:
+                _refuse_unmountable(state, place, entry)
         elif not is_entry(state, place, entry) and not place.by_us:
             raise OwnedByAnother(
                 "mount {}",
@@ -138,12 +140,15 @@ def _refuse_unmountable(state: FilesystemsState, place: Place, entry: Entry) -> 
             cause=f"this machine has no {entry.source}",
             hint="declare an existing device, or make one on empty drives with made_of",
         )
-    lacking = state.lacking.get(entry.fstype)
+
+
+def _refuse_without_client(state: FilesystemsState, path: str, entry: Entry) -> None:
+    lacking = state.lacking.get(entry.client)
     if lacking:
-        client = CLIENTS[entry.fstype]
+        client = CLIENTS[entry.client]
         raise DeclarationError(
             "mount {}",
-            object=place.path,
+            object=path,
             cause=f"the client of {client.title} is not installed",
             hint=f"there is no {lacking}: {client.hint}",
         )

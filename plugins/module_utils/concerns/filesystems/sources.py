@@ -4,7 +4,8 @@
 
 """What is mounted of a server or a cluster: how it is written, and how the kernel shows that it is the same.
 
-The helpers of Lustre and Ceph resolve names, so that the kernel shows addresses: mount_lustre.c, mount.ceph.c.
+The helpers of Lustre and Ceph resolve names, so that the kernel shows addresses: mount_lustre.c, mount.ceph.c. What
+only a program knows is found by ``helpers``, and is the source of the mount by then.
 """
 
 from __future__ import annotations
@@ -13,7 +14,22 @@ from typing import TYPE_CHECKING, Dict, Mapping, Optional, Tuple
 
 from ..._core.regex import regex
 from ..._core.value import frozen
-from .values import BEEGFS, CEPH, LUSTRE, NFS, WEKA
+from .values import (
+    BEEGFS,
+    BLOBFUSE,
+    CEPH,
+    EFS,
+    GCSFUSE,
+    GPFS,
+    HF3FS,
+    JUICEFS,
+    LUSTRE,
+    MOUNTPOINT,
+    NFS,
+    RCLONE,
+    S3FS,
+    WEKA,
+)
 
 if TYPE_CHECKING:
     from ..._linux.mounts import Mount
@@ -38,7 +54,28 @@ FORMS = {
     ),
     NFS: (regex(rf"(?:\[[^\]]+\]|{HOST}):(?P<path>/.*)"), "nfs1:/export/data"),
     WEKA: (regex(rf"(?:(?P<servers>{HOST}(?:,{HOST})*):?/)?(?P<fsname>[A-Za-z0-9_.-]+)"), "backend1,backend2/fsname"),
+    # By its identifier, or by the name that it has in DNS.
+    EFS: (
+        regex(
+            r"(?:[a-z0-9-]+\.)?(?P<fsid>fs-[0-9a-f]{8,40})(?:\.efs\.[a-z0-9.-]+)?(?::(?P<path>/.*)?)?",
+        ),
+        "fs-0123456789abcdef0:/path",
+    ),
+    GPFS: (regex(r"(?:/dev/)?(?P<fsname>[A-Za-z0-9_.-]+)"), "gpfs0"),
+    HF3FS: (regex(r"hf3fs\.[A-Za-z0-9_.-]+"), "hf3fs.CLUSTER, with the identifier of the cluster"),
+    BLOBFUSE: (regex(BLOBFUSE), BLOBFUSE),
+    GCSFUSE: (regex(r"[a-z0-9][a-z0-9._-]+"), "bucket"),
+    JUICEFS: (regex(r"[a-z][a-z0-9+]*://.+|[A-Za-z0-9][A-Za-z0-9_.-]*"), "redis://redis1:6379/1"),
+    MOUNTPOINT: (regex(r"(?:s3://)?(?P<fsname>[A-Za-z0-9][A-Za-z0-9._-]+)(?:/(?P<path>.*))?"), "s3://bucket/prefix/"),
+    RCLONE: (regex(r":?[A-Za-z0-9_][A-Za-z0-9_.+@-]*:[^:]*"), "remote:bucket/path"),
+    S3FS: (regex(r"(?P<fsname>[A-Za-z0-9][A-Za-z0-9._-]+)(?::(?P<path>/.*)?)?"), "bucket:/path"),
 }
+# What has no source of its own.
+CONSTANT = {BEEGFS: NODEV, BLOBFUSE: BLOBFUSE}
+# What the kernel shows of those whose source only their process knows.
+UNTOLD = {JUICEFS: regex(r"JuiceFS:.*"), MOUNTPOINT: regex(r"mountpoint-s3"), S3FS: regex(r"s3fs")}
+# rclone marks a remote that it was given other values for than its configuration has.
+OVERRIDDEN = regex(r"\{[A-Za-z0-9_-]+\}(?=:)")
 ADDRESS = regex(r"(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9a-fA-F:.]+\])(?:@[a-z0-9]+)?")
 NETWORK_ZERO = regex(r"(@[a-z0-9]*[a-z])0$")
 PORT = regex(r"^(?:v[12]:)?(.*?)(?::[0-9]+)?$")
@@ -54,23 +91,31 @@ class Source:
 
 def is_source(fstype: str, source: str, mount: Mount) -> bool:
     """Whether it is what is mounted. Names and addresses of servers cannot be compared, so that the rest decides."""
-    if fstype not in (CEPH, LUSTRE, WEKA):
+    if is_untold(fstype, mount):
+        return fstype != JUICEFS or "://" in source or mount.source == f"JuiceFS:{source}"
+    if fstype not in (CEPH, LUSTRE, WEKA, EFS, GPFS, MOUNTPOINT, S3FS):
+        found = OVERRIDDEN.sub("", mount.source) if fstype == RCLONE else mount.source
         # Somebody may have written the path with a slash at its end.
-        return source.rstrip("/") == mount.source.rstrip("/")
-    wanted, found = _parse(fstype, source), _parse(fstype, mount.source)
-    if wanted is None or found is None:
+        return source.rstrip("/") == found.rstrip("/")
+    wanted, shown = _parse(fstype, source), _parse(fstype, mount.source)
+    if wanted is None or shown is None:
         return source == mount.source
-    fields = {**_of_options(mount), **found.fields} if fstype == CEPH else found.fields
+    fields = {**_of_options(mount), **shown.fields} if fstype == CEPH else shown.fields
     # The helper of Ceph finds out what the identifier of a cluster is, and tells no kernel that does not ask for it.
     if any(fields.get(name, value if name == "fsid" else "") != value for name, value in wanted.fields.items()):
         return False
-    servers = (*wanted.servers, *found.servers)
+    servers = (*wanted.servers, *shown.servers)
     return (
         not wanted.servers
-        or not found.servers
+        or not shown.servers
         or not all(map(ADDRESS.fullmatch, servers))
-        or not set(wanted.servers).isdisjoint(found.servers)
+        or not set(wanted.servers).isdisjoint(shown.servers)
     )
+
+
+def is_untold(fstype: str, mount: Mount) -> bool:
+    """Whether only a process knows what it mounted, and was not found."""
+    return fstype in UNTOLD and UNTOLD[fstype].fullmatch(mount.source) is not None
 
 
 def fsname_of(source: str) -> str:
@@ -88,7 +133,7 @@ def _parse(fstype: str, source: str) -> Optional[Source]:
         fields["path"] = f"/{(found['path'] or '').strip('/')}"
     if "user" in fields:
         fields["user"] = _user(fields["user"])
-    servers = found["servers"] or ""
+    servers = found.groupdict().get("servers") or ""
     if fstype == LUSTRE:
         # A colon is between two servers, and a comma between two addresses of one.
         return Source(fields, tuple(map(_nid, servers.replace(":", ",").split(","))))

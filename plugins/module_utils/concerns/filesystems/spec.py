@@ -13,8 +13,36 @@ from ..._core.regex import regex
 from ..._core.value import field, frozen
 from ..._linux.mounts import is_below
 from . import tunables
-from .sources import FORMS, NODEV, fsname_of
-from .values import BEEGFS, CEPH, LUSTRE, NFS, PARALLEL, SEVERAL, TMPFS, WEKA, Option, bytes_of, option_of, options_of
+from .sources import CONSTANT, FORMS, fsname_of
+from .values import (
+    BEEGFS,
+    BLOBFUSE,
+    CEPH,
+    EFS,
+    GCSFUSE,
+    GPFS,
+    HF3FS,
+    JUICEFS,
+    KERNEL_CONNECTIONS,
+    LUSTRE,
+    MOUNTPOINT,
+    NFS,
+    OBJECTS,
+    PARALLEL,
+    RCLONE,
+    S3FS,
+    SERVED,
+    SEVERAL,
+    TMPFS,
+    VAST,
+    VAST_CONNECTIONS,
+    WEKA,
+    Option,
+    bytes_of,
+    needs_vast,
+    option_of,
+    options_of,
+)
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
@@ -26,6 +54,8 @@ JOURNAL = "/var/lib/gpufleet/filesystems.making"
 MOUNT_POINT = regex(r"(/[A-Za-z0-9_.:+@,=-]+)+")
 SOURCE = regex(r"[^\s\"'\\$`\x00-\x1f\x7f]+")
 OPTION = regex(r"[A-Za-z0-9_][^\s\"'\\$`,\x00-\x1f\x7f]*")
+# That of blobfuse2 for its own options, which are among those of FUSE.
+FLAG_OPTION = regex(r"(?:--)?[A-Za-z0-9_][^\s\"'\\$`,\x00-\x1f\x7f]*")
 # What systemd mounts before it reads any unit, what it keeps its own files in, and what a node does not boot without.
 SYSTEM = ("/boot", "/dev", "/efi", "/etc", "/proc", "/run", "/sys", "/usr")
 # Names that the kernel gives in the order in which it meets the devices.
@@ -38,6 +68,15 @@ NOT_A_SOURCE: Mapping[str, str] = {
     CEPH: "it is neither monitors and a path, nor a user, a file system and a path",
     LUSTRE: "it is not the servers of a file system of Lustre and its name",
     WEKA: "it is not the backends of a cluster and a file system",
+    EFS: "it is not the identifier of a file system of EFS with a path",
+    GPFS: "it is not the device of a file system of Storage Scale",
+    HF3FS: "it is not what a cluster of 3FS is mounted as",
+    BLOBFUSE: "blobfuse2 takes the account and the container from its configuration (--config-file), not from the source",
+    GCSFUSE: "it is not a bucket of Cloud Storage",
+    JUICEFS: "it is neither the address of a metadata engine nor the name of a file system",
+    MOUNTPOINT: "it is not a bucket of S3 with a prefix",
+    RCLONE: "it is not a remote of rclone and a path, or it has connection parameters",
+    S3FS: "it is not a bucket and a path",
 }
 # Each does another thing than to mount, or says something that only fstab has.
 ACTIONS: Mapping[str, str] = {
@@ -53,9 +92,28 @@ ACTIONS: Mapping[str, str] = {
 }
 PAGE = 4096
 # Sizes that the kernel rounds to whole pages.
-IN_PAGES: Mapping[str, Tuple[str, ...]] = {NFS: ("rsize", "wsize"), CEPH: ("rasize", "rsize", "wsize")}
+IN_PAGES: Mapping[str, Tuple[str, ...]] = {
+    NFS: ("rsize", "wsize"),
+    EFS: ("rsize", "wsize"),
+    CEPH: ("rasize", "rsize", "wsize"),
+}
 # Options whose value is a secret itself, and not the name of a file.
 SECRET = regex(r"(?:.*[_-])?(?:secret|passw(?:or)?d|token)")
+# Object stores have more names for theirs; a key of rclone or blobfuse2 is one, and a file with a key is not.
+SECRET_OF_OBJECTS = regex(r"(?:.*_)?(?:secret|pass|passw(?:or)?d|passphrase|token|credentials?|sas|key|key_base64)")
+IN_ADDRESS = regex(r".*://[^/@]*:[^/]*@.*")
+# Options that would make another thing of a mount than what is declared, or keep it from being told.
+NOT_OF_OBJECTS: Mapping[str, str] = {
+    "command": "only a mount is made",
+    "devname": "that hides what is mounted",
+    "foreground": "the mount would never be done",
+    "fsname": "that hides what is mounted",
+    "subtype": "that hides what is mounted",
+}
+ACCESS_POINT = regex(r"fsap-[0-9a-f]{17}")
+# Of EFS, as mount.efs checks them: what each of these needs, and what it excludes.
+EFS_NEEDS: Mapping[str, str] = {"accesspoint": "tls", "iam": "tls", "awsprofile": "iam", "awscredsuri": "iam"}
+EFS_EXCLUDES: Mapping[str, str] = {"tls": "port", "notls": "tls", "noocsp": "ocsp", "awscredsuri": "awsprofile"}
 # Links of udev that stay the same from boot to boot; shell globs are for drives whose numbers nobody knows beforehand.
 DRIVE = regex(r"/dev/disk/by-(?:id|path)/[A-Za-z0-9_.:+@,=*?\[\]-]+")
 # With "any:" before it, md has room for 32 bytes.
@@ -69,9 +127,19 @@ NO_READ_AHEAD: Mapping[str, Tuple[str, str]] = {
     CEPH: ("the read-ahead of Ceph is an option of the mount", "set for example rasize=67108864 in options"),
     LUSTRE: ("Lustre has a read-ahead of its own", "set llite.max_read_ahead_mb in tunables"),
     WEKA: ("the read-ahead of WekaFS is an option of the mount", "set for example readahead_kb=32768 in options"),
+    GPFS: ("Storage Scale has a prefetch of its own, which its cluster sets", "leave it out"),
+    HF3FS: ("the client of 3FS has a read-ahead of its own, which its cluster sets", "leave it out"),
 }
 LONGEST_LABEL: Mapping[str, int] = {"xfs": 12, "ext4": 16}
 CHUNKS_KB = tuple(4 << power for power in range(13))
+# What the options of NFS with a number of connections may be.
+CONNECTIONS: Mapping[str, Tuple[int, str]] = {
+    "max_connect": (KERNEL_CONNECTIONS, f"the kernel takes 1 to {KERNEL_CONNECTIONS}"),
+    "nconnect": (
+        VAST_CONNECTIONS,
+        f"the kernel takes 1 to {KERNEL_CONNECTIONS}, and the client of VAST 1 to {VAST_CONNECTIONS}",
+    ),
+}
 PERCENT = regex(r"[1-9][0-9]{0,2}%")
 
 
@@ -105,7 +173,26 @@ class Entry:
     @property
     def at_boot(self) -> bool:
         """Whether a unit mounts it at boot. What is empty after a stop is made and mounted by the boot service."""
-        return self.made_of is None or not self.made_of.ephemeral
+        return not self.ephemeral and not self.served
+
+    @property
+    def ephemeral(self) -> bool:
+        return self.made_of is not None and self.made_of.ephemeral
+
+    @property
+    def served(self) -> bool:
+        """Whether a service of its own mounts it, and nothing of ours."""
+        return self.fstype in SERVED
+
+    @property
+    def daemon(self) -> bool:
+        """Whether a process goes on after the mount is made, which has to outlive whoever made it."""
+        return self.fstype in (EFS, *OBJECTS)
+
+    @property
+    def client(self) -> str:
+        """Which of ``CLIENTS`` makes the mount."""
+        return VAST if self.fstype == NFS and any(map(needs_vast, self.settings)) else self.fstype
 
     @property
     def remote(self) -> bool:
@@ -155,9 +242,8 @@ def _entry(item: Mapping[str, Any], where: str) -> Entry:
     made_of = _made_of(item, path, where)
     source = "" if made_of is not None else _source(source, fstype, f"{where}.source")
     options = tuple(item["options"])
-    if fstype in PARALLEL and "_netdev" not in options:
-        # systemd does not know all of these types, and would mount them before the network is there.
-        options = (*options, "_netdev")
+    _refuse_options(options, fstype, f"{where}.options")
+    options = (*options, *_implied(options, fstype))
     settings: Dict[str, Option] = {}
     for text in options:
         option = _option(text, fstype, f"{where}.options")
@@ -166,6 +252,11 @@ def _entry(item: Mapping[str, Any], where: str) -> Entry:
             _refuse(f"{where}.options", f"{other} and {text} set the same thing", "leave one of them out")
         if option is not None:
             settings[option.setting] = option
+    if fstype == EFS:
+        _check_efs(settings, f"{where}.options")
+    if fstype == BLOBFUSE and "config_file" not in settings:
+        cause = "without it, blobfuse2 looks for its configuration in the folder in which it is started"
+        _refuse(f"{where}.options", cause, "set --config-file=/etc/blobfuse2.yaml")
     if item["read_ahead_kb"] is not None:
         _check_read_ahead(item["read_ahead_kb"], fstype, f"{where}.read_ahead_kb")
     return Entry(
@@ -178,6 +269,45 @@ def _entry(item: Mapping[str, Any], where: str) -> Entry:
         made_of,
         _tunables(item.get("tunables") or {}, fstype, f"{where}.tunables"),
     )
+
+
+def _implied(options: Tuple[str, ...], fstype: str) -> Tuple[str, ...]:
+    """What is not declared, and is wanted all the same."""
+    if fstype not in PARALLEL or fstype in SERVED:
+        return ()
+    # systemd does not know all of these types, and would mount them before the network is there.
+    implied = ["_netdev"] if "_netdev" not in options else []
+    if fstype == MOUNTPOINT:
+        # It does not start with the opposite, which systemd and mount(8) may say where nothing is said.
+        implied += [f"no{flag}" for flag in ("suid", "dev") if not {flag, f"no{flag}"} & set(options)]
+    return tuple(implied)
+
+
+def _refuse_options(options: Tuple[str, ...], fstype: str, where: str) -> None:
+    if options and fstype in SERVED:
+        who = "the cluster database of Storage Scale" if fstype == GPFS else "the launcher of 3FS"
+        _refuse(where, f"the options of the mount are in {who}, and are not set here", "leave them out")
+    if fstype in OBJECTS:
+        for text in options:
+            name = text.partition("=")[0].lstrip("-").replace("-", "_")
+            if name in NOT_OF_OBJECTS:
+                _refuse(where, f"{name} is not supported: {NOT_OF_OBJECTS[name]}", "leave it out")
+
+
+def _check_efs(settings: Mapping[str, Option], where: str) -> None:
+    for name, needed in EFS_NEEDS.items():
+        if name in settings and needed not in settings:
+            _refuse(where, f"mount.efs takes {name} only with {needed}", f"add {needed}")
+    for name, other in EFS_EXCLUDES.items():
+        if name in settings and other in settings:
+            _refuse(where, f"{name} and {other} exclude each other", "leave one of them out")
+    for name in ("nconnect", "max_connect"):
+        if name in settings:
+            _refuse(where, f"EFS does not support {name}", "leave it out", settings[name].text)
+    point = settings.get("accesspoint")
+    if point is not None and not ACCESS_POINT.fullmatch(point.wanted):
+        hint = "set for example accesspoint=fsap-0123456789abcdef0"
+        _refuse(where, "it is not the identifier of an access point", hint, point.text)
 
 
 def _made_of(item: Mapping[str, Any], path: str, where: str) -> Optional[MadeOf]:
@@ -236,8 +366,10 @@ def _refuse_same_drives(entry: Entry, others: Iterable[Entry]) -> None:
 
 
 def _tunables(given: Mapping[str, Any], fstype: str, where: str) -> Mapping[str, str]:
-    if given and fstype != LUSTRE:
-        _refuse(where, f"{fstype} has none", "leave it out; only Lustre has tunables")
+    if given and fstype not in (LUSTRE, GPFS):
+        _refuse(where, f"{fstype} has none", "leave it out; only Lustre and Storage Scale have tunables")
+    if fstype == GPFS:
+        return _attributes(given, where)
     found: Dict[str, str] = {}
     for name, value in given.items():
         if not isinstance(name, str) or not tunables.NAME.fullmatch(name):
@@ -253,14 +385,29 @@ def _tunables(given: Mapping[str, Any], fstype: str, where: str) -> Mapping[str,
     return found
 
 
+def _attributes(given: Mapping[str, Any], where: str) -> Mapping[str, str]:
+    """Those of Storage Scale, which are only compared."""
+    found: Dict[str, str] = {}
+    for name, value in given.items():
+        if not isinstance(name, str) or not tunables.ATTRIBUTE.fullmatch(name):
+            _refuse(where, "it is not an attribute of mmchconfig", "set for example pagepool: 16G", str(name))
+        text = {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+        if not isinstance(value, (str, int)) or not tunables.ATTRIBUTE_VALUE.fullmatch(text):
+            _refuse(f"{where}.{name}", "it is not a value of mmchconfig", "set for example 16G", text)
+        found[name] = text
+    return found
+
+
 def _refuse_other_tunables(entry: Entry, others: Iterable[Entry]) -> None:
     """Both mounts of one file system have what is set last."""
     for other in others:
-        if not other.tunables or not entry.tunables or fsname_of(other.source) != fsname_of(entry.source):
+        if other.fstype != entry.fstype or fsname_of(other.source) != fsname_of(entry.source):
             continue
+        # A node has one client of Storage Scale, and one of each file system of Lustre.
+        of = "Storage Scale" if entry.fstype == GPFS else fsname_of(entry.source)
         for name, value in entry.tunables.items():
             if other.tunables.get(name, value) != value:
-                cause = f"{other.path} is a mount of {fsname_of(entry.source)} too, with {name}: {other.tunables[name]}"
+                cause = f"{other.path} is a mount of {of} too, with {name}: {other.tunables[name]}"
                 _refuse(entry.path, cause, "declare the same for both", value)
 
 
@@ -269,14 +416,18 @@ def _source(source: str, fstype: str, where: str) -> str:
         if source not in ("", TMPFS):
             _refuse(where, "tmpfs has no source", "leave it out", source)
         return TMPFS
-    if fstype == BEEGFS and source in ("", NODEV):
-        return NODEV
+    if fstype in CONSTANT and source in ("", CONSTANT[fstype]):
+        return CONSTANT[fstype]
+    if fstype in OBJECTS and IN_ADDRESS.fullmatch(source):
+        # It is not in the message: that goes to logs.
+        cause = "the password would be in a unit that everybody can read, and in the list of processes"
+        _refuse(where, cause, "leave it out, and let the metadata engine know this node in another way")
     if not SOURCE.fullmatch(source):
         _refuse(where, "it is empty, or has blanks or quotes", "set what is to be mounted", source)
     if fstype in FORMS:
         form, example = FORMS[fstype]
         if not form.fullmatch(source):
-            hint = "leave it out" if fstype == BEEGFS else f"set it as {example}"
+            hint = "leave it out" if fstype in CONSTANT else f"set it as {example}"
             _refuse(where, NOT_A_SOURCE[fstype], hint, source)
         if fstype != NFS:
             return source
@@ -298,13 +449,15 @@ def _source(source: str, fstype: str, where: str) -> str:
 
 def _option(text: str, fstype: str, where: str) -> Optional[Option]:
     for part in text.split(","):
-        if SECRET.fullmatch(part.partition("=")[0]):
+        name, equals, value = part.partition("=")
+        plain = name.lstrip("-").replace("-", "_").rpartition(".")[2].lower()
+        secret = equals and SECRET_OF_OBJECTS.fullmatch(plain) if fstype in OBJECTS else SECRET.fullmatch(name)
+        if secret:
             # It is not in the message: that goes to logs.
-            name = part.partition("=")[0]
             hint = "set secretfile=..." if fstype == CEPH else "set the option that names a file with it"
             _refuse(where, f"{name} would be in a unit that everybody can read, and in the list of processes", hint)
     name, equals, value = text.partition("=")
-    if not OPTION.fullmatch(text):
+    if not (FLAG_OPTION if fstype == BLOBFUSE else OPTION).fullmatch(text):
         _refuse(where, "it is not one option", "make each option an element of the list, without blanks", text)
     if name.startswith("x-systemd.") or name in ACTIONS:
         cause = ACTIONS.get(name, "systemd reads it only in fstab, not in a unit")
@@ -319,8 +472,10 @@ def _option(text: str, fstype: str, where: str) -> Optional[Option]:
                 f"set for example {name}=1048576",
                 text,
             )
-    if fstype == NFS and name in ("nconnect", "max_connect") and not (value.isdecimal() and 1 <= int(value) <= 16):
-        _refuse(where, "the kernel takes 1 to 16", "set for example nconnect=8", text)
+    if fstype == NFS and name in CONNECTIONS and not (value.isdecimal() and 1 <= int(value) <= CONNECTIONS[name][0]):
+        _refuse(where, CONNECTIONS[name][1], "set for example nconnect=8", text)
+    if fstype == NFS and name == "mdconnect" and not (value.isdecimal() and 1 <= int(value) <= 8):
+        _refuse(where, "the client of VAST takes 1 to 8", "set for example mdconnect=2", text)
     if fstype == CEPH and name in IN_PAGES[CEPH] and not value.isdecimal():
         _refuse(where, "the kernel takes a number of bytes without a unit", f"set for example {name}=16777216", text)
     if fstype == WEKA and name == "core" and value == "0":
@@ -333,7 +488,7 @@ def _option(text: str, fstype: str, where: str) -> Optional[Option]:
 
 
 def _check_read_ahead(value: int, fstype: str, where: str) -> None:
-    if fstype != NFS:
+    if fstype not in (NFS, EFS, *OBJECTS):
         cause, hint = NO_READ_AHEAD.get(
             fstype, ("the read-ahead of a disk is that of its queue", "declare it in nvme_scheduler")
         )

@@ -43,7 +43,9 @@ class Place:
     ``foreign``: the unit is a file of others. ``by_us``: what is mounted was mounted by us, now or at boot. ``users``
     is who has something in it open, where it is to be unmounted, and ``inside`` what is mounted in it. ``obstacle``
     says why nothing can be mounted on it, and ``found`` what is there; both are empty where it can be. ``missing``:
-    the folder is to be made. ``tunables`` are those of Lustre that matter, by name and instance, None without lctl.
+    the folder is to be made. ``tunables`` are those of Lustre or Storage Scale that matter, by name and instance, None
+    without the program that tells them, and ``configured`` is what the cluster of Storage Scale has for those that
+    are not as they are wanted.
     """
 
     path: str
@@ -55,6 +57,7 @@ class Place:
     by_us: bool = False
     read_ahead: Optional[int] = None
     tunables: Optional[Mapping[str, Mapping[str, str]]] = None
+    configured: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     users: Tuple[str, ...] = ()
     inside: Tuple[str, ...] = ()
     obstacle: str = ""
@@ -71,7 +74,7 @@ class Place:
 class FilesystemsState:
     """What was seen. ``devices`` are the numbers of the declared block devices, empty for one that is missing.
 
-    ``lacking`` is by type what its client lacks, where something of it is to be mounted, ``cache`` whether the kernel
+    ``lacking`` is by client what it lacks, where something of it is to be mounted, ``cache`` whether the kernel
     has one for FS-Cache. ``sharing`` are by mount point the others that were there first, whose connections or client
     it shares: for NFS those of the same server and version, for WekaFS those that were mounted before it.
     ``in_fstab`` is what fstab brings at boot, by mount point. ``made`` is what is there of the file systems that are

@@ -23,6 +23,9 @@ LCTL = "lctl"
 SECONDS = 10
 SUBSYSTEMS = r"(?:llite|lmv|lov|mdc|osc|ldlm\.namespaces)"
 NAME = regex(rf"{SUBSYSTEMS}\.[a-z][a-z0-9_]*")
+# Of Storage Scale.
+ATTRIBUTE = regex(r"[a-z][A-Za-z0-9]*")
+ATTRIBUTE_VALUE = regex(r"[A-Za-z0-9_.:/+-]+(?:[ ,;][A-Za-z0-9_.:/+-]+)*")
 # So that nothing in it has to be quoted where a unit or a shell reads it.
 VALUE = regex(r"[A-Za-z0-9_.+-]+")
 # A value, and those of the servers that have another one.

@@ -21,6 +21,7 @@ from . import tunables
 from .clients import CLIENTS
 from .sources import fsname_of
 from .spec import NAME
+from .values import LUSTRE, OBJECTS, declared_type, mount_type
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -65,7 +66,7 @@ def mount_text(entry: Entry) -> str:
     What is ordered after the target, such as slurmd and kubelet, waits for the mount, but no longer than ``SECONDS``.
     """
     options = f"Options={_plain(','.join(entry.options))}\n" if entry.options else ""
-    service = CLIENTS[entry.fstype].after if entry.fstype in CLIENTS else ""
+    service = CLIENTS[entry.client].after if entry.client in CLIENTS else ""
     after = f"After={service}\n" if service else ""
     units = (read_ahead_unit(entry.path), tunables_unit(entry.path))
     wanted = [unit for unit, text in zip(units, service_texts(entry)) if text is not None]
@@ -77,7 +78,7 @@ Description={entry.path} as declared by gpufleet.node
 [Mount]
 What={_plain(entry.source)}
 Where={entry.path}
-Type={entry.fstype}
+Type={mount_type(entry.fstype)}
 {options}TimeoutSec={SECONDS}
 
 [Install]
@@ -91,7 +92,7 @@ def service_texts(entry: Optional[Entry]) -> Tuple[Optional[str], ...]:
 
 
 def read_ahead_text(entry: Entry) -> Optional[str]:
-    """None where nothing is declared. Each mount of NFS gets a number of its own, so it is looked up when it is there.
+    """None where nothing is declared. Each mount gets a number of its own, so it is looked up when it is there.
 
     The rule of nfs-utils (99-nfs.rules) sets its own value when the kernel adds the device, hence ``udevadm settle``.
     """
@@ -99,12 +100,14 @@ def read_ahead_text(entry: Entry) -> Optional[str]:
         return None
     number = f"findmnt --nocanonicalize --noheadings --raw --first-only --output MAJ:MIN --mountpoint {entry.path}"
     write = f"echo {entry.read_ahead_kb} >/sys/class/bdi/$$({number})/read_ahead_kb"
-    return _service(entry, "Read-ahead", write)
+    # FUSE lowers it once more when its process has answered for the first time, which anything that is asked waits for.
+    wait = f"stat {entry.path} >/dev/null; " if entry.fstype in OBJECTS else ""
+    return _service(entry, "Read-ahead", f"{wait}{write}")
 
 
 def tunables_text(entry: Entry) -> Optional[str]:
     """None where nothing is declared. The rule of Lustre (99-lustre.rules) brings what is set for all of a cluster."""
-    if not entry.tunables:
+    if not entry.tunables or entry.fstype != LUSTRE:
         return None
     fsname = fsname_of(entry.source)
     names = tunables.in_order(entry.tunables)
@@ -137,7 +140,8 @@ def at_boot(text: Optional[str]) -> Optional[AtBoot]:
     if text is None or not text.startswith(HEADER):
         return None
     values = {key: value.replace("%%", "%") for key, value in _values(text).items()}
-    return AtBoot(values.get("Mount.What", ""), values.get("Mount.Type", ""), values.get("Mount.Options", ""))
+    fstype = declared_type(values.get("Mount.Type", ""))
+    return AtBoot(values.get("Mount.What", ""), fstype, values.get("Mount.Options", ""))
 
 
 def read_ahead_at_boot(text: Optional[str]) -> Optional[int]:

@@ -6,7 +6,7 @@
 
 The kernel shows units of its own, adds what was not asked for, and hides what is its default. So each option is
 compared by what it means: fs/nfs/super.c, mm/shmem.c, fs/xfs/xfs_super.c, fs/ext4/super.c, fs/ceph/super.c with
-net/ceph/ceph_common.c, and lustre/llite/llite_lib.c have what is shown.
+net/ceph/ceph_common.c, fs/fuse/inode.c, and lustre/llite/llite_lib.c have what is shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,35 @@ if TYPE_CHECKING:
 
 NFS, TMPFS = "nfs", "tmpfs"
 BEEGFS, CEPH, LUSTRE, WEKA = "beegfs", "ceph", "lustre", "wekafs"
-PARALLEL = (BEEGFS, CEPH, LUSTRE, WEKA)
+EFS, GPFS, HF3FS = "efs", "gpfs", "hf3fs"
+BLOBFUSE, GCSFUSE, JUICEFS, MOUNTPOINT = "blobfuse2", "gcsfuse", "juicefs", "mountpoint-s3"
+RCLONE, S3FS = "rclone", "s3fs"
+# Object stores: a process serves the mount, through FUSE.
+OBJECTS = (BLOBFUSE, GCSFUSE, JUICEFS, MOUNTPOINT, RCLONE, S3FS)
+# What a service of their own mounts, as their cluster says. Nothing of them is made or set here.
+SERVED = (GPFS, HF3FS)
+PARALLEL = (BEEGFS, CEPH, LUSTRE, WEKA, EFS, *SERVED, *OBJECTS)
+# What mount(8) calls them, where that is another name than ours.
+MOUNT_TYPES: Mapping[str, str] = {BLOBFUSE: "fuse3", MOUNTPOINT: "mount-s3", S3FS: "fuse.s3fs"}
+# What the kernel calls them.
+KERNEL_TYPES: Mapping[str, str] = {
+    "nfs4": NFS,
+    "fuse.gcsfuse": GCSFUSE,
+    "fuse.hf3fs": HF3FS,
+    "fuse.juicefs": JUICEFS,
+    "fuse.rclone": RCLONE,
+    "fuse.s3fs": S3FS,
+}
+# Some have no type of their own in the kernel, and are known by what it shows as their source.
+KERNEL_SOURCES: Mapping[str, str] = {"blobfuse2": BLOBFUSE, "mountpoint-s3": MOUNTPOINT}
+# The client of VAST: options of NFS that only its modules have, and with how many connections the kernel's are content.
+VAST = "vast"
+VAST_OPTIONS = (
+    *("extend", "forcerdirplus", "idlexprt", "localports", "localports_failover", "mdconnect", "noextend"),
+    *("noforcerdirplus", "noidlexprt", "nosharetransport", "nospread_reads", "nospread_writes", "optlockflush"),
+    *("pconnect", "relmtime", "remoteports", "remoteports_offset", "sharetransport", "spread_reads", "spread_writes"),
+)
+KERNEL_CONNECTIONS, VAST_CONNECTIONS = 16, 64
 SET = "set"
 ACCESS, ATIME = "access", "atime"
 # What belongs to the mount and not to the file system: a remount changes it, and no server is asked.
@@ -55,6 +83,7 @@ HIDDEN: Mapping[str, Tuple[str, ...]] = {
     TMPFS: ("async", "swap"),
     "xfs": ("async", "noikeep", "nolargeio", "nodiscard"),
     "ext4": ("acl", "async", "auto_da_alloc", "barrier", "delalloc", "nodiscard", "user_xattr"),
+    EFS: ("ac", "acl", "async", "cto", "lock", "rdirplus", "resvport", "sharecache"),
     BEEGFS: ("async",),
     CEPH: (
         *("async", "asyncreaddir", "cephx_require_signatures", "cephx_sign_messages", "crc", "dcache", "nocopyfrom"),
@@ -65,17 +94,19 @@ HIDDEN: Mapping[str, Tuple[str, ...]] = {
     WEKA: ("async", "noacl"),
 }
 OPPOSITES = {"async": "sync"}
+_NFS_DEFAULTS: Mapping[str, str] = {
+    "acdirmax": "60",
+    "acdirmin": "30",
+    "acregmax": "60",
+    "acregmin": "3",
+    "lookupcache": "all",
+    "max_connect": "1",
+    "nconnect": "1",
+}
 # What the kernel uses where it shows nothing.
 DEFAULTS: Mapping[str, Mapping[str, str]] = {
-    NFS: {
-        "acdirmax": "60",
-        "acdirmin": "30",
-        "acregmax": "60",
-        "acregmin": "3",
-        "lookupcache": "all",
-        "max_connect": "1",
-        "nconnect": "1",
-    },
+    NFS: _NFS_DEFAULTS,
+    EFS: _NFS_DEFAULTS,
     TMPFS: {"huge": "never", "mode": "1777"},
     CEPH: {
         "caps_max": "0",
@@ -108,6 +139,12 @@ ONE_OF: Mapping[str, Mapping[str, str]] = {
 # not shown either, and differs between kernels. Only whoever made the mount knows what it was made with.
 RECORDED: Mapping[str, Tuple[str, ...]] = {
     CEPH: ("conf", DIROPS, "mon_addr", "mon_host", "secretfile"),
+    # What mount.efs keeps from mount.nfs (NON_NFS_OPTIONS of amazon-efs-utils).
+    EFS: (
+        *("accesspoint", "awscredsuri", "awsprofile", "az", "azid", "cafile", "crossaccount", "iam", "jwtpath"),
+        *("mounttargetip", "netns", "noocsp", "notls", "ocsp", "region", "rolearn", "stunnel", "tls", "tlsport"),
+        "verify",
+    ),
     LUSTRE: ("mgssec", "network", "skpath"),
     WEKA: (
         *("auth_token_path", "connect_timeout_secs", "core", "dedicated_mode", "df_remote", "dpdk_base_memory_mb"),
@@ -116,6 +153,8 @@ RECORDED: Mapping[str, Tuple[str, ...]] = {
         *("response_timeout_secs", "restricted", "traces_capacity_mb", "verbose", "weka_version"),
     ),
 }
+# All that the kernel shows of what a helper for FUSE was told.
+SHOWN_BY_FUSE = ("allow_other", "default_permissions", "max_read")
 # What each mount has for itself, of those; all others are of the client, which the first mount starts.
 OF_THE_MOUNT = ("auth_token_path", "df_remote", "quiet", "verbose")
 # What may be there several times.
@@ -125,10 +164,17 @@ SEVERAL: Mapping[str, Tuple[str, ...]] = {WEKA: ("core", "mgmt_ip", "net")}
 REMOUNTABLE: Mapping[str, Tuple[str, ...]] = {TMPFS: ("huge", "size")}
 ATTRIBUTES = ("acregmin", "acregmax", "acdirmin", "acdirmax")
 # What other names of an option there are.
-ALIASES: Mapping[str, Mapping[str, str]] = {NFS: {"nfsvers": "vers"}, CEPH: {"fs": "mds_namespace"}}
+ALIASES: Mapping[str, Mapping[str, str]] = {
+    NFS: {"nfsvers": "vers"},
+    EFS: {"nfsvers": "vers"},
+    CEPH: {"fs": "mds_namespace"},
+}
 SAME = {"lookupcache": {"positive": "pos"}}
 NUMBER = regex(r"([0-9]+)([kmgtKMGT]?)")
 POWERS = " kmgt"
+# Of the client of VAST: addresses, ranges of them, and several of both.
+PORTS = ("localports", "remoteports")
+ADDRESSES = regex(r"[0-9a-fA-F.:]+(?:[~-][0-9a-fA-F.:]+)*")
 
 
 @frozen
@@ -149,6 +195,9 @@ def option_of(text: str, fstype: str) -> Optional[Option]:
     name, equals, value = text.partition("=")
     if name in USERLAND or name.startswith(("x-", "X-")):
         return None
+    if fstype in OBJECTS:
+        # Their programs take either, and blobfuse2 has its own among those of FUSE.
+        name = name.lstrip("-").replace("-", "_")
     name = ALIASES.get(fstype, {}).get(name, name)
     return Option(name, SAME.get(name, {}).get(value, value) if equals else SET, text)
 
@@ -213,8 +262,34 @@ def flags_with(mount: Mount, values: Mapping[str, str]) -> Tuple[str, ...]:
 
 
 def kind_of(mount: Mount) -> str:
-    """The type as it is declared: version 4 of NFS has a type of its own in the kernel."""
-    return NFS if mount.fstype == "nfs4" else mount.fstype
+    """The type as it is declared: version 4 of NFS has a type of its own in the kernel, and object stores have FUSE."""
+    if mount.fstype == "fuse":
+        return KERNEL_SOURCES.get(mount.source, mount.fstype)
+    return KERNEL_TYPES.get(mount.fstype, mount.fstype)
+
+
+def mount_type(fstype: str) -> str:
+    """What mount(8) calls a type."""
+    return MOUNT_TYPES.get(fstype, fstype)
+
+
+def declared_type(name: str) -> str:
+    """What we call a type of mount(8)."""
+    return next((fstype for fstype, called in MOUNT_TYPES.items() if called == name), name)
+
+
+def is_recorded(setting: str, fstype: str) -> bool:
+    """Whether the kernel does not show an option, so that only whoever made the mount knows of it."""
+    if fstype in OBJECTS:
+        return setting not in SHOWN_BY_FUSE
+    return setting in RECORDED.get(fstype, ())
+
+
+def needs_vast(option: Option) -> bool:
+    """Whether only the client of VAST takes an option of NFS."""
+    if option.setting == "nconnect":
+        return option.wanted.isdecimal() and int(option.wanted) > KERNEL_CONNECTIONS
+    return option.setting in VAST_OPTIONS
 
 
 def can_remount(option: Option, mount: Mount) -> bool:
@@ -251,5 +326,8 @@ def _same(option: Option, kind: str, value: str) -> bool:
         return value.startswith(f"{wanted}.")
     if option.setting == "mode":
         return wanted.lstrip("0") == value.lstrip("0")
+    if option.setting in PORTS and not ADDRESSES.fullmatch(wanted):
+        # The names of interfaces, and what DNS says, are addresses by then (fs_context.c of vastnfs).
+        return ADDRESSES.fullmatch(value) is not None
     number = bytes_of(wanted)
     return number is not None and number == bytes_of(value)

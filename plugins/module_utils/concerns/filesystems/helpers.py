@@ -1,0 +1,79 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the kernel does not say of a mount, and a program that serves it does.
+
+EFS is a mount of NFS from a proxy on this machine, of which amazon-efs-utils keeps a file (mount_efs, proxy.py). Of
+some object stores the kernel has the name of the program alone, so that its command line says which bucket it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional, Sequence
+
+from ..._core.regex import regex
+from ..._core.value import replace
+from ..._machine import processes
+from .sources import UNTOLD
+from .values import EFS, JUICEFS, MOUNTPOINT, NFS, S3FS, kind_of
+
+if TYPE_CHECKING:
+    from ..._core.protocols import Files
+    from ..._linux.mounts import Mount
+
+PROXIES = "/run/efs"
+LOOPBACK = regex(r"(?:127\.0\.0\.1|\[::1\]|::1):(/.*)")
+# amazon-efs-utils before 2.0 asks the server itself where it was not told to encrypt.
+BY_NAME = regex(r"(?:[a-z0-9-]+\.)?fs-[0-9a-f]{8,40}\.efs\.[a-z0-9.-]+:/.*")
+PROGRAMS = {
+    JUICEFS: ("juicefs", "mount.juicefs"),
+    MOUNTPOINT: ("mount-s3", "mount.mount-s3"),
+    S3FS: ("s3fs", "mount.s3fs", "fuse.s3fs"),
+}
+# In an address of a database.
+PASSWORD = regex(r"(?<=://)([^/@]*):[^/]*@")
+
+
+def told(files: Files, mount: Optional[Mount], wanted: str) -> Optional[Mount]:
+    """The mount with what its program says of it. ``wanted`` is the type that is declared, or that our unit has."""
+    if mount is None:
+        return None
+    kind = kind_of(mount)
+    if kind == NFS:
+        return _efs(files, mount, wanted)
+    source = _of_process(files, kind, mount.path) if kind in UNTOLD else ""
+    return replace(mount, fstype=kind, source=source) if source else mount
+
+
+def _efs(files: Files, mount: Mount, wanted: str) -> Mount:
+    proxied = LOOPBACK.fullmatch(mount.source)
+    if proxied is not None:
+        # As get_mount_specific_filename of amazon-efs-utils has it.
+        ends = f".{mount.path.replace('/', '.').lstrip('.')}.{mount.values.get('port', '')}"
+        for name in files.names(PROXIES):
+            if name.startswith("fs-") and name.endswith(ends):
+                return replace(mount, fstype=EFS, source=f"{name[: -len(ends)]}:{proxied[1]}")
+    elif wanted == EFS and BY_NAME.fullmatch(mount.source):
+        return replace(mount, fstype=EFS)
+    return mount
+
+
+def _of_process(files: Files, kind: str, path: str) -> str:
+    """What the process that serves a mount point was told to mount; empty where there is none."""
+    for pid in processes.ids(files):
+        words = processes.text_of(files, pid, "cmdline").rstrip("\0").split("\0")
+        if words[0].rpartition("/")[2] in PROGRAMS[kind] and path in words[1:]:
+            source = _before(words, words.index(path, 1), cut=kind == S3FS)
+            if source:
+                return PASSWORD.sub(r"\1@", source)
+    return ""
+
+
+def _before(words: Sequence[str], at: int, *, cut: bool) -> str:
+    """The argument before the mount point. s3fs cuts its own in two (``cut``) where the path begins."""
+    if at < 2:
+        return ""
+    if cut and at > 2 and words[at - 1].startswith("/"):
+        return f"{words[at - 2]}:{words[at - 1]}"
+    return words[at - 1]
