@@ -39,11 +39,11 @@ description:
     of the session, so that it outlives the run and finds at boot what it finds now. Credentials and configurations have
     to be where it finds them without C(HOME), such as with C(config=/etc/rclone.conf).
   - File systems of IBM Storage Scale and 3FS are mounted by services of their own, as their clusters say. They are
-    compared and never mounted, unmounted or changed here. While one is not mounted, its setting is pending, and RV(needs)
-    has C(mount of) its path.
+    compared and never mounted, unmounted or changed here. While one is not mounted, its setting is pending, and
+    RV(needs) has C(mount of) its path.
   - NFS with the client of VAST (C(vastnfs)) is V(nfs). Options that only this client has, such as C(remoteports),
-    C(localports), C(spread_reads), C(spread_writes) and C(nconnect) above 16, are refused where it is not installed. After
-    an update of the kernel its package has to be built again, or the next boot does not make the mount.
+    C(localports), C(spread_reads), C(spread_writes) and C(nconnect) above 16, are refused where it is not installed.
+    After an update of the kernel its package has to be built again, or the next boot does not make the mount.
   - FSx for Lustre is V(lustre). FSx for OpenZFS and for NetApp ONTAP are V(nfs).
   - If the kernel or the server did not accept an option with which the mount was made, the option is listed in
     RV(unmanaged), with the value that is in effect instead. With O(strict=true) it is an error.
@@ -99,7 +99,8 @@ options:
           - V(efs) is Amazon EFS with C(amazon-efs-utils), which starts its proxy and its watchdog. Without them, EFS is
             V(nfs).
           - V(gpfs) is IBM Storage Scale and V(hf3fs) is 3FS.
-          - V(blobfuse2), V(gcsfuse), V(juicefs), V(mountpoint-s3), V(rclone) and V(s3fs) are object stores through FUSE.
+          - V(blobfuse2), V(gcsfuse), V(juicefs), V(mountpoint-s3), V(rclone) and V(s3fs) are object stores, through
+            FUSE.
         type: str
         choices:
           - beegfs
@@ -184,8 +185,9 @@ options:
             default: false
       read_ahead_kb:
         description:
-          - The read-ahead in KiB, a multiple of 4. For NFS, EFS and object stores. Since Linux 5.4 the default of NFS is
-            128, far too little for streams over a fast network. Before that it was 15 times C(rsize). FUSE has 128 too.
+          - The read-ahead in KiB, a multiple of 4. For NFS, EFS and object stores. Since Linux 5.4 the default of NFS
+            is 128, far too little for streams over a fast network. Before that it was 15 times C(rsize). That of FUSE
+            is 128 too, or less where the program says so.
           - At boot, a unit that belongs to the mount sets it, after the udev rule of nfs-utils.
           - C(amazon-efs-utils) sets 15 times C(rsize) by itself, on Ubuntu 24.04 two seconds after the mount, unless
             C(optimize_readahead = false) is in C(/etc/amazon/efs/efs-utils.conf).
@@ -194,8 +196,9 @@ options:
       tunables:
         description:
           - Parameters of the client. For V(lustre) and V(gpfs) only.
-          - For V(lustre), they are set for the file system of this mount. The names are those of C(lctl set_param) without the instance or C(*), such as C(llite.max_read_ahead_mb),
-            C(osc.max_rpcs_in_flight) or C(mdc.max_mod_rpcs_in_flight). They begin with C(llite), C(lmv), C(lov),
+          - For V(lustre), they are set for the file system of this mount. The names are those of C(lctl set_param)
+            without the instance or C(*), such as C(llite.max_read_ahead_mb), C(osc.max_rpcs_in_flight) or
+            C(mdc.max_mod_rpcs_in_flight). They begin with C(llite), C(lmv), C(lov),
             C(mdc), C(osc) or C(ldlm.namespaces). Each is set on every instance and read back, and an instance with
             another value is named. C(ldlm.namespaces.lru_size) must be above 0, because 0 reads back as the number of
             locks.

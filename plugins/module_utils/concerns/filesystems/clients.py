@@ -114,9 +114,7 @@ CLIENTS: Mapping[str, Client] = {
         "install its package, 1.18 or later",
         helper="mount.mount-s3",
     ),
-    RCLONE: Client(
-        "rclone", "install rclone and fuse3, and link /sbin/mount.rclone to rclone", helper="mount.rclone"
-    ),
+    RCLONE: Client("rclone", "install rclone and fuse3, and link /sbin/mount.rclone to rclone", helper="mount.rclone"),
     S3FS: Client("s3fs", "install s3fs and fuse3", helper="mount.fuse", program="s3fs"),
 }
 

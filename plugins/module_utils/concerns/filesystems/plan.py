@@ -21,8 +21,8 @@ from ..._kinds import units
 from ..._linux import systemd
 from ..._linux.boot_service import not_persisted
 from . import array_file, tunables, unit_files
-from .clients import CLIENTS
 from .actions import KeepJournal, KeepNotes, Mounts, Remount, SetReadAhead, SetTunables, Unmount
+from .clients import CLIENTS
 from .making_plan import SETTINGS_OF_MADE, making_steps, rows_of_made
 from .sources import fsname_of, is_source, is_untold
 from .state import (
@@ -196,7 +196,7 @@ def _rows_of_entry(state: FilesystemsState, place: Place, entry: Entry) -> Tuple
     if mount is not None and not is_entry(state, place, entry):
         return rows, unmanaged
     if mount is not None and is_untold(entry.fstype, mount):
-        why = f"no process of {CLIENTS[entry.client].title} is found that serves it, and only that knows what is mounted"
+        why = f"only a process of {CLIENTS[entry.client].title} knows what is mounted, and none serves it"
         unmanaged.append(Unmanaged(path, MOUNT, why))
     for option in entry.settings:
         if mount is None:
@@ -256,11 +256,9 @@ def _row_of_attribute(place: Place, name: str, wanted: str) -> Tuple[Setting, st
         why = "the cluster is configured to it: restart the daemon of this node with mmshutdown and mmstartup"
         return replace(row, pending=why, needs="restart of mmfsd"), ""
     has = f" (mmlsconfig has {', '.join(configured)})" if configured else ""
-    why = f"{effective} is in effect{has}. The whole cluster has its values from one database, which is not changed here"
-    return (
-        replace(row, effective_matters=False),
-        f"{why}: ask for mmchconfig {name}={wanted} -N with this node",
-    )
+    why = f"{effective} is in effect{has}, and the database of the cluster is not changed here"
+    row = replace(row, effective_matters=False)
+    return row, f"{why}: run mmchconfig {name}={wanted} -N for this node where the cluster is administered"
 
 
 def _row_of_option(

@@ -71,7 +71,7 @@ NOT_A_SOURCE: Mapping[str, str] = {
     EFS: "it is not the identifier of a file system of EFS with a path",
     GPFS: "it is not the device of a file system of Storage Scale",
     HF3FS: "it is not what a cluster of 3FS is mounted as",
-    BLOBFUSE: "blobfuse2 takes the account and the container from its configuration (--config-file), not from the source",
+    BLOBFUSE: "blobfuse2 takes the container from its configuration (--config-file), not from the source",
     GCSFUSE: "it is not a bucket of Cloud Storage",
     JUICEFS: "it is neither the address of a metadata engine nor the name of a file system",
     MOUNTPOINT: "it is not a bucket of S3 with a prefix",
