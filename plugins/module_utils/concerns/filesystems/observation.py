@@ -25,7 +25,7 @@ from . import array_file, clients, tunables, unit_files
 from .sources import UNTOLD, fsname_of, is_source
 from .spec import JOURNAL, NAME, FilesystemsDeclaration
 from .state import NOTES, READ_AHEAD, FilesystemsState, Note, Place, title_of, was_empty
-from .values import EFS, GPFS, LUSTRE, NFS, TMPFS, VAST, WEKA, kind_of
+from .values import EFS, GPFS, LUSTRE, NFS, SERVED, TMPFS, VAST, WEKA, kind_of
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -196,6 +196,9 @@ def _service(host: Host, unit: str, setting: str) -> units.UnitFile:
 
 
 def _by_us(files: Files, mount: Mount, boot: Optional[AtBoot], note: Optional[Note]) -> bool:
+    if kind_of(mount) in SERVED:
+        # The kernel uses numbers of mounts again, so that a note may be about one that is gone.
+        return False
     if note is not None and note.id in ("", mount.id) and note.options is not None:
         return True
     if boot is None or boot.fstype != kind_of(mount) or (boot.fstype not in (NFS, EFS) and mount.root != "/"):

@@ -390,7 +390,10 @@ def test_a_cache_that_is_not_there_is_said(tmp_path: Path) -> None:
         ({"options": ["noauto"]}, "noauto is not supported: the mount is always made at boot."),
         ({"options": ["bind"]}, "bind is not supported: that mounts a folder, not a file system."),
         ({"options": ["rsize=1000000"]}, "the kernel rounds what is not a multiple of 4096 bytes"),
-        ({"options": ["nconnect=32"]}, "Cannot declare mounts[0].options: the kernel takes 1 to 16"),
+        (
+            {"options": ["nconnect=65"]},
+            "Cannot declare mounts[0].options: the kernel takes 1 to 16, and the client of VAST 1 to 64",
+        ),
         ({"options": ["timeo="]}, "Cannot declare mounts[0].options: it has no value"),
         ({"fstype": "tmpfs", "source": "", "options": ["size=lots"]}, "it is not a size"),
         ({"read_ahead_kb": 127}, "mounts[0].read_ahead_kb: the kernel rounds what is not a multiple of 4 KiB"),
