@@ -31,7 +31,6 @@ from clouds_machine import (
     JUICEFS,
     MADE,
     MOUNTPOINT,
-    PID,
     RCLONE,
     S3FS,
     SCALE_MOUNT,
@@ -40,13 +39,16 @@ from clouds_machine import (
     clouds,
     machine,
 )
-from filesystems_machine import HOT, MOUNTINFO, ROOT, mounted, pending, programs, run, started, unmanaged
+from filesystems_machine import HOT, MOUNTINFO, ROOT, mounted, pending, programs, run, unmanaged
 from parallel_machine import MODULES, RELEASE
 from support import FakeHost, snapshot
 
 UNIT = "/etc/systemd/system/data.mount"
 ANEW = "a remount cannot change it: unmount /data and run again, or reboot"
-PROXIED = "61 25 0:61 / /data rw,noatime shared:9 - nfs4 127.0.0.1:{} rw,vers=4.1,rsize=1048576,proto=tcp,port={},addr=127.0.0.1\n"
+PROXIED = (
+    "61 25 0:61 / /data rw,noatime shared:9 - nfs4 127.0.0.1:{}"
+    " rw,vers=4.1,rsize=1048576,proto=tcp,port={},addr=127.0.0.1\n"
+)
 FUSE = "61 25 0:61 / /data rw,nosuid,nodev,relatime shared:9 - {} {} rw,user_id=0,group_id=0,allow_other\n"
 
 
