@@ -16,18 +16,20 @@ from ..._kinds import steps
 from ..._linux import mounts
 from . import made, making, tunables, users
 from .actions import KeepJournal, KeepNotes, Make, Mounts, Remount, SetReadAhead, SetTunables, Unmount
+from .clients import CLIENTS
 from .observation import BDI, text_of_notes
 from .observation import read_notes as notes_of
 from .sources import fsname_of
 from .state import NOTES, READ_AHEAD, Note
 from .unit_files import SECONDS, mount_unit
-from .values import OBJECTS, kind_of, mount_type
+from .values import OBJECTS, mount_type
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
     from .spec import Entry
 
 SHOWN = 5
+AS_AT_BOOT = "check its options; it starts without HOME, as at boot, so that its files have to be named there"
 # All that systemd gives to a mount, so that what works now works at boot.
 ENVIRONMENT = ("LANG=C", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 
@@ -96,7 +98,28 @@ def mount(entry: Entry, host: Host) -> Optional[Refused]:
     argv = ("mount", "-t", mount_type(entry.fstype), *options, entry.source, entry.path)
     if entry.daemon:
         argv = (*_scope(entry.path), *argv)
-    return _tried(argv, "mount {}", entry.path, host)
+    failure = _tried(argv, "mount {}", entry.path, host)
+    if entry.fstype not in OBJECTS:
+        return failure
+    if failure is None:
+        return _answer(entry, host)
+    return Refused("mount {}", object=entry.path, cause=failure.cause, hint=failure.hint or AS_AT_BOOT)
+
+
+def _answer(entry: Entry, host: Host) -> Optional[Refused]:
+    """Why the program that serves a mount does not answer, and then the mount is not left.
+
+    s3fs goes into the background before it looks for its bucket. FUSE lowers the read-ahead once more with the first
+    answer, so that it can only be set after that.
+    """
+    failure = _tried(("stat", entry.path), "mount {}", entry.path, host)
+    if failure is None:
+        return None
+    if mounts.at(mounts.read(host.files), entry.path) is not None:
+        _tried(("umount", "--no-canonicalize", entry.path), "unmount {}", entry.path, host)
+    program = CLIENTS[entry.client].title
+    cause = f"{program} made the mount and does not serve it: {failure.cause}"
+    return Refused("mount {}", object=entry.path, cause=cause, hint=f"look into the journal for what {program} says")
 
 
 def _scope(path: str) -> Tuple[str, ...]:
@@ -167,11 +190,6 @@ def set_read_ahead(path: str, kb: int, host: Host) -> None:
     found = mounts.at(mounts.read(host.files), path)
     if found is None:
         return
-    if kind_of(found) in OBJECTS:
-        # FUSE lowers it once more when its process has answered for the first time, which this waits for.
-        failure = _tried(("stat", path), "set read_ahead_kb on {}", path, host)
-        if failure is not None:
-            raise failure
     file = f"{BDI}/{found.number}/{READ_AHEAD}"
     try:
         host.files.write_attribute(file, str(kb))

@@ -143,7 +143,10 @@ def test_what_the_program_said_is_in_the_message_and_nothing_is_left(tmp_path: P
     before = snapshot(tmp_path)
     programs(host).says = "Error: unknown flag: --noatime\nUsage:\n  rclone mount remote:path\n"
     outcome = run(host, RCLONE)
-    assert str(outcome.error) == "Cannot mount /data: Error: unknown flag: --noatime."
+    assert str(outcome.error) == (
+        "Cannot mount /data: Error: unknown flag: --noatime. Check its options; it starts without HOME, as at boot, so"
+        " that its files have to be named there."
+    )
     assert snapshot(tmp_path) == before
 
 
@@ -177,12 +180,35 @@ def test_the_read_ahead_waits_for_the_first_answer_of_a_program_behind_fuse(tmp_
     assert "stat /home" not in host.files.read("/etc/systemd/system/gpufleet-read-ahead-home.service")
 
 
-def test_a_program_that_never_answers_is_said(tmp_path: Path) -> None:
+GONE = "stat: cannot statx '/data': Software caused connection abort\n"
+
+
+@pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [
+        # As s3fs 1.90 leaves it without its bucket, after it said that all went well.
+        (Completed(1, "", GONE), "s3fs made the mount and does not serve it: stat: cannot statx '/data': Software"),
+        (Completed(124, "", ""), "s3fs made the mount and does not serve it: stat did not end within 60 seconds"),
+    ],
+)
+def test_a_program_that_does_not_answer_after_the_mount_leaves_none(
+    tmp_path: Path, done: Completed, said: str, stays: bool
+) -> None:
     host = machine(tmp_path)
-    host.commands.programs["stat"] = lambda argv: Completed(124, "", "")
-    outcome = run(host, RCLONE)
+    before = snapshot(tmp_path)
+
+    def answered(argv: Any) -> Completed:
+        if not stays:
+            clouds(host).umount(["umount", argv[-1]])
+        return done
+
+    host.commands.programs["stat"] = answered
+    outcome = run(host, S3FS)
     assert isinstance(outcome.error, Refused)
-    assert "Cannot set read_ahead_kb on /data: stat did not end within 60 seconds" in str(outcome.error)
+    assert f"Cannot mount /data: {said}" in str(outcome.error)
+    assert "Look into the journal for what s3fs says" in str(outcome.error)
+    assert snapshot(tmp_path) == before
 
 
 # --- what is mounted ---
