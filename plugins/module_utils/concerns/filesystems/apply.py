@@ -124,7 +124,9 @@ def _answer(entry: Entry, host: Host) -> Optional[Refused]:
 
 def _scope(path: str) -> Tuple[str, ...]:
     """What keeps the process that serves a mount from ending with our session, and before the mount at shutdown."""
-    before = f"--property=Before={mount_unit(path)}"
+    # systemd-run takes a backslash for a quote.
+    unit = mount_unit(path).replace("\\", "\\\\")
+    before = f"--property=Before={unit}"
     words = ("systemd-run", "--scope", "--quiet", "--collect", before, "--", "env", "--ignore-environment")
     return (*words, *ENVIRONMENT)
 

@@ -401,7 +401,7 @@ def _attributes(given: Mapping[str, Any], where: str) -> Mapping[str, str]:
 def _refuse_other_tunables(entry: Entry, others: Iterable[Entry]) -> None:
     """Both mounts of one file system have what is set last."""
     for other in others:
-        if other.fstype != entry.fstype or fsname_of(other.source) != fsname_of(entry.source):
+        if fsname_of(other.source) != fsname_of(entry.source):
             continue
         # A node has one client of Storage Scale, and one of each file system of Lustre.
         of = "Storage Scale" if entry.fstype == GPFS else fsname_of(entry.source)
