@@ -98,7 +98,7 @@ def mount(entry: Entry, host: Host) -> Optional[Refused]:
     argv = ("mount", "-t", mount_type(entry.fstype), *options, entry.source, entry.path)
     if entry.daemon:
         argv = (*_scope(entry.path), *argv)
-    failure = _tried(argv, "mount {}", entry.path, host)
+    failure = _tried(argv, "mount {}", entry.path, host, name="mount")
     if entry.fstype not in OBJECTS:
         return failure
     if failure is None:
@@ -166,8 +166,12 @@ def remount(action: Remount, host: Host) -> None:
             raise failure
 
 
-def _tried(argv: Tuple[str, ...], goal: str, path: str, host: Host) -> Optional[Refused]:
-    """What a program said that failed; None where it did not. One that takes too long is ended."""
+def _tried(argv: Tuple[str, ...], goal: str, path: str, host: Host, *, name: str = "") -> Optional[Refused]:
+    """What a program said that failed; None where it did not. One that takes too long is ended.
+
+    ``name`` is what to call it, where something else starts it.
+    """
+    name = name or argv[0]
     try:
         completed = host.commands.run(argv, timeout=float(SECONDS))
     except OSError as error:
@@ -178,12 +182,12 @@ def _tried(argv: Tuple[str, ...], goal: str, path: str, host: Host) -> Optional[
         return Refused(
             goal,
             object=path,
-            cause=f"{argv[0]} did not end within {SECONDS} seconds",
+            cause=f"{name} did not end within {SECONDS} seconds",
             hint="check whether its server responds, and the network between them",
         )
     # The first line is what happened, the others say where to read more.
     said = (completed.errors or completed.output).strip().partition("\n")[0].rstrip(".")
-    return Refused(goal, object=path, cause=said or f"{argv[0]} failed with exit status {completed.status}")
+    return Refused(goal, object=path, cause=said or f"{name} failed with exit status {completed.status}")
 
 
 def set_read_ahead(path: str, kb: int, host: Host) -> None:

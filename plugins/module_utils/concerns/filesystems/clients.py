@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Mapping
+from typing import TYPE_CHECKING, Mapping, Tuple
 
 from ..._core.value import frozen
 from .values import (
@@ -35,15 +35,17 @@ SUNRPC = "/sys/module/sunrpc"
 # What the modules of VAST have, and those of the kernel have not.
 BUNDLE = f"{SUNRPC}/parameters/nfs_bundle_version"
 STOCK = "kernel/"
+# What mounts for a program that does not do so itself.
+FUSERMOUNT = ("fusermount3", "fusermount")
 
 
 @frozen
 class Client:
     """``title`` is its name, ``module`` that of the kernel, ``helper`` the program without which mount(8) cannot do.
 
-    Both may be empty. ``program`` is what the helper starts, and ``file`` a program that is on no path. ``hint`` says
-    what to install, and ``after`` is the service that has to run before a mount. ``served`` says how what a service of
-    its own mounts is mounted, with ``{}`` for the source.
+    Both may be empty. ``program`` is what the helper starts, ``either`` are programs of which it needs one, and
+    ``file`` is a program that is on no path. ``hint`` says what to install, and ``after`` is the service that has to
+    run before a mount. ``served`` says how what a service of its own mounts is mounted, with ``{}`` for the source.
     """
 
     title: str
@@ -51,6 +53,7 @@ class Client:
     module: str = ""
     helper: str = ""
     program: str = ""
+    either: Tuple[str, ...] = ()
     file: str = ""
     after: str = ""
     served: str = ""
@@ -105,7 +108,13 @@ CLIENTS: Mapping[str, Client] = {
         served="enable and start hf3fs_fuse_main.service",
     ),
     BLOBFUSE: Client("BlobFuse2", "install blobfuse2 and fuse3", helper="mount.fuse3", program="blobfuse2"),
-    GCSFUSE: Client("Cloud Storage FUSE", "install gcsfuse", helper="mount.gcsfuse", program="gcsfuse"),
+    GCSFUSE: Client(
+        "Cloud Storage FUSE",
+        "install gcsfuse and fuse3",
+        helper="mount.gcsfuse",
+        program="gcsfuse",
+        either=FUSERMOUNT,
+    ),
     JUICEFS: Client(
         "JuiceFS", "install juicefs, and link /sbin/mount.juicefs to it", helper="mount.juicefs", program="juicefs"
     ),
@@ -114,7 +123,13 @@ CLIENTS: Mapping[str, Client] = {
         "install its package, 1.18 or later",
         helper="mount.mount-s3",
     ),
-    RCLONE: Client("rclone", "install rclone and fuse3, and link /sbin/mount.rclone to rclone", helper="mount.rclone"),
+    # Without it, rclone waits for a minute, and does not say for what.
+    RCLONE: Client(
+        "rclone",
+        "install rclone and fuse3, and link /sbin/mount.rclone to rclone",
+        helper="mount.rclone",
+        either=FUSERMOUNT,
+    ),
     S3FS: Client("s3fs", "install s3fs and fuse3", helper="mount.fuse", program="s3fs"),
 }
 
@@ -127,6 +142,8 @@ def lacking(host: Host, name: str) -> str:
     for program in (client.helper, client.program):
         if program and host.commands.find(program) is None:
             return program
+    if client.either and all(host.commands.find(program) is None for program in client.either):
+        return client.either[0]
     if client.file and not host.files.exists(client.file):
         return client.file
     if name == VAST:

@@ -110,7 +110,7 @@ KERNEL = {
 SHOWN = ("allow_other", "allow-other", "default_permissions")
 HELPERS = (
     *("mount.efs", "mount.gcsfuse", "gcsfuse", "mount.juicefs", "juicefs", "mount.mount-s3", "mount.rclone"),
-    *("mount.fuse", "mount.fuse3", "s3fs", "blobfuse2"),
+    *("mount.fuse", "mount.fuse3", "fusermount", "s3fs", "blobfuse2"),
 )
 FILES = {"/usr/lpp/mmfs/bin/mmdiag": "", "/opt/3fs/bin/hf3fs_fuse_main": "", BUNDLE: "4.0.34\n", "/run/.keep": ""}
 PID = "4711"

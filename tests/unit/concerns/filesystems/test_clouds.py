@@ -158,6 +158,15 @@ def test_what_the_program_said_is_in_the_message_and_nothing_is_left(tmp_path: P
     assert snapshot(tmp_path) == before
 
 
+@pytest.mark.parametrize("kind", MADE)
+def test_a_server_that_does_not_respond_costs_a_deadline_and_leaves_nothing(tmp_path: Path, kind: str) -> None:
+    host = machine(tmp_path)
+    before = snapshot(tmp_path)
+    programs(host).dead = [MADE[kind].get("source", "blobfuse2")]
+    assert "Cannot mount /data: mount did not end within 60 seconds." in str(run(host, MADE[kind]).error)
+    assert snapshot(tmp_path) == before
+
+
 # --- the read-ahead ---
 
 
@@ -440,6 +449,12 @@ def test_what_the_kernel_shows_of_fuse_is_compared(tmp_path: Path) -> None:
             "the client of Amazon EFS is not installed. There is no mount.efs: install amazon-efs-utils",
         ),
         (RCLONE, "mount.rclone", "the client of rclone is not installed. There is no mount.rclone: install rclone and"),
+        (
+            RCLONE,
+            "fusermount",
+            "the client of rclone is not installed. There is no fusermount3: install rclone and fuse3",
+        ),
+        (GCSFUSE, "fusermount", "the client of Cloud Storage FUSE is not installed. There is no fusermount3: install"),
         (S3FS, "mount.fuse", "the client of s3fs is not installed. There is no mount.fuse: install s3fs and fuse3"),
         (S3FS, "s3fs", "the client of s3fs is not installed. There is no s3fs: install s3fs and fuse3"),
         (GCSFUSE, "mount.gcsfuse", "the client of Cloud Storage FUSE is not installed. There is no mount.gcsfuse"),
