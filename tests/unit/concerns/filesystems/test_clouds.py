@@ -433,7 +433,7 @@ def test_what_a_mount_of_others_was_made_with_is_named_as_unknown(tmp_path: Path
 def test_what_the_kernel_shows_of_fuse_is_compared(tmp_path: Path) -> None:
     line = FUSE.format("fuse.rclone", "s3:sets/2026").replace(",allow_other", "")
     host = machine(tmp_path, {MOUNTINFO: ROOT + line})
-    outcome = run(host, with_options(RCLONE, "allow-other", "nodev", "nosuid") | {"read_ahead_kb": None})
+    outcome = run(host, {**with_options(RCLONE, "allow-other", "nodev", "nosuid"), "read_ahead_kb": None})
     assert pending(outcome) == {"allow_other": ANEW}
 
 
