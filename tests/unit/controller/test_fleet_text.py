@@ -245,6 +245,17 @@ def test_a_forecast_says_what_is_changed_restarted_reset_drained_and_rebooted() 
     assert forecast({"h1": looked()}, drained=(), failing={}) == []
 
 
+def test_a_forecast_names_what_others_mount_and_restart_as_what_the_rest_waits_for() -> None:
+    written = {"object": "a", "setting": "b", "before": 1, "after": 0, "scope": "boot", "takes_effect": "now"}
+    mounts = concern("drifted", changes=[written], needs=["mount of /gpfs", "restart of mmfsd"])
+    look = looked(["filesystems"], filesystems=mounts)
+    assert forecast({"h1": look, "h2": look}, drained=(), failing={}) == [
+        "change   h[1-2] (2): 1 change: filesystems 1",
+        "change   h[1-2] (2): the rest only after the mount of /gpfs, for filesystems",
+        "change   h[1-2] (2): the rest only after the restart of mmfsd, for filesystems",
+    ]
+
+
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ PROXIES = "/run/efs"
 LOOPBACK = regex(r"(?:127\.0\.0\.1|\[::1\]|::1):(/.*)")
 # amazon-efs-utils before 2.0 asks the server itself where it was not told to encrypt.
 BY_NAME = regex(r"(?:[a-z0-9-]+\.)?fs-[0-9a-f]{8,40}\.efs\.[a-z0-9.-]+:/.*")
+FSID = regex(r"fs-[0-9a-f]+")
 PROGRAMS = {
     JUICEFS: ("juicefs", "mount.juicefs"),
     MOUNTPOINT: ("mount-s3", "mount.mount-s3"),
@@ -52,8 +53,9 @@ def _efs(files: Files, mount: Mount, wanted: str) -> Mount:
         # As get_mount_specific_filename of amazon-efs-utils has it.
         ends = f".{mount.path.replace('/', '.').lstrip('.')}.{mount.values.get('port', '')}"
         for name in files.names(PROXIES):
-            if name.startswith("fs-") and name.endswith(ends):
-                return replace(mount, fstype=EFS, source=f"{name[: -len(ends)]}:{proxied[1]}")
+            fsid = name[: -len(ends)]
+            if name.endswith(ends) and FSID.fullmatch(fsid):
+                return replace(mount, fstype=EFS, source=f"{fsid}:{proxied[1]}")
     elif wanted == EFS and BY_NAME.fullmatch(mount.source):
         return replace(mount, fstype=EFS)
     return mount

@@ -377,7 +377,16 @@ def test_connections_are_shared_with_mounts_of_the_same_port_alone(tmp_path: Pat
         assert (unmanaged(outcome) != []) is not shared
 
 
-@pytest.mark.parametrize("name", ["fs-0123456789abcdef0.data.20050", "fs-0123456789abcdef0.more.20049", "x.data.20049"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fs-0123456789abcdef0.data.20050",
+        "fs-0123456789abcdef0.more.20049",
+        "fs-0123456789abcdef0.mnt.data.20049",
+        "~fs-0123456789abcdef0.data.20049",
+        "stunnel-config.fs-0123456789abcdef0.data.20049",
+    ],
+)
 def test_a_proxy_of_another_mount_is_not_that_of_this_one(tmp_path: Path, name: str) -> None:
     host = machine(tmp_path, {MOUNTINFO: ROOT + PROXIED.format("/sets", 20049), f"/run/efs/{name}": "{}"})
     with pytest.raises(OwnedByAnother, match=r"found nfs 127\.0\.0\.1:/sets"):
