@@ -15,7 +15,9 @@ description:
   - Converges connections to NVMe subsystems over TCP, RDMA or a loop to the declaration. Reads back from
     C(/sys/class/nvme) which connections exist, their state, and what the target and the kernel agreed on.
   - Connections that are not declared, and that this module did not make, are left alone, as are
-    C(/etc/nvme/config.json), C(/etc/nvme/discovery.conf) and nvme-stas. Nothing is discovered. nvme-cli is not needed.
+    C(/etc/nvme/config.json), C(/etc/nvme/discovery.conf) and nvme-stas. nvme-cli is not needed.
+  - With O(discovery), whatever a discovery controller tells of is connected, in a run, at boot, and when the target says
+    that its log has changed. What it no longer tells of is disconnected if this module made it and nobody uses it.
   - At boot, C(gpufleet-nvme-of.service) connects once the network is online, before remote file systems are mounted. A
     target that does not respond delays the boot and the other connections no longer than the kernel takes to give up.
   - Targets know a host by C(/etc/nvme/hostnqn) and C(/etc/nvme/hostid). Files that exist are not changed. A missing one
@@ -61,9 +63,87 @@ options:
               - The TCP port, or that of RDMA.
             type: int
             default: 4420
+          host_address:
+            description:
+              - The IP address of this host from which it is connected. Without it, the kernel chooses one by its routes.
+            type: str
+          host_interface:
+            description:
+              - The network interface over which it is connected. Only for V(tcp).
+            type: str
       io_queues:
         description:
           - The number of I/O queues, at most one for each CPU. The target may allow fewer.
+        type: int
+      queue_size:
+        description:
+          - The number of entries in a queue, from 16 to 1024. The target may allow fewer.
+        type: int
+      keep_alive_seconds:
+        description:
+          - The keep-alive timeout. A connection without a sign of life for that long is lost.
+        type: int
+      reconnect_seconds:
+        description:
+          - How long the kernel waits between two attempts to reconnect to a lost target.
+        type: int
+      loss_seconds:
+        description:
+          - How long the kernel tries to reconnect before it gives up and removes the disk. With V(-1) it never gives
+            up.
+        type: int
+      fail_seconds:
+        description:
+          - How long requests to a lost target wait before they fail.
+        type: int
+      io_policy:
+        description:
+          - How the kernel chooses among several paths. V(queue-depth) needs Linux 6.11.
+        type: str
+        choices: [numa, queue-depth, round-robin]
+  discovery:
+    description:
+      - The discovery controllers. Each stays connected, and tells when its log changes. What it tells of is connected as
+        well, by the same way, and so is a discovery controller that it refers to. Needs the role
+        P(gpufleet.node.node_tools#role), whose program asks it at boot and later.
+      - A subsystem that is declared under O(subsystems) too has the values from there.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      transport:
+        description:
+          - How the discovery controller is reached.
+        type: str
+        choices: [rdma, tcp]
+        default: tcp
+      address:
+        description:
+          - The IP address.
+        type: str
+        required: true
+      port:
+        description:
+          - The TCP port, or that of RDMA. A target of Linux has it at the port of its subsystems, such as V(4420).
+        type: int
+        default: 8009
+      host_address:
+        description:
+          - The IP address of this host from which it is connected. Without it, the kernel chooses one by its routes.
+        type: str
+      host_interface:
+        description:
+          - The network interface over which it is connected. Only for V(tcp).
+        type: str
+      match:
+        description:
+          - Which of the subsystems are connected, by C(nqn) and C(address). Each is a value or a list of alternatives,
+            with shell globs, and both must agree. Without it, all are connected.
+        type: dict
+        default: {}
+      io_queues:
+        description:
+          - The number of I/O queues of each connection, at most one for each CPU. The target may allow fewer.
         type: int
       queue_size:
         description:
@@ -111,6 +191,17 @@ EXAMPLES = r"""
         io_policy: round-robin
         loss_seconds: -1
 
+- name: Whatever two discovery controllers tell of, each over its own network card
+  gpufleet.node.nvme_of:
+    discovery:
+      - address: 10.10.0.5
+        host_interface: ens1f0
+        match: {nqn: "nqn.2024-01.com.example:*"}
+        io_policy: round-robin
+      - address: 10.11.0.5
+        host_interface: ens2f0
+        match: {nqn: "nqn.2024-01.com.example:*"}
+
 - name: Restore what was there before
   gpufleet.node.nvme_of:
     state: absent
@@ -132,7 +223,9 @@ changes:
       description: The connection, the subsystem, the unit, or the file.
       type: str
     setting:
-      description: C(connection), the option, or C(host identity) for the files in C(/etc/nvme).
+      description:
+        - C(connection), the option, or C(host identity) for the files in C(/etc/nvme). What a discovery
+          controller tells of is not known before it is connected, so check mode does not have it then.
       type: str
     before:
       description: The value that was found.
@@ -148,9 +241,9 @@ changes:
       type: str
 needs:
   description:
-    - What must still happen. C(target) until a lost target responds, C(reconnect) where a value is agreed
-      on only when the connection is made, and C(daemon-reload) where systemd must not read its units
-      yet.
+    - What must still happen. C(target) until a lost target or a discovery controller responds, C(reconnect)
+      where a value is agreed on only when the connection is made, and C(daemon-reload) where systemd
+      must not read its units yet.
   returned: always, unless the declaration was refused
   type: list
   elements: str
@@ -233,12 +326,15 @@ failure:
 # End of what all return.
 effective:
   description:
-    - Under C(connections) each connection with its controller, its state and its numbers, under C(io_policies) how the
-      kernel chooses among the paths to each subsystem, and in C(host_nqn) the name of this host.
+    - Under C(connections) each connection with its controller, its state and its numbers, under C(discovery) the same of
+      each discovery controller, with what it C(tells_of) or the C(error), under C(io_policies) how the kernel chooses
+      among the paths to each subsystem, and in C(host_nqn) the name of this host.
   returned: always, unless the declaration was refused
   type: dict
 boot:
-  description: Under C(connections), the connections that the next boot makes.
+  description:
+    - Under C(connections), the connections that the next boot makes, and under C(discovery) the discovery controllers.
+      What those tell of is connected too.
   returned: always, unless the declaration was refused
   type: dict
 """

@@ -277,6 +277,7 @@ ROLE_DEFAULTS: Mapping[str, Any] = {
     "nvme_of": {
         "nvme_of_state": "present",
         "nvme_of_subsystems": [],
+        "nvme_of_discovery": [],
         "nvme_of_immediate": True,
         "nvme_of_permanent": True,
         "nvme_of_strict": False,

@@ -469,6 +469,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
             after=("kernel_modules", "nic_settings", "rdma"),
             disturbs=("nvme_scheduler", "filesystems"),
             cures=("no_disk",),
+            deadline=30.0,
         ),
     ),
     RegisteredConcern(

@@ -7,29 +7,37 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, List, Sequence
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
+from ..._core import baseline
 from ..._core import steps as shared
 from ..._core.change import RunCommand
+from ..._core.contract import Scope
 from ..._core.errors import Refused
 from ..._kinds import steps
 from . import targets
 from .lines import DEVICE, SECONDS, Line
-from .plan import Connect, Disconnect, SetPolicy
-from .spec import name_of
+from .plan import Connect, ConnectTold, Disconnect, SetPolicy
+from .spec import DISCOVERY, NAME, name_of
 
 if TYPE_CHECKING:
-    from ..._core.change import Step
+    from ..._core.change import Change, Step
+    from ..._core.contract import AnyConcern
     from ..._core.protocols import Host
 
 # What is there already is as wanted: another run, or the unit, was faster.
 ALREADY = "Operation already in progress"
 # How long disks may take to appear, and udev to name them.
 ATTEMPTS, POLL_SECONDS, SETTLE_SECONDS = 25, 0.2, 10
+# From one discovery controller to the next.
+MOST_REFERRALS = 8
 HINT = "see dmesg for the reason; the other connections were made"
 
 
-def perform(step: Step, host: Host) -> None:
+def perform(concern: AnyConcern, step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
+    """One step. What is found only on the way are changes of it too."""
+    if isinstance(step.action, ConnectTold):
+        return connect_told(concern, step.action, host)
     if isinstance(step.action, Connect):
         connect(step.action, host)
     elif isinstance(step.action, Disconnect):
@@ -38,6 +46,27 @@ def perform(step: Step, host: Host) -> None:
         set_policy(step.action, host)
     else:
         steps.perform(step, host)
+    return None
+
+
+def connect_told(concern: AnyConcern, action: ConnectTold, host: Host) -> Tuple[Change, ...]:
+    """Connect what discovery controllers tell of, and what those tell of that they refer to.
+
+    It is planned as if it had been known before, and recorded, so that it ends when nobody declares it any more.
+    """
+    scope = Scope(permanent=False)
+    made: List[Change] = []
+    for _referral in range(MOST_REFERRALS):
+        state = concern.observe(host, action.declaration, scope)
+        plan = concern.plan(state, concern.resolve(action.declaration, state), scope)
+        if not plan.changes:
+            break
+        baseline.save(host.files, NAME, plan.settings, plan.steps)
+        for step in plan.steps:
+            if not isinstance(step.action, ConnectTold):
+                perform(concern, step, host)
+                made += step.changes
+    return tuple(made)
 
 
 def connect(action: Connect, host: Host) -> None:
@@ -63,10 +92,9 @@ def _wait_for_disks(lines: Sequence[Line], host: Host) -> None:
 
     Where there is none, as on a target that has not given this host any, it is not waited for longer than this.
     """
-    wanted = {line.name for line in lines}
+    wanted = {line.name for line in lines if f"nqn={DISCOVERY}," not in line.options}
     for _attempt in range(ATTEMPTS):
-        there = targets.read_controllers(host.files)
-        subsystems = targets.read_subsystems(host.files)
+        there, subsystems = targets.read_controllers(host.files), targets.read_subsystems(host.files)
         new = [one for key, one in there.items() if name_of(key) in wanted]
         if all(one.disks or (one.key[0] in subsystems and subsystems[one.key[0]].disks) for one in new):
             break

@@ -16,7 +16,7 @@ from ..._core.regex import regex
 from ..._core.value import frozen
 from ..._kinds.own_files import header_of
 from ..._linux import systemd
-from .spec import LOOP, NAME, NUMBERS, Connection, Key, name_of
+from .spec import DISCOVERY, LOOP, NAME, NUMBERS, Connection, Key, name_of
 
 if TYPE_CHECKING:
     from .targets import Identity
@@ -27,6 +27,12 @@ DEVICE = "/dev/nvme-fabrics"
 MODULES = {"tcp": "nvme-tcp", "rdma": "nvme-rdma", LOOP: "nvme-loop"}
 # How long a target may take, in a run and at boot.
 SECONDS = 60
+# How long a discovery controller is kept without a sign of life, as nvme-cli has it, and that it is never given up.
+KEPT = ("keep_alive_tmo=30", "ctrl_loss_tmo=-1")
+# How long what discovery controllers tell of may take at boot, and ending that then.
+TOLD_SECONDS, MARGIN_SECONDS = 120, 30
+# What the kernel calls what stands in a key behind the transport.
+WAY = ("traddr", "trsvcid", "host_traddr", "host_iface")
 _LINE = regex(r'printf %%s "(nqn=[^"]+)"')
 
 
@@ -41,9 +47,9 @@ class Line:
 
 def line_of(connection: Connection, identity: Identity) -> Line:
     words = [f"nqn={connection.nqn}", f"transport={connection.transport}"]
-    if connection.transport != LOOP:
-        words += [f"traddr={connection.address}", f"trsvcid={connection.port}"]
+    words += [f"{name}={value}" for name, value in zip(WAY, connection.key[2:]) if value]
     words += [f"hostnqn={identity.nqn}", f"hostid={identity.number}"]
+    words += KEPT if connection.nqn == DISCOVERY else ()
     words += [f"{NUMBERS[name].name}={value}" for name, value in connection.numbers.items()]
     return Line(name_of(connection.key), ",".join(words), MODULES[connection.transport])
 
@@ -59,18 +65,27 @@ def unit_text(lines: Sequence[Line], policies: Mapping[str, str]) -> Optional[st
             "-/bin/sh -c 'for one in /sys/class/nvme-subsystem/*; do "
             f'[ "$$(cat $$one/subsysnqn)" != "{nqn}" ] || echo {policy} >$$one/iopolicy; done\''
         )
+    before, more, seconds = "remote-fs-pre.target", "", SECONDS * len(commands)
+    if any(key[0] == DISCOVERY for key in connected_by("\n".join(commands))):
+        from ..._linux import boot_service
+        from ..._linux.program import PROGRAM
+
+        # What they tell of is connected before anybody mounts it. The boot service would do it again at the same time.
+        before, more = f"{before} {boot_service.UNIT}", "StandardOutput=null\n"
+        commands.append(f"-{PROGRAM} boot --concern {NAME} --timeout {TOLD_SECONDS}")
+        seconds += TOLD_SECONDS + MARGIN_SECONDS
     starts = "".join(f"ExecStart={command}\n" for command in commands)
     return f"""\
 {header_of(NAME)}[Unit]
 Description=Connect to NVMe subsystems as declared by gpufleet.node
 Wants=network-online.target remote-fs-pre.target
 After=network-online.target
-Before=remote-fs-pre.target
+Before={before}
 
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-TimeoutStartSec={SECONDS * len(commands)}
+{more}TimeoutStartSec={seconds}
 {starts}
 [Install]
 WantedBy=multi-user.target
@@ -82,6 +97,6 @@ def connected_by(text: Optional[str]) -> Set[Key]:
     found = set()
     for options in _LINE.findall(text or ""):
         words = dict(word.partition("=")[::2] for word in options.split(","))
-        place = (words.get("traddr", ""), words.get("trsvcid", ""))
-        found.add((words.get("nqn", ""), words.get("transport", ""), *place))
+        address, port, here, interface = (words.get(name, "") for name in WAY)
+        found.add((words.get("nqn", ""), words.get("transport", ""), address, port, here, interface))
     return found

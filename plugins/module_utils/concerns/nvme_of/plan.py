@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from ..._core.change import RemoveFile, ReplaceFile, RoomAction, Step, Unmanaged, WriteAttribute
+from ..._core.change import Refuse, RemoveFile, ReplaceFile, RoomAction, Step, Unmanaged, WriteAttribute
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
-from ..._kinds import units
+from ..._kinds import hotplug, units
 from ..._linux import systemd
+from ..._linux.boot_service import not_persisted
 from . import targets
 from .lines import Line
 from .refusals import refuse_in_use
-from .spec import DELAY, LOSS, NUMBERS, POLICY, Key, key_of, name_of
+from .rows import CONNECTION
+from .spec import DELAY, DISCOVERY, LOSS, NUMBERS, POLICY, Key, NvmeOfDeclaration, key_of, name_of
 from .state import NvmeOfDesired, NvmeOfState, with_loss
 
-CONNECTION = "connection"
 GONE = "the connection has ended, and its values are gone"
 
 
@@ -44,6 +45,13 @@ class Connect(RoomAction):
 
 
 @frozen
+class ConnectTold(RoomAction):
+    """Connect what discovery controllers tell of that are connected only now, with what is declared of it."""
+
+    declaration: NvmeOfDeclaration
+
+
+@frozen
 class Disconnect(RoomAction):
     """End the connection of this controller, as the kernel calls it, which may have ended meanwhile."""
 
@@ -61,7 +69,7 @@ def restore(state: NvmeOfState) -> NvmeOfDesired:
     numbers: Dict[Key, Dict[str, int]] = {}
     policies: Dict[str, str] = {}
     unmanaged: List[Unmanaged] = []
-    made = {key_of(identity) for identity, setting in before if setting == CONNECTION}
+    made = {key_of(identity) for (identity, setting), value in before.items() if setting == CONNECTION and not value}
     for (identity, setting), value in before.items():
         if identity in state.identity_files:
             continue
@@ -72,7 +80,8 @@ def restore(state: NvmeOfState) -> NvmeOfDesired:
             continue
         key = key_of(identity)
         if setting == CONNECTION:
-            end += [key] if key in state.controllers else []
+            # That of others was there, and what changed was only what the next boot makes of it.
+            end += [key] if key in made and key in state.controllers else []
         elif setting not in NUMBERS:
             raise ValueError(f"{setting!r} is not a setting of a connection")
         elif key not in made and isinstance(value, int):
@@ -99,24 +108,46 @@ def _made(state: NvmeOfState, path: str) -> bool:
 
 
 def steps_of(
-    state: NvmeOfState, desired: NvmeOfDesired, rows: Sequence[Setting], beside: Sequence[Setting]
+    state: NvmeOfState,
+    desired: NvmeOfDesired,
+    rows: Sequence[Setting],
+    beside: Sequence[Setting],
+    later: Sequence[Setting],
 ) -> Tuple[Step, ...]:
     """The identity first, by which targets know who connects; what ends is ended before its files are removed."""
-    differing = [row for row in rows if row.status != IN_SYNC and not row.pending]
+    differing = [row for row in rows if row.effective_matters and row.effective != row.wanted and not row.pending]
     refuse_in_use(state, [key for key in desired.end if key in state.controllers])
+    of_unit = _unit_steps(state, desired, beside)
+    of_later = _later_steps(state, desired, later)
+    at_boot = [boot_change(row) for row in rows if row.setting == CONNECTION and _drifts_at_boot(row)]
     return (
-        *_identity_steps(desired, differing),
+        *([Step(Refuse(not_persisted(state.discovered.missing)))] if at_boot and state.discovered.missing else []),
+        *_identity_steps(desired, rows),
         *_end_steps(state, desired, differing),
         *_connect_steps(state, desired, differing),
         *_value_steps(state, desired, differing),
-        *_unit_steps(state, desired, beside),
+        # Our line for a discovery controller says that there are files of it: it comes before them, and goes last.
+        *((*of_unit, *of_later) if any(desired.later) else (*of_later, *of_unit)),
+        # The boot service makes them.
+        *([Step(Refuse(None), tuple(at_boot))] if at_boot else []),
     )
 
 
-def _identity_steps(desired: NvmeOfDesired, differing: Sequence[Setting]) -> List[Step]:
+def _drifts_at_boot(row: Setting) -> bool:
+    return row.boot_matters and row.boot != row.wanted
+
+
+def _later_steps(state: NvmeOfState, desired: NvmeOfDesired, later: Sequence[Setting]) -> Sequence[Step]:
+    if state.discovered.later is None:
+        return ()
+    unit, rules = desired.later
+    return hotplug.steps(state.discovered.later, later, unit=unit, rules=rules)
+
+
+def _identity_steps(desired: NvmeOfDesired, rows: Sequence[Setting]) -> List[Step]:
     steps = []
-    for row in differing:
-        if row.object in desired.identity:
+    for row in rows:
+        if row.object in desired.identity and row.status != IN_SYNC:
             text = desired.identity[row.object]
             action = RemoveFile(row.object) if text is None else ReplaceFile(row.object, f"{text}\n")
             steps.append(Step(action, (effective_change(row), boot_change(row)), probes=(row.object,)))
@@ -141,7 +172,10 @@ def _connect_steps(state: NvmeOfState, desired: NvmeOfDesired, differing: Sequen
     policies = tuple(SetPolicy(row.object, str(row.wanted)) for row in coming)
     # What is handed over with the connection is set by it.
     changes = tuple(effective_change(row) for row in differing if row.object in names or row in coming)
-    return [Step(Connect(handed, policies), changes)]
+    steps = [Step(Connect(handed, policies), changes)]
+    if any(name_of(one.key) in names for one in desired.connections if one.nqn == DISCOVERY):
+        steps.append(Step(ConnectTold(state.declaration)))
+    return steps
 
 
 def _value_steps(state: NvmeOfState, desired: NvmeOfDesired, differing: Sequence[Setting]) -> List[Step]:

@@ -39,6 +39,14 @@ def refuse_lacking(modules: Sequence[str]) -> NoReturn:
     )
 
 
+def refuse_interfaces(names: Sequence[str]) -> NoReturn:
+    raise DeclarationError(
+        "connect to NVMe subsystems",
+        cause=f"this machine has no interface {first_of(list(names), SHOWN)}",
+        hint="correct host_interface; nothing was changed",
+    )
+
+
 def refuse_in_use(state: NvmeOfState, ending: Sequence[Key]) -> None:
     """Raise ``InUse`` where an end of these connections leaves a disk that is used without a way to it."""
     for key in ending:

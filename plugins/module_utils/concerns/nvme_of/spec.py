@@ -9,16 +9,17 @@ The names are those of the options that the kernel takes at /dev/nvme-fabrics (d
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NoReturn, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
+from ..._core import match
 from ..._core.errors import DeclarationError
+from ..._core.match import MatchEntry
 from ..._core.regex import regex
 from ..._core.setting import Scalar
 from ..._core.value import field, frozen
 
 NAME = "nvme_of"
 TCP, RDMA, LOOP = "tcp", "rdma", "loop"
-PORT = 4420
 POLICY = "io_policy"
 
 
@@ -53,26 +54,47 @@ USUAL_DELAY = 10
 # NVM Express Base Specification, NVMe Qualified Names: at most 223 bytes. What the kernel splits at is not in one.
 _NQN = regex(r"nqn\.[0-9]{4}-[0-9]{2}\.[A-Za-z0-9._-]+(?::[A-Za-z0-9._:-]+)?")
 LONGEST_NQN = 223
+# IFNAMSIZ of the kernel, and neither what it splits a line at nor what a shell reads.
+_INTERFACE = regex(r"[A-Za-z0-9._:-]{1,15}")
+# What an entry of a discovery log can be chosen by.
+MATCH_KEYS = ("nqn", "address")
 DISCOVERY = "nqn.2014-08.org.nvmexpress.discovery"
 
 
-Key = Tuple[str, str, str, str]
-"""The name of the subsystem, the transport, and the address and the port, which are empty for loop."""
+Key = Tuple[str, str, str, str, str, str]
+"""The name of the subsystem, the transport, address and port, and the address and the interface of this host.
+
+All behind the transport are empty for loop, and the last two where it is left to the kernel from where it connects.
+"""
+PLACE = slice(0, 4)
+"""What of a key is the target's."""
+FROM, ON = "host_address", "host_interface"
 
 
 @frozen
 class Connection:
-    """A controller to be connected to: a path to a subsystem. ``address`` and ``port`` are empty for loop."""
+    """A controller to be connected to: a path to a subsystem. For loop it has no address and no port."""
 
-    nqn: str
-    transport: str
-    address: str
-    port: str
-    numbers: Mapping[str, int]
+    key: Key
+    numbers: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def key(self) -> Key:
-        return self.nqn, self.transport, self.address, self.port
+    def nqn(self) -> str:
+        return self.key[0]
+
+    @property
+    def transport(self) -> str:
+        return self.key[1]
+
+
+@frozen
+class Discovery:
+    """A discovery controller to be connected to. What it tells of is connected where it matches, with these values."""
+
+    key: Key
+    match: MatchEntry
+    numbers: Mapping[str, int]
+    policy: Optional[str]
 
 
 @frozen
@@ -84,7 +106,13 @@ class NvmeOfDeclaration:
 
     connections: Tuple[Connection, ...] = ()
     policies: Mapping[str, str] = field(default_factory=dict)
+    discovery: Tuple[Discovery, ...] = ()
     before: Mapping[Tuple[str, str], Scalar] = field(default_factory=dict)
+
+    @property
+    def at_boot(self) -> Tuple[Connection, ...]:
+        """What is connected without being told of: discovery controllers come first, for it takes a moment to ask."""
+        return (*(Connection(one.key) for one in self.discovery), *self.connections)
 
 
 # What begins the identities of connections and subsystems in records.
@@ -99,22 +127,27 @@ def shown_loss(seconds: int, delay: Optional[int]) -> int:
 
 def name_of(key: Key) -> str:
     """A connection as messages call it."""
-    nqn, transport, address, port = key
+    nqn, transport, address, port, host_address, interface = key
+    target = "discovery controller" if nqn == DISCOVERY else nqn
     place = f" {f'[{address}]' if ':' in address else address}:{port}" if address else ""
-    return f"{nqn} over {transport}{place}"
+    way = (f" from {host_address}" if host_address else "") + (f" on {interface}" if interface else "")
+    return f"{target} over {transport}{place}{way}"
 
 
 def identity_of(key: Key) -> str:
-    return " ".join((MARK, *key)).rstrip()
+    way = [f"{name}={value}" for name, value in zip((FROM, ON), key[4:]) if value]
+    return " ".join((MARK, *(word for word in key[PLACE] if word), *way))
 
 
 def key_of(identity: str) -> Key:
     """The connection of an identity. Raises ``ValueError`` for what is none."""
-    words = identity.split(" ")
-    if words[0] != MARK or len(words) not in (3, 5):
+    mark, *words = identity.split(" ")
+    place = [word for word in words if "=" not in word]
+    way = dict(word.split("=", 1) for word in words if "=" in word)
+    if mark != MARK or len(place) not in (2, 4) or not way.keys() <= {FROM, ON}:
         raise ValueError(f"{identity!r} is not a connection")
-    nqn, transport, address, port = (*words[1:], "", "")[:4]
-    return nqn, transport, address, port
+    nqn, transport, address, port = (*place, "", "")[:4]
+    return nqn, transport, address, port, way.get(FROM, ""), way.get(ON, "")
 
 
 def is_nqn(text: str) -> bool:
@@ -135,9 +168,11 @@ def one_form(address: str) -> str:
 
 def parse(params: Mapping[str, Any]) -> NvmeOfDeclaration:
     """Raises ``DeclarationError`` on what no machine could have."""
-    if not params["subsystems"]:
+    if not params["subsystems"] and not params["discovery"]:
         raise DeclarationError(
-            "read the declaration", cause="no subsystem is declared", hint="set subsystems, or state: absent"
+            "read the declaration",
+            cause="no subsystem and no discovery controller is declared",
+            hint="set subsystems or discovery, or state: absent",
         )
     connections: List[Connection] = []
     policies: Dict[str, str] = {}
@@ -145,18 +180,17 @@ def parse(params: Mapping[str, Any]) -> NvmeOfDeclaration:
         where = f"subsystems[{number}]"
         nqn = item["nqn"]
         if nqn == DISCOVERY:
-            _refuse(f"{where}.nqn", "it tells of subsystems, and has no disk", "declare those that it tells of", nqn)
+            _refuse(f"{where}.nqn", "it tells of subsystems, and has no disk", "declare it under discovery", nqn)
         if not is_nqn(nqn):
             _refuse(
                 f"{where}.nqn", "it is not the name of a subsystem", "set for example nqn.2024-01.com.example:data", nqn
             )
         if nqn in policies or any(nqn == other.nqn for other in connections):
             _refuse(f"{where}.nqn", f"{nqn} is declared twice", "declare all its paths in one entry")
-        numbers = {name: _number(f"{where}.{name}", name, item[name]) for name in NUMBERS if item[name] is not None}
-        connections += _connections(where, item, numbers)
+        connections += _connections(where, item, _numbers(where, item))
         if item[POLICY] is not None:
             policies[nqn] = item[POLICY]
-    return NvmeOfDeclaration(tuple(connections), policies)
+    return NvmeOfDeclaration(tuple(connections), policies, _discovery(params["discovery"]))
 
 
 def _connections(where: str, item: Mapping[str, Any], numbers: Mapping[str, int]) -> List[Connection]:
@@ -164,27 +198,58 @@ def _connections(where: str, item: Mapping[str, Any], numbers: Mapping[str, int]
     if transport == LOOP:
         if paths:
             _refuse(f"{where}.paths", "loop is on this machine, and has no address", "leave paths out")
-        return [Connection(nqn, transport, "", "", numbers)]
+        return [Connection((nqn, transport, "", "", "", ""), numbers)]
     if not paths:
         _refuse(f"{where}.paths", "no path is declared", "set the addresses of the target")
     found: List[Connection] = []
     for at, path in enumerate(paths):
-        port = path["port"]
-        address = one_form(path["address"])
-        if not address:
-            _refuse(
-                f"{where}.paths[{at}].address",
-                "it is not an IP address",
-                "a name could lead elsewhere at every boot, so write the address",
-                path["address"],
-            )
-        if not 1 <= port <= 65535:
-            _refuse(f"{where}.paths[{at}].port", "it is not a port", "set for example 4420", port)
-        connection = Connection(nqn, transport, address, str(port), numbers)
-        if any(connection.key == other.key for other in found):
-            _refuse(f"{where}.paths[{at}]", f"{address}:{port} is declared twice", "leave one of them out")
-        found.append(connection)
+        key = _key(f"{where}.paths[{at}]", nqn, transport, path)
+        _refuse_twice(f"{where}.paths[{at}]", key, [other.key for other in found])
+        found.append(Connection(key, numbers))
     return found
+
+
+def _discovery(items: Sequence[Mapping[str, Any]]) -> Tuple[Discovery, ...]:
+    entries = match.parse("discovery", items, MATCH_KEYS)
+    found: List[Discovery] = []
+    for item, entry in zip(items, entries):
+        key = _key(entry.where, DISCOVERY, item["transport"], item)
+        _refuse_twice(entry.where, key, [other.key for other in found])
+        found.append(Discovery(key, entry, _numbers(entry.where, item), item[POLICY]))
+    return tuple(found)
+
+
+def _key(where: str, nqn: str, transport: str, path: Mapping[str, Any]) -> Key:
+    address = _address(f"{where}.address", path["address"])
+    port = path["port"]
+    if not 1 <= port <= 65535:
+        _refuse(f"{where}.port", "it is not a port", "set for example 4420", port)
+    host_address = _address(f"{where}.{FROM}", path[FROM]) if path[FROM] is not None else ""
+    if host_address and (":" in host_address) != (":" in address):
+        _refuse(f"{where}.{FROM}", f"one of it and {address} is IPv6, and the other is not", "declare two of a kind")
+    interface = path[ON] or ""
+    if interface and transport != TCP:
+        _refuse(f"{where}.{ON}", f"the kernel takes none for {transport}", f"set {FROM}")
+    if path[ON] is not None and not _INTERFACE.fullmatch(interface):
+        _refuse(f"{where}.{ON}", "it is not the name of an interface", "set for example ens1f0", interface)
+    return nqn, transport, address, str(port), host_address, interface
+
+
+def _address(where: str, written: str) -> str:
+    address = one_form(written)
+    if not address:
+        hint = "a name could lead elsewhere at every boot, so write the address"
+        _refuse(where, "it is not an IP address", hint, written)
+    return address
+
+
+def _refuse_twice(where: str, key: Key, others: Sequence[Key]) -> None:
+    if key in others:
+        _refuse(where, f"{key[2]}:{key[3]} is declared twice", "leave one of them out")
+
+
+def _numbers(where: str, item: Mapping[str, Any]) -> Dict[str, int]:
+    return {name: _number(f"{where}.{name}", name, item[name]) for name in NUMBERS if item[name] is not None}
 
 
 def _number(where: str, name: str, value: int) -> int:

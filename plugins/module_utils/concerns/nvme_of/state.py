@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Tuple
 
 from ..._core.change import Unmanaged
 from ..._core.value import field, frozen
@@ -15,6 +15,58 @@ from .lines import Line
 from .spec import DELAY, LOSS, Connection, Key, NvmeOfDeclaration, shown_loss
 from .targets import Controller, Identity, Subsystem
 
+if TYPE_CHECKING:
+    from ..._kinds.hotplug import Hotplug
+
+
+@frozen
+class Entry:
+    """What a discovery controller tells of. The texts are as the target wrote them, and may be anything."""
+
+    kind: int
+    transport: str
+    address: str
+    port: str
+    nqn: str
+    secure: bool = False
+    duplicate: bool = False
+
+
+@frozen
+class Log:
+    """What a discovery controller tells of; ``error`` says why that is not known, and is empty where it is."""
+
+    entries: Tuple[Entry, ...] = ()
+    error: str = ""
+
+
+@frozen
+class Told:
+    """``connections`` are to be there beside the declared ones, ``policies`` are those of their subsystems.
+
+    ``unknown`` are the discovery controllers of which nobody knows what they would tell of.
+    """
+
+    connections: Tuple[Connection, ...] = ()
+    policies: Mapping[str, str] = field(default_factory=dict)
+    unmanaged: Tuple[Unmanaged, ...] = ()
+    unknown: Tuple[Key, ...] = ()
+
+
+@frozen
+class Discovered:
+    """What discovery controllers tell of, and what of it is to be connected.
+
+    ``applies`` says whether the boot service connects it, ``missing`` why there is none, and ``later`` who does so when
+    they tell of something else. All is empty where nothing is discovered.
+    """
+
+    logs: Mapping[Key, Log] = field(default_factory=dict)
+    told: Told = Told()
+    applies: bool = False
+    missing: str = ""
+    later: Optional[Hotplug] = None
+
 
 @frozen
 class NvmeOfState:
@@ -22,7 +74,9 @@ class NvmeOfState:
 
     ``ours`` are connections that this module made and that are not declared any more, ``users`` who would lose the
     disks of a subsystem, or of one controller, of which connections may end, by its name. ``lacking`` are modules that
-    this kernel does not have.
+    this kernel does not have, and ``no_interfaces`` interfaces that this machine does not have.
+
+    ``left`` are connections that no discovery controller tells of any more, with who needs them all the same.
     """
 
     declaration: NvmeOfDeclaration
@@ -35,6 +89,9 @@ class NvmeOfState:
     ours: Tuple[Key, ...] = ()
     users: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     lacking: Tuple[str, ...] = ()
+    no_interfaces: Tuple[str, ...] = ()
+    left: Mapping[Key, Tuple[str, ...]] = field(default_factory=dict)
+    discovered: Discovered = Discovered()
 
 
 @frozen
@@ -42,7 +99,8 @@ class NvmeOfDesired:
     """What is wanted of this machine: connections, those that are to ``end``, and what stands in files.
 
     ``numbers`` and ``policies`` are those of connections and subsystems that there are or that are to be. ``identity``
-    is by path, None for no such file.
+    is by path, None for no such file. ``discovery`` are those of the connections that tell of more, and ``later`` the
+    unit and the rules that see to what they tell of later.
     """
 
     connections: Tuple[Connection, ...] = ()
@@ -52,6 +110,8 @@ class NvmeOfDesired:
     identity: Mapping[str, Optional[str]] = field(default_factory=dict)
     lines: Tuple[Line, ...] = ()
     unit_text: Optional[str] = None
+    discovery: Tuple[Key, ...] = ()
+    later: Tuple[Optional[str], Optional[str]] = (None, None)
     start: Optional[str] = None
     unmanaged: Tuple[Unmanaged, ...] = ()
 

@@ -10,14 +10,14 @@ Documentation: drivers/nvme/host/sysfs.c of the kernel. What of ``address`` the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple
 
 from ..._core.errors import DeclarationError
 from ..._core.regex import regex
-from ..._core.value import frozen
+from ..._core.value import frozen, replace
 from ..._linux import mounts, swaps
 from ..._machine import processes
-from .spec import LOOP, NUMBERS, Key, is_nqn, one_form
+from .spec import DISCOVERY, LOOP, NUMBERS, PLACE, Key, is_nqn, one_form
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -128,15 +128,36 @@ def read_controllers(files: Files) -> Dict[Key, Controller]:
         if transport in ("", "pcie"):
             continue
         address = dict(part.strip().partition("=")[::2] for part in _text(files, f"{folder}/address").split(","))
-        written = address.get("traddr", "")
-        place = ("", "") if transport == LOOP else (one_form(written) or written, address.get("trsvcid", ""))
         numbers = {option: _number(files, f"{folder}/{known.file}", known.added) for option, known in NUMBERS.items()}
-        key = (_text(files, f"{folder}/subsysnqn"), transport, *place)
+        key = (_nqn(files, folder), transport, *_way(transport, address))
         controller = Controller(name, key, _text(files, f"{folder}/state"), numbers, _disks_in(files, folder))
-        # Others may have a second one to the same place, such as from another address of this host.
+        # Others may have a second one to the same place, and to a discovery controller there may be any number.
         if key not in found or found[key].state != LIVE:
             found[key] = controller
     return found
+
+
+def _nqn(files: Files, folder: str) -> str:
+    """A discovery controller may have a name of its own, and its subsystem one that is unique to the target."""
+    nqn = _text(files, f"{folder}/subsysnqn")
+    return DISCOVERY if nqn != DISCOVERY and _text(files, f"{folder}/cntrltype") == "discovery" else nqn
+
+
+def _way(transport: str, address: Mapping[str, str]) -> Tuple[str, str, str, str]:
+    if transport == LOOP:
+        return "", "", "", ""
+    target, here = (address.get(name, "") for name in ("traddr", "host_traddr"))
+    return one_form(target) or target, address.get("trsvcid", ""), one_form(here) or here, address.get("host_iface", "")
+
+
+def adopt(controllers: Dict[Key, Controller], keys: Iterable[Key]) -> None:
+    """Call a connection to a place as it is declared, where that leaves open from where this host connects."""
+    known = set(keys)
+    for key in known - controllers.keys():
+        ways = [other for other in controllers if other[PLACE] == key[PLACE] and other not in known]
+        if ways and not any(key[PLACE.stop :]):
+            way = next((other for other in ways if controllers[other].state == LIVE), ways[0])
+            controllers[key] = replace(controllers.pop(way), key=key)
 
 
 def read_subsystems(files: Files) -> Dict[str, Subsystem]:

@@ -10,10 +10,14 @@ shows them of nvmet over TCP.
 
 from __future__ import annotations
 
+import base64
+import os
 import re
 import shutil
+import struct
+import sys
 from pathlib import Path
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
@@ -25,8 +29,16 @@ from support import KernelFiles, build
 
 DATA, OTHER = "nqn.2024-01.com.example:data", "nqn.2024-01.com.example:other"
 UUID = "4c4c4544-0042-4810-8052-b4c04f4d3132"
+DISCOVERY = "nqn.2014-08.org.nvmexpress.discovery"
+PYTHON = os.path.basename(sys.executable)
 WANTS = "/etc/systemd/system/multi-user.target.wants/gpufleet-nvme-of.service"
 UNIT = "/etc/systemd/system/gpufleet-nvme-of.service"
+RULES = "/etc/udev/rules.d/99-gpufleet-nvme_of.rules"
+LATER = "/etc/systemd/system/gpufleet-nvme-discovery.service"
+# What the role node_tools leaves, which asks discovery controllers at boot.
+BOOT_UNIT = "/etc/systemd/system/gpufleet-boot.service"
+BOOT_WANTS = "/etc/systemd/system/multi-user.target.wants/gpufleet-boot.service"
+PROGRAM = {BOOT_UNIT: "[Unit]\n", "/usr/local/sbin/gpufleet": "", "/usr/local/lib/gpufleet/gpufleet.pyz": ""}
 FILES = {
     "/run/systemd/system/.keep": "",
     "/etc/systemd/system/.keep": "",
@@ -46,15 +58,22 @@ FILES = {
 
 
 class Machine:
-    """``allows`` is the most queues that a target has, ``dead`` are the addresses that do not answer."""
+    """``allows`` is the most queues that a target has, ``dead`` are the addresses that do not answer.
 
-    def __init__(self, root: Path, more: Optional[Mapping[str, str]] = None) -> None:
-        self.host = build(root, {**FILES, **(more or {})})
+    ``tells`` is what discovery controllers tell of by their addresses, as ``entry`` makes it, or what goes wrong.
+    """
+
+    def __init__(self, root: Path, more: Optional[Mapping[str, str]] = None, *, program: bool = False) -> None:
+        files = {**FILES, **(PROGRAM if program else {}), **(more or {})}
+        self.host = build(root, files, {BOOT_WANTS: BOOT_UNIT} if program else None)
+        self.tells: Dict[str, Any] = {}
+        self.asked: List[str] = []
         self.allows = 8
         self.multipath = True
         self.dead: List[str] = []
         for name in ("modprobe", "sh", "systemctl"):
             self.host.commands.programs[name] = getattr(self, name)
+        self.host.commands.programs[PYTHON] = self.read_log
         self.host.files.rules += [
             (r"/sys/class/nvme/(nvme\d+)/delete_controller", self._delete),
             (r"/sys/class/nvme-subsystem/[^/]+/iopolicy", self._policy),
@@ -74,9 +93,11 @@ class Machine:
         words = dict(word.partition("=")[::2] for word in argv[4].split(","))
         if words.get("traddr") in self.dead:
             return Completed(1, "", "sh: 1: printf: write error: Connection refused\n")
-        place = f"traddr={words.get('traddr')},trsvcid={words.get('trsvcid')}"
+        place = place_of(words)
         for folder in (self.root / "sys/class/nvme").iterdir():
-            if place in (folder / "address").read_text() and (folder / "subsysnqn").read_text().strip() == words["nqn"]:
+            if words["nqn"] == DISCOVERY or folder.name == "nvme0":
+                continue
+            if (folder / "address").read_text().rpartition(",src_addr")[0] == place and (folder / "subsysnqn").read_text().strip() == words["nqn"]:
                 return Completed(1, "", "sh: 1: printf: write error: Operation already in progress\n")
         self.connect(words)
         return Completed(0, "", "")
@@ -86,10 +107,11 @@ class Machine:
         number = next(n for n in range(1, 99) if not (self.root / f"sys/class/nvme/nvme{n}").exists())
         shown = {
             "transport": words["transport"],
-            "address": f"traddr={words.get('traddr')},trsvcid={words.get('trsvcid')},src_addr=10.10.0.7",
+            "address": f"{place_of(words)},src_addr=10.10.0.7",
             "state": "live",
-            "subsysnqn": nqn,
-            "queue_count": str(min(int(words.get("nr_io_queues", 4)), self.allows) + 1),
+            "subsysnqn": words.get("unique", nqn),
+            "cntrltype": "discovery" if nqn == DISCOVERY else "io",
+            "queue_count": str(min(int(words.get("nr_io_queues", 0 if nqn == DISCOVERY else 4)), self.allows) + 1),
             "sqsize": str(int(words.get("queue_size", 128)) - 1),
             "kato": words.get("keep_alive_tmo", "5"),
             "reconnect_delay": words.get("reconnect_delay", "10"),
@@ -98,6 +120,8 @@ class Machine:
             "delete_controller": "",
         }
         self._write(f"sys/class/nvme/nvme{number}", shown)
+        if nqn == DISCOVERY:
+            return f"nvme{number}"
         subsystem = self.subsystem(nqn) or self.root / f"sys/class/nvme-subsystem/nvme-subsys{number}"
         if not subsystem.exists():
             self._write(str(subsystem.relative_to(self.root)), {"subsysnqn": nqn, "iopolicy": "numa"})
@@ -107,6 +131,18 @@ class Machine:
             self._disk(f"sys/class/nvme/nvme{number}", number)
         (subsystem / f"nvme{number}").mkdir()
         return f"nvme{number}"
+
+    def read_log(self, argv: Sequence[str]) -> Completed:
+        """What the program for it says, which asks the character device of a controller."""
+        controller = argv[4].rpartition("/")[2]
+        folder = self.root / "sys/class/nvme" / controller
+        assert (folder / "cntrltype").read_text() == "discovery\n"
+        address = (folder / "address").read_text().partition(",")[0].partition("=")[2]
+        self.asked.append(address)
+        told = self.tells.get(address, ())
+        if isinstance(told, Completed):
+            return told
+        return Completed(0, base64.b64encode(b"".join((entry(ITSELF), *told))).decode(), "")
 
     def _disk(self, folder: str, number: int) -> None:
         for place in (f"{folder}/nvme{number}n1", f"sys/class/block/nvme{number}n1"):
@@ -129,7 +165,8 @@ class Machine:
             shutil.rmtree(self.root / "sys/class/block" / disk.name)
         shutil.rmtree(self.root / f"sys/class/nvme/{path[1]}")
         subsystem = self.subsystem(nqn)
-        assert subsystem is not None
+        if subsystem is None:
+            return
         (subsystem / path[1]).rmdir()
         if not [one for one in subsystem.glob("nvme*") if not (one / "dev").exists()]:
             for disk in subsystem.glob("nvme*n*"):
@@ -159,7 +196,8 @@ class Machine:
             wants.symlink_to(UNIT)
         elif "disable" in argv and wants.is_symlink():
             wants.unlink()
-            wants.parent.rmdir()
+            if not list(wants.parent.iterdir()):
+                wants.parent.rmdir()
         return Completed(0, "", "")
 
     def lose(self, controller: str) -> None:
@@ -188,6 +226,21 @@ class Machine:
         if outcome.error is not None:
             raise outcome.error
         return outcome
+
+
+REFERRAL, SUBSYSTEM, ITSELF = 1, 2, 3
+
+
+def entry(kind: int = SUBSYSTEM, nqn: str = DISCOVERY, address: str = "10.10.0.5", port: str = "4420", **more: int) -> bytes:
+    """An entry of a discovery log (NVM Express Base Specification, Discovery Log Page Entry)."""
+    head = struct.pack("<BBBB", more.get("transport", 3), 2 if ":" in address else 1, kind, more.get("treq", 0))
+    head = struct.pack("<10sH20x", head, more.get("flags", 0))
+    return struct.pack("<32s32s192x256s256s256x", head, port.encode(), nqn.encode(), address.encode())
+
+
+def place_of(words: Mapping[str, str]) -> str:
+    names = ("traddr", "trsvcid", "host_traddr", "host_iface")
+    return ",".join(f"{name}={words.get(name)}" for name in names if name in words)
 
 
 def _shown(loss: str, delay: str) -> str:
