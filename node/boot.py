@@ -52,8 +52,9 @@ def boot(
 
     A change that was interrupted is finished, or undone where nothing is declared. No concern stops another. What it
     does is about the running system alone: files, declarations included, stay. ``concerns`` are those that are applied,
-    all where it is empty. With ``again`` it is done again after so many seconds, until nothing was left: what came
-    meanwhile is seen. Raises ``DeclarationError`` for a wrong name.
+    also where it is a unit of their own that does so at boot; where it is empty, all that nothing else carries. With
+    ``again`` it is done again after so many seconds, until nothing was left: what came meanwhile is seen. Raises
+    ``DeclarationError`` for a wrong name.
     """
     end = time.monotonic() + timeout
     declarations = load(host.files, registry)
@@ -66,7 +67,7 @@ def boot(
         (entry, options)
         for entry in in_order(registry)
         if not concerns or entry.name in concerns
-        for options in _options_of(entry, declarations, host)
+        for options in _options_of(entry, declarations, host, named=entry.name in concerns)
     ]
     failures = rounds = 0
     while chosen:
@@ -88,10 +89,12 @@ def limit_of(entry: RegisteredConcern) -> float:
     return LOOKS * entry.registration.deadline + STEPS_SECONDS
 
 
-def _options_of(entry: RegisteredConcern, declarations: Declarations, host: Host) -> Sequence[Mapping[str, Any]]:
+def _options_of(
+    entry: RegisteredConcern, declarations: Declarations, host: Host, *, named: bool
+) -> Sequence[Mapping[str, Any]]:
     """What of a concern is applied: one declaration at the most."""
     declaration = declarations.usable.get(entry.name)
-    if declaration is not None and declaration.apply_at_boot:
+    if declaration is not None and (declaration.apply_at_boot or named):
         return [declaration.options]
     return [ORPHANED] if entry.registration.interrupted and host.files.exists(entry.registration.interrupted) else []
 

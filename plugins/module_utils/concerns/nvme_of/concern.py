@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # How many of those who need a disk are named.
 SHOWN = 3
 ALONE = "native multipath of NVMe is off, so there is no choice of paths"
-UNTOLD = "no discovery controller tells of it any more, and it stays connected while it is in use by"
+UNTOLD = "it is not among what is discovered any more, and stays connected while it is in use by"
 
 
 class NvmeOf:
@@ -54,10 +54,6 @@ class NvmeOf:
             if key[0].startswith(MARK) or key[1] == IDENTITY
         }
         return NvmeOfDeclaration(before=before)
-
-    def needs_boot_service(self, params: Mapping[str, Any]) -> bool:
-        """What a discovery controller tells of is known once it is asked."""
-        return bool(params["discovery"])
 
     def observe(self, host: Host, declaration: NvmeOfDeclaration, scope: Scope) -> NvmeOfState:
         return observation.observe(host, declaration, scope)

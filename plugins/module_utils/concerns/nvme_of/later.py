@@ -6,15 +6,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, Tuple
+from typing import TYPE_CHECKING
 
 from ..._kinds import hotplug
 from ..._kinds.own_files import header_of
+from ..._linux.program import ARCHIVE, PROGRAM
 from .lines import UNIT as CONNECTS
-from .spec import NAME, NvmeOfDeclaration
+from .spec import NAME
 
 if TYPE_CHECKING:
-    from ..._core.protocols import Host
+    from ..._core.protocols import Files, Host
     from ..._kinds.hotplug import Hotplug
 
 UNIT = "gpufleet-nvme-discovery.service"
@@ -33,9 +34,10 @@ def observe(host: Host) -> Hotplug:
     return hotplug.observe(host, UNIT, RULES)
 
 
-def texts(declaration: NvmeOfDeclaration) -> Tuple[Optional[str], Optional[str]]:
-    """The unit and the rules; none where nothing is discovered."""
-    return (unit_text(), rules_text()) if declaration.discovery else (None, None)
+def why_not_later(files: Files) -> str:
+    """Empty where the program is there that asks discovery controllers at boot and later, else why not."""
+    is_there = files.exists(PROGRAM) and files.exists(ARCHIVE)
+    return "" if is_there else f"{PROGRAM}, which asks discovery controllers, is not installed; run the role node_tools"
 
 
 def unit_text() -> str:

@@ -65,13 +65,13 @@ def unit_text(lines: Sequence[Line], policies: Mapping[str, str]) -> Optional[st
             "-/bin/sh -c 'for one in /sys/class/nvme-subsystem/*; do "
             f'[ "$$(cat $$one/subsysnqn)" != "{nqn}" ] || echo {policy} >$$one/iopolicy; done\''
         )
-    before, more, seconds = "remote-fs-pre.target", "", SECONDS * len(commands)
+    more, seconds = "", SECONDS * len(commands)
     if any(key[0] == DISCOVERY for key in connected_by("\n".join(commands))):
-        from ..._linux import boot_service
         from ..._linux.program import PROGRAM
 
-        # What they tell of is connected before anybody mounts it. The boot service would do it again at the same time.
-        before, more = f"{before} {boot_service.UNIT}", "StandardOutput=null\n"
+        # What they tell of is connected before anybody mounts it. The boot service, which has no time to wait for
+        # targets, leaves it to us. The program tells the journal itself what it did.
+        more = "StandardOutput=null\n"
         commands.append(f"-{PROGRAM} boot --concern {NAME} --timeout {TOLD_SECONDS}")
         seconds += TOLD_SECONDS + MARGIN_SECONDS
     starts = "".join(f"ExecStart={command}\n" for command in commands)
@@ -80,7 +80,7 @@ def unit_text(lines: Sequence[Line], policies: Mapping[str, str]) -> Optional[st
 Description=Connect to NVMe subsystems as declared by gpufleet.node
 Wants=network-online.target remote-fs-pre.target
 After=network-online.target
-Before={before}
+Before=remote-fs-pre.target
 
 [Service]
 Type=oneshot

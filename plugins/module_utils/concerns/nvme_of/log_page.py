@@ -4,9 +4,9 @@
 
 """The log of a discovery controller: how it is read, and what its entries say.
 
-Documentation: NVM Express Base Specification, Discovery Log Page (log identifier 70h). It is read through the controller
-that is connected, and so needs neither nvme-cli nor a connection of its own. A program does it: it can be ended where
-the kernel waits for a target.
+Documentation: NVM Express Base Specification, Discovery Log Page (log identifier 70h). It is read through the
+controller that is connected, and so needs neither nvme-cli nor a connection of its own. A program does it: it can be
+ended where the kernel waits for a target.
 """
 
 from __future__ import annotations

@@ -94,15 +94,14 @@ def _discovered(
     """What is seen besides where something is discovered, or was: what is in our unit, of which that goes last."""
     if not (declaration.discovery or scope.restoring or any(key[0] == DISCOVERY for key in at_boot)):
         return Discovered()
-    from ..._linux import boot_service
     from . import discovery, later
 
     logs = discovery.read_logs(host, declaration, controllers)
     told = discovery.told(declaration, logs)
     targets.adopt(controllers, [one.key for one in told.connections])
     told = discovery.without(told, _lacking(host.files, told.connections, controllers))
-    carrier = boot_service.carrier(host.files, scope)
-    return Discovered(logs, told, carrier.applies, carrier.missing, later.observe(host) if scope.permanent else None)
+    missing = later.why_not_later(host.files) if scope.carries else ""
+    return Discovered(logs, told, missing, later.observe(host) if scope.permanent else None)
 
 
 def _ends_of(
@@ -135,8 +134,7 @@ def _made_by_us(files: Files, controllers: Iterable[Key]) -> Set[Key]:
     from ..._core import baseline
 
     known = baseline.load(files, NAME).values
-    absent = {identity for (identity, setting), value in known.items() if setting == CONNECTION and not value.effective}
-    return {key for key in controllers if identity_of(key) in absent}
+    return {key for key in controllers if (identity_of(key), CONNECTION) in known}
 
 
 def _users(

@@ -69,7 +69,7 @@ def restore(state: NvmeOfState) -> NvmeOfDesired:
     numbers: Dict[Key, Dict[str, int]] = {}
     policies: Dict[str, str] = {}
     unmanaged: List[Unmanaged] = []
-    made = {key_of(identity) for (identity, setting), value in before.items() if setting == CONNECTION and not value}
+    made = {key_of(identity) for identity, setting in before if setting == CONNECTION}
     for (identity, setting), value in before.items():
         if identity in state.identity_files:
             continue
@@ -80,8 +80,7 @@ def restore(state: NvmeOfState) -> NvmeOfDesired:
             continue
         key = key_of(identity)
         if setting == CONNECTION:
-            # That of others was there, and what changed was only what the next boot makes of it.
-            end += [key] if key in made and key in state.controllers else []
+            end += [key] if key in state.controllers else []
         elif setting not in NUMBERS:
             raise ValueError(f"{setting!r} is not a setting of a connection")
         elif key not in made and isinstance(value, int):
@@ -119,22 +118,16 @@ def steps_of(
     refuse_in_use(state, [key for key in desired.end if key in state.controllers])
     of_unit = _unit_steps(state, desired, beside)
     of_later = _later_steps(state, desired, later)
-    at_boot = [boot_change(row) for row in rows if row.setting == CONNECTION and _drifts_at_boot(row)]
+    missing = state.discovered.missing if any(row.boot_matters and row.boot is None for row in rows) else ""
     return (
-        *([Step(Refuse(not_persisted(state.discovered.missing)))] if at_boot and state.discovered.missing else []),
+        *([Step(Refuse(not_persisted(missing)))] if missing else []),
         *_identity_steps(desired, rows),
         *_end_steps(state, desired, differing),
         *_connect_steps(state, desired, differing),
         *_value_steps(state, desired, differing),
         # Our line for a discovery controller says that there are files of it: it comes before them, and goes last.
         *((*of_unit, *of_later) if any(desired.later) else (*of_later, *of_unit)),
-        # The boot service makes them.
-        *([Step(Refuse(None), tuple(at_boot))] if at_boot else []),
     )
-
-
-def _drifts_at_boot(row: Setting) -> bool:
-    return row.boot_matters and row.boot != row.wanted
 
 
 def _later_steps(state: NvmeOfState, desired: NvmeOfDesired, later: Sequence[Setting]) -> Sequence[Step]:

@@ -71,14 +71,14 @@ def _connection(state: NvmeOfState, key: Key, scope: Scope, *, wanted: Optional[
     found = None if controller is None else CONNECTED if controller.state == targets.LIVE else controller.state
     # The kernel tries again by itself, until the time is over after which it gives up.
     waits = wanted == CONNECTED and found not in (None, CONNECTED)
-    # What it tells of at boot is asked of it then, by the boot service.
+    # What it tells of is asked of it at boot, by the program on the node.
     asked = key[0] == DISCOVERY and any(key == one.key for one in state.declaration.discovery)
     return Setting(
         object=name_of(key),
         setting=CONNECTION,
         wanted=wanted,
         effective=found,
-        boot=CONNECTED if asked and state.discovered.applies else None,
+        boot=CONNECTED if asked and not state.discovered.missing else None,
         identity=identity_of(key),
         effective_matters=scope.immediate,
         boot_matters=asked and scope.carries,

@@ -57,13 +57,12 @@ class Told:
 class Discovered:
     """What discovery controllers tell of, and what of it is to be connected.
 
-    ``applies`` says whether the boot service connects it, ``missing`` why there is none, and ``later`` who does so when
-    they tell of something else. All is empty where nothing is discovered.
+    ``missing`` says why nobody asks them at boot and later, and ``later`` is who does. All is empty where nothing is
+    discovered.
     """
 
     logs: Mapping[Key, Log] = field(default_factory=dict)
     told: Told = Told()
-    applies: bool = False
     missing: str = ""
     later: Optional[Hotplug] = None
 

@@ -36,9 +36,7 @@ UNIT = "/etc/systemd/system/gpufleet-nvme-of.service"
 RULES = "/etc/udev/rules.d/99-gpufleet-nvme_of.rules"
 LATER = "/etc/systemd/system/gpufleet-nvme-discovery.service"
 # What the role node_tools leaves, which asks discovery controllers at boot.
-BOOT_UNIT = "/etc/systemd/system/gpufleet-boot.service"
-BOOT_WANTS = "/etc/systemd/system/multi-user.target.wants/gpufleet-boot.service"
-PROGRAM = {BOOT_UNIT: "[Unit]\n", "/usr/local/sbin/gpufleet": "", "/usr/local/lib/gpufleet/gpufleet.pyz": ""}
+PROGRAM = {"/usr/local/sbin/gpufleet": "", "/usr/local/lib/gpufleet/gpufleet.pyz": ""}
 FILES = {
     "/run/systemd/system/.keep": "",
     "/etc/systemd/system/.keep": "",
@@ -65,7 +63,7 @@ class Machine:
 
     def __init__(self, root: Path, more: Optional[Mapping[str, str]] = None, *, program: bool = False) -> None:
         files = {**FILES, **(PROGRAM if program else {}), **(more or {})}
-        self.host = build(root, files, {BOOT_WANTS: BOOT_UNIT} if program else None)
+        self.host = build(root, files)
         self.tells: Dict[str, Any] = {}
         self.asked: List[str] = []
         self.allows = 8
@@ -97,7 +95,9 @@ class Machine:
         for folder in (self.root / "sys/class/nvme").iterdir():
             if words["nqn"] == DISCOVERY or folder.name == "nvme0":
                 continue
-            if (folder / "address").read_text().rpartition(",src_addr")[0] == place and (folder / "subsysnqn").read_text().strip() == words["nqn"]:
+            if (folder / "address").read_text().rpartition(",src_addr")[0] == place and (
+                folder / "subsysnqn"
+            ).read_text().strip() == words["nqn"]:
                 return Completed(1, "", "sh: 1: printf: write error: Operation already in progress\n")
         self.connect(words)
         return Completed(0, "", "")
@@ -196,8 +196,7 @@ class Machine:
             wants.symlink_to(UNIT)
         elif "disable" in argv and wants.is_symlink():
             wants.unlink()
-            if not list(wants.parent.iterdir()):
-                wants.parent.rmdir()
+            wants.parent.rmdir()
         return Completed(0, "", "")
 
     def lose(self, controller: str) -> None:
@@ -231,7 +230,9 @@ class Machine:
 REFERRAL, SUBSYSTEM, ITSELF = 1, 2, 3
 
 
-def entry(kind: int = SUBSYSTEM, nqn: str = DISCOVERY, address: str = "10.10.0.5", port: str = "4420", **more: int) -> bytes:
+def entry(
+    kind: int = SUBSYSTEM, nqn: str = DISCOVERY, address: str = "10.10.0.5", port: str = "4420", **more: int
+) -> bytes:
     """An entry of a discovery log (NVM Express Base Specification, Discovery Log Page Entry)."""
     head = struct.pack("<BBBB", more.get("transport", 3), 2 if ":" in address else 1, kind, more.get("treq", 0))
     head = struct.pack("<10sH20x", head, more.get("flags", 0))
