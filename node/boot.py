@@ -11,7 +11,9 @@ import traceback
 from typing import Any, Mapping, Optional, Sequence
 
 from ansible_collections.gpufleet.node.node.declarations import Declarations, complete_params, load, require
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Scope
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
+from ansible_collections.gpufleet.node.plugins.module_utils._core.declared import names, path_of
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import frozen
@@ -27,7 +29,7 @@ STEPS_SECONDS = 60.0
 LOOKS = 4
 SETTLE_SECONDS = 30.0
 
-OK, FAILED = "ok", "failed"
+OK, FAILED, SUPERSEDED = "ok", "failed", "superseded"
 NOTICE, ERROR = "5", "3"
 
 
@@ -53,35 +55,76 @@ def boot(
     A change that was interrupted is finished, or undone where nothing is declared. No concern stops another. What it
     does is about the running system alone: files, declarations included, stay. ``concerns`` are those that are applied,
     also where it is a unit of their own that does so at boot; where it is empty, all that nothing else carries. With
-    ``again`` it is done again after so many seconds, until nothing was left: what came meanwhile is seen. Raises
-    ``DeclarationError`` for a wrong name.
+    ``again`` it is done again after so many seconds, until nothing was left: what came meanwhile is seen. What another
+    run declares meanwhile is seen in any case. Raises ``DeclarationError`` for a wrong name.
     """
     end = time.monotonic() + timeout
-    declarations = load(host.files, registry)
-    require(declarations, concerns, goal="apply")
-    broken = 0
-    for name, error in declarations.broken.items():
-        if not concerns or name in concerns:
-            broken += _tell(host, name, BootResult(FAILED, str(error)))
-    chosen = [
-        (entry, options)
-        for entry in in_order(registry)
-        if not concerns or entry.name in concerns
-        for options in _options_of(entry, declarations, host, named=entry.name in concerns)
-    ]
-    failures = rounds = 0
-    while chosen:
+    failures = rounds = broken = 0
+    while True:
+        texts = {name: _text_of(host, name) for name in names(host.files)}
+        declarations = load(host.files, registry)
+        if not rounds:
+            require(declarations, concerns, goal="apply")
+            broken = _tell_broken(host, declarations, concerns)
+        chosen = [
+            (_Unless(entry, texts.get(entry.name)), options)
+            for entry in in_order(registry)
+            if not concerns or entry.name in concerns
+            for options in _options_of(entry, declarations, host, named=entry.name in concerns)
+        ]
+        if not chosen:
+            failures = 0
+            break
         _wait_for_devices(host, max(min(SETTLE_SECONDS, end - time.monotonic()), 0))
-        failures = changes = 0
-        for entry, options in chosen:
-            result = _apply(entry, options, host, end - time.monotonic())
-            failures += _tell(host, entry.name, result)
-            changes += result.changes
+        results = [(one.entry, _apply(one, options, host, end - time.monotonic())) for one, options in chosen]
+        failures = sum(_tell(host, entry.name, result) for entry, result in results)
         rounds += 1
-        if not again or (rounds > 1 and not changes) or time.monotonic() + again >= end:
+        changes = sum(result.changes for _entry, result in results)
+        superseded = any(result.result == SUPERSEDED for _entry, result in results)
+        waits = (again and (rounds == 1 or changes)) or superseded
+        if not waits or time.monotonic() + again >= end:
             break
         time.sleep(again)
     return 1 if broken + failures else 0
+
+
+def _tell_broken(host: Host, declarations: Declarations, concerns: Sequence[str]) -> int:
+    return sum(
+        _tell(host, name, BootResult(FAILED, str(error)))
+        for name, error in declarations.broken.items()
+        if not concerns or name in concerns
+    )
+
+
+def _text_of(host: Host, name: str) -> Optional[str]:
+    """The declaration as it lies on the node, None where it cannot be read, which ``load`` tells."""
+    try:
+        return host.files.read_optional(path_of(name))
+    except OSError:
+        return None
+
+
+class _Superseded(Exception):
+    """What is being applied is not declared any more."""
+
+
+class _Unless:
+    """A concern that looks only while the declaration is the one of which it was told.
+
+    Another run may have had the lock and declared something else, and the event that started this one may be of that.
+    """
+
+    def __init__(self, entry: RegisteredConcern, text: Optional[str]) -> None:
+        self.entry = entry
+        self._text = text
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.entry.concern, name)
+
+    def observe(self, host: Host, declaration: Any, scope: Scope) -> Any:
+        if _text_of(host, self.entry.name) != self._text:
+            raise _Superseded
+        return self.entry.concern.observe(host, declaration, scope)
 
 
 def limit_of(entry: RegisteredConcern) -> float:
@@ -99,20 +142,22 @@ def _options_of(
     return [ORPHANED] if entry.registration.interrupted and host.files.exists(entry.registration.interrupted) else []
 
 
-def _apply(entry: RegisteredConcern, options: Mapping[str, Any], host: Host, left: float) -> BootResult:
-    seconds = min(limit_of(entry), left)
+def _apply(concern: _Unless, options: Mapping[str, Any], host: Host, left: float) -> BootResult:
+    seconds = min(limit_of(concern.entry), left)
     if seconds <= 0:
         return BootResult(FAILED, "the time of the boot service was used up")
     try:
         with deadline(seconds):
             # This is the boot that the files are for: they are in place, or not for this service to change.
-            params = {**complete_params(entry.concern, options), "immediate": True, "permanent": False}
+            params = {**complete_params(concern.entry.concern, options), "immediate": True, "permanent": False}
             # Waiting would take the time of the others, and delay what starts after the service.
-            outcome = converge(entry.concern, params, host, check_mode=False, may_wait=False)
+            outcome = converge(concern, params, host, check_mode=False, may_wait=False)
     except DeadlineExceeded:
         return BootResult(FAILED, f"it took longer than {seconds:.3g} s")
     except GpuFleetError as error:
         return BootResult(FAILED, str(error))
+    except _Superseded:
+        return BootResult(SUPERSEDED, "another declaration has taken its place")
     except Exception as error:
         # A defect of ours in one concern is no reason to leave the others out.
         return BootResult(FAILED, f"{type(error).__name__}: {error}\n{traceback.format_exc()}")

@@ -16,8 +16,8 @@ description:
     C(/sys/class/nvme) which connections exist, their state, and what the target and the kernel agreed on.
   - Connections that are not declared, and that this module did not make, are left alone, as are
     C(/etc/nvme/config.json), C(/etc/nvme/discovery.conf) and nvme-stas. nvme-cli is not needed.
-  - With O(discovery), whatever a discovery controller tells of is connected, in a run, at boot, and when the target says
-    that its log has changed. What it no longer tells of is disconnected if this module made it and nobody uses it.
+  - With O(discovery), whatever a discovery controller tells of is connected, in a run, at boot, and when the target
+    says that its log has changed. What it no longer tells of is disconnected if this module made it and nobody uses it.
   - At boot, C(gpufleet-nvme-of.service) connects once the network is online, before remote file systems are mounted. A
     target that does not respond delays the boot and the other connections no longer than the kernel takes to give up.
   - Targets know a host by C(/etc/nvme/hostnqn) and C(/etc/nvme/hostid). Files that exist are not changed. A missing one
@@ -65,7 +65,7 @@ options:
             default: 4420
           host_address:
             description:
-              - The IP address of this host from which it is connected. Without it, the kernel chooses one by its routes.
+              - The IP address of this host from which it is connected. Without it, the kernel chooses one.
             type: str
           host_interface:
             description:
@@ -103,8 +103,8 @@ options:
         choices: [numa, queue-depth, round-robin]
   discovery:
     description:
-      - The discovery controllers. Each stays connected, and tells when its log changes. What it tells of is connected as
-        well, by the same way, and so is a discovery controller that it refers to. Needs the role
+      - The discovery controllers. Each stays connected, and tells when its log changes. What it tells of is connected
+        as well, by the same way, and so is a discovery controller that it refers to. Needs the role
         P(gpufleet.node.node_tools#role), whose program asks it at boot and later.
       - A subsystem that is declared under O(subsystems) too has the values from there.
     type: list
@@ -129,7 +129,7 @@ options:
         default: 8009
       host_address:
         description:
-          - The IP address of this host from which it is connected. Without it, the kernel chooses one by its routes.
+          - The IP address of this host from which it is connected. Without it, the kernel chooses one.
         type: str
       host_interface:
         description:
@@ -326,9 +326,9 @@ failure:
 # End of what all return.
 effective:
   description:
-    - Under C(connections) each connection with its controller, its state and its numbers, under C(discovery) the same of
-      each discovery controller, with what it C(tells_of) or the C(error), under C(io_policies) how the kernel chooses
-      among the paths to each subsystem, and in C(host_nqn) the name of this host.
+    - Under C(connections) each connection with its controller, its state and its numbers, under C(discovery) the same
+      of each discovery controller, with what it C(tells_of) or the C(error), under C(io_policies) how the kernel
+      chooses among the paths to each subsystem, and in C(host_nqn) the name of this host.
   returned: always, unless the declaration was refused
   type: dict
 boot:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.node import boot as boot_module
@@ -236,6 +236,34 @@ def values(host: FakeHost) -> List[str]:
 
 def entries(*tunables: Tunable) -> Tuple[RegisteredConcern, ...]:
     return tuple(RegisteredConcern.of(tunable) for tunable in tunables)
+
+
+def test_what_is_named_is_applied_also_where_another_unit_does_so_at_boot(tmp_path: Path) -> None:
+    host = machine(tmp_path, {"one": declaration("one", at_boot=False, value="1")})
+    assert boot(host, registry=entries(Tunable("one"))) == 0
+    assert values(host)[0] == "0"
+    assert boot(host, concerns=["one"], registry=entries(Tunable("one"))) == 0
+    assert values(host)[0] == "1"
+
+
+@pytest.mark.parametrize("later", [declaration("one", value="2"), None], ids=["another", "none"])
+def test_what_another_run_declared_while_it_was_waited_for_is_what_counts(
+    tmp_path: Path, later: Optional[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    host = machine(tmp_path, {"one": declaration("one", value="1")})
+    path = "/etc/gpufleet/declared.d/one.json"
+
+    def other_run() -> None:
+        host.files.before_lock = lambda: None
+        if later is None:
+            host.files.remove(path)
+        else:
+            host.files.store(path, later)
+
+    host.files.before_lock = other_run
+    assert boot(host, registry=entries(Tunable("one"))) == 0
+    assert values(host)[0] == ("0" if later is None else "2")
 
 
 def test_only_declarations_that_ask_for_it_are_applied_in_the_order_of_the_concerns(tmp_path: Path) -> None:
