@@ -86,7 +86,7 @@ def assert_has_scratch(host: Any) -> None:
 def assert_is_connected(host: Any) -> None:
     """A disk of another machine, over both paths, as the kernel has it; it is the file that the target has there."""
     values = "echo $(cat state address queue_count reconnect_delay ctrl_loss_tmo)"
-    connections = "$(grep -l tcp /sys/class/nvme/*/transport)"
+    connections = "$(grep -lx nqn.2024-01.com.example:data /sys/class/nvme/*/subsysnqn)"
     said = host.check_output(f"for one in {connections}; do cd ${{one%/*}} && {values}; done")
     found = sorted(line.split() for line in said.splitlines())
     # A queue more than is declared is for administration.
@@ -94,6 +94,17 @@ def assert_is_connected(host: Any) -> None:
     assert [words[1].split(",")[0] for words in found] == ["traddr=127.0.0.1", "traddr=127.0.0.2"]
     assert host.check_output("cat /sys/class/nvme-subsystem/*/iopolicy | sort -u | grep round") == "round-robin"
     host.run_expect([0], f"cmp {FAR} /var/lib/nvme-target.img")
+
+
+def assert_is_told(host: Any) -> None:
+    """A disk of another machine of which a discovery controller tells, which stays connected."""
+    values = "echo $(cat state cntrltype address queue_count subsysnqn)"
+    told = "$(grep -lE ':told$|[.]discovery$' /sys/class/nvme/*/subsysnqn)"
+    found = sorted(host.check_output(f"for one in {told}; do cd ${{one%/*}} && {values}; done").splitlines())
+    assert [(words[:2], words[2].split(",")[0], *words[3:]) for words in map(str.split, found)] == [
+        (["live", "discovery"], "traddr=127.0.0.2", "1", "nqn.2014-08.org.nvmexpress.discovery"),
+        (["live", "io"], "traddr=127.0.0.2", "2", "nqn.2024-01.com.example:told"),
+    ]
 
 
 def assert_has(queue: Dict[str, str], **wanted: str) -> None:

@@ -85,6 +85,7 @@ def test_the_boot_connected_a_disk_of_another_machine(host: Any) -> None:
     if host.backend.get_hostname() != "bookworm":
         pytest.skip("this node has none")
     machine.assert_is_connected(host)
+    machine.assert_is_told(host)
 
 
 def test_a_drive_that_appears_gets_its_settings_from_udev(host: Any) -> None:

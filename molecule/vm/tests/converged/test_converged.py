@@ -133,6 +133,19 @@ def test_a_disk_of_another_machine_is_connected_over_both_paths(host: Any) -> No
     assert host.run("systemd-analyze verify gpufleet-nvme-of.service").rc == 0
 
 
+def test_what_a_discovery_controller_tells_of_later_is_connected_by_itself(host: Any) -> None:
+    if name_of(host) != "bookworm":
+        pytest.skip("this node has none")
+    assert "told" not in host.check_output("cat /sys/class/nvme/*/subsysnqn")
+    wait = "until grep -q told /sys/class/nvme/*/subsysnqn; do sleep 0.2; done"
+    host.run_expect([0], f"sh /root/nvme_target.sh tell && timeout 60 sh -c '{wait}'")
+    # It sets what is declared for it, and looks again until nothing is left.
+    host.run_expect([0], "timeout 60 sh -c 'while systemctl is-active gpufleet-nvme-discovery | grep -q ^a; do :; done'")
+    machine.assert_is_told(host)
+    assert host.run("gpufleet status --concern nvme_of").rc == 0
+    assert host.run("systemd-analyze verify gpufleet-nvme-discovery.service").rc == 0
+
+
 def test_a_quiet_timer_is_off_and_sshd_keeps_its_limit_until_it_is_restarted(host: Any) -> None:
     machine.assert_quiet(host)
     assert machine.memlock_of_sshd(host) != machine.MEMLOCK
