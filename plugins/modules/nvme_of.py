@@ -96,6 +96,16 @@ options:
         description:
           - How long requests to a lost target wait before they fail.
         type: int
+      dhchap_key_file:
+        description:
+          - A file on the node with the secret by which this host proves to the target who it is (DH-HMAC-CHAP), in the
+            form that C(nvme gen-dhchap-key) prints. Its owner must be root, and nobody else may read it. The secret
+            stays there.
+        type: str
+      dhchap_ctrl_key_file:
+        description:
+          - The same for the secret by which the target proves to this host who it is.
+        type: str
       io_policy:
         description:
           - How the kernel chooses among several paths. V(queue-depth) needs Linux 6.11.
@@ -166,6 +176,16 @@ options:
         description:
           - How long requests to a lost target wait before they fail.
         type: int
+      dhchap_key_file:
+        description:
+          - A file on the node with the secret by which this host proves to the target who it is (DH-HMAC-CHAP), in the
+            form that C(nvme gen-dhchap-key) prints. Its owner must be root, and nobody else may read it. The secret
+            stays there.
+        type: str
+      dhchap_ctrl_key_file:
+        description:
+          - The same for the secret by which the target proves to this host who it is.
+        type: str
       io_policy:
         description:
           - How the kernel chooses among several paths. V(queue-depth) needs Linux 6.11.
@@ -224,8 +244,9 @@ changes:
       type: str
     setting:
       description:
-        - C(connection), the option, or C(host identity) for the files in C(/etc/nvme). What a discovery
-          controller tells of is not known before it is connected, so check mode does not have it then.
+        - C(connection), C(authentication), the option, or C(host identity) for the files in C(/etc/nvme).
+          What a discovery controller tells of is not known before it is connected, so check mode does
+          not have it then.
       type: str
     before:
       description: The value that was found.

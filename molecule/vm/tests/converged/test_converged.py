@@ -140,7 +140,9 @@ def test_what_a_discovery_controller_tells_of_later_is_connected_by_itself(host:
     wait = "until grep -q told /sys/class/nvme/*/subsysnqn; do sleep 0.2; done"
     host.run_expect([0], f"sh /root/nvme_target.sh tell && timeout 60 sh -c '{wait}'")
     # It sets what is declared for it, and looks again until nothing is left.
-    host.run_expect([0], "timeout 60 sh -c 'while systemctl is-active gpufleet-nvme-discovery | grep -q ^a; do :; done'")
+    host.run_expect(
+        [0], "timeout 60 sh -c 'while systemctl is-active gpufleet-nvme-discovery | grep -q ^a; do :; done'"
+    )
     machine.assert_is_told(host)
     assert host.run("gpufleet status --concern nvme_of").rc == 0
     assert host.run("systemd-analyze verify gpufleet-nvme-discovery.service").rc == 0

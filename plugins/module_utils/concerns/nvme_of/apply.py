@@ -105,8 +105,11 @@ def _wait_for_disks(lines: Sequence[Line], host: Host) -> None:
 
 def _hand_over(line: Line, host: Host) -> str:
     """What went wrong, empty where nothing did. A program does it: it can be ended where a target does not answer."""
-    script = f'printf %s "$1" >{DEVICE}'
-    completed = host.commands.run(("/bin/sh", "-c", script, "sh", line.options), timeout=float(SECONDS))
+    # Arguments are seen by anybody, and what the shell itself reads and writes is not.
+    secrets = "".join(f',{option}=$(cat "${at}")' for at, (option, _path) in enumerate(line.secrets, 2))
+    argv = ("/bin/sh", "-c", f'printf %s "$1{secrets}" >{DEVICE}', "sh", line.options)
+    paths = tuple(path for _option, path in line.secrets)
+    completed = host.commands.run((*argv, *paths), timeout=float(SECONDS))
     if completed.status == 0:
         return ""
     if completed.timed_out:

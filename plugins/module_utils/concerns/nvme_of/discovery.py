@@ -118,9 +118,9 @@ def _is_declared(key: Key, declared: Iterable[Key]) -> bool:
 
 def _connection(key: Key, one: Discovery, declaration: NvmeOfDeclaration) -> Connection:
     if key[0] == DISCOVERY:
-        return Connection(key)
-    of_same = next((other.numbers for other in declaration.connections if other.nqn == key[0]), one.numbers)
-    return Connection(key, of_same)
+        return Connection(key, secrets=one.secrets)
+    same = next((other for other in declaration.connections if other.nqn == key[0]), one)
+    return Connection(key, same.numbers, same.secrets)
 
 
 def _add_policy(policies: Dict[str, str], nqn: str, one: Discovery, declaration: NvmeOfDeclaration) -> None:

@@ -16,7 +16,7 @@ from ..._core.regex import regex
 from ..._core.value import frozen
 from ..._kinds.own_files import header_of
 from ..._linux import systemd
-from .spec import DISCOVERY, LOOP, NAME, NUMBERS, Connection, Key, name_of
+from .spec import DISCOVERY, LOOP, NAME, NUMBERS, Connection, Key, Secrets, name_of
 
 if TYPE_CHECKING:
     from .targets import Identity
@@ -38,11 +38,15 @@ _LINE = regex(r'printf %%s "(nqn=[^"]+)"')
 
 @frozen
 class Line:
-    """What the kernel is handed for a connection, and the module that it needs for it."""
+    """What the kernel is handed for a connection, and the module that it needs for it.
+
+    ``secrets`` are handed over too, from their files: nobody but root may see them, and anybody sees arguments.
+    """
 
     name: str
     options: str
     module: str
+    secrets: Secrets = ()
 
 
 def line_of(connection: Connection, identity: Identity) -> Line:
@@ -51,7 +55,7 @@ def line_of(connection: Connection, identity: Identity) -> Line:
     words += [f"hostnqn={identity.nqn}", f"hostid={identity.number}"]
     words += KEPT if connection.nqn == DISCOVERY else ()
     words += [f"{NUMBERS[name].name}={value}" for name, value in connection.numbers.items()]
-    return Line(name_of(connection.key), ",".join(words), MODULES[connection.transport])
+    return Line(name_of(connection.key), ",".join(words), MODULES[connection.transport], connection.secrets)
 
 
 def unit_text(lines: Sequence[Line], policies: Mapping[str, str]) -> Optional[str]:
@@ -59,7 +63,7 @@ def unit_text(lines: Sequence[Line], policies: Mapping[str, str]) -> Optional[st
     if not lines:
         return None
     commands: List[str] = [f"-/sbin/modprobe {module}" for module in dict.fromkeys(line.module for line in lines)]
-    commands += [f"-/bin/sh -c 'printf %%s \"{line.options}\" >{DEVICE}'" for line in lines]
+    commands += [f"-/bin/sh -c 'printf %%s \"{line.options}{_secrets(line)}\" >{DEVICE}'" for line in lines]
     for nqn, policy in policies.items():
         commands.append(
             "-/bin/sh -c 'for one in /sys/class/nvme-subsystem/*; do "
@@ -90,6 +94,10 @@ RemainAfterExit=yes
 [Install]
 WantedBy=multi-user.target
 """
+
+
+def _secrets(line: Line) -> str:
+    return "".join(f",{option}=$$(cat {path})" for option, path in line.secrets)
 
 
 def connected_by(text: Optional[str]) -> Set[Key]:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..._core.value import field, frozen
 from ..._kinds import units
@@ -54,6 +54,7 @@ def observe(host: Host, declaration: NvmeOfDeclaration, scope: Scope) -> NvmeOfS
         left=ends.left,
         users=_users(files, controllers if scope.restoring else ends.ours, controllers, subsystems),
         lacking=_lacking(files, declaration.at_boot, controllers),
+        authentication=_authentication(files, (*declaration.at_boot, *discovered.told.connections), controllers),
         no_interfaces=_no_interfaces(files, declaration.at_boot, controllers),
         discovered=discovered,
     )
@@ -75,6 +76,17 @@ def _lacking(files: Files, connections: Sequence[Connection], controllers: Mappi
     from .refusals import lacking_modules
 
     return lacking_modules(files, missing)
+
+
+def _authentication(
+    files: Files, connections: Sequence[Connection], controllers: Mapping[Key, Controller]
+) -> Mapping[Key, Optional[str]]:
+    by_secret = [one for one in connections if one.secrets]
+    if not by_secret:
+        return {}
+    from . import authentication
+
+    return authentication.observe(files, by_secret, controllers)
 
 
 def _no_interfaces(

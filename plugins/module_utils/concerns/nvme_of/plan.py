@@ -18,7 +18,7 @@ from ..._linux.boot_service import not_persisted
 from . import targets
 from .lines import Line
 from .refusals import refuse_in_use
-from .rows import CONNECTION
+from .rows import AUTHENTICATION, CONNECTION
 from .spec import DELAY, DISCOVERY, LOSS, NUMBERS, POLICY, Key, NvmeOfDeclaration, key_of, name_of
 from .state import NvmeOfDesired, NvmeOfState, with_loss
 
@@ -71,7 +71,8 @@ def restore(state: NvmeOfState) -> NvmeOfDesired:
     unmanaged: List[Unmanaged] = []
     made = {key_of(identity) for identity, setting in before if setting == CONNECTION}
     for (identity, setting), value in before.items():
-        if identity in state.identity_files:
+        # What a connection was made with goes with it.
+        if identity in state.identity_files or setting == AUTHENTICATION:
             continue
         if setting == POLICY:
             nqn = identity.partition(" ")[2]

@@ -17,6 +17,7 @@ from .spec import (
     MARK,
     NUMBERS,
     POLICY,
+    Connection,
     Key,
     identity_of,
     name_of,
@@ -33,6 +34,8 @@ IDENTITY = "host identity"
 LOG, READ = "discovery log", "read"
 RECONNECT, TARGET = "reconnect", "target"
 FIXED = "it stays as it is until the connection is made anew, and the target may allow less"
+AUTHENTICATION = "authentication"
+UNPROVED = "it keeps the secrets that it was made with, or none, until the connection is made anew"
 LOST = "the target does not respond, and the kernel tries to reconnect"
 
 
@@ -54,6 +57,7 @@ def rows_of(state: NvmeOfState, desired: NvmeOfDesired, scope: Scope) -> List[Se
     for key in (*(one.key for one in desired.connections), *desired.end):
         rows.append(_connection(state, key, scope, wanted=None if key in desired.end else CONNECTED))
     rows += [_log(key, log.error, immediate=immediate) for key, log in state.discovered.logs.items() if log.error]
+    rows += [_authentication(state, one, immediate=immediate) for one in desired.connections if one.secrets]
     for key, numbers in desired.numbers.items():
         # In the order in which they are written: what is shown as LOSS changes with DELAY.
         names = [name for name in NUMBERS if name in numbers]
@@ -99,6 +103,22 @@ def _log(key: Key, error: str, *, immediate: bool) -> Setting:
         boot_matters=False,
         pending=f"{error}, so what it tells of is not known, and nothing that it told of before ends",
         needs=TARGET,
+    )
+
+
+def _authentication(state: NvmeOfState, one: Connection, *, immediate: bool) -> Setting:
+    found = state.authentication[one.key]
+    return Setting(
+        object=name_of(one.key),
+        setting=AUTHENTICATION,
+        wanted=one.authentication,
+        effective=found,
+        boot=None,
+        identity=identity_of(one.key),
+        effective_matters=immediate,
+        boot_matters=False,
+        pending="" if found is None else UNPROVED,
+        needs=RECONNECT,
     )
 
 

@@ -56,6 +56,11 @@ _NQN = regex(r"nqn\.[0-9]{4}-[0-9]{2}\.[A-Za-z0-9._-]+(?::[A-Za-z0-9._:-]+)?")
 LONGEST_NQN = 223
 # IFNAMSIZ of the kernel, and neither what it splits a line at nor what a shell reads.
 _INTERFACE = regex(r"[A-Za-z0-9._:-]{1,15}")
+# The files with the secrets of this host and of the target, by what the kernel calls these.
+HOST_KEY, TARGET_KEY = "dhchap_key_file", "dhchap_ctrl_key_file"
+SECRETS: Mapping[str, str] = {"dhchap_secret": HOST_KEY, "dhchap_ctrl_secret": TARGET_KEY}
+# A path that a shell and systemd leave as it is.
+_PATH = regex(r"/[A-Za-z0-9._/-]+")
 # What an entry of a discovery log can be chosen by.
 MATCH_KEYS = ("nqn", "address")
 DISCOVERY = "nqn.2014-08.org.nvmexpress.discovery"
@@ -71,12 +76,17 @@ PLACE = slice(0, 4)
 FROM, ON = "host_address", "host_interface"
 
 
+Secrets = Tuple[Tuple[str, str], ...]
+"""What the kernel calls a secret, and the file that holds it: that of this host, and where it has one, the target's."""
+
+
 @frozen
 class Connection:
     """A controller to be connected to: a path to a subsystem. For loop it has no address and no port."""
 
     key: Key
     numbers: Mapping[str, int] = field(default_factory=dict)
+    secrets: Secrets = ()
 
     @property
     def nqn(self) -> str:
@@ -85,6 +95,11 @@ class Connection:
     @property
     def transport(self) -> str:
         return self.key[1]
+
+    @property
+    def authentication(self) -> Optional[str]:
+        """Who proves who they are, None where nothing is said of it."""
+        return (None, "of this host", "of both sides")[len(self.secrets)]
 
 
 @frozen
@@ -95,6 +110,7 @@ class Discovery:
     match: MatchEntry
     numbers: Mapping[str, int]
     policy: Optional[str]
+    secrets: Secrets = ()
 
 
 @frozen
@@ -112,7 +128,7 @@ class NvmeOfDeclaration:
     @property
     def at_boot(self) -> Tuple[Connection, ...]:
         """What is connected without being told of: discovery controllers come first, for it takes a moment to ask."""
-        return (*(Connection(one.key) for one in self.discovery), *self.connections)
+        return (*(Connection(one.key, secrets=one.secrets) for one in self.discovery), *self.connections)
 
 
 # What begins the identities of connections and subsystems in records.
@@ -195,17 +211,18 @@ def parse(params: Mapping[str, Any]) -> NvmeOfDeclaration:
 
 def _connections(where: str, item: Mapping[str, Any], numbers: Mapping[str, int]) -> List[Connection]:
     nqn, transport, paths = item["nqn"], item["transport"], item["paths"]
+    secrets = _secrets(where, item)
     if transport == LOOP:
         if paths:
             _refuse(f"{where}.paths", "loop is on this machine, and has no address", "leave paths out")
-        return [Connection((nqn, transport, "", "", "", ""), numbers)]
+        return [Connection((nqn, transport, "", "", "", ""), numbers, secrets)]
     if not paths:
         _refuse(f"{where}.paths", "no path is declared", "set the addresses of the target")
     found: List[Connection] = []
     for at, path in enumerate(paths):
         key = _key(f"{where}.paths[{at}]", nqn, transport, path)
         _refuse_twice(f"{where}.paths[{at}]", key, [other.key for other in found])
-        found.append(Connection(key, numbers))
+        found.append(Connection(key, numbers, secrets))
     return found
 
 
@@ -215,7 +232,8 @@ def _discovery(items: Sequence[Mapping[str, Any]]) -> Tuple[Discovery, ...]:
     for item, entry in zip(items, entries):
         key = _key(entry.where, DISCOVERY, item["transport"], item)
         _refuse_twice(entry.where, key, [other.key for other in found])
-        found.append(Discovery(key, entry, _numbers(entry.where, item), item[POLICY]))
+        secrets = _secrets(entry.where, item)
+        found.append(Discovery(key, entry, _numbers(entry.where, item), item[POLICY], secrets))
     return tuple(found)
 
 
@@ -250,6 +268,17 @@ def _refuse_twice(where: str, key: Key, others: Sequence[Key]) -> None:
 
 def _numbers(where: str, item: Mapping[str, Any]) -> Dict[str, int]:
     return {name: _number(f"{where}.{name}", name, item[name]) for name in NUMBERS if item[name] is not None}
+
+
+def _secrets(where: str, item: Mapping[str, Any]) -> Secrets:
+    found = [(option, name, item[name]) for option, name in SECRETS.items() if item[name] is not None]
+    for _option, name, path in found:
+        if not _PATH.fullmatch(path):
+            _refuse(f"{where}.{name}", "it is not a plain absolute path", "set for example /etc/nvme/host.key", path)
+    if [name for _option, name, _path in found] == [TARGET_KEY]:
+        cause = "the target proves who it is only to a host that does so too"
+        _refuse(f"{where}.{TARGET_KEY}", cause, f"set {HOST_KEY} as well")
+    return tuple((option, path) for option, _name, path in found)
 
 
 def _number(where: str, name: str, value: int) -> int:

@@ -73,7 +73,8 @@ class NvmeOfState:
 
     ``ours`` are connections that this module made and that are not declared any more, ``users`` who would lose the
     disks of a subsystem, or of one controller, of which connections may end, by its name. ``lacking`` are modules that
-    this kernel does not have, and ``no_interfaces`` interfaces that this machine does not have.
+    this kernel does not have, and ``no_interfaces`` interfaces that this machine does not have. ``authentication`` is
+    what the connections have that are declared with secrets.
 
     ``left`` are connections that no discovery controller tells of any more, with who needs them all the same.
     """
@@ -89,6 +90,7 @@ class NvmeOfState:
     users: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     lacking: Tuple[str, ...] = ()
     no_interfaces: Tuple[str, ...] = ()
+    authentication: Mapping[Key, Optional[str]] = field(default_factory=dict)
     left: Mapping[Key, Tuple[str, ...]] = field(default_factory=dict)
     discovered: Discovered = Discovered()
 

@@ -30,6 +30,7 @@ from support import KernelFiles, build
 DATA, OTHER = "nqn.2024-01.com.example:data", "nqn.2024-01.com.example:other"
 UUID = "4c4c4544-0042-4810-8052-b4c04f4d3132"
 DISCOVERY = "nqn.2014-08.org.nvmexpress.discovery"
+SECRETS = ("dhchap_secret", "dhchap_ctrl_secret")
 PYTHON = os.path.basename(sys.executable)
 WANTS = "/etc/systemd/system/multi-user.target.wants/gpufleet-nvme-of.service"
 UNIT = "/etc/systemd/system/gpufleet-nvme-of.service"
@@ -58,6 +59,7 @@ FILES = {
 class Machine:
     """``allows`` is the most queues that a target has, ``dead`` are the addresses that do not answer.
 
+    ``keys`` are the secrets that targets ask for, by address, and ``authenticates`` says whether the kernel does so.
     ``tells`` is what discovery controllers tell of by their addresses, as ``entry`` makes it, or what goes wrong.
     """
 
@@ -66,6 +68,8 @@ class Machine:
         self.host = build(root, files)
         self.tells: Dict[str, Any] = {}
         self.asked: List[str] = []
+        self.keys: Dict[str, str] = {}
+        self.authenticates = True
         self.allows = 8
         self.multipath = True
         self.dead: List[str] = []
@@ -87,8 +91,13 @@ class Machine:
         return Completed(0, "", "")
 
     def sh(self, argv: Sequence[str]) -> Completed:
-        assert argv[2] == 'printf %s "$1" >/dev/nvme-fabrics'
+        # What the shell reads from files stands in no argument.
+        files = [f',{option}=$(cat "${at}")' for at, option in zip(range(2, len(argv) - 3), SECRETS)]
+        assert argv[2] == f'printf %s "$1{"".join(files)}" >/dev/nvme-fabrics'
         words = dict(word.partition("=")[::2] for word in argv[4].split(","))
+        words.update((option, self.host.files.read(path).strip()) for option, path in zip(SECRETS, argv[5:]))
+        if words.get("traddr") in self.keys and words.get("dhchap_secret") != self.keys[words["traddr"]]:
+            return Completed(1, "", "sh: 1: printf: write error: Connection refused\n")
         if words.get("traddr") in self.dead:
             return Completed(1, "", "sh: 1: printf: write error: Connection refused\n")
         place = place_of(words)
@@ -118,6 +127,7 @@ class Machine:
             "ctrl_loss_tmo": _shown(words.get("ctrl_loss_tmo", "600"), words.get("reconnect_delay", "10")),
             "fast_io_fail_tmo": words.get("fast_io_fail_tmo", "off"),
             "delete_controller": "",
+            **({option: words.get(option, "none") for option in SECRETS} if self.authenticates else {}),
         }
         self._write(f"sys/class/nvme/nvme{number}", shown)
         if nqn == DISCOVERY:
