@@ -20,6 +20,7 @@ from .targets import CONTROLLERS, Controller
 if TYPE_CHECKING:
     from ..._core.protocols import Files
 
+READ = "authenticate by {}"
 NONE, OTHER = "none", "with another secret"
 RELEASE = "/proc/sys/kernel/osrelease"
 # NVM Express Base Specification, 8.13.5.8: the form of a secret, with the hash that it is transformed by, 0 for none.
@@ -40,6 +41,7 @@ def observe(
     missing = [one for one in connections if one.key not in controllers]
     if missing and _is_lacking(files, controllers):
         _refuse(
+            "authenticate to {}",
             name_of(missing[0].key),
             "this kernel does not authenticate connections of NVMe over Fabrics",
             "boot one with CONFIG_NVME_HOST_AUTH (before Linux 6.7, CONFIG_NVME_AUTH)",
@@ -50,12 +52,14 @@ def observe(
 def _secret_in(files: Files, path: str) -> str:
     status = files.status(path)
     if status is None:
-        _refuse(path, "the file with the secret is not there", "put it there first, with owner root and mode 0600")
+        _refuse(
+            READ, path, "the file with the secret is not there", "put it there first, with owner root and mode 0600"
+        )
     if status.st_uid != 0 or status.st_mode & _OTHERS:
-        _refuse(path, "others than root may read or replace the secret in it", "set owner root and mode 0600")
+        _refuse(READ, path, "others than root may read or replace the secret in it", "set owner root and mode 0600")
     secret = files.read(path).strip()
     if not _SECRET.fullmatch(secret):
-        _refuse(path, "it does not hold a secret of the form DHHC-1:", "make one by nvme gen-dhchap-key")
+        _refuse(READ, path, "it does not hold a secret of the form DHHC-1:", "make one by nvme gen-dhchap-key")
     return secret
 
 
@@ -86,5 +90,5 @@ def _found(
     return one.authentication if all(same) else OTHER
 
 
-def _refuse(object: str, cause: str, hint: str) -> NoReturn:
-    raise DeclarationError("authenticate by {}", object=object, cause=cause, hint=f"{hint}; nothing was changed")
+def _refuse(goal: str, object: str, cause: str, hint: str) -> NoReturn:
+    raise DeclarationError(goal, object=object, cause=cause, hint=f"{hint}; nothing was changed")

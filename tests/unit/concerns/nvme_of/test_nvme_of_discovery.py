@@ -99,6 +99,18 @@ def test_without_the_program_that_asks_at_boot_nothing_is_declared(tmp_path: Pat
     assert machine.connected == [TELLER]
 
 
+def test_a_node_on_which_the_program_is_gone_is_drifted_at_the_next_boot(machine: Machine) -> None:
+    discover(machine)
+    machine.host.files.remove("/usr/local/sbin/gpufleet")
+    outcome = discover(machine, check_mode=True)
+    drifted = [setting for setting in outcome.remaining.settings if setting.status == "drifted"]
+    assert [(setting.object, setting.effective, setting.boot) for setting in drifted] == [
+        (f"discovery controller over tcp {TELLER}:8009", "connected", None)
+    ]
+    with pytest.raises(Refused, match="is not installed"):
+        discover(machine)
+
+
 def test_a_log_of_linux_is_read_as_it_was_written() -> None:
     found = [
         (one.kind, one.transport, one.address, one.port, one.nqn, one.secure, one.duplicate)
