@@ -75,7 +75,7 @@ def read(host: Host, controller: str) -> Log:
     argv = (sys.executable, "-IBS", "-c", SCRIPT, f"/dev/{controller}", str(ANSWER_SECONDS * 1000))
     completed = host.commands.run(argv, timeout=timeout)
     if completed.timed_out:
-        return Log(error=f"it did not answer within {timeout:.0f} seconds")
+        return Log(error=f"it did not respond within {timeout:.0f} seconds")
     if completed.status != 0:
         said = (completed.errors or completed.output).strip().rpartition("\n")[2]
         return Log(error=said or f"exit status {completed.status}")

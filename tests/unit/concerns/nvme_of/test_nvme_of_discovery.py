@@ -302,7 +302,7 @@ def test_a_discovery_controller_that_is_lost_is_pending_and_nothing_ends_meanwhi
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (Completed(124, "", ""), "it did not answer within 10 seconds"),
+        (Completed(124, "", ""), "it did not respond within 10 seconds"),
         (Completed(1, "", "OSError: [Errno 4] Interrupted system call\n"), "Interrupted system call"),
         (Completed(1, "", "it returned the status 0x2\n"), "it returned the status 0x2"),
         (Completed(0, "AwEDBA==", ""), "its log cannot be read"),
