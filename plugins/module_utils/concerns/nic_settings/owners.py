@@ -89,7 +89,7 @@ def refuse_other(name: str, wanted: int, stated: StatedMtu) -> None:
     if stated.mtu == wanted:
         return
     if stated.keep_out:
-        cause = f"{stated.owner} sets it to what the DHCP server says, as at {stated.path}:{stated.line}"
+        cause = f"{stated.owner} sets it to what the DHCP server says, recorded at {stated.path}:{stated.line}"
         hint = f"set mtu {wanted} on the DHCP server, or {stated.keep_out}, or set permanent: false"
     else:
         cause = f"{stated.owner} sets it whenever it brings the interface up, at {stated.path}:{stated.line}"
