@@ -182,7 +182,7 @@ class Host(Protocol):
         """What methods of systemd's own objects return, None for an error. Raises ``OSError`` as ``message_bus``."""
 
     def ask_service(self, service: str, calls: Sequence[BusCall]) -> Sequence[Optional[Tuple[Any, ...]]]:
-        """The same of a service on the system bus by its name, None also where it does not run."""
+        """The same of a service on the system bus, by its name there. All are None where it does not run."""
 
     def journal(self, message: str, fields: Mapping[str, str]) -> None:
         """One structured line in the system's journal; silently nothing where there is none."""

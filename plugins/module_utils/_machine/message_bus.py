@@ -31,7 +31,7 @@ TIMEOUT_SECONDS = 6.0
 LIMIT_BYTES = 16 << 20
 CALL, RETURN, ERROR = 1, 2, 3
 PATH, INTERFACE, MEMBER, REPLY_TO, DESTINATION, SIGNATURE = 1, 2, 3, 5, 6, 8
-# A service that does not run is not started by a question.
+# The bus must not start a service only because it is asked.
 NO_AUTO_START = 0x2
 HEADER_BYTES = 16
 NUMBERS = {"y": "B", "b": "I", "n": "h", "q": "H", "i": "i", "u": "I", "x": "q", "t": "Q", "d": "d", "h": "I"}
@@ -40,14 +40,14 @@ NUMBERS = {"y": "B", "b": "I", "n": "h", "q": "H", "i": "i", "u": "I", "x": "q",
 def ask_service(
     service: str, calls: Sequence[BusCall], timeout: float = TIMEOUT_SECONDS, path: str = SYSTEM_BUS
 ) -> List[Optional[Tuple[Any, ...]]]:
-    """The same of a service on the system bus, by its name there. None also where no such service runs."""
+    """What a service on the system bus returns, as ``ask``. All are None where no service of that name runs."""
     return ask(calls, timeout, path, service)
 
 
 def ask(
     calls: Sequence[BusCall], timeout: float = TIMEOUT_SECONDS, path: str = SOCKET, service: str = ""
 ) -> List[Optional[Tuple[Any, ...]]]:
-    """What each call returns, in their order; None for one that systemd answers with an error.
+    """What each call returns, in their order; None for one that is answered with an error.
 
     All are sent at once, and signals that come in between are dropped. Raises ``OSError`` with the path: nobody
     listens, we may not, not all answers came within ``timeout`` seconds (``TimeoutError``), or what came is no D-Bus
@@ -56,18 +56,20 @@ def ask(
     channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
     with named(path, timeout):
         try:
-            return _asked(channel, _sent(calls, service), time.monotonic() + timeout, path)[-len(calls) :]
+            messages = _messages(calls, service)
+            answers = _asked(channel, messages, time.monotonic() + timeout, path)
+            return answers[len(messages) - len(calls) :]
         except (ValueError, IndexError, struct.error) as error:
             raise OSError(errno.EPROTO, f"not a D-Bus response: {error}") from error
         finally:
             channel.close()
 
 
-def _sent(calls: Sequence[BusCall], service: str) -> List[bytes]:
-    """Their messages. A bus wants to be greeted before the first, and answers that as well."""
-    named = [(BUS, HELLO)] if service else []
-    named += [(service, call) for call in calls]
-    return [_message(serial, call, to) for serial, (to, call) in enumerate(named, 1)]
+def _messages(calls: Sequence[BusCall], service: str) -> List[bytes]:
+    """What is sent for them. A bus wants ``Hello`` before anything else, and answers that as well."""
+    addressed = [(BUS, HELLO)] if service else []
+    addressed += [(service, call) for call in calls]
+    return [_message(serial, call, to) for serial, (to, call) in enumerate(addressed, 1)]
 
 
 def _asked(
@@ -148,9 +150,9 @@ def _message(serial: int, call: BusCall, service: str) -> bytes:
                 texts = _padded(texts, 4) + _text(text)
             body += struct.pack("<I", len(texts)) + texts
     fields = b""
-    named = [(PATH, b"o", call.path), (INTERFACE, b"s", call.interface), (MEMBER, b"s", call.member)]
-    named += [(DESTINATION, b"s", service)] if service else []
-    for code, kind, value in named:
+    headers = [(PATH, b"o", call.path), (INTERFACE, b"s", call.interface), (MEMBER, b"s", call.member)]
+    headers += [(DESTINATION, b"s", service)] if service else []
+    for code, kind, value in headers:
         fields = _padded(fields, 8) + struct.pack("<BB1sx", code, 1, kind) + _text(value)
     if signature:
         fields = _padded(fields, 8) + struct.pack("<BB1sx", SIGNATURE, 1, b"g")

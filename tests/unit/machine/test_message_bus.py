@@ -198,3 +198,7 @@ def test_a_bus_is_greeted_before_a_service_on_it_is_asked(serve: Serve) -> None:
 def test_a_service_that_does_not_run_answers_nothing(serve: Serve) -> None:
     unknown = [b"l\x03" + answer[2:] for answer in (DEFAULT_ZONE, ACTIVE_ZONES)]
     assert message_bus.ask_service(FIREWALLD, ZONES, path=serve(NAME, *unknown)) == [None, None]
+
+
+def test_the_answer_of_the_bus_to_the_greeting_is_no_answer_of_a_service(serve: Serve) -> None:
+    assert message_bus.ask_service(FIREWALLD, [], path=serve(NAME)) == []
