@@ -28,11 +28,12 @@ description:
   - A port that is down is reported, and nothing is done about it. With O(devices[].ready) it is not in sync, and
     C(link) is in RV(needs).
   - What a device, its driver or the kernel does not have is in RV(unmanaged), with the reason.
-  - With O(job_ports) the firewall of this machine lets jobs of other nodes connect. C(firewalld) gets a rich rule in
-    its default zone and in each zone with an interface or a source, now and permanently, without a reload. C(ufw) gets
-    a rule before its others. Rules of C(nft) and C(iptables) are read as well. A chain of somebody else that would drop
-    the connections is left alone, since only who wrote it knows where a rule has to stand; it is in RV(unmanaged) with
-    the rule to put there. Where there is no firewall, nothing is done. What a switch or a cloud filters is not seen.
+  - With O(job_ports) the firewall of this machine lets jobs of other nodes connect. In C(firewalld), the default zone
+    and each active zone get rich rules, in effect and permanently, without a reload. In C(ufw), the rules come before
+    all others. Chains of C(nft) and C(iptables) are read as well. If one that neither of them manages would drop the
+    connections, it is left alone, because only its owner knows where in it a rule has to stand, and is listed in
+    RV(unmanaged) with the rule to add. Without a firewall, nothing is done. What a switch or the security groups of a
+    cloud filter is not seen.
   - RV(effective) also says whether a device may let its writes overtake each other (relaxed ordering), and which PCI
     bridges above it send what it says to a GPU to the CPU first (ACS). Both are set by firmware, virtualization or
     kernel arguments. Jobs register memory with a device only as far as they may lock it, which
@@ -119,25 +120,26 @@ options:
     default: ignore
   job_ports:
     description:
-      - The TCP ports on which jobs of other nodes connect to this one. NCCL, MPI and PMIx take ports that the kernel
-        hands out, which are those of C(net.ipv4.ip_local_port_range), so that these are always among them. When the
-        range changes, the rules do so too with the next run.
-      - A rule that is not declared any more is removed, unless it was there before this module. RDMA itself needs none,
-        because the card takes its packets before a firewall sees them; only devices of software, such as those of
-        C(rdma_rxe), are behind it, on UDP port 4791.
+      - The TCP ports to which jobs of other nodes connect on this one. NCCL, MPI and PMIx listen on ephemeral ports,
+        those of C(net.ipv4.ip_local_port_range), so these are always included. When that range changes, the next run
+        changes the rules too.
+      - A rule that is no longer declared is removed, unless it was there before this module. RDMA needs no rule,
+        because the card takes its packets before a firewall sees them. Only devices made by software, such as those of
+        C(rdma_rxe), are behind the firewall. They use UDP port 4791, which this option does not open.
     type: dict
     default: {}
     suboptions:
       networks:
         description:
-          - The networks in which the other nodes are, such as V(10.20.0.0/16) or V(fd00:20::/64). All of their machines
-            may connect, so that these are networks of the cluster alone. V(0.0.0.0/0) is refused.
+          - The networks of the other nodes, such as V(10.20.0.0/16) or V(fd00:20::/64). Every machine in them may
+            connect, so declare only networks of the cluster. V(0.0.0.0/0) and V(::/0) are refused.
         type: list
         elements: str
         default: []
       ports:
         description:
-          - Further ports, each one such as V(29500), which is that of C(torchrun), or several such as V(29500-29599).
+          - Further TCP ports, each a port such as V(29500), the default of C(torchrun), or a range such as
+            V(29500-29599).
         type: list
         elements: str
         default: []
@@ -300,7 +302,7 @@ effective:
   description:
     - Under C(devices), what each device that is declared is, and what is set on each of its ports, by the names of the
       options. Under C(gpudirect), where it is declared, which ways to GPU memory there are. Under C(job_ports), where
-      it is declared, the range of ports that the kernel hands out, and which of the rules are in effect in each zone of
+      it is declared, the range of ephemeral ports, and which of the rules are in effect in each zone of
       C(firewalld) and in C(ufw).
   returned: always, unless the declaration was refused
   type: dict

@@ -17,6 +17,7 @@ from .devices import ACTIVE, Device, Port
 from .gpu_memory import OLD_MODULE, SYS_MODULE, GpuMemory
 from .observation import observe
 from .options import OPTIONS
+from .rulesets import is_ruleset
 from .spec import AUTO, DMA_BUF, IGNORE, NAME, PEERMEM, ROCE_MODE, RdmaDeclaration, parse
 from .state import GPU_MEMORY, GPUDIRECT, RdmaDesired, RdmaState
 
@@ -38,8 +39,7 @@ class Rdma:
     name = NAME
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = True
-    # An MTU that changes, or virtual functions that come, bring devices or take them away.
-    # Which ports the kernel hands out is one of the tunables.
+    # A new MTU and virtual functions bring devices or take them away, and tunables have the range of ephemeral ports.
     registration = Registration(after=("node_tools", "kernel_modules", "kernel_tunables", "nic_settings"))
 
     def parse(self, params: Mapping[str, Any]) -> RdmaDeclaration:
@@ -48,8 +48,8 @@ class Rdma:
     def everything(self, params: Mapping[str, Any], baseline: Baseline) -> RdmaDeclaration:
         before: Dict[str, Dict[str, Scalar]] = {}
         for (identity, setting), value in baseline.values.items():
-            # The record has the files too, ours and the declaration, and rules, at which the look itself looks.
-            if not identity.startswith("/") and identity != GPU_MEMORY and not firewalls.is_place(identity):
+            # The baseline also has files, ours and the declaration, and firewall rules, which the look reads itself.
+            if not identity.startswith("/") and identity != GPU_MEMORY and not is_ruleset(identity):
                 before.setdefault(identity, {})[setting] = value.effective
         way = baseline.values.get((GPU_MEMORY, GPUDIRECT))
         return RdmaDeclaration(before=before, unload=way is not None and way.effective is None)
@@ -94,7 +94,7 @@ class Rdma:
         rows = [row for port in state.ports for row in _rows(port, state, desired, scope)]
         if desired.sets_gpudirect and state.gpu_memory is not None:
             rows.append(_gpudirect(state.gpu_memory, state, desired, scope))
-        accepted, closed = firewalls.rows(state.firewalls, scope)
+        accepted, blocked = firewalls.rows(state.firewalls, scope)
         beside: Tuple[Setting, ...] = ()
         if state.later is not None:
             beside = hotplug.settings(state.later, unit=desired.unit, rules=desired.rules, immediate=scope.immediate)
@@ -104,7 +104,7 @@ class Rdma:
             from .plan import steps_of
 
             steps = steps_of(state, desired, rows, accepted, beside)
-        return Plan(everything, steps, (*desired.unmanaged, *closed), desired.conflicts)
+        return Plan(everything, steps, (*desired.unmanaged, *blocked), desired.conflicts)
 
     def perform(self, step: Step, host: Host) -> None:
         from . import apply

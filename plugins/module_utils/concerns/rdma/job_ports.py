@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The ports on which jobs of other nodes connect to this one, and the rules of a firewall that let them in.
+"""The ports to which jobs of other nodes connect on this one, and the firewall rules that allow it.
 
-NCCL has no option for its ports: bootstrap and sockets take those that the kernel hands out, which are the range of
+NCCL has no option for its ports: bootstrap and sockets listen on ephemeral ports, those of
 ``net.ipv4.ip_local_port_range``, for IPv6 too. MPI and the PMIx of Slurm do the same.
 """
 
@@ -30,7 +30,7 @@ _SETTING = regex(r"tcp ([0-9]{1,5}(?:-[0-9]{1,5})?) from ([0-9a-f.:]+/[0-9]{1,3}
 
 @frozen
 class JobPorts:
-    """What is declared: networks in which the other nodes are, and ports beside those that the kernel hands out."""
+    """What is declared: the networks of the other nodes, and ports beside the ephemeral ones."""
 
     networks: Tuple[str, ...]
     ports: Tuple[str, ...]
@@ -38,7 +38,7 @@ class JobPorts:
 
 @frozen
 class Rule:
-    """TCP connections that are let in: from a network, to a port such as ``29500`` or ports such as ``32768-60999``."""
+    """TCP connections that are allowed: from a network, to a port (``29500``) or a range (``32768-60999``)."""
 
     network: str
     ports: str
@@ -52,16 +52,21 @@ class Rule:
         return ":" in self.network
 
     @property
+    def colon_ports(self) -> str:
+        """As iptables and ufw write a range."""
+        return self.ports.replace("-", ":")
+
+    @property
     def bounds(self) -> Tuple[int, int]:
         return bounds_of(self.ports)
 
 
 def parse(given: Mapping[str, Any]) -> Optional[JobPorts]:
-    """None where nothing is declared. Raises ``DeclarationError`` on what no firewall could have, or nobody should."""
+    """None where nothing is declared. Raises ``DeclarationError`` on what no firewall takes, or nobody should."""
     if not any(given.values()):
         return None
     if not given["networks"]:
-        _refuse(f"{OPTION}.networks", "no network is declared", "set those in which the other nodes are")
+        _refuse(f"{OPTION}.networks", "no network is declared", "set the networks of the other nodes")
     networks = [_network(f"{OPTION}.networks[{at}]", text) for at, text in enumerate(given["networks"])]
     ports = [_declared_ports(f"{OPTION}.ports[{at}]", str(text)) for at, text in enumerate(given["ports"])]
     for name, found in (("networks", networks), ("ports", ports)):
@@ -77,21 +82,22 @@ def _network(where: str, text: str) -> str:
     try:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError:
-        _refuse(where, "it is not a network", "set one such as 10.20.0.0/16 or fd00:20::/64", text)
+        _refuse(where, "it is not a network", "set for example 10.20.0.0/16 or fd00:20::/64", text)
     if network.prefixlen == 0:
-        _refuse(where, "everybody could connect", "set the networks in which the other nodes are", text)
+        _refuse(where, "any machine could connect", "set the networks of the other nodes", text)
     if "/" in text and ipaddress.ip_interface(text).ip != network.network_address:
-        _refuse(where, "it is an address in a network", f"set {network}, or the address alone", text)
+        _refuse(where, "it has host bits set", f"set {network}, or the address alone", text)
     return str(network)
 
 
 def _declared_ports(where: str, text: str) -> str:
     found = _PORTS.fullmatch(text)
     if found is None:
-        _refuse(where, "it is not a port", "set one such as 29500, or several such as 29500-29599", text)
+        _refuse(where, "it is neither a port nor a range of ports", "set for example 29500 or 29500-29599", text)
     low, high = bounds_of(text)
     if not 1 <= low <= high <= LARGEST_PORT:
-        _refuse(where, f"ports are from 1 to {LARGEST_PORT}, the lower one first", "correct it", text)
+        cause = f"ports are from 1 to {LARGEST_PORT}, and a range begins with the lower one"
+        _refuse(where, cause, "set for example 29500 or 29500-29599", text)
     return str(low) if low == high else f"{low}-{high}"
 
 
@@ -108,24 +114,24 @@ def rule_of(setting: str) -> Rule:
     """The rule of a setting in a record. Raises ``ValueError`` for what is none."""
     found = _SETTING.fullmatch(setting)
     if found is None:
-        raise ValueError(f"{setting!r} is not a rule for ports of jobs")
+        raise ValueError(f"{setting!r} is not a rule of {OPTION}")
     return Rule(found[2], found[1])
 
 
-def rules_of(declared: JobPorts, handed_out: str) -> List[Rule]:
-    """One for each network and each range of ports; a port that the kernel hands out needs no rule of its own."""
-    low, high = bounds_of(handed_out)
+def rules_of(declared: JobPorts, ephemeral: str) -> List[Rule]:
+    """One for each network and each range of ports; an ephemeral port needs no rule of its own."""
+    low, high = bounds_of(ephemeral)
     others = [ports for ports in declared.ports if not is_within(bounds_of(ports), low, high)]
-    return [Rule(network, ports) for network in declared.networks for ports in (handed_out, *others)]
+    return [Rule(network, ports) for network in declared.networks for ports in (ephemeral, *others)]
 
 
 def is_within(inner: Sequence[int], low: int, high: int) -> bool:
     return low <= inner[0] and inner[1] <= high
 
 
-def handed_out(files: Files) -> str:
-    """The ports that the kernel gives to who asks for any. Raises ``CannotLook`` where it does not say."""
+def ephemeral_ports(files: Files) -> str:
+    """The range that the kernel has for ephemeral ports. Raises ``CannotLook`` where it does not show one."""
     words = (files.read_optional(RANGE) or "").split()
     if len(words) != 2 or not all(word.isdecimal() for word in words):
-        raise CannotLook("read {}", object=RANGE, cause="it does not hold the first and the last port")
+        raise CannotLook("read {}", object=RANGE, cause="it does not contain the first and the last port")
     return f"{words[0]}-{words[1]}"

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Chains through which connections come and that neither firewalld nor ufw has made, and whether they let jobs in.
+"""Input chains that neither firewalld nor ufw has made, and which of them drop the connections of jobs.
 
-They are read from nft(8), and those of iptables from iptables(8), since nft does not show what its extensions match.
-Only what stands in the chain itself is understood: rules for addresses, ports, TCP, and connections that are new. A
-chain that jumps elsewhere, or asks a named set, and drops what comes back is said to be closed.
+They are read with nft(8), and those of iptables with iptables(8), because nft does not show what its extensions match.
+Only rules in the chain itself are understood, for addresses, ports, TCP and new connections. A chain that accepts in
+another chain, or by a named set, and drops the rest counts as blocking.
 """
 
 from __future__ import annotations
@@ -14,56 +14,46 @@ from __future__ import annotations
 import ipaddress
 import json
 import shlex
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Container, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from ..._core.errors import CannotLook
 from .job_ports import Rule, bounds_of, is_within
-from .places import FIREWALLD, UFW
+from .rulesets import FIREWALLD, UFW, list_chain, output_of
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
 
 NFT = "nft"
 FILTER, INPUT = "filter", "INPUT"
-# What nft shows of an extension of iptables is its name.
+# nft shows the name of an extension of iptables, and not what it matches.
 EXTENSION = "xt"
-SECONDS = 30.0
-LOCK_SECONDS = "5"
-# By the family of a rule: the program of iptables, and where the kernel lists the tables that are not of nftables.
+# For IPv4 and IPv6: the program of iptables, and where the kernel lists the tables of the legacy one.
 PROGRAMS = {False: ("iptables", "/proc/net/ip_tables_names"), True: ("ip6tables", "/proc/net/ip6_tables_names")}
-ENDS = ("drop", "reject")
-# What a rule may say beside the match without any effect on who is let in.
-BESIDE = ("counter", "comment", "log")
-# Where it uses iptables, its own chain is one that INPUT jumps to.
-OF_FIREWALLD = "INPUT_ZONES"
-REASON = "it drops these connections, and neither firewalld nor ufw has made it; {}"
-Closed = Tuple[str, Rule, str]
+DROPS = ("drop", "reject")
+# Statements of a rule that do not decide what is accepted.
+NEUTRAL = ("counter", "comment", "log")
+# With its backend for iptables, firewalld has a chain of its own to which INPUT jumps.
+CHAIN_OF_FIREWALLD = "INPUT_ZONES"
+REASON = "it drops these connections, and neither firewalld nor ufw manages it; {}"
+Blocking = Tuple[str, Rule, str]
 
 
-def read(host: Host, rules: Sequence[Rule], managed: Sequence[str]) -> List[Closed]:
-    """The name of each chain that lets a rule's connections not in, the rule, and what helps.
+def read(host: Host, rules: Sequence[Rule], managed: Container[str]) -> List[Blocking]:
+    """The name of each chain that drops the connections of a rule, that rule, and the reason with what to add.
 
-    ``managed`` are the firewalls that run and answer for their own chains. Raises ``CannotLook`` where a program fails.
+    ``managed`` are the firewalls that run, whose own chains are not read. Raises ``CannotLook`` where a program fails.
     """
     has_nft = host.commands.find(NFT) is not None
-    found = list(_closed_by_nft(host, rules, managed)) if has_nft else []
+    found = list(_blocking_in_nft(host, rules, managed)) if has_nft else []
     for is_ipv6, (program, tables) in PROGRAMS.items():
-        # With nft a chain of iptables was found already, unless the kernel has its tables apart.
-        is_apart = FILTER in (host.files.read_optional(tables) or "").split()
-        if UFW in managed or (has_nft and not is_apart):
+        # nft lists the chains of iptables as well, but not those of the legacy one.
+        is_legacy = FILTER in (host.files.read_optional(tables) or "").split()
+        if UFW in managed or (has_nft and not is_legacy):
             continue
-        apart = f"{program}-legacy"
-        name = apart if is_apart and host.commands.find(apart) is not None else program
-        found += _closed_by_iptables(host, name, [rule for rule in rules if rule.is_ipv6 == is_ipv6], managed)
+        legacy = f"{program}-legacy"
+        name = legacy if is_legacy and host.commands.find(legacy) is not None else program
+        found += _blocking_in_iptables(host, name, [rule for rule in rules if rule.is_ipv6 == is_ipv6], managed)
     return found
-
-
-def _said(host: Host, argv: Tuple[str, ...]) -> str:
-    completed = host.commands.run(argv, timeout=SECONDS)
-    if completed.status != 0:
-        cause = (completed.errors or completed.output).strip() or f"exit status {completed.status}"
-        raise CannotLook("read the firewall with {}", object=" ".join(argv), cause=cause)
-    return completed.output
 
 
 # --- nftables ---------------------------------------------------------------------------------------------------------
@@ -72,12 +62,12 @@ def _said(host: Host, argv: Tuple[str, ...]) -> str:
 def _listed(host: Host, *words: str) -> Iterator[Mapping[str, Any]]:
     argv = (NFT, "-j", "list", *words)
     try:
-        yield from json.loads(_said(host, argv))["nftables"]
+        yield from json.loads(output_of(host, argv))["nftables"]
     except (ValueError, KeyError, TypeError) as error:
         raise CannotLook("read the firewall with {}", object=" ".join(argv), cause="it did not print JSON") from error
 
 
-def _closed_by_nft(host: Host, rules: Sequence[Rule], managed: Sequence[str]) -> Iterator[Closed]:
+def _blocking_in_nft(host: Host, rules: Sequence[Rule], managed: Container[str]) -> Iterator[Blocking]:
     for entry in _listed(host, "chains"):
         chain = entry.get("chain", {})
         if chain.get("hook") != "input" or chain.get("type") != FILTER or _is_managed(chain, managed):
@@ -86,7 +76,7 @@ def _closed_by_nft(host: Host, rules: Sequence[Rule], managed: Sequence[str]) ->
         asked = [rule for rule in rules if family in ("inet", "ip6" if rule.is_ipv6 else "ip")]
         there = [one["rule"]["expr"] for one in _listed(host, "chain", family, table, name) if "rule" in one]
         if any(EXTENSION in expression for expressions in there for expression in expressions):
-            yield from _closed_by_iptables(host, PROGRAMS[family == "ip6"][0], asked, managed)
+            yield from _blocking_in_iptables(host, PROGRAMS[family == "ip6"][0], asked, managed)
             continue
         for rule in asked:
             if _drops(chain.get("policy"), rule, there):
@@ -94,7 +84,7 @@ def _closed_by_nft(host: Host, rules: Sequence[Rule], managed: Sequence[str]) ->
                 yield f"chain {family} {table} {name}", rule, REASON.format(put)
 
 
-def _is_managed(chain: Mapping[str, Any], managed: Sequence[str]) -> bool:
+def _is_managed(chain: Mapping[str, Any], managed: Container[str]) -> bool:
     if chain["table"] == FIREWALLD:
         return FIREWALLD in managed
     return UFW in managed and (chain["table"], chain["name"]) == (FILTER, INPUT) and chain["family"] in ("ip", "ip6")
@@ -102,16 +92,16 @@ def _is_managed(chain: Mapping[str, Any], managed: Sequence[str]) -> bool:
 
 def _drops(policy: object, rule: Rule, there: Iterable[Sequence[Mapping[str, Any]]]) -> bool:
     for expressions in there:
-        said = [one for one in expressions if not any(word in one for word in BESIDE)]
-        if any("accept" in one for one in said) and all(_meets(one, rule) for one in said):
+        said = [one for one in expressions if not any(word in one for word in NEUTRAL)]
+        if any("accept" in one for one in said) and all(_matches(one, rule) for one in said):
             return False
-        if len(said) == 1 and any(word in said[0] for word in ENDS):
+        if len(said) == 1 and any(word in said[0] for word in DROPS):
             return True
     return policy == "drop"
 
 
-def _meets(expression: Mapping[str, Any], rule: Rule) -> bool:
-    """Whether all connections of a rule meet it; what is not understood is not met."""
+def _matches(expression: Mapping[str, Any], rule: Rule) -> bool:
+    """Whether all connections of a rule match an expression; one that is not understood does not match."""
     if "accept" in expression:
         return True
     match = expression.get("match", {})
@@ -162,16 +152,18 @@ def _contains(network: object, rule: Rule) -> bool:
 # --- iptables ---------------------------------------------------------------------------------------------------------
 
 
-def _closed_by_iptables(host: Host, program: str, rules: Sequence[Rule], managed: Sequence[str]) -> Iterator[Closed]:
+def _blocking_in_iptables(
+    host: Host, program: str, rules: Sequence[Rule], managed: Container[str]
+) -> Iterator[Blocking]:
     if not rules or host.commands.find(program) is None:
         return
-    lines = _said(host, (program, "-w", LOCK_SECONDS, "-S", INPUT)).splitlines()
-    if FIREWALLD in managed and any(OF_FIREWALLD in line for line in lines):
+    lines = output_of(host, list_chain(program, INPUT)).splitlines()
+    if FIREWALLD in managed and any(CHAIN_OF_FIREWALLD in line for line in lines):
         return
     for rule in rules:
         if _iptables_drops(lines, rule):
-            ports = rule.ports.replace("-", ":")
-            put = f"run {program} -I {INPUT} -s {rule.network} -p tcp --dport {ports} -j ACCEPT, and save it"
+            match = f"-s {rule.network} -p tcp --dport {rule.colon_ports}"
+            put = f"run {program} -I {INPUT} {match} -j ACCEPT, and save the rules"
             yield f"chain {INPUT} of {program}", rule, REASON.format(put)
 
 
@@ -184,21 +176,21 @@ def _iptables_drops(lines: Sequence[str], rule: Rule) -> bool:
         elif words[:2] == ["-A", INPUT] and "-j" in words:
             at = words.index("-j")
             target, said = words[at + 1], words[2:at]
-            if target == "ACCEPT" and _all_met(said, rule):
+            if target == "ACCEPT" and _all_match(said, rule):
                 return False
             if target in ("DROP", "REJECT") and not said:
                 return True
     return policy == "DROP"
 
 
-def _all_met(words: Sequence[str], rule: Rule) -> bool:
-    """Whether all connections of a rule meet these words of iptables-save(8)."""
+def _all_match(words: Sequence[str], rule: Rule) -> bool:
+    """Whether all connections of a rule match these options of iptables(8)."""
     if len(words) % 2:
         return False
-    return all(_is_met(option, value, rule) for option, value in zip(words[::2], words[1::2]))
+    return all(_option_matches(option, value, rule) for option, value in zip(words[::2], words[1::2]))
 
 
-def _is_met(option: str, value: str, rule: Rule) -> bool:
+def _option_matches(option: str, value: str, rule: Rule) -> bool:
     if option == "-s":
         return _contains(value, rule)
     if option in ("--dport", "--dports"):

@@ -101,8 +101,8 @@ def steps_of(
     accepted: Sequence[Setting],
     beside: Tuple[Setting, ...],
 ) -> Tuple[Step, ...]:
-    """The steps that make the rows right: the devices, the module, what firewalls let in (``accepted``), and last what
-    the next boot applies.
+    """The steps that bring the rows in sync: the devices, the module, the rules of firewalls (``accepted``), and last
+    what the next boot applies.
     """
     differing = [row for row in rows if row.effective_matters and row.effective != row.wanted and not row.pending]
     at_boot = [boot_change(row) for row in rows if row.boot_matters and row.boot != row.wanted]

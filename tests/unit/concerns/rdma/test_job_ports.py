@@ -74,26 +74,26 @@ def closed(outcome: Outcome) -> List[tuple[str, str]]:
         (
             [],
             ["29500"],
-            "Cannot declare job_ports.networks: no network is declared. Set those in which the other nodes are.",
+            "Cannot declare job_ports.networks: no network is declared. Set the networks of the other nodes.",
         ),
         (
             ["10.20.0.0/33"],
             [],
             "Cannot declare job_ports.networks[0]: it is not a network (wanted 10.20.0.0/33). "
-            "Set one such as 10.20.0.0/16 or fd00:20::/64.",
+            "Set for example 10.20.0.0/16 or fd00:20::/64.",
         ),
         (["gpu-01"], [], "Cannot declare job_ports.networks[0]: it is not a network (wanted gpu-01)."),
         (
             ["0.0.0.0/0"],
             [],
-            "Cannot declare job_ports.networks[0]: everybody could connect (wanted 0.0.0.0/0). "
-            "Set the networks in which the other nodes are.",
+            "Cannot declare job_ports.networks[0]: any machine could connect (wanted 0.0.0.0/0). "
+            "Set the networks of the other nodes.",
         ),
-        (["::/0"], [], "Cannot declare job_ports.networks[0]: everybody could connect (wanted ::/0)."),
+        (["::/0"], [], "Cannot declare job_ports.networks[0]: any machine could connect (wanted ::/0)."),
         (
             [NETWORK, "10.20.3.4/16"],
             [],
-            "Cannot declare job_ports.networks[1]: it is an address in a network (wanted 10.20.3.4/16). "
+            "Cannot declare job_ports.networks[1]: it has host bits set (wanted 10.20.3.4/16). "
             "Set 10.20.0.0/16, or the address alone.",
         ),
         (
@@ -101,15 +101,21 @@ def closed(outcome: Outcome) -> List[tuple[str, str]]:
             [],
             "Cannot declare job_ports.networks[1]: 10.20.0.0/16 is declared twice. Leave one of them out.",
         ),
-        ([NETWORK], ["ssh"], "Cannot declare job_ports.ports[0]: it is not a port (wanted ssh). Set one such as 29500"),
-        ([NETWORK], ["²"], "Cannot declare job_ports.ports[0]: it is not a port (wanted ²)."),
+        (
+            [NETWORK],
+            ["ssh"],
+            "Cannot declare job_ports.ports[0]: it is neither a port nor a range of ports (wanted ssh). "
+            "Set for example 29500 or 29500-29599.",
+        ),
+        ([NETWORK], ["²"], "Cannot declare job_ports.ports[0]: it is neither a port nor a range of ports (wanted ²)."),
         (
             [NETWORK],
             ["0"],
-            "Cannot declare job_ports.ports[0]: ports are from 1 to 65535, the lower one first (wanted 0).",
+            "Cannot declare job_ports.ports[0]: ports are from 1 to 65535, and a range begins with the lower one "
+            "(wanted 0).",
         ),
         ([NETWORK], ["65536"], "Cannot declare job_ports.ports[0]: ports are from 1 to 65535"),
-        ([NETWORK], ["300-200"], "Cannot declare job_ports.ports[0]: ports are from 1 to 65535, the lower one first"),
+        ([NETWORK], ["300-200"], "Cannot declare job_ports.ports[0]: ports are from 1 to 65535, and a range begins"),
         (
             [NETWORK],
             ["443", "0443"],
@@ -131,7 +137,7 @@ def test_a_range_that_the_kernel_does_not_say_is_unknown(make: Make) -> None:
     node = make({**UFW_FILES, RANGE: "\n"})
     with pytest.raises(CannotLook) as caught:
         node.run(NETWORK)
-    assert str(caught.value) == f"Cannot read {RANGE}: it does not hold the first and the last port."
+    assert str(caught.value) == f"Cannot read {RANGE}: it does not contain the first and the last port."
 
 
 def test_without_a_firewall_there_is_nothing_to_do(make: Make) -> None:
@@ -206,7 +212,7 @@ def test_where_ufw_leaves_ipv6_out_nothing_comes_in_by_it(make: Make) -> None:
         {
             "object": "ufw",
             "setting": f"tcp 32768-60999 from {NETWORK6}",
-            "reason": "with IPV6=no ufw lets nothing in by IPv6; set IPV6=yes in /etc/default/ufw",
+            "reason": "ufw has no rules for IPv6 while IPV6=no; set IPV6=yes in /etc/default/ufw, and run ufw reload",
         }
     ]
     assert not node.run(NETWORK, NETWORK6).as_dict()["changed"]
@@ -217,7 +223,7 @@ def test_ufw_does_not_change_only_now_or_only_the_next_boot(make: Make, scope: M
     node = make(UFW_FILES)
     outcome = node.run(NETWORK, **scope)
     assert [one["reason"] for one in outcome.as_dict()["unmanaged"]] == [
-        "ufw changes what is in effect and the next boot in one, and only one of them is wanted"
+        "ufw changes the running system and the next boot together; set both immediate and permanent"
     ]
     assert "10.20" not in node.text(RULES["iptables"])
 
@@ -227,7 +233,9 @@ def test_what_ufw_says_when_it_fails_is_said(make: Make) -> None:
     node.host.commands.programs["ufw"] = lambda argv: Completed(1, "", "ERROR: Bad destination address\n")
     with pytest.raises(Refused) as caught:
         node.run(NETWORK)
-    assert str(caught.value).startswith(f"Cannot let {HANDED_OUT} in with ufw prepend allow proto tcp from {NETWORK}")
+    assert str(caught.value).startswith(
+        f"Cannot add the rule that accepts {HANDED_OUT} with ufw prepend allow proto tcp"
+    )
     assert "ERROR: Bad destination address" in str(caught.value)
 
 
@@ -375,7 +383,7 @@ def test_absent_names_what_went_with_its_zone(make: Make) -> None:
     node.keep(known)
     outcome = node.absent().as_dict()
     assert [(one["object"], one["reason"]) for one in outcome["unmanaged"]] == [
-        ("firewalld zone internal", "it is not there any more, and its rules with it")
+        ("firewalld zone internal", "it no longer exists, and neither do its rules")
     ]
     assert node.rules("permanent") == {}
 
@@ -470,7 +478,7 @@ def test_a_chain_that_drops_them_is_named_with_the_rule_that_it_needs(make: Make
         {
             "object": "chain inet filter input",
             "setting": HANDED_OUT,
-            "reason": "it drops these connections, and neither firewalld nor ufw has made it; add to it: "
+            "reason": "it drops these connections, and neither firewalld nor ufw manages it; add to it: "
             f"ip saddr {NETWORK} tcp dport 32768-60999 accept",
         }
     ]
@@ -570,8 +578,8 @@ def test_chains_of_iptables_are_read_from_it(make: Make, line: str, is_open: boo
             {
                 "object": f"chain INPUT of {program}",
                 "setting": HANDED_OUT,
-                "reason": "it drops these connections, and neither firewalld nor ufw has made it; "
-                f"run {program} -I INPUT -s {NETWORK} -p tcp --dport 32768:60999 -j ACCEPT, and save it",
+                "reason": "it drops these connections, and neither firewalld nor ufw manages it; "
+                f"run {program} -I INPUT -s {NETWORK} -p tcp --dport 32768:60999 -j ACCEPT, and save the rules",
             }
         ]
     )
