@@ -36,14 +36,14 @@ description:
     nearly all of object stores, are not in the kernel's table of mounts. They are compared with what this module or its
     unit made the mount with. If another program made it, they are listed in RV(unmanaged) until the next boot.
   - A process serves a mount of EFS or of an object store. It is started in a scope of systemd, without the environment
-    of the session, so that it outlives the run and finds at boot what it finds now. Credentials and configurations have
-    to be where it finds them without C(HOME), such as with C(config=/etc/rclone.conf).
-  - File systems of IBM Storage Scale and 3FS are mounted by services of their own, as their clusters say. They are
-    compared and never mounted, unmounted or changed here. While one is not mounted, its setting is pending, and
-    RV(needs) has C(mount of) its path.
+    of the session, so that it outlives the run and has the same environment as at boot. Name files with credentials and
+    configuration by their full paths, such as C(config=/etc/rclone.conf), because there is no C(HOME).
+  - File systems of IBM Storage Scale and 3FS are mounted by services of their own, as their clusters are configured.
+    They are compared and never mounted, unmounted or changed here. While one is not mounted, its setting is pending,
+    and RV(needs) has C(mount of /gpfs/gpfs0), with its path.
   - NFS with the client of VAST (C(vastnfs)) is V(nfs). Options that only this client has, such as C(remoteports),
     C(localports), C(spread_reads), C(spread_writes) and C(nconnect) above 16, are refused where it is not installed.
-    After an update of the kernel its package has to be built again, or the next boot does not make the mount.
+    After an update of the kernel, rebuild its package, or the mount fails at the next boot.
   - FSx for Lustre is V(lustre). FSx for OpenZFS and for NetApp ONTAP are V(nfs).
   - If the kernel or the server did not accept an option with which the mount was made, the option is listed in
     RV(unmanaged), with the value that is in effect instead. With O(strict=true) it is an error.
@@ -77,12 +77,12 @@ options:
           - For Lustre the servers of its MGS and the file system, such as V(mgs1@o2ib:mgs2@o2ib:/fsname), with a folder
             after it if only that is mounted.
           - For EFS its identifier and a path, such as V(fs-0123456789abcdef0:/path), or its name in DNS instead. The
-            kernel shows a proxy on this machine. What it leads to is read from C(/run/efs), where C(amazon-efs-utils)
-            keeps it.
+            kernel shows a proxy on this machine. The file system behind it is read from C(/run/efs), where
+            C(amazon-efs-utils) keeps it.
           - For Storage Scale the device, such as V(gpfs0). For 3FS V(hf3fs.CLUSTER), as the kernel shows it.
           - For object stores V(remote:bucket/path) with rclone, V(bucket:/path) with s3fs, V(s3://bucket/prefix/) with
             Mountpoint for Amazon S3, V(bucket) with Cloud Storage FUSE, and the address of the metadata engine, such as
-            V(redis://redis1:6379/1), with JuiceFS. BlobFuse2 has it in its configuration, so that V(blobfuse2) is the
+            V(redis://redis1:6379/1), with JuiceFS. BlobFuse2 has it in its configuration, so V(blobfuse2) is the
             default.
           - Of s3fs, Mountpoint for Amazon S3 and JuiceFS the kernel does not show what is mounted. It is read from the
             command line of the process that serves the mount. If there is none, C(mount) is listed in RV(unmanaged).
@@ -132,10 +132,10 @@ options:
           - Mounts of parallel and cloud file systems and of object stores always have C(_netdev), and those of
             V(mountpoint-s3) also C(nosuid) and C(nodev), without which it does not start.
           - For V(efs), V(iam) and V(accesspoint=fsap-...) need V(tls), and C(nconnect) is refused, because EFS does not
-            support it. The port that the kernel shows is that of the proxy, also where it is 20049, as with RDMA.
-          - For object stores the options of the program as its mount helper takes them, such as
+            support it. The port that the kernel shows is that of the proxy. It may be 20049, and does not mean RDMA then.
+          - For object stores, the options are those that the mount helper of the program takes, such as
             V(vfs_cache_mode=full) of rclone. For V(blobfuse2), V(--config-file=...) is required.
-          - For V(gpfs) and V(hf3fs) there are none, because their clusters have them.
+          - For V(gpfs) and V(hf3fs), options are refused, because their clusters set them.
           - NFS is always C(async), and C(noatime) has no effect on it, because the server keeps the times.
         type: list
         elements: str
@@ -186,8 +186,8 @@ options:
       read_ahead_kb:
         description:
           - The read-ahead in KiB, a multiple of 4. For NFS, EFS and object stores. Since Linux 5.4 the default of NFS
-            is 128, far too little for streams over a fast network. Before that it was 15 times C(rsize). That of FUSE
-            is 128 too, or less where the program says so.
+            is 128, far too little for streams over a fast network. Before that it was 15 times C(rsize). For FUSE
+            it is 128 too, or less if the program asks for less.
           - At boot, a unit that belongs to the mount sets it, after the udev rule of nfs-utils.
           - C(amazon-efs-utils) sets 15 times C(rsize) by itself, on Ubuntu 24.04 two seconds after the mount, unless
             C(optimize_readahead = false) is in C(/etc/amazon/efs/efs-utils.conf).
@@ -209,7 +209,7 @@ options:
           - For V(gpfs), they are attributes of C(mmchconfig), such as C(pagepool), and are compared with what
             C(mmdiag --config) has in effect on this node. C(mmchconfig) is never called, because it writes into the
             database of the cluster. A value that differs is listed in RV(unmanaged) with the command for an
-            administrator of the cluster. It is pending if the cluster is configured to it and the daemon of this node
+            administration node. It is pending if the cluster has the declared value and the daemon of this node
             was not restarted since.
         type: dict
 seealso:
@@ -381,8 +381,9 @@ needs:
   description:
     - What must still happen. C(reboot) where a mount has to be made anew (it can also be unmounted, and
       the module run again), C(remount) where the mounts that share its connections have to be made anew
-      too, C(daemon-reload) where systemd must not read its units yet, and C(mount of /gpfs/gpfs0) or
-      C(restart of mmfsd) where a service of its own mounts it, or has to read what its cluster has.
+      too, C(daemon-reload) where systemd must not read its units yet, C(mount of /gpfs/gpfs0) where the
+      service of a file system has to mount it, and C(restart of mmfsd) where the daemon of Storage Scale
+      has to read the configuration of its cluster again.
   returned: always, unless the declaration was refused
   type: list
   elements: str

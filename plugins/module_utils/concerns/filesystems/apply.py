@@ -22,14 +22,14 @@ from .observation import read_notes as notes_of
 from .sources import fsname_of
 from .state import NOTES, READ_AHEAD, Note
 from .unit_files import SECONDS, mount_unit
-from .values import OBJECTS, mount_type
+from .values import OBJECT_STORES, mount_type
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
     from .spec import Entry
 
 SHOWN = 5
-AS_AT_BOOT = "check its options; it starts without HOME, as at boot, so that its files have to be named there"
+AS_AT_BOOT = "check its options; they must name its files, because it starts without HOME, as at boot"
 # All that systemd gives to a mount, so that what works now works at boot.
 ENVIRONMENT = ("LANG=C", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 
@@ -99,7 +99,7 @@ def mount(entry: Entry, host: Host) -> Optional[Refused]:
     if entry.daemon:
         argv = (*_scope(entry.path), *argv)
     failure = _tried(argv, "mount {}", entry.path, host, name="mount")
-    if entry.fstype not in OBJECTS:
+    if entry.fstype not in OBJECT_STORES:
         return failure
     if failure is None:
         return _answer(entry, host)
@@ -107,10 +107,10 @@ def mount(entry: Entry, host: Host) -> Optional[Refused]:
 
 
 def _answer(entry: Entry, host: Host) -> Optional[Refused]:
-    """Why the program that serves a mount does not answer, and then the mount is not left.
+    """Why the program that serves a mount does not answer, after the mount was removed; None where it does.
 
-    s3fs goes into the background before it looks for its bucket. FUSE lowers the read-ahead once more with the first
-    answer, so that it can only be set after that.
+    s3fs goes into the background before it looks for its bucket. FUSE lowers the read-ahead with the first answer, so
+    it can only be set after that.
     """
     failure = _tried(("stat", entry.path), "mount {}", entry.path, host)
     if failure is None:
@@ -118,12 +118,12 @@ def _answer(entry: Entry, host: Host) -> Optional[Refused]:
     if mounts.at(mounts.read(host.files), entry.path) is not None:
         _tried(("umount", "--no-canonicalize", entry.path), "unmount {}", entry.path, host)
     program = CLIENTS[entry.client].title
-    cause = f"{program} made the mount and does not serve it: {failure.cause}"
-    return Refused("mount {}", object=entry.path, cause=cause, hint=f"look into the journal for what {program} says")
+    cause = f"{program} made the mount, but does not serve it: {failure.cause}"
+    return Refused("mount {}", object=entry.path, cause=cause, hint=f"check the journal for messages of {program}")
 
 
 def _scope(path: str) -> Tuple[str, ...]:
-    """What keeps the process that serves a mount from ending with our session, and before the mount at shutdown."""
+    """What runs a mount helper so that the process it leaves ends neither with our session nor before the mount."""
     # systemd-run takes a backslash for a quote.
     unit = mount_unit(path).replace("\\", "\\\\")
     before = f"--property=Before={unit}"
@@ -169,7 +169,7 @@ def remount(action: Remount, host: Host) -> None:
 def _tried(argv: Tuple[str, ...], goal: str, path: str, host: Host, *, name: str = "") -> Optional[Refused]:
     """What a program said that failed; None where it did not. One that takes too long is ended.
 
-    ``name`` is what to call it, where something else starts it.
+    ``name`` is what messages call it, where ``argv`` begins with a program that starts it.
     """
     name = name or argv[0]
     try:

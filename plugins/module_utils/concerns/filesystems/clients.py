@@ -35,7 +35,7 @@ SUNRPC = "/sys/module/sunrpc"
 # What the modules of VAST have, and those of the kernel have not.
 BUNDLE = f"{SUNRPC}/parameters/nfs_bundle_version"
 STOCK = "kernel/"
-# What mounts for a program that does not do so itself.
+# Programs of FUSE that mount for a process without that privilege, or that does not mount by itself.
 FUSERMOUNT = ("fusermount3", "fusermount")
 
 
@@ -44,8 +44,9 @@ class Client:
     """``title`` is its name, ``module`` that of the kernel, ``helper`` the program without which mount(8) cannot do.
 
     Both may be empty. ``program`` is what the helper starts, ``either`` are programs of which it needs one, and
-    ``file`` is a program that is on no path. ``hint`` says what to install, and ``after`` is the service that has to
-    run before a mount. ``served`` says how what a service of its own mounts is mounted, with ``{}`` for the source.
+    ``file`` is the path of a program that is not in ``PATH``. ``hint`` says what to install, and ``after`` is the
+    service that has to run before a mount. ``remedy`` says what to do where a service of its own has not mounted it,
+    with ``{}`` for the source.
     """
 
     title: str
@@ -56,7 +57,7 @@ class Client:
     either: Tuple[str, ...] = ()
     file: str = ""
     after: str = ""
-    served: str = ""
+    remedy: str = ""
 
 
 CLIENTS: Mapping[str, Client] = {
@@ -93,19 +94,19 @@ CLIENTS: Mapping[str, Client] = {
         "install the package vastnfs for this kernel, and load its modules with vastnfs-ctl reload",
         helper="mount.nfs",
     ),
-    # It starts its watchdog itself.
+    # mount.efs starts the watchdog itself.
     EFS: Client("Amazon EFS", "install amazon-efs-utils", helper="mount.efs"),
     GPFS: Client(
         "IBM Storage Scale",
         "install gpfs.base, and add the node to its cluster",
         file="/usr/lpp/mmfs/bin/mmdiag",
-        served="run mmmount {} here, or mmchfs {} -A yes on a node that administers the cluster for every start",
+        remedy="run mmmount {} here, or, for every start of the daemon, mmchfs {} -A yes on an administration node",
     ),
     HF3FS: Client(
         "3FS",
         "install hf3fs_fuse_main and its launcher in /opt/3fs",
         file="/opt/3fs/bin/hf3fs_fuse_main",
-        served="enable and start hf3fs_fuse_main.service",
+        remedy="enable and start hf3fs_fuse_main.service",
     ),
     BLOBFUSE: Client("BlobFuse2", "install blobfuse2 and fuse3", helper="mount.fuse3", program="blobfuse2"),
     GCSFUSE: Client(
@@ -120,10 +121,10 @@ CLIENTS: Mapping[str, Client] = {
     ),
     MOUNTPOINT: Client(
         "Mountpoint for Amazon S3",
-        "install its package, 1.18 or later",
+        "install the package mount-s3, 1.18 or later",
         helper="mount.mount-s3",
     ),
-    # Without it, rclone waits for a minute, and does not say for what.
+    # Without fusermount, rclone waits for a minute, and does not say for what.
     RCLONE: Client(
         "rclone",
         "install rclone and fuse3, and link /sbin/mount.rclone to rclone",
@@ -147,7 +148,7 @@ def lacking(host: Host, name: str) -> str:
     if client.file and not host.files.exists(client.file):
         return client.file
     if name == VAST:
-        return _without_vast(host)
+        return _lacking_of_vast(host)
     if not client.module or name in (host.files.read_optional(KNOWN) or "").split():
         return ""
     from ..._linux.kernel_modules import read_installed
@@ -158,13 +159,13 @@ def lacking(host: Host, name: str) -> str:
     return f"module {client.module} for the kernel {installed.release}"
 
 
-def _without_vast(host: Host) -> str:
-    """The kernel has modules of the same names: which is loaded, or would be, is what counts."""
+def _lacking_of_vast(host: Host) -> str:
+    """The kernel has modules of the same names, so what counts is which of both are loaded, or would be."""
     files = host.files
     if files.exists(BUNDLE):
         return ""
     if files.exists(SUNRPC):
-        return f"{BUNDLE}, so that the modules of the kernel itself are loaded"
+        return f"{BUNDLE}, so the modules of the kernel itself are loaded"
     from ..._linux.kernel_modules import read_installed
 
     installed = read_installed(files)

@@ -22,10 +22,10 @@ from ..._linux import boot_service, fstab, mounts, systemd
 from ..._linux.boot_service import BootCarrier
 from ..._linux.numa import parse_meminfo
 from . import array_file, clients, tunables, unit_files
-from .sources import UNTOLD, fsname_of, is_source
+from .sources import HIDDEN_SOURCES, fsname_of, is_source
 from .spec import JOURNAL, NAME, FilesystemsDeclaration
 from .state import NOTES, READ_AHEAD, FilesystemsState, Note, Place, title_of, was_empty
-from .values import EFS, GPFS, LUSTRE, NFS, SERVED, TMPFS, VAST, WEKA, kind_of
+from .values import BY_SERVICE, EFS, GPFS, LUSTRE, NFS, TMPFS, VAST, WEKA, kind_of
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -83,7 +83,7 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
     sources = {path: entry.source for path, entry in entries.items() if entry.source.startswith("/dev/")}
     devices = {path: _number(files, source) for path, source in sources.items()}
     devices.update((path, one.number) for path, one in made.items())
-    # What is mounted without the client of VAST would not be mounted again with what only that one takes.
+    # An existing mount with options of VAST cannot be made again at boot without its client.
     needed = {entry.client for path, entry in entries.items() if places[path].mount is None or entry.client == VAST}
     return FilesystemsState(
         places=places,
@@ -163,7 +163,7 @@ def _place(
     text = None if foreign else text
     boot = unit_files.at_boot(text)
     wanted = entry.fstype if entry is not None else boot.fstype if boot is not None else ""
-    mount = _told(host.files, mounts.at(table, path), wanted)
+    mount = _identified(host.files, mounts.at(table, path), wanted)
     return Place(
         path=path,
         mount=mount,
@@ -178,16 +178,16 @@ def _place(
     )
 
 
-def _told(files: Files, mount: Optional[Mount], wanted: str) -> Optional[Mount]:
-    """What a program that serves the mount says of it, where the kernel does not say enough."""
+def _identified(files: Files, mount: Optional[Mount], wanted: str) -> Optional[Mount]:
+    """The mount, with the source that the program knows that serves it where the kernel does not show it."""
     if mount is None:
         return None
     kind = kind_of(mount)
-    if kind not in UNTOLD and (kind != NFS or not (wanted == EFS or mount.source.startswith(LOOPBACK))):
+    if kind not in HIDDEN_SOURCES and (kind != NFS or not (wanted == EFS or mount.source.startswith(LOOPBACK))):
         return mount
-    from . import helpers
+    from . import source_lookup
 
-    return helpers.told(files, mount, wanted)
+    return source_lookup.identify(files, mount, wanted)
 
 
 def _service(host: Host, unit: str, setting: str) -> units.UnitFile:
@@ -196,7 +196,7 @@ def _service(host: Host, unit: str, setting: str) -> units.UnitFile:
 
 
 def _by_us(files: Files, mount: Mount, boot: Optional[AtBoot], note: Optional[Note]) -> bool:
-    if kind_of(mount) in SERVED:
+    if kind_of(mount) in BY_SERVICE:
         # The kernel uses numbers of mounts again, so that a note may be about one that is gone.
         return False
     if note is not None and note.id in ("", mount.id) and note.options is not None:
@@ -239,7 +239,7 @@ def _with_more(
 
 
 def _with_attributes(place: Place, host: Host, wanted: Mapping[str, str]) -> Place:
-    """What the client of Storage Scale has of these, and what its cluster is configured to where that is another."""
+    """The attributes in effect on the client of Storage Scale, and those of its cluster where they differ."""
     from . import scale
 
     found = scale.read(host, wanted)

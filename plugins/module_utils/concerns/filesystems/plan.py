@@ -24,7 +24,7 @@ from . import array_file, tunables, unit_files
 from .actions import KeepJournal, KeepNotes, Mounts, Remount, SetReadAhead, SetTunables, Unmount
 from .clients import CLIENTS
 from .making_plan import SETTINGS_OF_MADE, making_steps, rows_of_made
-from .sources import fsname_of, is_source, is_untold
+from .sources import fsname_of, is_source, is_source_hidden
 from .state import (
     MOUNT,
     NOTES,
@@ -42,8 +42,8 @@ from .values import (
     GPFS,
     NFS,
     OF_THE_MOUNT,
-    PARALLEL,
     WEKA,
+    WITH_CLIENTS,
     Option,
     can_remount,
     flag_of,
@@ -117,7 +117,7 @@ def is_entry(state: FilesystemsState, place: Place, entry: Entry) -> bool:
         # The kernel shows the source of what is mounted, also of a folder (nfs_show_devname), and as its root whatever
         # another mount of the same export has made of it.
         return is_source(entry.fstype, entry.source, mount)
-    if entry.fstype in PARALLEL:
+    if entry.fstype in WITH_CLIENTS:
         return mount.root == "/" and is_source(entry.fstype, entry.source, mount)
     device = state.devices.get(entry.path, mount.number)
     return mount.root == "/" and mount.number == device
@@ -136,7 +136,7 @@ def _mount_row(state: FilesystemsState, place: Place, entry: Optional[Entry], sc
         effective = wanted
     elif entry is not None and place.mount is not None:
         pending = f"it stays mounted until you unmount {place.path}, or until the next boot"
-    elif entry is not None and entry.served:
+    elif entry is not None and entry.by_service:
         pending = _by_its_service(entry)
     return Setting(
         object=place.path,
@@ -147,16 +147,16 @@ def _mount_row(state: FilesystemsState, place: Place, entry: Optional[Entry], sc
         boot=_brought(state, place, entry),
         identity=place.path,
         effective_matters=scope.immediate and (entry is not None or place.mount is None or place.by_us),
-        # A service of its own brings it at boot, and whether that does is not ours.
-        boot_matters=scope.permanent and (entry is None or not entry.served),
+        # A service of its own mounts it at boot, which this module does not control.
+        boot_matters=scope.permanent and (entry is None or not entry.by_service),
         pending=pending,
-        needs=f"mount of {place.path}" if entry is not None and entry.served else REBOOT,
+        needs=f"mount of {place.path}" if entry is not None and entry.by_service else REBOOT,
     )
 
 
 def _by_its_service(entry: Entry) -> str:
     client = CLIENTS[entry.client]
-    return f"{client.title} mounts it, and not this module: {client.served.replace('{}', entry.source)}"
+    return f"{client.title} mounts it, and not this module: {client.remedy.replace('{}', entry.source)}"
 
 
 def _brought(state: FilesystemsState, place: Place, entry: Optional[Entry]) -> Optional[str]:
@@ -195,8 +195,8 @@ def _rows_of_entry(state: FilesystemsState, place: Place, entry: Entry) -> Tuple
     unmanaged: List[Unmanaged] = []
     if mount is not None and not is_entry(state, place, entry):
         return rows, unmanaged
-    if mount is not None and is_untold(entry.fstype, mount):
-        why = f"only a process of {CLIENTS[entry.client].title} knows what is mounted, and none serves it"
+    if mount is not None and is_source_hidden(entry.fstype, mount):
+        why = f"only the process of {CLIENTS[entry.client].title} that serves it knows its source, and was not found"
         unmanaged.append(Unmanaged(path, MOUNT, why))
     for option in entry.settings:
         if mount is None:
@@ -239,12 +239,14 @@ def _row_of_tunable(state: FilesystemsState, place: Place, name: str, wanted: st
 
 
 def _row_of_attribute(place: Place, name: str, wanted: str) -> Tuple[Setting, str]:
-    """The row of what Storage Scale has, and the reason where that is another: mmchconfig is for its administrators."""
+    """The row of an attribute of Storage Scale, and why it is not set: mmchconfig is for administrators."""
     from . import scale
 
     if place.tunables is None:
         row = _row(place.path, name, wanted, None)
-        return replace(row, effective_matters=False), "mmdiag says nothing, as mmfsd does not run on this node"
+        return replace(
+            row, effective_matters=False
+        ), "mmdiag shows no configuration; check whether mmfsd runs on this node"
     effective = place.tunables.get(name, {}).get(scale.CLIENT)
     row = _row(place.path, name, wanted, effective)
     if effective is None:
@@ -253,12 +255,12 @@ def _row_of_attribute(place: Place, name: str, wanted: str) -> Tuple[Setting, st
         return replace(row, effective=wanted), ""
     configured = place.configured.get(name, ())
     if len(configured) == 1 and scale.is_same(wanted, configured[0]):
-        why = "the cluster is configured to it: restart the daemon of this node with mmshutdown and mmstartup"
+        why = "the cluster is configured to it, but not this daemon: restart it with mmshutdown and mmstartup"
         return replace(row, pending=why, needs="restart of mmfsd"), ""
     has = f" (mmlsconfig has {', '.join(configured)})" if configured else ""
-    why = f"{effective} is in effect{has}, and the database of the cluster is not changed here"
+    why = f"{effective} is in effect{has}, and this module does not change the configuration of a cluster"
     row = replace(row, effective_matters=False)
-    return row, f"{why}: run mmchconfig {name}={wanted} -N for this node where the cluster is administered"
+    return row, f"{why}: run mmchconfig {name}={wanted} -N NODE on an administration node"
 
 
 def _row_of_option(

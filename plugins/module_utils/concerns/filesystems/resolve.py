@@ -41,7 +41,7 @@ def resolve(declaration: FilesystemsDeclaration, state: FilesystemsState) -> Fil
             _refuse_unmakeable(path, state.made[path])
         _refuse_without_client(state, path, entry)
         if place.mount is None:
-            if not entry.served:
+            if not entry.by_service:
                 _refuse_unmountable(state, place, entry)
         elif not is_entry(state, place, entry) and not place.by_us:
             raise OwnedByAnother(

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 FOLDER = "/usr/lpp/mmfs/bin"
 SECONDS = 10
 CLIENT = "mmfsd"
-# mmdiag has the one where mmchconfig has the other.
+# What mmchconfig takes, and mmdiag shows for it.
 WORDS: Mapping[str, str] = {"yes": "1", "no": "0"}
 
 
 def read(host: Host, names: Iterable[str]) -> Optional[Dict[str, Dict[str, str]]]:
-    """By name what is in effect, none where the client has no such attribute. None where it does not run.
+    """The values in effect by name, without those that the client does not have. None where mmdiag shows nothing.
 
-    Raises ``CannotLook`` where it does not end.
+    Raises ``CannotLook`` where mmdiag does not end.
     """
     found = _table(host, ("mmdiag", "--config", "-Y"))
     if found is None:
@@ -38,7 +38,7 @@ def read(host: Host, names: Iterable[str]) -> Optional[Dict[str, Dict[str, str]]
 
 
 def configured(host: Host, names: Iterable[str]) -> Dict[str, Tuple[str, ...]]:
-    """By name what the cluster has for it, each with the nodes for which it is, where that is not all of them."""
+    """The values that the cluster has by name, each with its nodes where it is not for all of them."""
     wanted = set(names)
     found: Dict[str, Tuple[str, ...]] = {}
     for row in _table(host, ("mmlsconfig", "-Y")) or ():

@@ -5,7 +5,7 @@
 """What is mounted of a server or a cluster: how it is written, and how the kernel shows that it is the same.
 
 The helpers of Lustre and Ceph resolve names, so that the kernel shows addresses: mount_lustre.c, mount.ceph.c. What
-only a program knows is found by ``helpers``, and is the source of the mount by then.
+only a program knows was found by ``source_lookup``, and is the source of the mount here.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ FORMS = {
     RCLONE: (regex(r":?[A-Za-z0-9_][A-Za-z0-9_.+@-]*:[^:]*"), "remote:bucket/path"),
     S3FS: (regex(r"(?P<fsname>[A-Za-z0-9][A-Za-z0-9._-]+)(?::(?P<path>/.*)?)?"), "bucket:/path"),
 }
-# What has no source of its own.
+# Types with the same source for every mount.
 CONSTANT = {BEEGFS: NODEV, BLOBFUSE: BLOBFUSE}
-# What the kernel shows of those whose source only their process knows.
-UNTOLD = {JUICEFS: regex(r"JuiceFS:.*"), MOUNTPOINT: regex(r"mountpoint-s3"), S3FS: regex(r"s3fs")}
-# rclone marks a remote that it was given other values for than its configuration has.
+# What the kernel shows instead of a source that only a process knows.
+HIDDEN_SOURCES = {JUICEFS: regex(r"JuiceFS:.*"), MOUNTPOINT: regex(r"mountpoint-s3"), S3FS: regex(r"s3fs")}
+# rclone adds a hash to the name of a remote if options override its configuration.
 OVERRIDDEN = regex(r"\{[A-Za-z0-9_-]+\}(?=:)")
 ADDRESS = regex(r"(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9a-fA-F:.]+\])(?:@[a-z0-9]+)?")
 NETWORK_ZERO = regex(r"(@[a-z0-9]*[a-z])0$")
@@ -91,7 +91,7 @@ class Source:
 
 def is_source(fstype: str, source: str, mount: Mount) -> bool:
     """Whether it is what is mounted. Names and addresses of servers cannot be compared, so that the rest decides."""
-    if is_untold(fstype, mount):
+    if is_source_hidden(fstype, mount):
         return fstype != JUICEFS or "://" in source or mount.source == f"JuiceFS:{source}"
     if fstype not in (CEPH, LUSTRE, WEKA, EFS, GPFS, MOUNTPOINT, S3FS):
         found = OVERRIDDEN.sub("", mount.source) if fstype == RCLONE else mount.source
@@ -113,9 +113,9 @@ def is_source(fstype: str, source: str, mount: Mount) -> bool:
     )
 
 
-def is_untold(fstype: str, mount: Mount) -> bool:
-    """Whether only a process knows what it mounted, and was not found."""
-    return fstype in UNTOLD and UNTOLD[fstype].fullmatch(mount.source) is not None
+def is_source_hidden(fstype: str, mount: Mount) -> bool:
+    """Whether only a process knows what it mounted, and that process was not found."""
+    return fstype in HIDDEN_SOURCES and HIDDEN_SOURCES[fstype].fullmatch(mount.source) is not None
 
 
 def fsname_of(source: str) -> str:

@@ -17,6 +17,7 @@ from .sources import CONSTANT, FORMS, fsname_of
 from .values import (
     BEEGFS,
     BLOBFUSE,
+    BY_SERVICE,
     CEPH,
     EFS,
     GCSFUSE,
@@ -27,16 +28,15 @@ from .values import (
     LUSTRE,
     MOUNTPOINT,
     NFS,
-    OBJECTS,
-    PARALLEL,
+    OBJECT_STORES,
     RCLONE,
     S3FS,
-    SERVED,
     SEVERAL,
     TMPFS,
     VAST,
     VAST_CONNECTIONS,
     WEKA,
+    WITH_CLIENTS,
     Option,
     bytes_of,
     needs_vast,
@@ -70,7 +70,7 @@ NOT_A_SOURCE: Mapping[str, str] = {
     WEKA: "it is not the backends of a cluster and a file system",
     EFS: "it is not the identifier of a file system of EFS with a path",
     GPFS: "it is not the device of a file system of Storage Scale",
-    HF3FS: "it is not what a cluster of 3FS is mounted as",
+    HF3FS: "it is not the source of a mount of 3FS",
     BLOBFUSE: "blobfuse2 takes the container from its configuration (--config-file), not from the source",
     GCSFUSE: "it is not a bucket of Cloud Storage",
     JUICEFS: "it is neither the address of a metadata engine nor the name of a file system",
@@ -99,19 +99,21 @@ IN_PAGES: Mapping[str, Tuple[str, ...]] = {
 }
 # Options whose value is a secret itself, and not the name of a file.
 SECRET = regex(r"(?:.*[_-])?(?:secret|passw(?:or)?d|token)")
-# Object stores have more names for theirs; a key of rclone or blobfuse2 is one, and a file with a key is not.
-SECRET_OF_OBJECTS = regex(r"(?:.*_)?(?:secret|pass|passw(?:or)?d|passphrase|token|credentials?|sas|key|key_base64)")
+# Object stores have more names for secrets. A key of rclone or blobfuse2 is one, and the file with a key is not.
+SECRET_OF_OBJECT_STORES = regex(
+    r"(?:.*_)?(?:secret|pass|passw(?:or)?d|passphrase|token|credentials?|sas|key|key_base64)"
+)
 IN_ADDRESS = regex(r".*://[^/@]*:[^/]*@.*")
-# Options that would make another thing of a mount than what is declared, or keep it from being told.
-NOT_OF_OBJECTS: Mapping[str, str] = {
-    "command": "only a mount is made",
+# Options with which the mount would not be what is declared, or could not be recognised.
+NOT_OF_OBJECT_STORES: Mapping[str, str] = {
+    "command": "the only command is mount",
     "devname": "that hides what is mounted",
-    "foreground": "the mount would never be done",
+    "foreground": "the mount command would never return",
     "fsname": "that hides what is mounted",
     "subtype": "that hides what is mounted",
 }
 ACCESS_POINT = regex(r"fsap-[0-9a-f]{17}")
-# Of EFS, as mount.efs checks them: what each of these needs, and what it excludes.
+# As mount.efs checks it: what an option needs, and which other one it excludes.
 EFS_NEEDS: Mapping[str, str] = {"accesspoint": "tls", "iam": "tls", "awsprofile": "iam", "awscredsuri": "iam"}
 EFS_EXCLUDES: Mapping[str, str] = {"tls": "port", "notls": "tls", "noocsp": "ocsp", "awscredsuri": "awsprofile"}
 # Links of udev that stay the same from boot to boot; shell globs are for drives whose numbers nobody knows beforehand.
@@ -173,21 +175,21 @@ class Entry:
     @property
     def at_boot(self) -> bool:
         """Whether a unit mounts it at boot. What is empty after a stop is made and mounted by the boot service."""
-        return not self.ephemeral and not self.served
+        return not self.ephemeral and not self.by_service
 
     @property
     def ephemeral(self) -> bool:
         return self.made_of is not None and self.made_of.ephemeral
 
     @property
-    def served(self) -> bool:
-        """Whether a service of its own mounts it, and nothing of ours."""
-        return self.fstype in SERVED
+    def by_service(self) -> bool:
+        """Whether a service of the file system mounts it, and never this module."""
+        return self.fstype in BY_SERVICE
 
     @property
     def daemon(self) -> bool:
-        """Whether a process goes on after the mount is made, which has to outlive whoever made it."""
-        return self.fstype in (EFS, *OBJECTS)
+        """Whether the mount leaves a process that serves it, which has to outlive whoever made the mount."""
+        return self.fstype in (EFS, *OBJECT_STORES)
 
     @property
     def client(self) -> str:
@@ -197,7 +199,7 @@ class Entry:
     @property
     def remote(self) -> bool:
         """Whether it needs the network."""
-        return self.fstype in (NFS, *PARALLEL) or "_netdev" in self.options
+        return self.fstype in (NFS, *WITH_CLIENTS) or "_netdev" in self.options
 
 
 @frozen
@@ -272,8 +274,8 @@ def _entry(item: Mapping[str, Any], where: str) -> Entry:
 
 
 def _implied(options: Tuple[str, ...], fstype: str) -> Tuple[str, ...]:
-    """What is not declared, and is wanted all the same."""
-    if fstype not in PARALLEL or fstype in SERVED:
+    """Options that are set although they are not declared."""
+    if fstype not in WITH_CLIENTS or fstype in BY_SERVICE:
         return ()
     # systemd does not know all of these types, and would mount them before the network is there.
     implied = ["_netdev"] if "_netdev" not in options else []
@@ -284,14 +286,14 @@ def _implied(options: Tuple[str, ...], fstype: str) -> Tuple[str, ...]:
 
 
 def _refuse_options(options: Tuple[str, ...], fstype: str, where: str) -> None:
-    if options and fstype in SERVED:
+    if options and fstype in BY_SERVICE:
         who = "the cluster database of Storage Scale" if fstype == GPFS else "the launcher of 3FS"
         _refuse(where, f"the options of the mount are in {who}, and are not set here", "leave them out")
-    if fstype in OBJECTS:
+    if fstype in OBJECT_STORES:
         for text in options:
             name = text.partition("=")[0].lstrip("-").replace("-", "_")
-            if name in NOT_OF_OBJECTS:
-                _refuse(where, f"{name} is not supported: {NOT_OF_OBJECTS[name]}", "leave it out")
+            if name in NOT_OF_OBJECT_STORES:
+                _refuse(where, f"{name} is not supported: {NOT_OF_OBJECT_STORES[name]}", "leave it out")
 
 
 def _check_efs(settings: Mapping[str, Option], where: str) -> None:
@@ -386,7 +388,7 @@ def _tunables(given: Mapping[str, Any], fstype: str, where: str) -> Mapping[str,
 
 
 def _attributes(given: Mapping[str, Any], where: str) -> Mapping[str, str]:
-    """Those of Storage Scale, which are only compared."""
+    """The attributes of Storage Scale, which are only compared."""
     found: Dict[str, str] = {}
     for name, value in given.items():
         if not isinstance(name, str) or not tunables.ATTRIBUTE.fullmatch(name):
@@ -418,10 +420,10 @@ def _source(source: str, fstype: str, where: str) -> str:
         return TMPFS
     if fstype in CONSTANT and source in ("", CONSTANT[fstype]):
         return CONSTANT[fstype]
-    if fstype in OBJECTS and IN_ADDRESS.fullmatch(source):
+    if fstype in OBJECT_STORES and IN_ADDRESS.fullmatch(source):
         # It is not in the message: that goes to logs.
         cause = "the password would be in a unit that everybody can read, and in the list of processes"
-        _refuse(where, cause, "leave it out, and let the metadata engine know this node in another way")
+        _refuse(where, cause, "leave it out, and have the metadata engine admit this node without a password")
     if not SOURCE.fullmatch(source):
         _refuse(where, "it is empty, or has blanks or quotes", "set what is to be mounted", source)
     if fstype in FORMS:
@@ -451,7 +453,9 @@ def _option(text: str, fstype: str, where: str) -> Optional[Option]:
     for part in text.split(","):
         name, equals, value = part.partition("=")
         plain = name.lstrip("-").replace("-", "_").rpartition(".")[2].lower()
-        secret = equals and SECRET_OF_OBJECTS.fullmatch(plain) if fstype in OBJECTS else SECRET.fullmatch(name)
+        secret = (
+            equals and SECRET_OF_OBJECT_STORES.fullmatch(plain) if fstype in OBJECT_STORES else SECRET.fullmatch(name)
+        )
         if secret:
             # It is not in the message: that goes to logs.
             hint = "set secretfile=..." if fstype == CEPH else "set the option that names a file with it"
@@ -488,7 +492,7 @@ def _option(text: str, fstype: str, where: str) -> Optional[Option]:
 
 
 def _check_read_ahead(value: int, fstype: str, where: str) -> None:
-    if fstype not in (NFS, EFS, *OBJECTS):
+    if fstype not in (NFS, EFS, *OBJECT_STORES):
         cause, hint = NO_READ_AHEAD.get(
             fstype, ("the read-ahead of a disk is that of its queue", "declare it in nvme_scheduler")
         )

@@ -21,7 +21,7 @@ from . import tunables
 from .clients import CLIENTS
 from .sources import fsname_of
 from .spec import NAME
-from .values import LUSTRE, OBJECTS, declared_type, mount_type
+from .values import LUSTRE, OBJECT_STORES, declared_type, mount_type
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -101,7 +101,7 @@ def read_ahead_text(entry: Entry) -> Optional[str]:
     number = f"findmnt --nocanonicalize --noheadings --raw --first-only --output MAJ:MIN --mountpoint {entry.path}"
     write = f"echo {entry.read_ahead_kb} >/sys/class/bdi/$$({number})/read_ahead_kb"
     # FUSE lowers it once more when its process has answered for the first time, which anything that is asked waits for.
-    wait = f"stat {entry.path} >/dev/null; " if entry.fstype in OBJECTS else ""
+    wait = f"stat {entry.path} >/dev/null; " if entry.fstype in OBJECT_STORES else ""
     return _service(entry, "Read-ahead", f"{wait}{write}")
 
 

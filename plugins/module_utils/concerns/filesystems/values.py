@@ -25,10 +25,11 @@ EFS, GPFS, HF3FS = "efs", "gpfs", "hf3fs"
 BLOBFUSE, GCSFUSE, JUICEFS, MOUNTPOINT = "blobfuse2", "gcsfuse", "juicefs", "mountpoint-s3"
 RCLONE, S3FS = "rclone", "s3fs"
 # Object stores: a process serves the mount, through FUSE.
-OBJECTS = (BLOBFUSE, GCSFUSE, JUICEFS, MOUNTPOINT, RCLONE, S3FS)
-# What a service of their own mounts, as their cluster says. Nothing of them is made or set here.
-SERVED = (GPFS, HF3FS)
-PARALLEL = (BEEGFS, CEPH, LUSTRE, WEKA, EFS, *SERVED, *OBJECTS)
+OBJECT_STORES = (BLOBFUSE, GCSFUSE, JUICEFS, MOUNTPOINT, RCLONE, S3FS)
+# What a service of the file system mounts, as its cluster is configured. It is only compared here.
+BY_SERVICE = (GPFS, HF3FS)
+# Types that need a client of their own.
+WITH_CLIENTS = (BEEGFS, CEPH, LUSTRE, WEKA, EFS, *BY_SERVICE, *OBJECT_STORES)
 # What mount(8) calls them, where that is another name than ours.
 MOUNT_TYPES: Mapping[str, str] = {BLOBFUSE: "fuse3", MOUNTPOINT: "mount-s3", S3FS: "fuse.s3fs"}
 # What the kernel calls them.
@@ -42,7 +43,7 @@ KERNEL_TYPES: Mapping[str, str] = {
 }
 # Some have no type of their own in the kernel, and are known by what it shows as their source.
 KERNEL_SOURCES: Mapping[str, str] = {"blobfuse2": BLOBFUSE, "mountpoint-s3": MOUNTPOINT}
-# The client of VAST: options of NFS that only its modules have, and with how many connections the kernel's are content.
+# Options of NFS that only the modules of VAST have, and the most connections of the kernel and of VAST.
 VAST = "vast"
 VAST_OPTIONS = (
     *("extend", "forcerdirplus", "idlexprt", "localports", "localports_failover", "mdconnect", "noextend"),
@@ -153,7 +154,7 @@ RECORDED: Mapping[str, Tuple[str, ...]] = {
         *("response_timeout_secs", "restricted", "traces_capacity_mb", "verbose", "weka_version"),
     ),
 }
-# All that the kernel shows of what a helper for FUSE was told.
+# The only options of FUSE that the kernel shows.
 SHOWN_BY_FUSE = ("allow_other", "default_permissions", "max_read")
 # What each mount has for itself, of those; all others are of the client, which the first mount starts.
 OF_THE_MOUNT = ("auth_token_path", "df_remote", "quiet", "verbose")
@@ -195,7 +196,7 @@ def option_of(text: str, fstype: str) -> Optional[Option]:
     name, equals, value = text.partition("=")
     if name in USERLAND or name.startswith(("x-", "X-")):
         return None
-    if fstype in OBJECTS:
+    if fstype in OBJECT_STORES:
         # Their programs take either, and blobfuse2 has its own among those of FUSE.
         name = name.lstrip("-").replace("-", "_")
     name = ALIASES.get(fstype, {}).get(name, name)
@@ -280,7 +281,7 @@ def declared_type(name: str) -> str:
 
 def is_recorded(setting: str, fstype: str) -> bool:
     """Whether the kernel does not show an option, so that only whoever made the mount knows of it."""
-    if fstype in OBJECTS:
+    if fstype in OBJECT_STORES:
         return setting not in SHOWN_BY_FUSE
     return setting in RECORDED.get(fstype, ())
 

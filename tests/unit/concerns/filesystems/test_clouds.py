@@ -152,8 +152,8 @@ def test_what_the_program_said_is_in_the_message_and_nothing_is_left(tmp_path: P
     programs(host).says = "Error: unknown flag: --noatime\nUsage:\n  rclone mount remote:path\n"
     outcome = run(host, RCLONE)
     assert str(outcome.error) == (
-        "Cannot mount /data: Error: unknown flag: --noatime. Check its options; it starts without HOME, as at boot, so"
-        " that its files have to be named there."
+        "Cannot mount /data: Error: unknown flag: --noatime. Check its options; they must name its files,"
+        " because it starts without HOME, as at boot."
     )
     assert snapshot(tmp_path) == before
 
@@ -205,8 +205,8 @@ GONE = "stat: cannot statx '/data': Software caused connection abort\n"
     ("done", "said"),
     [
         # As s3fs 1.90 leaves it without its bucket, after it said that all went well.
-        (Completed(1, "", GONE), "s3fs made the mount and does not serve it: stat: cannot statx '/data': Software"),
-        (Completed(124, "", ""), "s3fs made the mount and does not serve it: stat did not end within 60 seconds"),
+        (Completed(1, "", GONE), "s3fs made the mount, but does not serve it: stat: cannot statx '/data': Software"),
+        (Completed(124, "", ""), "s3fs made the mount, but does not serve it: stat did not end within 60 seconds"),
     ],
 )
 def test_a_program_that_does_not_answer_after_the_mount_leaves_none(
@@ -224,7 +224,7 @@ def test_a_program_that_does_not_answer_after_the_mount_leaves_none(
     outcome = run(host, S3FS)
     assert isinstance(outcome.error, Refused)
     assert f"Cannot mount /data: {said}" in str(outcome.error)
-    assert "Look into the journal for what s3fs says" in str(outcome.error)
+    assert "Check the journal for messages of s3fs" in str(outcome.error)
     assert snapshot(tmp_path) == before
 
 
@@ -310,7 +310,7 @@ def test_what_the_kernel_does_not_say_is_known_from_the_process_that_serves_it(t
         run(host, bare)
     # One that serves another mount point does not count.
     clouds(host).process(*(word.replace("/data", "/data2") for word in other))
-    why = f"only a process of {TITLES[entry['fstype']]} knows what is mounted, and none serves it"
+    why = f"only the process of {TITLES[entry['fstype']]} that serves it knows its source, and was not found"
     assert ("/data", "mount", why) in unmanaged(run(host, bare))
     with pytest.raises(DeclarationError, match="Cannot set mount in /data: only a process of"):
         run(host, bare, strict=True)
@@ -650,8 +650,8 @@ def test_an_attribute_that_differs_is_named_with_what_an_administrator_would_run
         (
             "/data",
             "pagepool",
-            "17179869184 is in effect (mmlsconfig has 16G), and the database of the cluster is not changed here: run"
-            " mmchconfig pagepool=32G -N for this node where the cluster is administered",
+            "17179869184 is in effect (mmlsconfig has 16G), and this module does not change the configuration of a"
+            " cluster: run mmchconfig pagepool=32G -N NODE on an administration node",
         ),
         ("/data", "workerThreads", "the client has no such attribute"),
     ]
@@ -665,7 +665,7 @@ def test_an_attribute_that_is_configured_waits_for_the_daemon(tmp_path: Path) ->
     host, entry = scale_with(tmp_path, maxMBpS=20000)
     outcome = run(host, entry)
     assert pending(outcome) == {
-        "maxMBpS": "the cluster is configured to it: restart the daemon of this node with mmshutdown and mmstartup"
+        "maxMBpS": "the cluster is configured to it, but not this daemon: restart it with mmshutdown and mmstartup"
     }
     assert (outcome.remaining.needs, outcome.error) == (("restart of mmfsd",), None)
     assert run(host, entry).status == "pending"
@@ -675,7 +675,7 @@ def test_a_client_of_storage_scale_that_does_not_run_is_said(tmp_path: Path) -> 
     host = machine(tmp_path)
     host.commands.programs["mmdiag"] = lambda argv: Completed(1, "", "mmdiag: mmfsd is not running\n")
     outcome = run(host, {**GPFS, "tunables": {"pagepool": "16G"}}, HOT)
-    why = "mmdiag says nothing, as mmfsd does not run on this node"
+    why = "mmdiag shows no configuration; check whether mmfsd runs on this node"
     assert (outcome.error, unmanaged(outcome)) == (None, [("/data", "pagepool", why)])
     host.commands.programs["mmdiag"] = lambda argv: Completed(124, "", "")
     with pytest.raises(CannotLook, match="Cannot read mmdiag: it did not end within 10 seconds"):
@@ -804,7 +804,7 @@ def test_what_only_names_a_secret_is_taken(tmp_path: Path, entry: Mapping[str, A
         ({**GPFS, "source": "gpfs0:/x"}, "it is not the device of a file system of Storage Scale"),
         (with_options(GPFS, "noatime"), "are in the cluster database of Storage Scale, and are not set here"),
         (with_options(HF3FS, "allow_other"), "the options of the mount are in the launcher of 3FS"),
-        ({**HF3FS, "source": "stage"}, "it is not what a cluster of 3FS is mounted as"),
+        ({**HF3FS, "source": "stage"}, "it is not the source of a mount of 3FS"),
         ({**HF3FS, "tunables": {"a": 1}}, "hf3fs has none. Leave it out; only Lustre and Storage Scale have tunables."),
         ({**GPFS, "read_ahead_kb": 4096}, "Storage Scale has a prefetch of its own"),
         ({**HF3FS, "read_ahead_kb": 4096}, "the client of 3FS has a read-ahead of its own"),

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the kernel does not say of a mount, and a program that serves it does.
+"""The source of a mount where the kernel does not show it, and the program that serves the mount does.
 
-EFS is a mount of NFS from a proxy on this machine, of which amazon-efs-utils keeps a file (mount_efs, proxy.py). Of
-some object stores the kernel has the name of the program alone, so that its command line says which bucket it is.
+EFS is a mount of NFS from a proxy on this machine, for which amazon-efs-utils keeps a file (mount_efs, proxy.py). Of
+some object stores the kernel shows only the name of the program, and the bucket is in its command line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Optional, Sequence
 from ..._core.regex import regex
 from ..._core.value import replace
 from ..._machine import processes
-from .sources import UNTOLD
+from .sources import HIDDEN_SOURCES
 from .values import EFS, JUICEFS, MOUNTPOINT, NFS, S3FS, kind_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PROXIES = "/run/efs"
 LOOPBACK = regex(r"(?:127\.0\.0\.1|\[::1\]|::1):(/.*)")
-# amazon-efs-utils before 2.0 asks the server itself where it was not told to encrypt.
+# Without encryption, amazon-efs-utils before 2.0 mounts from the server itself.
 BY_NAME = regex(r"(?:[a-z0-9-]+\.)?fs-[0-9a-f]{8,40}\.efs\.[a-z0-9.-]+:/.*")
 FSID = regex(r"fs-[0-9a-f]+")
 PROGRAMS = {
@@ -36,14 +36,14 @@ PROGRAMS = {
 PASSWORD = regex(r"(?<=://)([^/@]*):[^/]*@")
 
 
-def told(files: Files, mount: Optional[Mount], wanted: str) -> Optional[Mount]:
-    """The mount with what its program says of it. ``wanted`` is the type that is declared, or that our unit has."""
+def identify(files: Files, mount: Optional[Mount], wanted: str) -> Optional[Mount]:
+    """The mount with its source as it is declared. ``wanted`` is the type that is declared, or that of our unit."""
     if mount is None:
         return None
     kind = kind_of(mount)
     if kind == NFS:
         return _efs(files, mount, wanted)
-    source = _of_process(files, kind, mount.path) if kind in UNTOLD else ""
+    source = _of_process(files, kind, mount.path) if kind in HIDDEN_SOURCES else ""
     return replace(mount, fstype=kind, source=source) if source else mount
 
 
@@ -62,7 +62,7 @@ def _efs(files: Files, mount: Mount, wanted: str) -> Mount:
 
 
 def _of_process(files: Files, kind: str, path: str) -> str:
-    """What the process that serves a mount point was told to mount; empty where there is none."""
+    """The source in the command line of the process that serves a mount point; empty where there is no such process."""
     for pid in processes.ids(files):
         words = processes.text_of(files, pid, "cmdline").rstrip("\0").split("\0")
         if words[0].rpartition("/")[2] in PROGRAMS[kind] and path in words[1:]:
@@ -73,7 +73,7 @@ def _of_process(files: Files, kind: str, path: str) -> str:
 
 
 def _before(words: Sequence[str], at: int, *, cut: bool) -> str:
-    """The argument before the mount point. s3fs cuts its own in two (``cut``) where the path begins."""
+    """The argument before the mount point. s3fs overwrites the colon in its own (``cut``), which makes it two."""
     if at < 2:
         return ""
     if cut and at > 2 and words[at - 1].startswith("/"):
