@@ -132,7 +132,7 @@ options:
           - Mounts of parallel and cloud file systems and of object stores always have C(_netdev), and those of
             V(mountpoint-s3) also C(nosuid) and C(nodev), without which it does not start.
           - For V(efs), V(iam) and V(accesspoint=fsap-...) need V(tls), and C(nconnect) is refused, because EFS does not
-            support it. The port that the kernel shows is that of the proxy. It may be 20049, and does not mean RDMA then.
+            support it. The port that the kernel shows is that of the proxy, also if it is 20049, as of RDMA.
           - For object stores, the options are those that the mount helper of the program takes, such as
             V(vfs_cache_mode=full) of rclone. For V(blobfuse2), V(--config-file=...) is required.
           - For V(gpfs) and V(hf3fs), options are refused, because their clusters set them.
