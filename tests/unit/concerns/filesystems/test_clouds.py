@@ -312,7 +312,7 @@ def test_what_the_kernel_does_not_say_is_known_from_the_process_that_serves_it(t
     clouds(host).process(*(word.replace("/data", "/data2") for word in other))
     why = f"only the process of {TITLES[entry['fstype']]} that serves it knows its source, and was not found"
     assert ("/data", "mount", why) in unmanaged(run(host, bare))
-    with pytest.raises(DeclarationError, match="Cannot set mount in /data: only a process of"):
+    with pytest.raises(DeclarationError, match="Cannot set mount in /data: only the process of"):
         run(host, bare, strict=True)
 
 
@@ -539,7 +539,7 @@ def test_what_only_vast_takes_is_refused_without_it(tmp_path: Path, option: str)
     with pytest.raises(DeclarationError) as caught:
         run(host, HOT, entry)
     assert str(caught.value) == (
-        f"Cannot mount /data: the client of VAST NFS is not installed. There is no {BUNDLE}, so that the modules of the"
+        f"Cannot mount /data: the client of VAST NFS is not installed. There is no {BUNDLE}, so the modules of the"
         " kernel itself are loaded: install the package vastnfs for this kernel, and load its modules with vastnfs-ctl"
         " reload."
     )
@@ -593,7 +593,7 @@ def test_what_a_service_of_its_own_mounts_is_compared_and_never_touched(
 @pytest.mark.parametrize(
     ("entry", "hint"),
     [
-        (GPFS, "IBM Storage Scale mounts it, and not this module: run mmmount gpfs0 here, or mmchfs gpfs0 -A yes"),
+        (GPFS, "IBM Storage Scale mounts it, and not this module: run mmmount gpfs0 here, or, for every start"),
         (HF3FS, "3FS mounts it, and not this module: enable and start hf3fs_fuse_main.service"),
     ],
     ids=["gpfs", "hf3fs"],
