@@ -24,6 +24,17 @@ OPTION = "job_ports"
 RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 ACCEPT = "accept"
 LARGEST_PORT = 65535
+# What no packet has as its source: none at all, itself, several machines, and IPv4 as programs write it in IPv6.
+NOBODY = (
+    "0.0.0.0/8",
+    "127.0.0.0/8",
+    "224.0.0.0/4",
+    "255.255.255.255/32",
+    "::/128",
+    "::1/128",
+    "::ffff:0:0/96",
+    "ff00::/8",
+)
 _PORTS = regex(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _SETTING = regex(r"tcp ([0-9]{1,5}(?:-[0-9]{1,5})?) from ([0-9a-f.:]+/[0-9]{1,3})")
 
@@ -69,6 +80,7 @@ def parse(given: Mapping[str, Any]) -> Optional[JobPorts]:
         _refuse(f"{OPTION}.networks", "no network is declared", "set the networks of the other nodes")
     networks = [_network(f"{OPTION}.networks[{at}]", text) for at, text in enumerate(given["networks"])]
     ports = [_declared_ports(f"{OPTION}.ports[{at}]", str(text)) for at, text in enumerate(given["ports"])]
+    _refuse_everybody(networks)
     for name, found in (("networks", networks), ("ports", ports)):
         for at, text in enumerate(found):
             if text in found[:at]:
@@ -81,13 +93,32 @@ def _network(where: str, text: str) -> str:
 
     try:
         network = ipaddress.ip_network(text, strict=False)
+        if "%" in text:
+            raise ValueError("a scope is no part of a network")
     except ValueError:
         _refuse(where, "it is not a network", "set for example 10.20.0.0/16 or fd00:20::/64", text)
     if network.prefixlen == 0:
         _refuse(where, "any machine could connect", "set the networks of the other nodes", text)
     if "/" in text and ipaddress.ip_interface(text).ip != network.network_address:
         _refuse(where, "it has host bits set", f"set {network}, or the address alone", text)
+    if any(_is_within(network, ipaddress.ip_network(nobody)) for nobody in NOBODY):
+        _refuse(where, "no other node connects from there", "set the networks of the other nodes", text)
     return str(network)
+
+
+def _refuse_everybody(networks: Sequence[str]) -> None:
+    """Both halves of all addresses are all of them."""
+    import ipaddress
+
+    for version in (ipaddress.IPv4Network, ipaddress.IPv6Network):
+        own = [version(text) for text in networks if (":" in text) == (version is ipaddress.IPv6Network)]
+        if any(one.prefixlen == 0 for one in ipaddress.collapse_addresses(own)):
+            cause = "together they are all addresses, so that everybody could connect"
+            _refuse(f"{OPTION}.networks", cause, "set the networks in which the other nodes are")
+
+
+def _is_within(network: Any, nobody: Any) -> bool:
+    return bool(network.version == nobody.version and network.subnet_of(nobody))
 
 
 def _declared_ports(where: str, text: str) -> str:
