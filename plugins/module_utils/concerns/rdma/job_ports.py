@@ -80,7 +80,7 @@ def parse(given: Mapping[str, Any]) -> Optional[JobPorts]:
         _refuse(f"{OPTION}.networks", "no network is declared", "set the networks of the other nodes")
     networks = [_network(f"{OPTION}.networks[{at}]", text) for at, text in enumerate(given["networks"])]
     ports = [_declared_ports(f"{OPTION}.ports[{at}]", str(text)) for at, text in enumerate(given["ports"])]
-    _refuse_everybody(networks)
+    _refuse_any_machine(networks)
     for name, found in (("networks", networks), ("ports", ports)):
         for at, text in enumerate(found):
             if text in found[:at]:
@@ -106,15 +106,15 @@ def _network(where: str, text: str) -> str:
     return str(network)
 
 
-def _refuse_everybody(networks: Sequence[str]) -> None:
+def _refuse_any_machine(networks: Sequence[str]) -> None:
     """Both halves of all addresses are all of them."""
     import ipaddress
 
     for version in (ipaddress.IPv4Network, ipaddress.IPv6Network):
         own = [version(text) for text in networks if (":" in text) == (version is ipaddress.IPv6Network)]
         if any(one.prefixlen == 0 for one in ipaddress.collapse_addresses(own)):
-            cause = "together they are all addresses, so that everybody could connect"
-            _refuse(f"{OPTION}.networks", cause, "set the networks in which the other nodes are")
+            cause = "together they are all addresses, so that any machine could connect"
+            _refuse(f"{OPTION}.networks", cause, "set the networks of the other nodes")
 
 
 def _is_within(network: Any, nobody: Any) -> bool:

@@ -51,9 +51,9 @@ def zone_of(name: str) -> str:
     return name[len(ZONE) :]
 
 
-def list_chain(program: str, chain: str) -> Tuple[str, ...]:
-    """The command that lists a chain of iptables or ip6tables."""
-    return (program, "-w", LOCK_SECONDS, "-S", chain)
+def list_chain(program: str, chain: str, *of_table: str) -> Tuple[str, ...]:
+    """The command that lists a chain of iptables or ip6tables. ``of_table`` says of which table, if not of filter."""
+    return (program, "-w", LOCK_SECONDS, *of_table, "-S", chain)
 
 
 def output_of(host: Host, argv: Tuple[str, ...]) -> str:

@@ -50,6 +50,7 @@ class Firewalls:
         self.root = Path(host.files.root)
         self.chains: List[Mapping[str, Any]] = []
         self.own_chains: Dict[str, str] = {}
+        self.sets: Dict[Tuple[str, ...], Mapping[str, Any]] = {}
         programs = host.commands.programs
         if host.files.exists(FIREWALLD):
             programs.update({"firewall-cmd": self.firewall_cmd, "firewall-offline-cmd": self.firewall_offline_cmd})
@@ -124,11 +125,13 @@ class Firewalls:
     # --- ufw ---
 
     def iptables(self, argv: Sequence[str]) -> Completed:
-        program, wait, chain = argv[0], argv[1:3], argv[4]
-        assert (tuple(wait), argv[3]) == (("-w", "5"), "-S")
+        program, wait, chain = argv[0], argv[1:3], argv[-1]
+        assert (tuple(wait), argv[-2]) == (("-w", "5"), "-S")
         if chain == "INPUT":
             return Completed(0, self.own_chains.get(program, "-P INPUT ACCEPT\n"), "")
-        path = self._path(CHAINS[program])
+        if chain in self.own_chains:
+            return Completed(0, self.own_chains[chain], "")
+        path = self._path(CHAINS.get(program, "/nowhere"))
         if not path.exists():
             return Completed(1, "", f"{program}: No chain/target/match by that name.\n")
         return Completed(0, path.read_text(), "")
@@ -185,6 +188,9 @@ class Firewalls:
     def nft(self, argv: Sequence[str]) -> Completed:
         assert list(argv[1:3]) == ["-j", "list"]
         listed: List[Mapping[str, Any]] = [{"metainfo": {"version": "1.1.3", "json_schema_version": 1}}]
+        if argv[3] == "set":
+            found = self.sets[tuple(argv[4:7])]
+            return Completed(0, json.dumps({"nftables": [*listed, {"map" if "map" in found else "set": found}]}), "")
         for chain in self.chains:
             place = {key: chain[key] for key in ("family", "table", "name")}
             if argv[3] == "chains" or tuple(argv[4:7]) == tuple(place.values()):

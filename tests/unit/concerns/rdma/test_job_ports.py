@@ -101,6 +101,24 @@ def closed(outcome: Outcome) -> List[tuple[str, str]]:
             [],
             "Cannot declare job_ports.networks[1]: 10.20.0.0/16 is declared twice. Leave one of them out.",
         ),
+        (["fe80::1%eth0"], [], "Cannot declare job_ports.networks[0]: it is not a network (wanted fe80::1%eth0)."),
+        (
+            ["::ffff:10.20.0.0/112"],
+            [],
+            "Cannot declare job_ports.networks[0]: no other node connects from there (wanted ::ffff:10.20.0.0/112). "
+            "Set the networks of the other nodes.",
+        ),
+        (["127.0.0.0/8"], [], "Cannot declare job_ports.networks[0]: no other node connects from there"),
+        (["239.1.0.0/16"], [], "Cannot declare job_ports.networks[0]: no other node connects from there"),
+        (["ff02::/16"], [], "Cannot declare job_ports.networks[0]: no other node connects from there"),
+        (["0.0.0.0"], [], "Cannot declare job_ports.networks[0]: no other node connects from there"),
+        (
+            ["0.0.0.0/1", "10.20.0.0/16", "128.0.0.0/1"],
+            [],
+            "Cannot declare job_ports.networks: together they are all addresses, so that any machine could connect. "
+            "Set the networks of the other nodes.",
+        ),
+        (["8000::/1", "::/1"], [], "Cannot declare job_ports.networks: together they are all addresses"),
         (
             [NETWORK],
             ["ssh"],
@@ -424,6 +442,7 @@ ACCEPT, DROP, COUNTER = {"accept": None}, {"drop": None}, {"counter": {"packets"
 REJECT = {"reject": {"type": "icmpx", "expr": "admin-prohibited"}}
 FROM = match("ip", "saddr", prefix("10.20.0.0", 16))
 PORTS = match("tcp", "dport", {"range": [32768, 60999]})
+KNOWN = [key("ct", "state", ["established", "related"], "in"), ACCEPT]
 
 
 def chain(
@@ -449,7 +468,7 @@ def chain(
 )
 def test_a_chain_with_a_rule_for_all_of_it_lets_jobs_in(make: Make, rule: object) -> None:
     node = make({})
-    node.has_nft(chain([key("meta", "iifname", "lo"), ACCEPT], rule, [COUNTER, REJECT]))
+    node.has_nft(chain([key("meta", "iifname", "lo"), ACCEPT], KNOWN, rule, [COUNTER, REJECT]))
     assert closed(node.run(NETWORK)) == []
 
 
@@ -474,14 +493,215 @@ def test_a_chain_that_drops_them_is_named_with_the_rule_that_it_needs(make: Make
     node = make({})
     rules = [rule] if end == "policy" else [rule, [COUNTER, REJECT]]
     node.has_nft(chain(*rules, policy="drop" if end == "policy" else "accept"))
+    node.sets = {("inet", "filter", "cluster"): {"elem": ["10.20.0.1", {"elem": {"val": "10.20.0.2", "timeout": 9}}]}}
     assert node.run(NETWORK).as_dict()["unmanaged"] == [
         {
             "object": "chain inet filter input",
             "setting": HANDED_OUT,
-            "reason": "it drops these connections, and neither firewalld nor ufw manages it; add to it: "
+            "reason": "it may drop these connections, and neither firewalld nor ufw manages it; put at its top: "
             f"ip saddr {NETWORK} tcp dport 32768-60999 accept",
         }
     ]
+
+
+FLAGS = {"payload": {"protocol": "tcp", "field": "flags"}}
+NEW = key("ct", "state", "new", "in")
+
+
+def flags(mask: List[str], right: object, op: str = "==") -> Dict[str, Any]:
+    return {"match": {"op": op, "left": {"&": [FLAGS, {"|": mask}]}, "right": right}}
+
+
+def vmap(asked: Mapping[str, Any], *pairs: object, data: object = None) -> Dict[str, Any]:
+    return {"vmap": {"key": asked["match"]["left"], "data": data or {"set": list(pairs)}}}
+
+
+# Each comes before a rule that lets all of it in, in a chain that lets in what is left.
+@pytest.mark.parametrize(
+    ("rule", "is_open"),
+    [
+        ([key("ct", "state", "invalid", "in"), DROP], True),
+        ([vmap(key("ct", "state", ""), ["invalid", DROP], ["established", ACCEPT], ["related", ACCEPT])], True),
+        ([vmap(key("ct", "state", ""), ["new", DROP], ["established", ACCEPT])], False),
+        ([key("ct", "state", "established", "in"), DROP], False),
+        ([flags(["fin", "syn", "rst", "ack"], "syn", "!="), NEW, DROP], True),
+        ([flags(["fin", "syn"], {"|": ["fin", "syn"]}), DROP], True),
+        ([{"match": {"op": "==", "left": FLAGS, "right": 0}}, DROP], True),
+        ([{"match": {"op": "in", "left": FLAGS, "right": "syn"}}, DROP], False),
+        ([flags(["syn"], "syn", "!="), DROP], False),
+        ([match("tcp", "dport", 33000), DROP], False),
+        ([match("tcp", "dport", 22, "!="), DROP], False),
+        ([match("tcp", "dport", {"set": [22, {"range": [80, 443]}]}), REJECT], True),
+        ([match("tcp", "dport", 1024, ">="), DROP], False),
+        ([match("udp", "dport", 33000), DROP], True),
+        ([match("udp", "dport", 22, "!="), DROP], True),
+        ([match("tcp", "sport", {"range": [1, 1023]}), DROP], False),
+        ([match("ip", "saddr", prefix("10.20.5.0", 24)), DROP], False),
+        ([match("ip", "saddr", {"range": ["10.19.0.0", "10.20.0.9"]}), DROP], False),
+        ([match("ip", "saddr", {"range": ["10.19.0.0", "10.19.255.255"]}), DROP], True),
+        ([match("ip", "saddr", prefix("10.0.0.0", 8), "!="), DROP], True),
+        ([match("ip6", "saddr", prefix("fd00::", 8), "!="), DROP], True),
+        ([match("ip", "saddr", "@banned"), DROP], True),
+        ([match("ip", "saddr", "@cluster"), DROP], False),
+        ([match("ip", "daddr", prefix("224.0.0.0", 4)), DROP], True),
+        ([match("ip", "daddr", "10.20.0.5"), DROP], False),
+        ([key("meta", "iifname", "lo"), DROP], True),
+        ([key("meta", "iifname", "lo", "!="), match("ip", "saddr", prefix("127.0.0.0", 8)), DROP], True),
+        ([key("meta", "iifname", "eth0"), DROP], False),
+        ([key("meta", "iifname", "eth0", "!="), DROP], False),
+        ([key("meta", "pkttype", "multicast"), DROP], True),
+        ([key("meta", "nfproto", "ipv6"), DROP], True),
+        ([match("ip", "protocol", "tcp", "!="), DROP], True),
+        ([match("icmp", "type", "echo-request"), DROP], True),
+        (
+            [
+                {"match": {"op": "==", "left": {"fib": {"result": "type", "flags": "daddr"}}, "right": "broadcast"}},
+                DROP,
+            ],
+            True,
+        ),
+        (
+            [{"match": {"op": "==", "left": {"fib": {"result": "oif", "flags": ["saddr"]}}, "right": False}}, DROP],
+            False,
+        ),
+        ([{"match": {"op": "==", "left": {"numgen": {"mode": "inc", "mod": 2}}, "right": 0}}, DROP], False),
+        ([{"limit": {"rate": 5, "per": "second", "inv": True}}, DROP], False),
+        ([{"ct count": {"val": 5, "inv": True}}, DROP], False),
+        ([{"queue": {"num": 3}}], False),
+        ([vmap(match("tcp", "dport", 0), data="@ports")], False),
+        ([vmap(match("tcp", "dport", 0), [22, DROP], [{"range": [80, 443]}, {"jump": {"target": "all"}}])], True),
+        ([{"jump": {"target": "all"}}], False),
+        ([match("tcp", "dport", 22), {"jump": {"target": "all"}}], True),
+        ([{"jump": {"target": "one"}}], False),
+        ([{"goto": {"target": "none"}}], True),
+        ([{"xt": {"type": "match", "name": "recent"}}, DROP], False),
+        ([{"xt": {"type": "target", "name": "REJECT"}}], False),
+        ([{"xt": {"type": "target", "name": "LOG"}}], True),
+    ],
+)
+def test_what_a_rule_before_drops_does_not_come_in(make: Make, rule: object, is_open: bool) -> None:
+    node = make({})
+    regular = {"family": "inet", "table": "filter", "handle": 9}
+    node.has_nft(
+        chain(rule, [FROM, PORTS, ACCEPT], policy="accept"),
+        {**regular, "name": "all", "rules": [[DROP]]},
+        {
+            **regular,
+            "name": "one",
+            "rules": [[match("tcp", "dport", 22), ACCEPT], [match("tcp", "dport", 33000), DROP]],
+        },
+        {**regular, "name": "none", "rules": [[match("tcp", "dport", 22), DROP]]},
+    )
+    node.sets = {
+        ("inet", "filter", "cluster"): {"elem": ["1.2.3.4", {"elem": {"val": "10.20.0.2", "timeout": 9}}]},
+        ("inet", "filter", "banned"): {"elem": ["1.2.3.4", {"elem": {"val": prefix("9.0.0.0", 8), "timeout": 9}}]},
+        ("inet", "filter", "ports"): {"map": "verdict", "elem": [[22, ACCEPT], [33000, DROP]]},
+    }
+    assert closed(node.run(NETWORK)) == ([] if is_open else [("chain inet filter input", HANDED_OUT)])
+
+
+@pytest.mark.parametrize(
+    ("rule", "there", "is_open"),
+    [
+        ({"jump": {"target": "jobs"}}, [[FROM, PORTS, ACCEPT]], True),
+        ({"goto": {"target": "jobs"}}, [[match("tcp", "dport", 22), {"return": None}], [PORTS, ACCEPT]], True),
+        ({"jump": {"target": "jobs"}}, [[match("tcp", "dport", 33000), {"return": None}], [PORTS, ACCEPT]], False),
+        ({"jump": {"target": "jobs"}}, [[{"return": None}], [PORTS, ACCEPT]], False),
+        ({"goto": {"target": "jobs"}}, [], False),
+        ({"jump": {"target": "jobs"}}, [[match("udp", "dport", {"range": [1, 65535]}), ACCEPT]], False),
+        ({"jump": {"target": "jobs"}}, [[match("th", "dport", {"range": [1, 65535]}), ACCEPT]], True),
+        ({"jump": {"target": "jobs"}}, [[match("ip", "saddr", "@cluster"), PORTS, ACCEPT]], True),
+        # The first packet comes in, and no other.
+        ({"jump": {"target": "jobs"}}, [[NEW, FROM, PORTS, ACCEPT]], False),
+        ({"jump": {"target": "jobs"}}, [[NEW, FROM, PORTS, ACCEPT], KNOWN], True),
+    ],
+)
+def test_where_a_chain_sends_them_they_come_in_or_not(
+    make: Make, rule: object, there: List[object], is_open: bool
+) -> None:
+    node = make({})
+    regular = {"family": "inet", "table": "filter", "name": "jobs", "handle": 9, "rules": there}
+    accepts_after = [] if is_open or rule != {"goto": {"target": "jobs"}} else [[FROM, PORTS, ACCEPT]]
+    node.has_nft(chain([rule], *accepts_after), regular)
+    node.sets = {("inet", "filter", "cluster"): {"elem": [prefix("10.16.0.0", 12)]}}
+    assert closed(node.run(NETWORK)) == ([] if is_open else [("chain inet filter input", HANDED_OUT)])
+
+
+@pytest.mark.parametrize(
+    ("line", "is_open"),
+    [
+        ("-p tcp -j DROP", False),
+        ("-p udp -j DROP", True),
+        ("! -p udp -j DROP", False),
+        ("! -s 10.0.0.0/8 -j DROP", True),
+        ("-s 10.20.5.0/24 -j REJECT --reject-with icmp-port-unreachable", False),
+        ("-p tcp -m tcp --dport 22 -j DROP", True),
+        ("-p tcp -m tcp ! --dport 22 -j DROP", False),
+        ("-p tcp -m multiport --dports 22,33000:33010 -j DROP", False),
+        ("-m conntrack --ctstate INVALID -j DROP", True),
+        ("-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP", False),
+        ("-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack --ctstate NEW -j DROP", True),
+        ("-p tcp -m tcp --tcp-flags FIN,SYN,RST,PSH,ACK,URG NONE -j DROP", True),
+        ("-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j DROP", False),
+        ("-s 127.0.0.0/8 ! -i lo -j DROP", True),
+        ("! -i lo -j DROP", False),
+        ("-i eth0 -j DROP", False),
+        ("-m addrtype --dst-type BROADCAST -j DROP", True),
+        ("-m pkttype --pkt-type multicast -j DROP", True),
+        ("-m iprange --src-range 1.1.1.1-1.1.1.9 -j DROP", True),
+        ("-m iprange --src-range 10.20.1.1-10.20.1.9 -j DROP", False),
+        ("-p tcp -m connlimit --connlimit-above 10 --connlimit-mask 32 --connlimit-saddr -j REJECT", False),
+        ("-m mark --mark 0x8000/0x8000 -j DROP", False),
+        # By itself it matches who has a socket.
+        ("-m socket -j DROP", False),
+        ('-p udp -m comment --comment "-p tcp ! -j" -j DROP', True),
+        ("-m limit --limit 5/min -j LOG --log-prefix dropped", True),
+        ("-j NFQUEUE --queue-num 0", False),
+        # As kubelet puts it there.
+        ("-j KUBE-FIREWALL", True),
+        ("-m conntrack --ctstate NEW -j ALL", False),
+        ("-p tcp -m multiport --dports 22 -j ALL", True),
+        ("-g ALL", False),
+        ("-g KUBE-FIREWALL", True),
+    ],
+)
+def test_what_a_rule_of_iptables_before_drops_does_not_come_in(make: Make, line: str, is_open: bool) -> None:
+    node = make({})
+    kubelet = (
+        '-N KUBE-FIREWALL\n-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming '
+        'localnet connections" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP\n'
+    )
+    node.own_chains = {
+        "iptables": f"-P INPUT ACCEPT\n-N ALL\n-A INPUT {line}\n-A INPUT -s {NETWORK} -p tcp -j ACCEPT\n",
+        "KUBE-FIREWALL": kubelet,
+        "ALL": "-N ALL\n-A ALL -j DROP\n",
+    }
+    node.host.commands.programs["iptables"] = node.iptables
+    assert closed(node.run(NETWORK)) == ([] if is_open else [("chain INPUT of iptables", HANDED_OUT)])
+
+
+@pytest.mark.parametrize("program", [None, "fails"])
+def test_what_iptables_does_not_show_is_as_nft_shows_it(make: Make, program: Optional[str]) -> None:
+    """iptables 1.8.11: chain `INPUT' in table `filter' is incompatible, use 'nft' tool."""
+    node = make({})
+    if program is not None:
+        node.host.commands.programs["iptables"] = lambda argv: Completed(1, "", "chain `INPUT' is incompatible\n")
+    unknown = [{"xt": {"type": "match", "name": "conntrack"}}, DROP]
+    node.has_nft(chain(unknown, policy="accept", family="ip", name="INPUT"))
+    assert closed(node.run(NETWORK)) == [("chain ip filter INPUT", HANDED_OUT)]
+
+
+def test_the_table_of_a_chain_of_iptables_is_the_one_that_is_asked(make: Make) -> None:
+    node = make({})
+    node.own_chains = {"iptables": "-P INPUT DROP\n"}
+    node.host.commands.programs["iptables"] = node.iptables
+    node.has_nft(chain([{"xt": {"type": "match"}}, ACCEPT], family="ip", table="mangle", name="INPUT"))
+    (one,) = node.run(NETWORK).as_dict()["unmanaged"]
+    assert (one["object"], "run iptables -t mangle -I INPUT" in one["reason"]) == (
+        "chain INPUT of iptables -t mangle",
+        True,
+    )
+    assert ["iptables", "-w", "5", "-t", "mangle", "-S", "INPUT"] in [list(call) for call in node.host.commands.calls]
 
 
 def test_a_rule_that_comes_after_all_was_dropped_lets_nobody_in(make: Make) -> None:
@@ -578,7 +798,7 @@ def test_chains_of_iptables_are_read_from_it(make: Make, line: str, is_open: boo
             {
                 "object": f"chain INPUT of {program}",
                 "setting": HANDED_OUT,
-                "reason": "it drops these connections, and neither firewalld nor ufw manages it; "
+                "reason": "it may drop these connections, and neither firewalld nor ufw manages it; "
                 f"run {program} -I INPUT -s {NETWORK} -p tcp --dport 32768:60999 -j ACCEPT, and save the rules",
             }
         ]
