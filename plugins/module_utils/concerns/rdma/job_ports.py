@@ -110,8 +110,8 @@ def _refuse_any_machine(networks: Sequence[str]) -> None:
     """Both halves of all addresses are all of them."""
     import ipaddress
 
-    for version in (ipaddress.IPv4Network, ipaddress.IPv6Network):
-        own = [version(text) for text in networks if (":" in text) == (version is ipaddress.IPv6Network)]
+    for is_ipv6, network in ((False, ipaddress.IPv4Network), (True, ipaddress.IPv6Network)):
+        own: List[Any] = [network(text) for text in networks if (":" in text) == is_ipv6]
         if any(one.prefixlen == 0 for one in ipaddress.collapse_addresses(own)):
             cause = "together they are all addresses, so that any machine could connect"
             _refuse(f"{OPTION}.networks", cause, "set the networks of the other nodes")

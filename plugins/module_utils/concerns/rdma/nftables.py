@@ -64,7 +64,7 @@ class Table:
             if word in VERDICTS:
                 yield reach, *_verdict(expression)
             elif word == "vmap":
-                for value, verdict in self._each(said["data"]):
+                for value, verdict in self._each(said["data"], "map"):
                     yield min(reach, _of_value(said["key"], value, packets)), *_verdict(verdict)
             elif word == EXTENSION:
                 self.has_extension = True
@@ -88,19 +88,16 @@ class Table:
             reach = max((_of_value(left, one, packets) for one in self._each(right)), default=NONE)
         return verdicts.opposite(reach) if op == "!=" else reach
 
-    def _each(self, right: Any) -> List[Any]:
+    def _each(self, right: Any, kind: str = "set") -> List[Any]:
         if isinstance(right, str) and right.startswith("@"):
-            return self._named(right[1:])
+            return self._named(kind, right[1:])
         found = right["set"] if isinstance(right, dict) and "set" in right else right
         return [_plain(one) for one in (found if isinstance(found, list) else [found])]
 
-    def _named(self, name: str) -> List[Any]:
-        """The elements of a set or a map. nft lists both with either word."""
+    def _named(self, kind: str, name: str) -> List[Any]:
         if name not in self._elements:
-            kinds = [
-                one[kind] for one in self._listed("set", *self._place, name) for kind in ("set", "map") if kind in one
-            ]
-            self._elements[name] = [_plain(one) for kind in kinds for one in kind.get("elem", ())]
+            there = [one[kind] for one in self._listed(kind, *self._place, name) if kind in one]
+            self._elements[name] = [_plain(element) for one in there for element in one.get("elem", ())]
         return self._elements[name]
 
 

@@ -188,9 +188,10 @@ class Firewalls:
     def nft(self, argv: Sequence[str]) -> Completed:
         assert list(argv[1:3]) == ["-j", "list"]
         listed: List[Mapping[str, Any]] = [{"metainfo": {"version": "1.1.3", "json_schema_version": 1}}]
-        if argv[3] == "set":
+        if argv[3] in ("set", "map"):
             found = self.sets[tuple(argv[4:7])]
-            return Completed(0, json.dumps({"nftables": [*listed, {"map" if "map" in found else "set": found}]}), "")
+            assert (argv[3] == "map") == ("map" in found)
+            return Completed(0, json.dumps({"nftables": [*listed, {argv[3]: found}]}), "")
         for chain in self.chains:
             place = {key: chain[key] for key in ("family", "table", "name")}
             if argv[3] == "chains" or tuple(argv[4:7]) == tuple(place.values()):
