@@ -77,7 +77,7 @@ class Table:
                 return
 
     def _of_match(self, match: Mapping[str, Any], packets: Packets) -> int:
-        left, right, op = match["left"], match["right"], match["op"]
+        left, right, op = (match[part] for part in ("left", "right", "op"))
         if _is_of_others(left, packets):
             return NONE
         if op not in ("==", "in", "!="):
@@ -96,7 +96,7 @@ class Table:
 
     def _named(self, kind: str, name: str) -> List[Any]:
         if name not in self._elements:
-            there = [one[kind] for one in self._listed(kind, *self._place, name) if kind in one]
+            there = [one[kind] for one in listed(self._host, kind, *self._name, name) if kind in one]
             self._elements[name] = [_plain(element) for one in there for element in one.get("elem", ())]
         return self._elements[name]
 
