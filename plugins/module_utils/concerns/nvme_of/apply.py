@@ -18,7 +18,7 @@ from ..._kinds import steps
 from . import targets
 from .lines import DEVICE, SECONDS, Line
 from .plan import Connect, ConnectTold, Disconnect, SetPolicy
-from .spec import DISCOVERY, NAME, name_of
+from .spec import NAME, name_of
 
 if TYPE_CHECKING:
     from ..._core.change import Change, Step
@@ -92,7 +92,7 @@ def _wait_for_disks(lines: Sequence[Line], host: Host) -> None:
 
     Where there is none, as on a target that has not given this host any, it is not waited for longer than this.
     """
-    wanted = {line.name for line in lines if f"nqn={DISCOVERY}," not in line.options}
+    wanted = {line.name for line in lines if not line.discovers}
     for _attempt in range(ATTEMPTS):
         there, subsystems = targets.read_controllers(host.files), targets.read_subsystems(host.files)
         new = [one for key, one in there.items() if name_of(key) in wanted]

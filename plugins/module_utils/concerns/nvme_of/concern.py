@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 from ..._core.change import Change, Plan, Step, Unmanaged
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
+from ..._core.wording import first_of
 from ..._kinds import units
 from ..._linux import systemd
 from . import lines, observation, targets
 from .options import OPTIONS
 from .rows import CONNECTION, IDENTITY, rows_of
 from .spec import DISCOVERY, MARK, NAME, POLICY, NvmeOfDeclaration, name_of, parse
-from .state import Log, NvmeOfDesired, NvmeOfState, with_loss
+from .state import SHOWN, Log, NvmeOfDesired, NvmeOfState, with_loss
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
     from ..._core.contract import Scope
     from ..._core.protocols import Host
 
-# How many of those who need a disk are named.
-SHOWN = 3
 ALONE = "native multipath of NVMe is off, so there is no choice of paths"
 UNTOLD = "it is not among what is discovered any more, and stays connected while it is in use by"
 
@@ -156,7 +155,7 @@ def _later(declaration: NvmeOfDeclaration) -> Tuple[Optional[str], Optional[str]
 
 def _left(state: NvmeOfState) -> List[Unmanaged]:
     return [
-        Unmanaged(name_of(key), CONNECTION, f"{UNTOLD}: {', '.join(users[:SHOWN])}", excused=True)
+        Unmanaged(name_of(key), CONNECTION, f"{UNTOLD}: {first_of(users, SHOWN)}", excused=True)
         for key, users in state.left.items()
     ]
 

@@ -48,6 +48,11 @@ class Line:
     module: str
     secrets: Secrets = ()
 
+    @property
+    def discovers(self) -> bool:
+        """Whether it leads to a discovery controller, which has no disk."""
+        return self.options.startswith(f"nqn={DISCOVERY},")
+
 
 def line_of(connection: Connection, identity: Identity) -> Line:
     words = [f"nqn={connection.nqn}", f"transport={connection.transport}"]
@@ -70,7 +75,7 @@ def unit_text(lines: Sequence[Line], policies: Mapping[str, str]) -> Optional[st
             f'[ "$$(cat $$one/subsysnqn)" != "{nqn}" ] || echo {policy} >$$one/iopolicy; done\''
         )
     more, seconds = "", SECONDS * len(commands)
-    if any(key[0] == DISCOVERY for key in connected_by("\n".join(commands))):
+    if any(line.discovers for line in lines):
         from ..._linux.program import PROGRAM
 
         # What they tell of is connected before anybody mounts it. The boot service, which has no time to wait for

@@ -104,7 +104,7 @@ def _discovered(
     scope: Scope,
 ) -> Discovered:
     """What is seen besides where something is discovered, or was: what is in our unit, of which that goes last."""
-    if not (declaration.discovery or scope.restoring or any(key[0] == DISCOVERY for key in at_boot)):
+    if not (scope.restoring or _discovers(declaration, at_boot)):
         return Discovered()
     from . import discovery, later
 
@@ -114,6 +114,11 @@ def _discovered(
     told = discovery.without(told, _lacking(host.files, told.connections, controllers))
     missing = later.why_not_later(host.files) if scope.carries else ""
     return Discovered(logs, told, missing, later.observe(host) if scope.permanent else None)
+
+
+def _discovers(declaration: NvmeOfDeclaration, at_boot: Set[Key]) -> bool:
+    """Whether something is discovered, or was until this declaration."""
+    return bool(declaration.discovery) or any(key[0] == DISCOVERY for key in at_boot)
 
 
 def _ends_of(
@@ -126,7 +131,7 @@ def _ends_of(
     told: Told,
 ) -> _Ends:
     wanted = {one.key for one in (*declaration.at_boot, *told.connections)}
-    discovers = bool(declaration.discovery) or any(key[0] == DISCOVERY for key in at_boot)
+    discovers = _discovers(declaration, at_boot)
     unwanted = sorted(key for key in controllers if key not in wanted and (discovers or key in at_boot))
     made = _made_by_us(files, unwanted) if unwanted else set()
     ours = [key for key in unwanted if key in made and key in at_boot]

@@ -13,12 +13,10 @@ from ..._core.wording import first_of
 from ..._linux.kernel_modules import normal, read_installed
 from .lines import MODULES
 from .spec import Connection, Key, name_of
-from .state import NvmeOfState
+from .state import SHOWN, NvmeOfState
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
-
-SHOWN = 3
 
 
 def lacking_modules(files: Files, connections: Sequence[Connection]) -> Tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Optional
 
-from ..._core.setting import Setting
+from ..._core.setting import Scalar, Setting
 from . import targets
 from .spec import (
     DELAY,
@@ -92,33 +92,15 @@ def _connection(state: NvmeOfState, key: Key, scope: Scope, *, wanted: Optional[
 
 
 def _log(key: Key, error: str, *, immediate: bool) -> Setting:
-    return Setting(
-        object=name_of(key),
-        setting=LOG,
-        wanted=READ,
-        effective=None,
-        boot=None,
-        identity=identity_of(key),
-        effective_matters=immediate,
-        boot_matters=False,
-        pending=f"{error}, so what it tells of is not known, and nothing that it told of before ends",
-        needs=TARGET,
-    )
+    pending = f"{error}, so what it tells of is not known, and nothing that it told of before ends"
+    return _row(key, LOG, READ, None, pending=pending, needs=TARGET, immediate=immediate)
 
 
 def _authentication(state: NvmeOfState, one: Connection, *, immediate: bool) -> Setting:
     found = state.authentication[one.key]
-    return Setting(
-        object=name_of(one.key),
-        setting=AUTHENTICATION,
-        wanted=one.authentication,
-        effective=found,
-        boot=None,
-        identity=identity_of(one.key),
-        effective_matters=immediate,
-        boot_matters=False,
-        pending="" if found is None else UNPROVED,
-        needs=RECONNECT,
+    pending = "" if found is None else UNPROVED
+    return _row(
+        one.key, AUTHENTICATION, one.authentication, found, pending=pending, needs=RECONNECT, immediate=immediate
     )
 
 
@@ -128,15 +110,22 @@ def _number(state: NvmeOfState, key: Key, name: str, wanted: int, *, immediate: 
     if controller is not None and name == LOSS and found == shown_loss(wanted, controller.numbers[DELAY]):
         found = wanted
     fixed = controller is not None and not NUMBERS[name].written
+    return _row(key, name, wanted, found, pending=FIXED if fixed else "", needs=RECONNECT, immediate=immediate)
+
+
+def _row(
+    key: Key, setting: str, wanted: Scalar, effective: Scalar, *, pending: str, needs: str, immediate: bool
+) -> Setting:
+    """A setting that a connection has only while there is one."""
     return Setting(
         object=name_of(key),
-        setting=name,
+        setting=setting,
         wanted=wanted,
-        effective=found,
+        effective=effective,
         boot=None,
         identity=identity_of(key),
         effective_matters=immediate,
         boot_matters=False,
-        pending=FIXED if fixed else "",
-        needs=RECONNECT,
+        pending=pending,
+        needs=needs,
     )

@@ -18,6 +18,9 @@ from .targets import Controller, Identity, Subsystem
 if TYPE_CHECKING:
     from ..._kinds.hotplug import Hotplug
 
+# How many a message names of those who need a disk, and of what is lacking.
+SHOWN = 3
+
 
 @frozen
 class Entry:
@@ -111,7 +114,6 @@ class NvmeOfDesired:
     identity: Mapping[str, Optional[str]] = field(default_factory=dict)
     lines: Tuple[Line, ...] = ()
     unit_text: Optional[str] = None
-    discovery: Tuple[Key, ...] = ()
     later: Tuple[Optional[str], Optional[str]] = (None, None)
     start: Optional[str] = None
     unmanaged: Tuple[Unmanaged, ...] = ()
