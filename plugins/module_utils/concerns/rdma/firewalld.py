@@ -10,12 +10,11 @@ without ``--permanent``. firewalld is asked on the system bus, because firewall-
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Container, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import RunCommand
 from ..._core.errors import CannotLook
 from ..._core.protocols import BusCall
-from ..._core.value import replace
 from ..._linux import systemd
 from .job_ports import Rule
 from .rulesets import FIREWALLD, SECONDS, ZONE, Ruleset, output_of
@@ -52,12 +51,13 @@ def read(host: Host, rules: Sequence[Rule], former_zones: Sequence[str], *, stor
             return _read_files(host, rules, former_zones)
         return []
     active = dict.fromkeys((answers[0][0], *(name for name, _users in answers[1][0])))
-    return _rulesets(host, rules, list(dict.fromkeys((*active, *former_zones))), active, former_zones)
+    return _rulesets(host, rules, active, former_zones)
 
 
 def _rulesets(
-    host: Host, rules: Sequence[Rule], zones: Sequence[str], active: Container[str], former_zones: Sequence[str]
+    host: Host, rules: Sequence[Rule], active: Mapping[str, None], former_zones: Sequence[str]
 ) -> List[Ruleset]:
+    zones = tuple(dict.fromkeys((*active, *former_zones)))
     effective = _ask(host, [BusCall(PATH, f"{SERVICE}.zone", "getRichRules", (zone,)) for zone in zones])
     paths = _ask(host, [BusCall(CONFIG_PATH, CONFIG, "getZoneByName", (zone,)) for zone in zones])
     known = [(zone, now[0], path[0]) for zone, now, path in zip(zones, effective, paths) if now and path]
@@ -71,19 +71,22 @@ def _rulesets(
     for (zone, now, _path), target, boot in zip(known, stored, stored):
         if target is None or boot is None:
             raise CannotLook("ask firewalld for the rules of {}", object=zone, cause="it returned an error")
-        if target[0] != ACCEPTS_ALL or zone in former_zones:
-            found.append(
-                replace(_ruleset(zone, rules, now, boot[0]), active=zone in active and target[0] != ACCEPTS_ALL)
-            )
+        filters = target[0] != ACCEPTS_ALL
+        if filters or zone in former_zones:
+            found.append(_ruleset(zone, rules, now, boot[0], running=True, active=filters and zone in active))
     return found
 
 
-def _ruleset(zone: str, rules: Sequence[Rule], effective: Sequence[str], boot: Sequence[str]) -> Ruleset:
+def _ruleset(
+    zone: str, rules: Sequence[Rule], effective: Sequence[str], boot: Sequence[str], *, running: bool, active: bool
+) -> Ruleset:
     texts: Dict[str, str] = {rule.setting: rich_rule(rule) for rule in rules}
     return Ruleset(
         f"{ZONE}{zone}",
         tuple(setting for setting, text in texts.items() if text in effective),
         tuple(setting for setting, text in texts.items() if text in boot),
+        running,
+        active,
     )
 
 
@@ -95,7 +98,7 @@ def _read_files(host: Host, rules: Sequence[Rule], former_zones: Sequence[str]) 
     for zone in dict.fromkeys((default, *former_zones)):
         if zone == default or zone in zones:
             there = output_of(host, (OFFLINE, f"--zone={zone}", "--list-rich-rules")).splitlines()
-            found.append(replace(_ruleset(zone, rules, (), there), running=False, active=zone == default))
+            found.append(_ruleset(zone, rules, (), there, running=False, active=zone == default))
     return found
 
 

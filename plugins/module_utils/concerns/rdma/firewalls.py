@@ -61,9 +61,10 @@ def observe(host: Host, declaration: RdmaDeclaration, scope: Scope) -> Firewalls
     ports = job_ports.ephemeral_ports(host.files)
     rules = job_ports.rules_of(declared, ports) if declared is not None else []
     asked = tuple(dict.fromkeys((*rules, *former)))
-    zones = [zone_of(identity) for identity, _setting in before if identity != UFW]
+    changed = dict.fromkeys(identity for identity, _setting in before)
+    zones = [zone_of(identity) for identity in changed if identity != UFW]
     rulesets = firewalld.read(host, asked, zones, stored=scope.permanent)
-    rulesets += ufw.read(host, asked, had_rules=any(identity == UFW for identity, _setting in before))
+    rulesets += ufw.read(host, asked, had_rules=UFW in changed)
     managed = {ruleset.firewall for ruleset in rulesets if ruleset.running}
     blocking = other_firewalls.read(host, rules, managed) if rules else []
     return Firewalls(ports, tuple(rules), before, tuple(rulesets), tuple(blocking))

@@ -151,13 +151,13 @@ def rule_of(setting: str) -> Rule:
 
 def rules_of(declared: JobPorts, ephemeral: str) -> List[Rule]:
     """One for each network and each range of ports; an ephemeral port needs no rule of its own."""
-    low, high = bounds_of(ephemeral)
-    others = [ports for ports in declared.ports if not is_within(bounds_of(ports), low, high)]
+    others = [ports for ports in declared.ports if not _is_ephemeral(ports, ephemeral)]
     return [Rule(network, ports) for network in declared.networks for ports in (ephemeral, *others)]
 
 
-def is_within(inner: Sequence[int], low: int, high: int) -> bool:
-    return low <= inner[0] and inner[1] <= high
+def _is_ephemeral(ports: str, ephemeral: str) -> bool:
+    (low, high), (first, last) = bounds_of(ports), bounds_of(ephemeral)
+    return first <= low and high <= last
 
 
 def ephemeral_ports(files: Files) -> str:
