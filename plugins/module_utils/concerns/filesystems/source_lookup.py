@@ -10,12 +10,11 @@ some object stores the kernel shows only the name of the program, and the bucket
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, Sequence
+from typing import TYPE_CHECKING, Sequence
 
 from ..._core.regex import regex
 from ..._core.value import replace
 from ..._machine import processes
-from .sources import HIDDEN_SOURCES
 from .values import EFS, JUICEFS, MOUNTPOINT, NFS, S3FS, kind_of
 
 if TYPE_CHECKING:
@@ -36,14 +35,15 @@ PROGRAMS = {
 PASSWORD = regex(r"(?<=://)([^/@]*):[^/]*@")
 
 
-def identify(files: Files, mount: Optional[Mount], wanted: str) -> Optional[Mount]:
-    """The mount with its source as it is declared. ``wanted`` is the type that is declared, or that of our unit."""
-    if mount is None:
-        return None
+def identify(files: Files, mount: Mount, wanted: str) -> Mount:
+    """A mount of NFS, or of a hidden source, with its source as it is declared.
+
+    ``wanted`` is the type that is declared, or that of our unit.
+    """
     kind = kind_of(mount)
     if kind == NFS:
         return _efs(files, mount, wanted)
-    source = _of_process(files, kind, mount.path) if kind in HIDDEN_SOURCES else ""
+    source = _of_process(files, kind, mount.path)
     return replace(mount, fstype=kind, source=source) if source else mount
 
 

@@ -22,6 +22,8 @@ from support import FakeHost
 
 RELEASE = "6.8.0-60-generic"
 MODULES = f"/lib/modules/{RELEASE}/modules.dep"
+UNIT = "/etc/systemd/system/data.mount"
+ANEW = "a remount cannot change it: unmount /data and run again, or reboot"
 FILES = {
     "/proc/sys/kernel/osrelease": f"{RELEASE}\n",
     "/proc/filesystems": "nodev\tsysfs\nnodev\ttmpfs\n\text4\n",
@@ -201,3 +203,13 @@ def machine(
     host = filesystems_machine.machine(root, {**FILES, **(files or {})}, links)
     Clients(host)
     return host
+
+
+def with_options(entry: Mapping[str, Any], *options: str) -> Dict[str, Any]:
+    return {**entry, "options": list(options)}
+
+
+def mount_by_unit(host: FakeHost) -> None:
+    """What systemd does at boot."""
+    lines = dict(line.split("=", 1) for line in host.files.read(UNIT).splitlines() if "=" in line)
+    programs(host).mount(["mount", "-t", lines["Type"], "-o", lines["Options"], lines["What"], lines["Where"]])

@@ -40,11 +40,9 @@ from clouds_machine import (
     machine,
 )
 from filesystems_machine import HOT, MOUNTINFO, ROOT, mounted, pending, programs, run, unmanaged
-from parallel_machine import MODULES, RELEASE
+from parallel_machine import ANEW, MODULES, RELEASE, UNIT, mount_by_unit, with_options
 from support import FakeHost, snapshot
 
-UNIT = "/etc/systemd/system/data.mount"
-ANEW = "a remount cannot change it: unmount /data and run again, or reboot"
 PROXIED = (
     "61 25 0:61 / /data rw,noatime shared:9 - nfs4 127.0.0.1:{}"
     " rw,vers=4.1,rsize=1048576,proto=tcp,port={},addr=127.0.0.1\n"
@@ -52,17 +50,12 @@ PROXIED = (
 FUSE = "61 25 0:61 / /data rw,nosuid,nodev,relatime shared:9 - {} {} rw,user_id=0,group_id=0,allow_other\n"
 
 
-def with_options(entry: Mapping[str, Any], *options: str) -> Dict[str, Any]:
-    return {**entry, "options": list(options)}
-
-
 def boot(tmp_path: Path, host: FakeHost) -> None:
     """What systemd mounts by our units after /run is cleared, by other proxies and processes than before."""
     programs(host).umount(["umount", "/data"])
     (tmp_path / "run/gpufleet/filesystems.json").unlink()
     clouds(host).port += 1
-    lines = dict(line.split("=", 1) for line in host.files.read(UNIT).splitlines() if "=" in line)
-    programs(host).mount(["mount", "-t", lines["Type"], "-o", lines["Options"], lines["What"], lines["Where"]])
+    mount_by_unit(host)
 
 
 # --- what was mounted, and is at boot ---

@@ -23,23 +23,31 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import mounts
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.filesystems import sources, values
 from filesystems_machine import HOT, MOUNTINFO, ROOT, mounted, pending, programs, run, started, unmanaged
-from parallel_machine import ALL, BEEGFS, CEPH, FSID, LUSTRE, MODULES, RELEASE, TUNED, WEKA, clients, machine
+from parallel_machine import (
+    ALL,
+    ANEW,
+    BEEGFS,
+    CEPH,
+    FSID,
+    LUSTRE,
+    MODULES,
+    RELEASE,
+    TUNED,
+    UNIT,
+    WEKA,
+    clients,
+    machine,
+    mount_by_unit,
+    with_options,
+)
 from support import FakeHost, snapshot
-
-UNIT = "/etc/systemd/system/data.mount"
-ANEW = "a remount cannot change it: unmount /data and run again, or reboot"
-
-
-def with_options(entry: Mapping[str, Any], *options: str) -> Dict[str, Any]:
-    return {**entry, "options": list(options)}
 
 
 def boot(tmp_path: Path, host: FakeHost) -> None:
     """What systemd mounts by our unit after /run is cleared."""
     (tmp_path / "run/gpufleet/filesystems.json").unlink()
     programs(host).put([ROOT])
-    lines = dict(line.split("=", 1) for line in host.files.read(UNIT).splitlines() if "=" in line)
-    programs(host).mount(["mount", "-t", lines["Type"], "-o", lines["Options"], lines["What"], lines["Where"]])
+    mount_by_unit(host)
 
 
 # --- what was mounted, and is at boot ---
