@@ -70,7 +70,8 @@ def player(job: Job) -> Path:
         ((which, (version,)) for which, version in known if needs.known_python(version)),
         ("newest", CONTROLLERS["newest"]),
     )
-    interpreter = needs.python(job, *versions)
+    # It is used for minutes, once.
+    interpreter = needs.python(job, *versions, optimized=False)
     return needs.venv(job, "player", interpreter=interpreter, requirements=needs.requirements(f"core-{which}", "nvml"))
 
 

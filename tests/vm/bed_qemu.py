@@ -7,9 +7,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import List, Optional
@@ -24,7 +24,7 @@ OLDEST = 10
 # Debian. Nothing is installed.
 SUITE = "trixie"
 PACKAGE = "qemu-system-x86"
-LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
+UNPACK = Path(__file__).resolve().parents[2] / "tools" / "debian_tree.py"
 FIRMWARE = ("usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu")
 
 # What the guest that tries KVM writes where, and how long it may take: a processor counts that far in 0.1 s.
@@ -36,13 +36,10 @@ def words() -> List[str]:
     own = _of_the_host()
     if own is not None:
         return [own]
-    tree = _unpacked()
-    libraries = tree / "usr" / "lib" / "x86_64-linux-gnu"
-    start = tree / PROGRAM
+    start = _unpacked() / "usr" / "bin" / PROGRAM
     if not start.exists():
-        raise BedError(f"Cannot find QEMU {OLDEST} or newer: neither on PATH nor in {tree}")
-    firmware = [word for folder in FIRMWARE for word in ("-L", str(tree / folder))]
-    return [str(start), "--library-path", str(libraries), str(tree / "usr" / "bin" / PROGRAM), *firmware]
+        raise BedError(f"Cannot find QEMU {OLDEST} or newer: neither on PATH nor in {_unpacked()}")
+    return [str(start), *(word for folder in FIRMWARE for word in ("-L", str(_unpacked() / folder)))]
 
 
 def ensure(*, mirror: str) -> None:
@@ -54,21 +51,11 @@ def ensure(*, mirror: str) -> None:
         if tree.exists():
             return
         require(bootstrap_tools())
-        part = tree.with_suffix(".part")
-        archive, log = part / "tree.tar", part / "build.log"
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
+        log = tree.with_suffix(".log")
         say(f"taking QEMU out of the packages of Debian {SUITE} (log: {log})")
-        command = [tool("mmdebstrap"), "--variant=extract", "--architectures=amd64", f"--include={PACKAGE}"]
-        command += [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]
-        # As an archive: without root, what mmdebstrap writes itself belongs to another user.
-        for step in ([*command, SUITE, str(archive), mirror], ["tar", "-xf", str(archive), "-C", str(part)]):
-            run_logged(step, log=log, goal=f"take QEMU out of the packages of {mirror}")
-        archive.unlink()
-        # The loader of that Debian starts it. By this name, a list of processes says what runs.
-        (loader,) = (part / "usr" / "lib64").glob("ld-linux-x86-64.so.*")
-        (part / PROGRAM).symlink_to(loader.relative_to(part))
-        part.rename(tree)
+        command = [sys.executable, str(UNPACK), str(tree), "--suite", SUITE, "--include", PACKAGE, "--mirror", mirror]
+        command += ["--program", f"usr/bin/{PROGRAM}"]
+        run_logged(command, log=log, goal=f"take QEMU out of the packages of {mirror}")
 
 
 def _of_the_host() -> Optional[str]:
@@ -83,7 +70,7 @@ def _of_the_host() -> Optional[str]:
 
 
 def _unpacked() -> Path:
-    digest = hashlib.sha256("\0".join((SUITE, PACKAGE, *LEFT_OUT)).encode()).hexdigest()
+    digest = hashlib.sha256("\0".join((SUITE, PACKAGE)).encode() + UNPACK.read_bytes()).hexdigest()
     return CACHE / f"qemu-{digest[:16]}"
 
 

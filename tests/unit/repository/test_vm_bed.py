@@ -76,32 +76,48 @@ def test_the_qemu_of_the_host_is_used_where_it_is_new_enough(
             bed_qemu.words()
 
 
-# Instead of mmdebstrap: an archive with what counts of the packages, or a mirror that is away.
+# Instead of mmdebstrap: an archive with what counts of the packages, or a mirror that is away. Instead of the loader, which is to
+# start patchelf: what it was given.
 MMDEBSTRAP = """#!{python}
 import io, sys, tarfile
 if "{mirror}" not in sys.argv:
     sys.exit("E: cannot reach the mirror")
+loader = b'#!/bin/sh\\necho "$@" >>{given}\\n'
+libraries = "usr/lib/x86_64-linux-gnu/"
 with tarfile.open(sys.argv[-2], "w") as archive:
-    for name in ("usr/lib64/ld-linux-x86-64.so.2", "usr/bin/qemu-system-x86_64"):
-        archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+    files = dict.fromkeys(("usr/bin/patchelf", "usr/bin/qemu-system-x86_64", "usr/bin/qemu-system-i386"), b"")
+    for name, content in {{libraries + "ld-linux-x86-64.so.2": loader, **files}}.items():
+        member = tarfile.TarInfo(name)
+        member.size, member.mode = len(content), 0o755
+        archive.addfile(member, io.BytesIO(content))
 """
 
 
 def test_else_it_is_unpacked_once_and_started_by_its_own_loader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    given = tmp_path / "given"
     have_qemu(tmp_path, monkeypatch, version="7.2.22")
-    (tmp_path / "mmdebstrap").write_text(MMDEBSTRAP.format(python=sys.executable, mirror="http://mirror.invalid"))
+    stand_in = MMDEBSTRAP.format(python=sys.executable, mirror="http://mirror.invalid", given=given)
+    (tmp_path / "mmdebstrap").write_text(stand_in)
     (tmp_path / "mmdebstrap").chmod(0o755)
     monkeypatch.setattr(bed_qemu, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(bed_qemu, "require", lambda names: None)
     with pytest.raises(bed_host.BedError, match=r"(?s)Cannot take QEMU .*cannot reach the mirror"):
         bed_qemu.ensure(mirror="http://away.invalid")
     bed_qemu.ensure(mirror="http://mirror.invalid")
-    start, option, libraries, program, *_firmware = bed_qemu.words()
-    assert Path(start).name == "qemu-system-x86_64"
-    assert Path(start).resolve().name == "ld-linux-x86-64.so.2"
-    assert (option, Path(libraries).name) == ("--library-path", "x86_64-linux-gnu")
+    program, *_firmware = bed_qemu.words()
+    tree = Path(program).parents[2]
     assert Path(program).is_file()
+    # It is told where its loader and its libraries are to be, before the tree is there.
+    words = [line.split() for line in given.read_text().splitlines()]
+    assert [line[3:5] for line in words] == [
+        ["--force-rpath", "--set-rpath"],
+        ["--set-interpreter", f"{tree}/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"],
+    ]
+    assert words[0][5] == f"{tree}/usr/lib/x86_64-linux-gnu:{tree}/lib/x86_64-linux-gnu"
+    assert [line[-1] for line in words] == [f"{tree}.part/usr/bin/qemu-system-x86_64"] * 2
+    # Another program of the packages would start with the libraries of this machine.
+    assert [path.name for path in (tree / "usr" / "bin").iterdir()] == ["qemu-system-x86_64"]
     (tmp_path / "mmdebstrap").write_text("#!/bin/false\n")
     bed_qemu.ensure(mirror="http://mirror.invalid")
