@@ -130,12 +130,14 @@ def engine(job: Job) -> Iterator[Dict[str, str]]:
     command += ["--pidfile", str(sockets / "docker.pid"), "--config-file", str(DATA / "daemon.json")]
     # Nothing of the machine's network is touched: the containers have none.
     command += ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"]
+    if job.meter:
+        command += job.meter.containers()
     (DATA / "daemon.json").write_text("{}\n", encoding="utf-8")
     job.say("starting a container engine")
     log = job.log.with_name("dockerd.log")
     with log.open("wb") as output:
         daemon = subprocess.Popen(
-            command,
+            job.counted(command),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

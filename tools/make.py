@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Callable, Dict, List, Sequence
 
+import costs
 import engine
 import machine
 import needs
@@ -50,6 +51,9 @@ BY_NAME = ("drain-bookworm",)
 COMPILER = ("cc", needs.C_HEADERS)
 PYTEST_END = r"^(=* ?)?\d+ (passed|failed|error|skipped)"
 FAILURES_SHOWN = 20
+# Which lines begin a step, whose costs are listed: an action of a scenario or a play of it, and a sanity test.
+ANSIBLE_STEPS = r"^INFO +\[(?P<step>.+ > \w+)\] Executing|^PLAY \[(?P<part>.+)\] \*"
+SANITY_STEPS = r"^Running sanity test '?\"?(?P<step>[\w-]+)"
 ANSIBLE_PROGRESS = r"^(PLAY \[|fatal:|failed:|.* (passed|failed)( in |,))|Action: '|[➜>] \w+|CRITICAL|Executed:"
 
 
@@ -100,7 +104,16 @@ def lint(job: Job) -> None:
     check("ruff format", ["ruff", "format", "--check", "--quiet", "."])
     check("yamllint", ["yamllint", "--strict", "."])
     check("mypy plugins", ["mypy", "-p", "ansible_collections.gpufleet.node.plugins"], MYPYPATH=str(COLLECTIONS))
-    for name in ("tools", "tests/vm", "tests/try", "tests/nvml_simulator", "tests/kubernetes", "tests/awx", "node"):
+    for name in (
+        "tools",
+        "tests/measure",
+        "tests/vm",
+        "tests/try",
+        "tests/nvml_simulator",
+        "tests/kubernetes",
+        "tests/awx",
+        "node",
+    ):
         modules = [str(path) for path in sorted((ROOT / name).rglob("*.py"))]
         if modules:
             check(f"mypy {name}", ["mypy", *modules], MYPYPATH=f"{ROOT / name}:{COLLECTIONS}")
@@ -123,6 +136,8 @@ def docs(job: Job) -> None:
 ONCE = "3.13"
 # What every concern keeps: half of what these take.
 CONTRACT = "tests/unit/contract"
+# A plugin of pytest.
+MEASURE = str(ROOT / "tests" / "measure")
 
 
 def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[str] = ()) -> None:
@@ -162,9 +177,9 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
             f"cache_dir={CACHE / 'pytest' / job.name / version}",
         ]
         # A short path: daemons make sockets below it, whose paths have at most 107 bytes.
-        command += ["--basetemp", str(job.scratch / job.name), *arguments]
+        command += ["--basetemp", str(job.scratch / job.name), *count_tests(job), *arguments]
         try:
-            lines = job.run(command, environment=tools, show=PYTEST_END)
+            lines = job.run(command, environment={**tools, "PYTHONPATH": MEASURE}, show=PYTEST_END)
             job.note(f"Python {version}: {lines[-1] if lines else 'no output'}")
         except StageFailed as failure:
             tests = [line for line in failure.lines if line.startswith(("FAILED ", "ERROR "))]
@@ -174,6 +189,11 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
             failed.append(version)
     if failed:
         raise StageFailed(f"unit tests failed on Python {', '.join(failed)}")
+
+
+def count_tests(job: Job) -> Sequence[str]:
+    """Arguments of pytest that have it write down what each test costs, with ``MEASURE`` in PYTHONPATH."""
+    return ("-p", "pytest_costs", "--costs", str(job.test_costs))
 
 
 def contract(job: Job) -> None:
@@ -227,6 +247,7 @@ def sanity(which: str) -> Callable[[Job], None]:
                 # It keeps its own bytecode, and refuses a prefix.
                 environment={"PATH": path, "PYTHONPYCACHEPREFIX": ""},
                 show=r"^(ERROR|FATAL):",
+                steps=SANITY_STEPS,
             )
         finally:
             shutil.rmtree(CACHE / "sanity" / which, ignore_errors=True)
@@ -330,7 +351,7 @@ def run_scenario(job: Job, scenario: str, folder: Path, variables: Dict[str, str
     command = [str(folder / "bin" / "molecule")]
     try:
         test = [*command, "test", "-s", scenario, "--destroy", "never"]
-        lines = job.run(test, environment=variables, show=ANSIBLE_PROGRESS)
+        lines = job.run(test, environment=variables, show=ANSIBLE_PROGRESS, steps=ANSIBLE_STEPS)
         for line in lines:
             if " passed" in line and " in " in line:
                 job.note(f"{scenario}: {line.strip('= ')}")
@@ -358,8 +379,10 @@ def _beside(job: Job, name: str, interpreter: Path, **variables: str) -> None:
     """Run the tests of a folder in an environment of its own, which has in it what others have made."""
     folder = needs.venv(job, name, interpreter=interpreter, requirements=needs.requirements("core-floor", name))
     command = [str(folder / "bin" / "python"), "-m", "pytest", "-o", f"cache_dir={CACHE / 'pytest' / name}"]
-    environment = {**with_programs(job, folder), **variables}
-    lines = job.run([*command, str(ROOT / "tests" / name)], environment=environment, show=PYTEST_END)
+    path = [MEASURE, *([variables["PYTHONPATH"]] if "PYTHONPATH" in variables else [])]
+    environment = {**with_programs(job, folder), **variables, "PYTHONPATH": ":".join(path)}
+    command += [*count_tests(job), str(ROOT / "tests" / name)]
+    lines = job.run(command, environment=environment, show=PYTEST_END)
     job.note(lines[-1] if lines else "no output")
 
 
@@ -540,6 +563,8 @@ STAGES_OF = {
     "sanity": ("sanity-floor", "sanity-newest"),
     "vm-test": VM_SCENARIOS,
 }
+# Those that check something, whose costs are kept for `make profile`.
+COUNTED = ("test", "lint", "unit", "sanity", "molecule", "kubernetes", "awx", "vm-test", "build")
 # Both emulated machines, which wait for much, and one of the others beside them.
 SIDE_BY_SIDE = 3
 
@@ -559,6 +584,7 @@ TARGETS = {
     "docs": "write what is made from the documentation of the modules",
     "build": "the collection's tarball in build/",
     "nvml-simulator": "a libnvidia-ml.so.1 without a GPU, and the tool nvml-sim, in build/nvml_simulator/",
+    "profile": "compare what two runs cost, by default the last two (BEFORE=FILE AFTER=FILE)",
     "clean": "delete .cache/ and build/",
 }
 
@@ -572,6 +598,8 @@ def main() -> int:
     parser.add_argument("--python", action="append", choices=NODE_PYTHONS, help="unit tests on this Python only")
     parser.add_argument("--scenario", action="append", help="this scenario only")
     parser.add_argument("--chapter", default="", help="of the demonstration, and not its main job")
+    parser.add_argument("--before", default="", metavar="FILE", help="profile: the run to compare with")
+    parser.add_argument("--after", default="", metavar="FILE", help="profile: the run that is compared")
     parser.add_argument("arguments", nargs="*", help="for pytest, bench.py or scale.py, after --")
     # Intermixed: what is for them may come after an option of ours.
     options = parser.parse_intermixed_args()
@@ -583,22 +611,39 @@ def main() -> int:
     if options.target == "clean":
         clean()
         return 0
+    if options.target == "profile":
+        return profile(options.before, options.after)
     found = machine.look(home=needs.USER_HOME) if options.target == "test" else None
     if found is not None:
         say_what_is_not_new(found)
     needs.prepare_places()
-    with scratch() as folder:
+    LOGS.mkdir(parents=True, exist_ok=True)
+    which = {name: getattr(options, name) for name in ("python", "scenario", "arguments")}
+    account = costs.Account(target=options.target, options=which, root=ROOT, logs=LOGS)
+    with scratch() as folder, account.kept() as finish:
         status = run_stages(
             schedule(options.target, options),
             side_by_side=SIDE_BY_SIDE,
             environment={**needs.environment(), "TMPDIR": str(folder)},
             root=ROOT,
             logs=LOGS,
+            account=finish if options.target in COUNTED else lambda outcomes: (),
         )
     left = machine.changed(found, machine.look(home=needs.USER_HOME)) if found is not None else []
     for line in left:
         complain(f"This run changed the machine: {line}")
     return status or (1 if left else 0)
+
+
+def profile(before: str, after: str) -> int:
+    """Compare the costs of two runs. Returns the exit status: 1 where a stage is dearer, 2 without two runs."""
+    try:
+        lines, status = costs.profile(LOGS, before, after)
+    except costs.NothingToCompare as reason:
+        complain(str(reason))
+        return 2
+    print("\n".join(lines))
+    return status
 
 
 def say_what_is_not_new(found: machine.Machine) -> None:

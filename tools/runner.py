@@ -7,10 +7,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import json
 import os
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,9 +23,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
+import cgroup
+
 TAIL_LINES = 60
 HEARTBEAT_SECONDS = 30.0
 STOP_SECONDS = 30.0
+# What a stage takes while none of its commands runs: of daemons that it left, and of images that are removed.
+BETWEEN = "(between commands)"
+LONGEST_LABEL = 70
 
 
 class StageFailed(Exception):
@@ -45,8 +53,10 @@ class Stage:
 class Outcome:
     """How a stage went. ``state`` is ``passed``, ``failed`` or ``skipped``; ``notes`` are for the summary.
 
-    processor: seconds that its commands had of it, without those of daemons that they left.
+    processor: seconds that it had of the processor. Where ``complete`` is false these are without daemons, emulated
+    machines and containers, for want of permission to count them.
     reports: those of the notes that tell how it ended.
+    steps, tests: processor time of each, in seconds.
     """
 
     name: str
@@ -55,6 +65,31 @@ class Outcome:
     notes: List[str] = field(default_factory=list)
     processor: float = 0.0
     reports: List[str] = field(default_factory=list)
+    complete: bool = True
+    steps: Dict[str, float] = field(default_factory=dict)
+    tests: Dict[str, float] = field(default_factory=dict)
+
+
+class Steps:
+    """Processor time by step: what a stage takes from the beginning of one to the beginning of the next.
+
+    What runs beside a step counts to it, so that a step has the emulated machine that works for it. Of two commands at
+    the same time the one that began last has it all.
+    """
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        """``read`` returns the seconds that the stage has had so far."""
+        self.seconds: Dict[str, float] = {}
+        self._read = read
+        self._current = BETWEEN
+        self._since = 0.0
+        self._lock = threading.Lock()
+
+    def begin(self, name: str) -> None:
+        with self._lock:
+            now = self._read()
+            self.seconds[self._current] = self.seconds.get(self._current, 0.0) + now - self._since
+            self._current, self._since = name, now
 
 
 class Board:
@@ -99,8 +134,11 @@ class Job:
         self.environment = dict(environment)
         self.notes: List[str] = []
         self.reports: List[str] = []
-        self.processor = 0.0
+        self.tests: Dict[str, float] = {}
         self.log = board.logs / f"{name}.log"
+        self.meter = cgroup.meter(name)
+        self.steps = Steps(self.processor)
+        self._waited = 0.0
         self._board = board
         self._last_line = ""
 
@@ -108,6 +146,28 @@ class Job:
     def scratch(self) -> Path:
         """The folder of temporary files."""
         return Path(self.environment["TMPDIR"])
+
+    def processor(self) -> float:
+        """Seconds that the stage has had of the processor; without a meter those of commands that ended."""
+        return self.meter.seconds() if self.meter else self._waited
+
+    def counted(self, command: Sequence[str]) -> List[str]:
+        """A command as one whose processor time counts to the stage, for what is not started by ``run``."""
+        return self.meter.wrap(command) if self.meter else list(command)
+
+    def close(self) -> None:
+        """End the count, and read what each test cost."""
+        self.steps.begin(BETWEEN)
+        if self.meter:
+            self.meter.close()
+        for path in sorted(self.test_costs.glob("*.json")):
+            for name, seconds in json.loads(path.read_text(encoding="utf-8")).items():
+                self.tests[name] = self.tests.get(name, 0.0) + seconds
+
+    @property
+    def test_costs(self) -> Path:
+        """The folder in which tests/measure/pytest_costs.py writes down what each test costs."""
+        return self.scratch / f"costs-{self.name}"
 
     def say(self, text: str) -> None:
         self._write(f"--- {text}\n")
@@ -135,6 +195,7 @@ class Job:
         environment: Optional[Mapping[str, str]] = None,
         cwd: Optional[Path] = None,
         show: Optional[str] = None,
+        steps: Optional[str] = None,
         plain: bool = False,
         accept: Sequence[int] = (0,),
         cleanup: bool = False,
@@ -142,25 +203,34 @@ class Job:
         """Run a command to its end and return its lines. Lines that match ``show`` are shown as they come, with
         time and stage before them; ``plain`` shows all as they are, for a command that itself says where it is.
 
+        A line that matches ``steps`` begins a step, whose name is the group ``step`` of the pattern, or a part of the
+        step, whose name is the group ``part``.
         ``cleanup`` runs it even when the user has stopped everything. Raises ``StageFailed`` on another exit status.
         """
         if self._board.stopping.is_set() and not cleanup:
             raise StageFailed("stopped")
         self._write(f"$ {' '.join(command)}\n")
-        pattern = re.compile(show) if show else None
+        pattern, step_pattern = (re.compile(text) if text else None for text in (show, steps))
         begin = time.monotonic()
         lines: List[str] = []
+        variables = {**self.environment, **(environment or {})}
+        step = self._label(command)
+        self.steps.begin(step)
         try:
+            # Asked for here, since the shell that enters the control group would find it missing too late.
+            if shutil.which(command[0], path=variables.get("PATH", os.defpath)) is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
             process = subprocess.Popen(
-                list(command),
+                self.counted(command),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**self.environment, **(environment or {})},
+                env=variables,
                 cwd=cwd or self.root,
                 start_new_session=True,
             )
         except OSError as error:
+            self.steps.begin(BETWEEN)
             raise StageFailed(f"Cannot run {command[0]}: {error.strerror}") from error
         if not cleanup:
             self._board.add(process)
@@ -173,6 +243,11 @@ class Job:
                 lines.append(line)
                 if line.strip():
                     self._last_line = line.strip()
+                found = step_pattern.search(line) if step_pattern else None
+                if found:
+                    step = found.groupdict().get("step") or step
+                    part = found.groupdict().get("part")
+                    self.steps.begin(f"{step}: {part}" if part else step)
                 if plain:
                     self._board.print(line)
                 elif pattern and pattern.search(line):
@@ -181,7 +256,8 @@ class Job:
         status = process.returncode = os.waitstatus_to_exitcode(ended)
         self._board.remove(process)
         seconds, processor = time.monotonic() - begin, usage.ru_utime + usage.ru_stime
-        self.processor += processor
+        self._waited += processor
+        self.steps.begin(BETWEEN)
         self._write(f"= exit status {status} after {seconds:.1f} s, {processor:.1f} s of the processor\n")
         if status not in accept:
             if self._board.stopping.is_set() and not cleanup:
@@ -204,6 +280,12 @@ class Job:
     def tail(self) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
         return "\n".join(f"    {line}" for line in lines)
+
+    def _label(self, command: Sequence[str]) -> str:
+        """The name of a command as a step: the same in each run and in each checkout."""
+        words = " ".join([Path(command[0]).name, *command[1:]])
+        text = words.replace(str(self.scratch), "TMPDIR").replace(f"{self.root}/", "")
+        return text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 3]}..."
 
     def _write(self, text: str) -> None:
         with self.log.open("a", encoding="utf-8") as log:
@@ -228,11 +310,18 @@ class Job:
 
 
 def run_stages(
-    stages: Sequence[Stage], *, side_by_side: int, environment: Mapping[str, str], root: Path, logs: Path
+    stages: Sequence[Stage],
+    *,
+    side_by_side: int,
+    environment: Mapping[str, str],
+    root: Path,
+    logs: Path,
+    account: Callable[[Sequence[Outcome]], Sequence[str]] = lambda outcomes: (),
 ) -> int:
     """Run the stages in the given order, each as soon as one of ``side_by_side`` workers is free.
 
-    A failure stops nothing, so that one run tells all there is to tell. Returns the exit status for the process.
+    A failure stops nothing, so that one run tells all there is to tell. ``account`` adds lines to the summary. Returns
+    the exit status for the process.
     """
     logs.mkdir(parents=True, exist_ok=True)
     board = Board(logs)
@@ -257,6 +346,7 @@ def run_stages(
             state, reason = "failed", f"{type(error).__name__}: {error}"
         else:
             state, reason = "passed", ""
+        job.close()
         seconds = time.monotonic() - begin
         board.say(f"{stage.name}: {state} after {seconds / 60:.1f} min")
         if state == "failed":
@@ -264,7 +354,17 @@ def run_stages(
             # Once more in the summary: of a long output the end is what people see.
             job.notes.append(reason)
             job.reports.append(reason)
-        return Outcome(stage.name, state, seconds, job.notes, job.processor, job.reports)
+        return Outcome(
+            stage.name,
+            state,
+            seconds,
+            job.notes,
+            job.processor(),
+            job.reports,
+            complete=job.meter is not None,
+            steps=job.steps.seconds,
+            tests=job.tests,
+        )
 
     def work_off() -> None:
         with contextlib.suppress(queue.Empty):
@@ -287,25 +387,35 @@ def run_stages(
     for number, handler in previous.items():
         signal.signal(number, handler)
 
-    board.print(summary([outcomes[stage.name] for stage in stages], time.monotonic() - board.started))
+    in_order = [outcomes[stage.name] for stage in stages]
+    board.print(summary(in_order, time.monotonic() - board.started, account(in_order)))
     passed = all(outcome.state == "passed" for outcome in outcomes.values())
     return 0 if passed else 130 if board.stopping.is_set() else 1
 
 
-def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
-    """The table at the end."""
+def summary(outcomes: Sequence[Outcome], seconds: float, account: Sequence[str] = ()) -> str:
+    """The table at the end, and the lines of ``account`` below it."""
     width = max(len("together"), *(len(outcome.name) for outcome in outcomes))
     lines = ["", f"{'stage':<{width}}  result   minutes  of the processor"]
     for outcome in outcomes:
-        minutes = f"{outcome.seconds / 60:7.1f}  {outcome.processor / 60:7.1f}"
-        lines.append(f"{outcome.name:<{width}}  {outcome.state:<7}  {minutes}")
+        lines.append(f"{outcome.name:<{width}}  {outcome.state:<7}  {_minutes(outcome.seconds, [outcome])}")
         lines += [f"{'':<{width}}    {note}" for note in outcome.notes]
     state = "passed" if all(outcome.state == "passed" for outcome in outcomes) else "failed"
-    lines.append(f"{'together':<{width}}  {state:<7}  {seconds / 60:7.1f}")
+    lines.append(f"{'together':<{width}}  {state:<7}  {_minutes(seconds, outcomes)}")
+    if not all(outcome.complete for outcome in outcomes):
+        lines.append("+: and what daemons, emulated machines and containers took, which only root may count")
+    lines += account
     # Last of all: of a long output the end is what people see.
     failed = [outcome for outcome in outcomes if outcome.state != "passed"]
     lines += [f"{outcome.name} {outcome.state}: {'; '.join(outcome.reports)}" for outcome in failed]
     return "\n".join(lines)
+
+
+def _minutes(seconds: float, outcomes: Sequence[Outcome]) -> str:
+    """Minutes that passed, and those of the processor, with a mark where more is not counted."""
+    processor = sum(outcome.processor for outcome in outcomes)
+    mark = "" if all(outcome.complete for outcome in outcomes) else "+"
+    return f"{seconds / 60:7.1f}  {processor / 60:7.1f}{mark}"
 
 
 def complain(text: str) -> None:

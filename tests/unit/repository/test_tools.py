@@ -179,10 +179,13 @@ def test_the_summary_ends_with_what_failed_and_why(
         raise tools.runner.StageFailed("1 of 2 scenarios failed")
 
     stages = [tools.runner.Stage("molecule", molecule), tools.runner.Stage("lint", lambda _job: None)]
-    status = tools.runner.run_stages(stages, side_by_side=1, environment={}, root=tmp_path, logs=tmp_path / "logs")
+    variables = {"TMPDIR": str(tmp_path)}
+    status = tools.runner.run_stages(
+        stages, side_by_side=1, environment=variables, root=tmp_path, logs=tmp_path / "logs"
+    )
     assert status == 1
     assert capsys.readouterr().out.splitlines()[-2:] == [
-        "together  failed       0.0",
+        "together  failed       0.0      0.0",
         f"molecule failed: drain: {SHELL_SAYS}; 1 of 2 scenarios failed",
     ]
 
