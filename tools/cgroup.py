@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
@@ -32,10 +33,11 @@ class Meter:
     def __init__(self, name: str, *, top: Path, own: Path) -> None:
         """``top`` is where the hierarchy is mounted, ``own`` the group of this process in it. Raises ``OSError``."""
         self.name = f"gpufleet_{os.getpid()}_{re.sub(r'[^a-z0-9]', '_', name)}"
-        self._top = top
         self._outside = own
         self._commands = own / self.name
-        self._containers = top / f"{self.name}.slice"
+        # With systemd and version 2 an engine has systemd make the groups, which takes slices only.
+        self._by_systemd = (top / "cgroup.controllers").exists() and SYSTEMD.exists()
+        self._containers = top / f"{self.name}{'.slice' if self._by_systemd else '_containers'}"
         self._read = {self._commands: 0.0, self._containers: 0.0}
         self._commands.mkdir()
         if not os.access(own / "cgroup.procs", os.W_OK) or not os.access(self._commands / "cgroup.procs", os.W_OK):
@@ -48,8 +50,7 @@ class Meter:
 
     def containers(self) -> List[str]:
         """Options of dockerd that have it start containers in a group that is counted."""
-        by_systemd = (self._top / "cgroup.controllers").exists() and SYSTEMD.exists()
-        return [f"--cgroup-parent={'' if by_systemd else '/'}{self._containers.name}"]
+        return [f"--cgroup-parent={'' if self._by_systemd else '/'}{self._containers.name}"]
 
     def seconds(self) -> float:
         """Seconds of processor time so far. Groups that are gone count as they were when last read."""
@@ -68,6 +69,8 @@ class Meter:
                         (self._outside / "cgroup.procs").write_text(pid, encoding="ascii")
             if _remove(self._commands):
                 break
+        if self._by_systemd:
+            subprocess.run(["systemctl", "stop", self._containers.name], stderr=subprocess.DEVNULL, check=False)
         # A version 1 engine makes them in every hierarchy.
         for path in {self._containers, *ROOT.glob(f"*/{self._containers.name}")}:
             _remove(path)

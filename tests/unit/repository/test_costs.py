@@ -168,14 +168,14 @@ def test_commands_are_below_the_group_of_the_caller_and_containers_beside_the_ot
         "qemu",
         "-x",
     ]
-    assert meter.containers() == [f"--cgroup-parent=/{name}.slice"]
+    assert meter.containers() == [f"--cgroup-parent=/{name}_containers"]
     (commands / readings[0]).write_text(readings[1])
     assert meter.seconds() == 2.5
     top = tmp_path / ("sys" if own == "sys/user/session" else own)
-    hierarchy(top / f"{name}.slice", {readings[0]: readings[1]}, "")
+    hierarchy(top / f"{name}_containers", {readings[0]: readings[1]}, "")
     assert meter.seconds() == 5.0
     # An engine may remove its group before the stage ends: what was in it stays counted.
-    (top / f"{name}.slice" / readings[0]).unlink()
+    (top / f"{name}_containers" / readings[0]).unlink()
     assert meter.seconds() == 5.0
 
 
