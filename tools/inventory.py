@@ -81,7 +81,8 @@ class Checkout:
 
         self.make, self.needs, self.runner, self.engine = make, needs, runner, engine
 
-    def list_rows(self) -> List[Row]:
+    def list_rows(self, stages: Sequence[str] = ()) -> List[Row]:
+        """The rows of these stages, or of all."""
         self.needs.prepare_places()
         logs = self.needs.CACHE / "inventory"
         logs.mkdir(parents=True, exist_ok=True)
@@ -90,6 +91,8 @@ class Checkout:
             environment = {**self.needs.environment(), "TMPDIR": scratch}
             options = argparse.Namespace(python=None, scenario=None, chapter="", arguments=[])
             for stage in self.make.schedule("test", options):
+                if stages and stage.name not in stages:
+                    continue
                 print(f"{stage.name} ...", file=sys.stderr, flush=True)
                 job = self.runner.Job(board, stage.name, environment, self.root)
                 before = len(self.rows)
@@ -194,9 +197,10 @@ class Checkout:
     def _sanity(self, job: Any, command: Sequence[str], variables: Mapping[str, str]) -> None:
         chosen, skipped = _values(command, "--test"), _values(command, "--skip-test")
         with tempfile.TemporaryDirectory() as folder:
-            # It wants to be in a collection.
+            # It wants to be in a collection that has something to test.
             place = Path(folder) / "ansible_collections" / "gpufleet" / "node"
-            place.mkdir(parents=True)
+            (place / "plugins" / "modules").mkdir(parents=True)
+            (place / "plugins" / "modules" / "module.py").touch()
             listed = subprocess.run(
                 [command[0], "sanity", "--list-tests", "--color", "no"],
                 cwd=place,
@@ -379,6 +383,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     root = Path(__file__).resolve().parents[1]
     parser.add_argument("--root", type=Path, default=root, metavar="DIR", help="the checkout (default: this one)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where the list is written (default: stdout)")
+    parser.add_argument("--stage", action="append", default=[], metavar="NAME", help="this stage only")
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("BEFORE", "AFTER"), help="two such lists")
     options = parser.parse_args(arguments)
     if options.compare:
@@ -386,7 +391,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         print("\n".join(lines))
         return status
     try:
-        write(Checkout(options.root.resolve()).list_rows(), options.output)
+        write(Checkout(options.root.resolve()).list_rows(options.stage), options.output)
     except CannotList as reason:
         print(reason, file=sys.stderr)
         return 2
