@@ -5,14 +5,15 @@
 PYTHON ?= python3
 SCENARIO ?=
 CHAPTER ?=
+CONCERN ?=
 BEFORE ?=
 AFTER ?=
 
-TARGETS := test try demo bench bench-scale lint unit sanity molecule kubernetes awx vm-test docs build nvml-simulator profile clean help
+TARGETS := test try demo bench bench-scale quick lint unit sanity molecule kubernetes awx vm-test docs build nvml-simulator profile clean help
 
 .PHONY: $(TARGETS)
 .DEFAULT_GOAL := help
 
 $(TARGETS):
 	@PYTHON='$(PYTHON)' sh tools/make.sh $@ $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(CHAPTER),--chapter '$(CHAPTER)') \
-		$(if $(BEFORE),--before '$(BEFORE)') $(if $(AFTER),--after '$(AFTER)')
+		$(foreach name,$(CONCERN),--concern $(name)) $(if $(BEFORE),--before '$(BEFORE)') $(if $(AFTER),--after '$(AFTER)')

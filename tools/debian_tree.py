@@ -59,7 +59,8 @@ def unpack(folder: Path, *, suite: str, packages: Sequence[str], programs: Seque
 def _relocate(tree: Path, program: str, *, place: Path) -> None:
     """Let a program start with the loader and the libraries that will be at ``place``.
 
-    In this order: patchelf 0.18 breaks a program that is not position-independent by the other one, and by both at once.
+    In this order: by the other one, and by both at once, patchelf 0.18 breaks a program that is not
+    position-independent, which Debian's interpreters are not.
     """
     loader = next(folder for folder in LIBRARIES if (tree / folder / LOADER).exists())
     here, there = (":".join(str(top / folder) for folder in LIBRARIES) for top in (tree, place))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence, Union
 
@@ -66,7 +66,9 @@ class Module:
         return dict(self.documentation.get("options", {}))
 
 
-def modules() -> List[Module]:
+@cache
+def modules() -> Sequence[Module]:
+    """All of them, each with its documentation parsed once: that takes longer than all that is made from it."""
     return [Module(path) for path in sorted(MODULES.glob("*.py"))]
 
 

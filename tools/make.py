@@ -25,6 +25,7 @@ import costs
 import engine
 import machine
 import needs
+import quick
 import tarball
 from needs import CACHE, COLLECTIONS, HOME, ROOT
 from runner import Job, Stage, StageFailed, complain, run_stages
@@ -87,41 +88,71 @@ def with_programs(job: Job, folder: Path) -> Dict[str, str]:
 # --- lint -------------------------------------------------------------------------------------------------------------
 
 
-def lint(job: Job) -> None:
-    folder = controller(job, "newest")
-    programs = with_programs(job, folder)
-    failed = []
+# What mypy checks beside the plugins, each folder with the modules in it first on the path.
+TYPED = (
+    "tools",
+    "tests/measure",
+    "tests/vm",
+    "tests/try",
+    "tests/nvml_simulator",
+    "tests/kubernetes",
+    "tests/awx",
+    "node",
+)
 
-    def check(title: str, command: Sequence[str], **variables: str) -> None:
-        job.say(title)
+
+class Checks:
+    """Commands that all run, whichever fails."""
+
+    def __init__(self, job: Job, environment: Dict[str, str]) -> None:
+        self._job = job
+        self._environment = environment
+        self._failed: List[str] = []
+
+    def run(self, title: str, command: Sequence[str], **variables: str) -> None:
+        self._job.say(title)
         try:
-            job.run(command, environment={**programs, **variables})
+            self._job.run(command, environment={**self._environment, **variables})
         except StageFailed as failure:
-            job.say(f"{title}: {failure}")
-            failed.append(title)
+            self._job.say(f"{title}: {failure}")
+            self._failed.append(title)
 
-    check("ruff", ["ruff", "check", "--quiet", "."])
-    check("ruff format", ["ruff", "format", "--check", "--quiet", "."])
-    check("yamllint", ["yamllint", "--strict", "."])
-    check("mypy plugins", ["mypy", "-p", "ansible_collections.gpufleet.node.plugins"], MYPYPATH=str(COLLECTIONS))
-    for name in (
-        "tools",
-        "tests/measure",
-        "tests/vm",
-        "tests/try",
-        "tests/nvml_simulator",
-        "tests/kubernetes",
-        "tests/awx",
-        "node",
-    ):
-        modules = [str(path) for path in sorted((ROOT / name).rglob("*.py"))]
+    def types_of_plugins(self) -> None:
+        self.run("mypy plugins", ["mypy", "-p", "ansible_collections.gpufleet.node.plugins"], MYPYPATH=str(COLLECTIONS))
+
+    def types_of(self, folder: str) -> None:
+        modules = [str(path) for path in sorted((ROOT / folder).rglob("*.py"))]
         if modules:
-            check(f"mypy {name}", ["mypy", *modules], MYPYPATH=f"{ROOT / name}:{COLLECTIONS}")
-    check("changelog fragments", ["antsibull-changelog", "lint"])
-    check("ansible-lint", ["ansible-lint", "--offline", "--profile", "production", "--strict", "-q"])
-    check("what is made from the documentation", ["python", "tools/generate.py", "--check"])
-    if failed:
-        raise StageFailed(f"not clean: {', '.join(failed)}")
+            self.run(f"mypy {folder}", ["mypy", *modules], MYPYPATH=f"{ROOT / folder}:{COLLECTIONS}")
+
+    def changelog(self) -> None:
+        self.run("changelog fragments", ["antsibull-changelog", "lint"])
+
+    def ansible_lint(self, paths: Sequence[str] = ()) -> None:
+        command = ["ansible-lint", "--offline", "--profile", "production", "--strict", "-q", *paths]
+        self.run("ansible-lint", command)
+
+    def generated(self) -> None:
+        self.run("what is made from the documentation", ["python", "tools/generate.py", "--check"])
+
+    def end(self) -> None:
+        """Raises ``StageFailed`` if one failed."""
+        if self._failed:
+            raise StageFailed(f"not clean: {', '.join(self._failed)}")
+
+
+def lint(job: Job) -> None:
+    checks = Checks(job, with_programs(job, controller(job, "newest")))
+    checks.run("ruff", ["ruff", "check", "--quiet", "."])
+    checks.run("ruff format", ["ruff", "format", "--check", "--quiet", "."])
+    checks.run("yamllint", ["yamllint", "--strict", "."])
+    checks.types_of_plugins()
+    for folder in TYPED:
+        checks.types_of(folder)
+    checks.changelog()
+    checks.ansible_lint()
+    checks.generated()
+    checks.end()
 
 
 def docs(job: Job) -> None:
@@ -147,18 +178,7 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
         job.note("no Chromium: the page of the report is not tried in a browser")
     failed = []
     for version in pythons:
-        interpreter = needs.python(job, version)
-        below = version in BELOW_CONTROLLER
-        core = needs.requirements("core-newest" if version in CONTROLLERS["newest"] else "core-floor")
-        folder = needs.venv(
-            job,
-            f"unit-{version}",
-            interpreter=interpreter,
-            requirements=[*needs.requirements("unit", "nvml"), *([] if below else core)],
-            without_dependencies=core if below else (),
-        )
-        if below:
-            _keep_module_utils(folder / "lib" / f"python{version}" / "site-packages" / "ansible")
+        folder = unit_environment(job, version)
         tools = {}
         if version == ONCE:
             promtool = needs.offer_promtool(job)
@@ -167,25 +187,10 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
             else:
                 job.note("no promtool: the alert rules are not tried")
             names = needs.requirements("gpu-tools")
+            interpreter = needs.python(job, version)
             tools["GPUFLEET_GPU_TOOLS"] = str(needs.venv(job, "gpu-tools", interpreter=interpreter, requirements=names))
         job.say(f"Python {version}")
-        command = [
-            str(folder / "bin" / "python"),
-            "-m",
-            "pytest",
-            "-o",
-            f"cache_dir={CACHE / 'pytest' / job.name / version}",
-        ]
-        # A short path: daemons make sockets below it, whose paths have at most 107 bytes.
-        command += ["--basetemp", str(job.scratch / job.name), *count_tests(job), *arguments]
-        try:
-            lines = job.run(command, environment={**tools, "PYTHONPATH": MEASURE}, show=PYTEST_END)
-            job.note(f"Python {version}: {lines[-1] if lines else 'no output'}")
-        except StageFailed as failure:
-            tests = [line for line in failure.lines if line.startswith(("FAILED ", "ERROR "))]
-            for line in tests[:FAILURES_SHOWN]:
-                job.report(f"Python {version}: {line}")
-            job.say(f"Python {version}: {len(tests)} tests failed ({failure})")
+        if not run_pytest(job, folder, version, arguments, **tools):
             failed.append(version)
     if failed:
         raise StageFailed(f"unit tests failed on Python {', '.join(failed)}")
@@ -194,6 +199,41 @@ def unit(job: Job, pythons: Sequence[str] = NODE_PYTHONS, arguments: Sequence[st
 def count_tests(job: Job) -> Sequence[str]:
     """Arguments of pytest that have it write down what each test costs, with ``MEASURE`` in PYTHONPATH."""
     return ("-p", "pytest_costs", "--costs", str(job.test_costs))
+
+
+def unit_environment(job: Job, version: str) -> Path:
+    """The environment of the unit tests on this Python."""
+    interpreter = needs.python(job, version)
+    below = version in BELOW_CONTROLLER
+    core = needs.requirements("core-newest" if version in CONTROLLERS["newest"] else "core-floor")
+    folder = needs.venv(
+        job,
+        f"unit-{version}",
+        interpreter=interpreter,
+        requirements=[*needs.requirements("unit", "nvml"), *([] if below else core)],
+        without_dependencies=core if below else (),
+    )
+    if below:
+        _keep_module_utils(folder / "lib" / f"python{version}" / "site-packages" / "ansible")
+    return folder
+
+
+def run_pytest(job: Job, folder: Path, version: str, arguments: Sequence[str], **tools: str) -> bool:
+    """Whether the tests passed. What failed is in the summary."""
+    cache = CACHE / "pytest" / job.name / version
+    command = [str(folder / "bin" / "python"), "-m", "pytest", "-o", f"cache_dir={cache}"]
+    # A short path: daemons make sockets below it, whose paths have at most 107 bytes.
+    command += ["--basetemp", str(job.scratch / job.name), *count_tests(job), *arguments]
+    try:
+        lines = job.run(command, environment={**tools, "PYTHONPATH": MEASURE}, show=PYTEST_END)
+    except StageFailed as failure:
+        tests = [line for line in failure.lines if line.startswith(("FAILED ", "ERROR "))]
+        for line in tests[:FAILURES_SHOWN]:
+            job.report(f"Python {version}: {line}")
+        job.say(f"Python {version}: {len(tests)} tests failed ({failure})")
+        return False
+    job.note(f"Python {version}: {lines[-1] if lines else 'no output'}")
+    return True
 
 
 def contract(job: Job) -> None:
@@ -211,6 +251,71 @@ def _keep_module_utils(package: Path) -> None:
     for path in package.iterdir():
         if path.is_dir() and path.name not in ("module_utils", "_vendor"):
             shutil.rmtree(path)
+
+
+# --- quick ------------------------------------------------------------------------------------------------------------
+
+# The rules for all files: tests that read them and run nothing.
+RULES = ("tests/unit/repository/test_house.py", "tests/unit/repository/test_words.py")
+# Times how long Python takes to import a look, several times over.
+TIMED = "importing_the_look_costs"
+
+
+def quick_stages(chosen: quick.Selection) -> List[Stage]:
+    """The stages of ``make quick``, for what is chosen."""
+
+    def tests(job: Job) -> None:
+        quick_tests(job, chosen.tests)
+
+    def contracts(job: Job) -> None:
+        quick_tests(job, [CONTRACT, *(word for name in chosen.contracts for word in ("--concern", name))])
+
+    return [
+        *([Stage("quick-tests", tests)] if chosen.tests else []),
+        *([Stage("quick-contract", contracts)] if chosen.contracts else []),
+        Stage("quick-lint", lambda job: quick_lint(job, chosen.files)),
+        Stage("quick-rules", lambda job: quick_tests(job, [*RULES, "-k", f"not {TIMED}"])),
+    ]
+
+
+def quick_tests(job: Job, arguments: Sequence[str]) -> None:
+    needs.require_programs(job, COMPILER)
+    folder = set_up(job, lambda: unit_environment(job, ONCE))
+    if not run_pytest(job, folder, ONCE, arguments):
+        raise StageFailed(f"unit tests failed on Python {ONCE}")
+
+
+def quick_lint(job: Job, files: Sequence[str]) -> None:
+    """The linters on these files, and the types of all that may use them."""
+    checks = Checks(job, with_programs(job, set_up(job, lambda: controller(job, "newest"))))
+    python, yaml = ([name for name in files if name.endswith(end)] for end in (".py", ".yml"))
+    if python:
+        checks.run("ruff", ["ruff", "check", "--quiet", "--force-exclude", *python])
+        checks.run("ruff format", ["ruff", "format", "--check", "--quiet", "--force-exclude", *python])
+    if yaml:
+        checks.run("yamllint", ["yamllint", "--strict", *yaml])
+    if any(name.startswith("plugins/") for name in python):
+        checks.types_of_plugins()
+    for folder in TYPED:
+        if any(name.startswith(f"{folder}/") for name in python):
+            checks.types_of(folder)
+    if any(name.startswith("changelogs/") for name in files):
+        checks.changelog()
+    checks.generated()
+    roles = sorted({"/".join(name.split("/")[:2]) for name in files if name.startswith("roles/")})
+    linted = [*roles, *(name for name in yaml if name.startswith(("playbooks/", "molecule/")))]
+    if linted:
+        checks.ansible_lint(linted)
+    checks.end()
+
+
+def set_up(job: Job, make: Callable[[], Path]) -> Path:
+    """An environment; where this call made it, the summary has how long that took."""
+    begin = time.monotonic()
+    folder = make()
+    if (folder / ".ready").stat().st_mtime >= STARTED:
+        job.note(f"first call: making the environment took {time.monotonic() - begin:.0f} s")
+    return folder
 
 
 # --- sanity -----------------------------------------------------------------------------------------------------------
@@ -539,6 +644,8 @@ def schedule(target: str, options: argparse.Namespace) -> List[Stage]:
     )
     by_name = {stage.name: stage for stage in stages}
     chosen = options.scenario if target == "vm-test" else ()
+    if target == "quick":
+        return quick_stages(options.chosen)
     return [by_name[name] for name in chosen or STAGES_OF.get(target, (target,))]
 
 
@@ -574,6 +681,7 @@ TARGETS = {
     "demo": "the main job on a virtual GPU node: check, converge, meddle, heal, reboot (CHAPTER=all for more)",
     "bench": "the measurements behind docs/performance.md",
     "bench-scale": "what a fleet of a thousand hosts costs its controller",
+    "quick": "what the change since origin/main touches, or the concerns named: CONCERN=hugepages, under a minute",
     "lint": "ruff, mypy, yamllint, ansible-lint, changelog fragments, and that `make docs` has nothing to do",
     "unit": "unit tests on Python 3.9 to 3.13",
     "sanity": "ansible-test sanity on the oldest and the newest ansible-core",
@@ -597,6 +705,7 @@ def main() -> int:
     parser.add_argument("target", choices=[*TARGETS, "help"])
     parser.add_argument("--python", action="append", choices=NODE_PYTHONS, help="unit tests on this Python only")
     parser.add_argument("--scenario", action="append", help="this scenario only")
+    parser.add_argument("--concern", action="append", default=[], help="of make quick: this concern only")
     parser.add_argument("--chapter", default="", help="of the demonstration, and not its main job")
     parser.add_argument("--before", default="", metavar="FILE", help="profile: the run to compare with")
     parser.add_argument("--after", default="", metavar="FILE", help="profile: the run that is compared")
@@ -605,6 +714,8 @@ def main() -> int:
     options = parser.parse_intermixed_args()
     if options.arguments and options.target not in TAKING_ARGUMENTS:
         parser.error(f"{options.target} takes no arguments after --; {', '.join(TAKING_ARGUMENTS)} do")
+    if options.concern and options.target != "quick":
+        parser.error(f"{options.target} takes no concern; quick does")
     if options.target == "help":
         parser.print_help()
         return 0
@@ -613,6 +724,15 @@ def main() -> int:
         return 0
     if options.target == "profile":
         return profile(options.before, options.after)
+    if options.target == "quick":
+        try:
+            options.chosen = choose_quick(options.concern)
+        except quick.Unknown as error:
+            complain(str(error))
+            return 2
+        if not any(options.chosen):
+            complain(f"Nothing to check changed since {quick.UPSTREAM}. For a concern: make quick CONCERN=hugepages")
+            return 0
     found = machine.look(home=needs.USER_HOME) if options.target == "test" else None
     if found is not None:
         say_what_is_not_new(found)
@@ -629,6 +749,8 @@ def main() -> int:
             logs=LOGS,
             account=finish if options.target in COUNTED else lambda outcomes: (),
         )
+    if options.target == "quick":
+        print("\n".join(quick.left_out(options.chosen)), flush=True)
     left = machine.changed(found, machine.look(home=needs.USER_HOME)) if found is not None else []
     for line in left:
         complain(f"This run changed the machine: {line}")
@@ -644,6 +766,18 @@ def profile(before: str, after: str) -> int:
         return 2
     print("\n".join(lines))
     return status
+
+
+def choose_quick(names: Sequence[str]) -> quick.Selection:
+    """What ``make quick`` checks. Raises ``quick.Unknown``."""
+    files = [path.as_posix() for path in needs.source_files()]
+    chosen = quick.choose(names, root=ROOT, files=files, cache=CACHE / "quick" / "imports.json")
+    missing = [name for name in (f"unit-{ONCE}", "newest") if not any((CACHE / "venvs").glob(f"{name}-*/.ready"))]
+    if any(chosen) and missing:
+        print("The first call makes the environments and fills the caches, which takes minutes.", flush=True)
+    for line in quick.summary(chosen) if any(chosen) else ():
+        print(line, flush=True)
+    return chosen
 
 
 def say_what_is_not_new(found: machine.Machine) -> None:

@@ -200,19 +200,19 @@ def _package(name: str) -> str:
 
 # The base executable: an interpreter of a virtual environment would vanish with it.
 PROBE = "import ensurepip, sys, venv; print('%d.%d %s' % (*sys.version_info[:2], sys._base_executable))"
-# Interpreters of Debian are built with profile-guided optimization, which pyenv leaves out unless it is told otherwise: all
-# that the tests do in Python takes a quarter to a third less processor time with them. By version, the suite and the packages.
+# Interpreters of Debian are built with profile-guided optimization, which pyenv leaves out unless it is told otherwise:
+# all that the tests do in Python takes a quarter to a third less processor time with them. Suite, packages by version.
 DEBIAN_PYTHONS = {
     "3.9": ("bullseye", ("python3.9-venv", "python3-distutils")),
     "3.11": ("bookworm", ("python3.11-venv",)),
     "3.13": ("trixie", ("python3.13-venv",)),
 }
-OPTIMIZED = "import sys, sysconfig; sys.exit('--enable-optimizations' not in (sysconfig.get_config_var('CONFIG_ARGS') or ''))"
+OPTIMIZED = "import sys, sysconfig; sys.exit('--enable-optimizations' not in sysconfig.get_config_var('CONFIG_ARGS'))"
 
 
 @functools.cache
 def known_python(version: str) -> Optional[Path]:
-    """An interpreter that can make virtual environments: one unpacked here, on PATH, of pyenv, or one that uv brought."""
+    """An interpreter that can make virtual environments: unpacked here, on PATH, of pyenv, or one that uv brought."""
     for candidate in _candidates(version):
         found = _probe(candidate)
         if found and found[0] == version:
@@ -254,7 +254,7 @@ def _probe(candidate: Path) -> Optional[Tuple[str, Path]]:
 def python(job: Job, *versions: str, optimized: bool = True) -> Path:
     """The first of these versions that is there; else the first one, brought by Debian or by uv.
 
-    optimized: unpack Debian's build in place of an interpreter that was built without optimizations, where that can be done.
+    optimized: unpack Debian's build in place of one without optimizations, where that can be done.
     Raises ``StageFailed`` that names what is missing.
     """
     for version in versions:
@@ -275,7 +275,7 @@ def python(job: Job, *versions: str, optimized: bool = True) -> Path:
 
 
 def _optimized(job: Job, version: str, found: Path) -> Optional[Path]:
-    """Debian's build of an interpreter in place of a slower one of pyenv; None where that one is as fast, or has to do."""
+    """Debian's build of an interpreter in place of a slower one of pyenv; None where that is as good or has to do."""
     if version not in DEBIAN_PYTHONS or os.geteuid() != 0 or os.uname().machine != "x86_64":
         return None
     if not found.is_relative_to(_pyenv()) or subprocess.run([str(found), "-c", OPTIMIZED], check=False).returncode == 0:

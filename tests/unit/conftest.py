@@ -35,7 +35,17 @@ pytest.register_assert_rewrite("report_fleet", "browser")
 ONCE = (3, 13)
 
 
-def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--concern", action="append", help="of the tests that run for each concern: those for this one")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item]) -> None:
+    concerns = config.getoption("--concern")
+    if concerns:
+        # By the parameter: -k would take a part of a name for all of it.
+        parameters = {item: getattr(getattr(item, "callspec", None), "params", {}) for item in items}
+        config.hook.pytest_deselected(items=[item for item in items if parameters[item].get("concern") not in concerns])
+        items[:] = [item for item in items if parameters[item].get("concern") in concerns]
     if sys.version_info[:2] != ONCE:
         skip = pytest.mark.skip(reason="runs on Python {}.{}".format(*ONCE))
         for item in items:

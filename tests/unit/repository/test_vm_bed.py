@@ -76,8 +76,8 @@ def test_the_qemu_of_the_host_is_used_where_it_is_new_enough(
             bed_qemu.words()
 
 
-# Instead of mmdebstrap: an archive with what counts of the packages, or a mirror that is away. Instead of the loader, which is to
-# start patchelf: what it was given.
+# Instead of mmdebstrap: an archive with what counts of the packages, or a mirror that is away. Instead of the loader,
+# which is to start patchelf: what it was given.
 MMDEBSTRAP = """#!{python}
 import io, sys, tarfile
 if "{mirror}" not in sys.argv:
