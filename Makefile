@@ -9,7 +9,8 @@ CONCERN ?=
 BEFORE ?=
 AFTER ?=
 
-TARGETS := test try demo bench bench-scale quick lint unit sanity molecule kubernetes awx vm-test docs build nvml-simulator profile clean help
+TARGETS := test try demo bench bench-scale quick lint unit sanity molecule kubernetes awx vm-test destroy docs build nvml-simulator \
+	profile clean help
 
 .PHONY: $(TARGETS)
 .DEFAULT_GOAL := help

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A container engine for the length of a stage, and the machines in containers that it starts."""
+"""A container engine for the length of a stage, and the machines in containers that it starts.
+
+A stage that keeps the machines of a failed scenario leaves it running, and a later one continues on it.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,26 @@ import shlex
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Dict, Iterator, Sequence
+from typing import Dict, Iterator, List, Optional, Sequence
 
 from needs import CACHE, DEBIAN_KEYRING, require_programs
 from runner import Job, StageFailed
-from scratch import remove
+from scratch import mount_memory, remove
 
 MIRROR = "http://deb.debian.org/debian"
 REPOSITORY = "gpufleet-node-test"
 DATA = CACHE / "docker"
 IMAGES = CACHE / "images"
+LOG = CACHE / "logs" / "dockerd.log"
+PID_FILE = DATA / "run" / "docker.pid"
 # What an engine leaves outside its folders.
 TRACES = tuple(Path(path) for path in ("/etc/docker/key.json", "/etc/docker", "/run/docker", "/run/containerd"))
+# Those of them that were there before the engine, a line each.
+TRACES_BEFORE = DATA / "traces-before"
 STARTUP_SECONDS = 60.0
 # The path of a socket may have 107 bytes, and containerd adds to it.
 LONGEST_SOCKET_FOLDER = 70
@@ -65,6 +73,8 @@ NETWORK = (
     "ufw",
     "nftables",
 )
+# Where mmdebstrap keeps the options of dpkg.
+DPKG_OPTIONS = "etc/dpkg/dpkg.cfg.d/99mmdebstrap"
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 # A third of the bytes: what the network, the hardware and the tests of engines take.
 ENGINES_LEFT_OUT = (
@@ -93,10 +103,12 @@ CUSTOMIZE_EXTRAS = {
 
 
 @contextlib.contextmanager
-def engine(job: Job) -> Iterator[Dict[str, str]]:
+def engine(job: Job, *, keep: bool = False) -> Iterator[Dict[str, str]]:
     """A running engine; yields what its clients need in their environment.
 
     Root gets one of its own, which is gone with all it held at the end. Others use the one that they may use.
+    With ``keep`` the machines stay that are left at the end, and with them the engine, which the next call with
+    ``keep`` gives back. Without it they are removed, also those that were kept.
     """
     if os.geteuid() != 0:
         require_programs(job, ["docker"])
@@ -104,20 +116,44 @@ def engine(job: Job) -> Iterator[Dict[str, str]]:
         try:
             yield {}
         finally:
-            _remove_containers(job, {})
-            with contextlib.suppress(StageFailed):
-                listed = job.run(["docker", "images", "-q", REPOSITORY], cleanup=True)
-                if listed:
-                    job.run(["docker", "rmi", "--force", *listed], cleanup=True)
+            if not keep or not containers(job, {}):
+                _remove_containers(job, {})
+                with contextlib.suppress(StageFailed):
+                    listed = job.run(["docker", "images", "-q", REPOSITORY], cleanup=True)
+                    if listed:
+                        job.run(["docker", "rmi", "--force", *listed], cleanup=True)
         return
     require_programs(job, ["dockerd", "docker", "iptables"])
-    stop_stale()
-    before = [path for path in TRACES if path.exists()]
+    address = kept_engine(job)
+    if address is not None and not keep:
+        job.say("removing the machines that an earlier run kept")
+    if address is None or not keep:
+        stop_stale()
+        address = _start(job, keep=keep)
+    try:
+        yield address
+    finally:
+        if keep and containers(job, address):
+            job.say("the container engine keeps running for the machines that are kept")
+        else:
+            _remove_containers(job, address)
+            stop_stale()
+            remove(job.scratch / "docker")
+            job.say("the container engine is gone")
+
+
+def _start(job: Job, *, keep: bool) -> Dict[str, str]:
+    """Start an engine of our own. Returns its address."""
     sockets, data = DATA / "run", job.scratch / "docker"
     if len(os.fsencode(str(sockets))) > LONGEST_SOCKET_FOLDER:
         raise StageFailed(f"Cannot start a container engine in {sockets}: the path is too long for a socket")
     sockets.mkdir(parents=True, exist_ok=True)
-    address = {"DOCKER_HOST": f"unix://{sockets}/docker.sock", "DOCKER_CONFIG": str(DATA / "client")}
+    if keep:
+        # The scratch folder ends with this run.
+        data = DATA / "data"
+        data.mkdir()
+        mount_memory(data)
+    address = _address()
     command = [
         "dockerd",
         "--host",
@@ -127,15 +163,15 @@ def engine(job: Job) -> Iterator[Dict[str, str]]:
         "--exec-root",
         str(sockets / "exec"),
     ]
-    command += ["--pidfile", str(sockets / "docker.pid"), "--config-file", str(DATA / "daemon.json")]
+    command += ["--pidfile", str(PID_FILE), "--config-file", str(DATA / "daemon.json")]
     # Nothing of the machine's network is touched: the containers have none.
     command += ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"]
     if job.meter:
         command += job.meter.containers()
     (DATA / "daemon.json").write_text("{}\n", encoding="utf-8")
+    TRACES_BEFORE.write_text("".join(f"{path}\n" for path in TRACES if path.exists()), encoding="utf-8")
     job.say("starting a container engine")
-    log = job.log.with_name("dockerd.log")
-    with log.open("wb") as output:
+    with LOG.open("wb") as output:
         daemon = subprocess.Popen(
             job.counted(command),
             stdin=subprocess.DEVNULL,
@@ -144,29 +180,31 @@ def engine(job: Job) -> Iterator[Dict[str, str]]:
             env=job.environment,
             start_new_session=True,
         )
+    # Without it the end of the daemon would leave a process that whoever stops it takes for running.
+    threading.Thread(target=daemon.wait, daemon=True).start()
     try:
-        _await_engine(job, daemon, address, log)
-        yield address
-    finally:
-        _remove_containers(job, address)
-        daemon.terminate()
-        try:
-            daemon.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            daemon.kill()
-            daemon.wait()
-        remove(data)
-        remove(DATA)
-        for path in TRACES:
-            if path not in before:
-                if path.is_dir():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink(missing_ok=True)
-        job.say("the container engine is gone")
+        _await_engine(job, daemon, address)
+    except BaseException:
+        _end(daemon.pid)
+        stop_stale()
+        raise
+    return address
 
 
-def _await_engine(job: Job, daemon: subprocess.Popen[bytes], address: Dict[str, str], log: Path) -> None:
+def _address() -> Dict[str, str]:
+    return {"DOCKER_HOST": f"unix://{DATA}/run/docker.sock", "DOCKER_CONFIG": str(DATA / "client")}
+
+
+def kept_engine(job: Job) -> Optional[Dict[str, str]]:
+    """The address of the engine that an earlier run left for the machines it kept; ``None`` where there is none."""
+    if _running() is None:
+        return None
+    environment = {**job.environment, **_address()}
+    asked = subprocess.run(["docker", "version"], env=environment, capture_output=True, check=False)
+    return _address() if asked.returncode == 0 else None
+
+
+def _await_engine(job: Job, daemon: subprocess.Popen[bytes], address: Dict[str, str]) -> None:
     deadline = time.monotonic() + STARTUP_SECONDS
     environment = {**job.environment, **address}
     while daemon.poll() is None and time.monotonic() < deadline:
@@ -174,32 +212,86 @@ def _await_engine(job: Job, daemon: subprocess.Popen[bytes], address: Dict[str, 
         if asked.returncode == 0:
             return
         time.sleep(0.3)
-    end = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
+    end = "\n".join(LOG.read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
     raise StageFailed(f"Cannot start a container engine:\n{end}")
 
 
+def containers(job: Job, address: Dict[str, str]) -> List[str]:
+    """The names of the containers that carry our label, whoever left them."""
+    command = ["docker", "ps", "--all", "--format={{.Names}}", f"--filter=label={REPOSITORY}"]
+    try:
+        return job.run(command, environment=address, cleanup=True)
+    except StageFailed:
+        return []
+
+
+def stop_unused(job: Job) -> None:
+    """Stop an engine that was kept, when no machine is left on it."""
+    address = kept_engine(job)
+    if address is not None and not containers(job, address):
+        stop_stale()
+
+
 def _remove_containers(job: Job, address: Dict[str, str]) -> None:
-    """Remove the containers that carry our label, whoever left them."""
-    with contextlib.suppress(StageFailed):
-        listed = job.run(["docker", "ps", "-aq", "--filter", f"label={REPOSITORY}"], environment=address, cleanup=True)
-        if listed:
+    listed = containers(job, address)
+    if listed:
+        with contextlib.suppress(StageFailed):
             job.run(["docker", "rm", "--force", "--volumes", *listed], environment=address, cleanup=True)
 
 
-def stop_stale() -> None:
-    """Stop an engine that a killed run left, and delete what it held."""
-    pid_file = DATA / "run" / "docker.pid"
+def _running() -> Optional[int]:
+    """The process of an engine that was started here and did not end."""
     with contextlib.suppress(OSError, ValueError):
-        pid = int(pid_file.read_text(encoding="utf-8"))
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        # The number may belong to another process by now.
-        if os.fsencode(str(pid_file)) in words:
-            os.kill(pid, signal.SIGTERM)
-            deadline = time.monotonic() + STARTUP_SECONDS
-            while time.monotonic() < deadline:
-                os.kill(pid, 0)
-                time.sleep(0.2)
+        pid = int(PID_FILE.read_text(encoding="utf-8"))
+        return pid if _is_engine(pid) else None
+    return None
+
+
+def _is_engine(pid: int) -> bool:
+    """Whether this number, which may belong to another process by now, is that of an engine that was started here."""
+    with contextlib.suppress(OSError):
+        return os.fsencode(str(PID_FILE)) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return False
+
+
+def _end(pid: int) -> None:
+    # Once each: at the third one it ends without stopping its containers.
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + STARTUP_SECONDS
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        while _is_engine(pid):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+        else:
+            return
+
+
+def stop_stale() -> None:
+    """Stop the engine that runs, be it one that a killed run left, and delete what it held and left elsewhere."""
+    pid = _running()
+    if pid is not None:
+        _end(pid)
+    if TRACES_BEFORE.exists():
+        before = TRACES_BEFORE.read_text(encoding="utf-8").splitlines()
+        for path in TRACES:
+            if str(path) not in before:
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
     remove(DATA)
+
+
+def remove_all() -> None:
+    """Remove all that failed scenarios kept."""
+    if os.geteuid() != 0 and shutil.which("docker"):
+        command = ["docker", "ps", "--all", "--quiet", f"--filter=label={REPOSITORY}"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+        if listed:
+            subprocess.run(["docker", "rm", "--force", "--volumes", *listed], stdout=subprocess.DEVNULL, check=False)
+    stop_stale()
 
 
 # --- images -----------------------------------------------------------------------------------------------------------
@@ -216,6 +308,16 @@ def images(job: Job, address: Dict[str, str], names: Sequence[str]) -> Dict[str,
 
 
 def _image(job: Job, address: Dict[str, str], name: str) -> str:
+    archive = _archive(job, name)
+    tag = f"{REPOSITORY}:{archive.stem}"
+    # An engine that was kept has it.
+    if not job.run(["docker", "images", "--quiet", tag], environment=address):
+        job.run(["docker", "import", str(archive), tag], environment=address)
+    return tag
+
+
+def _archive(job: Job, name: str) -> Path:
+    """The image as a file, built when the cache has none."""
     packages, left_out = packages_of(name), left_out_of(name)
     definition = [name, MIRROR, *packages, *left_out, customize_of(name)]
     digest = hashlib.sha256("\0".join(definition).encode()).hexdigest()[:12]
@@ -223,9 +325,7 @@ def _image(job: Job, address: Dict[str, str], name: str) -> str:
     with job.locked(CACHE / "locks" / f"image-{name}", what=f"The image {name}"):
         if not archive.exists():
             _build(job, name, archive, packages=packages, left_out=left_out)
-    tag = f"{REPOSITORY}:{name}"
-    job.run(["docker", "import", str(archive), tag], environment=address)
-    return tag
+    return archive
 
 
 def packages_of(name: str) -> Sequence[str]:
@@ -253,22 +353,47 @@ def customize_of(name: str) -> str:
 def _build(job: Job, name: str, archive: Path, *, packages: Sequence[str], left_out: Sequence[str]) -> None:
     needed = ["mmdebstrap", DEBIAN_KEYRING]
     require_programs(job, needed if os.geteuid() == 0 else [*needed, "newuidmap"])
+    suite, _dash, kind = name.partition("-")
+    # Most of the work is in the packages that all images of a suite have.
+    base = _archive(job, suite) if kind else None
     job.say(f"building the image {archive.name}")
     IMAGES.mkdir(parents=True, exist_ok=True)
     for old in IMAGES.glob(f"{name}-" + "[0-9a-f]" * 12 + ".tar"):
         old.unlink()
     part = archive.with_suffix(".part.tar")
-    command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(packages)}", "--dpkgopt=force-unsafe-io"]
+    command = ["mmdebstrap", *(["--variant=custom"] if base else ["--variant=minbase"])]
     # A mirror that is late with sid is as good here.
-    command += ['--aptopt=Acquire::Check-Valid-Until "false"']
-    command += [f"--dpkgopt=path-exclude={pattern}" for pattern in left_out]
-    command += [
-        f'--customize-hook=sh -euc {shlex.quote(customize_of(name))} hook "$1"',
-        name.partition("-")[0],
-        str(part),
-    ]
-    job.run([*command, MIRROR])
+    command += ["--dpkgopt=force-unsafe-io", '--aptopt=Acquire::Check-Valid-Until "false"']
+    command += _hooks(name, packages=packages, left_out=left_out, base=base)
+    job.run([*command, suite, str(part), MIRROR])
     part.rename(archive)
+
+
+def _hooks(name: str, *, packages: Sequence[str], left_out: Sequence[str], base: Optional[Path]) -> List[str]:
+    """The arguments of mmdebstrap for what an image has in it, in the order in which they take effect."""
+    hooks = []
+    if base:
+        archive = shlex.quote(str(base))
+        if os.geteuid() != 0:
+            # As another user it may not even reach the file.
+            hooks.append(f"--setup-hook=upload {archive} /base.tar")
+            archive = '"$1"/base.tar'
+        # Its devices are there already, and so is what tells dpkg how to work here.
+        unpack = f'tar --extract --directory="$1" --exclude="./dev/*" --exclude="./{DPKG_OPTIONS}" --file={archive}'
+        hooks.append(f'--setup-hook={unpack} && rm -f "$1"/base.tar')
+    # As an option of mmdebstrap, each package would pass through a filter of its own.
+    lines = "".join(f"path-exclude={pattern}\n" for pattern in left_out)
+    hooks.append(f'--setup-hook=printf %s {shlex.quote(lines)} >> "$1/{DPKG_OPTIONS}"')
+    if base:
+        install = f"apt-get install --yes --no-install-recommends {' '.join(packages)}"
+        hooks.append(f'--customize-hook=chroot "$1" {install}')
+    else:
+        hooks.append(f"--include={','.join(packages)}")
+    # What was unpacked before dpkg knew of it.
+    removed = " ".join(f'"$1"{pattern}' for pattern in left_out)
+    hooks.append(f"--customize-hook=rm -rf {removed}")
+    hooks.append(f'--customize-hook=sh -euc {shlex.quote(customize_of(name))} hook "$1"')
+    return hooks
 
 
 def name_of(variable: str) -> str:

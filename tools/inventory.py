@@ -110,7 +110,7 @@ class Checkout:
         """Without programs, engines and copies: what is listed needs none."""
 
         @contextlib.contextmanager
-        def no_engine(_job: Any) -> Iterator[Dict[str, str]]:
+        def no_engine(_job: Any, **_options: Any) -> Iterator[Dict[str, str]]:
             yield {}
 
         def no_images(_job: Any, _address: Any, names: Sequence[str]) -> Dict[str, Future[str]]:
@@ -147,14 +147,16 @@ class Checkout:
         if words[1:3] == ["-m", "pytest"]:
             self._pytest(job, command, variables, cwd)
         elif words[:2] == ["molecule", "test"]:
-            self._molecule(job, command)
+            self._molecule(job, command, name=command[command.index("-s") + 1])
+        elif words[1:2] and words[1].endswith("/walk.py"):
+            self._molecule(job, command, name=words[2])
         elif words[:2] == ["ansible-test", "sanity"]:
             self._sanity(job, command, variables)
         elif job.name == "lint":
             files = sum(word.endswith(".py") for word in command)
             python = _python_of(Path(variables["PATH"].split(":")[0]) / "python")
             self.rows.append(Row(job.name, python, "", title, max(1, files)))
-        elif words[0] not in ("git", "molecule"):
+        elif words[0] not in ("git", "molecule", "docker") and not words[1].endswith("/bed.py"):
             raise CannotList(f"The stage {job.name} runs a command that is not known: {' '.join(command)}")
 
     def _pytest(self, job: Any, command: Sequence[str], variables: Mapping[str, str], cwd: Path) -> None:
@@ -180,8 +182,7 @@ class Checkout:
             count = sum(self.sources.at(Path(path), number) for path, number in places)
             self.rows.append(Row(job.name, python, "", entry["test"], count))
 
-    def _molecule(self, job: Any, command: Sequence[str]) -> None:
-        name = command[command.index("-s") + 1]
+    def _molecule(self, job: Any, command: Sequence[str], *, name: str) -> None:
         if not self._documents:
             files = sorted(path.relative_to(self.root).as_posix() for path in (self.root / "molecule").rglob("*.yml"))
             # What is listed is written without tags of Ansible.

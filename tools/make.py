@@ -26,11 +26,12 @@ import engine
 import machine
 import needs
 import quick
+import scenarios
 import tarball
 from needs import CACHE, COLLECTIONS, HOME, ROOT
 from runner import Job, Stage, StageFailed, complain, run_stages
+from scenarios import Scenario
 from scratch import remove, scratch
-from why import line_that_matters
 
 STARTED = time.time()
 LOGS = CACHE / "logs"
@@ -52,10 +53,8 @@ BY_NAME = ("drain-bookworm",)
 COMPILER = ("cc", needs.C_HEADERS)
 PYTEST_END = r"^(=* ?)?\d+ (passed|failed|error|skipped)"
 FAILURES_SHOWN = 20
-# Which lines begin a step, whose costs are listed: an action of a scenario or a play of it, and a sanity test.
-ANSIBLE_STEPS = r"^INFO +\[(?P<step>.+ > \w+)\] Executing|^PLAY \[(?P<part>.+)\] \*"
+# A line of ansible-test that begins a step, whose costs are listed.
 SANITY_STEPS = r"^Running sanity test '?\"?(?P<step>[\w-]+)"
-ANSIBLE_PROGRESS = r"^(PLAY \[|fatal:|failed:|.* (passed|failed)( in |,))|Action: '|[➜>] \w+|CRITICAL|Executed:"
 
 
 # --- environments -----------------------------------------------------------------------------------------------------
@@ -368,18 +367,25 @@ def container_scenarios() -> List[str]:
     return [name for name in found if name not in (*VM_SCENARIOS, *BY_NAME)]
 
 
-def molecule(job: Job, scenarios: Sequence[str] = ()) -> None:
-    """The scenarios in containers. Every one runs, whichever fails: one run tells all there is to tell."""
+def molecule(job: Job, named: Sequence[str] = ()) -> None:
+    """The scenarios in containers. Every one runs, whichever fails: one run tells all there is to tell.
+
+    Those that are named are kept if they fail, and continue if they were kept.
+    """
     folder = controller(job, "floor")
     connections = connections_of_others(job)
-    images = {scenario: _images_of(scenario) for scenario in scenarios or container_scenarios()}
+    images = {scenario: _images_of(scenario) for scenario in named or container_scenarios()}
     failed = 0
-    with engine.engine(job) as address:
+    with engine.engine(job, keep=bool(named)) as address:
         tags = engine.images(job, address, sorted({name for names in images.values() for name in names.values()}))
         for scenario, names in images.items():
             try:
                 variables = {variable: tags[name].result() for variable, name in names.items()}
-                run_twice(job, scenario, folder, {**address, **connections, **variables})
+                chosen = Scenario(scenario, folder, {**address, **connections, **variables})
+                if named:
+                    scenarios.run_and_keep(job, chosen, again=f"make molecule SCENARIO={scenario}")
+                else:
+                    scenarios.run_twice(job, chosen)
             except StageFailed as failure:
                 if job.stopping:
                     raise
@@ -402,34 +408,18 @@ def _images_of(scenario: str) -> Dict[str, str]:
     return {variable: engine.name_of(variable) for variable in re.findall(r"GPUFLEET_IMAGE_\w+", text)}
 
 
-def vm_test(scenario: str) -> Callable[[Job], None]:
-    """A scenario on a real kernel, with a boot by its own boot loader."""
+def vm_test(scenario: str, *, keep: bool) -> Callable[[Job], None]:
+    """A scenario on a real kernel, with a boot by its own boot loader. With ``keep`` as a named one of ``molecule``."""
 
     def work(job: Job) -> None:
         require_machines(job)
-        run_twice(job, scenario, controller(job, "newest"), {})
+        chosen = Scenario(scenario, controller(job, "newest"), {})
+        if keep:
+            scenarios.run_and_keep(job, chosen, again=f"make vm-test SCENARIO={scenario}")
+        else:
+            scenarios.run_twice(job, chosen)
 
     return work
-
-
-def run_twice(job: Job, scenario: str, folder: Path, variables: Dict[str, str]) -> None:
-    """Run a scenario, and once more if it failed. The summary shows what ended the first run, whatever the second.
-
-    On a host that is busy with all the stages, daemons lose races that they lose nowhere else, those of an emulated
-    machine above all, and it takes all stages once more to see whether that was it.
-    """
-    try:
-        run_scenario(job, scenario, folder, variables)
-    except StageFailed as failure:
-        if job.stopping:
-            raise
-        job.report(f"{scenario} failed once: {line_that_matters(failure.lines) or failure}")
-    else:
-        return
-    try:
-        run_scenario(job, scenario, folder, variables)
-    except StageFailed as failure:
-        raise StageFailed(line_that_matters(failure.lines) or str(failure)) from failure
 
 
 def require_machines(job: Job) -> None:
@@ -437,31 +427,6 @@ def require_machines(job: Job) -> None:
     needs.require_programs(job, ["mmdebstrap", "mkfs.ext4", "debugfs", "ssh", "ssh-keygen"])
     needs.require_programs(job, [needs.DEBIAN_KEYRING, *(["newuidmap"] if os.geteuid() != 0 else [])])
     needs.require_programs(job, COMPILER)
-
-
-def run_scenario(job: Job, scenario: str, folder: Path, variables: Dict[str, str]) -> None:
-    """Run the sequence of a scenario; what it created is destroyed whatever happens."""
-    needs.require_programs(job, ["ssh", "ssh-keygen"])
-    state = CACHE / "molecule" / scenario
-    shutil.rmtree(state, ignore_errors=True)
-    state.mkdir(parents=True)
-    variables = {
-        **with_programs(job, folder),
-        "MOLECULE_EPHEMERAL_DIRECTORY": str(state),
-        "GPUFLEET_ROOT": str(ROOT),
-        "GPUFLEET_OWNER_PID": str(os.getpid()),
-        "GPUFLEET_RUNS": str(state / "runs.jsonl"),
-        **variables,
-    }
-    command = [str(folder / "bin" / "molecule")]
-    try:
-        test = [*command, "test", "-s", scenario, "--destroy", "never"]
-        lines = job.run(test, environment=variables, show=ANSIBLE_PROGRESS, steps=ANSIBLE_STEPS)
-        for line in lines:
-            if " passed" in line and " in " in line:
-                job.note(f"{scenario}: {line.strip('= ')}")
-    finally:
-        job.run([*command, "destroy", "-s", scenario], environment=variables, accept=range(256), cleanup=True)
 
 
 # --- what works with collections of others ----------------------------------------------------------------------------
@@ -606,7 +571,7 @@ def clean() -> None:
     bed = ROOT / "tests" / "vm" / "bed.py"
     for state in (CACHE / "vm" / "run").glob("*/bed.json"):
         subprocess.run([sys.executable, str(bed), "down", "--name", state.parent.name], check=False)
-    engine.stop_stale()
+    engine.remove_all()
     for path in (CACHE, BUILD):
         remove(path)
 
@@ -633,7 +598,8 @@ def schedule(target: str, options: argparse.Namespace) -> List[Stage]:
         Stage("molecule", molecule_with_options),
         Stage("kubernetes", kubernetes),
         Stage("awx", awx),
-        *(Stage(scenario, vm_test(scenario)) for scenario in VM_SCENARIOS),
+        *(Stage(scenario, vm_test(scenario, keep=bool(options.scenario))) for scenario in VM_SCENARIOS),
+        Stage("destroy", lambda job: scenarios.destroy(job, options.scenario or ())),
         Stage("docs", docs),
         Stage("build", build),
         Stage("nvml-simulator", nvml_simulator),
@@ -689,6 +655,7 @@ TARGETS = {
     "kubernetes": "the drain of nodes of Kubernetes, and device_plugin, on a recorded API server",
     "awx": "what brings the playbooks into AWX, and jobs as it runs them",
     "vm-test": "the scenarios on two real kernels with NUMA and NVMe, through a boot (SCENARIO=vm-trixie for one)",
+    "destroy": "end the machines that a failed scenario left running (SCENARIO=default for one)",
     "docs": "write what is made from the documentation of the modules",
     "build": "the collection's tarball in build/",
     "nvml-simulator": "a libnvidia-ml.so.1 without a GPU, and the tool nvml-sim, in build/nvml_simulator/",

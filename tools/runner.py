@@ -406,8 +406,12 @@ def summary(outcomes: Sequence[Outcome], seconds: float, account: Sequence[str] 
         lines.append("+: and what daemons, emulated machines and containers took, which only root may count")
     lines += account
     # Last of all: of a long output the end is what people see.
-    failed = [outcome for outcome in outcomes if outcome.state != "passed"]
-    lines += [f"{outcome.name} {outcome.state}: {'; '.join(outcome.reports)}" for outcome in failed]
+    for outcome in outcomes:
+        if outcome.state != "passed":
+            lines.append(f"{outcome.name} {outcome.state}: {'; '.join(outcome.reports)}")
+        elif outcome.reports:
+            # What passes only at a second try is a defect all the same.
+            lines.append(f"{outcome.name} passed, but {'; '.join(outcome.reports)}")
     return "\n".join(lines)
 
 

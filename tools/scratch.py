@@ -37,18 +37,23 @@ def scratch() -> Iterator[Path]:
         pid = left.name[len(PREFIX) :].partition("-")[0]
         if pid.isdecimal() and not Path("/proc", pid).exists():
             remove(left)
-    room = _available() > NEEDED_BYTES
-    own = room and os.geteuid() == 0
-    parent = SHARED_MEMORY if room and not own and _usable(SHARED_MEMORY) else place
+    own = os.geteuid() == 0
+    parent = SHARED_MEMORY if not own and _available() > NEEDED_BYTES and _usable(SHARED_MEMORY) else place
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
     try:
         if own:
-            # Where that is not allowed, as in a container, the disk has to do.
-            mount = ["mount", "-t", "tmpfs", "-o", f"size={MOST_BYTES},mode=0755", "gpufleet-scratch", str(folder)]
-            subprocess.run(mount, stderr=subprocess.DEVNULL, check=False)
+            mount_memory(folder)
         yield folder
     finally:
         remove(folder)
+
+
+def mount_memory(folder: Path) -> None:
+    """Give root a file system in memory at a folder, where there is room."""
+    if _available() > NEEDED_BYTES:
+        # Where that is not allowed, as in a container, the disk has to do.
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={MOST_BYTES},mode=0755", "gpufleet-scratch", str(folder)]
+        subprocess.run(mount, stderr=subprocess.DEVNULL, check=False)
 
 
 def remove(folder: Path) -> None:

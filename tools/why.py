@@ -14,8 +14,10 @@ from typing import Any, List, Optional, Sequence
 TASK = re.compile(r"(?:fatal|failed): \[(?P<host>[^\]]+)\](?: \[.*?\])?: (?:FAILED|UNREACHABLE)! => (?P<result>\{.*)")
 TEST = re.compile(r"(?:FAILED|ERROR) \S+\.py\b.*")
 ENTRY = re.compile(r"failed: \[(?P<host>[^\]]+)\] \(item=.*?\) => (?P<result>\{.*)")
+# As molecule lists what a second converge changed.
+CHANGED = re.compile(r"\* \[(?P<host>[^\]]+)\] => (?P<task>.*)")
 # Where a command fails, what it wrote says more than Ansible does.
-SAYS_NOTHING = ("non-zero return code", "MODULE FAILURE")
+SAYS_NOTHING = ("non-zero return code", "The command exited with a non-zero return code", "MODULE FAILURE")
 LONGEST = 300
 
 
@@ -27,8 +29,11 @@ def line_that_matters(lines: Sequence[str]) -> Optional[str]:
     found: List[str] = []
     tests = 0
     for line in lines:
-        test, task = TEST.match(line), TASK.match(line) or ENTRY.match(line)
-        if test:
+        test, task, changed = TEST.match(line), TASK.match(line) or ENTRY.match(line), CHANGED.match(line)
+        if changed:
+            found.append(f"[{changed['host']}] changed again: {changed['task']}")
+            tests = 0
+        elif test:
             tests += 1
             if tests == 1:
                 found.append(line)

@@ -364,18 +364,36 @@ def status(args: argparse.Namespace) -> None:
             print(f"  {machine.name}: {state}, port {machine.port}, console {machine.console}")
 
 
+def keep(args: argparse.Namespace) -> None:
+    read_state(args.name)
+    if args.owner_pid is not None:
+        _follow(args.name, owner=args.owner_pid)
+    else:
+        _owner_file(args.name).unlink(missing_ok=True)
+
+
 def watch(args: argparse.Namespace) -> None:
-    """Wait for a process to end, then take the bed down. Runs as a process of its own."""
+    """Wait for a process to end, then take the bed down if it is still the owner. Runs as a process of its own."""
     try:
         descriptor = os.pidfd_open(args.owner_pid)
     except ProcessLookupError:
         pass
     else:
         select.select([descriptor], [], [])
-    down(args)
+    try:
+        owner = _owner_file(args.name).read_text()
+    except FileNotFoundError:
+        return
+    if owner == str(args.owner_pid):
+        down(args)
+
+
+def _owner_file(name: str) -> Path:
+    return RUNS / name / "owner"
 
 
 def _follow(name: str, *, owner: int) -> None:
+    _owner_file(name).write_text(str(owner))
     with (RUNS / name / "watch.log").open("wb") as output:
         subprocess.Popen(
             [sys.executable, __file__, "watch", "--name", name, "--owner-pid", str(owner)],
@@ -546,6 +564,10 @@ def parser() -> argparse.ArgumentParser:
     with_name(command)
     command.add_argument("node", help="name of the node")
     command.add_argument("command", nargs=argparse.REMAINDER, help="command and arguments, as ssh takes them")
+
+    command = add(keep, "Let the nodes outlive the process that `--owner-pid` named, or give them to another one.")
+    with_name(command)
+    command.add_argument("--owner-pid", type=int, metavar="PID", help="take the bed down when this process ends")
 
     command = add(watch, "Take the bed down when a process ends (what `up --owner-pid` starts).")
     with_name(command)

@@ -26,7 +26,8 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Any:
     import runner
     import why
 
-    yield type("Tools", (), {"engine": engine, "machine": machine, "make": make, "runner": runner, "why": why})
+    modules = {"engine": engine, "machine": machine, "make": make, "runner": runner, "why": why}
+    yield type("Tools", (), {**modules, "scenarios": make.scenarios})
     for name in [name for name, module in sys.modules.items() if str(TOOLS) in str(getattr(module, "__file__", ""))]:
         del sys.modules[name]
 
@@ -38,7 +39,13 @@ SHELL = (
     'fatal: [sid]: FAILED! => {"changed": true, "cmd": "systemctl restart docker.service", "rc": 1, '
     '"msg": "non-zero return code", "stderr": "first\\nJob for docker.service failed.", "stdout": ""}'
 )
+SHELL_SAYS_LONGER = "[sid] The command exited with a non-zero return code: Job for docker.service failed."
 SHELL_SAYS = "[sid] non-zero return code: Job for docker.service failed."
+CHANGED = [
+    RESCUED,
+    "ERROR    Idempotence test failed because of the following tasks:",
+    "* [trixie] => gpufleet.node.numa : Apply",
+]
 LOST = 'fatal: [bookworm]: UNREACHABLE! => {"changed": false, "msg": "Failed to connect", "unreachable": true}'
 ITEM = 'failed: [localhost] (item=sid) => {"ansible_loop_var": "item", "changed": true, "msg": "No such image"}'
 TESTS = [
@@ -57,14 +64,26 @@ NOISE = [
     ("lines", "reason"),
     [
         ([RESCUED, "ok: [trixie]", SHELL, *NOISE], SHELL_SAYS),
+        ([SHELL.replace("non-zero", "The command exited with a non-zero"), *NOISE], SHELL_SAYS_LONGER),
         ([LOST, *NOISE], "[bookworm] Failed to connect"),
         ([ITEM, *NOISE], "[localhost] No such image"),
         ([RESCUED, *TESTS, *NOISE], f"{TESTS[1]} (and 1 more)"),
+        ([*CHANGED, *NOISE], "[trixie] changed again: gpufleet.node.numa : Apply"),
         (["ok: [trixie]", *NOISE], None),
         ([], None),
         (['fatal: [sid]: FAILED! => {"msg": "cut in the'], '[sid] {"msg": "cut in the'),
     ],
-    ids=["the last task", "out of reach", "of a loop", "tests", "no word of it", "nothing", "half a result"],
+    ids=[
+        "the last task",
+        "its words since core 2.20",
+        "out of reach",
+        "of a loop",
+        "tests",
+        "not idempotent",
+        "no word of it",
+        "nothing",
+        "half a result",
+    ],
 )
 def test_of_all_that_a_scenario_writes_the_summary_has_the_line_that_ended_it(
     tools: Any, lines: List[str], reason: Any
@@ -78,13 +97,15 @@ def test_of_all_that_a_scenario_writes_the_summary_has_the_line_that_ended_it(
 class Bench:
     """Scenarios that end as they are told to, instead of molecule."""
 
-    def __init__(self, tools: Any, monkeypatch: pytest.MonkeyPatch, *, failing: Dict[str, Exception]) -> None:
+    def __init__(
+        self, tools: Any, monkeypatch: pytest.MonkeyPatch, cache: Path, *, failing: Dict[str, Exception]
+    ) -> None:
         self.ran: List[str] = []
         failed_image: Future[str] = Future()
         failed_image.set_exception(tools.runner.StageFailed("exit status 100 of: mmdebstrap"))
 
         @contextlib.contextmanager
-        def no_engine(_job: Any) -> Iterator[Dict[str, str]]:
+        def no_engine(_job: Any, *, keep: bool = False) -> Iterator[Dict[str, str]]:
             yield {}
 
         def images(_job: Any, _address: Dict[str, str], names: Sequence[str]) -> Dict[str, Future[str]]:
@@ -95,33 +116,46 @@ class Bench:
                     made[name].set_result(f"tag:{name}")
             return made
 
-        def run_scenario(_job: Any, scenario: str, _folder: Path, _variables: Dict[str, str]) -> None:
-            self.ran.append(scenario)
-            if scenario in failing:
-                raise failing[scenario]
+        def walk(_job: Any, scenario: Any) -> None:
+            self.ran.append(scenario.name)
+            if scenario.name in failing:
+                raise failing[scenario.name]
 
         monkeypatch.setattr(tools.make.engine, "engine", no_engine)
         monkeypatch.setattr(tools.make.engine, "images", images)
-        monkeypatch.setattr(tools.make, "run_scenario", run_scenario)
+        monkeypatch.setattr(tools.scenarios, "start", lambda _job, _scenario: None)
+        monkeypatch.setattr(tools.scenarios, "walk", walk)
+        monkeypatch.setattr(tools.scenarios, "remove_machines", lambda _job, _scenario: None)
+        monkeypatch.setattr(tools.scenarios.evidence, "keep", lambda *_arguments, **_options: None)
+        monkeypatch.setattr(tools.scenarios, "CACHE", cache)
+        monkeypatch.setattr(tools.scenarios, "ROOT", cache)
         monkeypatch.setattr(tools.make, "controller", lambda _job, _which: Path("/nonexistent"))
         monkeypatch.setattr(tools.make, "connections_of_others", lambda _job: {})
+        monkeypatch.setattr(tools.make, "require_machines", lambda _job: None)
 
 
 class FakeJob:
     stopping = False
 
     def __init__(self) -> None:
+        self.environment = {"PATH": "/nonexistent"}
         self.reported: List[str] = []
+
+    def say(self, text: str) -> None:
+        pass
 
     def report(self, text: str) -> None:
         self.reported.append(text)
 
 
+STEP = "--- step 5 of 9: verify tests/converged"
+
+
 def test_a_scenario_that_fails_keeps_no_other_from_running_and_is_named_with_its_reason(
-    tools: Any, monkeypatch: pytest.MonkeyPatch
+    tools: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    failure = tools.runner.StageFailed("exit status 2 of: molecule", [SHELL])
-    bench = Bench(tools, monkeypatch, failing={"container_toolkit": failure})
+    failure = tools.runner.StageFailed("exit status 2 of: molecule", [RESCUED, STEP, SHELL])
+    bench = Bench(tools, monkeypatch, tmp_path, failing={"container_toolkit": failure})
     job = FakeJob()
     with pytest.raises(tools.runner.StageFailed) as raised:
         tools.make.molecule(job)
@@ -133,40 +167,69 @@ def test_a_scenario_that_fails_keeps_no_other_from_running_and_is_named_with_its
     after = with_image.index("container_toolkit") + 1
     assert bench.ran == [*with_image[:after], "container_toolkit", *with_image[after:]]
     assert str(raised.value) == f"3 of {len(all_of_them)} scenarios failed"
+    reason = f"at verify tests/converged: {SHELL_SAYS}"
     assert job.reported == [
         "container_runtime-containerd: exit status 100 of: mmdebstrap",
         "container_runtime-docker: exit status 100 of: mmdebstrap",
-        f"container_toolkit failed once: {SHELL_SAYS}",
-        f"container_toolkit: {SHELL_SAYS}",
+        f"container_toolkit failed once: {reason} (kept: logs/container_toolkit/try-1/)",
+        f"container_toolkit: {reason} (kept: logs/container_toolkit/try-2/)",
     ]
+    kept = tmp_path / "logs" / "container_toolkit"
+    for attempt in ("try-1", "try-2"):
+        # Of the step that failed alone.
+        assert (kept / attempt / "output.txt").read_text(encoding="utf-8") == f"{SHELL}\n"
 
 
 @pytest.mark.parametrize("scenario", ["vm-trixie", "gpu_services"])
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_a_scenario_has_a_second_try_and_what_ended_the_first_is_told(
-    tools: Any, monkeypatch: pytest.MonkeyPatch, lost: int, scenario: str
+    tools: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lost: int, scenario: str
 ) -> None:
     failing = {scenario: tools.runner.StageFailed("exit status 2 of: molecule", [SHELL])}
-    bench = Bench(tools, monkeypatch, failing=failing if lost else {})
-    run_once = tools.make.run_scenario
+    bench = Bench(tools, monkeypatch, tmp_path, failing=failing if lost else {})
+    walk_once = tools.scenarios.walk
 
-    def run(*arguments: Any) -> None:
+    def walk(*arguments: Any) -> None:
         if len(bench.ran) == lost:
             failing.clear()
-        run_once(*arguments)
+        walk_once(*arguments)
 
-    monkeypatch.setattr(tools.make, "run_scenario", run)
-    monkeypatch.setattr(tools.make, "require_machines", lambda _job: None)
+    monkeypatch.setattr(tools.scenarios, "walk", walk)
+    monkeypatch.setattr(tools.make, "container_scenarios", lambda: [scenario])
     job = FakeJob()
-    stage = (
-        tools.make.vm_test(scenario) if scenario == "vm-trixie" else lambda job: tools.make.molecule(job, [scenario])
-    )
+    stage = tools.make.vm_test(scenario, keep=False) if scenario == "vm-trixie" else tools.make.molecule
     with pytest.raises(tools.runner.StageFailed) if lost == 2 else contextlib.nullcontext() as raised:
         stage(job)
     assert bench.ran == [scenario] * min(lost + 1, 2)
     told = [*job.reported, str(raised.value) if raised is not None else ""]
-    assert told[0] == (f"{scenario} failed once: {SHELL_SAYS}" if lost else "")
+    first = f"{scenario} failed once: {SHELL_SAYS} (kept: logs/{scenario}/try-1/)"
+    assert told[0] == (first if lost else "")
     assert any(SHELL_SAYS in line for line in told[1:]) == (lost == 2)
+
+
+@pytest.mark.parametrize("scenario", ["vm-trixie", "gpu_services"])
+def test_a_scenario_that_was_named_is_kept_and_has_no_second_try(
+    tools: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scenario: str
+) -> None:
+    Bench(tools, monkeypatch, tmp_path, failing={})
+    kept = []
+    monkeypatch.setattr(tools.scenarios, "run_and_keep", lambda _job, chosen, *, again: kept.append(again))
+    if scenario == "vm-trixie":
+        tools.make.vm_test(scenario, keep=True)(FakeJob())
+    else:
+        tools.make.molecule(FakeJob(), [scenario])
+    target = "vm-test" if scenario == "vm-trixie" else "molecule"
+    assert kept == [f"make {target} SCENARIO={scenario}"]
+
+
+def test_evidence_of_an_earlier_run_is_not_taken_for_that_of_this_one(
+    tools: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Bench(tools, monkeypatch, tmp_path, failing={})
+    write(tmp_path / "logs" / "drain" / "try-1" / "output.txt", "of yesterday")
+    monkeypatch.setattr(tools.make, "container_scenarios", lambda: ["drain"])
+    tools.make.molecule(FakeJob())
+    assert not (tmp_path / "logs" / "drain").exists()
 
 
 def test_the_summary_ends_with_what_failed_and_why(
@@ -190,14 +253,24 @@ def test_the_summary_ends_with_what_failed_and_why(
     ]
 
 
-def test_after_the_user_stopped_everything_no_further_scenario_begins(
-    tools: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_scenario_that_passed_at_its_second_try_is_the_last_word_of_a_run_that_passed(
+    tools: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench = Bench(tools, monkeypatch, failing={"default": tools.runner.StageFailed("stopped")})
+    stages = [tools.runner.Stage("molecule", lambda job: job.report("drain failed once: [trixie] no node"))]
+    status = tools.runner.run_stages(stages, side_by_side=1, environment={}, root=tmp_path, logs=tmp_path / "logs")
+    assert status == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "molecule passed, but drain failed once: [trixie] no node"
+
+
+def test_after_the_user_stopped_everything_no_further_scenario_begins(
+    tools: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bench = Bench(tools, monkeypatch, tmp_path, failing={"default": tools.runner.StageFailed("stopped")})
+    monkeypatch.setattr(tools.make, "container_scenarios", lambda: ["default", "drain"])
     job = FakeJob()
     job.stopping = True
     with pytest.raises(tools.runner.StageFailed, match="stopped"):
-        tools.make.molecule(job, ["default", "drain"])
+        tools.make.molecule(job)
     assert bench.ran == ["default"]
 
 

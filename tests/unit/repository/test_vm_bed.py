@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm"))
 
+import bed
 import bed_host
 import bed_qemu
 
@@ -121,3 +124,36 @@ def test_else_it_is_unpacked_once_and_started_by_its_own_loader(
     assert [path.name for path in (tree / "usr" / "bin").iterdir()] == ["qemu-system-x86_64"]
     (tmp_path / "mmdebstrap").write_text("#!/bin/false\n")
     bed_qemu.ensure(mirror="http://mirror.invalid")
+
+
+# --- whom a bed ends with ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kept_for", "ends"),
+    [
+        pytest.param(None, True, id="not_kept"),
+        pytest.param("no_process", False, id="kept_by_itself"),
+        pytest.param("another_process", False, id="kept_for_another_process"),
+    ],
+)
+def test_a_bed_that_is_kept_outlives_the_process_that_it_was_to_end_with(
+    kept_for: Optional[str], ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bed, "RUNS", tmp_path)
+    monkeypatch.setattr(bed, "read_state", lambda name: None)
+    down = []
+    monkeypatch.setattr(bed, "down", lambda args: down.append(args.name))
+    with subprocess.Popen(["true"]) as owner:
+        pass
+    watchers = []
+    monkeypatch.setattr(bed.subprocess, "Popen", lambda command, **_options: watchers.append(command))
+    (tmp_path / "node").mkdir()
+    bed._follow("node", owner=owner.pid)
+    if kept_for == "no_process":
+        bed.main(["keep", "--name=node"])
+    elif kept_for == "another_process":
+        bed.main(["keep", "--name=node", f"--owner-pid={os.getpid()}"])
+    # What was started for the first owner learns that it has ended.
+    bed.main(watchers[0][2:])
+    assert down == (["node"] if ends else [])
