@@ -39,6 +39,10 @@ GPU_RESET = "gpu-reset"
 # What is met under a name of its own.
 NAMES = (ANY_CHANGE, KILL_AT_CHANGE, GPU_RESET)
 DEVICES = "/dev"
+# Bytes of the description of a machine with eight GPUs, twice.
+ROOM_OF_MOST = 1 << 18
+# Lines of a state that name a GPU.
+IDENTITY = re.compile(r"^gpu\.\d+\.(?:uuid|pci_domain|pci_bus|pci_device)=.*$", re.MULTILINE)
 ERRORS = (
     "SUCCESS",
     "UNINITIALIZED",
@@ -123,6 +127,15 @@ class Simulator:
             raise SimulatorError(text)
         return text
 
+    def _dump(self) -> str:
+        """The whole state in lines. Those of the largest machine need much room, which takes longer to make than all
+        else, and most machines do without.
+        """
+        try:
+            return self.control("dump", room=ROOM_OF_MOST)
+        except SimulatorError:
+            return self.control("dump", room=4 << 20)
+
     def create(self, machine: str, *, driver: Optional[str] = None, force: bool = False) -> None:
         """Make the state file from a machine description (a shipped name, or the path of a .json file)."""
         path = Path(self.state)
@@ -140,7 +153,7 @@ class Simulator:
 
         ``missing_functions`` are those which the library of this driver version does not export.
         """
-        tree = _tree(self.control("dump", room=4 << 20))
+        tree = _tree(self._dump())
         gpus = [_gpu(gpu, tree) for gpu in _elements(tree, "gpu")]
         clients = [dict(client, kind=KINDS[client["kind"]]) for client in _elements(tree, "client")]
         faults = [dict(fault, kind=FAULTS[fault["kind"]]) for fault in _elements(tree, "fault")]
@@ -149,23 +162,27 @@ class Simulator:
             "gpus": gpus,
             "clients": clients,
             "faults": faults,
-            "missing_functions": missing_functions(str(tree["system"]["driver_version"])),
+            "missing_functions": list(missing_functions(str(tree["system"]["driver_version"]))),
         }
 
     def gpu(self, wanted: str) -> int:
         """The index of the GPU with this index, UUID or PCI bus id."""
-        gpus = self.describe()["gpus"]
+        gpus = self._identities()
         for gpu in gpus:
-            if wanted.lower() in (str(gpu["index"]), gpu["uuid"].lower()) or _bus(wanted) == _bus(gpu["pci_bus_id"]):
+            if wanted.lower() in (str(gpu["index"]), gpu["uuid"].lower()) or _bus(wanted) == _bus(_bus_id(gpu)):
                 return int(gpu["index"])
         raise SimulatorError(f"there is no GPU {wanted}: the machine has {len(gpus)}")
+
+    def _identities(self) -> List[Tree]:
+        """Of each GPU what names it."""
+        return _elements(_tree("\n".join(IDENTITY.findall(self._dump()))), "gpu")
 
     def set(self, gpu: str, changes: Sequence[str]) -> None:
         """Change state fields (``KEY=VALUE``) of one GPU, of ``all``, or of the ``system``; all of them or none."""
         if gpu == "system":
             places = ["system"]
         elif gpu == "all":
-            places = [f"gpu.{index}" for index in range(len(self.describe()["gpus"]))]
+            places = [f"gpu.{gpu['index']}" for gpu in self._identities()]
         else:
             places = [f"gpu.{self.gpu(gpu)}"]
         for change in changes:
@@ -175,7 +192,7 @@ class Simulator:
 
     def reset(self, *gpus: str) -> None:
         """Reset these GPUs, or all. Refused while a client holds one."""
-        indices = [self.gpu(gpu) for gpu in gpus] or range(len(self.describe()["gpus"]))
+        indices = [self.gpu(gpu) for gpu in gpus] or range(len(self._identities()))
         self.control("reset", *indices)
 
     def user_reset(self, gpus: Sequence[int]) -> Dict[int, Tuple[int, List[int]]]:
@@ -207,7 +224,7 @@ class Simulator:
 
     def pci_bus_ids(self) -> List[str]:
         """Of the GPUs, as NVML writes them (00000000:07:00.0)."""
-        return [gpu["pci_bus_id"] for gpu in self.describe()["gpus"]]
+        return [_bus_id(gpu) for gpu in self._identities()]
 
     def daemon_hold(self, gpu: str, pid: int) -> None:
         """Persistence on, by the daemon with this process id, for as long as it lives."""
@@ -258,12 +275,13 @@ def known_symbol(symbol: str) -> str:
     return ALIASES.get(symbol, symbol)
 
 
-def missing_functions(version: str) -> List[str]:
+@functools.cache
+def missing_functions(version: str) -> Tuple[str, ...]:
     """The functions of the simulator that a driver of this version does not export."""
     branch, known = int(version.split(".")[0]), _data("symbols.json")
     lacking = [name for since, names in known["since"].items() if branch < int(since) for name in names]
     lacking += [name for name, gone in known["gone"].items() if branch >= gone]
-    return sorted(name for name in lacking if _library().nvml_sim_has(name.encode()))
+    return tuple(sorted(name for name in lacking if _library().nvml_sim_has(name.encode())))
 
 
 def error_code(word: str) -> int:
@@ -585,13 +603,15 @@ def _default_order(rules: Tree, table: Tree, entry: Tree) -> List[int]:
 
 def _tree(text: str) -> Tree:
     tree: Tree = {}
+    before, place = "", tree
     for line in text.splitlines():
         path, value = line.split("=", 1)
-        *parents, name = path.split(".")
-        place = tree
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[name] = _value(value)
+        parents, _dot, name = path.rpartition(".")
+        if parents != before:  # most lines are of the same thing as the one before
+            before, place = parents, tree
+            for parent in parents.split("."):
+                place = place.setdefault(parent, {})
+        place[name] = int(value) if value.isdecimal() else _value(value)
     return tree
 
 
@@ -608,11 +628,10 @@ def _elements(tree: Tree, name: str) -> List[Tree]:
 
 
 def _gpu(gpu: Tree, tree: Tree) -> Tree:
-    bus = f"{gpu['pci_domain']:08X}:{gpu['pci_bus']:02X}:{gpu['pci_device']:02X}.0"
     profiles = _elements(gpu, "profile")
     instances = [_instance(instance, profiles, tree) for instance in _elements(gpu, "instance")]
     flat = {name: value for name, value in gpu.items() if name not in ("profile", "instance")}
-    return {**flat, "pci_bus_id": bus, "profiles": profiles, "instances": instances}
+    return {**flat, "pci_bus_id": _bus_id(gpu), "profiles": profiles, "instances": instances}
 
 
 def _instance(instance: Tree, profiles: List[Tree], tree: Tree) -> Tree:
@@ -638,6 +657,11 @@ def _instance(instance: Tree, profiles: List[Tree], tree: Tree) -> Tree:
         "placement": {"start": instance["start"], "size": profile["memory_slices"]},
         "compute_instances": computes,
     }
+
+
+def _bus_id(gpu: Tree) -> str:
+    """As NVML writes it."""
+    return f"{gpu['pci_domain']:08X}:{gpu['pci_bus']:02X}:{gpu['pci_device']:02X}.0"
 
 
 def _bus(text: str) -> Optional[Tuple[int, ...]]:

@@ -30,9 +30,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
-from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.nvml import LocalNvml
 from gpu_machine import DEADLINE_SECONDS, GpuMachine, MakeMachine
-from nvml_simulator_machine import LIBRARY
 from support import FakeHost, build, snapshot
 
 CONCERNS = tuple(entry.name for entry in REGISTRY)
@@ -353,8 +351,7 @@ def on_gpus(
         return [{name: gpu.get(name) for name in GPU_STATE} for gpu in machine.describe()["gpus"]]
 
     def connect(host: FakeHost) -> None:
-        library = str(machine.simulated.built / LIBRARY)
-        host.nvml = CountedDriver(LocalNvml(host.commands, library=library, deadline=DEADLINE_SECONDS), host)
+        host.nvml = CountedDriver(machine.simulated.nvml(host.commands, deadline=DEADLINE_SECONDS), host)
 
     return Node(
         concern,

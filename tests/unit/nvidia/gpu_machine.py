@@ -10,14 +10,12 @@ A file of tests says ``pytest_plugins = ("gpu_machine",)``; a test takes the fix
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Protocol, Tuple
 from uuid import uuid4
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.nvml import LocalNvml
-from nvml_simulator_machine import LIBRARY, Machine, Machines
+from nvml_simulator_machine import Machine, Machines
 from support import FakeHost, build
 
 pytest_plugins = ("nvml_simulator_fixtures",)
@@ -39,8 +37,7 @@ class GpuMachine:
     def connect(self, **options: Any) -> None:
         """A new process for the driver, as every run of a module has its own. ``options`` are those of LocalNvml."""
         self.host.nvml.close()
-        library = str(self.simulated.built / LIBRARY)
-        self.host.nvml = LocalNvml(self.host.commands, **{"library": library, "deadline": DEADLINE_SECONDS, **options})
+        self.host.nvml = self.simulated.nvml(self.host.commands, **{"deadline": DEADLINE_SECONDS, **options})
 
     def sim(self, *arguments: object) -> str:
         """What ``nvml-sim`` prints; a refusal fails the test."""
@@ -56,8 +53,7 @@ class GpuMachine:
 
     def log(self, *, changes: bool = True) -> List[Tuple[str, int]]:
         """The calls since ``forget``, or those that change state: symbol and result, in order."""
-        calls = json.loads(self.sim("log", "--json", *(["--changes"] if changes else [])))
-        return [(call["symbol"], call["result"]) for call in calls]
+        return [(call["symbol"], call["result"]) for call in self.simulated.calls(changes=changes)]
 
     def clear_logs(self) -> None:
         """Begin the logs anew: that of the simulator, and those of the files and the commands."""

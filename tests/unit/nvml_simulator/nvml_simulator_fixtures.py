@@ -13,8 +13,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Iterator
 
 import pytest
+from fork_server import ForkServer
 from nvml_simulator_machine import SOURCES, Machine, Machines
 
 BUILDS = Path(__file__).resolve().parents[3] / ".cache" / "nvml_simulator"
@@ -37,9 +39,11 @@ def built_simulator() -> Path:
 
 
 @pytest.fixture(scope="session")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Machines:
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """The simulator, built from its sources."""
-    return Machines(built_simulator(), tmp_path_factory.mktemp("machines"))
+    server = ForkServer()
+    yield Machines(built_simulator(), tmp_path_factory.mktemp("machines"), server)
+    server.close()
 
 
 @pytest.fixture

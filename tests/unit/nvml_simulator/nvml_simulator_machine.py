@@ -13,8 +13,6 @@ import contextlib
 import ctypes
 import functools
 import gc
-import importlib.util
-import io
 import json
 import os
 import shutil
@@ -25,11 +23,15 @@ import time
 import traceback
 from ctypes import byref, c_uint
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import pynvml as nvml
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.nvml import LocalNvml
+from fork_server import ForkServer, ServedNvml, answer_of, module_of, output_of, tool_of
+
+if TYPE_CHECKING:
+    from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Commands
 
 SOURCES = Path(__file__).resolve().parents[2] / "nvml_simulator"
 LIBRARY = "libnvidia-ml.so.1"
@@ -69,30 +71,13 @@ def forked(work: Callable[[], str]) -> Tuple[int, str]:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), answer
 
 
-@functools.cache
-def module_of(built: Path, name: str) -> ModuleType:
-    """One of the simulator's modules, from the built folder."""
-    specification = importlib.util.spec_from_file_location(name, built / f"{name}.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    if name != "nvml_sim":  # which the others import
-        sys.modules["nvml_sim"] = tool_of(built)
-    specification.loader.exec_module(module)
-    return module
-
-
-def tool_of(built: Path) -> ModuleType:
-    """The module behind ``nvml-sim``; it loads the library when it is asked for something."""
-    return module_of(built, "nvml_sim")
-
-
 class Machine:
     """One simulated machine: its state file, the command line on it, and what its clients need to find it."""
 
-    def __init__(self, built: Path, folder: Path) -> None:
+    def __init__(self, built: Path, folder: Path, server: Optional[ForkServer] = None) -> None:
         self.built = built
         self.state = folder / "state"
+        self._server = server
         self.variables: Dict[str, str] = {
             "NVML_SIM_STATE": str(self.state),
             "NVML_SIM_PERSISTENCED": str(folder / "nvidia-persistenced" / "socket"),
@@ -108,18 +93,27 @@ class Machine:
         return self._main("nvml_sim", arguments, {})
 
     def _main(self, module: str, arguments: Sequence[object], variables: Dict[str, str]) -> Done:
+        words, variables = list(map(str, arguments)), {**self.variables, **variables}
+        server = self._server_here()
+        if server is not None:
+            return Done(*server.output_of(self.built, module, words, variables))
+
         def work() -> str:
-            os.environ.update({**self.variables, **variables})
-            out, err = io.StringIO(), io.StringIO()
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                try:
-                    code = module_of(self.built, module).main(list(map(str, arguments)))
-                except SystemExit as end:
-                    code = end.code
-            return json.dumps([code, out.getvalue(), err.getvalue()])
+            os.environ.update(variables)
+            return json.dumps(output_of(self.built, module, words))
 
         status, answer = forked(work)
         return Done(*json.loads(answer)) if status == 0 else Done(status, "", answer)
+
+    def _server_here(self) -> Optional[ForkServer]:
+        """The fork server, but in a child of the process that it serves."""
+        return self._server if self._server is not None and self._server.owner == os.getpid() else None
+
+    def nvml(self, commands: Commands, **options: Any) -> LocalNvml:
+        """The driver as a run of a module has it, by a process of its own. ``options`` are those of LocalNvml."""
+        options = {"library": str(self.built / LIBRARY), **options}
+        server = self._server_here()
+        return LocalNvml(commands, **options) if server is None else ServedNvml(server, commands, **options)
 
     def smi(self, *arguments: object, **variables: str) -> Done:
         """``nvidia-smi ARGUMENTS``, the simulator's stand-in for it, in the same way."""
@@ -151,10 +145,12 @@ class Machine:
         return done.stderr.strip()
 
     def describe(self) -> Dict[str, Any]:
-        """What ``nvml-sim describe --json`` prints, without the printing, which takes longer than all else."""
-        code, answer = forked(lambda: json.dumps(tool_of(self.built).Simulator(str(self.state)).describe()))
-        assert code == 0, answer
-        return dict(json.loads(answer))
+        """What ``nvml-sim describe --json`` prints."""
+        return dict(self._answer_of("describe"))
+
+    def calls(self, *, changes: bool) -> List[Dict[str, Any]]:
+        """What ``nvml-sim log --json`` prints, or with ``--changes`` besides."""
+        return list(self._answer_of("log", changes=changes))
 
     def log(self) -> List[Dict[str, Any]]:
         return list(json.loads(self.tool("log", "--json")))
@@ -162,6 +158,14 @@ class Machine:
     def changes(self) -> List[Tuple[str, int]]:
         """The calls that change state: symbol and result, in order."""
         return [(call["symbol"], call["result"]) for call in json.loads(self.tool("log", "--changes", "--json"))]
+
+    def _answer_of(self, question: str, **options: Any) -> Any:
+        server = self._server_here()
+        if server is not None:
+            return server.answer_of(self.built, str(self.state), question, **options)
+        code, answer = forked(lambda: json.dumps(answer_of(self.built, str(self.state), question, **options)))
+        assert code == 0, answer
+        return json.loads(answer)
 
     def client(self, script: str, **variables: str) -> subprocess.Popen[str]:
         """Another program that begins with ``import pynvml`` and finds the library as every program does."""
@@ -199,9 +203,10 @@ class Machine:
 class Machines:
     """Makes machines from shipped descriptions or from those of a test; the work is done once for each kind."""
 
-    def __init__(self, built: Path, folder: Path) -> None:
+    def __init__(self, built: Path, folder: Path, server: ForkServer) -> None:
         self.built = built
         self.folder = folder
+        self.server = server
         self.made: Dict[Tuple[str, ...], Path] = {}
         tool_of(built)._parser()  # here once, instead of in every child
         module_of(built, "nvidia_smi")
@@ -215,10 +220,10 @@ class Machines:
         if arguments not in self.made:
             place = self.folder / f"{len(self.made)}"
             place.mkdir()
-            Machine(self.built, place).tool("create", *arguments)
+            Machine(self.built, place, self.server).tool("create", *arguments)
             self.made[arguments] = place / "state"
         folder.mkdir(exist_ok=True)
-        machine = Machine(self.built, folder)
+        machine = Machine(self.built, folder, self.server)
         shutil.copy(self.made[arguments], machine.state)
         return machine
 
