@@ -46,6 +46,16 @@ def _content(descriptor: int) -> bytes:
     return b"".join(found)
 
 
+def content_of(path: str, flags: int = 0) -> bytes:
+    """The whole content of a file; the error of one that cannot be read has not always its name."""
+    # A pipe in place of a file has nothing in it, and nobody waits for who writes into it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    try:
+        return _content(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class LocalFiles:
     """``protocols.Files`` on this machine. ``locate`` is where a recorded tree takes the place of the real root."""
 
@@ -63,12 +73,7 @@ class LocalFiles:
     def read_bytes(self, path: str) -> bytes:
         """The whole content of a file; raises ``OSError`` as ``read``."""
         try:
-            # A pipe in place of a file has nothing in it, and nobody waits for who writes into it.
-            descriptor = os.open(self.locate(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                return _content(descriptor)
-            finally:
-                os.close(descriptor)
+            return content_of(self.locate(path))
         except OSError as error:
             # read(2) knows no name, and open(2) of a recorded tree another one.
             error.filename = path
