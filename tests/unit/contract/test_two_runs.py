@@ -112,7 +112,7 @@ def test_a_run_that_looks_in_the_middle_of_another_does_not_fail_for_it(
     # A run with a driver takes long: of its side effects every third.
     for point in range(1, 60, 3 if node.lasting else 1):
         if first == ABSENT:
-            node.present()
+            node.arrive(PRESENT)
         node.effects.clear()
         other = Second(node, lambda: node.again().converge(second), point)
         node.converge(first)
@@ -122,8 +122,7 @@ def test_a_run_that_looks_in_the_middle_of_another_does_not_fail_for_it(
         assert other.failure is None, f"at side effect {point}"
         if first == second:
             assert is_as(node, second, untouched)
-        node.absent()
-        assert node.differs_from(untouched) == [], f"at side effect {point}"
+        assert node.left_by_absent(untouched) == [], f"at side effect {point}"
     else:
         pytest.fail("it never ended")
     node.absent()
