@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core import baselin
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, NotPermitted
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import temporary_of
 from support import FakeHost, KernelFiles, Killed, build, snapshot
-from test_convergence import ABSENT, CONF, PRESENT, TUNABLES, run
+from tunables_concern import ABSENT, CONF, PRESENT, TUNABLES, run
 
 RECORD = baseline.path_of("tunables")
 

@@ -11,33 +11,13 @@ from pathlib import Path
 from typing import Any, Dict
 
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import engines
+from engine_files import RUNNING, SPECIFICATION
 from support import build
 
 DAEMON_JSON = json.dumps(
     {"runtimes": {"nvidia": {"path": "/usr/bin/nvidia-container-runtime"}}, "default-runtime": "nvidia"}
 )
-INFO = {
-    "ServerVersion": "26.1.5",
-    "Runtimes": {"runc": {"path": "runc"}, "old": {"path": "/opt/old"}},
-    "DefaultRuntime": "runc",
-    "ContainersRunning": 2,
-    "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"],
-    "DockerRootDir": "/var/lib/docker",
-}
-STAT = f"812 (dockerd) S 1 {' '.join(['0'] * 17)} 500 0\n"
-RUNNING = {
-    "/run/docker.pid": "812",
-    "/proc/812/comm": "dockerd\n",
-    "/proc/812/stat": STAT,
-    "/proc/812/cmdline": "/usr/bin/dockerd\0",
-    "/run/docker.sock.http/info": json.dumps(INFO),
-}
 DOCKER = {"/usr/bin/dockerd": "", "/etc/docker/daemon.json": DAEMON_JSON}
-SPECIFICATION = {
-    "cdiVersion": "0.5.0",
-    "kind": "nvidia.com/gpu",
-    "devices": [{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}}],
-}
 
 
 def engines_of(root: Path, files: Dict[str, str]) -> Dict[str, Any]:

@@ -30,11 +30,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.version import
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE, COMPILED
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.plugin_utils import archive
+from boot_concern import Tunable
 from node_tools_machine import small_program
 from nvme_machine import Drive, machine, run
 from recorded import RecordedHost
 from support import FakeHost, build
-from test_boot_service import Tunable
 
 ROOT = Path(__file__).resolve().parents[3]
 ENTRIES = (RegisteredConcern.of(Tunable("one")), RegisteredConcern.of(Tunable("two")))

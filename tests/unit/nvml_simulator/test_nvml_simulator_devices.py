@@ -14,7 +14,7 @@ from typing import List
 import pynvml as nvml
 import pytest
 from nvml_simulator_machine import Machine, as_client, create, gpu
-from test_nvml_simulator_persistenced import running
+from persistenced_runs import running
 
 pytestmark = pytest.mark.once
 

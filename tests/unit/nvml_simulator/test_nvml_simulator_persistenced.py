@@ -6,13 +6,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pwd
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Iterator, List
@@ -30,6 +27,7 @@ from nvml_simulator_machine import (
     refused,
     wait_until,
 )
+from persistenced_runs import alive, folder_of, running, start
 
 pytestmark = pytest.mark.once
 
@@ -38,36 +36,6 @@ pytest_plugins = ("nvml_simulator_fixtures",)
 AMPERE = kind("hgx-a100-80gb-8")
 MODES = "[nvmlDeviceGetPersistenceMode(one) for one in gpu]"
 NOT_STARTED = "nvidia-persistenced failed to initialize. Check syslog for more details.\n"
-
-
-def folder_of(machine: Machine) -> Path:
-    return machine.state.parent / "nvidia-persistenced"
-
-
-def start(machine: Machine, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-S", str(machine.built / "persistenced.py"), *options]
-    return subprocess.run(command, env=machine.environment(), text=True, capture_output=True, timeout=120, check=False)
-
-
-def alive(pid: int) -> bool:
-    """Whether it runs; one that ended and still waits for its parent does not."""
-    with contextlib.suppress(OSError):
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    return False
-
-
-@contextlib.contextmanager
-def running(machine: Machine, *options: str) -> Iterator[int]:
-    """A daemon in the background: its process id; it is told to end afterwards, if it has not been before."""
-    done = start(machine, *options)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    pid = int((folder_of(machine) / "nvidia-persistenced.pid").read_text())
-    try:
-        yield pid
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-        wait_until(lambda: not alive(pid))
 
 
 def asked(machine: Machine, request: bytes) -> bytes:

@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._text.json_edit impo
 from ansible_collections.gpufleet.node.plugins.module_utils._text.json_text import parse
 from hypothesis import given
 from hypothesis import strategies as st
+from json_texts import KEYS, VALUES, texts
 
 PATH = "/etc/docker/daemon.json"
 
@@ -138,27 +139,6 @@ def test_a_long_file_is_edited_in_one_place() -> None:
     assert edited[:at] == text[:at]
     assert edited[edited.index('"key-501"') :] == text[text.index('"key-501"') :]
     assert parse(edited, PATH) == {**document, "key-500": {"x": "here"}}
-
-
-KEYS = st.sampled_from(["a", "b", "runtimes", 'q"', "ä", ""])
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
-    max_leaves=10,
-)
-DOCUMENTS = st.dictionaries(KEYS, VALUES, max_size=4)
-
-
-@st.composite
-def texts(draw: st.DrawFn) -> str:
-    """An object, written in any of the ways people write it."""
-    indent = draw(st.sampled_from([None, None, 1, 2, 4, "\t"]))
-    separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,", " : ")]))
-    text = json.dumps(draw(DOCUMENTS), indent=indent, separators=separators, ensure_ascii=draw(st.booleans()))
-    text = draw(st.sampled_from(["", "\n", " \n\t"])) + text + draw(st.sampled_from(["", "\n", "\r\n\r\n"]))
-    if draw(st.booleans()):
-        text = text.replace("\n", "\r\n").replace("\r\r", "\r")
-    return draw(st.sampled_from(["", "\ufeff"])) + text
 
 
 PATHS = st.lists(KEYS, min_size=1, max_size=3)

@@ -16,10 +16,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_edit import dump
 from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_text import parse
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
-from support import FakeHost, build
-from test_engine_apptainer import CORPUS as APPTAINER
-from test_engine_containerd import CORPUS as CONTAINERD
-from test_engine_containerd import (
+from apptainer_corpus import CORPUS as APPTAINER
+from containerd_machine import CORPUS as CONTAINERD
+from containerd_machine import (
     DEBIAN,
     FOLDER,
     FULL_TEMPLATE,
@@ -38,12 +37,13 @@ from test_engine_containerd import (
     Containerd,
     runtime_text,
 )
-from test_engine_crio import CORPUS as CRIO
-from test_engine_crio import PACKAGED
-from test_engine_docker import CORPUS as DOCKER
-from test_engine_docker import MAIN as DAEMON_JSON
-from test_engine_podman import CORPUS as PODMAN
-from test_engine_podman import VENDOR_TEXT
+from crio_corpus import CORPUS as CRIO
+from crio_corpus import PACKAGED
+from docker_corpus import CORPUS as DOCKER
+from docker_corpus import MAIN as DAEMON_JSON
+from podman_corpus import CORPUS as PODMAN
+from podman_corpus import VENDOR_TEXT
+from support import FakeHost, build
 from toml_corpus import TEXTS, plain
 
 BOM = "\ufeff"

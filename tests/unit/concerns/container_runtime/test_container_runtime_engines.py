@@ -24,9 +24,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     setting_of,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
+from containerd_machine import NEW, Containerd
+from engine_files import INFO, RUNNING, SPECIFICATION
 from support import PATIENCE, FakeHost, Killed, build, quickest, snapshot
-from test_engine_containerd import NEW, Containerd
-from test_gpu_node_info_engines import INFO, RUNNING, SPECIFICATION
 
 NVIDIA = "runtime nvidia"
 TOOLKIT = "/etc/nvidia-container-runtime/config.toml"

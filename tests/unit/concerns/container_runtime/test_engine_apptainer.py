@@ -28,37 +28,10 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     SettingName,
     WantedEngine,
 )
+from apptainer_corpus import CORPUS, SHIPPED
 from hypothesis import given
 from hypothesis import strategies as st
 from support import FakeHost, build
-
-# Of the file of version 1.3, the parts that matter.
-SHIPPED = """\
-# APPTAINER.CONF
-# This is the global configuration file for Apptainer.
-
-# ALLOW SETUID: [BOOL]
-# DEFAULT: yes
-allow setuid = yes
-
-# BIND PATH: [STRING]
-# DEFAULT: Undefined
-#bind path = /etc/apptainer/default-nsswitch.conf:/etc/nsswitch.conf
-#bind path = /opt
-bind path = /etc/localtime
-bind path = /etc/hosts
-
-# ALWAYS USE NV ${TYPE}: [BOOL]
-# DEFAULT: no
-always use nv = no
-
-# USE NVIDIA-NVIDIA-CONTAINER-CLI ${TYPE}: [BOOL]
-# DEFAULT: no
-use nvidia-container-cli = no
-
-# MAX LOOP DEVICES: [INT]
-max loop devices = 256
-"""
 
 
 def wanted(**keys: Any) -> WantedEngine:
@@ -113,22 +86,6 @@ def test_what_is_declared_is_all_that_changes(tmp_path: Path) -> None:
     expected = expected.replace(hosts, f"{hosts}bind path = /data\nbind path = /a:/b:ro\n")
     assert machine.converge(want) == expected
     assert KIND.edit(machine.read(), want) == ()
-
-
-CORPUS = [
-    ("as it comes", SHIPPED),
-    ("Windows line ends", SHIPPED.replace("\n", "\r\n")),
-    ("no line end at the end", SHIPPED.rstrip("\n")),
-    ("a switch on the last line", "allow setuid = yes\nalways use nv = no"),
-    ("a bind path on the last line", "always use nv = no\nbind path = /opt"),
-    ("nothing", ""),
-    ("only comments", "# always use nv = yes\n#bind path = /data\n"),
-    ("other blanks", "\talways use nv=no  \n  use nvidia-container-cli  =\tno\n bind path=/opt, /srv\n"),
-    ("twice, of which the first counts", "always use nv = no\nalways use nv = yes\n"),
-    ("an empty one before", "always use nv =\nalways use nv = no\n"),
-    ("bytes that are no UTF-8", "# caf\udce9\n" + SHIPPED),
-    ("a list", "bind path = /opt,/srv\nbind path = /home\n"),
-]
 
 
 @pytest.mark.parametrize("text", [text for _name, text in CORPUS], ids=[name for name, _text in CORPUS])

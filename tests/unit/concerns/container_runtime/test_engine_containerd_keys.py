@@ -29,21 +29,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     SYSTEMD_CGROUP,
     SettingName,
 )
+from containerd_machine import DROP_IN, EKS, MAIN, NEW, NVIDIA, OLD, OUR_CGROUP, PROGRAM, V2, V3, Machine, runtime_text
 from support import FakeHost
-from test_engine_containerd import (
-    DROP_IN,
-    EKS,
-    MAIN,
-    NEW,
-    NVIDIA,
-    OLD,
-    OUR_CGROUP,
-    PROGRAM,
-    V2,
-    V3,
-    Machine,
-    runtime_text,
-)
 
 pytestmark = pytest.mark.once
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
@@ -36,6 +36,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     Settings,
     WantedEngine,
 )
+from crio_corpus import CORPUS, PACKAGED
 from kind_machine import KindMachine
 from support import build, snapshot
 
@@ -44,27 +45,6 @@ COPIES = f"{SCRATCH}.crio"
 OUR_RUNTIME = SettingName(RUNTIME, "nvidia")
 SOCKET = "/run/crio/crio.sock"
 
-# What the packages of CRI-O bring from 1.27 on: a conmon that is on no path.
-PACKAGED = """\
-[crio.image]
-signature_policy = "/etc/crio/policy.json"
-
-[crio.runtime]
-default_runtime = "crun"
-
-[crio.runtime.runtimes.crun]
-runtime_path = "/usr/libexec/crio/crun"
-runtime_root = "/run/crun"
-monitor_path = "/usr/libexec/crio/conmon"
-allowed_annotations = [
-    "io.containers.trace-syscall",
-]
-
-[crio.runtime.runtimes.runc]
-runtime_path = "/usr/libexec/crio/runc"
-runtime_root = "/run/runc"
-monitor_path = "/usr/libexec/crio/conmon"
-"""
 # What nvidia-ctk runtime configure --runtime=crio writes.
 CTK = """\
 
@@ -145,25 +125,6 @@ def test_it_is_a_kind_of_engine() -> None:
 
 def test_a_machine_without_its_program_has_none(tmp_path: Path) -> None:
     assert KIND.find(build(tmp_path, {MAIN: ""})) is None
-
-
-CORPUS: List[Tuple[str, Dict[str, str]]] = [
-    ("no file at all", {}),
-    ("an empty main file", {MAIN: ""}),
-    ("comments alone", {MAIN: "# [crio.runtime]\n# default_runtime = 'x'\n"}),
-    ("the files of the package", {MAIN: "", f"{FOLDER}/10-crio.conf": PACKAGED}),
-    ("everything in the main file", {MAIN: PACKAGED}),
-    ("Windows line ends", {f"{FOLDER}/10-crio.conf": PACKAGED.replace("\n", "\r\n")}),
-    ("a byte-order mark", {f"{FOLDER}/10-crio.conf": "\ufeff" + PACKAGED}),
-    ("no line end at the end", {f"{FOLDER}/10-crio.conf": PACKAGED.rstrip("\n")}),
-    ("a folder in the folder", {f"{FOLDER}/20-site/registries.toml": '[crio.image]\npause_image = "p"\n'}),
-    ("another runtime", {f"{FOLDER}/10-kata.conf": '[crio.runtime.runtimes.kata]\nruntime_path = "/k"\n'}),
-    ("the runtime of that name elsewhere", {MAIN: '[crio.runtime.runtimes.nvidia]\nruntime_path = "/old"\n'}),
-    ("the runtime as a dotted key", {MAIN: 'crio.runtime.runtimes.nvidia.runtime_path = "/old"\n'}),
-    ("a default of its own", {MAIN: '[crio.runtime]\ndefault_runtime = "runc"\n'}),
-    ("an empty default", {MAIN: '[crio.runtime]\ndefault_runtime = ""\n'}),
-    ("other folders of CDI", {MAIN: '[crio.runtime]\ncdi_spec_dirs = ["/srv/cdi/"]\n'}),
-]
 
 
 @pytest.mark.parametrize("files", [files for _name, files in CORPUS], ids=[name for name, _files in CORPUS])

@@ -33,7 +33,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     SettingName,
     WantedEngine,
 )
-from test_engine_containerd import (
+from containerd_machine import (
     BEGIN,
     END,
     FULL_TEMPLATE,

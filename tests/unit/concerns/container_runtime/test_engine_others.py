@@ -20,10 +20,10 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.look import va
 from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_text import parse
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
+from containerd_machine import BEGIN, END, FOLDER, KUBEADM, MAIN, NEW, OLD, V2, V3, Containerd
+from corpus_runs import run, write
 from engine_corpus import DAEMON_JSON, Start, machine
 from support import FakeHost, snapshot
-from test_engine_containerd import BEGIN, END, FOLDER, KUBEADM, MAIN, NEW, OLD, V2, V3, Containerd
-from test_engine_corpus import run, write
 
 pytestmark = pytest.mark.once
 

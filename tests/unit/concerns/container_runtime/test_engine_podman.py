@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
@@ -38,6 +38,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     VENDOR,
 )
 from kind_machine import KindMachine
+from podman_corpus import CORPUS, VENDOR_TEXT
 from support import build, snapshot
 
 PATH = "/usr/bin/nvidia-container-runtime"
@@ -60,38 +61,6 @@ HOOK_TEXT = """\
 }
 """
 OTHER_HOOK = '{"version": "1.0.0", "hook": {"path": "/usr/libexec/oci/hooks.d/oci-seccomp-bpf-hook"}}\n'
-# The lines of Debian's and Fedora's file of the vendor that say something, and some that do not.
-VENDOR_TEXT = """\
-# The containers configuration file specifies all of the available configuration
-# options and command-line flags for container engine tools like Podman & Buildah
-[containers]
-#annotations = []
-log_driver = "journald"
-
-[secrets]
-
-[network]
-firewall_driver = "nftables"
-
-[engine]
-#cdi_spec_dirs = [
-#  "/etc/cdi",
-#]
-#runtime = "crun"
-runtime_supports_json = ["crun", "runc"]
-
-[engine.runtimes]
-crun = [
-  "/usr/bin/crun",
-  "/usr/sbin/crun",
-]
-#runc = ["/usr/bin/runc"]
-
-[engine.volume_plugins]
-
-[machine]
-#
-"""
 
 
 def wanted(**keys: Any) -> WantedEngine:
@@ -116,24 +85,6 @@ def test_it_is_a_kind_of_engine_without_a_daemon(tmp_path: Path) -> None:
     assert kind.running(machine.host, machine.read()) is None
     assert kind.required_action({}, {OUR_RUNTIME: PATH}).action == NOTHING
     assert kind.find(build(tmp_path / "bare", {MAIN: ""})) is None
-
-
-CORPUS: List[Tuple[str, Dict[str, str]]] = [
-    ("no file at all", {}),
-    ("an empty file", {MAIN: ""}),
-    ("the file of the vendor", {VENDOR: VENDOR_TEXT}),
-    ("the file of the vendor in its place", {MAIN: VENDOR_TEXT}),
-    ("Windows line ends", {MAIN: VENDOR_TEXT.replace("\n", "\r\n")}),
-    ("a byte-order mark", {MAIN: "\ufeff" + VENDOR_TEXT}),
-    ("no line end at the end", {MAIN: VENDOR_TEXT.rstrip("#\n")}),
-    ("other drop-ins", {VENDOR: VENDOR_TEXT, f"{FOLDER}/10-site.conf": '[containers]\nshm_size = "8g"\n'}),
-    ("the runtime at another place", {MAIN: '[engine.runtimes]\nnvidia = ["/opt/n", "/usr/local/bin/n"]\n'}),
-    ("the runtime as a dotted key", {MAIN: '[engine]\nruntimes.nvidia = ["/opt/n"]\n'}),
-    ("another default", {MAIN: '[engine]\nruntime = "runc"\n'}),
-    ("a default that is a path", {MAIN: '[engine]\nruntime = "/usr/bin/crun"\n'}),
-    ("what is no drop-in", {f"{FOLDER}/README": "[[[\n", f"{FOLDER}/sub.conf/x.conf": "[[[\n"}),
-    ("a list that files add to", {MAIN: '[engine]\ncdi_spec_dirs = ["/srv/cdi", {append=true}]\n'}),
-]
 
 
 @pytest.mark.parametrize("files", [files for _name, files in CORPUS], ids=[name for name, _files in CORPUS])

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Tuple
 
 import pytest
+from containerd_machine import MAIN, NEW, OLD, V2, V3
+from corpus_runs import edited, meaning, run
 from engine_corpus import BOM, DAEMON_JSON, DECLARED, TOOLKIT, Start, machine, toml_meaning
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from json_texts import texts as json_texts
 from support import snapshot
-from test_engine_containerd import MAIN, NEW, OLD, V2, V3
-from test_engine_corpus import edited, meaning, run
-from test_json_text import texts as json_texts
 from toml_corpus import documents, dressed, plain
 
 pytestmark = pytest.mark.once

@@ -18,10 +18,10 @@ import nvidia_ctk
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_text import parse
+from containerd_machine import MAIN, NEW, OLD, V2, V3, Containerd
+from corpus_runs import run
 from engine_corpus import DAEMON_JSON, Start, machine
 from support import FakeHost, build
-from test_engine_containerd import MAIN, NEW, OLD, V2, V3, Containerd
-from test_engine_corpus import run
 
 pytestmark = pytest.mark.once
 

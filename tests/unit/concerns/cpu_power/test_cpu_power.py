@@ -25,6 +25,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.registry impor
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.cpu_power import later
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.cpu_power.concern import NO_DRIVER, NO_IDLE
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.cpu_power.state import by_cpu, described
+from boot_concern import verify
 from cpu_machine import (
     CPU,
     DRIVERS,
@@ -40,7 +41,6 @@ from cpu_machine import (
     virtual,
 )
 from support import snapshot
-from test_boot_service import verify
 
 GOVERNOR = "cpufreq/scaling_governor"
 PREFERENCE = "cpufreq/energy_performance_preference"

@@ -7,20 +7,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Mapping, Optional
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
-from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import NotInEffect, OwnedByAnother
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_tunables import keys
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_tunables.concern import CONCERN
 from kernel_tunables_machine import machine
+from kernel_tunables_runs import run
 from support import FakeHost
 
 OURS = "/etc/sysctl.d/zz-gpufleet-kernel_tunables.conf"
@@ -29,21 +27,6 @@ TUNED = {
     "/etc/tuned/active_profile": "mine\n",
     "/etc/systemd/system/multi-user.target.wants/tuned.service": "",
 }
-
-
-def validated(sysctl: Optional[Mapping[str, Any]], **more: Any) -> Dict[str, Any]:
-    validator = ArgumentSpecValidator({**SHARED_OPTIONS, **CONCERN.options})
-    result = validator.validate({"sysctl": sysctl, **more})
-    assert result.error_messages == []
-    found: Dict[str, Any] = result.validated_parameters
-    return found
-
-
-def run(host: FakeHost, sysctl: Optional[Mapping[str, Any]] = None, *, check: bool = False, **more: Any) -> Outcome:
-    outcome = converge(CONCERN, validated(sysctl, **more), host, check_mode=check)
-    if outcome.error is not None:
-        raise outcome.error
-    return outcome
 
 
 def value(host: FakeHost, key: str) -> str:

@@ -12,8 +12,8 @@ from typing import Any, List, Mapping, Tuple
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from kernel_tunables_machine import machine
+from kernel_tunables_runs import run
 from support import snapshot
-from test_kernel_tunables import run
 
 TABLE: List[Tuple[Mapping[str, Any], str]] = [
     (

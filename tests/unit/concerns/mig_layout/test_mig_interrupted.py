@@ -24,7 +24,7 @@ from gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
 from mig_layout_machine import DECLARED, declared, ready, run
 from mig_machine import A100, ALL_SMALL, H100, LINKED_A100, MIXED, ONE, layout_in
 from nvml_simulator_machine import forked
-from test_mig_layout_properties import SERVICE, Saved
+from saved_machine import SERVICE, Saved
 
 pytestmark = pytest.mark.once
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 from collections import Counter
 from ctypes import byref
@@ -35,12 +34,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.satisfied import satisfied
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.text import layout_text
 from gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
+from mig_cases import Case, every_division, every_target, held
 from mig_layout_machine import declared, devices, ready, run
 from mig_machine import A100, H100, LINKED_A100, MIXED, layout_in, layout_of, mode_of
 from mig_tables import geometries
 from nvml_simulator_machine import forked
 from persistence_machine import UPSTREAM, MakePersistenceMachine
-from test_mig_solver import Case, every_division, every_target, held
+from saved_machine import SERVICE, Saved
 
 pytest_plugins = ("persistence_machine",)
 pytestmark = pytest.mark.once
@@ -59,7 +59,6 @@ KINDS = {
     GB200: "gb200",
     RTX: "rtx-pro-6000",
 }
-SERVICE = "nvidia-dcgm.service"
 CODES = ("UNKNOWN", "IN_USE", "INSUFFICIENT_RESOURCES", "INVALID_ARGUMENT", "NOT_SUPPORTED", "GPU_IS_LOST", "TIMEOUT")
 DESTROYS = ("nvmlGpuInstanceDestroy", "nvmlComputeInstanceDestroy")
 CREATES = ("nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceCreateComputeInstanceWithPlacement")
@@ -105,21 +104,6 @@ def divided(
     machine.host.nvml.close()
     machine.clear_logs()
     return machine
-
-
-class Saved:
-    """A machine as it is now, to go back to: the state of its driver, and the files that runs write."""
-
-    FOLDERS = ("run/gpufleet", "var/lib/gpufleet", "etc/gpufleet")
-
-    def __init__(self, machine: GpuMachine) -> None:
-        self.machine = machine
-        self.state = machine.simulated.state.read_bytes()
-
-    def restore(self) -> None:
-        self.machine.simulated.state.write_bytes(self.state)
-        for folder in self.FOLDERS:
-            shutil.rmtree(self.machine.root / folder, ignore_errors=True)
 
 
 def job_on(machine: GpuMachine, index: int, case: Case) -> None:

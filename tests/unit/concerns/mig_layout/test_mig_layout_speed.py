@@ -29,11 +29,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.text import layout_text
 from gpu_machine import MakeMachine
+from mig_cases import Case
 from mig_layout_machine import params, ready
 from mig_machine import ALL_SMALL, H100
 from mig_tables import geometries
 from support import PATIENCE, quickest
-from test_mig_solver import Case
 
 pytestmark = pytest.mark.once
 

@@ -26,10 +26,10 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_af
 from gpu_settings_machine import BOOT_SERVICE, ENABLED
 from irq_trees import CPU, PCI, cpus, two_sockets
 from irq_trees import machine as host_of
+from irqbalance_machine import LINK as BALANCED_AT_BOOT
+from irqbalance_machine import TRIXIE, VENDOR, Irqbalance
 from nodetree import FILE, LINK, Entry, Tree
 from support import KernelFiles
-from test_irq_irqbalance import LINK as BALANCED_AT_BOOT
-from test_irq_irqbalance import TRIXIE, VENDOR, Irqbalance
 
 NOTE = "/run/gpufleet/numa_irq_affinity.json"
 DECLARED = "/etc/gpufleet/declared.d/numa_irq_affinity.json"

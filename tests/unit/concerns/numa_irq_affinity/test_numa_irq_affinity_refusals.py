@@ -16,22 +16,11 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, NotInEffect, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.concern import CONCERN
-from irq_machine import (
-    BEFORE,
-    DECLARED,
-    ETH0,
-    LOCAL,
-    IrqMachine,
-    isolating,
-    of_eth0,
-    params,
-    run,
-    with_irqbalance,
-)
+from irq_machine import BEFORE, DECLARED, ETH0, LOCAL, IrqMachine, isolating, of_eth0, params, run, with_irqbalance
 from irq_trees import CPU, NETWORK, cpus, function, irq, two_sockets, virtual_interface
+from irqbalance_machine import DEFAULTS
 from nodetree import FILE, Entry, Tree
 from support import KernelFiles, snapshot
-from test_irq_irqbalance import DEFAULTS
 
 ETH: Dict[str, Any] = {"match": {"interface": "eth0"}}
 OTHERS = "every other interrupt and queue is set, and what the next boot brings is as before."
