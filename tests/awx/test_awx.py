@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
-import nodetree
 import pytest
-import recorded_bed
 import yaml
-from awx_server import TOKEN, Awx, Refused, job_variables, serve
+from ansible_collections.gpufleet.node.tests.awx.awx_server import TOKEN, Awx, Refused, job_variables, serve
+from ansible_collections.gpufleet.node.tests.nodes import nodetree, recorded_bed
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent

@@ -18,7 +18,7 @@ import json
 import re
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from api_server import Reply, merged, status
+from ansible_collections.gpufleet.node.tests.kubernetes.api_server import Reply, merged, status
 
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 NAMESPACE = "nvidia-device-plugin"

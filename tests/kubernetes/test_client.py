@@ -13,8 +13,8 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpufleet.node.plugins.modules import kubernetes_drained_info, kubernetes_node
-from api_server import Cluster, Server, serve
-from controller import NOBODYS_PORT, kubeconfig
+from ansible_collections.gpufleet.node.tests.kubernetes.api_server import Cluster, Server, serve
+from ansible_collections.gpufleet.node.tests.kubernetes.controller import NOBODYS_PORT, kubeconfig
 
 NODE = "h100-007"
 MARK = "gpufleet.node/drained-by"

@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
 import pytest
-from api_server import serve
-from controller import Outcome, kubeconfig, play
-from plugin_cluster import CONFIG_LABEL, PluginCluster, rdma_daemonset
+from ansible_collections.gpufleet.node.tests.kubernetes.api_server import serve
+from ansible_collections.gpufleet.node.tests.kubernetes.controller import Outcome, kubeconfig, play
+from ansible_collections.gpufleet.node.tests.kubernetes.plugin_cluster import (
+    CONFIG_LABEL,
+    PluginCluster,
+    rdma_daemonset,
+)
 
 CONNECTIONS = Path(__file__).resolve().parents[1] / "bench" / "scale" / "connection"
 FIRST = "Tell Kubernetes how to hand out GPUs"

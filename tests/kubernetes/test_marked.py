@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
 import pytest
-from api_server import Cluster, new_node, serve
-from controller import Outcome, kubeconfig, play
+from ansible_collections.gpufleet.node.tests.kubernetes.api_server import Cluster, new_node, serve
+from ansible_collections.gpufleet.node.tests.kubernetes.controller import Outcome, kubeconfig, play
 
 MARK = "gpufleet.node/drained-by"
 # One of them does not respond. Each writes down that it was asked.

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
 import pytest
-from api_server import serve
-from controller import NOBODYS_PORT, Run, kubeconfig, run
-from plugin_cluster import PluginCluster
+from ansible_collections.gpufleet.node.tests.kubernetes.api_server import serve
+from ansible_collections.gpufleet.node.tests.kubernetes.controller import NOBODYS_PORT, Run, kubeconfig, run
+from ansible_collections.gpufleet.node.tests.kubernetes.plugin_cluster import PluginCluster
 
 CONNECTIONS = Path(__file__).resolve().parents[1] / "bench" / "scale" / "connection"
 FILES = "/api/v1/namespaces/nvidia-device-plugin/configmaps"

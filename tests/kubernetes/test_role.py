@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any, Dict, List
 
 import pytest
-from api_server import Cluster, serve
-from controller import NOBODYS_PORT, Outcome, drain, kubeconfig, play
+from ansible_collections.gpufleet.node.tests.kubernetes.api_server import Cluster, serve
+from ansible_collections.gpufleet.node.tests.kubernetes.controller import NOBODYS_PORT, Outcome, drain, kubeconfig, play
 
 MARK = "gpufleet.node/drained-by"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from recorded import NoNvml, RecordedFiles, no_systemd, recorded_answer
+from ansible_collections.gpufleet.node.tests.nodes.recorded import NoNvml, RecordedFiles, no_systemd, recorded_answer
 
 if TYPE_CHECKING:
     from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import BusCall, Lock, Nvml

@@ -31,8 +31,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
-from gpu_machine import DEADLINE_SECONDS, GpuMachine, MakeMachine
-from support import FakeHost, build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import DEADLINE_SECONDS, GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build, snapshot
 
 CONCERNS = tuple(entry.name for entry in REGISTRY)
 # Programs that change nothing, with arguments that begin like this. By "env" a control daemon of MPS is asked.
@@ -59,7 +59,10 @@ ONLY_READ = (
 PRESENT, OTHER, ABSENT = "present", "other", "absent"
 FUNCTION = "contract_node"
 # A description may bring fixtures, or name the plugins that do.
-pytest_plugins = ("gpu_machine", *(f"{name}_contract" for name in CONCERNS if find_spec(f"{name}_contract")))
+pytest_plugins = (
+    "ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",
+    *(f"{name}_contract" for name in CONCERNS if find_spec(f"{name}_contract")),
+)
 
 Found = Tuple[Mapping[str, Tuple[str, ...]], Any]
 

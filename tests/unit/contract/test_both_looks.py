@@ -10,13 +10,13 @@ import json
 from pathlib import Path
 from typing import Any, Dict, Mapping
 
-import nodetree
 import pytest
 from ansible_collections.gpufleet.node.node import look as program
 from ansible_collections.gpufleet.node.plugins.module_utils._node import module as module_host
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, unframed
 from ansible_collections.gpufleet.node.plugins.modules import node_state
-from recorded import RecordedHost
+from ansible_collections.gpufleet.node.tests.nodes import nodetree
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedHost
 
 testing = pytest.importorskip("ansible.module_utils.testing", reason="ansible is not importable here")
 

@@ -10,8 +10,6 @@ import json
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-import gpu_settings_machine
-import mig_layout_machine
 import pytest
 from ansible_collections.gpufleet.node.node import status
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
@@ -24,11 +22,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils._nvidia import error
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvidia_persistence.concern import (
     CONCERN as PERSISTENCE,
 )
-from gpu_machine import GpuMachine, MakeMachine
-from mig_machine import H100
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_settings import gpu_settings_machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout import mig_layout_machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_machine import H100
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 BUS = "/sys/bus/pci/devices"
 FIRST, SECOND = "0000:17:00.0", "0000:65:00.0"

@@ -13,10 +13,17 @@ from typing import Any, Dict, Iterable, Sequence, Set, Tuple
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import baseline
 from ansible_collections.gpufleet.node.plugins.module_utils._core.change import Change
-from concern_machines import ABSENT, CONCERNS, PRESENT, Node, Nodes, difference
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import (
+    ABSENT,
+    CONCERNS,
+    PRESENT,
+    Node,
+    Nodes,
+    difference,
+)
 
 pytestmark = pytest.mark.once
-pytest_plugins = ("concern_machines",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern_machines",)
 
 OURS = ("var/lib/gpufleet", "etc/gpufleet")
 # One after the other, each at a third of the points.

@@ -9,11 +9,20 @@ from __future__ import annotations
 from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
 import pytest
-from concern_machines import ABSENT, CONCERNS, OTHER, PRESENT, Found, Node, Nodes, difference
-from support import Killed
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import (
+    ABSENT,
+    CONCERNS,
+    OTHER,
+    PRESENT,
+    Found,
+    Node,
+    Nodes,
+    difference,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import Killed
 
 pytestmark = pytest.mark.once
-pytest_plugins = ("concern_machines",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern_machines",)
 
 Arrange = Callable[[], None]
 # What the next run that writes it takes away, and what says nothing of a setting: the records of what was before us may

@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-import kernel_modules_machine
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import match
 from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment import assess
@@ -25,8 +24,15 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_modu
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_scheduler import rules, udev
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_scheduler.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_scheduler.spec import parse
-from nvme_machine import RULES, Drive, machine, run, value
-from support import PATIENCE, quickest
+from ansible_collections.gpufleet.node.tests.unit.concerns.kernel_modules import kernel_modules_machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvme_scheduler.nvme_machine import (
+    RULES,
+    Drive,
+    machine,
+    run,
+    value,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE, quickest
 
 pytestmark = pytest.mark.once
 

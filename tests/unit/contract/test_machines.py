@@ -9,9 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from concern_machines import ABSENT, CONCERNS, OTHER, PRESENT, Nodes, described
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import (
+    ABSENT,
+    CONCERNS,
+    OTHER,
+    PRESENT,
+    Nodes,
+    described,
+)
 
-pytest_plugins = ("concern_machines",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern_machines",)
 
 
 @pytest.mark.parametrize("concern", CONCERNS)

@@ -16,10 +16,10 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.contract impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
-from concern_machines import CONCERNS, Nodes
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import CONCERNS, Nodes
 
 pytestmark = pytest.mark.once
-pytest_plugins = ("concern_machines",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern_machines",)
 
 # So many of each concern get past the argument specification; of some hardly any does.
 DECLARATIONS = 40

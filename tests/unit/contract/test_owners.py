@@ -23,10 +23,16 @@ from ansible_collections.gpufleet.node.plugins.module_utils._machine.files impor
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools import apply, owners, spec
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.plan import Protect
-from concern_machines import CONCERNS, Node, Nodes, difference, failure_of
-from recorded import RecordedHost
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedHost
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import (
+    CONCERNS,
+    Node,
+    Nodes,
+    difference,
+    failure_of,
+)
 
-pytest_plugins = ("concern_machines",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern_machines",)
 
 DECLARED = "/etc/gpufleet/declared.d"
 NOBODY = 65534

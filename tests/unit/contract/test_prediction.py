@@ -7,10 +7,17 @@
 from __future__ import annotations
 
 import pytest
-from concern_machines import ABSENT, CONCERNS, OTHER, PRESENT, Nodes, difference
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import (
+    ABSENT,
+    CONCERNS,
+    OTHER,
+    PRESENT,
+    Nodes,
+    difference,
+)
 
 pytestmark = pytest.mark.once
-pytest_plugins = ("concern_machines",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern_machines",)
 
 # From nothing of ours to nothing of ours, by every way there is.
 JOURNEY = (PRESENT, OTHER, ABSENT, OTHER, PRESENT, ABSENT)

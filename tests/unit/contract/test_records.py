@@ -12,8 +12,6 @@ import os
 from pathlib import Path
 from typing import Dict
 
-import engine_machine
-import irq_machine
 import pytest
 from ansible_collections.gpufleet.node.node.declarations import load as load_declarations
 from ansible_collections.gpufleet.node.plugins.module_utils._core import baseline, declared
@@ -21,11 +19,21 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.declared impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, NotPermitted, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia import reset_counts
-from concern_machines import ABSENT, CONCERNS, OTHER, PRESENT, Node, Nodes, failure_of
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime import engine_machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity import irq_machine
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import (
+    ABSENT,
+    CONCERNS,
+    OTHER,
+    PRESENT,
+    Node,
+    Nodes,
+    failure_of,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 pytestmark = pytest.mark.once
-pytest_plugins = ("concern_machines",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern_machines",)
 
 
 def test_interrupts_that_somebody_else_moves_after_a_run_that_could_not_stay_where_they_are(tmp_path: Path) -> None:

@@ -11,10 +11,17 @@ from typing import Set
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import baseline
-from concern_machines import ABSENT, CONCERNS, OTHER, PRESENT, Node, Nodes
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import (
+    ABSENT,
+    CONCERNS,
+    OTHER,
+    PRESENT,
+    Node,
+    Nodes,
+)
 
 pytestmark = pytest.mark.once
-pytest_plugins = ("concern_machines",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern_machines",)
 
 BECOME = "run the task with become: true"
 

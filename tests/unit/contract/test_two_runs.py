@@ -13,10 +13,17 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import convergence
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from concern_machines import ABSENT, CONCERNS, OTHER, PRESENT, Node, Nodes
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import (
+    ABSENT,
+    CONCERNS,
+    OTHER,
+    PRESENT,
+    Node,
+    Nodes,
+)
 
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
-pytest_plugins = ("concern_machines",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern_machines",)
 
 WAIT_SECONDS = 60.0
 

@@ -28,12 +28,18 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.plugin_utils.report.model import Host
-from facts_machine import EXPECTED, MACHINES, Trees, gpu_host, quiet_host
-from gpu_machine import GpuMachine, MakeMachine
-from nvml_simulator_machine import Machines
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import (
+    EXPECTED,
+    MACHINES,
+    Trees,
+    gpu_host,
+    quiet_host,
+)
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import Machines
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
-pytest_plugins = ("nvml_simulator_fixtures",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 
 GENERATED = "2026-01-02T03:04:05Z"
 TREES = ("hgx-2socket", "single-socket", "grace", "vm-without-numa")

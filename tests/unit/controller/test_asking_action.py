@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import DAMAGED, OTHER_PYTHON
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, framed
 from ansible_collections.gpufleet.node.plugins.plugin_utils import program_look
-from playbook_runs import ansible_playbook
+from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs import ansible_playbook
 
 pytest.importorskip("ansible.plugins.action", reason="an action needs Ansible's controller, Python 3.11")
 

@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node import compres
 from ansible_collections.gpufleet.node.plugins.module_utils._node.compressed import compress
 from ansible_collections.gpufleet.node.plugins.plugin_utils.fleet_facts import document
 from ansible_collections.gpufleet.node.plugins.plugin_utils.report.model import Host, build
-from facts_machine import EXPECTED
+from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import EXPECTED
 
 NOW = "2026-11-22T10:00:00Z"
 

@@ -43,8 +43,8 @@ from ansible_collections.gpufleet.node.plugins.plugin_utils.declarations import 
 from ansible_collections.gpufleet.node.plugins.plugin_utils.playbooks import options_of
 from ansible_collections.gpufleet.node.plugins.plugin_utils.profiles import ProfileError
 from ansible_collections.gpufleet.node.plugins.plugin_utils.scope import excluded
-from playbook_runs import ansible_playbook
-from support import HostVars
+from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs import ansible_playbook
+from ansible_collections.gpufleet.node.tests.unit.support import HostVars
 
 ROOT = Path(__file__).resolve().parents[3]
 COLLECTIONS = ROOT / ".cache" / "collections"

@@ -15,7 +15,7 @@ pytest.importorskip("ansible.plugins.action", reason="the controller's side need
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpufleet.node.plugins.action.drain_delegates import asked, needed
 from ansible_collections.gpufleet.node.plugins.filter.drain_marked import drain_marked
-from playbook_runs import ansible_playbook, statistics
+from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs import ansible_playbook, statistics
 
 SLURM, KUBERNETES = ["slurm", "controller"], ["kubernetes", "localhost", False, "", ""]
 QUESTIONS = {

@@ -17,10 +17,10 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.wording import
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import LEGEND, fold
 from ansible_collections.gpufleet.node.plugins.plugin_utils.fleet_text import EVERYTHING, drift, forecast
 from ansible_collections.gpufleet.node.plugins.plugin_utils.summary import summarise
-from playbook_runs import ansible_playbook, replaying
-from report_fleet import Kind, copied, fleet
+from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs import ansible_playbook, replaying
+from ansible_collections.gpufleet.node.tests.unit.controller.report_fleet import Kind, copied, fleet
 
-pytest_plugins = ("report_fleet",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.controller.report_fleet",)
 
 MOST_LINES = 60
 STATUSES = ("drifted", "pending", "unknown", "invalid", "conflict")

@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
 
 from ansible_collections.gpufleet.node.plugins.filter.held_for_boot import held_for_boot
-from playbook_runs import ansible_playbook, replaying
-from support import HostVars
+from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs import ansible_playbook, replaying
+from ansible_collections.gpufleet.node.tests.unit.support import HostVars
 
 ARGUMENT = {"object": "command line", "setting": "iommu", "wanted": "iommu=pt"}
 FILE = {"object": "/etc/gpufleet/declared.d/kernel_cmdline.json", "setting": "declaration", "wanted": "as declared"}

@@ -19,8 +19,8 @@ pytest.importorskip("ansible.plugins.action", reason="the controller's side need
 from ansible_collections.gpufleet.node.plugins.filter.ordered_concerns import ordered_concerns
 from ansible_collections.gpufleet.node.plugins.filter.removals import removals
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
-from playbook_runs import ansible_playbook, replaying
-from support import HostVars
+from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs import ansible_playbook, replaying
+from ansible_collections.gpufleet.node.tests.unit.support import HostVars
 
 PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
 FACTS = {"changed": False, "node": {"nvml_gpus": 0, "gpus": [], "health": None, "owners": [], "driver": None}}

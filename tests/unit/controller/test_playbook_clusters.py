@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
 
 from ansible_collections.gpufleet.node.plugins.plugin_utils.scope import PARTS, excluded, left_out
-from playbook_runs import ansible_playbook, replaying
+from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs import ansible_playbook, replaying
 
 ENTRY: Dict[str, Any] = {
     **{name: [] for name in ("settings", "needs", "conflicts", "unmanaged", "changes", "reboot_reasons")},

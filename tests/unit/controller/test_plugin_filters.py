@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.node.plugins.plugin_utils.clusters import (
     declares,
 )
 from ansible_collections.gpufleet.node.plugins.plugin_utils.playbooks import options_of
-from support import HostVars
+from ansible_collections.gpufleet.node.tests.unit.support import HostVars
 
 
 def declared(name: str, **options: Any) -> Dict[str, Any]:

@@ -22,8 +22,8 @@ from ansible_collections.gpufleet.node.plugins.filter.sick_ports import sick_por
 from ansible_collections.gpufleet.node.plugins.module_utils._node.port_health import LIMITS
 from ansible_collections.gpufleet.node.plugins.module_utils._node.verdict import sick_gpus
 from ansible_collections.gpufleet.node.plugins.plugin_utils.playbooks import options_of
-from facts_machine import EXPECTED
-from playbook_runs import ansible_playbook, replaying
+from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs import ansible_playbook, replaying
+from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import EXPECTED
 
 Facts = Dict[str, Any]
 CONFLICT = {"owner": "tuned", "path": "/etc/tuned/x", "line": 3, "setting": "enabled", "value": "never", "wins": "them"}

@@ -29,10 +29,10 @@ from ansible_collections.gpufleet.node.plugins.plugin_utils.profiles import (
     value_of,
     variables_of,
 )
-from facts_machine import MACHINES, Trees, gpu_host, quiet_host
-from gpu_machine import MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import MACHINES, Trees, gpu_host, quiet_host
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import MakeMachine
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 ROOT = Path(__file__).resolve().parents[3]
 OPTIONS = variables_of(entry.name for entry in REGISTRY)

@@ -15,7 +15,7 @@ pytest.importorskip("ansible.plugins.action", reason="the controller's side need
 from ansible_collections.gpufleet.node.plugins.filter.gpu_users import gpu_users
 from ansible_collections.gpufleet.node.plugins.filter.needs_reboot import needs_reboot
 from ansible_collections.gpufleet.node.plugins.filter.reboot_reasons import reboot_reasons
-from support import HostVars
+from ansible_collections.gpufleet.node.tests.unit.support import HostVars
 
 
 def looked(status: str, *reasons: str, noted: Optional[Mapping[str, List[str]]] = None) -> Dict[str, Any]:

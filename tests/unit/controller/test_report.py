@@ -18,10 +18,17 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect 
 from ansible_collections.gpufleet.node.plugins.plugin_utils.report import as_json, as_junit, as_prometheus
 from ansible_collections.gpufleet.node.plugins.plugin_utils.report.model import Host, Report, ReportNode, build
 from ansible_collections.gpufleet.node.plugins.plugin_utils.summary import summarise
-from report_fleet import GENERATED, JOB_CPUS, SYSTEM_CPUS, Kind, divided, fleet
-from support import PATIENCE, quickest
+from ansible_collections.gpufleet.node.tests.unit.controller.report_fleet import (
+    GENERATED,
+    JOB_CPUS,
+    SYSTEM_CPUS,
+    Kind,
+    divided,
+    fleet,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE, quickest
 
-pytest_plugins = ("report_fleet",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.controller.report_fleet",)
 
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS_FOR_A_THOUSAND = 12.0

@@ -23,10 +23,10 @@ from ansible_collections.gpufleet.node.plugins.plugin_utils import fleet_facts
 from ansible_collections.gpufleet.node.plugins.plugin_utils.report import as_html, as_json, as_junit, as_prometheus
 from ansible_collections.gpufleet.node.plugins.plugin_utils.report.model import Host, Report, build
 from ansible_collections.gpufleet.node.plugins.plugin_utils.summary import summarise
+from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs import ansible_playbook, replaying
+from ansible_collections.gpufleet.node.tests.unit.controller.report_fleet import GENERATED
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from playbook_runs import ansible_playbook, replaying
-from report_fleet import GENERATED
 
 ROOT = Path(__file__).resolve().parents[3]
 LOOKS = {path.stem: path for path in sorted((ROOT / "tests" / "bench" / "scale" / "answers").glob("*.json"))}

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-import nodetree
 import pytest
-import recorded_bed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.plugin_utils import deliver as delivery
 from ansible_collections.gpufleet.node.plugins.plugin_utils.destination import check
-from playbook_runs import ansible_playbook, statistics
+from ansible_collections.gpufleet.node.tests.nodes import nodetree, recorded_bed
+from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs import ansible_playbook, statistics
 
 ROOT = Path(__file__).resolve().parents[3]
 GOAL = "write the report"

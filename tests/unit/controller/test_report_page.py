@@ -19,11 +19,11 @@ from typing import Any, Dict, Iterator, List, Tuple
 import pytest
 from ansible_collections.gpufleet.node.plugins.plugin_utils.report import as_html
 from ansible_collections.gpufleet.node.plugins.plugin_utils.report.model import Host, Report, build
-from browser import Browser, program
-from report_fleet import GENERATED, Kind, divided, fleet
-from support import PATIENCE, quickest
+from ansible_collections.gpufleet.node.tests.unit.controller.browser import Browser, program
+from ansible_collections.gpufleet.node.tests.unit.controller.report_fleet import GENERATED, Kind, divided, fleet
+from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE, quickest
 
-pytest_plugins = ("report_fleet",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.controller.report_fleet",)
 
 SIZE_LIMIT = 2_000_000
 SECONDS_FOR_A_THOUSAND = 8.0

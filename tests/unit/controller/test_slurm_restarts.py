@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
-from playbook_runs import ansible_playbook
+from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs import ansible_playbook
 
 # Slurm on a host: its slurmctld has another InvocationID after each start, and every restart is a line of the log.
 CONNECTION = '''

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
 
 from ansible_collections.gpufleet.node.plugins.filter.verification_failures import verification_failures
-from facts_machine import EXPECTED
+from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import EXPECTED
 
 NODE: Dict[str, Any] = json.loads((EXPECTED / "hgx-2socket.json").read_text(encoding="utf-8"))
 UNKNOWN_GPU = {"pci_address": "0000:1b:00.0", "index": None, "kernel_driver": "nvidia"}

@@ -17,8 +17,8 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import baseline
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, NotPermitted
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import temporary_of
-from support import FakeHost, KernelFiles, Killed, build, snapshot
-from tunables_concern import ABSENT, CONF, PRESENT, TUNABLES, run
+from ansible_collections.gpufleet.node.tests.unit.core.tunables_concern import ABSENT, CONF, PRESENT, TUNABLES, run
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, KernelFiles, Killed, build, snapshot
 
 RECORD = baseline.path_of("tunables")
 

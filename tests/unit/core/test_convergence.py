@@ -34,8 +34,18 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import BOOT, EFFECTIVE
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
-from support import FakeHost, KernelFiles, Killed, build, snapshot
-from tunables_concern import ABSENT, CONF, LATER, PRESENT, TUNABLES, Desired, State, Tunables, run
+from ansible_collections.gpufleet.node.tests.unit.core.tunables_concern import (
+    ABSENT,
+    CONF,
+    LATER,
+    PRESENT,
+    TUNABLES,
+    Desired,
+    State,
+    Tunables,
+    run,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, KernelFiles, Killed, build, snapshot
 
 
 def test_check_mode_writes_nothing_at_all(host: FakeHost, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._kinds.own_files imp
     OwnFilesConcern,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.dropins import read_texts
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 OURS = "/etc/made.d/50-ours.conf"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._kinds import tunables
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 SWAPPINESS = "/proc/sys/vm/swappiness"
 

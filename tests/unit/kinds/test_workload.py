@@ -12,7 +12,7 @@ from typing import Dict, List
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._kinds import workload
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 GROUP = "/sys/fs/cgroup"
 ID = "0123456789ab" * 5 + "0123"

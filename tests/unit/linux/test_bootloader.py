@@ -10,7 +10,6 @@ import contextlib
 from pathlib import Path
 from typing import Dict, Optional, Sequence, Tuple
 
-import nodetree
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import steps
 from ansible_collections.gpufleet.node.plugins.module_utils._core.change import RunCommand
@@ -23,9 +22,10 @@ from ansible_collections.gpufleet.node.plugins.module_utils._linux.bootloader_pl
     plan_arguments,
     regenerate,
 )
-from hugepages_machine import grub_files, update_grub
-from recorded import RecordedHost
-from support import FakeHost, Killed, build, snapshot
+from ansible_collections.gpufleet.node.tests.nodes import nodetree
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedHost
+from ansible_collections.gpufleet.node.tests.unit.concerns.hugepages.hugepages_machine import grub_files, update_grub
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, Killed, build, snapshot
 
 ARGUMENTS = ("hugepagesz=1G", "hugepages=0:1,1:1")
 RUNNING = "ro running"

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, FrozenSet, Mapping
 
-import nodetree
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpulist
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.cpu_claims import contradictions
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.cpu_topology import CpuTopology, read_cpu_topology
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
-from recorded import RecordedHost
-from support import snapshot
+from ansible_collections.gpufleet.node.tests.nodes import nodetree
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedHost
+from ansible_collections.gpufleet.node.tests.unit.support import snapshot
 
 SYSTEM, ISOLATING, INTERRUPTS = "cpu_isolation", "kernel_cmdline", "numa_irq_affinity"
 KUBELET = "kubelet_config"

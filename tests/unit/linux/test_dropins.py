@@ -12,8 +12,8 @@ from typing import Dict, Optional
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import dropins
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.dropins import walk_files
-from recorded import RecordedFiles
-from support import KernelFiles
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedFiles
+from ansible_collections.gpufleet.node.tests.unit.support import KernelFiles
 
 
 def drop_ins(root: Path, names: Dict[str, Optional[str]]) -> RecordedFiles:

@@ -10,7 +10,7 @@ from typing import Any, List, Mapping
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import module_options
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 # As the driver 550 lists them, shortened.
 NVIDIA = """\

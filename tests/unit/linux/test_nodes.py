@@ -12,10 +12,10 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
-import nodetree
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpulist
-from recorded import RecordedFiles
+from ansible_collections.gpufleet.node.tests.nodes import nodetree
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedFiles
 
 pytestmark = pytest.mark.once
 

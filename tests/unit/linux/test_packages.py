@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.packages import DPKG, DebPackage, declared, of_dpkg
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 # As dpkg 1.21 of Debian 12 writes it, shortened.
 STATUS = """\

@@ -28,7 +28,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.exposure impor
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import program, program_apply
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, unframed
 from ansible_collections.gpufleet.node.plugins.plugin_utils import archive
-from node_tools_machine import small_program
+from ansible_collections.gpufleet.node.tests.unit.concerns.node_tools.node_tools_machine import small_program
 
 PACKAGE = "ansible_collections.gpufleet.node"
 PRODUCT = archive.build()

@@ -11,7 +11,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import sysctl_d
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 ETC, RUN, LOCAL, LIB = "/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d"
 SWAPPINESS = "vm/swappiness"

@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd, systemd_apply, unit_command
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 UNIT = "nvidia-persistenced.service"
 ETC, RUN, LIB = "/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system"

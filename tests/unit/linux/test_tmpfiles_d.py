@@ -14,7 +14,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import tmpfiles_d
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 ETC, RUN, LIB = "/etc/tmpfiles.d", "/run/tmpfiles.d", "/usr/lib/tmpfiles.d"
 # The release from which on w+ counts only behind another w+.

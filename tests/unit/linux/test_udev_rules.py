@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import udev_rules
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 ETC, RUN, LOCAL, LIB = "/etc/udev/rules.d", "/run/udev/rules.d", "/usr/local/lib/udev/rules.d", "/usr/lib/udev/rules.d"
 # UDEV_LINE_SIZE of systemd; UTIL_LINE_SIZE before 240 counts the end of the line and a NUL too.

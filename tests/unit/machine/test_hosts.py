@@ -25,8 +25,8 @@ import pytest
 from ansible_collections.gpufleet.node.node import programs, standard_host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._machine import journal, unix_http
-from recorded import RecordedFiles, RecordedHost
-from support import AT_ONCE_SECONDS
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedFiles, RecordedHost
+from ansible_collections.gpufleet.node.tests.unit.support import AT_ONCE_SECONDS
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import Optional
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._machine import processes
 from ansible_collections.gpufleet.node.plugins.module_utils._machine.processes import Process
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 REST = "1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9 10 11"
 

@@ -10,12 +10,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence, Tuple
 
-import nodetree
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.nodes import nodetree
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 if TYPE_CHECKING:
-    from gpu_machine import GpuMachine, MakeMachine
+    from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
 
 EXPECTED = nodetree.FOLDER / "expected"
 DESCRIPTIONS = nodetree.FOLDER / "machines"

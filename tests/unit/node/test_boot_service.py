@@ -20,8 +20,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._linux.program impor
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools import spec
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.options import OPTIONS
-from boot_concern import Tunable, declaration, verify
-from support import AT_ONCE_SECONDS, FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.node.boot_concern import Tunable, declaration, verify
+from ansible_collections.gpufleet.node.tests.unit.support import AT_ONCE_SECONDS, FakeHost, build
 
 ETC = "/etc/systemd/system"
 DEFAULTS: Dict[str, Any] = {name: option.get("default") for name, option in OPTIONS.items()}

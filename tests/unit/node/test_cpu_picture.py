@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Mapping
 
-import nodetree
 import pytest
 from ansible_collections.gpufleet.node.node.status import assess, describe, status
 from ansible_collections.gpufleet.node.plugins.module_utils._kinds.own_files import header_of
@@ -18,8 +17,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.cpu_owners imp
 from ansible_collections.gpufleet.node.plugins.module_utils._node.cpu_picture import picture, picture_table
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect import gather
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
-from nodetree import FILE, Entry
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.nodes import nodetree
+from ansible_collections.gpufleet.node.tests.nodes.nodetree import FILE, Entry
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 CPU, GROUP, ETC = "/sys/devices/system/cpu", "/sys/fs/cgroup", "/etc/systemd/system"
 SYSTEM, JOBS = "0-1,56-57,112-113,168-169", "2-55,58-111,114-167,170-223"

@@ -24,14 +24,24 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import c
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import gpus as info_gpus
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver
 from ansible_collections.gpufleet.node.plugins.modules import gpu_node_info
-from facts_machine import EXPECTED, LARGE, LARGE_CPUS, LARGE_IRQS, MACHINES, Trees, gpu_host, quiet_host, render
-from recorded import RecordedHost
-from support import AT_ONCE_SECONDS, PATIENCE, build, quickest
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedHost
+from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import (
+    EXPECTED,
+    LARGE,
+    LARGE_CPUS,
+    LARGE_IRQS,
+    MACHINES,
+    Trees,
+    gpu_host,
+    quiet_host,
+    render,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import AT_ONCE_SECONDS, PATIENCE, build, quickest
 
 if TYPE_CHECKING:
-    from gpu_machine import GpuMachine, MakeMachine
+    from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 EVERYTHING = tuple(collect.PARTS)
 CPU_SECONDS = 0.15

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Dict
 
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import engines
-from engine_files import RUNNING, SPECIFICATION
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.node.engine_files import RUNNING, SPECIFICATION
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 DAEMON_JSON = json.dumps(
     {"runtimes": {"nvidia": {"path": "/usr/bin/nvidia-container-runtime"}}, "default-runtime": "nvidia"}

@@ -16,8 +16,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._linux.pci_config im
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import collect
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.gds import gather
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.pci import NVME, PciDevice
-from facts_machine import quiet_host
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import quiet_host
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 TOOL = "/usr/local/cuda-12.8/gds/tools/gdscheck"
 # In the parts that differ; the layout is that of release 1.13.

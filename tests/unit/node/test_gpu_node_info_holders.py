@@ -13,8 +13,8 @@ from typing import Tuple
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import collect
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia import holders
-from facts_machine import quiet_host
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import quiet_host
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 ID = "9c1f" * 16
 POD = "kubepods-burstable-pod1b2c3d4e_5f60_4a7b_8c9d_0e1f2a3b4c5d.slice"

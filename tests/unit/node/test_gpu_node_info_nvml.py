@@ -11,10 +11,10 @@ from typing import Any, Dict
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import collect
-from facts_machine import Trees, gpu_host
-from gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import Trees, gpu_host
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 A100 = "hgx-a100-80gb-8"
 NO_MPS = ("fail", "nvmlDeviceGetMPSComputeRunningProcesses_v3", "NVML_ERROR_NOT_SUPPORTED", 0)

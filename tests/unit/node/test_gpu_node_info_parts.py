@@ -18,8 +18,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import h
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import interrupts, owners, services, topology
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import pci as info_pci
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity import devices as irq_devices
-from facts_machine import Trees, quiet_host
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import Trees, quiet_host
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 ROOT = "/sys/devices/pci0000:15/0000:15:01.0"
 SWITCH = f"{ROOT}/0000:16:00.0"

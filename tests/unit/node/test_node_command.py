@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping
 
 import pytest
-import recorded_bed
 from ansible_collections.gpufleet.node.node import command
 from ansible_collections.gpufleet.node.node.declarations import load
 from ansible_collections.gpufleet.node.node.look import request_of
@@ -30,11 +29,12 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.version import
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE, COMPILED
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.plugin_utils import archive
-from boot_concern import Tunable
-from node_tools_machine import small_program
-from nvme_machine import Drive, machine, run
-from recorded import RecordedHost
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.nodes import recorded_bed
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedHost
+from ansible_collections.gpufleet.node.tests.unit.concerns.node_tools.node_tools_machine import small_program
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvme_scheduler.nvme_machine import Drive, machine, run
+from ansible_collections.gpufleet.node.tests.unit.node.boot_concern import Tunable
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 ROOT = Path(__file__).resolve().parents[3]
 ENTRIES = (RegisteredConcern.of(Tunable("one")), RegisteredConcern.of(Tunable("two")))

@@ -14,9 +14,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment imp
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 
 if TYPE_CHECKING:
-    from gpu_machine import MakeMachine
+    from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import MakeMachine
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 DEADLINE = 3.0
 XID = "NVRM: Xid (PCI:0000:1b:00): 119, pid=7, name=python3, Timeout after 6s of waiting for RPC response"

@@ -19,13 +19,13 @@ from ansible_collections.gpufleet.node.node.health import HEALTHY_EXIT, LONGEST_
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import PROGRAM
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import port_record
-from facts_machine import Trees, gpu_host, quiet_host
+from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import Trees, gpu_host, quiet_host
 
 if TYPE_CHECKING:
-    from gpu_machine import MakeMachine
-    from support import FakeHost
+    from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import MakeMachine
+    from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples"
 XID = "NVRM: Xid (PCI:0000:43:00): 79, pid=1234, GPU has fallen off the bus.\n"

@@ -34,7 +34,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.value import r
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern, in_order, to_converge
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
-from support import AT_ONCE_SECONDS, FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import AT_ONCE_SECONDS, FakeHost, build
 
 
 class Tunable:

@@ -17,12 +17,18 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia import mig
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver
-from gpu_machine import GpuMachine, MakeMachine
-from mig_machine import ONE, divide, whole
-from slices_machine import DAEMON, ETC, LIB, machine, run
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_slices.slices_machine import (
+    DAEMON,
+    ETC,
+    LIB,
+    machine,
+    run,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_machine import ONE, divide, whole
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 NODE0, NODE1 = "0-31,64-95", "32-63,96-127"
 

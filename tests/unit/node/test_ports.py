@@ -17,8 +17,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._machine.boot_id imp
 from ansible_collections.gpufleet.node.plugins.module_utils._node import verdict
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import collect, port_record, ports
 from ansible_collections.gpufleet.node.plugins.module_utils._node.port_health import ENDS, LIMITS, problems_of
-from facts_machine import Trees, quiet_host
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import Trees, quiet_host
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 ROOT = "/sys/devices/pci0000:15/0000:15:01.0"
 BOOT_ID = "3b2f9f0c-6f0e-4a4e-8c0f-1d9c2a7e5b61"

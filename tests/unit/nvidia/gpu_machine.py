@@ -15,10 +15,10 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Protocol, Tuple
 from uuid import uuid4
 
 import pytest
-from nvml_simulator_machine import Machine, Machines
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import Machine, Machines
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
-pytest_plugins = ("nvml_simulator_fixtures",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 
 # A simulator that does not respond for so long never will; hangs have a test with a deadline of its own.
 DEADLINE_SECONDS = 20.0

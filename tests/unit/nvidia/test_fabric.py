@@ -13,9 +13,9 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia import fabric
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.errors import LOST
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.fabric_manager import driver
-from gpu_machine import MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import MakeMachine
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 WELL = 0x1AA
 

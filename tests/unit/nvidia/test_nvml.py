@@ -27,13 +27,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils._nvidia import gpus
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver, Identity
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.errors import DriverHangs, NoDriver
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.nvml import LocalNvml
-from gpu_machine import GpuMachine, MakeMachine
-from recorded import RecordedHost
-from support import AT_ONCE_SECONDS, ScriptedCommands, build
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedHost
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import AT_ONCE_SECONDS, ScriptedCommands, build
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 # Any library of the system will do where the binding is one of ours.
 SOME_LIBRARY = "libc.so.6"

@@ -16,8 +16,12 @@ from pathlib import Path
 from typing import Iterator
 
 import pytest
-from fork_server import ForkServer
-from nvml_simulator_machine import SOURCES, Machine, Machines
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.fork_server import ForkServer
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import (
+    SOURCES,
+    Machine,
+    Machines,
+)
 
 BUILDS = Path(__file__).resolve().parents[3] / ".cache" / "nvml_simulator"
 

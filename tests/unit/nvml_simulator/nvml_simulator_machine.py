@@ -28,7 +28,14 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTupl
 import pynvml as nvml
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.nvml import LocalNvml
-from fork_server import ForkServer, ServedNvml, answer_of, module_of, output_of, tool_of
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.fork_server import (
+    ForkServer,
+    ServedNvml,
+    answer_of,
+    module_of,
+    output_of,
+    tool_of,
+)
 
 if TYPE_CHECKING:
     from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Commands

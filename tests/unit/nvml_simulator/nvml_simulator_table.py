@@ -12,7 +12,14 @@ from ctypes import byref, c_uint
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import pynvml as nvml
-from nvml_simulator_machine import compute_instances, compute_placements, create, gpu, instances, placements
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import (
+    compute_instances,
+    compute_placements,
+    create,
+    gpu,
+    instances,
+    placements,
+)
 
 NOT_SUPPORTED = nvml.NVML_ERROR_NOT_SUPPORTED
 INVALID_ARGUMENT = nvml.NVML_ERROR_INVALID_ARGUMENT

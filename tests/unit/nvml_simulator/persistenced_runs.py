@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Iterator
 
-from nvml_simulator_machine import Machine, wait_until
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import Machine, wait_until
 
 
 def folder_of(machine: Machine) -> Path:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Set, Tuple
 
 import pynvml as nvml
 import pytest
-from nvml_simulator_machine import (
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import (
     LIBRARY,
     Machine,
     Machines,
@@ -29,9 +29,9 @@ from nvml_simulator_machine import (
     name_of,
     refused,
 )
-from nvml_simulator_table import ROWS, Bench, Error, OneOf
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_table import ROWS, Bench, Error, OneOf
 
-pytest_plugins = ("nvml_simulator_fixtures",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 # The library is one program for all.
 pytestmark = pytest.mark.once
 # A driver that has every function.

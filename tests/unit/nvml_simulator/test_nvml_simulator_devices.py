@@ -13,12 +13,17 @@ from typing import List
 
 import pynvml as nvml
 import pytest
-from nvml_simulator_machine import Machine, as_client, create, gpu
-from persistenced_runs import running
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import (
+    Machine,
+    as_client,
+    create,
+    gpu,
+)
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.persistenced_runs import running
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("nvml_simulator_fixtures",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 
 MACHINE = ("a30-4",)
 EVERY = ["nvidia0", "nvidia1", "nvidia2", "nvidia3", "nvidiactl"]

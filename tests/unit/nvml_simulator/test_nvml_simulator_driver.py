@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List
 
 import pynvml as nvml
 import pytest
-from nvml_simulator_machine import (
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import (
     Machine,
     again,
     answer,
@@ -36,7 +36,7 @@ from nvml_simulator_machine import (
     tool_of,
 )
 
-pytest_plugins = ("nvml_simulator_fixtures",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 # The library is one program for all.
 pytestmark = pytest.mark.once
 

@@ -12,9 +12,18 @@ from typing import Any, Callable, List, Tuple
 
 import pynvml as nvml
 import pytest
-from nvml_simulator_machine import Machine, answer, as_client, create, gpu, kind, layout, load
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import (
+    Machine,
+    answer,
+    as_client,
+    create,
+    gpu,
+    kind,
+    layout,
+    load,
+)
 
-pytest_plugins = ("nvml_simulator_fixtures",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 # The library is one program for all.
 pytestmark = pytest.mark.once
 

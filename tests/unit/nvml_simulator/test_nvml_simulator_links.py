@@ -16,9 +16,16 @@ from typing import Any, Iterator, List
 import pynvml as nvml
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout import links
-from nvml_simulator_machine import Machine, Machines, as_client, gpu, kind, refused
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import (
+    Machine,
+    Machines,
+    as_client,
+    gpu,
+    kind,
+    refused,
+)
 
-pytest_plugins = ("nvml_simulator_fixtures",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 # The library is one program for all.
 pytestmark = pytest.mark.once
 

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Tuple
 
 import pynvml as nvml
 import pytest
-from nvml_simulator_machine import (
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import (
     SOURCES,
     Machine,
     again,
@@ -32,7 +32,7 @@ from nvml_simulator_machine import (
     refused,
 )
 
-pytest_plugins = ("nvml_simulator_fixtures",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 # The library is one program for all.
 pytestmark = pytest.mark.once
 

@@ -16,7 +16,7 @@ from typing import Iterator, List
 
 import pynvml as nvml
 import pytest
-from nvml_simulator_machine import (
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import (
     Machine,
     Machines,
     again,
@@ -27,11 +27,16 @@ from nvml_simulator_machine import (
     refused,
     wait_until,
 )
-from persistenced_runs import alive, folder_of, running, start
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.persistenced_runs import (
+    alive,
+    folder_of,
+    running,
+    start,
+)
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("nvml_simulator_fixtures",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 
 AMPERE = kind("hgx-a100-80gb-8")
 MODES = "[nvmlDeviceGetPersistenceMode(one) for one in gpu]"

@@ -16,9 +16,18 @@ from typing import Any, Dict, List, Set
 
 import pynvml as nvml
 import pytest
-from nvml_simulator_machine import LIBRARY, SOURCES, Machine, Machines, as_client, in_another_process, kind, load
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import (
+    LIBRARY,
+    SOURCES,
+    Machine,
+    Machines,
+    as_client,
+    in_another_process,
+    kind,
+    load,
+)
 
-pytest_plugins = ("nvml_simulator_fixtures",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 # The library is one program for all.
 pytestmark = pytest.mark.once
 

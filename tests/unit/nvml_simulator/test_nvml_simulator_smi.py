@@ -11,11 +11,17 @@ from typing import Any, Callable, Dict, List
 
 import pynvml as nvml
 import pytest
-from nvml_simulator_machine import Machine, as_client, create, gpu, kind
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import (
+    Machine,
+    as_client,
+    create,
+    gpu,
+    kind,
+)
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("nvml_simulator_fixtures",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 
 MACHINE = ("hgx-a100-80gb-8",)
 WITHOUT_SWITCHES = kind("a100-sxm4-40gb-4")

@@ -17,11 +17,16 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from nvml_simulator_machine import SOURCES, Machine, Machines, in_another_process
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import (
+    SOURCES,
+    Machine,
+    Machines,
+    in_another_process,
+)
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("nvml_simulator_fixtures",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 
 SHIPPED = (
     "a100-sxm4-40gb-4",

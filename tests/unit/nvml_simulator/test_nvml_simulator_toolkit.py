@@ -10,9 +10,9 @@ from pathlib import Path
 
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.cdi.cdi import read_specification
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.model import Document
-from nvml_simulator_machine import Machine
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import Machine
 
-pytest_plugins = ("nvml_simulator_fixtures",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 
 MACHINE = ("a30-4",)
 

@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Mapping
 
 import pytest
-import restart_machine
 from ansible_collections.gpufleet.node.plugins.module_utils import procedures
 from ansible_collections.gpufleet.node.plugins.module_utils._core.procedure import AnyProcedure, Procedure, run_through
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_plugin.procedure import DevicePlugin
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.procedure import KubernetesDrain
-from fabric_machine import FabricMachine
-from kubernetes_machine import Machine
-from plugin_machine import Machine as PluginMachine
-from plugin_machine import gpus
-from slurm_machine import Cluster
-from support import FakeHost, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.fabric_manager.fabric_machine import FabricMachine
+from ansible_collections.gpufleet.node.tests.unit.procedures.device_plugin.plugin_machine import (
+    Machine as PluginMachine,
+)
+from ansible_collections.gpufleet.node.tests.unit.procedures.device_plugin.plugin_machine import gpus
+from ansible_collections.gpufleet.node.tests.unit.procedures.engine_restart import restart_machine
+from ansible_collections.gpufleet.node.tests.unit.procedures.kubernetes.kubernetes_machine import Machine
+from ansible_collections.gpufleet.node.tests.unit.procedures.slurm.slurm_machine import Cluster
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, snapshot
 
 METHODS = ("parse", "look", "decide", "predict", "perform")
 

@@ -18,14 +18,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "scale"))
 
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import in_brief
+from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs import ansible_playbook, replaying
+from ansible_collections.gpufleet.node.tests.unit.controller.report_fleet import TREES, Kind
 from bench_looks import looks_in, noting
-from playbook_runs import ansible_playbook, replaying
-from report_fleet import TREES, Kind
 from scale import Sample, name_of, sentences, setting_of
 from scale_runs import AUDIT, EMPTY, GROUPS, MODULE, PROGRAM, REPORT, SCALE, SITE, WAYS, Setting
 from ssh_node import children_of
 
-pytest_plugins = ("report_fleet",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.controller.report_fleet",)
 
 # What the demonstration declares as well. A concern that is right says the same as any other, but for a number.
 DECLARED_TOO = ("node_tools", "nvml", "container_runtime")

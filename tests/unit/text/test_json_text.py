@@ -13,9 +13,9 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._text.json_edit import remove, set_value
 from ansible_collections.gpufleet.node.plugins.module_utils._text.json_text import parse
+from ansible_collections.gpufleet.node.tests.unit.text.json_texts import KEYS, VALUES, texts
 from hypothesis import given
 from hypothesis import strategies as st
-from json_texts import KEYS, VALUES, texts
 
 PATH = "/etc/docker/daemon.json"
 

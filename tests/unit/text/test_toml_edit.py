@@ -30,9 +30,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_text impo
     TomlError,
     parse,
 )
+from ansible_collections.gpufleet.node.tests.unit.text.toml_corpus import NAMES, TEXTS, documents, names, paths, values
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
-from toml_corpus import NAMES, TEXTS, documents, names, paths, values
 
 pytestmark = pytest.mark.once
 

@@ -18,9 +18,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_text impo
     TomlError,
     parse,
 )
+from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE, quickest
+from ansible_collections.gpufleet.node.tests.unit.text.toml_corpus import TEXTS, documents, paths, plain
 from hypothesis import given
-from support import PATIENCE, quickest
-from toml_corpus import TEXTS, documents, paths, plain
 
 
 def judged(text: str) -> Any:

@@ -27,7 +27,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     WantedEngine,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.plan import in_order
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 MAIN = "/etc/containerd/config.toml"
 FOLDER = "/etc/containerd/conf.d"

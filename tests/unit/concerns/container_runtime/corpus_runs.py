@@ -17,10 +17,14 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.look import va
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.containerd.places import K0S_MARK
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.containerd.template import mask
-from containerd_machine import V2, V3
-from engine_corpus import BOM, Start, toml_meaning
-from support import FakeHost
-from toml_corpus import plain
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.containerd_machine import V2, V3
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.engine_corpus import (
+    BOM,
+    Start,
+    toml_meaning,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.text.toml_corpus import plain
 
 # What the declarations are about, in the words of each engine, and where a line goes or is written otherwise for it.
 OURS: Mapping[str, Sequence[str]] = {

@@ -16,9 +16,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_edit import dump
 from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_text import parse
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
-from apptainer_corpus import CORPUS as APPTAINER
-from containerd_machine import CORPUS as CONTAINERD
-from containerd_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.apptainer_corpus import CORPUS as APPTAINER
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.containerd_machine import (
+    CORPUS as CONTAINERD,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.containerd_machine import (
     DEBIAN,
     FOLDER,
     FULL_TEMPLATE,
@@ -37,14 +39,14 @@ from containerd_machine import (
     Containerd,
     runtime_text,
 )
-from crio_corpus import CORPUS as CRIO
-from crio_corpus import PACKAGED
-from docker_corpus import CORPUS as DOCKER
-from docker_corpus import MAIN as DAEMON_JSON
-from podman_corpus import CORPUS as PODMAN
-from podman_corpus import VENDOR_TEXT
-from support import FakeHost, build
-from toml_corpus import TEXTS, plain
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.crio_corpus import CORPUS as CRIO
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.crio_corpus import PACKAGED
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.docker_corpus import CORPUS as DOCKER
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.docker_corpus import MAIN as DAEMON_JSON
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.podman_corpus import CORPUS as PODMAN
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.podman_corpus import VENDOR_TEXT
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.text.toml_corpus import TEXTS, plain
 
 BOM = "\ufeff"
 TOOLKIT = "/etc/nvidia-container-runtime/config.toml"

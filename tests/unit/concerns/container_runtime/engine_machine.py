@@ -42,7 +42,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     setting_of,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 BEFORE = "/var/lib/gpufleet/baseline/container_runtime.json"
 RECORD = "/var/lib/gpufleet/container_runtime.json"

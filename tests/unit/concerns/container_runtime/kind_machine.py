@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     Kind,
     WantedEngine,
 )
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 
 class KindMachine:

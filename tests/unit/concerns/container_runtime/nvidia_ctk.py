@@ -17,7 +17,7 @@ from typing import Any, Dict, Mapping
 from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_edit import dump
 from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_text import parse
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 MAINS = {
     "containerd": "/etc/containerd/config.toml",

@@ -29,9 +29,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     Settings,
     WantedEngine,
 )
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 from hypothesis import given
 from hypothesis import strategies as st
-from support import FakeHost, build
 
 yaml = pytest.importorskip("yaml")
 

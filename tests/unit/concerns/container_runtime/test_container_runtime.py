@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.model import NOT_KNOWN, Edit
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
-from engine_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.engine_machine import (
     BEFORE,
     DECLARED,
     PREVIOUS,
@@ -31,7 +31,7 @@ from engine_machine import (
     params,
     run,
 )
-from support import Killed, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import Killed, snapshot
 
 MAIN, DROP_IN = main_of("docker"), drop_in_of("docker")
 MINE = "# of the site\nlog=json\n"

@@ -24,9 +24,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     setting_of,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
-from containerd_machine import NEW, Containerd
-from engine_files import INFO, RUNNING, SPECIFICATION
-from support import PATIENCE, FakeHost, Killed, build, quickest, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.containerd_machine import NEW, Containerd
+from ansible_collections.gpufleet.node.tests.unit.node.engine_files import INFO, RUNNING, SPECIFICATION
+from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE, FakeHost, Killed, build, quickest, snapshot
 
 NVIDIA = "runtime nvidia"
 TOOLKIT = "/etc/nvidia-container-runtime/config.toml"

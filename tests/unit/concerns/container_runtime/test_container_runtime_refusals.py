@@ -14,8 +14,16 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime import spec
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
-from engine_machine import BEFORE, RECORD, EngineMachine, entry, main_of, params, run
-from support import snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.engine_machine import (
+    BEFORE,
+    RECORD,
+    EngineMachine,
+    entry,
+    main_of,
+    params,
+    run,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import snapshot
 
 MAIN = main_of("docker")
 READ = "Cannot use engines[0]"

@@ -28,10 +28,10 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     SettingName,
     WantedEngine,
 )
-from apptainer_corpus import CORPUS, SHIPPED
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.apptainer_corpus import CORPUS, SHIPPED
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 from hypothesis import given
 from hypothesis import strategies as st
-from support import FakeHost, build
 
 
 def wanted(**keys: Any) -> WantedEngine:

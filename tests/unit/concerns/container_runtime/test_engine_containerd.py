@@ -43,7 +43,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     SettingName,
     WantedEngine,
 )
-from containerd_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.containerd_machine import (
     BEGIN,
     CORPUS,
     DEBIAN,
@@ -69,7 +69,7 @@ from containerd_machine import (
     Machine,
     runtime_text,
 )
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 pytestmark = pytest.mark.once
 

@@ -29,8 +29,21 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     SYSTEMD_CGROUP,
     SettingName,
 )
-from containerd_machine import DROP_IN, EKS, MAIN, NEW, NVIDIA, OLD, OUR_CGROUP, PROGRAM, V2, V3, Machine, runtime_text
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.containerd_machine import (
+    DROP_IN,
+    EKS,
+    MAIN,
+    NEW,
+    NVIDIA,
+    OLD,
+    OUR_CGROUP,
+    PROGRAM,
+    V2,
+    V3,
+    Machine,
+    runtime_text,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 pytestmark = pytest.mark.once
 

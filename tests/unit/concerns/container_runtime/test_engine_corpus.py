@@ -18,10 +18,35 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
-from containerd_machine import BEGIN, DEBIAN, END, FOLDER, GENERATED_2, KUBEADM, MAIN, NEW, OLD, V3_TEXT, runtime_text
-from corpus_runs import edited, meaning, run, write
-from engine_corpus import DAEMON_JSON, DECLARED, K3S, STARTS, TOOLKIT, Start, machine
-from support import PATIENCE, FakeHost, quickest, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.containerd_machine import (
+    BEGIN,
+    DEBIAN,
+    END,
+    FOLDER,
+    GENERATED_2,
+    KUBEADM,
+    MAIN,
+    NEW,
+    OLD,
+    V3_TEXT,
+    runtime_text,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.corpus_runs import (
+    edited,
+    meaning,
+    run,
+    write,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.engine_corpus import (
+    DAEMON_JSON,
+    DECLARED,
+    K3S,
+    STARTS,
+    TOOLKIT,
+    Start,
+    machine,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE, FakeHost, quickest, snapshot
 
 TOUCHED = {
     "docker": r"nvidia|cdi|default-|live-restore|data-root|exec-opts|null",

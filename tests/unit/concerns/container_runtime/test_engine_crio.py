@@ -36,9 +36,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     Settings,
     WantedEngine,
 )
-from crio_corpus import CORPUS, PACKAGED
-from kind_machine import KindMachine
-from support import build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.crio_corpus import CORPUS, PACKAGED
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.kind_machine import KindMachine
+from ansible_collections.gpufleet.node.tests.unit.support import build, snapshot
 
 PATH = "/usr/bin/nvidia-container-runtime"
 COPIES = f"{SCRATCH}.crio"

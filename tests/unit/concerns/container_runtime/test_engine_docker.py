@@ -51,8 +51,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     Settings,
     WantedEngine,
 )
-from docker_corpus import CORPUS, MAIN, NVIDIA
-from support import FakeHost, build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.docker_corpus import CORPUS, MAIN, NVIDIA
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build, snapshot
 
 UNIT = "/usr/lib/systemd/system/docker.service"
 SOCKET = "/run/docker.sock"

@@ -33,7 +33,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     SettingName,
     WantedEngine,
 )
-from containerd_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.containerd_machine import (
     BEGIN,
     END,
     FULL_TEMPLATE,

@@ -11,7 +11,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Mapping, Sequence, Tuple
 
-import nvidia_ctk
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, Refused
@@ -20,10 +19,26 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.look import va
 from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_text import parse
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
-from containerd_machine import BEGIN, END, FOLDER, KUBEADM, MAIN, NEW, OLD, V2, V3, Containerd
-from corpus_runs import run, write
-from engine_corpus import DAEMON_JSON, Start, machine
-from support import FakeHost, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime import nvidia_ctk
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.containerd_machine import (
+    BEGIN,
+    END,
+    FOLDER,
+    KUBEADM,
+    MAIN,
+    NEW,
+    OLD,
+    V2,
+    V3,
+    Containerd,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.corpus_runs import run, write
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.engine_corpus import (
+    DAEMON_JSON,
+    Start,
+    machine,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, snapshot
 
 pytestmark = pytest.mark.once
 

@@ -37,9 +37,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     MAIN,
     VENDOR,
 )
-from kind_machine import KindMachine
-from podman_corpus import CORPUS, VENDOR_TEXT
-from support import build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.kind_machine import KindMachine
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.podman_corpus import CORPUS, VENDOR_TEXT
+from ansible_collections.gpufleet.node.tests.unit.support import build, snapshot
 
 PATH = "/usr/bin/nvidia-container-runtime"
 COPIES = f"{SCRATCH}.podman"

@@ -12,14 +12,28 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Tuple
 
 import pytest
-from containerd_machine import MAIN, NEW, OLD, V2, V3
-from corpus_runs import edited, meaning, run
-from engine_corpus import BOM, DAEMON_JSON, DECLARED, TOOLKIT, Start, machine, toml_meaning
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.containerd_machine import (
+    MAIN,
+    NEW,
+    OLD,
+    V2,
+    V3,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.corpus_runs import edited, meaning, run
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.engine_corpus import (
+    BOM,
+    DAEMON_JSON,
+    DECLARED,
+    TOOLKIT,
+    Start,
+    machine,
+    toml_meaning,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import snapshot
+from ansible_collections.gpufleet.node.tests.unit.text.json_texts import texts as json_texts
+from ansible_collections.gpufleet.node.tests.unit.text.toml_corpus import documents, dressed, plain
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from json_texts import texts as json_texts
-from support import snapshot
-from toml_corpus import documents, dressed, plain
 
 pytestmark = pytest.mark.once
 

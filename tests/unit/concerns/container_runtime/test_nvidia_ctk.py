@@ -14,14 +14,25 @@ import json
 from pathlib import Path
 from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
-import nvidia_ctk
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_text import parse
-from containerd_machine import MAIN, NEW, OLD, V2, V3, Containerd
-from corpus_runs import run
-from engine_corpus import DAEMON_JSON, Start, machine
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime import nvidia_ctk
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.containerd_machine import (
+    MAIN,
+    NEW,
+    OLD,
+    V2,
+    V3,
+    Containerd,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.corpus_runs import run
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.engine_corpus import (
+    DAEMON_JSON,
+    Start,
+    machine,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 pytestmark = pytest.mark.once
 

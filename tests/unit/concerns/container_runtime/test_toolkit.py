@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.toolkit.options import declared
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.toolkit.toolkit import KIND, MAIN
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 # As the package of version 1.17 writes it.
 SHIPPED = """\

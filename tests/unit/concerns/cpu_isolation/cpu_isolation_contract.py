@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from concern_machines import Make, Node, concern_of
-from cpu_isolation_machine import Systemd, files_of
+from ansible_collections.gpufleet.node.tests.unit.concerns.cpu_isolation.cpu_isolation_machine import Systemd, files_of
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of
 
 
 def contract_node(make: Make) -> Node:

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.cpu_isolation.concern import CONCERN
-from support import FakeHost, KernelFiles, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, KernelFiles, build
 
 CPU, NODE, GROUP = "/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/fs/cgroup"
 ETC, LIB = "/etc/systemd/system", "/usr/lib/systemd/system"

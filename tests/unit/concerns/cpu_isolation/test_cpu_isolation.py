@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpusets
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.cpu_isolation.concern import CONCERN
-from cpu_isolation_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.cpu_isolation.cpu_isolation_machine import (
     ALL,
     CPU,
     CPUS,
@@ -35,7 +35,7 @@ from cpu_isolation_machine import (
     run,
     systemd_of,
 )
-from support import FakeHost, Killed, build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, Killed, build, snapshot
 
 CHRONY = {"daemons": [{"name": "chrony.service"}]}
 VLLM = {

@@ -9,16 +9,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, Mapping
 
-import nodetree
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment import assess
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpulist
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.cpu_topology import read_cpu_topology
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.cpu_isolation.concern import CONCERN
-from cpu_isolation_machine import CPU, ETC, GROUP, LIB, OURS, SERVICE, SYSTEM, machine, params, run
-from recorded import RecordedHost
-from support import snapshot
+from ansible_collections.gpufleet.node.tests.nodes import nodetree
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedHost
+from ansible_collections.gpufleet.node.tests.unit.concerns.cpu_isolation.cpu_isolation_machine import (
+    CPU,
+    ETC,
+    GROUP,
+    LIB,
+    OURS,
+    SERVICE,
+    SYSTEM,
+    machine,
+    params,
+    run,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import snapshot
 
 WRONG_LIST = "it is not a list of CPUs, and systemd would ignore it"
 HINT = 'Write CPUs and ranges of them, such as housekeeping_cpus: "0-3,32-35".'

@@ -24,8 +24,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpulist
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.cpu_power.concern import CONCERN
-from gpu_settings_machine import BOOT_SERVICE, ENABLED
-from support import FakeHost, KernelFiles, build
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_settings.gpu_settings_machine import (
+    BOOT_SERVICE,
+    ENABLED,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, KernelFiles, build
 
 CPU = "/sys/devices/system/cpu"
 KERNEL_GOVERNORS = "conservative ondemand userspace powersave performance schedutil"

@@ -25,8 +25,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.registry impor
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.cpu_power import later
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.cpu_power.concern import NO_DRIVER, NO_IDLE
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.cpu_power.state import by_cpu, described
-from boot_concern import verify
-from cpu_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.cpu_power.cpu_machine import (
     CPU,
     DRIVERS,
     MODULES,
@@ -40,7 +39,8 @@ from cpu_machine import (
     run,
     virtual,
 )
-from support import snapshot
+from ansible_collections.gpufleet.node.tests.unit.node.boot_concern import verify
+from ansible_collections.gpufleet.node.tests.unit.support import snapshot
 
 GOVERNOR = "cpufreq/scaling_governor"
 PREFERENCE = "cpufreq/energy_performance_preference"

@@ -18,8 +18,18 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.knobs import contested
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.cpu_power.concern import CONCERN
-from cpu_machine import CPU, CpuMachine, acpi, amd_active, grace, intel_active, intel_passive, params, run
-from support import snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.cpu_power.cpu_machine import (
+    CPU,
+    CpuMachine,
+    acpi,
+    amd_active,
+    grace,
+    intel_active,
+    intel_passive,
+    params,
+    run,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import snapshot
 
 Files = Callable[[], Mapping[str, str]]
 PERFORMING = {

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concern_machines import Make, Node, concern_of
-from dcgm_machine import EXPORTER, SHIPPED, Dcgm, files_of, links_of
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.concerns.dcgm.dcgm_machine import (
+    EXPORTER,
+    SHIPPED,
+    Dcgm,
+    files_of,
+    links_of,
+)
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 FEW = (
     "DCGM_FI_DEV_SM_CLOCK, gauge, SM clock frequency (in MHz).\nDCGM_FI_DEV_GPU_TEMP, gauge, GPU temperature (in C).\n"

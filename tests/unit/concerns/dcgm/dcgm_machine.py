@@ -26,8 +26,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd, unit_command
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.dcgm import command_line, metrics, names
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.dcgm.concern import CONCERN
-from recorded import RecordedFiles
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedFiles
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 DATA = Path(__file__).parent / "data"
 ETC, LIB = "/etc/systemd/system", "/usr/lib/systemd/system"

@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import DRIFTED, IN_SYNC
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.dcgm import apply, metrics, names
-from dcgm_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.dcgm.dcgm_machine import (
     ALL,
     COUNTERS,
     DROP_IN,
@@ -35,7 +35,7 @@ from dcgm_machine import (
     names_in,
     run,
 )
-from support import build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import build, snapshot
 
 GENERATIONS = (3, 4)
 

@@ -11,13 +11,20 @@ from typing import Dict, List, Tuple
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import IN_SYNC
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
-from dcgm_machine import ENGINE, EXPORTER, HEALTH, Dcgm, files_of, links_of
-from dcgm_machine import run as run_dcgm
-from gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
-from mig_layout_machine import devices, ready, run
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.concerns.dcgm.dcgm_machine import (
+    ENGINE,
+    EXPORTER,
+    HEALTH,
+    Dcgm,
+    files_of,
+    links_of,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.dcgm.dcgm_machine import run as run_dcgm
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_layout_machine import devices, ready, run
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 A100, H100 = "hgx-a100-80gb-8", "hgx-h100-80gb-8"
 SMALL = {"match": {"index": 0}, "layout": "all-1g"}

@@ -14,8 +14,20 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, NotInEffect
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import DRIFTED, IN_SYNC
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.packages import DPKG
-from dcgm_machine import ALL, COUNTERS, ENGINE, ETC, EXPORTER, LIB, SHIPPED, dcgm_of, files_of, machine, run
-from support import FakeHost, build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.dcgm.dcgm_machine import (
+    ALL,
+    COUNTERS,
+    ENGINE,
+    ETC,
+    EXPORTER,
+    LIB,
+    SHIPPED,
+    dcgm_of,
+    files_of,
+    machine,
+    run,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build, snapshot
 
 BOTH = {"host_engine": True, "exporter": True}
 UNKNOWN = "no generation of DCGM has this field, and the exporter would exit because of it"

@@ -16,7 +16,6 @@ import zlib
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-import nodetree
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.node.plugins.module_utils._core import declared
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
@@ -29,7 +28,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver impor
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.fabric import COMPLETED, FabricReading
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.fabric_manager.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.fabric_manager.driver import FabricGpu
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.nodes import nodetree
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 TREES = Path(__file__).parent / "trees"
 H100, DGX_H100, PCIE = str(TREES / "hgx-h100.tree"), "hgx-2socket", "single-socket"

@@ -14,7 +14,17 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.fabric_manager import imex, key_values
-from fabric_machine import FM_UNIT, GB200, IMEX_CFG, IMEX_TEXT, IMEX_UNIT, NODES_CFG, PCIE, WANTS, FabricMachine
+from ansible_collections.gpufleet.node.tests.unit.concerns.fabric_manager.fabric_machine import (
+    FM_UNIT,
+    GB200,
+    IMEX_CFG,
+    IMEX_TEXT,
+    IMEX_UNIT,
+    NODES_CFG,
+    PCIE,
+    WANTS,
+    FabricMachine,
+)
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

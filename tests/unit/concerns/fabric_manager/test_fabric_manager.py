@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.fabric import FabricReading
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.fabric_manager import hardware, notes
-from fabric_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.fabric_manager.fabric_machine import (
     B200,
     CFG,
     CFG_TEXT,
@@ -35,7 +35,7 @@ from fabric_machine import (
     FabricMachine,
     dpkg_status,
 )
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 IN_SYNC, DRIFTED, PENDING = "in_sync", "drifted", "pending"
 

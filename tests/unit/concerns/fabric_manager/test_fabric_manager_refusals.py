@@ -12,7 +12,15 @@ from typing import Any, Dict
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.fabric_manager.spec import parse
-from fabric_machine import CFG, DRIVER, FM_UNIT, GB200, IMEX_UNIT, PCIE, FabricMachine
+from ansible_collections.gpufleet.node.tests.unit.concerns.fabric_manager.fabric_machine import (
+    CFG,
+    DRIVER,
+    FM_UNIT,
+    GB200,
+    IMEX_UNIT,
+    PCIE,
+    FabricMachine,
+)
 
 DEFAULTS: Dict[str, Any] = {
     "service": None,

@@ -16,11 +16,11 @@ import struct
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-import filesystems_machine
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.filesystems import superblocks
-from filesystems_machine import Programs
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems import filesystems_machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems.filesystems_machine import Programs
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 BY_ID = "/dev/disk/by-id"
 # The last one is never named.

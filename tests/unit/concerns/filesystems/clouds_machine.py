@@ -15,11 +15,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-import parallel_machine
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from filesystems_machine import programs
-from parallel_machine import Clients
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems import parallel_machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems.filesystems_machine import programs
+from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems.parallel_machine import Clients
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 BUNDLE = "/sys/module/sunrpc/parameters/nfs_bundle_version"
 EFS: Dict[str, Any] = {

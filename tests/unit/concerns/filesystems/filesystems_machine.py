@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import mounts, systemd
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.filesystems.concern import CONCERN
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 MOUNTINFO = "/proc/self/mountinfo"
 DISK = "/dev/disk/by-uuid/6f1d"

@@ -15,10 +15,10 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-import filesystems_machine
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from filesystems_machine import Programs, programs
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems import filesystems_machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems.filesystems_machine import Programs, programs
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 RELEASE = "6.8.0-60-generic"
 MODULES = f"/lib/modules/{RELEASE}/modules.dep"

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.filesystems import made, spec, superblocks
-from arrays_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems.arrays_machine import (
     BY_ID,
     DATA,
     EPHEMERAL,
@@ -38,8 +38,8 @@ from arrays_machine import (
     with_boot_service,
     xfs_head,
 )
-from filesystems_machine import mounted, run, started
-from support import FakeHost, Killed, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems.filesystems_machine import mounted, run, started
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, Killed, snapshot
 
 CONF = "/etc/mdadm/mdadm.conf.d/gpufleet.conf"
 UNIT = "/etc/systemd/system/scratch.mount"

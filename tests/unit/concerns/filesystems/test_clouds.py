@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import mounts
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.filesystems import scale, sources, values
-from clouds_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems.clouds_machine import (
     BLOBFUSE,
     BUNDLE,
     EFS,
@@ -39,9 +39,25 @@ from clouds_machine import (
     clouds,
     machine,
 )
-from filesystems_machine import HOT, MOUNTINFO, ROOT, mounted, pending, programs, run, unmanaged
-from parallel_machine import ANEW, MODULES, RELEASE, UNIT, mount_by_unit, with_options
-from support import FakeHost, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems.filesystems_machine import (
+    HOT,
+    MOUNTINFO,
+    ROOT,
+    mounted,
+    pending,
+    programs,
+    run,
+    unmanaged,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems.parallel_machine import (
+    ANEW,
+    MODULES,
+    RELEASE,
+    UNIT,
+    mount_by_unit,
+    with_options,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, snapshot
 
 PROXIED = (
     "61 25 0:61 / /data rw,noatime shared:9 - nfs4 127.0.0.1:{}"

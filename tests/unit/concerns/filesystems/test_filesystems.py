@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import mounts
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.filesystems import spec, unit_files, values
-from filesystems_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems.filesystems_machine import (
     DISK,
     FILES,
     HOT,
@@ -38,7 +38,7 @@ from filesystems_machine import (
     started,
     unmanaged,
 )
-from support import FakeHost, Killed, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, Killed, snapshot
 
 UNIT = "/etc/systemd/system/data.mount"
 READ_AHEAD = "/etc/systemd/system/gpufleet-read-ahead-data.service"

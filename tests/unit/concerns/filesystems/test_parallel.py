@@ -22,8 +22,18 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import mounts
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.filesystems import sources, values
-from filesystems_machine import HOT, MOUNTINFO, ROOT, mounted, pending, programs, run, started, unmanaged
-from parallel_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems.filesystems_machine import (
+    HOT,
+    MOUNTINFO,
+    ROOT,
+    mounted,
+    pending,
+    programs,
+    run,
+    started,
+    unmanaged,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems.parallel_machine import (
     ALL,
     ANEW,
     BEEGFS,
@@ -40,7 +50,7 @@ from parallel_machine import (
     mount_by_unit,
     with_options,
 )
-from support import FakeHost, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, snapshot
 
 
 def boot(tmp_path: Path, host: FakeHost) -> None:

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from concern_machines import Make, Node, concern_of
-from gds_machine import FILES
+from ansible_collections.gpufleet.node.tests.unit.concerns.gds.gds_machine import FILES
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of
 
 
 def contract_node(make: Make) -> Node:

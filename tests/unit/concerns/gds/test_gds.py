@@ -20,8 +20,15 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options
 from ansible_collections.gpufleet.node.plugins.module_utils._text.json_comments import parse_commented
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gds import schema
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gds.concern import CONCERN
-from gds_machine import FILES, LIBRARY, NVIDIA_FS, P2PDMA, PATH, SHIPPED
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.concerns.gds.gds_machine import (
+    FILES,
+    LIBRARY,
+    NVIDIA_FS,
+    P2PDMA,
+    PATH,
+    SHIPPED,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "libcufile.json").read_text(encoding="utf-8"))
 

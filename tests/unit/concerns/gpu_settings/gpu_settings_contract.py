@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Sequence
 
-import gpu_settings_machine
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from concern_machines import Make, Node, concern_of, on_gpus
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_settings import gpu_settings_machine
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of, on_gpus
 
 # In the tree of the machine, which is saved and compared: the simulator's own nvidia-smi is a process for every look.
 TIME_SLICE = "/sys/simulated/time_slice"

@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.concern import CONCERN
-from gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
 
 H100 = "hgx-h100-80gb-8"
 BOOT_UNIT = "/etc/systemd/system/gpufleet-boot.service"

@@ -26,15 +26,22 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_setting
     GpuSettingsState,
     SettingsGpu,
 )
-from gpu_machine import GpuMachine, MakeMachine
-from gpu_settings_machine import DECLARED, changes_of, params, ready, run, settings_of
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_settings.gpu_settings_machine import (
+    DECLARED,
+    changes_of,
+    params,
+    ready,
+    run,
+    settings_of,
+)
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import Killed, snapshot
 from hypothesis import given
 from hypothesis import strategies as st
-from support import Killed, snapshot
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 ALL: Dict[str, Any] = {
     "compute_mode": "exclusive_process",

@@ -12,11 +12,16 @@ from typing import Any, Callable, Dict
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from gpu_machine import GpuMachine, MakeMachine
-from gpu_settings_machine import DECLARED, H100, ready, run
-from support import snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_settings.gpu_settings_machine import (
+    DECLARED,
+    H100,
+    ready,
+    run,
+)
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import snapshot
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 NO_LIBRARY = (
     "Cannot query the NVIDIA driver: there is no libnvidia-ml.so.1 ({why}). Install the NVIDIA driver, or declare no "

@@ -11,10 +11,10 @@ from typing import Any, List, Sequence
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from gpu_machine import GpuMachine, MakeMachine
-from gpu_settings_machine import DECLARED, ready, run
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_settings.gpu_settings_machine import DECLARED, ready, run
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 KIND = "l40s-1"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import slices_machine
-from concern_machines import Make, Node, concern_of, on_gpus
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_slices import slices_machine
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of, on_gpus
 
 
 def contract_node(make: Make) -> Node:

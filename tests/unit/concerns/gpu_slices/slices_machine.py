@@ -20,8 +20,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpulist
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.concern import CONCERN
-from gpu_machine import GpuMachine, MakeMachine
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 ETC, LIB, CGROUP = "/etc/systemd/system", "/usr/lib/systemd/system", "/sys/fs/cgroup"
 RULE = "/etc/polkit-1/rules.d/49-gpufleet-gpu_slices.rules"

@@ -31,11 +31,21 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.
     SliceGpu,
     of_gpu,
 )
-from gpu_machine import MakeMachine
-from slices_machine import CGROUP, DAEMON, ETC, LIB, NODES, RULE, machine, run, systemd_of
-from support import build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_slices.slices_machine import (
+    CGROUP,
+    DAEMON,
+    ETC,
+    LIB,
+    NODES,
+    RULE,
+    machine,
+    run,
+    systemd_of,
+)
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import build, snapshot
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 NODE0, NODE1 = "0-31,64-95", "32-63,96-127"
 DAEMON_UNIT = "nvidia-persistenced.service"

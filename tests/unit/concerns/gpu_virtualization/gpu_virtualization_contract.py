@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from concern_machines import Make, Node, concern_of
-from virtualization_machine import FIRST, Machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_virtualization.virtualization_machine import (
+    FIRST,
+    Machine,
+)
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of
 
 
 def contract_node(make: Make) -> Node:

@@ -16,8 +16,19 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization import apply
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization.files import CLOSED
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization.plan import Bind
-from support import Killed
-from virtualization_machine import CARD, DRIVE, FIRST, MINORS, PATH, PCI, SECOND, SOUND, WANTS, Machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_virtualization.virtualization_machine import (
+    CARD,
+    DRIVE,
+    FIRST,
+    MINORS,
+    PATH,
+    PCI,
+    SECOND,
+    SOUND,
+    WANTS,
+    Machine,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import Killed
 
 pytestmark = pytest.mark.once
 

@@ -17,8 +17,18 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     OwnedByAnother,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import waiting
-from support import snapshot
-from virtualization_machine import CARD, DRIVE, FIRST, PATH, PCI, RELEASE, SECOND, UNIT, Machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_virtualization.virtualization_machine import (
+    CARD,
+    DRIVE,
+    FIRST,
+    PATH,
+    PCI,
+    RELEASE,
+    SECOND,
+    UNIT,
+    Machine,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import snapshot
 
 pytestmark = pytest.mark.once
 

@@ -27,9 +27,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.registry impor
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.errors import NoDriver
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization import apply, vgpus
-from support import Killed, snapshot
-from vgpu_machine import PARTS, VgpuMachine
-from virtualization_machine import FIRST, PCI
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_virtualization.vgpu_machine import PARTS, VgpuMachine
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_virtualization.virtualization_machine import FIRST, PCI
+from ansible_collections.gpufleet.node.tests.unit.support import Killed, snapshot
 
 pytestmark = pytest.mark.once
 

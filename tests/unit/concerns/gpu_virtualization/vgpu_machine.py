@@ -19,8 +19,12 @@ from typing import Any, Dict, List, Mapping, Sequence
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import boot_service, systemd
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization.vgpus import TOOL
-from support import KernelFiles
-from virtualization_machine import FIRST, PCI, Machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_virtualization.virtualization_machine import (
+    FIRST,
+    PCI,
+    Machine,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import KernelFiles
 
 TYPES = {1020: ("H100-20C", 20), 1040: ("H100-40C", 40), 1080: ("H100-80C", 80)}
 PARTS = tuple(f"0000:17:00.{number}" for number in range(4, 8))

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._linux import system
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization.files import PATH, UNIT
-from support import FakeHost, KernelFiles, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, KernelFiles, build
 
 PCI, DRIVERS = "/sys/bus/pci/devices", "/sys/bus/pci/drivers"
 FIRST, SECOND, CARD, SOUND, DRIVE = "0000:17:00.0", "0000:65:00.0", "0000:b1:00.0", "0000:b1:00.1", "0000:31:00.0"

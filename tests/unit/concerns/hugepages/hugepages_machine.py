@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from support import FakeHost, KernelFiles, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, KernelFiles, build
 
 NODES = "/sys/devices/system/node"
 THP = "/sys/kernel/mm/transparent_hugepage"

@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, InUse
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.hugepages.concern import CONCERN
-from hugepages_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.hugepages.hugepages_machine import (
     DROP_IN,
     NODES,
     RECORD,
@@ -31,7 +31,7 @@ from hugepages_machine import (
     pool_path,
     set_pool,
 )
-from support import PATIENCE, FakeHost, Killed, quickest, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE, FakeHost, Killed, quickest, snapshot
 
 EVEN = {"pools": [{"size": "2M", "pages": 1024}]}
 UNEVEN = {"pools": [{"size": "2M", "per_node": {"0": 512, "1": 128}}]}

@@ -12,17 +12,26 @@ import tempfile
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
-import nodetree
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import InUse
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.hugepages.concern import CONCERN
-from hugepages_machine import DROP_IN, RECORD, TMPFILES, machine, pages, params, pool_path, set_pool
+from ansible_collections.gpufleet.node.tests.nodes import nodetree
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedHost
+from ansible_collections.gpufleet.node.tests.unit.concerns.hugepages.hugepages_machine import (
+    DROP_IN,
+    RECORD,
+    TMPFILES,
+    machine,
+    pages,
+    params,
+    pool_path,
+    set_pool,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, Killed, snapshot
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from recorded import RecordedHost
-from support import FakeHost, Killed, snapshot
 
 pytestmark = pytest.mark.once
 

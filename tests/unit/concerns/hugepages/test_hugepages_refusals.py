@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-import nodetree
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment import assess
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
@@ -20,9 +19,17 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import DRIFTED, IN_SYNC
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.hugepages.concern import CONCERN
-from hugepages_machine import THP, TMPFILES, machine, pages, params, pool_path
-from recorded import RecordedHost
-from support import snapshot
+from ansible_collections.gpufleet.node.tests.nodes import nodetree
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedHost
+from ansible_collections.gpufleet.node.tests.unit.concerns.hugepages.hugepages_machine import (
+    THP,
+    TMPFILES,
+    machine,
+    pages,
+    params,
+    pool_path,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import snapshot
 
 
 def one(size: str = "2M", **how: Any) -> Dict[str, Any]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import job_machine
-from concern_machines import Make, Node, concern_of
+from ansible_collections.gpufleet.node.tests.unit.concerns.job_environment import job_machine
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of
 
 FILES = {**job_machine.FILES, job_machine.NCCL: "# of the image\nNCCL_DEBUG=INFO\nNCCL_IB_TIMEOUT=22\n"}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Dict, Sequence
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 OURS = "99-gpufleet-job_environment.conf"
 LIB = "/usr/lib/systemd/system"

@@ -27,8 +27,17 @@ from ansible_collections.gpufleet.node.plugins.module_utils._linux import pam_en
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment import slurm
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment.places import BLOCK
-from job_machine import CDI, ENVIRONMENT, ETC, FILES, NCCL, OURS, PROLOG, Systemd
-from support import FakeHost, build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.job_environment.job_machine import (
+    CDI,
+    ENVIRONMENT,
+    ETC,
+    FILES,
+    NCCL,
+    OURS,
+    PROLOG,
+    Systemd,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build, snapshot
 
 SYSTEM = f"/etc/systemd/system.conf.d/{OURS}"
 SLURMD = f"{ETC}/slurmd.service.d/{OURS}"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
-import hugepages_machine
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_cmdline.concern import CONCERN
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.concerns.hugepages import hugepages_machine
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 CPU = "/sys/devices/system/cpu"
 GPU = "/sys/bus/pci/devices/0000:3b:00.0"

@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
-import hugepages_machine
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import NotInEffect
@@ -21,8 +20,17 @@ from ansible_collections.gpufleet.node.plugins.module_utils._linux.cpu_topology 
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.hugepages.concern import CONCERN as HUGEPAGES
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_cmdline.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_cmdline.grammar import value_of
-from cmdline_machine import CPU, DROP_IN, MENU, machine, params, reboot, run
-from support import FakeHost, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.hugepages import hugepages_machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.kernel_cmdline.cmdline_machine import (
+    CPU,
+    DROP_IN,
+    MENU,
+    machine,
+    params,
+    reboot,
+    run,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, snapshot
 
 ONE_GIB = {"pools": [{"size": "1G", "per_node": {"0": 1, "1": 1}}]}
 DECLARED = {"iommu": "pt", "nohz_full": "2-7", "skew_tick": 1}

@@ -11,8 +11,8 @@ from typing import Any, Dict, Mapping
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from cmdline_machine import CPU, GPU, machine, run
-from support import snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.kernel_cmdline.cmdline_machine import CPU, GPU, machine, run
+from ansible_collections.gpufleet.node.tests.unit.support import snapshot
 
 DEFAULTS = "/etc/default/grub"
 KDUMP = "/etc/default/grub.d/kdump-tools.cfg"

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-import kernel_modules_machine
-from concern_machines import Make, Node, concern_of
+from ansible_collections.gpufleet.node.tests.unit.concerns.kernel_modules import kernel_modules_machine
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of
 
 
 def contract_node(make: Make) -> Node:

@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_modules.concern import CONCERN
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 RELEASE = "6.8.0-45-generic"
 LOAD_FILE = "/etc/modules-load.d/gpufleet-kernel_modules.conf"

@@ -24,9 +24,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import BOOT, EFFECTIVE
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_modules.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_modules.state import KernelModulesState
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from kernel_modules_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.kernel_modules.kernel_modules_machine import (
     BLOCK_FILE,
     BUILT_IN,
     DEPENDS,
@@ -41,7 +39,9 @@ from kernel_modules_machine import (
     run,
     text_of,
 )
-from support import PATIENCE, FakeHost, Killed, quickest, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE, FakeHost, Killed, quickest, snapshot
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 DRIVER = ("nvidia", "nvidia-uvm")
 

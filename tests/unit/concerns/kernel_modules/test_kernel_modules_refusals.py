@@ -9,15 +9,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-import nodetree
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment import assess
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_modules.concern import CONCERN
-from kernel_modules_machine import BLOCK_FILE, LOAD_FILE, NOUVEAU_LOADED, RELEASE, machine, params, run
-from recorded import RecordedHost
-from support import FakeHost, build, snapshot
+from ansible_collections.gpufleet.node.tests.nodes import nodetree
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedHost
+from ansible_collections.gpufleet.node.tests.unit.concerns.kernel_modules.kernel_modules_machine import (
+    BLOCK_FILE,
+    LOAD_FILE,
+    NOUVEAU_LOADED,
+    RELEASE,
+    machine,
+    params,
+    run,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build, snapshot
 
 BEFORE_OURS = "/usr/lib/modprobe.d/a.conf"
 

@@ -12,7 +12,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment imp
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_modules.concern import CONCERN
-from kernel_modules_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.kernel_modules.kernel_modules_machine import (
     INITRAMFS,
     NVME_LOADED,
     OPTIONS_FILE,
@@ -24,7 +24,7 @@ from kernel_modules_machine import (
     run,
     text_of,
 )
-from support import FakeHost, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, snapshot
 
 PROFILING = {"nvidia": {"NVreg_RestrictProfilingToAdminUsers": 0, "NVreg_DeviceFileMode": "0660"}}
 QUEUES = {"nvme": {"poll_queues": 4, "write_queues": 2}}

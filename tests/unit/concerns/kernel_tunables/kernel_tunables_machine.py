@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Mapping, Optional
 
-from support import FakeHost, KernelFiles, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, KernelFiles, build
 
 RELEASE = "6.8.0-45-generic"
 FILES = {

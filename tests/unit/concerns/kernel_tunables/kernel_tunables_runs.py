@@ -13,7 +13,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.contract impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_tunables.concern import CONCERN
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 
 def validated(sysctl: Optional[Mapping[str, Any]], **more: Any) -> Dict[str, Any]:

@@ -17,9 +17,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.value import r
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kernel_tunables import keys
-from kernel_tunables_machine import machine
-from kernel_tunables_runs import run
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.concerns.kernel_tunables.kernel_tunables_machine import machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.kernel_tunables.kernel_tunables_runs import run
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 OURS = "/etc/sysctl.d/zz-gpufleet-kernel_tunables.conf"
 RULES = "/etc/udev/rules.d/99-gpufleet-kernel_tunables.rules"

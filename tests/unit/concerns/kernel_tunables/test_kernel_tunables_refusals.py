@@ -11,9 +11,9 @@ from typing import Any, List, Mapping, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from kernel_tunables_machine import machine
-from kernel_tunables_runs import run
-from support import snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.kernel_tunables.kernel_tunables_machine import machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.kernel_tunables.kernel_tunables_runs import run
+from ansible_collections.gpufleet.node.tests.unit.support import snapshot
 
 TABLE: List[Tuple[Mapping[str, Any], str]] = [
     (

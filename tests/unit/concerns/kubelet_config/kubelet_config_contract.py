@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concern_machines import Make, Node, concern_of
-from kubelet_machine import CONFIG, LINKS, Kubelet, files_of
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.concerns.kubelet_config.kubelet_machine import (
+    CONFIG,
+    LINKS,
+    Kubelet,
+    files_of,
+)
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 SHORT = "kind: KubeletConfiguration\nmemorySwap: {}\nshutdownGracePeriod: 0s\nhealthzPort: 10248\n"
 

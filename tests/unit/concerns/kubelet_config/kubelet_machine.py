@@ -28,8 +28,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kubelet_config.concern import CONCERN
-from recorded import RecordedFiles
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedFiles
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 UNIT = "kubelet.service"
 CONFIG, FOLDER = "/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet.conf.d"

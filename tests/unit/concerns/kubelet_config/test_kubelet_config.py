@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import DRIFTED, IN_SYNC, PENDING
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.kubelet_config import places, schema
-from kubelet_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.kubelet_config.kubelet_machine import (
     CONFIG,
     CPU_STATE,
     FOLDER,
@@ -40,7 +40,7 @@ from kubelet_machine import (
     machine,
     run,
 )
-from support import FakeHost, build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build, snapshot
 
 POD = "/run/cgroup/kubepods.slice/kubepods-pod0b7a1c2d_0000_1111_2222_333344445555.slice/cgroup.procs"
 OURS = f"{FOLDER}/99-gpufleet.conf"

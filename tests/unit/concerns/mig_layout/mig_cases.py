@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
     WantedInstance,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.solver import solve
-from mig_tables import compute_placements
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_tables import compute_placements
 
 Places = Tuple[Tuple[int, int], ...]
 

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-import mig_layout_machine
-from concern_machines import Make, Node, concern_of, on_gpus
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout import mig_layout_machine
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of, on_gpus
 
 
 def contract_node(make: Make) -> Node:

@@ -16,10 +16,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.model import Layout
-from gpu_machine import GpuMachine, MakeMachine
-from gpu_settings_machine import BOOT_SERVICE, ENABLED
-from mig_machine import H100, divided
-from nvml_simulator_machine import forked, gpu, load
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_settings.gpu_settings_machine import (
+    BOOT_SERVICE,
+    ENABLED,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_machine import H100, divided
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import forked, gpu, load
 
 DECLARED = "/etc/gpufleet/declared.d/mig_layout.json"
 RECORD = "/var/lib/gpufleet/mig_layout.json"

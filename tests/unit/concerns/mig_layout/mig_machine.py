@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
     Repartition,
     ResetGroup,
 )
-from gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
 
 H100 = "hgx-h100-80gb-8"
 A100 = "hgx-a100-80gb-8"

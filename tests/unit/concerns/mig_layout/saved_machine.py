@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 
-from gpu_machine import GpuMachine
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine
 
 SERVICE = "nvidia-dcgm.service"
 

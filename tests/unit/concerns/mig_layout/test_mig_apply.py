@@ -44,8 +44,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
     Snapshot,
     TargetLayout,
 )
-from gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
-from mig_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_machine import (
     A100,
     ALL_SMALL,
     FOUR,
@@ -65,13 +64,17 @@ from mig_machine import (
     whole,
     work,
 )
-from nvml_simulator_machine import forked
-from persistence_machine import UPSTREAM, MakePersistenceMachine
-from support import AT_ONCE_SECONDS
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvidia_persistence.persistence_machine import (
+    UPSTREAM,
+    MakePersistenceMachine,
+)
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import forked
+from ansible_collections.gpufleet.node.tests.unit.support import AT_ONCE_SECONDS
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("persistence_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.concerns.nvidia_persistence.persistence_machine",)
 
 UNKNOWN = "NVML_ERROR_UNKNOWN"
 # A 3g whose slices are shared, and one that has none.

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout import boards, resolve
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.model import Geometry
-from mig_tables import document, geometries
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_tables import document, geometries
 
 H100_80, A100_80, GB200 = 0x2330, 0x20B2, 0x2941
 

@@ -22,10 +22,10 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
     read,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.model import Compute, Instance
-from gpu_machine import GpuMachine, MakeMachine
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 H100 = "hgx-h100-80gb-8"
 ID = "9c1f" * 16

@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout import consumers, services
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.consumers import Consumer
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 ID = "9c1f" * 16
 POD = f"/kubepods.slice/kubepods-besteffort.slice/cri-containerd-{ID}.scope"

@@ -28,12 +28,23 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
     Layout,
     Profile,
 )
-from gpu_machine import GpuMachine, MakeMachine
-from mig_machine import A100, ALL_SMALL, H100, LINKED_A100, MIXED, ONE, THREE, divided, layout_of, numbers_of
-from mig_tables import document, geometries
-from support import PATIENCE, quickest
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_machine import (
+    A100,
+    ALL_SMALL,
+    H100,
+    LINKED_A100,
+    MIXED,
+    ONE,
+    THREE,
+    divided,
+    layout_of,
+    numbers_of,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_tables import document, geometries
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE, quickest
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 # The profiles of each machine that ships, by the key of its table; the first GPU of each.
 BOARDS = {

@@ -20,15 +20,28 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.look import va
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.model import Layout
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.records import INTERRUPTED_RUN
-from gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
-from mig_layout_machine import DECLARED, declared, ready, run
-from mig_machine import A100, ALL_SMALL, H100, LINKED_A100, MIXED, ONE, layout_in
-from nvml_simulator_machine import forked
-from saved_machine import SERVICE, Saved
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_layout_machine import (
+    DECLARED,
+    declared,
+    ready,
+    run,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_machine import (
+    A100,
+    ALL_SMALL,
+    H100,
+    LINKED_A100,
+    MIXED,
+    ONE,
+    layout_in,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.saved_machine import SERVICE, Saved
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import forked
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 SMALL: Dict[str, Any] = {"match": {"index": 0}, "layout": "all-1g"}
 DIVIDED: Dict[str, Any] = {"match": {"index": 0}, "instances": ["3g.40gb", "2g.20gb", {"profile": "1g", "count": 2}]}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Mapping
 
-import gpu_settings_machine as settings_machine
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import convergence
 from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment import assess
@@ -22,9 +21,19 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._kinds.units import YIELDS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.records import INTERRUPTED_RUN, NOTIFIED
-from gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
-from mig_layout_machine import DECLARED, RECORD, boot, changes_of, declared, devices, params, ready, run
-from mig_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_settings import gpu_settings_machine as settings_machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_layout_machine import (
+    DECLARED,
+    RECORD,
+    boot,
+    changes_of,
+    declared,
+    devices,
+    params,
+    ready,
+    run,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_machine import (
     A100,
     ALL_SMALL,
     H100,
@@ -39,11 +48,12 @@ from mig_machine import (
     numbers_of,
     whole,
 )
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 SMALL: Dict[str, Any] = {"match": {"index": 0}, "layout": "all-1g"}
 DIVIDED: Dict[str, Any] = {"match": {"index": 0}, "instances": ["3g.40gb", "2g.20gb", {"profile": "1g", "count": 2}]}

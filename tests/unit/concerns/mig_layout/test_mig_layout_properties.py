@@ -33,16 +33,37 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.records import INTERRUPTED_RUN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.satisfied import satisfied
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.text import layout_text
-from gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
-from mig_cases import Case, every_division, every_target, held
-from mig_layout_machine import declared, devices, ready, run
-from mig_machine import A100, H100, LINKED_A100, MIXED, layout_in, layout_of, mode_of
-from mig_tables import geometries
-from nvml_simulator_machine import forked
-from persistence_machine import UPSTREAM, MakePersistenceMachine
-from saved_machine import SERVICE, Saved
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_cases import (
+    Case,
+    every_division,
+    every_target,
+    held,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_layout_machine import (
+    declared,
+    devices,
+    ready,
+    run,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_machine import (
+    A100,
+    H100,
+    LINKED_A100,
+    MIXED,
+    layout_in,
+    layout_of,
+    mode_of,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_tables import geometries
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.saved_machine import SERVICE, Saved
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvidia_persistence.persistence_machine import (
+    UPSTREAM,
+    MakePersistenceMachine,
+)
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import forked
 
-pytest_plugins = ("persistence_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.concerns.nvidia_persistence.persistence_machine",)
 pytestmark = pytest.mark.once
 
 A30 = "a30-4"

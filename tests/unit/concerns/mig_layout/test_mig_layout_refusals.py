@@ -15,14 +15,34 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.records import INTERRUPTED_RUN, NOTIFIED
-from gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
-from mig_layout_machine import RECORD, declared, devices, params, ready, run
-from mig_machine import A100, ALL_SMALL, H100, LINKED_A100, MIXED, ONE, THREE, TWO, divide, layout_of, mode_of, whole
-from support import snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_layout_machine import (
+    RECORD,
+    declared,
+    devices,
+    params,
+    ready,
+    run,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_machine import (
+    A100,
+    ALL_SMALL,
+    H100,
+    LINKED_A100,
+    MIXED,
+    ONE,
+    THREE,
+    TWO,
+    divide,
+    layout_of,
+    mode_of,
+    whole,
+)
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import snapshot
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 H100_HAS = "1g.10gb (19), 2g.20gb (14), 3g.40gb (9), 4g.40gb (5), 7g.80gb (0), 1g.10gb+me (20), 1g.20gb (15)"
 ELEMENT = "Cannot use gpus[0].instances[0]: "

@@ -28,16 +28,16 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
     WantedGpu,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.text import layout_text
-from gpu_machine import MakeMachine
-from mig_cases import Case
-from mig_layout_machine import params, ready
-from mig_machine import ALL_SMALL, H100
-from mig_tables import geometries
-from support import PATIENCE, quickest
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_cases import Case
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_layout_machine import params, ready
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_machine import ALL_SMALL, H100
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_tables import geometries
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE, quickest
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 PLAN_SECONDS = 0.020
 RUN_SECONDS = 0.050

@@ -25,11 +25,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.resolve import resolve
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.solver import solve
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.spec import parse
-from gpu_machine import MakeMachine
-from mig_layout_machine import devices, ready, run
-from mig_tables import TABLE, geometries
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_layout_machine import devices, ready, run
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_tables import TABLE, geometries
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import MakeMachine
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 SHIPPED = Path(__file__).parent / "mig_parted" / "config-default.yaml"
 FILE: Dict[str, Any] = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))

@@ -33,16 +33,29 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
     moves,
     solve,
 )
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_cases import (
+    Case,
+    Places,
+    allowed,
+    every_compute,
+    every_division,
+    every_target,
+    instance,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_tables import compute_placements, geometries
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import (
+    Machines,
+    gpu,
+    in_another_process,
+    load,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mig_cases import Case, Places, allowed, every_compute, every_division, every_target, instance
-from mig_tables import compute_placements, geometries
-from nvml_simulator_machine import Machines, gpu, in_another_process, load
-from support import PATIENCE
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("nvml_simulator_fixtures",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 
 H100 = geometries()["h100-80"]
 RTX = geometries()["rtx-pro-6000"]

@@ -26,7 +26,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
     check,
     parse,
 )
-from mig_tables import document, geometries
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_tables import document, geometries
 
 MODELS = {
     "h100-80": "NVIDIA H100 80GB HBM3",

@@ -20,9 +20,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
     layout_text,
     parse_layout,
 )
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_tables import geometries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mig_tables import geometries
 
 H100, A100, A30, PRO_6000 = (geometries()[key] for key in ("h100-80", "a100-80", "a30", "rtx-pro-6000"))
 A100_80 = 0x20B2

@@ -9,8 +9,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import mps_machine
-from concern_machines import Make, Node, concern_of, on_gpus
+from ansible_collections.gpufleet.node.tests.unit.concerns.mps import mps_machine
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of, on_gpus
 
 
 def contract_node(make: Make) -> Node:

@@ -19,8 +19,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.look import va
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mps import control
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mps import files as mps_files
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mps.concern import CONCERN
-from gpu_machine import GpuMachine, MakeMachine
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 STAND_IN = Path(__file__).resolve().parents[3] / "nvml_simulator" / "mps.py"
 ETC, UNIT, PIPES = systemd.ETC, mps_files.UNIT, "/run/nvidia-mps"

@@ -14,14 +14,23 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mps import apply
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mps.plan import RunDaemon
-from gpu_machine import GpuMachine, MakeMachine
-from mig_machine import ONE, divide, whole
-from mps_machine import ETC, PIPES, UNIT, environment_of, machine, run, systemd_of, uuid_of
-from support import build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_machine import ONE, divide, whole
+from ansible_collections.gpufleet.node.tests.unit.concerns.mps.mps_machine import (
+    ETC,
+    PIPES,
+    UNIT,
+    environment_of,
+    machine,
+    run,
+    systemd_of,
+    uuid_of,
+)
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import build, snapshot
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 ALL: List[Dict[str, Any]] = [{"memory_limit": "10G"}]
 BUSY = "python3 (pid 5003, user alice, s.scope)"

@@ -23,13 +23,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils._linux import system
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mps import control
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mps import files as mps_files
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mps.state import Values, WantedDaemon
-from mps_machine import stand_in
-from nvml_simulator_machine import Machines
-from support import AT_ONCE_SECONDS, FakeHost
+from ansible_collections.gpufleet.node.tests.unit.concerns.mps.mps_machine import stand_in
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import Machines
+from ansible_collections.gpufleet.node.tests.unit.support import AT_ONCE_SECONDS, FakeHost
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("nvml_simulator_fixtures",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
 # Commands, and what the real control programs of the drivers 535.261.03, 550.163.01 and 555.58.02 answered, started

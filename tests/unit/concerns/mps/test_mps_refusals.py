@@ -16,14 +16,21 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     OwnedByAnother,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mps.files import refuse_long_path
-from gpu_machine import MakeMachine
-from mig_machine import ONE, divide, whole
-from mps_machine import ETC, PIPES, UNIT, machine, run, systemd_of
-from support import build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_machine import ONE, divide, whole
+from ansible_collections.gpufleet.node.tests.unit.concerns.mps.mps_machine import (
+    ETC,
+    PIPES,
+    UNIT,
+    machine,
+    run,
+    systemd_of,
+)
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import build, snapshot
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 MEMORY = "it must be a whole number above 0 followed by G or M; the daemon would read 1.5G as 1M"
 PERCENTAGE = "it must be above 0 and at most 100, with one decimal at most; the daemon ignores any other"

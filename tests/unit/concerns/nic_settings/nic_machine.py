@@ -26,8 +26,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nic_settings.concern import CONCERN
-from gpu_settings_machine import BOOT_SERVICE, ENABLED
-from support import KernelFiles, build
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_settings.gpu_settings_machine import (
+    BOOT_SERVICE,
+    ENABLED,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import KernelFiles, build
 
 NET = "/sys/class/net"
 # What ethtool keeps is in no file of sysfs; here it is, so that a test sees all of the machine in one tree.

@@ -20,8 +20,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     OwnedByAnother,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from nic_machine import HARDWARE, NET, Machine, place
-from support import KernelFiles
+from ansible_collections.gpufleet.node.tests.unit.concerns.nic_settings.nic_machine import HARDWARE, NET, Machine, place
+from ansible_collections.gpufleet.node.tests.unit.support import KernelFiles
 
 ETH0 = {"match": {"name": "eth0"}}
 BOND = {"match": {"name": ["bond0", "bond0.100"]}, "mtu": 9000}

@@ -23,8 +23,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nic_settings.way_back import Undo, WayBack, command
-from nic_machine import Machine, commands_of
-from support import Killed
+from ansible_collections.gpufleet.node.tests.unit.concerns.nic_settings.nic_machine import Machine, commands_of
+from ansible_collections.gpufleet.node.tests.unit.support import Killed
 
 RECORD = "/var/lib/gpufleet/nic_settings.way_back"
 JUMBO = {"match": {"name": "eth0"}, "mtu": 9000}

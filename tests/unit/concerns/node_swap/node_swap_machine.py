@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import fstab, systemd
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.escapes import unit_of_path
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_swap.concern import CONCERN
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 HEADER = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 FSTAB = """\

@@ -23,8 +23,17 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import fstab
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.escapes import unit_of_path
-from node_swap_machine import DISK, FSTAB, GPT_SWAP, HEADER, MEMINFO, VENDOR, machine, run
-from support import FakeHost, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.node_swap.node_swap_machine import (
+    DISK,
+    FSTAB,
+    GPT_SWAP,
+    HEADER,
+    MEMINFO,
+    VENDOR,
+    machine,
+    run,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, snapshot
 
 ZRAM_GENERATOR = "/usr/lib/systemd/system-generators/zram-generator"
 ZRAM_UNIT = "/etc/systemd/system/dev-zram0.swap"

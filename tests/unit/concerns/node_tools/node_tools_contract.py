@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-import node_tools_machine
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.concern import NodeTools
-from concern_machines import Make, Node
+from ansible_collections.gpufleet.node.tests.unit.concerns.node_tools import node_tools_machine
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node
 
 PROGRAM = node_tools_machine.small_program()
 

@@ -17,7 +17,7 @@ from typing import Dict, Mapping, Optional, Sequence
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service import UNIT
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.state import UNIT_PATH
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 ETC = "/etc/systemd/system"
 

@@ -35,8 +35,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.state import UNIT_PATH
 from ansible_collections.gpufleet.node.plugins.plugin_utils import archive
-from node_tools_machine import ETC, Systemctl, machine, small_program
-from support import FakeHost, Killed, build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.node_tools.node_tools_machine import (
+    ETC,
+    Systemctl,
+    machine,
+    small_program,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, Killed, build, snapshot
 
 CONTENT = small_program()
 DIGEST = sha256(CONTENT).hexdigest()

@@ -23,13 +23,27 @@ from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpulis
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.masks import parse_mask, render_mask
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.concern import CONCERN
-from gpu_settings_machine import BOOT_SERVICE, ENABLED
-from irq_trees import CPU, PCI, cpus, two_sockets
-from irq_trees import machine as host_of
-from irqbalance_machine import LINK as BALANCED_AT_BOOT
-from irqbalance_machine import TRIXIE, VENDOR, Irqbalance
-from nodetree import FILE, LINK, Entry, Tree
-from support import KernelFiles
+from ansible_collections.gpufleet.node.tests.nodes.nodetree import FILE, LINK, Entry, Tree
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_settings.gpu_settings_machine import (
+    BOOT_SERVICE,
+    ENABLED,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity.irq_trees import (
+    CPU,
+    PCI,
+    cpus,
+    two_sockets,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity.irq_trees import machine as host_of
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity.irqbalance_machine import (
+    LINK as BALANCED_AT_BOOT,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity.irqbalance_machine import (
+    TRIXIE,
+    VENDOR,
+    Irqbalance,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import KernelFiles
 
 NOTE = "/run/gpufleet/numa_irq_affinity.json"
 DECLARED = "/etc/gpufleet/declared.d/numa_irq_affinity.json"

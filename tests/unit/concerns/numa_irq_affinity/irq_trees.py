@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
-import nodetree
-from nodetree import DIRECTORY, FILE, LINK, Entry, Tree
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.nodes import nodetree
+from ansible_collections.gpufleet.node.tests.nodes.nodetree import DIRECTORY, FILE, LINK, Entry, Tree
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 NVIDIA, MELLANOX, OTHER_VENDOR = "0x10de", "0x15b3", "0x8086"
 GPU, VGA, NETWORK, WIRELESS, INFINIBAND = "0x030200", "0x030000", "0x020000", "0x028000", "0x020700"

@@ -16,7 +16,7 @@ from typing import Mapping, Optional, Sequence, Set
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.irqbalance import UNIT
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 VENDOR = f"/usr/lib/systemd/system/{UNIT}"
 LINK = f"/etc/systemd/system/multi-user.target.wants/{UNIT}"

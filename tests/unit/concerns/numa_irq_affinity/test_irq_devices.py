@@ -12,8 +12,6 @@ import shutil
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
-import irq_trees as trees
-import nodetree
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.numa import read_distances
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity import devices
@@ -22,9 +20,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_af
     Processors,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.processors import read_processors
-from irq_trees import irq
-from nodetree import FILE, Entry
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.nodes import nodetree
+from ansible_collections.gpufleet.node.tests.nodes.nodetree import FILE, Entry
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity import irq_trees as trees
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity.irq_trees import irq
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 TWO_NODES = trees.cpus("0-7", nodes={0: "0-3", 1: "4-7"}, distances={0: "10 21", 1: "21 10"})
 ADDRESS = "0000:17:00.0"

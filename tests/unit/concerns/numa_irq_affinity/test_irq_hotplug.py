@@ -26,8 +26,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_af
     UNIT_PATH,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.plan import hotplug_steps
-from boot_concern import verify
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.node.boot_concern import verify
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 TEXT = hotplug.unit_text(irqbalance=True)
 

@@ -35,8 +35,19 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_af
     DISABLE,
     IGNORE,
 )
-from irqbalance_machine import BOOKWORM, CGROUP, DEFAULTS, DISK, GPU, LINK, NIC, TRIXIE, VENDOR, Irqbalance
-from support import Killed, build
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity.irqbalance_machine import (
+    BOOKWORM,
+    CGROUP,
+    DEFAULTS,
+    DISK,
+    GPU,
+    LINK,
+    NIC,
+    TRIXIE,
+    VENDOR,
+    Irqbalance,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import Killed, build
 
 SCRIPT = f"{FOLDER}/{SCRIPT_NAME}"
 

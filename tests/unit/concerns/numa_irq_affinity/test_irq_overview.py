@@ -18,8 +18,16 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.look import va
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import device_table, devices_of, rows_of, table
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.spec import NAME
-from irq_machine import DECLARED, DRIVE0, ETH0, HOME, LOCAL, IrqMachine, run
-from irq_trees import large
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity.irq_machine import (
+    DECLARED,
+    DRIVE0,
+    ETH0,
+    HOME,
+    LOCAL,
+    IrqMachine,
+    run,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity.irq_trees import large
 
 NVME_QUEUE = "it cannot be moved: its smp_affinity_list is read-only"
 LOCAL_DECLARATION: Dict[str, Any] = {"interrupts": [LOCAL]}

@@ -11,7 +11,6 @@ from itertools import product
 from random import Random
 from typing import Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
-import irq_topologies as machines
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.model import (
@@ -24,9 +23,10 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_af
     Processors,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.planner import plan_interrupts
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity import irq_topologies as machines
+from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE, quickest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import PATIENCE, quickest
 
 pytestmark = pytest.mark.once
 

@@ -10,8 +10,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
-import irq_trees as trees
-import nodetree
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpulist
@@ -19,9 +17,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_af
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.processors import read_processors
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.resolve import targets
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.spec import parse
-from irq_trees import irq
-from nodetree import Tree
-from support import PATIENCE, FakeHost, quickest
+from ansible_collections.gpufleet.node.tests.nodes import nodetree
+from ansible_collections.gpufleet.node.tests.nodes.nodetree import Tree
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity import irq_trees as trees
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity.irq_trees import irq
+from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE, FakeHost, quickest
 
 # What is promised.
 SECONDS = 0.060

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpulist
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.hotplug import RULES, UNIT_PATH
-from irq_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity.irq_machine import (
     BEFORE,
     DECLARED,
     DRIVE0,
@@ -37,8 +37,15 @@ from irq_machine import (
     unmanaged_of,
     with_irqbalance,
 )
-from irq_trees import NETWORK, PCI, function, irq, large, two_sockets
-from support import KernelFiles, Killed, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity.irq_trees import (
+    NETWORK,
+    PCI,
+    function,
+    irq,
+    large,
+    two_sockets,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import KernelFiles, Killed, snapshot
 
 ETH: Dict[str, Any] = {"match": {"interface": "eth0"}}
 NVME_QUEUE = "it cannot be moved: its smp_affinity_list is read-only"

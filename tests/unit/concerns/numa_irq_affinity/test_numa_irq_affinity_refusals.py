@@ -16,11 +16,30 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, NotInEffect, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.concern import CONCERN
-from irq_machine import BEFORE, DECLARED, ETH0, LOCAL, IrqMachine, isolating, of_eth0, params, run, with_irqbalance
-from irq_trees import CPU, NETWORK, cpus, function, irq, two_sockets, virtual_interface
-from irqbalance_machine import DEFAULTS
-from nodetree import FILE, Entry, Tree
-from support import KernelFiles, snapshot
+from ansible_collections.gpufleet.node.tests.nodes.nodetree import FILE, Entry, Tree
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity.irq_machine import (
+    BEFORE,
+    DECLARED,
+    ETH0,
+    LOCAL,
+    IrqMachine,
+    isolating,
+    of_eth0,
+    params,
+    run,
+    with_irqbalance,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity.irq_trees import (
+    CPU,
+    NETWORK,
+    cpus,
+    function,
+    irq,
+    two_sockets,
+    virtual_interface,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity.irqbalance_machine import DEFAULTS
+from ansible_collections.gpufleet.node.tests.unit.support import KernelFiles, snapshot
 
 ETH: Dict[str, Any] = {"match": {"interface": "eth0"}}
 OTHERS = "every other interrupt and queue is set, and what the next boot brings is as before."

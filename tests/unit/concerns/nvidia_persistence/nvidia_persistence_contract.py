@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-import persistence_machine as persistence
-from concern_machines import Make, Node, concern_of, on_gpus
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvidia_persistence import persistence_machine as persistence
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of, on_gpus
 
-pytest_plugins = ("persistence_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.concerns.nvidia_persistence.persistence_machine",)
 
 
 def contract_node(make: Make) -> Node:

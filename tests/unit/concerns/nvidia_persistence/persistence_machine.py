@@ -29,10 +29,10 @@ from ansible_collections.gpufleet.node.plugins.module_utils._linux import boot_s
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvidia_persistence.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvidia_persistence.daemon import DROP_IN, UNIT
-from gpu_machine import GpuMachine, MakeMachine
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 __all__ = ["DROP_IN", "UNIT"]
 

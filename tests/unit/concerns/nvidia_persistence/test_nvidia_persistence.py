@@ -13,7 +13,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvidia_persistence.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvidia_persistence.daemon import line_for, mode_of
-from persistence_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvidia_persistence.persistence_machine import (
     BOOT_SERVICE,
     DROP_IN,
     LINK,
@@ -25,11 +25,11 @@ from persistence_machine import (
     MakePersistenceMachine,
     PersistenceMachine,
 )
-from support import Killed, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import Killed, snapshot
 
 pytestmark = pytest.mark.once
 
-pytest_plugins = ("persistence_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.concerns.nvidia_persistence.persistence_machine",)
 
 MARKER = "/run/gpufleet/daemon-reload"
 RECORD = "/var/lib/gpufleet/baseline/nvidia_persistence.json"

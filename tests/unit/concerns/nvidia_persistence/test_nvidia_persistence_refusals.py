@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.contract impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvidia_persistence.concern import CONCERN
-from persistence_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvidia_persistence.persistence_machine import (
     BOOT_SERVICE,
     LINK,
     UNIT,
@@ -24,9 +24,9 @@ from persistence_machine import (
     PersistenceMachine,
     params,
 )
-from support import snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import snapshot
 
-pytest_plugins = ("persistence_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.concerns.nvidia_persistence.persistence_machine",)
 
 OVERRIDE = f"/etc/systemd/system/{UNIT}.d/override.conf"
 MASK = {f"/etc/systemd/system/{UNIT}": "/dev/null"}

@@ -6,8 +6,14 @@
 
 from __future__ import annotations
 
-from concern_machines import Make, Node, concern_of
-from nvme_of_machine import DATA, DISCOVERY, OTHER, Machine, entry
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvme_of.nvme_of_machine import (
+    DATA,
+    DISCOVERY,
+    OTHER,
+    Machine,
+    entry,
+)
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of
 
 TOLD = "nqn.2024-01.com.example:told"
 

@@ -20,7 +20,14 @@ from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment imp
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import in_order
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
-from nvme_of_machine import DATA, OTHER, UNIT, UUID, WANTS, Machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvme_of.nvme_of_machine import (
+    DATA,
+    OTHER,
+    UNIT,
+    UUID,
+    WANTS,
+    Machine,
+)
 
 ONE = {"nqn": DATA, "paths": [{"address": "10.10.0.5"}]}
 BOTH = {"nqn": DATA, "paths": [{"address": "10.10.0.5"}, {"address": "10.11.0.5"}]}

@@ -12,7 +12,7 @@ from typing import Any, Mapping
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, Refused
-from nvme_of_machine import DATA, UNIT, Machine, entry
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvme_of.nvme_of_machine import DATA, UNIT, Machine, entry
 
 HOST_KEY, TARGET_KEY = "/etc/nvme/host.key", "/etc/nvme/target.key"
 SECRET = "DHHC-1:00:PLBcOunQvLE8raWNJ28f6XsJziMBWjUDiclVeGaH98oUB/7A:"

@@ -21,7 +21,17 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_of import log_page
-from nvme_of_machine import DATA, DISCOVERY, LATER, OTHER, REFERRAL, RULES, UNIT, Machine, entry
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvme_of.nvme_of_machine import (
+    DATA,
+    DISCOVERY,
+    LATER,
+    OTHER,
+    REFERRAL,
+    RULES,
+    UNIT,
+    Machine,
+    entry,
+)
 
 TELLER = "10.10.0.9"
 ONE: Mapping[str, Any] = {"address": TELLER}

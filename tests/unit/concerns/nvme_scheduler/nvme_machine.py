@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.contract impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_scheduler.concern import CONCERN
-from support import FakeHost, KernelFiles, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, KernelFiles, build
 
 RELEASE = "6.12.0-1-amd64"
 RULES = "/etc/udev/rules.d/99-gpufleet-nvme_scheduler.rules"

@@ -14,10 +14,19 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment imp
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import NotInEffect
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import BOOT, EFFECTIVE
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_scheduler.concern import CONCERN
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvme_scheduler.nvme_machine import (
+    MODULES,
+    RULES,
+    Drive,
+    machine,
+    params,
+    run,
+    tunables_written,
+    value,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE, Killed, quickest, snapshot
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nvme_machine import MODULES, RULES, Drive, machine, params, run, tunables_written, value
-from support import PATIENCE, Killed, quickest, snapshot
 
 ALL: Dict[str, Any] = {
     "scheduler": "mq-deadline",

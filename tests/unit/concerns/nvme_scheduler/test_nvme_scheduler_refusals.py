@@ -16,8 +16,16 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_scheduler.concern import CONCERN
-from nvme_machine import RULES, Drive, machine, params, run, tunables_written, value
-from support import FakeHost, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvme_scheduler.nvme_machine import (
+    RULES,
+    Drive,
+    machine,
+    params,
+    run,
+    tunables_written,
+    value,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, snapshot
 
 MD = {
     "/sys/block/md0/queue/scheduler": "none\n",

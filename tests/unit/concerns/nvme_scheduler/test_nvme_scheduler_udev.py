@@ -14,7 +14,13 @@ from typing import Any, Dict, List, Optional
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_scheduler import rules
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_scheduler.spec import parse
-from nvme_machine import RULES, Drive, machine, run, value
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvme_scheduler.nvme_machine import (
+    RULES,
+    Drive,
+    machine,
+    run,
+    value,
+)
 
 ETC = "/etc/udev/rules.d"
 LIB = "/usr/lib/udev/rules.d"

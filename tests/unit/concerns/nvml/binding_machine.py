@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.concern import CONCERN, NvmlBinding
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.state import OURS
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 # What a look can tell of a binding, without NVIDIA's file: the functions by which it is known.
 BINDING = (

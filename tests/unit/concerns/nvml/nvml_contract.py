@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-import binding_machine
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.concern import NvmlBinding
-from concern_machines import Make, Node
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvml import binding_machine
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node
 
 
 def contract_node(make: Make) -> Node:

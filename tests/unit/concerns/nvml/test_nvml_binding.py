@@ -19,7 +19,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.concern import lacks_file
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.state import OURS
 from ansible_collections.gpufleet.node.plugins.plugin_utils.binding import binding_of
-from binding_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvml.binding_machine import (
     BINDING,
     CURRENT,
     DEBIAN,
@@ -33,7 +33,7 @@ from binding_machine import (
     search_first,
     total,
 )
-from support import Killed, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import Killed, snapshot
 
 DECLARATION = "/etc/gpufleet/declared.d/nvml.json"
 

@@ -20,8 +20,18 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvml.state import OURS
 from ansible_collections.gpufleet.node.plugins.plugin_utils.binding import NoBinding, binding_of
-from binding_machine import CURRENT, DEBIAN, OLD, SITE, machine, params, run, search_first, total
-from support import FakeHost, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.nvml.binding_machine import (
+    CURRENT,
+    DEBIAN,
+    OLD,
+    SITE,
+    machine,
+    params,
+    run,
+    search_first,
+    total,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, snapshot
 
 ROCKY = {"/etc/os-release": 'NAME="Rocky Linux"\nPRETTY_NAME="Rocky Linux 9.4"\nID="rocky"\nID_LIKE="rhel fedora"\n'}
 VENV = "/opt/venv/lib/python3.11/site-packages"

@@ -9,9 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from concern_machines import Make, Node, concern_of
-from quiet_services_machine import ENABLED, Units, files_of, links_of
-from support import build
+from ansible_collections.gpufleet.node.tests.unit.concerns.quiet_services.quiet_services_machine import (
+    ENABLED,
+    Units,
+    files_of,
+    links_of,
+)
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 
 def contract_node(make: Make) -> Node:

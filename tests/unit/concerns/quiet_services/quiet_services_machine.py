@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import BusCall, Completed
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 ETC, LIB = "/etc/systemd/system", "/usr/lib/systemd/system"
 TIMER = "[Timer]\nOnCalendar=daily\n[Install]\nWantedBy=timers.target\n"

@@ -17,8 +17,17 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, InUse
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.quiet_services.concern import CONCERN
-from quiet_services_machine import ENABLED, ETC, LIB, ONESHOT, SERVICE, TIMER, machine, units_of
-from support import FakeHost, build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.quiet_services.quiet_services_machine import (
+    ENABLED,
+    ETC,
+    LIB,
+    ONESHOT,
+    SERVICE,
+    TIMER,
+    machine,
+    units_of,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build, snapshot
 
 
 def run(host: FakeHost, *units: Any, check: bool = False, **more: Any) -> Outcome:

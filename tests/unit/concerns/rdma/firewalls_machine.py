@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import BusCall, Completed
-from support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 # What firewalld has, and the chains of ufw in the kernel: here they are in files, so that a test sees them in the tree.

@@ -6,9 +6,14 @@
 
 from __future__ import annotations
 
-from concern_machines import Make, Node, concern_of
-from firewalls_machine import RANGE, UFW_FILES, Firewalls, firewalld_file
-from rdma_machine import Machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.rdma.firewalls_machine import (
+    RANGE,
+    UFW_FILES,
+    Firewalls,
+    firewalld_file,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.rdma.rdma_machine import Machine
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of
 
 
 def contract_node(make: Make) -> Node:

@@ -26,8 +26,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.rdma.concern import CONCERN
-from gpu_settings_machine import BOOT_SERVICE, ENABLED
-from support import KernelFiles, build
+from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_settings.gpu_settings_machine import (
+    BOOT_SERVICE,
+    ENABLED,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import KernelFiles, build
 
 CLASS = "/sys/class/infiniband"
 CONFIGFS = "/sys/kernel/config/rdma_cm"

@@ -14,8 +14,16 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, DeclarationError, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from firewalls_machine import CHAINS, RANGE, RULES, UFW_FILES, Firewalls, firewalld_file, zone
-from rdma_machine import Machine
+from ansible_collections.gpufleet.node.tests.unit.concerns.rdma.firewalls_machine import (
+    CHAINS,
+    RANGE,
+    RULES,
+    UFW_FILES,
+    Firewalls,
+    firewalld_file,
+    zone,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.rdma.rdma_machine import Machine
 
 NETWORK, NETWORK6 = "10.20.0.0/16", "fd00:20::/64"
 HANDED_OUT = f"tcp 32768-60999 from {NETWORK}"

@@ -21,7 +21,19 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.pci_config import relaxed_ordering
-from rdma_machine import CLASS, CONFIGFS, DCB, MODULES, OPEN, PEERMEM, V1, V2, Machine, config, place
+from ansible_collections.gpufleet.node.tests.unit.concerns.rdma.rdma_machine import (
+    CLASS,
+    CONFIGFS,
+    DCB,
+    MODULES,
+    OPEN,
+    PEERMEM,
+    V1,
+    V2,
+    Machine,
+    config,
+    place,
+)
 
 MLX0 = {"match": {"name": "mlx5_0"}}
 MLX1 = {"match": {"name": "mlx5_1"}}

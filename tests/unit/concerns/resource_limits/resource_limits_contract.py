@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import limits_machine
-from concern_machines import Make, Node, concern_of
+from ansible_collections.gpufleet.node.tests.unit.concerns.resource_limits import limits_machine
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of
 
 FILES = {
     **limits_machine.FILES,

@@ -16,8 +16,14 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, OwnedByAnother
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.resource_limits.concern import CONCERN
-from limits_machine import FILES, LIB, OURS, Systemd, proc_limits
-from support import FakeHost, build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.concerns.resource_limits.limits_machine import (
+    FILES,
+    LIB,
+    OURS,
+    Systemd,
+    proc_limits,
+)
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build, snapshot
 
 ETC = "/etc/systemd/system"
 SYSTEM = f"/etc/systemd/system.conf.d/{OURS}"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from concern_machines import Make, Node, concern_of
-from slurm_gpus_machine import SlurmMachine
+from ansible_collections.gpufleet.node.tests.unit.concerns.slurm_gpus.slurm_gpus_machine import SlurmMachine
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of
 
 
 def contract_node(make: Make) -> Node:

@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Identity
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus.driver import GresGpu, GresInstance
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 NODE = "h1"
 SLURM_CONF, GRES_CONF, CGROUP_CONF = "/etc/slurm/slurm.conf", "/etc/slurm/gres.conf", "/etc/slurm/cgroup.conf"

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-import mig_layout_machine
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus.driver import GresInstance, read
-from gpu_machine import MakeMachine
+from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout import mig_layout_machine
+from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import MakeMachine
 
-pytest_plugins = ("gpu_machine",)
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 # Only GPUs whose NVLinks lead from one to the other have links that Slurm counts.
 A100 = "a100-sxm4-40gb-4"
 

@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.value import r
 from ansible_collections.gpufleet.node.plugins.module_utils._machine import processes
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus.gres_conf import BLOCK
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus.state import NOTE
-from slurm_gpus_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.slurm_gpus.slurm_gpus_machine import (
     ADDRESSES,
     CGROUP_CONF,
     GRES_CONF,
@@ -27,7 +27,7 @@ from slurm_gpus_machine import (
     SlurmMachine,
     gpu,
 )
-from support import snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import snapshot
 
 H100 = {"types": [{"type": "h100"}]}
 SEVEN = ("1g.10gb",) * 7

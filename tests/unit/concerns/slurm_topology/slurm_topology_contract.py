@@ -6,8 +6,12 @@
 
 from __future__ import annotations
 
-from concern_machines import Make, Node, concern_of
-from topology_machine import TOPOLOGIES, TREE, TopologyMachine
+from ansible_collections.gpufleet.node.tests.unit.concerns.slurm_topology.topology_machine import (
+    TOPOLOGIES,
+    TREE,
+    TopologyMachine,
+)
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of
 
 
 def contract_node(make: Make) -> Node:

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_topology.state import NOTE
-from topology_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.slurm_topology.topology_machine import (
     BLOCKS,
     LOG,
     NODES_TEXT,

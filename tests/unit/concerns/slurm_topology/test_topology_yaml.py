@@ -15,7 +15,7 @@ import yaml
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_topology import topology_yaml
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_topology.spec import parse
-from topology_machine import (
+from ansible_collections.gpufleet.node.tests.unit.concerns.slurm_topology.topology_machine import (
     BLOCKS,
     NODES_TEXT,
     SLURM_CONF,

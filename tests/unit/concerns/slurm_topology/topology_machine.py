@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_topology.concern import CONCERN
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 SLURM_CONF, TOPOLOGY_CONF = "/etc/slurm/slurm.conf", "/etc/slurm/topology.conf"
 TOPOLOGY_YAML = "/etc/slurm/topology.yaml"

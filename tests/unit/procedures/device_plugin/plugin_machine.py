@@ -17,8 +17,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._machine.kubernetes_client import Refusal
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_plugin.options import OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_plugin.procedure import DevicePlugin
-from plugin_cluster import PluginCluster
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.kubernetes.plugin_cluster import PluginCluster
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 FLEET = {"h100-1": 4, "h100-2": 4, "h100-3": 8}
 

@@ -12,7 +12,7 @@ from typing import Any, Dict, List
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_plugin.cluster import ANNOTATION
-from plugin_machine import Machine, gpus
+from ansible_collections.gpufleet.node.tests.unit.procedures.device_plugin.plugin_machine import Machine, gpus
 
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 KIND = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"

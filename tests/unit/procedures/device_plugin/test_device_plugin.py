@@ -31,8 +31,14 @@ from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_pl
     parse_group,
     parse_slices,
 )
-from plugin_cluster import CONFIG_LABEL, daemonset
-from plugin_machine import Machine, divided, gpu, gpus, instance
+from ansible_collections.gpufleet.node.tests.kubernetes.plugin_cluster import CONFIG_LABEL, daemonset
+from ansible_collections.gpufleet.node.tests.unit.procedures.device_plugin.plugin_machine import (
+    Machine,
+    divided,
+    gpu,
+    gpus,
+    instance,
+)
 
 SHARED = {"name": "h100-1", "replicas": 3, "gpus": gpus(4)}
 PLACE = "nvidia-device-plugin/gpufleet-device-plugin"

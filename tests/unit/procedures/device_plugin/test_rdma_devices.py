@@ -20,8 +20,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_pl
     meaning,
     parse_document,
 )
-from plugin_cluster import rdma_daemonset
-from plugin_machine import Machine
+from ansible_collections.gpufleet.node.tests.kubernetes.plugin_cluster import rdma_daemonset
+from ansible_collections.gpufleet.node.tests.unit.procedures.device_plugin.plugin_machine import Machine
 
 PLACE = "kube-system/rdma-devices"
 FILES = "/api/v1/namespaces/kube-system/configmaps"

@@ -22,8 +22,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_re
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart.options import (
     OPTIONS as RESTART_OPTIONS,
 )
-from recorded import recorded_answer
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.nodes.recorded import recorded_answer
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 DAEMON_JSON = "/etc/docker/daemon.json"
 BEFORE = "/var/lib/gpufleet/baseline/container_runtime.json"

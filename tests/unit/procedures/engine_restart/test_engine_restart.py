@@ -40,7 +40,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_restart.options import (
     OPTIONS as RESTART_OPTIONS,
 )
-from restart_machine import (
+from ansible_collections.gpufleet.node.tests.unit.procedures.engine_restart.restart_machine import (
     BEFORE,
     DAEMON_JSON,
     DECLARED,
@@ -56,7 +56,7 @@ from restart_machine import (
     declare,
     run,
 )
-from support import Killed, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import Killed, snapshot
 
 pytestmark = pytest.mark.once
 

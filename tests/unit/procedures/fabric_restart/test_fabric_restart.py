@@ -19,7 +19,16 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.procedure import run_through
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.fabric_restart import procedure
-from fabric_machine import CFG, FM_UNIT, GB200, IMEX_UNIT, MPS_UNIT, NEW_DRIVER, NODES_CFG, FabricMachine
+from ansible_collections.gpufleet.node.tests.unit.concerns.fabric_manager.fabric_machine import (
+    CFG,
+    FM_UNIT,
+    GB200,
+    IMEX_UNIT,
+    MPS_UNIT,
+    NEW_DRIVER,
+    NODES_CFG,
+    FabricMachine,
+)
 
 
 def restart(machine: FabricMachine, *, check_mode: bool = False, **options: Any) -> Dict[str, Any]:

@@ -17,8 +17,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._machine.kubernetes_
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.answers import ANNOTATION
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.options import OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.procedure import KubernetesDrain
-from api_server import Cluster
-from support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.kubernetes.api_server import Cluster
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 NODE = "h100-007"
 DEFAULTS = {

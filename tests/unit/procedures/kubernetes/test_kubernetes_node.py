@@ -20,8 +20,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernete
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.options import OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.procedure import cordoned_nodes
-from api_server import new_node
-from kubernetes_machine import NODE, Machine
+from ansible_collections.gpufleet.node.tests.kubernetes.api_server import new_node
+from ansible_collections.gpufleet.node.tests.unit.procedures.kubernetes.kubernetes_machine import NODE, Machine
 
 OURS = "gpufleet: maintenance"
 CORDON = f"PATCH /api/v1/nodes/{NODE}"

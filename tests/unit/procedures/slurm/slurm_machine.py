@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core import procedu
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.procedure import PROCEDURE
-from support import FakeHost, Killed, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, Killed, build
 
 NODE = "n1"
 LINE = (

@@ -18,8 +18,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._machine.slurm_answe
     parse_state,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.slurm.procedure import drained_nodes
-from slurm_machine import NODE, UNREACHABLE, Cluster
-from support import Killed
+from ansible_collections.gpufleet.node.tests.unit.procedures.slurm.slurm_machine import NODE, UNREACHABLE, Cluster
+from ansible_collections.gpufleet.node.tests.unit.support import Killed
 
 DATA = Path(__file__).parent / "data"
 OURS = "gpufleet: maintenance"
