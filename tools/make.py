@@ -23,6 +23,7 @@ from typing import Callable, Dict, List, Sequence
 
 import costs
 import engine
+import imports
 import machine
 import needs
 import quick
@@ -87,17 +88,10 @@ def with_programs(job: Job, folder: Path) -> Dict[str, str]:
 # --- lint -------------------------------------------------------------------------------------------------------------
 
 
-# What mypy checks beside the plugins, each folder with the modules in it first on the path.
-TYPED = (
-    "tools",
-    "tests/measure",
-    "tests/vm",
-    "tests/try",
-    "tests/nvml_simulator",
-    "tests/kubernetes",
-    "tests/awx",
-    "node",
-)
+# What mypy checks: packages of the collection, and folders of programs that are started by their path, where each imports
+# its siblings by their bare names.
+TYPED_PACKAGES = ("plugins", "tests/kubernetes", "tests/awx")
+TYPED = ("tools", "tests/measure", "tests/vm", "tests/try", "tests/nvml_simulator", "node")
 
 
 class Checks:
@@ -116,8 +110,9 @@ class Checks:
             self._job.say(f"{title}: {failure}")
             self._failed.append(title)
 
-    def types_of_plugins(self) -> None:
-        self.run("mypy plugins", ["mypy", "-p", "ansible_collections.gpufleet.node.plugins"], MYPYPATH=str(COLLECTIONS))
+    def types_of_package(self, folder: str) -> None:
+        package = f"{imports.COLLECTION}{folder.replace('/', '.')}"
+        self.run(f"mypy {folder}", ["mypy", "-p", package], MYPYPATH=str(COLLECTIONS))
 
     def types_of(self, folder: str) -> None:
         modules = [str(path) for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -145,7 +140,8 @@ def lint(job: Job) -> None:
     checks.run("ruff", ["ruff", "check", "--quiet", "."])
     checks.run("ruff format", ["ruff", "format", "--check", "--quiet", "."])
     checks.run("yamllint", ["yamllint", "--strict", "."])
-    checks.types_of_plugins()
+    for folder in TYPED_PACKAGES:
+        checks.types_of_package(folder)
     for folder in TYPED:
         checks.types_of(folder)
     checks.changelog()
@@ -293,8 +289,9 @@ def quick_lint(job: Job, files: Sequence[str]) -> None:
         checks.run("ruff format", ["ruff", "format", "--check", "--quiet", "--force-exclude", *python])
     if yaml:
         checks.run("yamllint", ["yamllint", "--strict", *yaml])
-    if any(name.startswith("plugins/") for name in python):
-        checks.types_of_plugins()
+    for folder in TYPED_PACKAGES:
+        if any(name.startswith(f"{folder}/") for name in python):
+            checks.types_of_package(folder)
     for folder in TYPED:
         if any(name.startswith(f"{folder}/") for name in python):
             checks.types_of(folder)
@@ -441,8 +438,7 @@ def awx(job: Job) -> None:
     """What brings the playbooks into AWX, with the modules of awx.awx, ansible-builder and ansible-runner."""
     interpreter = needs.python(job, *CONTROLLERS["floor"])
     others = needs.collections_of_others(job, "awx.awx", interpreter=interpreter)
-    paths = {"ANSIBLE_COLLECTIONS_PATH": str(others), "PYTHONPATH": str(ROOT / "tests" / "nodes")}
-    _beside(job, "awx", interpreter, **paths)
+    _beside(job, "awx", interpreter, ANSIBLE_COLLECTIONS_PATH=str(others))
 
 
 def _beside(job: Job, name: str, interpreter: Path, **variables: str) -> None:

@@ -2,34 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Makes the checkout importable as ``ansible_collections.gpufleet.node``, wherever it lies."""
+"""Which tests run on which Python, and how pytest and Hypothesis run them."""
 
 from __future__ import annotations
 
 import gc
 import sys
-from pathlib import Path
 from typing import List
 
 import pytest
 from hypothesis import settings
-
-ROOT = Path(__file__).resolve().parents[2]
-COLLECTIONS = ROOT / ".cache" / "collections"
-LINK = COLLECTIONS / "ansible_collections" / "gpufleet" / "node"
-
-if not LINK.exists():
-    LINK.parent.mkdir(parents=True, exist_ok=True)
-    LINK.symlink_to(ROOT)
-sys.path.insert(0, str(COLLECTIONS))
-sys.path.insert(0, str(ROOT / "tests" / "nodes"))
-sys.path.insert(0, str(ROOT / "tests" / "kubernetes"))
-# A room's tests stand on the machines of other rooms, which they import by name.
-for folder in sorted({path.parent for path in Path(__file__).parent.rglob("*.py")} - {Path(__file__).parent}):
-    sys.path.append(str(folder))
-sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("gpu_machine", "persistence_machine", "nvml_simulator_machine", "facts_machine")
-pytest.register_assert_rewrite("report_fleet", "browser")
 
 # What takes long and does not depend on the interpreter runs on the fastest of those that `make test` takes.
 ONCE = (3, 13)

@@ -16,7 +16,6 @@ import importlib
 import os
 import sys
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -58,10 +57,18 @@ ONLY_READ = (
 )
 PRESENT, OTHER, ABSENT = "present", "other", "absent"
 FUNCTION = "contract_node"
+HOME = Path(__file__).resolve().parents[1] / "concerns"
+
+
+def contract_module(concern: str) -> str:
+    """The full name of the module that describes a concern."""
+    return f"ansible_collections.gpufleet.node.tests.unit.concerns.{concern}.{concern}_contract"
+
+
 # A description may bring fixtures, or name the plugins that do.
 pytest_plugins = (
     "ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",
-    *(f"{name}_contract" for name in CONCERNS if find_spec(f"{name}_contract")),
+    *(contract_module(name) for name in CONCERNS if (HOME / name / f"{name}_contract.py").exists()),
 )
 
 Found = Tuple[Mapping[str, Tuple[str, ...]], Any]
@@ -350,16 +357,17 @@ class Nodes:
 
 def described(concern: str) -> Callable[[Make], Node]:
     """The function that makes the machine of a concern."""
-    module = f"{concern}_contract"
+    module = contract_module(concern)
     try:
         function: Callable[[Make], Node] = getattr(importlib.import_module(module), FUNCTION)
     except (ModuleNotFoundError, AttributeError) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name != module:
+        # Of a concern without tests, its package is missing.
+        if isinstance(error, ModuleNotFoundError) and not f"{module}.".startswith(f"{error.name}."):
             raise
         pytest.fail(
             f"The concern {concern} has no machine to keep the contract on: write {FUNCTION}(make: Make) -> Node in"
-            f" tests/unit/concerns/{concern}/{module}.py, which makes a machine that the concern changes, with a"
-            " declaration and another one. See Node and Make in tests/unit/contract/concern_machines.py."
+            f" tests/unit/concerns/{concern}/{concern}_contract.py, which makes a machine that the concern changes,"
+            " with a declaration and another one. See Node and Make in tests/unit/contract/concern_machines.py."
         )
     return function
 

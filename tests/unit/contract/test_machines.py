@@ -23,7 +23,7 @@ pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern
 
 @pytest.mark.parametrize("concern", CONCERNS)
 def test_a_concern_has_a_machine_that_each_of_its_declarations_changes(nodes: Nodes, concern: str) -> None:
-    module = Path(described(concern).__code__.co_filename)
+    module = Path(described(concern).__code__.co_filename).resolve()
     assert module == Path(__file__).parents[1] / "concerns" / concern / f"{concern}_contract.py"
     node = nodes(concern)
     assert node.check(ABSENT).changes == ()

@@ -4,7 +4,7 @@
 
 """Fleets for tests of the report: recorded machines, looked at once each, and as many nodes like them as wanted.
 
-A file of tests says ``pytest_plugins = ("report_fleet",)``; a test takes the fixture ``kinds``, and calls ``fleet``.
+A file of tests has this module in ``pytest_plugins``; a test takes the fixture ``kinds``, and calls ``fleet``.
 """
 
 from __future__ import annotations

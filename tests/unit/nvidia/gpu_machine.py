@@ -4,7 +4,7 @@
 
 """A machine with GPUs: the files and commands of ``support`` with the NVML simulator as its driver.
 
-A file of tests says ``pytest_plugins = ("gpu_machine",)``; a test takes the fixture of this name and calls it:
+A file of tests has this module in ``pytest_plugins``; a test takes the fixture of this name and calls it:
 ``gpu_machine("hgx-h100-80gb-8")``.
 """
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The fixtures of the NVML simulator, a plugin of pytest: ``pytest_plugins = ("nvml_simulator_fixtures",)``."""
+"""The fixtures of the NVML simulator, a plugin of pytest: a file of tests has its full name in ``pytest_plugins``."""
 
 from __future__ import annotations
 

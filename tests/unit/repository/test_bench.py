@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import pytest
+from ansible_collections.gpufleet.node.tests.unit.repository.scripts import siblings
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-
-import bench
-import bench_report as report
-from bench_looks import MODULE, PROGRAM, looks_in, noting
-from bench_node import BenchError, cpu_of
-from bench_ways import FLOOR, GPUFLEET, GPUFLEET_MODULE, TASKS, USUAL, USUAL_MITOGEN, WAYS
+with siblings("tests/bench"):
+    import bench
+    import bench_report as report
+    from bench_looks import MODULE, PROGRAM, looks_in, noting
+    from bench_node import BenchError, cpu_of
+    from bench_ways import FLOOR, GPUFLEET, GPUFLEET_MODULE, TASKS, USUAL, USUAL_MITOGEN, WAYS
 
 
 def looks(place: Path, *entries: List[Any]) -> Path:

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "scale"))
-
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import in_brief
 from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs import ansible_playbook, replaying
 from ansible_collections.gpufleet.node.tests.unit.controller.report_fleet import TREES, Kind
-from bench_looks import looks_in, noting
-from scale import Sample, name_of, sentences, setting_of
-from scale_runs import AUDIT, EMPTY, GROUPS, MODULE, PROGRAM, REPORT, SCALE, SITE, WAYS, Setting
-from ssh_node import children_of
+from ansible_collections.gpufleet.node.tests.unit.repository.scripts import siblings
+
+with siblings("tests/bench", "tests/bench/scale"):
+    from bench_looks import looks_in, noting
+    from scale import Sample, name_of, sentences, setting_of
+    from scale_runs import AUDIT, EMPTY, GROUPS, MODULE, PROGRAM, REPORT, SCALE, SITE, WAYS, Setting
+    from ssh_node import children_of
 
 pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.controller.report_fleet",)
 

@@ -20,6 +20,7 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.plugin_utils.profiles import asked
+from ansible_collections.gpufleet.node.tests.unit.repository.imports_of_tests import misplaced_imports
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -247,6 +248,58 @@ def test_importing_the_look_costs_little_more_than_starting_python(tmp_path: Pat
         f"with importing(): import {names}"
     )
     assert (look - start) / start < IMPORT_OF_THE_LOOK[declared]
+
+
+# The only entry that the process of tests gets, and the one place where more are there for an import.
+CHANGE_SYS_PATH = {"tests/conftest.py", "tests/unit/repository/scripts.py"}
+
+
+def test_tests_import_by_package_and_leave_the_path_of_python_alone() -> None:
+    wrong = [
+        f"{name_of(path)}:{reason}"
+        for path in [ROOT / "tests" / "conftest.py", *python_files("tests/unit", "tests/kubernetes", "tests/awx")]
+        for reason in misplaced_imports(path.read_text(encoding="utf-8"))
+        if name_of(path) not in CHANGE_SYS_PATH or not reason.endswith("sys.path is changed")
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import nodetree",
+        "import json, gpu_machine as machine",
+        "from support import FakeHost",
+        "def function() -> None:\n    from recorded import RecordedHost",
+        "from tests.unit.support import FakeHost",
+        "from .support import FakeHost",
+        f"from {COLLECTION}tests.unit.node.test_node_run import run",
+        f"from {COLLECTION}tests.unit.node import test_node_run",
+        'pytest_plugins = ("gpu_machine",)',
+        'sys.path.insert(0, "folder")',
+        'sys.path[:0] = ["folder"]',
+        'sys.path += ["folder"]',
+        'with open("file"):\n    import bed_host',
+    ],
+)
+def test_an_import_of_tests_that_is_not_by_package_is_found(line: str) -> None:
+    assert len(misplaced_imports(line)) >= 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import json",
+        f"from {COLLECTION}tests.unit.support import FakeHost",
+        f"from {COLLECTION}tests.nodes import nodetree",
+        f'pytest_plugins = ("{COLLECTION}tests.unit.nvidia.gpu_machine",)',
+        'with siblings("tests/vm"):\n    import bed_host',
+        "found = list(sys.path)",
+        'monkeypatch.syspath_prepend("folder")',
+    ],
+)
+def test_an_import_of_tests_by_package_is_fine(line: str) -> None:
+    assert misplaced_imports(line) == []
 
 
 # --- modules and roles ------------------------------------------------------------------------------------------------

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import ast
 import importlib
-import sys
 from pathlib import Path
 from typing import Sequence
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.node.tests.unit.repository.imports_of_tests import misplaced_imports
+from ansible_collections.gpufleet.node.tools.new_concern import (
+    AFTER_ROLES,
+    KINDS,
+    files_of,
+    overlay_with,
+    taken_options,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tools"))
-
-from new_concern import AFTER_ROLES, KINDS, files_of, overlay_with, taken_options  # noqa: E402
-
 UTILS = "ansible_collections.gpufleet.node.plugins.module_utils"
 COMBINATIONS = (*((kind,) for kind in KINDS), tuple(KINDS))
 
@@ -47,6 +50,19 @@ def test_the_imports_of_what_is_begun_are_there_and_in_order(kinds: Sequence[str
                 importlib.import_module(f"{UTILS}.{node.module}.{alias.name}")
     at_top = [node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom) and node.level == 3]
     assert at_top == sorted(set(at_top))
+
+
+@pytest.mark.parametrize("kinds", COMBINATIONS, ids="+".join)
+def test_the_tests_that_are_begun_import_by_package_what_is_there(kinds: Sequence[str]) -> None:
+    files = files_of("made_up", kinds)
+    found = []
+    for path in (path for path in files if path.startswith("tests/")):
+        assert misplaced_imports(files[path]) == []
+        for node in ast.walk(ast.parse(files[path])):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ansible_collections."):
+                module = importlib.import_module(node.module or "")
+                found += [getattr(module, alias.name) for alias in node.names]
+    assert found
 
 
 def test_a_concern_on_own_files_alone_is_one_file_and_no_more() -> None:

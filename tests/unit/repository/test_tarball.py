@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import Dict, Tuple
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
-
-import tarball
+from ansible_collections.gpufleet.node.tools import tarball
 
 ROOT = Path(__file__).resolve().parents[3]
 # The collection, beside the files of it that the tarball always has.

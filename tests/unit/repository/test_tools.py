@@ -13,21 +13,22 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence
 
 import pytest
+from ansible_collections.gpufleet.node.tests.unit.repository.scripts import siblings
 
 TOOLS = Path(__file__).resolve().parents[3] / "tools"
 
 
 @pytest.fixture
-def tools(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(TOOLS))
-    import engine
-    import machine
-    import make
-    import runner
-    import why
+def tools() -> Any:
+    with siblings("tools"):
+        import engine
+        import machine
+        import make
+        import runner
+        import why
 
-    modules = {"engine": engine, "machine": machine, "make": make, "runner": runner, "why": why}
-    yield type("Tools", (), {**modules, "scenarios": make.scenarios})
+        modules = {"engine": engine, "machine": machine, "make": make, "runner": runner, "why": why}
+        yield type("Tools", (), {**modules, "scenarios": make.scenarios})
     for name in [name for name, module in sys.modules.items() if str(TOOLS) in str(getattr(module, "__file__", ""))]:
         del sys.modules[name]
 

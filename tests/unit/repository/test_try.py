@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpufleet.node.tests.unit.repository.scripts import siblings
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "try"))
-
-import fleet
+with siblings("tests/try"):
+    import fleet
 
 TESTS = Path(__file__).resolve().parents[2]
 

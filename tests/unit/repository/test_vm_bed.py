@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Optional
 
 import pytest
+from ansible_collections.gpufleet.node.tests.unit.repository.scripts import siblings
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm"))
-
-import bed
-import bed_host
-import bed_qemu
+with siblings("tests/vm"):
+    import bed
+    import bed_host
+    import bed_qemu
 
 # A QEMU that answers on its monitor, and whose guest does what a test says with the firmware it gets.
 QEMU = """#!{python}

@@ -1,0 +1,28 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Programs that are started by their path, for tests that call their functions."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Iterator
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@contextlib.contextmanager
+def siblings(*folders: str) -> Iterator[None]:
+    """Let what is imported meanwhile import its siblings by bare name, as it does where it is started by its path.
+
+    ``folders`` are relative to the repository. They are not on ``sys.path`` afterwards, nor is what a program adds.
+    """
+    before = list(sys.path)
+    sys.path[:0] = [str(ROOT / folder) for folder in folders]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
