@@ -88,8 +88,8 @@ def with_programs(job: Job, folder: Path) -> Dict[str, str]:
 # --- lint -------------------------------------------------------------------------------------------------------------
 
 
-# What mypy checks: packages of the collection, and folders of programs that are started by their path, where each imports
-# its siblings by their bare names.
+# What mypy checks: packages of the collection, and folders of programs that are started by their path, where each
+# imports its siblings by their bare names.
 TYPED_PACKAGES = ("plugins", "tests/kubernetes", "tests/awx")
 TYPED = ("tools", "tests/measure", "tests/vm", "tests/try", "tests/nvml_simulator", "node")
 

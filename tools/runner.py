@@ -128,7 +128,15 @@ class Board:
 class Job:
     """What a stage works with: commands whose output goes to its log, and lines for the user."""
 
-    def __init__(self, board: Board, name: str, environment: Mapping[str, str], root: Path) -> None:
+    def __init__(
+        self,
+        board: Board,
+        name: str,
+        environment: Mapping[str, str],
+        root: Path,
+        meter: Optional[cgroup.Meter] = None,
+    ) -> None:
+        """``meter`` counts what the commands leave running, too."""
         self.name = name
         self.root = root
         self.environment = dict(environment)
@@ -136,7 +144,7 @@ class Job:
         self.reports: List[str] = []
         self.tests: Dict[str, float] = {}
         self.log = board.logs / f"{name}.log"
-        self.meter = cgroup.meter(name)
+        self.meter = meter
         self.steps = Steps(self.processor)
         self._waited = 0.0
         self._board = board
@@ -334,7 +342,7 @@ def run_stages(
         if board.stopping.is_set():
             return Outcome(stage.name, "skipped")
         begin = time.monotonic()
-        job = Job(board, stage.name, environment, root)
+        job = Job(board, stage.name, environment, root, meter=cgroup.meter(stage.name))
         board.say(f"{stage.name}: start (log: {os.path.relpath(job.log, root)})")
         job.log.write_bytes(b"")
         try:

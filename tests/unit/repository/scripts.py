@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from pathlib import Path
-from typing import Iterator
+from types import SimpleNamespace
+from typing import Any, Iterator
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -26,3 +28,13 @@ def siblings(*folders: str) -> Iterator[None]:
         yield
     finally:
         sys.path[:] = before
+
+
+@contextlib.contextmanager
+def tools(*names: str) -> Iterator[Any]:
+    """Modules of tools/ as attributes, imported for this use alone, since tests replace what is in them."""
+    folder = str(ROOT / "tools")
+    with siblings("tools"):
+        yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
+    for name in [name for name, module in sys.modules.items() if folder in str(getattr(module, "__file__", ""))]:
+        del sys.modules[name]

@@ -11,10 +11,12 @@ import os
 import subprocess
 import sys
 import time
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence
 
 import pytest
+from ansible_collections.gpufleet.node.tests.unit.repository import scripts
 
 ROOT = Path(__file__).resolve().parents[3]
 TOOLS = ROOT / "tools"
@@ -29,18 +31,9 @@ SECONDS_OF_DAEMON = 0.3
 
 
 @pytest.fixture
-def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.syspath_prepend(str(TOOLS))
-    import cgroup
-    import costs
-    import engine
-    import make
-    import runner
-
-    names = {"cgroup": cgroup, "costs": costs, "engine": engine, "make": make, "runner": runner}
-    yield type("Tools", (), names)
-    for name in [name for name, module in sys.modules.items() if str(TOOLS) in str(getattr(module, "__file__", ""))]:
-        del sys.modules[name]
+def tools() -> Iterator[Any]:
+    with scripts.tools("cgroup", "costs", "engine", "make", "runner", "scenarios") as found:
+        yield found
 
 
 def run(tools: Any, tmp_path: Path, work: Any, name: str = "unit") -> Any:
@@ -216,12 +209,12 @@ INFO     [vm-trixie > verify] Executing
     ("pattern", "lines", "names"),
     [
         (
-            "ANSIBLE_STEPS",
+            "scenarios.ANSIBLE_STEPS",
             ACTIONS,
             ["vm-trixie > create", "vm-trixie > create: Create the machine", "vm-trixie > verify"],
         ),
         (
-            "SANITY_STEPS",
+            "make.SANITY_STEPS",
             'Running sanity test "ansible-doc"\nERROR: x\nRunning sanity test "import" on Python 3.9\n',
             ["ansible-doc", "import"],
         ),
@@ -231,7 +224,7 @@ def test_an_action_a_play_and_a_sanity_test_begin_a_step(
     tools: Any, tmp_path: Path, pattern: str, lines: str, names: List[str]
 ) -> None:
     (tmp_path / "lines").write_text(lines)
-    work = lambda job: job.run(["cat", "lines"], steps=getattr(tools.make, pattern))  # noqa: E731
+    work = lambda job: job.run(["cat", "lines"], steps=attrgetter(pattern)(tools))  # noqa: E731
     assert list(run(tools, tmp_path, work).steps) == [tools.runner.BETWEEN, "cat lines", *names]
 
 
@@ -458,6 +451,11 @@ def test_the_engine_is_counted_and_its_containers_too(
     monkeypatch.setattr(tools.engine.os, "geteuid", lambda: 0)
     monkeypatch.setattr(tools.engine, "DATA", tmp_path / "d")
     monkeypatch.setattr(tools.engine, "LONGEST_SOCKET_FOLDER", 1000)
+    monkeypatch.setattr(tools.engine, "PID_FILE", tmp_path / "d" / "pid")
+    monkeypatch.setattr(tools.engine, "LOG", tmp_path / "dockerd.log")
+    monkeypatch.setattr(tools.engine, "TRACES_BEFORE", tmp_path / "traces")
+    monkeypatch.setattr(tools.engine, "stop_stale", lambda: None)
+    monkeypatch.setattr(tools.engine, "kept_engine", lambda _job: None)
     monkeypatch.setattr(tools.engine, "require_programs", lambda _job, _names: None)
     monkeypatch.setattr(tools.engine.subprocess, "Popen", start)
     with pytest.raises(Refused), tools.engine.engine(job):

@@ -21,11 +21,11 @@ import yaml
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.plugins.plugin_utils.profiles import asked
 from ansible_collections.gpufleet.node.tests.unit.repository.imports_of_tests import misplaced_imports
+from ansible_collections.gpufleet.node.tests.unit.repository.scripts import siblings
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tools"))
-
-from imports import COLLECTION, imported, our_files, statements, tree_of  # noqa: E402
+with siblings("tools"):
+    from imports import COLLECTION, imported, our_files, statements, tree_of
 
 UTILS = ROOT / "plugins" / "module_utils"
 MODULES = sorted((ROOT / "plugins" / "modules").glob("*.py"))

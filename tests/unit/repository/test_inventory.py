@@ -12,20 +12,16 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
 import pytest
+from ansible_collections.gpufleet.node.tests.unit.repository import scripts
 
 ROOT = Path(__file__).resolve().parents[3]
 TOOLS = ROOT / "tools"
 
 
 @pytest.fixture
-def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.syspath_prepend(str(TOOLS))
-    import assertions
-    import inventory
-
-    yield type("Tools", (), {"assertions": assertions, "inventory": inventory})
-    for name in [name for name, module in sys.modules.items() if str(TOOLS) in str(getattr(module, "__file__", ""))]:
-        del sys.modules[name]
+def tools() -> Iterator[Any]:
+    with scripts.tools("assertions", "inventory") as found:
+        yield found
 
 
 # --- assertions in Python ---------------------------------------------------------------------------------------------

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence, Set
 
 import pytest
+from ansible_collections.gpufleet.node.tests.unit.repository.scripts import siblings
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tools"))
-
-import imports  # noqa: E402
-import make  # noqa: E402
-import needs  # noqa: E402
-import quick  # noqa: E402
-import runner  # noqa: E402
+with siblings("tools"):
+    import imports
+    import make
+    import needs
+    import quick
+    import runner
 
 UTILS = "plugins/module_utils"
 ALPHA, BETA = f"{UTILS}/concerns/alpha", f"{UTILS}/concerns/beta"

@@ -15,23 +15,15 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import pytest
+from ansible_collections.gpufleet.node.tests.unit.repository import scripts
 
 TOOLS = Path(__file__).resolve().parents[3] / "tools"
 
 
 @pytest.fixture
-def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.syspath_prepend(str(TOOLS))
-    import engine
-    import evidence
-    import make
-    import progress
-    import runner
-
-    modules = {"engine": engine, "evidence": evidence, "make": make, "progress": progress, "runner": runner}
-    yield type("Tools", (), {**modules, "scenarios": make.scenarios})
-    for name in [name for name, module in sys.modules.items() if str(TOOLS) in str(getattr(module, "__file__", ""))]:
-        del sys.modules[name]
+def tools() -> Iterator[Any]:
+    with scripts.tools("engine", "evidence", "make", "progress", "runner", "scenarios") as found:
+        yield found
 
 
 # --- the steps --------------------------------------------------------------------------------------------------------

@@ -7,30 +7,20 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence
 
 import pytest
-from ansible_collections.gpufleet.node.tests.unit.repository.scripts import siblings
+from ansible_collections.gpufleet.node.tests.unit.repository import scripts
 
 TOOLS = Path(__file__).resolve().parents[3] / "tools"
 
 
 @pytest.fixture
-def tools() -> Any:
-    with siblings("tools"):
-        import engine
-        import machine
-        import make
-        import runner
-        import why
-
-        modules = {"engine": engine, "machine": machine, "make": make, "runner": runner, "why": why}
-        yield type("Tools", (), {**modules, "scenarios": make.scenarios})
-    for name in [name for name, module in sys.modules.items() if str(TOOLS) in str(getattr(module, "__file__", ""))]:
-        del sys.modules[name]
+def tools() -> Iterator[Any]:
+    with scripts.tools("engine", "machine", "make", "runner", "scenarios", "why") as found:
+        yield found
 
 
 # --- why a scenario failed --------------------------------------------------------------------------------------------
