@@ -290,5 +290,5 @@ def _how_to_continue(scenario: Scenario, *, again: str) -> List[str]:
         f"{scenario.name} is kept as it failed. To log in:",
         *(f"    {machine.login(scenario.variables)}" for machine in scenario.machines),
         f"To continue at the step that failed: {again}",
-        f"To end it, and begin anew the next time: make destroy SCENARIO={scenario.name}",
+        f"To end it, and to begin again the next time: make destroy SCENARIO={scenario.name}",
     ]
