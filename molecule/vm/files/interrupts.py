@@ -37,6 +37,8 @@ ARGUMENTS = Path("/etc/default/irqbalance")
 # With --debug it draws this line at the begin of every scan.
 SCAN_LINE = "-" * 60
 UNIT = "gpufleet-interrupts.service"
+# There while it works. A look at it costs nothing; systemctl takes the emulated processor that the unit waits for.
+GROUP = Path("/sys/fs/cgroup/system.slice") / UNIT
 # What an NVMe drive is part of.
 HOLDERS = "nvme/nvme*/nvme*n*/holders/*"
 
@@ -54,6 +56,11 @@ class Interrupt(NamedTuple):
 
 def output(*command: str) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def output_of_any(*command: str) -> str:
+    """The same whatever the exit status."""
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
 
 
 def cpus_of(text: str) -> Cpus:
@@ -146,20 +153,21 @@ def wait_until_settled(devices: int) -> float:
     """How long it took, in seconds; until the service has nothing more to do."""
     began = time.monotonic()
     while True:
-        try:
-            found = wrong(devices)
-        except OSError as error:
-            # A device that goes while we look.
-            found = [str(error)]
+        found = [f"{UNIT} runs"] if GROUP.exists() else wrong_now(devices)
         # Its exit status is the same for a unit that is starting, as this one is while it works, and for one at rest.
-        told = subprocess.run(["systemctl", "is-active", UNIT], check=False, stdout=subprocess.PIPE, text=True).stdout
-        running = told.strip() not in ("inactive", "failed")
-        waited = time.monotonic() - began
-        if not found and not running:
-            return round(waited, 1)
-        if waited >= SECONDS:
-            sys.exit("\n".join([*found, *([f"{UNIT} runs"] if running else [])]))
+        if not found and output_of_any("systemctl", "is-active", UNIT) in ("inactive", "failed"):
+            return round(time.monotonic() - began, 1)
+        if time.monotonic() >= began + SECONDS:
+            sys.exit("\n".join(found or [f"{UNIT} runs"]))
         time.sleep(0.5)
+
+
+def wrong_now(devices: int) -> List[str]:
+    """The same where a device may go meanwhile."""
+    try:
+        return wrong(devices)
+    except OSError as error:
+        return [str(error)]
 
 
 def disturbed(goal: str, devices: int, disturb: Callable[[], None]) -> Dict[str, object]:
@@ -224,10 +232,14 @@ def places() -> Dict[Tuple[str, str], Cpus]:
     return {(one.address, one.name): one.cpus for folder in declared() for one in interrupts_of(folder) if one.ours}
 
 
-def said_since(start: float) -> str:
-    """What irqbalance told the journal, where it may have nothing yet."""
-    command = ["journalctl", "--unit=irqbalance", "--output=cat", f"--since=@{start:.3f}"]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
+def said_since(start: float) -> Iterator[str]:
+    """What irqbalance tells the journal, as it comes, for ``SECONDS``."""
+    command = ["timeout", f"{SECONDS:.0f}", "journalctl", "--follow", "--no-tail", "--unit=irqbalance", "--output=cat"]
+    with subprocess.Popen([*command, f"--since=@{start:.3f}"], stdout=subprocess.PIPE, text=True) as journal:
+        try:
+            yield from journal.stdout or ()
+        finally:
+            journal.terminate()
 
 
 def scans() -> Iterator[Dict[str, object]]:
@@ -250,14 +262,17 @@ def scans() -> Iterator[Dict[str, object]]:
         count = 0
         moved: Dict[str, str] = {}
         # The first one only places what it met. Where it moves something is up to it, so that it is given its time.
-        while count < SCANS + 1 or not moved:
-            if places() != ours:
-                sys.exit(f"moved: {sorted(set(places().items()) - set(ours.items()))}")
-            if time.monotonic() > began + SECONDS:
-                sys.exit(f"irqbalance moved {moved or 'nothing at all'} in {count} scans")
-            count = len([line for line in said_since(start).splitlines() if line.startswith(SCAN_LINE)])
-            moved = {path.parent.name: path.read_text().strip() for path in others if path.read_text().strip() != "0-3"}
-            time.sleep(0.2)
+        for line in said_since(start):
+            if line.startswith(SCAN_LINE):
+                count += 1
+                if places() != ours:
+                    sys.exit(f"moved: {sorted(set(places().items()) - set(ours.items()))}")
+                found = {path.parent.name: path.read_text().strip() for path in others}
+                moved = {number: cpus for number, cpus in found.items() if cpus != "0-3"}
+                if count > SCANS and moved:
+                    break
+        else:
+            sys.exit(f"irqbalance moved {moved or 'nothing at all'} in {count} scans")
         if places() != ours:
             sys.exit(f"moved: {sorted(set(places().items()) - set(ours.items()))}")
         yield {"scans": count, "seconds": round(time.monotonic() - began, 1), "ours": len(ours), "moved": moved}
