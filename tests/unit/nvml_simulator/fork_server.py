@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A small process in which the tool of the NVML simulator runs, and which forks the processes that query the driver.
+"""Small processes: in one the tool of the NVML simulator runs, the other forks the processes that query the driver.
+
+They are two, for what the library exports is settled when it is loaded: a child has to load it itself.
 
 A child of the process of pytest takes 20 ms of the processor before it does anything: with all tests collected there
 are 200 MB whose page tables are copied, and then the pages that both write to. A child of this process takes 3 ms.
@@ -25,7 +27,7 @@ import sys
 import threading
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Dict, Mapping, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence, Set, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.nvml import LocalNvml
 
@@ -97,6 +99,10 @@ class ForkServer:
     def output_of(self, built: Path, module: str, arguments: Sequence[str], variables: Mapping[str, str]) -> Any:
         return self._ask("output_of", built, module, arguments, variables)[0]
 
+    def output_of_child(self, built: Path, module: str, arguments: Sequence[str], variables: Mapping[str, str]) -> Any:
+        """The same, of a program that may be killed, or waits for a signal."""
+        return self._ask("output_of_child", built, module, arguments, variables)[0]
+
     def answer_of(self, built: Path, state: str, question: str, **options: Any) -> Any:
         return self._ask("answer_of", built, state, question, options)[0]
 
@@ -115,6 +121,21 @@ class ForkServer:
         if failed:
             raise RuntimeError(f"in the fork server: {answer}")
         return answer, pipes
+
+
+class ForkServers(NamedTuple):
+    """``tool`` answers what needs no process of its own, and has the library loaded; ``drivers`` has not."""
+
+    tool: ForkServer
+    drivers: ForkServer
+
+    @property
+    def owner(self) -> int:
+        return self.tool.owner
+
+    def close(self) -> None:
+        for server in self:
+            server.close()
 
 
 class ServedNvml(LocalNvml):
@@ -191,10 +212,13 @@ def _in_a_child(work: Callable[[], Any]) -> Any:
 
 def _output_of(built: Path, module: str, arguments: Sequence[str], variables: Mapping[str, str]) -> Reply:
     os.environ.update(variables)
-    # A reset may meet a fault that kills who makes it, and one that holds a GPU waits for a signal.
-    if module != "nvml_sim" or "hold" in arguments:
-        return _in_a_child(lambda: output_of(built, module, arguments)), ()
     return output_of(built, module, arguments), ()
+
+
+def _output_of_child(built: Path, module: str, arguments: Sequence[str], variables: Mapping[str, str]) -> Reply:
+    os.environ.update(variables)
+    module_of(built, module)
+    return _in_a_child(lambda: output_of(built, module, arguments)), ()
 
 
 def _answer_of(built: Path, state: str, question: str, options: Mapping[str, Any]) -> Reply:
@@ -230,6 +254,7 @@ def main(descriptor: int) -> None:
 
     requests: Dict[str, Callable[..., Reply]] = {
         "output_of": _output_of,
+        "output_of_child": _output_of_child,
         "answer_of": _answer_of,
         "driver": _driver,
         "wait": _wait,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Iterator
 
 import pytest
-from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.fork_server import ForkServer
+from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.fork_server import ForkServer, ForkServers
 from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import (
     SOURCES,
     Machine,
@@ -45,9 +45,9 @@ def built_simulator() -> Path:
 @pytest.fixture(scope="session")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """The simulator, built from its sources."""
-    server = ForkServer()
-    yield Machines(built_simulator(), tmp_path_factory.mktemp("machines"), server)
-    server.close()
+    servers = ForkServers(ForkServer(), ForkServer())
+    yield Machines(built_simulator(), tmp_path_factory.mktemp("machines"), servers)
+    servers.close()
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ import pynvml as nvml
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.nvml import LocalNvml
 from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.fork_server import (
-    ForkServer,
+    ForkServers,
     ServedNvml,
     answer_of,
     module_of,
@@ -81,10 +81,10 @@ def forked(work: Callable[[], str]) -> Tuple[int, str]:
 class Machine:
     """One simulated machine: its state file, the command line on it, and what its clients need to find it."""
 
-    def __init__(self, built: Path, folder: Path, server: Optional[ForkServer] = None) -> None:
+    def __init__(self, built: Path, folder: Path, servers: Optional[ForkServers] = None) -> None:
         self.built = built
         self.state = folder / "state"
-        self._server = server
+        self._servers = servers
         self.variables: Dict[str, str] = {
             "NVML_SIM_STATE": str(self.state),
             "NVML_SIM_PERSISTENCED": str(folder / "nvidia-persistenced" / "socket"),
@@ -101,9 +101,11 @@ class Machine:
 
     def _main(self, module: str, arguments: Sequence[object], variables: Dict[str, str]) -> Done:
         words, variables = list(map(str, arguments)), {**self.variables, **variables}
-        server = self._server_here()
-        if server is not None:
-            return Done(*server.output_of(self.built, module, words, variables))
+        servers = self._servers_here()
+        if servers is not None and (module != "nvml_sim" or "hold" in words):
+            return Done(*servers.drivers.output_of_child(self.built, module, words, variables))
+        if servers is not None:
+            return Done(*servers.tool.output_of(self.built, module, words, variables))
 
         def work() -> str:
             os.environ.update(variables)
@@ -112,15 +114,15 @@ class Machine:
         status, answer = forked(work)
         return Done(*json.loads(answer)) if status == 0 else Done(status, "", answer)
 
-    def _server_here(self) -> Optional[ForkServer]:
-        """The fork server, but in a child of the process that it serves."""
-        return self._server if self._server is not None and self._server.owner == os.getpid() else None
+    def _servers_here(self) -> Optional[ForkServers]:
+        """The fork servers, but in a child of the process that they serve."""
+        return self._servers if self._servers is not None and self._servers.owner == os.getpid() else None
 
     def nvml(self, commands: Commands, **options: Any) -> LocalNvml:
         """The driver as a run of a module has it, by a process of its own. ``options`` are those of LocalNvml."""
         options = {"library": str(self.built / LIBRARY), **options}
-        server = self._server_here()
-        return LocalNvml(commands, **options) if server is None else ServedNvml(server, commands, **options)
+        servers = self._servers_here()
+        return LocalNvml(commands, **options) if servers is None else ServedNvml(servers.drivers, commands, **options)
 
     def smi(self, *arguments: object, **variables: str) -> Done:
         """``nvidia-smi ARGUMENTS``, the simulator's stand-in for it, in the same way."""
@@ -167,9 +169,9 @@ class Machine:
         return [(call["symbol"], call["result"]) for call in json.loads(self.tool("log", "--changes", "--json"))]
 
     def _answer_of(self, question: str, **options: Any) -> Any:
-        server = self._server_here()
-        if server is not None:
-            return server.answer_of(self.built, str(self.state), question, **options)
+        servers = self._servers_here()
+        if servers is not None:
+            return servers.tool.answer_of(self.built, str(self.state), question, **options)
         code, answer = forked(lambda: json.dumps(answer_of(self.built, str(self.state), question, **options)))
         assert code == 0, answer
         return json.loads(answer)
@@ -210,10 +212,10 @@ class Machine:
 class Machines:
     """Makes machines from shipped descriptions or from those of a test; the work is done once for each kind."""
 
-    def __init__(self, built: Path, folder: Path, server: ForkServer) -> None:
+    def __init__(self, built: Path, folder: Path, servers: ForkServers) -> None:
         self.built = built
         self.folder = folder
-        self.server = server
+        self.servers = servers
         self.made: Dict[Tuple[str, ...], Path] = {}
         tool_of(built)._parser()  # here once, instead of in every child
         module_of(built, "nvidia_smi")
@@ -227,10 +229,10 @@ class Machines:
         if arguments not in self.made:
             place = self.folder / f"{len(self.made)}"
             place.mkdir()
-            Machine(self.built, place, self.server).tool("create", *arguments)
+            Machine(self.built, place, self.servers).tool("create", *arguments)
             self.made[arguments] = place / "state"
         folder.mkdir(exist_ok=True)
-        machine = Machine(self.built, folder, self.server)
+        machine = Machine(self.built, folder, self.servers)
         shutil.copy(self.made[arguments], machine.state)
         return machine
 
