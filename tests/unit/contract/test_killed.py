@@ -88,7 +88,8 @@ def test_what_a_killed_run_began_is_completed_by_the_next_and_can_be_given_back(
     node.absent()
     for when, arrange in killed(node, verb, before):
         arrange()
-        assert node.left_by_absent(untouched) == [], when
+        node.absent()
+        assert node.differs_from(untouched) == [], when
         arrange()
         node.converge(again)
         tree, state = settled(node)
