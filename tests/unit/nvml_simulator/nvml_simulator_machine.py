@@ -118,10 +118,13 @@ class Machine:
         """The fork servers, but in a child of the process that they serve."""
         return self._servers if self._servers is not None and self._servers.owner == os.getpid() else None
 
-    def nvml(self, commands: Commands, **options: Any) -> LocalNvml:
-        """The driver as a run of a module has it, by a process of its own. ``options`` are those of LocalNvml."""
+    def nvml(self, commands: Commands, *, patched: bool = False, **options: Any) -> LocalNvml:
+        """The driver as a run of a module has it, by a process of its own. ``options`` are those of LocalNvml.
+
+        patched: a test replaced code that runs in that process, which a child of a fork server does not have.
+        """
         options = {"library": str(self.built / LIBRARY), **options}
-        servers = self._servers_here()
+        servers = None if patched else self._servers_here()
         return LocalNvml(commands, **options) if servers is None else ServedNvml(servers.drivers, commands, **options)
 
     def smi(self, *arguments: object, **variables: str) -> Done:

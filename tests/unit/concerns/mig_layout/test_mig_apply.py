@@ -271,7 +271,7 @@ def test_a_gpu_that_is_not_what_the_driver_said_is_restored(
 
     monkeypatch.setattr(driver_apply, "_call", swallow)
     with pytest.raises(NotInEffect, match=r"found 3g\.40gb@0, wanted 3g\.40gb@0 3g\.40gb@4\[\]") as caught:
-        bring(machine, (whole(0, THREE), whole(4, THREE)))
+        repartition(machine, ResetGroup((work(machine, target=(whole(0, THREE), whole(4, THREE))),)), patched=True)
     assert "gpu0 has its previous layout again: 3g.40gb@0." in str(caught.value)
 
 
