@@ -33,6 +33,8 @@ SERIAL_LENGTH = 20
 
 # The console says so when a boot can no longer succeed; waiting for the deadline would only hide it.
 DEAD_ENDS = ("You are in emergency mode", "(initramfs) ", "grub rescue>", "\ngrub>")
+# The boot loader says so. A node that goes down answers until then, and each login takes an emulated CPU a second.
+LOADS = "Loading initial ramdisk"
 # The node resets itself after a panic, because emulation causes one now and then. More in a row have another cause.
 PANIC = "Kernel panic - not syncing"
 PANICS_IN_A_ROW = 3
@@ -435,7 +437,7 @@ def await_boot(machine: Machine, *, begin: int, deadline: float, previous: Optio
             begin = machine.console.stat().st_size
             with bed_monitor.Monitor(machine.folder) as monitor:
                 monitor.ask("system_reset")
-        if _has_banner(machine.port):
+        if LOADS in output and _has_banner(machine.port):
             # One login answers both questions; is-system-running exits 1 for `degraded`, which is up as well.
             script = "cat /proc/sys/kernel/random/boot_id && { systemctl is-system-running --wait || true; }"
             answer = ask(machine, [script], timeout=max(5.0, deadline - time.monotonic()))
