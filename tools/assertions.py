@@ -22,6 +22,8 @@ Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 CHECKS = ("raises", "warns", "deprecated_call", "fail")
 FOLDERS = ("tests", "molecule")
+COLLECTION = "ansible_collections.gpufleet.node."
+TESTS = f"{COLLECTION}tests."
 INCLUDES = ("include_tasks", "import_tasks", "import_playbook")
 
 
@@ -56,6 +58,7 @@ class Sources:
     """The files of tests of a checkout."""
 
     def __init__(self, root: Path) -> None:
+        self._root = root
         self._paths: Dict[str, List[Path]] = {}
         for folder in FOLDERS:
             for path in sorted((root / folder).rglob("*.py")):
@@ -105,21 +108,30 @@ class Sources:
             if called.id in module.functions:
                 return module.functions[called.id], module
             source, name = module.imports.get(called.id, ("", ""))
-            found = self._find(source, module)
+            found = self._find(source, "", module)
             return (found.functions[name], found) if found and name in found.functions else None
         if not isinstance(called, ast.Attribute):
             return None
-        if isinstance(called.value, ast.Name) and module.imports.get(called.value.id, ("", "x"))[1] == "":
-            found = self._find(module.imports[called.value.id][0], module)
+        if isinstance(called.value, ast.Name) and called.value.id in module.imports:
+            source, name = module.imports[called.value.id]
+            found = self._find(source, name, module) if not name or source.startswith(TESTS) else None
             if found and called.attr in found.functions:
                 return found.functions[called.attr], found
-        near = [module, *(other for source, _name in module.imports.values() if (other := self._find(source, module)))]
+        sources = [(source, inner) for source, name in module.imports.values() for inner in {"", name}]
+        near = [module, *(other for source, name in sources if (other := self._find(source, name, module)))]
         methods = {id(node): (node, other) for other in near for node in other.methods.get(called.attr, ())}
         return next(iter(methods.values())) if len(methods) == 1 else None
 
-    def _find(self, name: str, module: Module) -> Optional[Module]:
-        """The file of tests with this name of a module: the one beside it, else the only one."""
-        if name.startswith("ansible_collections."):
+    def _find(self, name: str, inner: str, module: Module) -> Optional[Module]:
+        """The file of tests with this name of a module, or ``inner`` in this package of tests.
+
+        Of a bare name it is the one beside the file that imports it, else the only one.
+        """
+        if name.startswith(TESTS):
+            words = [*name[len(COLLECTION) :].split("."), *filter(None, [inner])]
+            place = self._root.joinpath(*words).with_suffix(".py")
+            return self.module(place) if place in self._known else None
+        if name.startswith("ansible_collections.") or inner:
             return None
         paths = self._paths.get(name.rpartition(".")[2], [])
         beside = [path for path in paths if path.parent == module.path.parent]

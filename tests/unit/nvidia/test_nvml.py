@@ -299,7 +299,7 @@ pynvml = types.ModuleType("pynvml")
 pynvml.nvmlInit = lambda: None
 sys.modules["pynvml"] = pynvml
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.nvml import DriverHangs, LocalNvml
-from support import ScriptedCommands
+from ansible_collections.gpufleet.node.tests.unit.support import ScriptedCommands
 
 def sleep(driver):
     time.sleep(600)

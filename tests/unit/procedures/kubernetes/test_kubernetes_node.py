@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernete
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.options import OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.kubernetes.procedure import cordoned_nodes
+from ansible_collections.gpufleet.node.tests.kubernetes import api_server
 from ansible_collections.gpufleet.node.tests.kubernetes.api_server import new_node
 from ansible_collections.gpufleet.node.tests.unit.procedures.kubernetes.kubernetes_machine import NODE, Machine
 
@@ -221,7 +222,7 @@ def test_who_takes_the_mark_between_the_look_and_the_patch_keeps_the_node(machin
 
 
 def test_an_api_server_that_forgets_the_patch_is_an_error(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api_server.merged", lambda target, patch: target)
+    monkeypatch.setattr(api_server, "merged", lambda target, patch: target)
     result = machine.run()
     assert "the API server accepted the patch, but the node does not show it" in result["msg"]
     assert (result["failed"], result["failure"]["code"]) == (True, "not_in_effect")
