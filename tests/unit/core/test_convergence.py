@@ -48,6 +48,11 @@ from ansible_collections.gpufleet.node.tests.unit.core.tunables_concern import (
 from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, KernelFiles, Killed, build, snapshot
 
 
+@pytest.fixture
+def host(tmp_path: Path) -> FakeHost:
+    return build(tmp_path, {TUNABLES[0]: "1\n", TUNABLES[1]: "2\n", "/etc/keep": "", "/var/lib/keep": ""})
+
+
 def test_check_mode_writes_nothing_at_all(host: FakeHost, tmp_path: Path) -> None:
     found = snapshot(tmp_path, leave_out=())
     outcome = run(host, check_mode=True)

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import contract, convergence, steps
 from ansible_collections.gpufleet.node.plugins.module_utils._core.baseline import Baseline
 from ansible_collections.gpufleet.node.plugins.module_utils._core.change import (
@@ -26,7 +24,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.contract impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import BOOT, EFFECTIVE, REBOOT, Setting
-from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 TUNABLES = ("/sys/kernel/fan", "/sys/kernel/lamp")
 CONF = "/etc/tunables.d/99-gpufleet.conf"
@@ -117,11 +115,6 @@ class Tunables:
 
 PRESENT: Dict[str, Any] = {"state": "present", "immediate": True, "permanent": True, "strict": False, "value": "7"}
 ABSENT: Dict[str, Any] = {**PRESENT, "state": "absent", "value": None}
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> FakeHost:
-    return build(tmp_path, {TUNABLES[0]: "1\n", TUNABLES[1]: "2\n", "/etc/keep": "", "/var/lib/keep": ""})
 
 
 def run(

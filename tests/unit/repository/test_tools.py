@@ -248,7 +248,10 @@ def test_a_scenario_that_passed_at_its_second_try_is_the_last_word_of_a_run_that
     tools: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stages = [tools.runner.Stage("molecule", lambda job: job.report("drain failed once: [trixie] no node"))]
-    status = tools.runner.run_stages(stages, side_by_side=1, environment={}, root=tmp_path, logs=tmp_path / "logs")
+    variables = {"TMPDIR": str(tmp_path)}
+    status = tools.runner.run_stages(
+        stages, side_by_side=1, environment=variables, root=tmp_path, logs=tmp_path / "logs"
+    )
     assert status == 0
     assert capsys.readouterr().out.splitlines()[-1] == "molecule passed, but drain failed once: [trixie] no node"
 
