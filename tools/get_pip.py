@@ -6,11 +6,19 @@
 
 from __future__ import annotations
 
+import os
 import runpy
-import subprocess
 import sys
+import sysconfig
 
-subprocess.run([sys.executable, "-m", "ensurepip"], check=True)
+# Debian's ensurepip has its packages beside it, which is not below /usr where tools/debian_tree.py unpacked it.
+wheels = os.path.join(sys.base_prefix, "share", "python-wheels")
+if os.path.isdir(wheels):
+    sysconfig.get_config_vars()["WHEEL_PKG_DIR"] = wheels
+
+import ensurepip  # noqa: E402
+
+ensurepip.bootstrap()
 wanted = [argument for argument in sys.argv[1:] if argument not in ("--no-setuptools", "--no-wheel")]
 sys.argv[1:] = ["install", *wanted]
 runpy.run_module("pip", run_name="__main__")

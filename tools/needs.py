@@ -203,7 +203,6 @@ PROBE = "import ensurepip, sys, venv; print('%d.%d %s' % (*sys.version_info[:2],
 # Interpreters of Debian are built with profile-guided optimization, which pyenv leaves out unless it is told otherwise:
 # all that the tests do in Python takes a quarter to a third less processor time with them. Suite, packages by version.
 DEBIAN_PYTHONS = {
-    "3.9": ("bullseye", ("python3.9-venv", "python3-distutils")),
     "3.11": ("bookworm", ("python3.11-venv",)),
     "3.13": ("trixie", ("python3.13-venv",)),
 }
