@@ -48,7 +48,7 @@ def _content(descriptor: int) -> bytes:
 
 def content_of(path: str, flags: int = 0) -> bytes:
     """The whole content of a file; the error of one that cannot be read has not always its name."""
-    # A pipe in place of a file has nothing in it, and nobody waits for who writes into it.
+    # A pipe in place of a file counts as empty, and the open does not wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     try:
         return _content(descriptor)
