@@ -117,7 +117,7 @@ class Sources:
             found = self._find(source, name, module) if not name or source.startswith(TESTS) else None
             if found and called.attr in found.functions:
                 return found.functions[called.attr], found
-        sources = [(source, inner) for source, name in module.imports.values() for inner in {"", name}]
+        sources = [(source, inner) for source, name in module.imports.values() for inner in ("", name)]
         near = [module, *(other for source, name in sources if (other := self._find(source, name, module)))]
         methods = {id(node): (node, other) for other in near for node in other.methods.get(called.attr, ())}
         return next(iter(methods.values())) if len(methods) == 1 else None

@@ -18,7 +18,11 @@ if os.path.isdir(wheels):
 
 import ensurepip  # noqa: E402
 
+# It sets pip's configuration aside, for good: the mirror and the certificates, without which the next pip reaches nothing.
+environment = dict(os.environ)
 ensurepip.bootstrap()
+os.environ.clear()
+os.environ.update(environment)
 wanted = [argument for argument in sys.argv[1:] if argument not in ("--no-setuptools", "--no-wheel")]
 sys.argv[1:] = ["install", *wanted]
 runpy.run_module("pip", run_name="__main__")

@@ -34,7 +34,9 @@ def siblings(*folders: str) -> Iterator[None]:
 def tools(*names: str) -> Iterator[Any]:
     """Modules of tools/ as attributes, imported for this use alone, since tests replace what is in them."""
     folder = str(ROOT / "tools")
-    with siblings("tools"):
-        yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
-    for name in [name for name, module in sys.modules.items() if folder in str(getattr(module, "__file__", ""))]:
-        del sys.modules[name]
+    try:
+        with siblings("tools"):
+            yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
+    finally:
+        for name in [name for name, module in sys.modules.items() if folder in str(getattr(module, "__file__", ""))]:
+            del sys.modules[name]

@@ -224,7 +224,10 @@ def test_an_action_a_play_and_a_sanity_test_begin_a_step(
     tools: Any, tmp_path: Path, pattern: str, lines: str, names: List[str]
 ) -> None:
     (tmp_path / "lines").write_text(lines)
-    work = lambda job: job.run(["cat", "lines"], steps=attrgetter(pattern)(tools))  # noqa: E731
+
+    def work(job: Any) -> None:
+        job.run(["cat", "lines"], steps=attrgetter(pattern)(tools))
+
     assert list(run(tools, tmp_path, work).steps) == [tools.runner.BETWEEN, "cat lines", *names]
 
 
