@@ -18,7 +18,7 @@ if os.path.isdir(wheels):
 
 import ensurepip  # noqa: E402
 
-# It sets pip's configuration aside, for good: the mirror and the certificates, without which the next pip reaches nothing.
+# It sets pip's configuration aside, for good: the mirror, and the certificates without which the next pip fails.
 environment = dict(os.environ)
 ensurepip.bootstrap()
 os.environ.clear()
