@@ -14,11 +14,14 @@ import contextlib
 import os
 import re
 import subprocess
+import time
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
 ROOT = Path("/sys/fs/cgroup")
 SYSTEMD = Path("/run/systemd/system")
+# How often a group that is not empty yet is tried again, and seconds between two tries.
+ATTEMPTS, PAUSE = 20, 0.1
 # Moves itself into a group and becomes the command, so that nothing that the command does escapes the count.
 ENTER = 'echo $$ > "$0" && exec "$@"'
 
@@ -61,8 +64,9 @@ class Meter:
     def close(self) -> None:
         """Read once more, and remove the groups. What still runs goes on where this process is."""
         self.seconds()
-        # As long as something in it starts processes, there may be another one.
-        for _attempt in range(10):
+        # As long as something in it starts processes, there may be another one, and what was killed takes a while.
+        for attempt in range(ATTEMPTS):
+            time.sleep(PAUSE if attempt else 0)
             with contextlib.suppress(OSError):
                 for pid in (self._commands / "cgroup.procs").read_text(encoding="ascii").split():
                     with contextlib.suppress(ProcessLookupError):
