@@ -643,7 +643,7 @@ TARGETS = {
     "demo": "the main job on a virtual GPU node: check, converge, meddle, heal, reboot (CHAPTER=all for more)",
     "bench": "the measurements behind docs/performance.md",
     "bench-scale": "what a fleet of a thousand hosts costs its controller",
-    "quick": "what the change since origin/main touches, or the concerns named: CONCERN=hugepages, under a minute",
+    "quick": "what the change since origin/main touches, or the concerns named: CONCERN=hugepages takes half a minute",
     "lint": "ruff, mypy, yamllint, ansible-lint, changelog fragments, and that `make docs` has nothing to do",
     "unit": "unit tests on Python 3.9 to 3.13",
     "sanity": "ansible-test sanity on the oldest and the newest ansible-core",

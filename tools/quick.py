@@ -85,7 +85,10 @@ def summary(chosen: Selection) -> List[str]:
 
 def left_out(chosen: Selection) -> List[str]:
     """Lines on what is not checked."""
-    lines = ["Left to `make test`: other Pythons, ansible-test sanity, the scenarios, the page in a browser, promtool."]
+    lines = [
+        "Left to `make test`: other Pythons, ansible-test sanity, the scenarios, the page in a browser, promtool, and "
+        "what the contract has of several concerns together."
+    ]
     if chosen.postponed:
         names = ", ".join(chosen.postponed)
         lines.append(f"Left to `make unit`, since too much stands on this change: the tests of {names}.")
