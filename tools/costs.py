@@ -29,6 +29,7 @@ from runner import Outcome
 LAST = "costs.json"
 KEPT = 10
 SHOWN = 5
+WIDEST = 150
 COMPARED = 10
 # From here on a stage is dearer, if by so many seconds: below that two runs of one thing differ as much.
 DEARER = 0.10
@@ -180,8 +181,13 @@ def dearest(content: Mapping[str, Any]) -> List[str]:
         lines.append(f"{name} {whole:.1f}{'' if stage['complete'] else '+'}")
         for kind in ("steps", "tests"):
             costs = sorted(stage[kind].items(), key=lambda item: -item[1])[:SHOWN]
-            lines += [f"  {s:8.1f}  {s / whole:4.0%}  {what}" for what, s in costs if s >= 0.05]
+            lines += [f"  {s:8.1f}  {s / whole:4.0%}  {_cut(what)}" for what, s in costs if s >= 0.05]
     return lines
+
+
+def _cut(name: str) -> str:
+    """The name of a step or a test within a line: that of a test may have its parameters in it, of any length."""
+    return name if len(name) <= WIDEST else f"{name[: WIDEST - 3]}..."
 
 
 # --- two runs ---------------------------------------------------------------------------------------------------------

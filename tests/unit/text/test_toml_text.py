@@ -266,7 +266,11 @@ def test_five_thousand_lines_take_milliseconds(text: str, seconds: float) -> Non
     assert quickest(lambda: parse(text)) < seconds * PATIENCE
 
 
-@pytest.mark.parametrize("quoted", ['"' + "\\\\" * 20000, "'" * 3 + "''x" * 20000, '"""' + '""x' * 20000, "#" * 40000])
+@pytest.mark.parametrize(
+    "quoted",
+    ['"' + "\\\\" * 20000, "'" * 3 + "''x" * 20000, '"""' + '""x' * 20000, "#" * 40000],
+    ids=["backslashes", "apostrophes", "quotation marks", "a comment"],
+)
 def test_a_text_without_an_end_is_refused_in_time_that_grows_with_its_length(quoted: str) -> None:
     started = time.process_time()
     with pytest.raises(TomlError):
