@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.declared impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import frozen
+from ansible_collections.gpufleet.node.plugins.module_utils._core.wording import printable
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import ORPHANED
 from ansible_collections.gpufleet.node.plugins.module_utils._node.deadline import DeadlineExceeded, deadline
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern, in_order
@@ -170,7 +171,7 @@ def _apply(concern: _Unless, options: Mapping[str, Any], host: Host, left: float
 def _tell(host: Host, concern: str, result: BootResult) -> int:
     """One line in the journal and one for a caller on the command line; 1 for a failure."""
     failed = result.result == FAILED
-    line = f"boot: {concern}: {'failed: ' if failed else ''}{result.message}"
+    line = printable(f"boot: {concern}: {'failed: ' if failed else ''}{result.message}")
     priority = ERROR if failed else NOTICE
     host.journal(line, {"PRIORITY": priority, "GPUFLEET_CONCERN": concern, "GPUFLEET_BOOT": result.result})
     print(line)

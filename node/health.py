@@ -14,7 +14,7 @@ import json
 from typing import Any, Dict, List, Mapping, Sequence
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
-from ansible_collections.gpufleet.node.plugins.module_utils._core.wording import counted
+from ansible_collections.gpufleet.node.plugins.module_utils._core.wording import counted, printable
 from ansible_collections.gpufleet.node.plugins.module_utils._node.deadline import deadline
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import port_record
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect import gather
@@ -49,9 +49,10 @@ def health(
     if as_json:
         print(json.dumps({"sick": sick, "unknown": unknown, "node": facts}, indent=1, sort_keys=True))
     elif line:
-        print(one_line(sick, unknown, facts))
+        print(printable(one_line(sick, unknown, facts)))
     else:
-        print("\n".join([*sick, *(f"not known: {text}" for text in unknown)] or [_well(facts)]))
+        lines = [*sick, *(f"not known: {text}" for text in unknown)] or [_well(facts)]
+        print("\n".join(map(printable, lines)))
     keep_counters(host, facts)
     return SICK_EXIT if sick else UNKNOWN_EXIT if unknown else HEALTHY_EXIT
 

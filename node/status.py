@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import INVALID, REBOOT
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
+from ansible_collections.gpufleet.node.plugins.module_utils._core.wording import printable
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.systemd import DAEMON_REEXEC, DAEMON_RELOAD
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node, failed
 from ansible_collections.gpufleet.node.plugins.module_utils._node.cpu_picture import picture, picture_table
@@ -52,7 +53,7 @@ def status(
     if as_json:
         print(json.dumps(answer, indent=1, sort_keys=True))
     else:
-        print("\n".join(describe(answer)))
+        print("\n".join(map(printable, describe(answer))))
     if answer["invalid"]:
         return INVALID_EXIT
     if answer["unknown"]:

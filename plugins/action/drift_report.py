@@ -13,7 +13,7 @@ from ..filter.needs_convergence import needs_convergence
 from ..filter.needs_reboot import needs_reboot
 from ..filter.needs_repartition import needs_repartition
 from ..module_utils._core.setting import DRIFTED, INVALID, UNKNOWN
-from ..module_utils._core.wording import agreeing, counted
+from ..module_utils._core.wording import agreeing, counted, printable
 from ..plugin_utils.answers import Look, answered
 from ..plugin_utils.arguments import ARGUMENTS
 from ..plugin_utils.fleet_action import FleetAction
@@ -52,7 +52,7 @@ class ActionModule(FleetAction):
             lines = list(drift(summary, gone, detail=arguments["detail"]))
         display = Display()
         for line in ("", arguments["title"], *(f"  {line}" for line in lines)):
-            display.display(line)
+            display.display(printable(line))
         result: Dict[str, Any] = {
             "rows": [row for rows in summary.rows.values() for row in rows],
             "devices": [device for devices in summary.devices.values() for device in devices],

@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
 from ansible.utils.display import Display
 
+from ..module_utils._core.wording import printable
 from ..plugin_utils.arguments import ARGUMENTS
 from ..plugin_utils.fleet_action import FleetAction
 from ..plugin_utils.fleet_text import on
@@ -45,5 +46,5 @@ class ActionModule(FleetAction):
             display.display("")
             display.display(arguments["title"])
         for text in told:
-            display.display(f"  {on(hosts[text])}: {text}")
+            display.display(printable(f"  {on(hosts[text])}: {text}"))
         return {"told": told}

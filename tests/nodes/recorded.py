@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Sequen
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed, temporary_of
-from ansible_collections.gpufleet.node.plugins.module_utils._machine.files import LocalFiles, content_of
+from ansible_collections.gpufleet.node.plugins.module_utils._machine.files import (
+    LocalFiles,
+    content_of,
+    refuse_what_is_no_file,
+)
 
 if TYPE_CHECKING:
     from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import BusCall, Nvml
@@ -121,6 +125,7 @@ class RecordedFiles(LocalFiles):
             return False
 
     def remove(self, path: str) -> None:
+        refuse_what_is_no_file(self, path)
         # The last link itself is what goes, not what it points to.
         folder, name = os.path.split(path)
         target = f"{self.locate(folder)}/{name}"

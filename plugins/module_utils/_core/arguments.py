@@ -138,6 +138,25 @@ class Reading:
         return self.read(options, value, inner)
 
 
+def refuse_booleans_as_numbers(options: Options, values: Mapping[str, Any], place: Tuple[str, ...] = ()) -> None:
+    """Raise ``DeclarationError`` for true or false where a whole number belongs.
+
+    Ansible takes them for numbers, and what is written would be the word True. ``values`` are validated, ``place`` are
+    the names of the options that they are in.
+    """
+    for name, option in options.items():
+        value = values.get(name)
+        kinds = (option.get("type"), option.get("elements"))
+        if "int" in kinds and any(isinstance(one, bool) for one in (value if isinstance(value, list) else (value,))):
+            where = ".".join((*place, name))
+            cause = f"{where} is {str(value).lower()}, and must be a whole number"
+            raise DeclarationError("read the declaration", cause=cause, hint="write the number itself")
+        inner = option.get("options")
+        if inner and value:
+            for one in value if isinstance(value, list) else (value,):
+                refuse_booleans_as_numbers(inner, one, (*place, name))
+
+
 # --- types ------------------------------------------------------------------------------------------------------------
 
 

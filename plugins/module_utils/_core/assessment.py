@@ -10,7 +10,8 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, Tuple
 
-from . import baseline, declared
+from . import baseline, declared, targets
+from .arguments import refuse_booleans_as_numbers
 from .change import Plan, Step
 from .contract import AnyConcern, Params, Scope
 from .errors import CannotLook, DeclarationError, NotPermitted
@@ -27,12 +28,15 @@ def assess(concern: AnyConcern, params: Params, host: Host, declaration: Any = N
     ``declaration`` is what the parameters are parsed to, where the caller has it.
     """
     try:
+        if declaration is None:
+            refuse_booleans_as_numbers(concern.options, params)
         if params["state"] == "absent":
             state, plan = _assess_absent(concern, params, host)
         else:
             known = concern.parse(params) if declaration is None else declaration
             state, plan = _assess_present(concern, params, known, host)
         if host.may_change:
+            targets.refuse_links(plan, host.files)
             for step in plan.steps:
                 _refuse_read_only(step, host.files)
         return state, plan

@@ -134,13 +134,17 @@ class Conflict:
 
 @frozen
 class Plan:
-    """Everything a run will do, complete before its first side effect; every output is derived from it."""
+    """Everything a run will do, complete before its first side effect; every output is derived from it.
+
+    ``files`` are those that hold what is declared, where no setting has their path for its identity.
+    """
 
     settings: Tuple[Setting, ...] = ()
     steps: Tuple[Step, ...] = ()
     unmanaged: Tuple[Unmanaged, ...] = ()
     conflicts: Tuple[Conflict, ...] = ()
     blocker: Optional[Blocker] = None
+    files: Tuple[str, ...] = ()
 
     @property
     def changes(self) -> Tuple[Change, ...]:

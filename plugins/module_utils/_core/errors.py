@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Dict, Tuple
 
 from .nearest import QUESTION
 from .setting import Scalar
+from .wording import printable
 
 if TYPE_CHECKING:
     from .setting import Setting
@@ -51,7 +52,7 @@ class GpuFleetError(Exception):
         # "Did you mean one? Otherwise ..." has asked already, and ends with a statement.
         mark = "?" if hint.startswith(QUESTION) and "?" not in hint else "."
         ending = f" {hint[0].upper()}{hint[1:]}{mark}" if hint else ""
-        super().__init__(f"Cannot {_about(goal, object)}: {cause}{details}.{ending}")
+        super().__init__(printable(f"Cannot {_about(goal, object)}: {cause}{details}.{ending}"))
 
     def failure(self) -> Dict[str, Scalar]:
         """The error as the result key ``failure``."""

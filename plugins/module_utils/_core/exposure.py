@@ -32,7 +32,7 @@ def exposed(files: Files, path: str, *, matter: str = RUN) -> str:
     while place != "/":
         # What is not there yet is made by root.
         status = files.status(place)
-        fault = ownership_fault(status, ours=_is_ours(place)) if status is not None else ""
+        fault = ownership_fault(status, ours=is_ours(place)) if status is not None else ""
         if fault:
             return f"{fault.format(place)}, and {matter}"
         place = os.path.dirname(place)
@@ -57,7 +57,8 @@ def exposed_way(files: Files, path: str, *, matter: str = RUN) -> str:
     return exposed(files, path, matter=matter)
 
 
-def _is_ours(path: str) -> bool:
+def is_ours(path: str) -> bool:
+    """Whether a path is a folder of ours, or in one."""
     return any(path == folder or path.startswith(f"{folder}/") for folder in OURS)
 
 
@@ -66,7 +67,7 @@ def link_of_ours(files: Files, path: str) -> str:
 
     We make none there, so whoever did could write there. The folder itself may be one: an administrator moved it.
     """
-    while _is_ours(path) and path not in OURS:
+    while is_ours(path) and path not in OURS:
         folder, name = os.path.split(path)
         if files.resolve(path) != f"{files.resolve(folder).rstrip('/')}/{name}":
             return path

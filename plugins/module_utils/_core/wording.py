@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Counts in sentences: one node, two nodes, the first of many."""
+"""Sentences and lines for people: one node, two nodes, the first of many; and what a terminal would obey."""
 
 from __future__ import annotations
 
@@ -23,3 +23,13 @@ def first_of(texts: Sequence[str], most: int) -> str:
     """``a, b, c and 4 more``: so many of them at most."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return f"{', '.join(texts[:most])}{more}"
+
+
+def printable(text: str) -> str:
+    r"""A text as one line that a terminal shows and does not obey: a control character is ``\x1b``, as Python writes it.
+
+    Any user of a node names processes and mounts, and what is called ``\x1b[2J`` would clear the screen of who looks.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)

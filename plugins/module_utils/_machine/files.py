@@ -10,11 +10,13 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import time
 import zlib
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from .._core.protocols import temporary_of
+from .._core.targets import fault_of, in_our_folder
 
 if TYPE_CHECKING:
     from .._core.protocols import Lock
@@ -168,6 +170,7 @@ class LocalFiles:
         replace_file(self, path, text, mode)
 
     def remove(self, path: str) -> None:
+        refuse_what_is_no_file(self, path)
         remove_file(self.locate(path))
 
     def remove_folder(self, path: str) -> None:
@@ -211,9 +214,14 @@ def make_folders(folder: str) -> List[str]:
 
 def replace_file(files: LocalFiles, path: str, text: str, mode: int) -> None:
     """See ``protocols.Files.replace``. A failure leaves neither a temporary file nor a folder that it made."""
+    refuse_what_is_no_file(files, path)
     target = files.locate(files.resolve(path))
+    if in_our_folder(path):
+        target = f"{files.locate(os.path.dirname(path))}/{os.path.basename(path)}"
     folder = os.path.dirname(target)
     made = make_folders(folder)
+    if in_our_folder(path):
+        _remove_what_is_no_file(target)
     # Always the same name, so that what a killed run left is taken away by the next one that writes the file.
     temporary = temporary_of(target)
     with contextlib.suppress(FileNotFoundError):
@@ -237,6 +245,20 @@ def replace_file(files: LocalFiles, path: str, text: str, mode: int) -> None:
             error.filename = path
         raise
     sync_folder(folder)
+
+
+def _remove_what_is_no_file(target: str) -> None:
+    """So that nothing is written through a link of a stranger, nor his owner and mode taken over."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.lstat(target).st_mode):
+            os.unlink(target)
+
+
+def refuse_what_is_no_file(files: LocalFiles, path: str) -> None:
+    """What a plan was told of is refused before its first step; this is for what came since."""
+    cause, _hint = fault_of(files, path)
+    if cause:
+        raise OSError(errno.EINVAL, cause, path)
 
 
 def remove_file(target: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.arguments import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import CONCERNS, Nodes
 
@@ -98,3 +98,29 @@ def test_what_nobody_meant_ends_in_a_result_or_a_refusal_and_check_mode_changes_
         if read == DECLARATIONS:
             return
     assert read
+
+
+def is_number(options: Mapping[str, Any], place: Place) -> bool:
+    """Whether a whole number belongs at this place of a declaration."""
+    names = [name for name in place if isinstance(name, str)]
+    for name in names[:-1]:
+        options = (options.get(name) or {}).get("options") or {}
+    option = options.get(names[-1]) or {}
+    return "int" in (option.get("type"), option.get("elements"))
+
+
+@pytest.mark.parametrize("concern", CONCERNS)
+def test_a_boolean_is_no_number(nodes: Nodes, concern: str) -> None:
+    node = nodes(concern)
+    for declaration in (node.declaration, node.other):
+        for *way, last in filter(lambda place: is_number(node.concern.options, place), places(declaration)):
+            spoiled = around = json.loads(json.dumps(dict(declaration)))
+            for key in way:
+                around = around[key]
+            if isinstance(around[last], list):
+                continue
+            around[last] = True
+            for check_mode in (True, False):
+                with pytest.raises(DeclarationError, match=" is .*true.*, and must be a whole number"):
+                    converge(node.concern, node.params(spoiled), node.host, check_mode=check_mode)
+            assert node.effects == []

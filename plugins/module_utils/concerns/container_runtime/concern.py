@@ -83,7 +83,13 @@ class ContainerRuntime:
             settings, steps = plan_steps(state, desired, settings, scope)
             blocker = None if steps else find_blocker(desired)
         conflicts = tuple(one for seen in state.engines if seen.leftover for one in seen.leftover.conflicts)
-        return Plan(settings, steps, desired.unmanaged, conflicts, blocker)
+        read = tuple(
+            document.path
+            for seen in state.engines
+            for document in seen.configuration.documents
+            if document.text is not None
+        )
+        return Plan(settings, steps, desired.unmanaged, conflicts, blocker, read)
 
     def perform(self, step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
         from . import apply

@@ -91,7 +91,8 @@ class Hugepages:
             from .plan import plan_steps
 
             steps = plan_steps(state, desired, boot, settings, scope)
-        return Plan(tuple(settings), steps, desired.unmanaged, conflicts)
+        files = (state.file.path, state.loader.source)
+        return Plan(tuple(settings), steps, desired.unmanaged, conflicts, files=files)
 
     def perform(self, step: Step, host: Host) -> None:
         from .apply import perform

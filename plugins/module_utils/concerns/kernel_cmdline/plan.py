@@ -72,7 +72,7 @@ def make_plan(state: KernelCmdlineState, desired: KernelCmdlineDesired, scope: S
         steps = arguments.steps(changes, probe=DEFAULTS)
     if not steps:
         _refuse_ignored(rows)
-    return Plan(tuple(rows), steps, desired.unmanaged, conflicts)
+    return Plan(tuple(rows), steps, desired.unmanaged, conflicts, files=(state.loader.source,))
 
 
 def _ours(state: KernelCmdlineState, desired: KernelCmdlineDesired) -> Tuple[str, ...]:

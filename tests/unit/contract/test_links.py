@@ -1,0 +1,126 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A file of ours that is a symbolic link: every concern names it and what it leads to, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import List
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core import targets
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, OwnedByAnother
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import (
+    ABSENT,
+    CONCERNS,
+    OTHER,
+    PRESENT,
+    Node,
+    Nodes,
+    difference,
+)
+
+pytestmark = pytest.mark.once
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern_machines",)
+
+ELSEWHERE = "/srv/kept-by-somebody-else"
+
+
+def kept_files(node: Node) -> List[str]:
+    """Declare it, and return the files of the system in which it keeps what it set: drop-ins, rules, units."""
+    before = node.everything()[0]
+    node.present()
+    changed = difference(node.everything()[0], before)
+    # Where systemctl enables a unit it makes links.
+    paths = [f"/{path}" for path, _then, now in changed if now is not None and now[0] not in ("folder", "link")]
+    return [path for path in paths if targets.is_managed(path)]
+
+
+@pytest.mark.parametrize("concern", CONCERNS)
+@pytest.mark.parametrize("leads_to", [targets.MASK, ELSEWHERE])
+def test_a_link_in_place_of_a_file_of_ours_is_named_and_what_it_leads_to_stays(
+    nodes: Nodes, tmp_path: Path, concern: str, leads_to: str
+) -> None:
+    node = nodes(concern)
+    root = Path(node.host.files.root)
+    aside = tmp_path / "aside"
+    for path in kept_files(node):
+        place = root / path.lstrip("/")
+        # The very text that is declared: what somebody else keeps is not in sync for that.
+        text = "" if leads_to == targets.MASK else place.read_text()
+        node.host.files.replace(leads_to, text)
+        place.rename(aside)
+        place.symlink_to(os.path.relpath(leads_to, os.path.dirname(path)))
+        before = node.everything()
+        for verb in (PRESENT, OTHER):
+            look = node.look(verb)
+            assert look["status"] != "in_sync", path
+            assert "msg" in look, (path, verb)
+            assert os.path.basename(path) in look["msg"]
+            assert leads_to in look["msg"] or leads_to == targets.MASK
+            for check_mode in (True, False):
+                with pytest.raises(GpuFleetError) as refusal:
+                    node.attempt(verb, check_mode=check_mode)
+                assert str(refusal.value) == look["msg"]
+        assert node.everything() == before
+        # Of a file that is masked nothing is there to be taken back.
+        node.outcome(ABSENT)
+        assert place.is_symlink()
+        assert node.host.files.read(leads_to) == text
+        place.unlink()
+        aside.rename(place)
+        node.present()
+    assert node.look(PRESENT)["status"] in ("in_sync", "pending")
+
+
+def test_a_pipe_in_place_of_a_file_is_refused_for_writing_and_for_removing(nodes: Nodes) -> None:
+    node = nodes("kernel_modules")
+    (path, *_others) = kept_files(node)
+    place = node.host.files.locate(path)
+    os.unlink(place)
+    os.mkfifo(place)
+    for verb in (PRESENT, ABSENT):
+        with pytest.raises(OwnedByAnother, match="no regular file"):
+            node.attempt(verb)
+    with pytest.raises(OSError, match="no regular file"):
+        node.host.files.replace(path, "text")
+    with pytest.raises(OSError, match="no regular file"):
+        node.host.files.remove(path)
+
+
+def test_a_file_of_others_may_be_a_link_to_a_file_and_to_nothing_else(nodes: Nodes) -> None:
+    node = nodes("job_environment")
+    files = node.host.files
+    files.replace(ELSEWHERE, "")
+    (link,) = (path for path in ("/etc/environment",))
+    place = Path(files.root, link.lstrip("/"))
+    place.unlink(missing_ok=True)
+    place.symlink_to(ELSEWHERE)
+    files.replace(link, "A=1\n")
+    assert (os.readlink(place), files.read(ELSEWHERE)) == (ELSEWHERE, "A=1\n")
+    os.unlink(files.locate(ELSEWHERE))
+    os.mkfifo(files.locate(ELSEWHERE))
+    with pytest.raises(OSError, match=f"it leads to {ELSEWHERE}, which is no regular file"):
+        files.replace(link, "A=2\n")
+
+
+@pytest.mark.parametrize("path", ["/etc/gpufleet/declared.d/hugepages.json", "/run/gpufleet/note.json"])
+def test_a_link_in_our_own_folders_is_replaced_by_the_file_and_not_written_through(nodes: Nodes, path: str) -> None:
+    files = nodes("hugepages").host.files
+    files.replace(ELSEWHERE, "kept")
+    place = files.locate(path)
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    for write in (lambda: files.replace(path, "ours"), lambda: files.remove(path)):
+        os.symlink(files.locate(ELSEWHERE), place)
+        os.chmod(files.locate(ELSEWHERE), 0o666)
+        write()
+        assert not os.path.islink(place)
+        assert files.read(ELSEWHERE) == "kept"
+        assert files.read_optional(path) in ("ours", None)
+        if files.exists(path):
+            assert stat.S_IMODE(os.stat(place).st_mode) == 0o644
+            files.remove(path)
