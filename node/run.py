@@ -11,11 +11,12 @@ program through pkexec, which moves nothing but its caller, and only into slices
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
 import time
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core import declared
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import LOCK
@@ -29,6 +30,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import frozen
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpulist, systemd
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import PROGRAM
+from ansible_collections.gpufleet.node.plugins.module_utils._machine import processes
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices import files as slice_files
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices import visible
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.launch import PKEXEC, PLACE
@@ -52,6 +54,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.
 GOAL = "run on {}"
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 MANAGER = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
+# Where users' calls wait for each other: of many only one at a time is in the way of a run that changes the node.
+QUEUE = "/run/gpufleet/place.lock"
 LOCK_SECONDS = 60.0
 MOVE_SECONDS = 10.0
 POLL_SECONDS = 0.05
@@ -59,6 +63,10 @@ POLL_SECONDS = 0.05
 PKEXEC_REFUSES = (126, 127)
 # As a shell has them.
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
+
+
+def _pass() -> None:
+    """Root's own process needs no check."""
 
 
 @frozen
@@ -130,8 +138,13 @@ def slice_of(files: Files, chosen: visible.Chosen) -> str:
     )
 
 
-def place(host: Host, names: Sequence[str], *, process: int) -> None:
-    """Move a process into a new scope of its slice, as root. Raises ``GpuFleetError``."""
+def place(
+    host: Host, names: Sequence[str], *, process: int, locks: Sequence[str] = (LOCK,), check: Callable[[], None] = _pass
+) -> None:
+    """Move a process into a new scope of its slice, as root. Raises ``GpuFleetError``.
+
+    ``check`` is called under the last of the ``locks``, and raises where the process must not be moved.
+    """
     files = host.files
     for name in names:
         if not _text_of(files, name):
@@ -140,8 +153,10 @@ def place(host: Host, names: Sequence[str], *, process: int) -> None:
             )
     scope = scope_of(files, names)
     try:
-        # While a slice is changed nothing may be started in it.
-        with files.lock(LOCK, LOCK_SECONDS):
+        with contextlib.ExitStack() as held:
+            for lock in locks:
+                held.enter_context(files.lock(lock, LOCK_SECONDS))
+            check()
             _start_scope(host, scope, process)
     except TimeoutError as error:
         raise NotPermitted(
@@ -170,7 +185,7 @@ def ask_to_place(host: Host, names: Sequence[str]) -> None:
         raise NotPermitted(goal, object=slices, cause=f"{PKEXEC} is missing", hint="install polkit")
     # pkexec refuses the variables of some users, such as a shell that /etc/shells lacks, and none of them is needed.
     argv = ("env", "--ignore-environment", program, "--disable-internal-agent", PROGRAM, PLACE, *names)
-    completed = host.commands.run(argv, timeout=LOCK_SECONDS + MOVE_SECONDS)
+    completed = host.commands.run(argv, timeout=2 * LOCK_SECONDS + MOVE_SECONDS)
     if completed.status != 0:
         raise NotPermitted(goal, object=slices, **_why(completed))
 
@@ -191,19 +206,26 @@ def _why(completed: Completed) -> Dict[str, str]:
 def place_caller(host: Host, names: Sequence[str]) -> int:
     """``gpufleet place``: move the process that called us, if it is the user's for whom pkexec runs us.
 
-    Who may call us may so put nothing but a process of their own into a slice.
+    Who may call us may so put nothing but a process of their own into a slice. It may end while we wait for the lock,
+    and its number become that of another user's process: so it is looked at again when we have it.
     """
     caller = os.getppid()
     user = int(os.environ.get("PKEXEC_UID", os.getuid()))
-    owners = owners_of(host.files, caller)
-    if os.geteuid() != 0 or caller <= 1 or owners != {user}:
-        raise NotPermitted(
-            "start a command in {}",
-            object=", ".join(names),
-            cause="the calling process does not belong to the user who asks",
-            hint="use gpufleet run",
-        )
-    place(host, names, process=caller)
+    seen = processes.read(host.files, caller)
+
+    def check() -> None:
+        now = processes.read(host.files, caller)
+        same = now is not None and seen is not None and now.identity == seen.identity
+        if os.geteuid() != 0 or caller <= 1 or not same or owners_of(host.files, caller) != {user}:
+            raise NotPermitted(
+                "start a command in {}",
+                object=", ".join(names),
+                cause="the calling process does not belong to the user who asks",
+                hint="use gpufleet run",
+            )
+
+    check()
+    place(host, names, process=caller, locks=(QUEUE, LOCK), check=check)
     return 0
 
 

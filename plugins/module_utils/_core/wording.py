@@ -26,7 +26,7 @@ def first_of(texts: Sequence[str], most: int) -> str:
 
 
 def printable(text: str) -> str:
-    r"""A text as one line that a terminal shows and does not obey: a control character is ``\x1b``, as Python writes it.
+    r"""A text as one line that a terminal shows and does not obey: escapes are those of Python, ``\x1b``.
 
     Any user of a node names processes and mounts, and what is called ``\x1b[2J`` would clear the screen of who looks.
     """

@@ -121,6 +121,6 @@ def test_a_boolean_is_no_number(nodes: Nodes, concern: str) -> None:
                 continue
             around[last] = True
             for check_mode in (True, False):
-                with pytest.raises(DeclarationError, match=" is .*true.*, and must be a whole number"):
+                with pytest.raises(DeclarationError, match=r" is .*true.*, and must be a whole number"):
                     converge(node.concern, node.params(spoiled), node.host, check_mode=check_mode)
             assert node.effects == []

@@ -6,13 +6,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from typing import Any, Dict, List, Sequence, Tuple
+import shutil
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.node import command
 from ansible_collections.gpufleet.node.node import run as launcher
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import LOCK
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, NotPermitted
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia import mig
@@ -31,6 +34,18 @@ from ansible_collections.gpufleet.node.tests.unit.support import build
 pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
 NODE0, NODE1 = "0-31,64-95", "32-63,96-127"
+
+
+CALLER = 4711
+
+
+def process_files(pid: int, owners: str, *, start: int = 1) -> Dict[str, str]:
+    """What the kernel says of a process of these users, as far as it is asked."""
+    numbers = " ".join(["0"] * 17)
+    return {
+        f"/proc/{pid}/status": f"Name:\tpython\nUid:\t{owners}\n",
+        f"/proc/{pid}/stat": f"{pid} (python) S 1 {numbers} {start} 0\n",
+    }
 
 
 class Executed(BaseException):
@@ -261,9 +276,9 @@ def test_others_are_told_who_may(bed: Bed, capsys: pytest.CaptureFixture[str]) -
 def test_the_helper_moves_nothing_but_a_process_of_the_user_who_calls_it(
     bed: Bed, monkeypatch: pytest.MonkeyPatch, owners: str, user: str, moved: bool
 ) -> None:
-    caller = 4711
+    caller = CALLER
     monkeypatch.setattr(os, "getppid", lambda: caller)
-    build(bed.made.root, {f"/proc/{caller}/status": f"Name:\tpython\nUid:\t{owners}\n"})
+    build(bed.made.root, process_files(caller, owners))
     monkeypatch.setenv("PKEXEC_UID", user)
     if moved:
         assert launcher.place_caller(bed.made.host, ["gpu-0.slice"]) == 0
@@ -271,6 +286,32 @@ def test_the_helper_moves_nothing_but_a_process_of_the_user_who_calls_it(
     else:
         with pytest.raises(NotPermitted, match="the calling process does not belong to the user who asks"):
             launcher.place_caller(bed.made.host, ["gpu-0.slice"])
+
+
+@pytest.mark.parametrize(
+    "later", [process_files(CALLER, "1000 1000 1000 1000", start=9), process_files(CALLER, "0 0 0 0"), {}]
+)
+def test_nor_what_has_its_number_when_the_lock_is_free(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, later: Mapping[str, str]
+) -> None:
+    files = bed.made.host.files
+    monkeypatch.setattr(os, "getppid", lambda: CALLER)
+    monkeypatch.setenv("PKEXEC_UID", "1000")
+    build(bed.made.root, process_files(CALLER, "1000 1000 1000 1000"))
+    locked = []
+
+    def lock(path: str, timeout: float) -> Any:
+        locked.append(path)
+        if path == LOCK:
+            shutil.rmtree(bed.made.root / f"proc/{CALLER}")
+            build(bed.made.root, later)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(files, "lock", lock)
+    with pytest.raises(NotPermitted, match="the calling process does not belong to the user who asks"):
+        launcher.place_caller(bed.made.host, ["gpu-0.slice"])
+    assert locked == [launcher.QUEUE, LOCK]
+    assert all(call[0] != "busctl" for call in bed.made.host.commands.calls)
 
 
 @pytest.mark.parametrize("name", ["system.slice", "gpu-7.slice", "../gpu-0.slice", "gpu-0.slice Slice"])
