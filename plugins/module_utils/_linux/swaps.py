@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Tuple
+from typing import TYPE_CHECKING, Tuple
 
+from .._core.errors import CannotLook
 from .._core.value import frozen
+from .._machine.numbers import number_of
 from .fstab import decode
 from .numa import parse_meminfo
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 PATH = "/proc/swaps"
 MEMINFO = "/proc/meminfo"
 OVERCOMMIT = "/proc/sys/vm/overcommit_memory"
+# Path, type, size, used, priority.
+FIELDS = 5
 DELETED = " (deleted)"
 NEVER_OVERCOMMIT = "2"
 MIB = 1024
@@ -55,13 +59,16 @@ class Memory:
 
 
 def read_areas(files: Files) -> Tuple[Area, ...]:
-    """The areas in use; none on a kernel without swap."""
-    lines = (files.read_optional(PATH) or "").splitlines()[1:]
-    return tuple(_area(fields) for fields in (line.split() for line in lines) if len(fields) == 5)
+    """The areas in use; none on a kernel without swap. Raises ``CannotLook`` on what is no line of the table."""
+    return tuple(map(_area, (files.read_optional(PATH) or "").splitlines()[1:]))
 
 
 def read_memory(files: Files) -> Memory:
+    """Raises ``CannotLook`` where the kernel does not say how much there is."""
     values = parse_meminfo(files.read(MEMINFO))
+    for name in ("MemTotal", "MemAvailable"):
+        if name not in values:
+            raise CannotLook("read {}", object=MEMINFO, cause=f"it has no {name}")
     return Memory(
         total_kb=values["MemTotal"],
         available_kb=values["MemAvailable"],
@@ -94,8 +101,11 @@ def obstacle(areas: Tuple[Area, ...], memory: Memory) -> str:
     return ""
 
 
-def _area(fields: List[str]) -> Area:
+def _area(line: str) -> Area:
+    fields = line.split()
+    if len(fields) != FIELDS:
+        raise CannotLook("read {}", object=PATH, cause=f"it has a line of {len(fields)} fields, not {FIELDS}")
     path = decode(fields[0])
     deleted = path.endswith(DELETED)
-    size, used, priority = map(int, fields[2:])
+    size, used, priority = (number_of(field, PATH) for field in fields[2:])
     return Area(path[: -len(DELETED)] if deleted else path, size, used, priority, deleted)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Collection, Iterator, Optional
 
 from .._core.errors import CannotLook
 from .._core.value import frozen
+from .numbers import number_of
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -51,7 +52,8 @@ def read(files: Files, pid: int) -> Optional[Process]:
     fields = text.rpartition(")")[2].split()
     if len(fields) < 20 or fields[0] in ("Z", "X"):
         return None
-    return Process(pid, parent=int(fields[1]), start=int(fields[19]))
+    parent, start = (number_of(fields[index], f"/proc/{pid}/stat") for index in (1, 19))
+    return Process(pid, parent=parent, start=start)
 
 
 def started(files: Files, process: Process) -> int:

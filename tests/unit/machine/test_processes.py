@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Optional
 
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
 from ansible_collections.gpufleet.node.plugins.module_utils._machine import processes
 from ansible_collections.gpufleet.node.plugins.module_utils._machine.processes import Process
 from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
@@ -88,3 +89,12 @@ def test_a_command_is_cut_as_the_kernel_cuts_it(real: FakeHost, tmp_path: Path) 
         comm = real.files.read(f"/proc/{child.pid}/comm").strip()
         child.kill()
     assert comm == processes.comm(program.name) == "nvidia-device-p"
+
+
+@pytest.mark.parametrize("field", [1, 19])
+def test_a_number_that_the_kernel_never_has_names_the_file(tmp_path: Path, field: int) -> None:
+    fields = ["S", *["1"] * 20]
+    fields[field] = "many"
+    build(tmp_path, {"/proc/7/stat": f"7 (a) {' '.join(fields)}\n"})
+    with pytest.raises(CannotLook, match="read /proc/7/stat: 'many' is not a whole number"):
+        processes.read(FakeHost(tmp_path).files, 7)

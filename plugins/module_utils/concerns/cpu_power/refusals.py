@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional
 from ..._core.errors import DeclarationError
 from ..._core.value import replace
 from ..._linux import cpulist
+from ..._linux.cpus import FOLDER
 from ..._linux.kernel_modules import read_installed
+from ..._machine.numbers import number_of
 from .spec import CPUS, EPP, GOVERNOR, IDLE, IDLE_STATE, MAX, MIN, OFF, ON, PERFORMANCE, SMT, TURBO
-from .state import FORCED_OFF, CpuPowerState, described, value_of
+from .state import FILES, FORCED_OFF, CpuPowerState, described, value_of
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -133,7 +135,7 @@ def _frequency(state: CpuPowerState, texts: Mapping[str, str], setting: str, cpu
     value = value_of(texts[setting], cpu, state.limits[cpu]) if setting in texts else None
     if value is None:
         value = state.found.get(setting, {}).get(cpu)
-    return None if value is None else int(value)
+    return None if value is None else number_of(value, f"{FOLDER}/cpu{cpu}/{FILES[setting]}")
 
 
 def _refuse_polling(state: CpuPowerState, texts: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ from ..._core.value import frozen
 from ..._linux import cpulist
 from ..._linux.boot_service import BootCarrier
 from ..._linux.cpus import FOLDER
+from ..._machine.numbers import number_of
 from .spec import EPB, EPP, GOVERNOR, HIGHEST, IDLE_STATE, LOWEST, MAX, MIN, OFF, ON, CpuPowerDeclaration
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ FILES = {
     MIN: "cpufreq/scaling_min_freq",
     MAX: "cpufreq/scaling_max_freq",
 }
+FREQUENCIES = "scaling_available_frequencies"
 SMT_CONTROL = f"{FOLDER}/smt/control"
 FORCED_OFF = "forceoff"
 NO_SMT = ("notsupported", "notimplemented")
@@ -171,6 +173,12 @@ def read_cpu(files: Files, cpu: int, name: str) -> Optional[str]:
     return None if text is None else text.strip()
 
 
+def _number(files: Files, cpu: int, name: str) -> Optional[int]:
+    """A number that such a file has."""
+    text = read_cpu(files, cpu, name)
+    return None if text is None else number_of(text, f"{FOLDER}/cpu{cpu}/{name}")
+
+
 def read_values(files: Files, setting: str, cpus: Iterable[int]) -> Dict[int, str]:
     """A setting of CPUs, without those that do not have it."""
     read = {cpu: read_cpu(files, cpu, FILES[setting]) for cpu in cpus}
@@ -190,24 +198,24 @@ def read_driver(files: Files, cpu: int, asked: AbstractSet[str]) -> Driver:
         name,
         offered(GOVERNOR, "scaling_available_governors"),
         offered(EPP, "energy_performance_available_preferences"),
-        tuple(map(int, offered(MAX, "scaling_available_frequencies"))),
+        tuple(number_of(word, f"{FOLDER}/cpu{cpu}/cpufreq/{FREQUENCIES}") for word in offered(MAX, FREQUENCIES)),
     )
 
 
 def read_limits(files: Files, cpu: int, *, turbo: str) -> Optional[Limits]:
     """The limits of a CPU whose turbo is, or shall be, on or off."""
-    low, high = (read_cpu(files, cpu, f"cpufreq/cpuinfo_{end}_freq") for end in ("min", "max"))
+    low, high = (_number(files, cpu, f"cpufreq/cpuinfo_{end}_freq") for end in ("min", "max"))
     if low is None or high is None:
         return None
     base = _nominal(files, cpu) if turbo == OFF else 0
-    return int(low), int(high), min(base, int(high))
+    return low, high, min(base, high)
 
 
 def _nominal(files: Files, cpu: int) -> int:
     """The highest frequency of a CPU without turbo in kHz, 0 where its driver does not say."""
-    text = read_cpu(files, cpu, "cpufreq/base_frequency")
-    if text is not None:
-        return int(text)
+    base = _number(files, cpu, "cpufreq/base_frequency")
+    if base is not None:
+        return base
     megahertz = read_cpu(files, cpu, "acpi_cppc/nominal_freq")
     return int(megahertz) * 1000 if megahertz is not None and megahertz.isdecimal() else 0
 
@@ -252,11 +260,11 @@ def _idle_states(files: Files, cpu: int) -> Tuple[IdleState, ...]:
     for name in files.names(folder):
         number = name[len("state") :]
         if name.startswith("state") and number.isdecimal():
-            said = (read_cpu(files, cpu, f"cpuidle/{name}/{file}") for file in ("name", "latency", "default_status"))
-            title, latency, default = said
-            if title and latency and title != POLLING:
+            title, default = (read_cpu(files, cpu, f"cpuidle/{name}/{file}") for file in ("name", "default_status"))
+            latency = _number(files, cpu, f"cpuidle/{name}/latency")
+            if title and latency is not None and title != POLLING:
                 on = OFF if default == "disabled" else ON
-                states.append(IdleState(int(number), title, int(latency), on))
+                states.append(IdleState(int(number), title, latency, on))
     return tuple(sorted(states, key=lambda state: state.number))
 
 

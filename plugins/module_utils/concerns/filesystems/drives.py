@@ -19,6 +19,7 @@ from ..._core.value import frozen, replace
 from ..._core.wording import first_of
 from ..._linux import mounts, swaps
 from ..._machine import processes
+from ..._machine.numbers import read_number
 from .spec import PARTITION
 from .superblocks import HEAD, Member, Superblock, member_of, superblock_of
 
@@ -172,7 +173,7 @@ def is_zero(files: Files, node: str, size: int) -> bool:
 
 
 def size_of(files: Files, name: str) -> int:
-    return int(files.read_optional(f"{BLOCK}/{name}/size") or 0) * SECTOR
+    return (read_number(files, f"{BLOCK}/{name}/size") or 0) * SECTOR
 
 
 def mounted_at(files: Files, number: str) -> Tuple[str, ...]:

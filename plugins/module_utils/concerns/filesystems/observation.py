@@ -21,6 +21,7 @@ from ..._kinds import units
 from ..._linux import boot_service, fstab, mounts, systemd
 from ..._linux.boot_service import BootCarrier
 from ..._linux.numa import parse_meminfo
+from ..._machine.numbers import read_number
 from . import array_file, clients, tunables, unit_files
 from .sources import HIDDEN_SOURCES, fsname_of, is_source
 from .spec import JOURNAL, NAME, FilesystemsDeclaration
@@ -227,8 +228,7 @@ def _with_more(
         return replace(place, obstacle=obstacle, found=found, missing=missing)
     source = place.mount.source
     if read_ahead:
-        text = files.read_optional(f"{BDI}/{place.mount.number}/{READ_AHEAD}")
-        place = replace(place, read_ahead=int(text) if text is not None else None)
+        place = replace(place, read_ahead=read_number(files, f"{BDI}/{place.mount.number}/{READ_AHEAD}"))
     if tuned and kind_of_place(place) == LUSTRE:
         place = replace(place, tunables=tunables.read(host, fsname_of(source), tuned))
     if goes:

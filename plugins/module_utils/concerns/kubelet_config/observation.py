@@ -17,6 +17,7 @@ from ..._linux import cpu_claims, numa, swaps, systemd
 from ..._linux.cpus import FOLDER as CPUS
 from ..._linux.cpus import read_online
 from ..._machine import processes
+from ..._machine.numbers import read_number
 from . import places, schema
 from .checkpoints import NAMES, Node
 from .places import K3S, RKE2, UNITS, Place
@@ -183,7 +184,7 @@ def _machine(files: Files) -> Machine:
         folder = f"{numa.FOLDER}/node{number}"
         memory = numa.parse_meminfo(files.read_optional(f"{folder}/meminfo") or "").get("MemTotal", 0) * KB
         pages = {
-            name: size * int(files.read_optional(f"{folder}/hugepages/hugepages-{size // KB}kB/nr_hugepages") or "0")
+            name: size * (read_number(files, f"{folder}/hugepages/hugepages-{size // KB}kB/nr_hugepages") or 0)
             for size, name in sizes.items()
         }
         nodes.append(Node(number, memory, pages))

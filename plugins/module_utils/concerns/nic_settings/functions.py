@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional
 
+from ..._machine.numbers import read_number
 from . import links
 
 if TYPE_CHECKING:
@@ -21,8 +22,7 @@ TO_OTHERS = ("vfio_pci", "xen_pciback", "pci_stub", "igb_uio", "uio_pci_generic"
 
 def most(files: Files, name: str) -> Optional[int]:
     """How many the card has; None where it has none to give."""
-    text = files.read_optional(f"{links.FOLDER}/{name}/device/sriov_totalvfs")
-    return int(text) if text is not None and int(text) else None
+    return read_number(files, f"{links.FOLDER}/{name}/device/sriov_totalvfs") or None
 
 
 def in_use(files: Files, name: str) -> str:

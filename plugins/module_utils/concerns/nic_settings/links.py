@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Dict, Mapping, Optional, Set, Tuple
 from ..._core.match import Candidate
 from ..._core.value import frozen
 from ..._linux.pci import chain
+from ..._machine.numbers import read_number
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -80,7 +81,7 @@ def is_card(files: Files, name: str) -> bool:
 def read(files: Files, name: str) -> Optional[Link]:
     """The interface of this name; None where it is gone."""
     path = files.resolve(f"{FOLDER}/{name}")
-    mtu = files.read_optional(f"{path}/mtu")
+    mtu = read_number(files, f"{path}/mtu")
     if mtu is None:
         return None
     around = files.names(path)
@@ -89,7 +90,7 @@ def read(files: Files, name: str) -> Optional[Link]:
         name=name,
         identity=_identity(files, path, name),
         kind=_kind(files, path),
-        mtu=int(mtu),
+        mtu=mtu,
         lowers=(*(entry[len("lower_") :] for entry in around if entry.startswith("lower_")), *_parents(files, path)),
         uppers=tuple(entry[len("upper_") :] for entry in around if entry.startswith("upper_")),
         bond=master if master and _kind(files, f"{FOLDER}/{master}") == BOND else "",

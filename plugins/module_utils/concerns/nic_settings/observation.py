@@ -15,6 +15,7 @@ from ..._core.value import replace
 from ..._linux import boot_service
 from ..._linux.boot_service import BootCarrier
 from ..._machine.boot_id import boot_id
+from ..._machine.numbers import read_number
 from . import ethtool, functions, later, links, login, owners, peers, way_back
 from .ethtool import Shown
 from .spec import FUNCTIONS, MTU, InterfaceEntry, NicSettingsDeclaration
@@ -113,10 +114,10 @@ def _read(host: Host, link: links.Link, settings: Mapping[str, Scalar]) -> Inter
     in_use = ""
     if FUNCTIONS in settings:
         most = functions.most(files, link.name)
-        number = files.read_optional(link.functions_path)
+        number = read_number(files, link.functions_path)
         if number is not None and most is not None:
-            values[FUNCTIONS] = int(number)
-            if int(number) != settings[FUNCTIONS] and int(number):
+            values[FUNCTIONS] = number
+            if number != settings[FUNCTIONS] and number:
                 in_use = functions.in_use(files, link.name)
     declared = {setting: ethtool.resolved(value, setting, shown) for setting, value in settings.items()}
     return Interface(link, declared, values, shown, most, in_use)

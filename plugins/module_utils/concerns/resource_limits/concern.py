@@ -19,6 +19,7 @@ from ..._core.errors import DeclarationError
 from ..._core.value import field, frozen, replace
 from ..._kinds.own_files import FilesDeclaration, FilesDesired, FilesState, Key, Line, OwnFilesConcern, header_of
 from ..._kinds.service_values import DEFAULT, ServicesState
+from ..._machine.numbers import read_number
 from .options import OPTIONS
 from .services import SERVICES, refuse_impossible
 from .spec import ALL_USERS, ITEMS, ROOT, TYPES, UNLIMITED, LimitsDeclaration, parse
@@ -108,8 +109,8 @@ class ResourceLimits(OwnFilesConcern):
 
     def observe(self, host: Host, declaration: FilesDeclaration, scope: Scope) -> LimitsState:
         state = super().observe(host, declaration, scope)
-        most = host.files.read_optional(MOST_FILES)
-        facts = {MOST_FILES: int(most) if most else None, FOLDER: int(host.files.is_folder(os.path.dirname(FOLDER)))}
+        is_there = host.files.is_folder(os.path.dirname(FOLDER))
+        facts = {MOST_FILES: read_number(host.files, MOST_FILES), FOLDER: int(is_there)}
         wanted = declaration.services if isinstance(declaration, LimitsDeclaration) else {}
         return LimitsState(state.keys, state.texts, state.file, facts, SERVICES.observe(host, wanted))
 
