@@ -42,7 +42,7 @@ Planner = Callable[[BootLoader, Arguments, Arguments], Tuple[Step, ...]]
 class RegenerateGrub(RoomAction):
     """Let GRUB's generator write ``config`` and read it back; on failure ``source`` gets its ``previous`` text again.
 
-    ``needed`` are arguments that the default entry must have then. Performed by ``bootloader_apply``.
+    ``needed`` are arguments that the default entry must have then, ``gone`` those that it must not have.
     """
 
     command: Tuple[str, ...]
@@ -50,6 +50,7 @@ class RegenerateGrub(RoomAction):
     needed: Arguments
     source: str
     previous: Optional[str]
+    gone: Arguments = ()
 
 
 def plan_arguments(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
@@ -80,7 +81,9 @@ def _grub(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step,
     steps = []
     if text != previous:
         steps.append(Step(file_action(loader.source, text)))
-    steps.append(Step(RegenerateGrub(loader.command, loader.config, wanted, loader.source, previous)))
+    others = without(loader.command_line, ours).split()
+    gone = tuple(word for word in ours if word not in (*wanted, *others))
+    steps.append(Step(RegenerateGrub(loader.command, loader.config, wanted, loader.source, previous, gone)))
     return tuple(steps)
 
 
@@ -168,6 +171,15 @@ def regenerate(action: RegenerateGrub, host: Host) -> None:
                 found=found,
                 wanted=" ".join(action.needed),
                 hint="check whether the default entry is one that is not generated",
+            )
+        left = [word for word in action.gone if word in found.split()]
+        if left:
+            raise NotInEffect(
+                "remove kernel arguments from the boot menu",
+                object=action.config,
+                cause=f"{action.command[0]} ran, and the entry that boots by default still has {' '.join(left)}",
+                found=found,
+                hint="check that it writes the menu, and whether a file of others has them",
             )
     except GpuFleetError as error:
         if action.previous is None:

@@ -30,9 +30,11 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.kernel_cmdline.cmdlin
     reboot,
     run,
 )
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import difference
 from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, snapshot
 
 ONE_GIB = {"pools": [{"size": "1G", "per_node": {"0": 1, "1": 1}}]}
+NOTE = "var/lib/gpufleet/kernel_cmdline.arguments"
 DECLARED = {"iommu": "pt", "nohz_full": "2-7", "skew_tick": 1}
 
 
@@ -217,6 +219,29 @@ def test_a_menu_that_lacks_what_was_written_is_a_failure_and_leaves_what_was_the
     assert "the entry that boots by default lacks skew_tick=1" in str(outcome.error)
     run(host, state="absent")
     assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("later", [{"state": "absent"}, {"arguments": {"iommu": "pt"}}])
+def test_a_menu_that_still_has_what_was_removed_is_a_failure_and_nothing_is_forgotten(
+    tmp_path: Path, later: Dict[str, Any]
+) -> None:
+    host = machine(tmp_path)
+    untouched = snapshot(tmp_path)
+    run(host, {"skew_tick": 1, "iommu": "pt"})
+    generator = host.commands.programs["update-grub"]
+    host.commands.programs["update-grub"] = lambda argv: Completed(0, "", "")
+    for _run in range(2):
+        before = snapshot(tmp_path)
+        outcome = run(host, **later)
+        assert isinstance(outcome.error, NotInEffect)
+        assert re.search("the entry that boots by default still has .*skew_tick=1", str(outcome.error))
+        # What was about to be set stays noted.
+        assert {path for path, _then, _now in difference(snapshot(tmp_path), before)} <= {NOTE}
+    host.commands.programs["update-grub"] = generator
+    assert run(host, **later).error is None
+    assert "skew_tick" not in default_entry(host)
+    run(host, state="absent")
+    assert snapshot(tmp_path) == untouched
 
 
 @pytest.mark.parametrize(
