@@ -68,7 +68,7 @@ class StandardCommands:
         if program is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
         # Most looks start no program, and what starts one is a tenth of what they import.
-        from ansible_collections.gpufleet.node.node import programs
+        from ansible_collections.gpufleet.node.plugins.module_utils._machine import programs
 
         environment = {**os.environ, "PATH": os.pathsep.join(_search_path()), "LANG": "C", "LC_ALL": "C"}
         return programs.run([program, *argv[1:]], environment, timeout=timeout, data=data)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
 
@@ -17,18 +16,13 @@ from ansible.module_utils.basic import AnsibleModule
 from .._core.contract import AnyConcern, refused
 from .._core.convergence import converge
 from .._core.errors import GpuFleetError
-from .._core.protocols import TIMED_OUT, Completed
 from .._core.shared_options import SHARED_OPTIONS
 from .._machine import journal, unix_http
 from .._machine.files import UMASK, LocalFiles
 
 if TYPE_CHECKING:
     from .._core.procedure import AnyProcedure
-    from .._core.protocols import BusCall, Host, Identity, Nvml
-
-# What timeout(1) answers where the program had to be killed, because it did not listen.
-KILLED = (137, -9)
-GRACE_SECONDS = 5.0
+    from .._core.protocols import BusCall, Completed, Host, Identity, Nvml
 
 
 class ModuleFiles(LocalFiles):
@@ -58,7 +52,7 @@ class ModuleFiles(LocalFiles):
 
 
 class ModuleCommands:
-    """Programs by ``run_command``."""
+    """Programs, started as on a node without Ansible, whose ``run_command`` has no deadline and keeps any amount."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self._module = module
@@ -71,21 +65,10 @@ class ModuleCommands:
         program = self.find(argv[0])
         if program is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
-        started = time.monotonic()
-        # timeout(1) belongs to coreutils; run_command itself has no deadline.
-        status, output, errors = self._module.run_command(
-            ["timeout", f"--kill-after={GRACE_SECONDS}", str(timeout), program, *argv[1:]],
-            environ_update={"LANG": "C", "LC_ALL": "C"},
-            check_rc=False,
-            umask=UMASK,
-            data=data or None,
-            binary_data=True,
-            # Else "$x" and "~" in an argument are replaced, as a shell would.
-            expand_user_and_vars=False,
-        )
-        if status in KILLED and time.monotonic() - started >= timeout:
-            status = TIMED_OUT
-        return Completed(status=status, output=output, errors=errors)
+        from .._machine import programs
+
+        environment = {**os.environ, "LANG": "C", "LC_ALL": "C"}
+        return programs.run([program, *argv[1:]], environment, timeout=timeout, data=data)
 
 
 class ModuleHost:

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
-from ansible_collections.gpufleet.node.node import programs, standard_host
+from ansible_collections.gpufleet.node.node import standard_host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
-from ansible_collections.gpufleet.node.plugins.module_utils._machine import journal, unix_http
+from ansible_collections.gpufleet.node.plugins.module_utils._machine import journal, programs, unix_http
 from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedFiles, RecordedHost
 from ansible_collections.gpufleet.node.tests.unit.support import AT_ONCE_SECONDS
 
@@ -574,10 +574,6 @@ def test_a_command_that_does_not_listen_is_killed_and_leaves_124(
     real: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "GRACE_SECONDS", 0.3)
-    if not isinstance(real.host, standard_host.StandardHost):
-        from ansible_collections.gpufleet.node.plugins.module_utils._node import module
-
-        monkeypatch.setattr(module, "GRACE_SECONDS", 0.3)
     started = time.monotonic()
     completed = real.host.commands.run(["sh", "-c", "trap '' TERM; sleep 20; sleep 20"], timeout=0.3)
     assert completed.status == 124
@@ -586,6 +582,27 @@ def test_a_command_that_does_not_listen_is_killed_and_leaves_124(
 
 def test_a_command_that_closes_its_output_is_waited_for(real: Machine) -> None:
     assert real.host.commands.run(["sh", "-c", "exec >&- 2>&-; sleep 0.3; exit 7"]).status == 7
+
+
+def test_what_a_command_leaves_running_is_not_waited_for_and_not_ended(real: Machine) -> None:
+    begin = time.monotonic()
+    completed = real.host.commands.run(["sh", "-c", "sleep 20 & echo $!; exit 3"], timeout=20)
+    assert completed.status == 3
+    assert time.monotonic() - begin < AT_ONCE_SECONDS
+    # It has the output open, and goes on.
+    os.kill(int(completed.output), signal.SIGKILL)
+
+
+def test_a_command_that_says_much_late_is_heard_to_its_end(real: Machine) -> None:
+    script = "sleep 0.7; head -c 300000 /dev/zero | tr '\\0' x; sleep 0.7; echo end"
+    completed = real.host.commands.run(["sh", "-c", script], timeout=20)
+    assert (completed.status, len(completed.output), completed.output[-4:]) == (0, 300_004, "end\n")
+
+
+def test_of_an_endless_output_the_beginning_is_kept(real: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "MOST", 100_000)
+    completed = real.host.commands.run(["sh", "-c", "yes >&2"], timeout=0.5)
+    assert (completed.status, completed.output, len(completed.errors)) == (124, "", 100_000)
 
 
 def test_a_command_ends_when_nobody_reads_its_output_any_more(real: Machine) -> None:

@@ -16,11 +16,17 @@ import signal
 import time
 from typing import Dict, List, Mapping, Sequence, Tuple
 
-from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import TIMED_OUT, Completed
-from ansible_collections.gpufleet.node.plugins.module_utils._machine.files import UMASK
+from .._core.protocols import TIMED_OUT, Completed
+from .files import UMASK
 
 GRACE_SECONDS = 5.0
 CHUNK = 65536
+# Of each stream no more is kept: what says more is no answer to anything that is asked here.
+MOST = 16 << 20
+# How long is listened to what a program that has ended left running, which may have its output open for ever.
+LINGER_SECONDS = 0.5
+# How often is looked whether a program that says nothing has ended.
+LOOK_SECONDS = 0.1
 # How long is waited at first, and at most, for the end of a program that has closed its output.
 BRIEFLY, A_WHILE = 0.0005, 0.05
 # Python ignores them, and a program would inherit that.
@@ -30,7 +36,8 @@ IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 def run(argv: Sequence[str], environment: Mapping[str, str], *, timeout: float, data: str = "") -> Completed:
     """Run a program to its end; the first word is its path. Status 124 is that of one that took longer.
 
-    ``data`` is what it reads from its standard input. Raises ``OSError`` where it cannot be started.
+    ``data`` is what it reads from its standard input. Of each stream the first ``MOST`` bytes are kept. What it leaves
+    running, such as a daemon, goes on and is not waited for. Raises ``OSError`` where it cannot be started.
     """
     with contextlib.ExitStack() as ends:
         program = _Program(argv, environment, ends, data)
@@ -73,6 +80,7 @@ class _Program:
             finally:
                 os.umask(umask)
         self._said: Dict[int, List[bytes]] = {self._output: [], self._errors: []}
+        self._room = {self._output: MOST, self._errors: MOST}
         self._open = [*self._said]
 
     @property
@@ -89,11 +97,15 @@ class _Program:
     def ends_within(self, seconds: float) -> bool:
         """Whether it has said all and ended before the time was over."""
         deadline = time.monotonic() + seconds
+        given_up = 0.0
         while self._open:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            now = time.monotonic()
+            if given_up and now >= given_up:
+                return True
+            if now >= deadline:
                 return False
-            self._listen(left)
+            if not self._listen(min(deadline - now, LOOK_SECONDS)) and not given_up and self._has_ended():
+                given_up = now + LINGER_SECONDS
         pause = BRIEFLY
         while not self._has_ended():
             left = deadline - time.monotonic()
@@ -111,17 +123,21 @@ class _Program:
             if self.ends_within(GRACE_SECONDS):
                 return
 
-    def _listen(self, seconds: float) -> None:
+    def _listen(self, seconds: float) -> bool:
+        """Whether there was something to be heard within this time."""
         poll = select.poll()
         for end in self._open:
             poll.register(end, select.POLLIN)
         # A fraction of a millisecond would be rounded down to none.
-        for end, _event in poll.poll(seconds * 1000 + 1):
+        heard = poll.poll(seconds * 1000 + 1)
+        for end, _event in heard:
             said = os.read(end, CHUNK)
             if said:
-                self._said[end].append(said)
+                self._said[end].append(said[: self._room[end]])
+                self._room[end] -= len(self._said[end][-1])
             else:
                 self._open.remove(end)
+        return bool(heard)
 
     def _has_ended(self) -> bool:
         if not self._ended:
