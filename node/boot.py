@@ -171,7 +171,9 @@ def _apply(concern: _Unless, options: Mapping[str, Any], host: Host, left: float
 def _tell(host: Host, concern: str, result: BootResult) -> int:
     """One line in the journal and one for a caller on the command line; 1 for a failure."""
     failed = result.result == FAILED
-    line = printable(f"boot: {concern}: {'failed: ' if failed else ''}{result.message}")
+    text = f"boot: {concern}: {'failed: ' if failed else ''}{result.message}"
+    # The traceback of a defect has lines.
+    line = "\n".join(map(printable, text.split("\n")))
     priority = ERROR if failed else NOTICE
     host.journal(line, {"PRIORITY": priority, "GPUFLEET_CONCERN": concern, "GPUFLEET_BOOT": result.result})
     print(line)

@@ -54,10 +54,12 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.
 GOAL = "run on {}"
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 MANAGER = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
-# Where users' calls wait for each other: of many only one at a time is in the way of a run that changes the node.
+# Where calls of users wait for each other, so that only one of them competes with a run for the lock.
 QUEUE = "/run/gpufleet/place.lock"
 LOCK_SECONDS = 60.0
 MOVE_SECONDS = 10.0
+# Of pkexec, which may ask polkit, and of our own program behind it.
+START_SECONDS = 20.0
 POLL_SECONDS = 0.05
 # What pkexec(1) ends with where polkit says no, or somebody who was asked for a password.
 PKEXEC_REFUSES = (126, 127)
@@ -65,7 +67,7 @@ PKEXEC_REFUSES = (126, 127)
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 
 
-def _pass() -> None:
+def _no_check() -> None:
     """Root's own process needs no check."""
 
 
@@ -139,32 +141,40 @@ def slice_of(files: Files, chosen: visible.Chosen) -> str:
 
 
 def place(
-    host: Host, names: Sequence[str], *, process: int, locks: Sequence[str] = (LOCK,), check: Callable[[], None] = _pass
+    host: Host,
+    names: Sequence[str],
+    *,
+    process: int,
+    locks: Sequence[str] = (LOCK,),
+    check: Callable[[], None] = _no_check,
 ) -> None:
     """Move a process into a new scope of its slice, as root. Raises ``GpuFleetError``.
 
     ``check`` is called under the last of the ``locks``, and raises where the process must not be moved.
     """
     files = host.files
+    _refuse_strange(files, names)
+    slices, lock = ", ".join(names), ""
+    try:
+        with contextlib.ExitStack() as held:
+            for lock in locks:
+                held.enter_context(files.lock(lock, LOCK_SECONDS))
+            # While a slice is changed nothing may be started in it, and what was seen before may be gone.
+            check()
+            _refuse_strange(files, names)
+            _start_scope(host, scope_of(files, names), process)
+    except TimeoutError as error:
+        cause = "other commands are being started" if lock == QUEUE else "another run is changing this node"
+        hint = "wait until it has ended, then run again"
+        raise NotPermitted("start a command in {}", object=slices, cause=f"{cause} ({error})", hint=hint) from error
+
+
+def _refuse_strange(files: Files, names: Sequence[str]) -> None:
     for name in names:
         if not _text_of(files, name):
             raise DeclarationError(
                 "start a command in {}", object=name, cause=f"it is not a slice of {NAME}", hint="name one that is"
             )
-    scope = scope_of(files, names)
-    try:
-        with contextlib.ExitStack() as held:
-            for lock in locks:
-                held.enter_context(files.lock(lock, LOCK_SECONDS))
-            check()
-            _start_scope(host, scope, process)
-    except TimeoutError as error:
-        raise NotPermitted(
-            "start a command in {}",
-            object=scope.slice,
-            cause=f"another run is changing this node ({error})",
-            hint="wait until it has ended, then run again",
-        ) from error
 
 
 def ask_to_place(host: Host, names: Sequence[str]) -> None:
@@ -185,7 +195,7 @@ def ask_to_place(host: Host, names: Sequence[str]) -> None:
         raise NotPermitted(goal, object=slices, cause=f"{PKEXEC} is missing", hint="install polkit")
     # pkexec refuses the variables of some users, such as a shell that /etc/shells lacks, and none of them is needed.
     argv = ("env", "--ignore-environment", program, "--disable-internal-agent", PROGRAM, PLACE, *names)
-    completed = host.commands.run(argv, timeout=2 * LOCK_SECONDS + MOVE_SECONDS)
+    completed = host.commands.run(argv, timeout=2 * LOCK_SECONDS + MOVE_SECONDS + START_SECONDS)
     if completed.status != 0:
         raise NotPermitted(goal, object=slices, **_why(completed))
 

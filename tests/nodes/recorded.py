@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._machine.files import (
     LocalFiles,
     content_of,
-    refuse_what_is_no_file,
+    refuse_non_regular,
 )
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class RecordedFiles(LocalFiles):
             return False
 
     def remove(self, path: str) -> None:
-        refuse_what_is_no_file(self, path)
+        refuse_non_regular(self, path)
         # The last link itself is what goes, not what it points to.
         folder, name = os.path.split(path)
         target = f"{self.locate(folder)}/{name}"

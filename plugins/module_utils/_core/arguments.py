@@ -141,7 +141,7 @@ class Reading:
 def refuse_booleans_as_numbers(options: Options, values: Mapping[str, Any], place: Tuple[str, ...] = ()) -> None:
     """Raise ``DeclarationError`` for true or false where a whole number belongs.
 
-    Ansible takes them for numbers, and what is written would be the word True. ``values`` are validated, ``place`` are
+    Ansible takes them for numbers, and would write the word True. ``values`` are validated, ``place`` are
     the names of the options that they are in.
     """
     for name, option in options.items():

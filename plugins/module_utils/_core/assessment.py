@@ -28,15 +28,14 @@ def assess(concern: AnyConcern, params: Params, host: Host, declaration: Any = N
     ``declaration`` is what the parameters are parsed to, where the caller has it.
     """
     try:
-        if declaration is None:
-            refuse_booleans_as_numbers(concern.options, params)
+        refuse_booleans_as_numbers(concern.options, params)
         if params["state"] == "absent":
             state, plan = _assess_absent(concern, params, host)
         else:
             known = concern.parse(params) if declaration is None else declaration
             state, plan = _assess_present(concern, params, known, host)
         if host.may_change:
-            targets.refuse_links(plan, host.files)
+            targets.refuse_links(plan, host.files, permanent=params["permanent"])
             for step in plan.steps:
                 _refuse_read_only(step, host.files)
         return state, plan

@@ -104,11 +104,13 @@ class Files(Protocol):
     def replace(self, path: str, text: str, mode: int = 0o644) -> None:
         """Give a file a new text atomically and durably: after a crash it has the old text or the new one.
 
-        Owner, mode and SELinux context of an existing file stay, a link stays a link, missing folders are made.
+        Owner, mode and SELinux context of an existing file stay, missing folders are made. A link to a file of others
+        stays a link, and one in our own folders is replaced. Raises ``OSError`` (EINVAL) on a file of ours that is a
+        link, and on what is not a regular file.
         """
 
     def remove(self, path: str) -> None:
-        """Remove a file; one that is not there is fine."""
+        """Remove a file; one that is not there is fine. Raises ``OSError`` (EINVAL) as ``replace`` does."""
 
     def remove_folder(self, path: str) -> None:
         """Remove a folder if it is empty; one that is not, or is not there, stays as it is."""
@@ -130,8 +132,9 @@ class Commands(Protocol):
     def run(self, argv: Sequence[str], *, timeout: float = 60.0, data: str = "") -> Completed:
         """Run a program in the C locale, without a shell. Raises ``FileNotFoundError`` when it is not there.
 
-        One that takes longer than ``timeout`` seconds is ended and leaves status 124, as timeout(1) does. ``data`` is
-        what it reads from its standard input.
+        One that takes longer than ``timeout`` seconds is ended with its children and leaves status 124, as timeout(1)
+        does. What a program leaves running is not waited for. ``data`` is what it reads from its standard input. Raises
+        ``OSError`` (EFBIG) where it says more than ``_machine.programs`` keeps.
         """
 
 

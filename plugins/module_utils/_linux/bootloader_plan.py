@@ -25,6 +25,7 @@ from .bootloader import (
     Arguments,
     BootLoader,
     exchange,
+    lines_of_others,
     mark_of,
     menu_command_line,
     record_of,
@@ -42,7 +43,8 @@ Planner = Callable[[BootLoader, Arguments, Arguments], Tuple[Step, ...]]
 class RegenerateGrub(RoomAction):
     """Let GRUB's generator write ``config`` and read it back; on failure ``source`` gets its ``previous`` text again.
 
-    ``needed`` are arguments that the default entry must have then, ``gone`` those that it must not have.
+    ``needed`` are arguments that the default entry must have then, ``removed`` those that it must not, unless others set
+    them.
     """
 
     command: Tuple[str, ...]
@@ -50,7 +52,7 @@ class RegenerateGrub(RoomAction):
     needed: Arguments
     source: str
     previous: Optional[str]
-    gone: Arguments = ()
+    removed: Arguments = ()
 
 
 def plan_arguments(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
@@ -81,9 +83,8 @@ def _grub(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step,
     steps = []
     if text != previous:
         steps.append(Step(file_action(loader.source, text)))
-    others = without(loader.command_line, ours).split()
-    gone = tuple(word for word in ours if word not in (*wanted, *others))
-    steps.append(Step(RegenerateGrub(loader.command, loader.config, wanted, loader.source, previous, gone)))
+    removed = tuple(word for word in ours if word not in wanted)
+    steps.append(Step(RegenerateGrub(loader.command, loader.config, wanted, loader.source, previous, removed)))
     return tuple(steps)
 
 
@@ -172,14 +173,15 @@ def regenerate(action: RegenerateGrub, host: Host) -> None:
                 wanted=" ".join(action.needed),
                 hint="check whether the default entry is one that is not generated",
             )
-        left = [word for word in action.gone if word in found.split()]
+        others = [line for _path, _number, line in lines_of_others(host.files, BootLoader(GRUB, found))]
+        left = [word for word in action.removed if word in found.split() and not any(word in line for line in others)]
         if left:
             raise NotInEffect(
                 "remove kernel arguments from the boot menu",
                 object=action.config,
                 cause=f"{action.command[0]} ran, and the entry that boots by default still has {' '.join(left)}",
                 found=found,
-                hint="check that it writes the menu, and whether a file of others has them",
+                hint=f"check that {action.command[0]} writes this menu, and what else gives it these arguments",
             )
     except GpuFleetError as error:
         if action.previous is None:

@@ -68,7 +68,7 @@ def read_memory(files: Files) -> Memory:
     values = parse_meminfo(files.read(MEMINFO))
     for name in ("MemTotal", "MemAvailable"):
         if name not in values:
-            raise CannotLook("read {}", object=MEMINFO, cause=f"it has no {name}")
+            raise CannotLook("read {}", object=MEMINFO, cause=f"it does not list {name}")
     return Memory(
         total_kb=values["MemTotal"],
         available_kb=values["MemAvailable"],

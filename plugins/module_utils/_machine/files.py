@@ -119,7 +119,7 @@ class LocalFiles:
         try:
             return os.readlink(f"{self.locate(folder)}/{name}")
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.EINVAL):
+            if error.errno in (errno.ENOENT, errno.EINVAL, errno.ENOTDIR):
                 return ""
             raise
 
@@ -170,7 +170,7 @@ class LocalFiles:
         replace_file(self, path, text, mode)
 
     def remove(self, path: str) -> None:
-        refuse_what_is_no_file(self, path)
+        refuse_non_regular(self, path)
         remove_file(self.locate(path))
 
     def remove_folder(self, path: str) -> None:
@@ -214,14 +214,12 @@ def make_folders(folder: str) -> List[str]:
 
 def replace_file(files: LocalFiles, path: str, text: str, mode: int) -> None:
     """See ``protocols.Files.replace``. A failure leaves neither a temporary file nor a folder that it made."""
-    refuse_what_is_no_file(files, path)
+    refuse_non_regular(files, path)
     target = files.locate(files.resolve(path))
     if in_our_folder(path):
         target = f"{files.locate(os.path.dirname(path))}/{os.path.basename(path)}"
     folder = os.path.dirname(target)
     made = make_folders(folder)
-    if in_our_folder(path):
-        _remove_what_is_no_file(target)
     # Always the same name, so that what a killed run left is taken away by the next one that writes the file.
     temporary = temporary_of(target)
     with contextlib.suppress(FileNotFoundError):
@@ -233,6 +231,8 @@ def replace_file(files: LocalFiles, path: str, text: str, mode: int) -> None:
             os.fchmod(stream.fileno(), mode)
             stream.flush()
             os.fsync(stream.fileno())
+        if in_our_folder(path):
+            _remove_non_regular(target)
         files.move(temporary, target)
     except BaseException as error:
         if os.path.lexists(temporary):
@@ -247,15 +247,15 @@ def replace_file(files: LocalFiles, path: str, text: str, mode: int) -> None:
     sync_folder(folder)
 
 
-def _remove_what_is_no_file(target: str) -> None:
-    """So that nothing is written through a link of a stranger, nor his owner and mode taken over."""
+def _remove_non_regular(target: str) -> None:
+    """So that the new file does not take over the owner and mode of what a link points to."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(os.lstat(target).st_mode):
             os.unlink(target)
 
 
-def refuse_what_is_no_file(files: LocalFiles, path: str) -> None:
-    """What a plan was told of is refused before its first step; this is for what came since."""
+def refuse_non_regular(files: LocalFiles, path: str) -> None:
+    """What was there when the plan was made is refused before its first step; this is for what came since."""
     cause, _hint = fault_of(files, path)
     if cause:
         raise OSError(errno.EINVAL, cause, path)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Programs, each in a session of its own, so that its children end with it.
+"""Programs, each in a session of its own, so that its children end with it where it takes too long.
 
 Without ``subprocess``: a look that starts one program would spend more on importing that than on all its own reading.
 """
@@ -10,6 +10,7 @@ Without ``subprocess``: a look that starts one program would spend more on impor
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -21,12 +22,12 @@ from .files import UMASK
 
 GRACE_SECONDS = 5.0
 CHUNK = 65536
-# Of each stream no more is kept: what says more is no answer to anything that is asked here.
-MOST = 16 << 20
+# Of each stream, in bytes. What says more is no answer to anything that is asked here.
+MAX_OUTPUT = 16 << 20
 # How long is listened to what a program that has ended left running, which may have its output open for ever.
 LINGER_SECONDS = 0.5
-# How often is looked whether a program that says nothing has ended.
-LOOK_SECONDS = 0.1
+# Between two checks whether a program that goes on to be heard has ended.
+CHECK_SECONDS = 0.1
 # How long is waited at first, and at most, for the end of a program that has closed its output.
 BRIEFLY, A_WHILE = 0.0005, 0.05
 # Python ignores them, and a program would inherit that.
@@ -36,8 +37,9 @@ IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 def run(argv: Sequence[str], environment: Mapping[str, str], *, timeout: float, data: str = "") -> Completed:
     """Run a program to its end; the first word is its path. Status 124 is that of one that took longer.
 
-    ``data`` is what it reads from its standard input. Of each stream the first ``MOST`` bytes are kept. What it leaves
-    running, such as a daemon, goes on and is not waited for. Raises ``OSError`` where it cannot be started.
+    ``data`` is what it reads from its standard input. What it leaves running, such as a daemon, is neither waited
+    for nor ended; its output leads nowhere then. Raises ``OSError`` where the program cannot be started, and ``EFBIG``
+    where it said more than ``MAX_OUTPUT``.
     """
     with contextlib.ExitStack() as ends:
         program = _Program(argv, environment, ends, data)
@@ -48,6 +50,8 @@ def run(argv: Sequence[str], environment: Mapping[str, str], *, timeout: float, 
         except BaseException:
             program.end()
             raise
+        if program.said_too_much:
+            raise OSError(errno.EFBIG, f"it said more than {MAX_OUTPUT >> 20} MiB", argv[0])
         return Completed(status=program.status, output=program.output, errors=program.errors)
 
 
@@ -80,7 +84,8 @@ class _Program:
             finally:
                 os.umask(umask)
         self._said: Dict[int, List[bytes]] = {self._output: [], self._errors: []}
-        self._room = {self._output: MOST, self._errors: MOST}
+        self._remaining = {self._output: MAX_OUTPUT, self._errors: MAX_OUTPUT}
+        self.said_too_much = False
         self._open = [*self._said]
 
     @property
@@ -94,18 +99,24 @@ class _Program:
     def _text(self, end: int) -> str:
         return b"".join(self._said[end]).decode("utf-8", "surrogateescape")
 
-    def ends_within(self, seconds: float) -> bool:
-        """Whether it has said all and ended before the time was over."""
-        deadline = time.monotonic() + seconds
-        given_up = 0.0
+    def ends_within(self, seconds: float, *, linger: bool = True) -> bool:
+        """Whether it has said all and ended before the time was over.
+
+        linger: what it left running has its output open for a moment longer at most.
+        """
+        now = time.monotonic()
+        deadline, check, given_up = now + seconds, now + CHECK_SECONDS, 0.0
         while self._open:
             now = time.monotonic()
-            if given_up and now >= given_up:
-                return True
+            if linger and now >= check:
+                check = now + CHECK_SECONDS
+                if given_up and now >= given_up:
+                    return True
+                if not given_up and self._has_ended():
+                    given_up = now + LINGER_SECONDS
             if now >= deadline:
-                return False
-            if not self._listen(min(deadline - now, LOOK_SECONDS)) and not given_up and self._has_ended():
-                given_up = now + LINGER_SECONDS
+                return linger and self._has_ended()
+            self._listen(min(deadline - now, CHECK_SECONDS) if linger else deadline - now)
         pause = BRIEFLY
         while not self._has_ended():
             left = deadline - time.monotonic()
@@ -118,26 +129,26 @@ class _Program:
     def end(self) -> None:
         """End it and its children, politely first. One that hangs in the kernel is left behind."""
         for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
+            # One that became another user's, as by pkexec, is not ours to end.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, number)
-            if self.ends_within(GRACE_SECONDS):
+            if self.ends_within(GRACE_SECONDS, linger=False):
                 return
 
-    def _listen(self, seconds: float) -> bool:
-        """Whether there was something to be heard within this time."""
+    def _listen(self, seconds: float) -> None:
         poll = select.poll()
         for end in self._open:
             poll.register(end, select.POLLIN)
         # A fraction of a millisecond would be rounded down to none.
-        heard = poll.poll(seconds * 1000 + 1)
-        for end, _event in heard:
+        for end, _event in poll.poll(seconds * 1000 + 1):
             said = os.read(end, CHUNK)
-            if said:
-                self._said[end].append(said[: self._room[end]])
-                self._room[end] -= len(self._said[end][-1])
-            else:
+            if not said:
                 self._open.remove(end)
-        return bool(heard)
+                continue
+            kept = said[: self._remaining[end]]
+            self._said[end].append(kept)
+            self._remaining[end] -= len(kept)
+            self.said_too_much |= len(kept) < len(said)
 
     def _has_ended(self) -> bool:
         if not self._ended:

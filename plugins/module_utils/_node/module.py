@@ -52,7 +52,7 @@ class ModuleFiles(LocalFiles):
 
 
 class ModuleCommands:
-    """Programs, started as on a node without Ansible, whose ``run_command`` has no deadline and keeps any amount."""
+    """Programs. Not by Ansible's ``run_command``, which has no deadline and keeps any amount of what they say."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self._module = module

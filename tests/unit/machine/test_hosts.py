@@ -600,9 +600,48 @@ def test_a_command_that_says_much_late_is_heard_to_its_end(real: Machine) -> Non
 
 
 def test_of_an_endless_output_the_beginning_is_kept(real: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "MOST", 100_000)
+    monkeypatch.setattr(programs, "MAX_OUTPUT", 100_000)
     completed = real.host.commands.run(["sh", "-c", "yes >&2"], timeout=0.5)
     assert (completed.status, completed.output, len(completed.errors)) == (124, "", 100_000)
+
+
+def test_an_answer_that_was_cut_is_none(real: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "MAX_OUTPUT", 100_000)
+    with pytest.raises(OSError, match="it said more than"):
+        real.host.commands.run(["sh", "-c", "head -c 100001 /dev/zero"])
+    assert len(real.host.commands.run(["sh", "-c", "head -c 100000 /dev/zero"]).output) == 100_000
+
+
+def test_what_a_command_leaves_running_may_go_on_to_say_something(real: Machine) -> None:
+    begin = time.monotonic()
+    script = "(while :; do echo x; sleep 0.05; done) & exit 3"
+    assert real.host.commands.run(["sh", "-c", script], timeout=20).status == 3
+    assert time.monotonic() - begin < AT_ONCE_SECONDS
+
+
+def test_a_command_that_ended_just_before_its_time_was_over_has_not_timed_out(real: Machine) -> None:
+    assert real.host.commands.run(["sh", "-c", "sleep 20 & sleep 0.2; exit 3"], timeout=0.4).status == 3
+
+
+def test_a_child_that_does_not_listen_is_killed_with_its_program(
+    real: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "GRACE_SECONDS", 0.3)
+    script = "sh -c 'trap \"\" TERM; echo $$; sleep 20; sleep 20' & sleep 20"
+    completed = real.host.commands.run(["sh", "-c", script], timeout=0.5)
+    assert completed.status == 124
+    deadline = time.monotonic() + AT_ONCE_SECONDS
+    while _runs(int(completed.output)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not _runs(int(completed.output))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 def test_a_command_ends_when_nobody_reads_its_output_any_more(real: Machine) -> None:

@@ -197,8 +197,8 @@ def test_what_is_taken_for_a_number_is_one_for_int_too() -> None:
     assert wrong == []
 
 
-# Of the environment, a module and a program of the node take the way to programs, and hand the rest on to those that they start.
-# The launcher also asks pkexec for whom it runs, which sets that itself.
+# Of the environment, a module and a program of the node take the way to programs, and hand the rest on to those that
+# they start. The launcher also asks pkexec for whom it runs, which sets that itself.
 ENVIRONMENT = ("os.environ", "os.environb", "os.getenv", "os.getenvb", "environ", "getenv")
 HEEDS_ITS_ENVIRONMENT = {"node/run.py", "node/standard_host.py", "plugins/module_utils/_node/module.py"}
 
