@@ -43,8 +43,8 @@ Planner = Callable[[BootLoader, Arguments, Arguments], Tuple[Step, ...]]
 class RegenerateGrub(RoomAction):
     """Let GRUB's generator write ``config`` and read it back; on failure ``source`` gets its ``previous`` text again.
 
-    ``needed`` are arguments that the default entry must have then, ``removed`` those that it must not, unless others set
-    them.
+    ``needed`` are arguments that the default entry must have then, ``removed`` those that it must not, unless others
+    set them.
     """
 
     command: Tuple[str, ...]
