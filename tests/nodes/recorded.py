@@ -125,7 +125,7 @@ class RecordedFiles(LocalFiles):
             return False
 
     def remove(self, path: str) -> None:
-        refuse_non_regular(self, path)
+        refuse_non_regular(self, path, removes=True)
         # The last link itself is what goes, not what it points to.
         folder, name = os.path.split(path)
         target = f"{self.locate(folder)}/{name}"

@@ -42,8 +42,11 @@ def is_managed(path: str) -> bool:
     return NAME in os.path.basename(path) and not in_our_folder(path)
 
 
-def fault_of(files: Files, path: str) -> Tuple[str, str]:
-    """Why nothing may be written or removed at a path, with the next step; two empty texts where it may."""
+def fault_of(files: Files, path: str, *, removes: bool = False) -> Tuple[str, str]:
+    """Why nothing may be written or removed at a path, with the next step; two empty texts where it may.
+
+    removes: a link of others goes alone, whatever it points to.
+    """
     if in_our_folder(path) or path.endswith(TEMPORARY):
         return "", ""
     if is_managed(path) or path.startswith(UNITS):
@@ -53,6 +56,8 @@ def fault_of(files: Files, path: str) -> Tuple[str, str]:
             return f"it is a symbolic link to {MASK}, which disables it", "remove the link, then run again"
         if target:
             return f"it is a symbolic link to {target}", "remove the link, then run again"
+    if removes and files.link(path):
+        return "", ""
     status = files.status(path)
     if status is None or stat.S_ISREG(status.st_mode):
         return "", ""
@@ -71,16 +76,16 @@ def refuse_links(plan: Plan, files: Files, *, permanent: bool) -> None:
         identities = (setting.identity for setting in plan.settings if setting.identity.startswith("/"))
         for path in (*plan.files, *identities):
             if is_managed(path) and files.link(path):
-                _refuse("write {}", path, plan, files)
+                _refuse(path, plan, files)
     for step in plan.steps:
         for path in _targets(step):
-            _refuse("remove {}" if isinstance(step.action, RemoveFile) else "write {}", path, plan, files)
+            _refuse(path, plan, files, removes=isinstance(step.action, RemoveFile))
 
 
-def _refuse(goal: str, path: str, plan: Plan, files: Files) -> None:
-    cause, hint = fault_of(files, path)
+def _refuse(path: str, plan: Plan, files: Files, *, removes: bool = False) -> None:
+    cause, hint = fault_of(files, path, removes=removes)
     if cause:
-        error = OwnedByAnother(goal, object=path, cause=cause, hint=hint)
+        error = OwnedByAnother("remove {}" if removes else "write {}", object=path, cause=cause, hint=hint)
         error.settings = plan.settings
         raise error
 

@@ -170,7 +170,7 @@ class LocalFiles:
         replace_file(self, path, text, mode)
 
     def remove(self, path: str) -> None:
-        refuse_non_regular(self, path)
+        refuse_non_regular(self, path, removes=True)
         remove_file(self.locate(path))
 
     def remove_folder(self, path: str) -> None:
@@ -254,9 +254,9 @@ def _remove_non_regular(target: str) -> None:
             os.unlink(target)
 
 
-def refuse_non_regular(files: LocalFiles, path: str) -> None:
+def refuse_non_regular(files: LocalFiles, path: str, *, removes: bool = False) -> None:
     """What was there when the plan was made is refused before its first step; this is for what came since."""
-    cause, _hint = fault_of(files, path)
+    cause, _hint = fault_of(files, path, removes=removes)
     if cause:
         raise OSError(errno.EINVAL, cause, path)
 

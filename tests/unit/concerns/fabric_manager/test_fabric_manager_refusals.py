@@ -77,7 +77,7 @@ WRONG = {
     ),
     "a line break": (
         {"config": {"LOG_FILE_NAME": "/a\nFABRIC_MODE=1"}},
-        f"Cannot use config.LOG_FILE_NAME: {SAID_BY_FILE} (found /a\nFABRIC_MODE=1).",
+        f"Cannot use config.LOG_FILE_NAME: {SAID_BY_FILE} (found /a\\nFABRIC_MODE=1).",
     ),
     "the nodes file of IMEX": (
         {"imex_config": {"IMEX_NODE_CONFIG_FILE": "/a"}},
