@@ -146,15 +146,15 @@ def refuse_booleans_as_numbers(options: Options, values: Mapping[str, Any], plac
     """
     for name, option in options.items():
         value = values.get(name)
-        kinds = (option.get("type"), option.get("elements"))
-        if "int" in kinds and any(isinstance(one, bool) for one in (value if isinstance(value, list) else (value,))):
-            where = ".".join((*place, name))
-            cause = f"{where} is {str(value).lower()}, and must be a whole number"
+        if not value and value is not False:
+            continue
+        entries = value if isinstance(value, list) else (value,)
+        if "int" in (option.get("type"), option.get("elements")) and any(isinstance(one, bool) for one in entries):
+            cause = f"{'.'.join((*place, name))} is {str(value).lower()}, and must be a whole number"
             raise DeclarationError("read the declaration", cause=cause, hint="write the number itself")
-        inner = option.get("options")
-        if inner and value:
-            for one in value if isinstance(value, list) else (value,):
-                refuse_booleans_as_numbers(inner, one, (*place, name))
+        if "options" in option:
+            for entry in entries:
+                refuse_booleans_as_numbers(option["options"], entry, (*place, name))
 
 
 # --- types ------------------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def exposed_way(files: Files, path: str, *, matter: str = RUN) -> str:
 
 
 def is_ours(path: str) -> bool:
-    """Whether a path is a folder of ours, or in one."""
+    """Whether a path is a folder that we manage, or in one."""
     return any(path == folder or path.startswith(f"{folder}/") for folder in OURS)
 
 

@@ -104,8 +104,8 @@ class Files(Protocol):
     def replace(self, path: str, text: str, mode: int = 0o644) -> None:
         """Give a file a new text atomically and durably: after a crash it has the old text or the new one.
 
-        Owner, mode and SELinux context of an existing file stay, missing folders are made. A link to a file of others
-        stays a link, and one in our own folders is replaced. Raises ``OSError`` (EINVAL) on a file of ours that is a
+        Owner, mode and SELinux context of an existing file stay, missing folders are made. A link to a foreign file
+        stays a link, and one in our own folders is replaced. Raises ``OSError`` (EINVAL) on a managed file that is a
         link, and on what is not a regular file.
         """
 

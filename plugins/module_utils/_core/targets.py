@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What stands where a plan keeps a file: a symbolic link, or something that is not a regular file.
+"""Symbolic links, and what else is not a regular file, in place of a file that a plan writes or removes.
 
 A link to /dev/null is how an administrator disables a drop-in, a rule or a unit; one to another file is how another
-program keeps it. To write through either would destroy what it points to. A file of others that we edit, such as
+program keeps it. To write through either would destroy what it points to. A foreign file that we edit, such as
 /etc/docker/daemon.json, may be a link to a regular file and stays one. In our own folders a link, which only root can
 have made, is replaced by the file and removed as one.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NAME = "gpufleet"
 NOTES = "/run/gpufleet/"
-# Where a whole unit that is written is ours; of others we write drop-ins, which have our name.
+# A whole unit that is written here is managed; foreign units get drop-ins, which have our name.
 UNITS = "/etc/systemd/system/"
 MASK = "/dev/null"
 
@@ -38,14 +38,14 @@ def in_our_folder(path: str) -> bool:
 
 
 def is_managed(path: str) -> bool:
-    """Whether a file among those of others is ours alone: by its name, as all but units that we keep there."""
+    """Whether a file in a foreign folder is managed, by its name. Units that we write need not have it."""
     return NAME in os.path.basename(path) and not in_our_folder(path)
 
 
 def fault_of(files: Files, path: str, *, removes: bool = False) -> Tuple[str, str]:
     """Why nothing may be written or removed at a path, with the next step; two empty texts where it may.
 
-    removes: a link of others goes alone, whatever it points to.
+    removes: a foreign link is removed by itself, whatever it points to.
     """
     if in_our_folder(path) or path.endswith(TEMPORARY):
         return "", ""
@@ -69,7 +69,7 @@ def fault_of(files: Files, path: str, *, removes: bool = False) -> Tuple[str, st
 def refuse_links(plan: Plan, files: Files, *, permanent: bool) -> None:
     """Raise ``OwnedByAnother`` before the first step, and in a look, for the first file that must not be touched.
 
-    A file of ours that is a link is not in sync whatever it points to: nothing says who changes that, and when. With
+    A managed file that is a link is not in sync whatever it points to: nothing says who changes that, and when. With
     ``permanent: false`` only what a step writes counts.
     """
     if permanent:

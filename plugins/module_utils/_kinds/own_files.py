@@ -42,7 +42,7 @@ class OwnFile:
     text: Optional[str]
 
     def described(self, wanted: Optional[str], *, others: str = OTHERS) -> Tuple[Optional[str], Optional[str]]:
-        """What shall be in it and what is, in words; None for no such file. Of one that goes no text counts."""
+        """The wanted and the found content in words, None for no file. The text of a file to remove does not count."""
         found = None if self.text is None else WANTED if wanted in (None, self.text) else others
         return None if wanted is None else WANTED, found
 

@@ -296,7 +296,7 @@ def find_ours(files: Files, loader: BootLoader) -> Arguments:
             continue
         # Without a file of ours GRUB's menu has what is left of ours, or the same arguments from somebody else.
         known = loader.name == GRUB and not loader.carried
-        if not known or not any(text in line for _path, _number, line in lines_of_others(files, loader)):
+        if not known or not any(text in line for _path, _number, line in foreign_lines(files, loader.texts)):
             return arguments
     return ()
 
@@ -305,16 +305,18 @@ def find_sources(files: Files, loader: BootLoader, names: Sequence[str]) -> Dict
     """File and line of arguments, by their names; nothing for one that the usual files lack."""
     found: Dict[str, Tuple[str, int]] = {}
     patterns = {name: re.sub("[-_]", "[-_]", re.escape(name).replace("\\-", "-")) for name in names}
-    for path, number, line in lines_of_others(files, loader):
+    for path, number, line in foreign_lines(files, loader.texts):
         for name, pattern in patterns.items():
             if re.search(rf"(?<![\w.-]){pattern}(?![\w.-])", line):
                 found[name] = (path, number)
     return found
 
 
-def lines_of_others(files: Files, loader: BootLoader) -> Iterator[Tuple[str, int, str]]:
-    """Path, number and text of the lines from which menus and entries get their arguments, without those of ours."""
-    known = loader.texts
+def foreign_lines(files: Files, known: Mapping[str, Optional[str]]) -> Iterator[Tuple[str, int, str]]:
+    """Path, number and text of the lines from which menus and entries get their arguments, without those managed by us.
+
+    ``known`` are the texts that were read before, by path.
+    """
     names = (name for name in files.names(DROP_INS) if name.endswith(".cfg") and name[0] != ".")
     for path in (DEFAULTS, *(f"{DROP_INS}/{name}" for name in names), KERNEL_COMMAND_LINE, TUNED):
         text = known[path] if path in known else files.read_optional(path)

@@ -25,7 +25,7 @@ from .bootloader import (
     Arguments,
     BootLoader,
     exchange,
-    lines_of_others,
+    foreign_lines,
     mark_of,
     menu_command_line,
     record_of,
@@ -173,8 +173,8 @@ def regenerate(action: RegenerateGrub, host: Host) -> None:
                 wanted=" ".join(action.needed),
                 hint="check whether the default entry is one that is not generated",
             )
-        others = [line for _path, _number, line in lines_of_others(host.files, BootLoader(GRUB, found))]
-        left = [word for word in action.removed if word in found.split() and not any(word in line for line in others)]
+        foreign = [line for _path, _number, line in foreign_lines(host.files, {})]
+        left = [word for word in action.removed if word in found.split() and not any(word in line for line in foreign)]
         if left:
             raise NotInEffect(
                 "remove kernel arguments from the boot menu",

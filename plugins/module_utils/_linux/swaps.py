@@ -59,7 +59,7 @@ class Memory:
 
 
 def read_areas(files: Files) -> Tuple[Area, ...]:
-    """The areas in use; none on a kernel without swap. Raises ``CannotLook`` on what is no line of the table."""
+    """The areas in use; none on a kernel without swap. Raises ``CannotLook`` on a line that cannot be read."""
     return tuple(map(_area, (files.read_optional(PATH) or "").splitlines()[1:]))
 
 

@@ -215,10 +215,10 @@ def make_folders(folder: str) -> List[str]:
 def replace_file(files: LocalFiles, path: str, text: str, mode: int) -> None:
     """See ``protocols.Files.replace``. A failure leaves neither a temporary file nor a folder that it made."""
     refuse_non_regular(files, path)
-    target = files.locate(files.resolve(path))
-    if in_our_folder(path):
-        target = f"{files.locate(os.path.dirname(path))}/{os.path.basename(path)}"
-    folder = os.path.dirname(target)
+    managed = in_our_folder(path)
+    folder, name = os.path.split(path if managed else files.resolve(path))
+    folder = files.locate(folder)
+    target = f"{folder}/{name}"
     made = make_folders(folder)
     # Always the same name, so that what a killed run left is taken away by the next one that writes the file.
     temporary = temporary_of(target)
@@ -231,7 +231,7 @@ def replace_file(files: LocalFiles, path: str, text: str, mode: int) -> None:
             os.fchmod(stream.fileno(), mode)
             stream.flush()
             os.fsync(stream.fileno())
-        if in_our_folder(path):
+        if managed:
             _remove_non_regular(target)
         files.move(temporary, target)
     except BaseException as error:
@@ -255,7 +255,10 @@ def _remove_non_regular(target: str) -> None:
 
 
 def refuse_non_regular(files: LocalFiles, path: str, *, removes: bool = False) -> None:
-    """What was there when the plan was made is refused before its first step; this is for what came since."""
+    """Raise ``OSError`` where a file must not be written or removed.
+
+    A plan refuses what was there when it was made, and this what came since.
+    """
     cause, _hint = fault_of(files, path, removes=removes)
     if cause:
         raise OSError(errno.EINVAL, cause, path)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whole numbers that the kernel has in files of their own, or as words of one."""
+"""Whole numbers in files of the kernel."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .._core.errors import CannotLook
 if TYPE_CHECKING:
     from .._core.protocols import Files
 
-# Of what is there instead, so much is shown.
-SHOWN = 80
+# Characters of another text that the message shows.
+MAX_SHOWN = 80
 
 
 def number_of(text: str, path: str) -> int:
-    """The number that a file holds. Raises ``CannotLook``, naming the file, where it is none."""
+    """The number in the text of a file. Raises ``CannotLook``, naming the file, on any other text."""
     try:
         return int(text)
     except ValueError as error:
-        cause = f"{text[:SHOWN].strip()!r} is not a whole number"
+        cause = f"{text[:MAX_SHOWN].strip()!r} is not a whole number"
         raise CannotLook("read {}", object=path, cause=cause) from error
 
 

@@ -22,11 +22,11 @@ from .files import UMASK
 
 GRACE_SECONDS = 5.0
 CHUNK = 65536
-# Of each stream, in bytes. What says more is no answer to anything that is asked here.
+# Bytes of each stream. A longer output does not answer anything that is asked here.
 MAX_OUTPUT = 16 << 20
-# How long is listened to what a program that has ended left running, which may have its output open for ever.
+# How long the output stays open for processes that a program left running, which may keep it open for ever.
 LINGER_SECONDS = 0.5
-# Between two checks whether a program that goes on to be heard has ended.
+# Between two checks whether a program has ended whose output is open.
 CHECK_SECONDS = 0.1
 # How long is waited at first, and at most, for the end of a program that has closed its output.
 BRIEFLY, A_WHILE = 0.0005, 0.05

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A file of ours that is a symbolic link: every concern names it and what it leads to, and changes nothing."""
+"""Symbolic links in place of managed files: every concern names them and what they point to, and changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines impo
 pytestmark = pytest.mark.once
 pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern_machines",)
 
-ELSEWHERE = "/srv/kept-by-somebody-else"
+ELSEWHERE = "/srv/kept-by-another-program"
 
 
 def kept_files(node: Node) -> List[str]:
@@ -42,27 +42,27 @@ def kept_files(node: Node) -> List[str]:
 
 
 @pytest.mark.parametrize("concern", CONCERNS)
-@pytest.mark.parametrize("leads_to", [targets.MASK, ELSEWHERE])
-def test_a_link_in_place_of_a_file_of_ours_is_named_and_what_it_leads_to_stays(
-    nodes: Nodes, tmp_path: Path, concern: str, leads_to: str
+@pytest.mark.parametrize("points_to", [targets.MASK, ELSEWHERE])
+def test_a_link_in_place_of_a_managed_file_is_named_and_its_target_stays(
+    nodes: Nodes, tmp_path: Path, concern: str, points_to: str
 ) -> None:
     node = nodes(concern)
     root = Path(node.host.files.root)
     aside = tmp_path / "aside"
     for path in kept_files(node):
         place = root / path.lstrip("/")
-        # The very text that is declared: what somebody else keeps is not in sync for that.
-        text = "" if leads_to == targets.MASK else place.read_text()
-        node.host.files.replace(leads_to, text)
+        # The very text that is declared: what another program keeps is not in sync for that.
+        text = "" if points_to == targets.MASK else place.read_text()
+        node.host.files.replace(points_to, text)
         place.rename(aside)
-        place.symlink_to(os.path.relpath(leads_to, os.path.dirname(path)))
+        place.symlink_to(os.path.relpath(points_to, os.path.dirname(path)))
         before = node.everything()
         for verb in (PRESENT, OTHER):
             look = node.look(verb)
             assert look["status"] != "in_sync", path
             assert "msg" in look, (path, verb)
             assert os.path.basename(path) in look["msg"]
-            assert leads_to in look["msg"] or leads_to == targets.MASK
+            assert points_to in look["msg"] or points_to == targets.MASK
             for check_mode in (True, False):
                 with pytest.raises(GpuFleetError) as refusal:
                     node.attempt(verb, check_mode=check_mode)
@@ -72,7 +72,7 @@ def test_a_link_in_place_of_a_file_of_ours_is_named_and_what_it_leads_to_stays(
         error = node.outcome(ABSENT).error
         assert error is None or str(error).startswith(("Cannot remove", "Cannot write", "Cannot restore")), error
         assert place.is_symlink()
-        assert node.host.files.read(leads_to) == text
+        assert node.host.files.read(points_to) == text
         place.unlink()
         aside.rename(place)
         node.present()
@@ -94,11 +94,11 @@ def test_a_pipe_in_place_of_a_file_is_refused_for_writing_and_for_removing(nodes
         node.host.files.remove(path)
 
 
-def test_a_file_of_others_may_be_a_link_to_a_file_and_to_nothing_else(nodes: Nodes) -> None:
+def test_a_foreign_file_may_be_a_link_to_a_file_and_to_nothing_else(nodes: Nodes) -> None:
     node = nodes("job_environment")
     files = node.host.files
     files.replace(ELSEWHERE, "")
-    (link,) = (path for path in ("/etc/environment",))
+    link = "/etc/environment"
     place = Path(files.root, link.lstrip("/"))
     place.unlink(missing_ok=True)
     place.symlink_to(ELSEWHERE)

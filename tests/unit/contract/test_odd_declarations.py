@@ -110,7 +110,7 @@ def is_number(options: Mapping[str, Any], place: Place) -> bool:
 
 
 @pytest.mark.parametrize("concern", CONCERNS)
-def test_a_boolean_is_no_number(nodes: Nodes, concern: str) -> None:
+def test_a_boolean_is_not_a_number(nodes: Nodes, concern: str) -> None:
     node = nodes(concern)
     for declaration in (node.declaration, node.other):
         for *way, last in filter(lambda place: is_number(node.concern.options, place), places(declaration)):

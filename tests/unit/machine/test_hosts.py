@@ -605,7 +605,7 @@ def test_of_an_endless_output_the_beginning_is_kept(real: Machine, monkeypatch: 
     assert (completed.status, completed.output, len(completed.errors)) == (124, "", 100_000)
 
 
-def test_an_answer_that_was_cut_is_none(real: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_that_was_cut_is_an_error(real: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "MAX_OUTPUT", 100_000)
     with pytest.raises(OSError, match="it said more than"):
         real.host.commands.run(["sh", "-c", "head -c 100001 /dev/zero"])

@@ -16,7 +16,7 @@ PATH = "/sys/class/net/eth0/mtu"
 
 
 @pytest.mark.parametrize("text", ["", "\n", "max", "1.5", "0x10", "12 34", "\x1b[2J", "9" * 5000])
-def test_what_is_no_number_names_the_file(tmp_path: Path, text: str) -> None:
+def test_any_other_text_names_the_file(tmp_path: Path, text: str) -> None:
     build(tmp_path, {PATH: text})
     with pytest.raises(CannotLook, match="is not a whole number") as error:
         read_number(RecordedFiles(str(tmp_path)), PATH)

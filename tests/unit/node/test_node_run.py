@@ -40,7 +40,7 @@ CALLER = 4711
 
 
 def process_files(pid: int, owners: str, *, start: int = 1) -> Dict[str, str]:
-    """What the kernel says of a process of these users, as far as it is asked."""
+    """Files of a process in /proc: its users, its parent and its start."""
     numbers = " ".join(["0"] * 17)
     return {
         f"/proc/{pid}/status": f"Name:\tpython\nUid:\t{owners}\n",
@@ -276,13 +276,12 @@ def test_others_are_told_who_may(bed: Bed, capsys: pytest.CaptureFixture[str]) -
 def test_the_helper_moves_nothing_but_a_process_of_the_user_who_calls_it(
     bed: Bed, monkeypatch: pytest.MonkeyPatch, owners: str, user: str, moved: bool
 ) -> None:
-    caller = CALLER
-    monkeypatch.setattr(os, "getppid", lambda: caller)
-    build(bed.made.root, process_files(caller, owners))
+    monkeypatch.setattr(os, "getppid", lambda: CALLER)
+    build(bed.made.root, process_files(CALLER, owners))
     monkeypatch.setenv("PKEXEC_UID", user)
     if moved:
         assert launcher.place_caller(bed.made.host, ["gpu-0.slice"]) == 0
-        assert f"PIDs au 1 {caller}" in bed.asked()
+        assert f"PIDs au 1 {CALLER}" in bed.asked()
     else:
         with pytest.raises(NotPermitted, match="the calling process does not belong to the user who asks"):
             launcher.place_caller(bed.made.host, ["gpu-0.slice"])

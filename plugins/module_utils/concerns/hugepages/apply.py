@@ -15,7 +15,7 @@ from ..._core.contract import REBOOT_FOLDER
 from ..._core.errors import GpuFleetError, NotPermitted, Refused
 from ..._kinds import steps
 from ..._linux.numa import FOLDER, parse_meminfo
-from .observation import read_number
+from .observation import read_pages
 from .plan import Grow
 from .spec import REBOOT
 from .state import NAME, SHORT, Pool
@@ -124,7 +124,7 @@ def _ask(files: Files, pool: Pool, wanted: int) -> int:
             wanted=wanted,
         ) from error
     folder = pool.tunable.rpartition("/")[0]
-    return read_number(files, pool.tunable) - read_number(files, f"{folder}/surplus_hugepages")
+    return read_pages(files, pool.tunable) - read_pages(files, f"{folder}/surplus_hugepages")
 
 
 def _compact(files: Files, pool: Pool) -> None:

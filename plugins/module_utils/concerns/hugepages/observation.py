@@ -10,12 +10,12 @@ import re
 from typing import TYPE_CHECKING, Dict, Sequence, Tuple
 
 from ..._core.contract import reboot_note
-from ..._core.errors import CannotLook
 from ..._kinds import tunables as kernel
 from ..._kinds.own_files import OwnFile
 from ..._kinds.tunables import Tunable
 from ..._linux import bootloader, numa
 from ..._linux.numa import NumaNode, parse_meminfo
+from ..._machine.numbers import number_of
 from . import owners
 from .command_line import read_arguments
 from .owners import THP
@@ -56,11 +56,11 @@ def read_state(host: Host, *, every_tunable: bool) -> HugepagesState:
     return HugepagesState(
         nodes=nodes,
         pools=pools,
-        reserved={size_kb: read_number(files, f"{pool_folder(None, size_kb)}/resv_hugepages") for size_kb in sizes},
+        reserved={size_kb: read_pages(files, f"{pool_folder(None, size_kb)}/resv_hugepages") for size_kb in sizes},
         default_kb=default_kb,
         tunables=tunables,
         thp_sizes=thp_sizes,
-        thp_kb=read_number(files, f"{THP}/hpage_pmd_size") // 1024,
+        thp_kb=read_pages(files, f"{THP}/hpage_pmd_size") // 1024,
         kernel=(int(release[1]), int(release[2])) if release else (0, 0),
         running=running,
         loader=loader,
@@ -76,7 +76,7 @@ def _pools(files: Files, size_kb: int, node: NumaNode) -> Tuple[Pool, ...]:
     folder = pool_folder(node.number, size_kb)
     if not files.exists(f"{folder}/nr_hugepages"):
         return ()
-    total, free, surplus = (read_number(files, f"{folder}/{name}_hugepages") for name in ("nr", "free", "surplus"))
+    total, free, surplus = (read_pages(files, f"{folder}/{name}_hugepages") for name in ("nr", "free", "surplus"))
     return (Pool(size_kb, node, f"{folder}/nr_hugepages", total, free, surplus),)
 
 
@@ -94,9 +94,6 @@ def _sizes(names: Sequence[str]) -> Tuple[int, ...]:
     return tuple(sorted(int(match[1]) for match in matches if match))
 
 
-def read_number(files: Files, path: str) -> int:
-    text = files.read_optional(path) or "0"
-    try:
-        return int(text)
-    except ValueError as error:
-        raise CannotLook("read the huge pages", object=path, cause=f"{text[:80].strip()!r} is not a number") from error
+def read_pages(files: Files, path: str) -> int:
+    """The number in a file, 0 where the kernel does not have it. Raises ``CannotLook`` as ``number_of``."""
+    return number_of(files.read_optional(path) or "0", path)
