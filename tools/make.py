@@ -107,7 +107,7 @@ class Checks:
         try:
             self._job.run(command, environment={**self._environment, **variables})
         except StageFailed as failure:
-            self._job.say(f"{title}: {failure}")
+            self._job.say(f"{title}: {failure.reason}")
             self._failed.append(title)
 
     def types_of_package(self, folder: str) -> None:

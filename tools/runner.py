@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import cgroup
+from why import line_that_matters
 
 TAIL_LINES = 60
 HEARTBEAT_SECONDS = 30.0
@@ -39,6 +40,12 @@ class StageFailed(Exception):
     def __init__(self, text: str, lines: Sequence[str] = ()) -> None:
         super().__init__(text)
         self.lines = lines
+
+    @property
+    def reason(self) -> str:
+        """The text, and the line of the output that says more than an exit status."""
+        line = line_that_matters(self.lines)
+        return f"{self}: {line}" if line else str(self)
 
 
 @dataclass
@@ -349,7 +356,7 @@ def run_stages(
             with job.locked(logs / f"{stage.name}.lock", what=f"The stage {stage.name}"):
                 stage.work(job)
         except StageFailed as failure:
-            state, reason = "failed", str(failure)
+            state, reason = "failed", failure.reason
         except Exception as error:  # a fault in the tools themselves must not end a worker
             state, reason = "failed", f"{type(error).__name__}: {error}"
         else:

@@ -262,7 +262,7 @@ def keep_evidence(job: Job, scenario: Scenario, failure: StageFailed, *, attempt
     environment = {**job.environment, **scenario.environment(job)}
     evidence.keep(folder, sources=[machine.source() for machine in scenario.machines], environment=environment)
     place = f"{f'at {step}: ' if step else ''}{reason} (kept: {os.path.relpath(folder, ROOT)}/)"
-    return StageFailed(place, failure.lines)
+    return StageFailed(place)
 
 
 def _evidence(scenario: Scenario) -> Path:

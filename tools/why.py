@@ -10,9 +10,9 @@ import json
 import re
 from typing import Any, List, Optional, Sequence
 
-# As ansible-playbook and pytest say it.
+# As ansible-playbook, pytest and ansible-test say it.
 TASK = re.compile(r"(?:fatal|failed): \[(?P<host>[^\]]+)\](?: \[.*?\])?: (?:FAILED|UNREACHABLE)! => (?P<result>\{.*)")
-TEST = re.compile(r"(?:FAILED|ERROR) \S+\.py\b.*")
+TEST = re.compile(r"(?:FAILED|ERROR) \S+\.py\b.*|ERROR: \S+:\d+:\d+: .*")
 ENTRY = re.compile(r"failed: \[(?P<host>[^\]]+)\] \(item=.*?\) => (?P<result>\{.*)")
 # As molecule lists what a second converge changed.
 CHANGED = re.compile(r"\* \[(?P<host>[^\]]+)\] => (?P<task>.*)")
@@ -22,9 +22,9 @@ LONGEST = 300
 
 
 def line_that_matters(lines: Sequence[str]) -> Optional[str]:
-    """What ended a run of Ansible or pytest, from its output; ``None`` where the output does not say.
+    """What ended a run of Ansible, pytest or ansible-test, from its output; ``None`` where the output does not say.
 
-    What failed last counts, for tasks may fail on purpose before it. Of several tests it is the first one.
+    What failed last counts, for tasks may fail on purpose before it. Of several tests or findings it is the first one.
     """
     found: List[str] = []
     tests = 0

@@ -5,6 +5,8 @@
 """Programs, each in a session of its own, so that its children end with it where it takes too long.
 
 Without ``subprocess``: a look that starts one program would spend more on importing that than on all its own reading.
+Without ``AnsibleModule.run_command``: the program on a node has no module, what a command leaves running would be
+waited for, and its output kept without a limit.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class _Program:
             its_input = _file(data, its_ends)
             umask = os.umask(UMASK)
             try:
-                self._pid = os.posix_spawn(
+                self._pid = os.posix_spawn(  # pylint: disable=ansible-bad-function
                     argv[0],
                     list(argv),
                     environment,

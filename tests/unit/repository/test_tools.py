@@ -45,6 +45,15 @@ TESTS = [
     "FAILED molecule/default/tests/converged/test_converged.py::test_b[trixie] - OSError",
     "2 failed, 10 passed in 2.18s",
 ]
+FINDINGS = [
+    "WARNING: Location 'file:///mirror' is ignored",
+    "ERROR: Found 2 pylint issue(s) which need to be resolved:",
+    "ERROR: plugins/modules/a.py:72:28: ansible-bad-function: Call run_command instead of os.system",
+    "ERROR: plugins/modules/b.py:1:0: unused-import: Unused import os",
+    "See documentation for help: https://docs.ansible.com/",
+    "FATAL: The 1 sanity test(s) listed below (out of 34) failed. See error output above for details.",
+    "pylint",
+]
 NOISE = [
     "CRITICAL Ansible return code was 2, command was: ansible-playbook",
     "ERROR    [default > prepare] Executed: Failed",
@@ -59,6 +68,7 @@ NOISE = [
         ([LOST, *NOISE], "[bookworm] Failed to connect"),
         ([ITEM, *NOISE], "[localhost] No such image"),
         ([RESCUED, *TESTS, *NOISE], f"{TESTS[1]} (and 1 more)"),
+        (FINDINGS, f"{FINDINGS[2]} (and 1 more)"),
         ([*CHANGED, *NOISE], "[trixie] changed again: gpufleet.node.numa : Apply"),
         (["ok: [trixie]", *NOISE], None),
         ([], None),
@@ -70,6 +80,7 @@ NOISE = [
         "out of reach",
         "of a loop",
         "tests",
+        "findings",
         "not idempotent",
         "no word of it",
         "nothing",
