@@ -14,9 +14,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import time
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core import declared
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import LOCK
@@ -61,6 +62,8 @@ MOVE_SECONDS = 10.0
 # Of pkexec, which may ask polkit, and of our own program behind it.
 START_SECONDS = 20.0
 POLL_SECONDS = 0.05
+# What a terminal stops its processes with, whoever they run as.
+STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 # What pkexec(1) ends with where polkit says no, or somebody who was asked for a password.
 PKEXEC_REFUSES = (126, 127)
 # As a shell has them.
@@ -235,8 +238,20 @@ def place_caller(host: Host, names: Sequence[str]) -> int:
             )
 
     check()
-    place(host, names, process=caller, locks=(QUEUE, LOCK), check=check)
+    with _unstopped():
+        place(host, names, process=caller, locks=(QUEUE, LOCK), check=check)
     return 0
+
+
+@contextlib.contextmanager
+def _unstopped() -> Iterator[None]:
+    """Not stopped from the terminal of the caller, who would so keep the lock that every run waits for."""
+    previous = {number: signal.signal(number, signal.SIG_IGN) for number in STOPS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def owners_of(files: Files, process: int) -> Any:

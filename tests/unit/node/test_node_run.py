@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import pytest
@@ -311,6 +312,23 @@ def test_nor_what_has_its_number_when_the_lock_is_free(
         launcher.place_caller(bed.made.host, ["gpu-0.slice"])
     assert locked == [launcher.QUEUE, LOCK]
     assert all(call[0] != "busctl" for call in bed.made.host.commands.calls)
+
+
+def test_nor_can_its_user_stop_it_while_it_has_the_lock(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getppid", lambda: CALLER)
+    monkeypatch.setenv("PKEXEC_UID", "1000")
+    build(bed.made.root, process_files(CALLER, "1000 1000 1000 1000"))
+    ignored = []
+
+    def lock(path: str, timeout: float) -> Any:
+        ignored.append([signal.getsignal(number) is signal.SIG_IGN for number in launcher.STOPS])
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(bed.made.host.files, "lock", lock)
+    before = [signal.getsignal(number) for number in launcher.STOPS]
+    assert launcher.place_caller(bed.made.host, ["gpu-0.slice"]) == 0
+    assert ignored == [[True, True, True]] * 2
+    assert [signal.getsignal(number) for number in launcher.STOPS] == before
 
 
 @pytest.mark.parametrize("name", ["system.slice", "gpu-7.slice", "../gpu-0.slice", "gpu-0.slice Slice"])
