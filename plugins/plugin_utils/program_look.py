@@ -14,6 +14,7 @@ import json
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from ..module_utils._core.wording import printable
 from ..module_utils._linux.program import BYTECODE, DAMAGED, LOOK, OTHER_PYTHON, folder_of
 from ..module_utils._node.look_frame import ANSWERED, unframed
 from ..module_utils._node.registry import REGISTRY
@@ -94,4 +95,4 @@ def understood(done: Mapping[str, Any]) -> Tuple[Optional[Dict[str, Any]], str]:
 def _failed(done: Mapping[str, Any]) -> str:
     """Why, in the last words of what failed where it said any."""
     lines = done["stderr"].strip().splitlines()
-    return ": ".join([FAILED.format(done["rc"]), *[line.strip()[:LONGEST] for line in lines[-1:]]])
+    return ": ".join([FAILED.format(done["rc"]), *[printable(line.strip()[:LONGEST]) for line in lines[-1:]]])

@@ -187,6 +187,7 @@ def test_a_node_without_stat_or_timeout_is_looked_at_by_the_module(node: Node) -
     [
         ("exit 0", "the program failed with exit status 0"),
         ("echo KeyError: 1 >&2; echo >&2; exit 1", "the program failed with exit status 1: KeyError: 1"),
+        ("printf '\\033[2Jnone' >&2; exit 1", "the program failed with exit status 1: \\x1b[2Jnone"),
         ("head -c 5000 /dev/zero | tr '\\0' x >&2; exit 3", f"the program failed with exit status 3: {'x' * 200}"),
         (f"exit {OTHER_PYTHON}", "the program was compiled for another Python than the one this task uses"),
         (f"exit {DAMAGED}", "the program on the node is damaged"),
