@@ -27,6 +27,7 @@ HOME = Path(__file__).resolve().parent
 DEFAULT_STATE = "/var/lib/nvml_simulator/state"
 MOST_GPUS = 16
 RACK_DEVICES = ("0x294110DE", "0x31C210DE", "0x31C310DE")  # GB200 and GB300, whose switches serve many machines
+HOPPER = 9  # the architecture's number in NVML
 LARGEST = 2**32 - 2  # the library keeps numbers of 32 bits; the next one means "none"
 KINDS = ("monitor", "compute", "graphics", "mps")
 SWITCH = 2  # what a GPU's NVLinks lead to, as NVML says it
@@ -364,7 +365,8 @@ def machine_lines(machine: Tree, driver: Optional[str] = None) -> Iterator[str]:
         name = place.get("model") if isinstance(place, dict) else None
         if name not in models:
             raise SimulatorError(f"GPU {index} has model {name}: one of {', '.join(models)}")
-    yield from _lines("system", _system(machine, version, branch, drivers))
+    placed = [models[place["model"]] for place in machine["gpus"]]
+    yield from _lines("system", _system(machine, version, branch, drivers, placed, tables))
     for index, entry in enumerate(_compute_profiles(tables)):
         yield from _lines(f"compute_profile.{index}", entry)
     for index, place in enumerate(machine["gpus"]):
@@ -400,25 +402,32 @@ def _lines(path: str, fields: Tree) -> Iterator[str]:
         yield f"{path}.{name}={text}"
 
 
-def _system(machine: Tree, version: str, branch: int, drivers: Tree) -> Tree:
+def _gpu_instance_ids(tables: Tree, others: List[int]) -> List[int]:
+    """Of the profiles that any GPU has."""
+    known = {profile["profile_id"] for table in tables["gpus"] for profile in table["profiles"]}
+    return sorted(known.union(others))
+
+
+def _system(machine: Tree, version: str, branch: int, drivers: Tree, models: List[Tree], tables: Tree) -> Tree:
     cuda = _since(drivers["cuda"], branch)
     mig = drivers["mig"]
     return {
         "machine": machine["name"],
         "driver_version": version,
-        "driver_branch": f"r{branch}_00",
+        "driver_branch": drivers["names"].get(version, f"r{branch}_00"),
         "nvml_version": f"{cuda // 1000}.{version}",
         "gsp_firmware_version": version if branch >= 510 else "",
         "cuda_version": cuda,
         "gpu_count": len(machine["gpus"]),
         "driver_loaded": 1,
         "epoch": 1,
+        "gpu_instance_ids": _gpu_instance_ids(tables, mig["other_gpu_instance_ids"]),
         "gpu_instance_enums": _since(mig["gpu_instance_enums"], branch),
         "compute_instance_enums": _since(mig["compute_instance_enums"], branch),
         "mig_query_needs_mode": int(branch < mig["query_without_mode"]),
         "mig_3g_beside_4g": int(branch >= mig["three_beside_four"]),
         "mig_uuid_names_parent": int(branch < mig["own_uuids"]),
-        "cc_gpus_ready": 1,
+        "cc_gpu_capabilities": int(any(model["architecture"] >= HOPPER for model in models)),
         **machine.get("set", {}),
     }
 
@@ -439,7 +448,7 @@ def _gpu_fields(machine: Tree, index: int, place: Tree, model: Tree) -> Tree:
     major, minor = model["compute"].split(".")
     shutdown, slowdown, memory_max, gpu_max = model["temperatures"]
     same = ("name", "cores", "architecture", "pci_device_id", "pci_subsystem_id", "vbios_version", "inforom_image")
-    also = ("inforom_ecc", "board_part_number", "memory_mib", "memory_reserved_mib", "memory_bus_width", "bar1_mib")
+    also = ("inforom_ecc", "board_part_number", "memory_mib", "memory_bus_width", "bar1_mib")
     return {
         **{name: model[name] for name in (*same, *also)},
         "uuid": f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, 'gpu/' + seed)}",
@@ -449,12 +458,13 @@ def _gpu_fields(machine: Tree, index: int, place: Tree, model: Tree) -> Tree:
         "inforom_checksum": zlib.crc32(f"inforom/{seed}".encode()),
         "minor_number": index,
         "module_id": index + 1,
-        "board_id": bus << 8 | domain << 16,
+        "board_id": domain << 16 | bus << 8 | device,
         "brand": 14,
         "compute_major": major,
         "compute_minor": minor,
+        "memory_reserved_kib": model["memory_reserved_mib"] * 1024,
         "memory_used_mib": 4,
-        "bar1_used_mib": 1,
+        "bar1_used_kib": 1024,
         "pci_domain": domain,
         "pci_bus": bus,
         "pci_device": device,
@@ -474,7 +484,7 @@ def _gpu_fields(machine: Tree, index: int, place: Tree, model: Tree) -> Tree:
         "cpus_of_socket": ",".join(cpus.get(str(near), "") for near in socket),
         "gpu_node": place.get("gpu_node"),
         "addressing_mode": 0,
-        "c2c_enabled": None,
+        "c2c_enabled": 0 if model["architecture"] >= HOPPER else None,
         "generation": 1,
         "ecc": 1,
         "ecc_pending": 1,
@@ -488,6 +498,7 @@ def _gpu_fields(machine: Tree, index: int, place: Tree, model: Tree) -> Tree:
         "graphics_clock_min": clocks[0],
         "graphics_clock_max": clocks[1],
         "graphics_clock_step": 15,
+        "video_clock_min": None,
         "video_clock_max": model["video_clock_max"],
         "memory_clocks": model["memory_clocks"],
         "locked_graphics_min": None,

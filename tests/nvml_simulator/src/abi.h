@@ -119,7 +119,7 @@ typedef struct {
     } value;
 } nvmlFieldValue_t;
 
-enum { VALUE_DOUBLE = 0, VALUE_UINT = 1, VALUE_ULLONG = 3, VALUE_LLONG = 4, VALUE_INT = 5 };
+enum { VALUE_DOUBLE = 0, VALUE_UINT = 1, VALUE_ULLONG = 3, VALUE_LLONG = 4, VALUE_INT = 5, VALUE_USHORT = 6 };
 
 typedef struct {
     unsigned int version, sensor;
@@ -347,5 +347,30 @@ typedef struct {
     unsigned int version;
     unsigned long long value;
 } nvmlPdi_t;
+
+typedef struct {
+    unsigned int version;
+    unsigned long long attacker_advantage;
+} nvmlConfComputeKeyRotation_t;
+
+typedef struct {
+    unsigned int oldest, newest;
+} nvmlVgpuVersion_t;
+
+typedef struct {
+    int is_supported;
+    unsigned int count;
+    struct {
+        int code;
+        unsigned int state;
+        char license[128], product[128];
+        unsigned int enabled;
+        struct {
+            unsigned int year;
+            unsigned short month, day, hour, minute, second;
+            unsigned char status;
+        } expiry;
+    } feature[3];
+} nvmlGridLicensableFeatures_v4_t;
 
 #endif

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIB (1024ull * 1024)
+#define KIB 1024ull
+#define MIB (1024 * KIB)
 
 EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 {
@@ -205,8 +206,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetInforomVersion(nvmlDevice_t device, unsigned in
                                                 unsigned int length)
 {
     BEGIN_GPU(device);
-    const char *versions[] = {gpu->inforom_oem, gpu->inforom_ecc, gpu->inforom_power};
-    REQUIRE(object < 3, NVML_ERROR_INVALID_ARGUMENT);
+    const char *versions[] = {gpu->inforom_oem, gpu->inforom_ecc, gpu->inforom_power, ""};
+    REQUIRE(object < sizeof versions / sizeof versions[0], NVML_ERROR_INVALID_ARGUMENT);
     END(put_supported_text(version, length, versions[object]));
 }
 
@@ -321,27 +322,28 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_
     END(NVML_SUCCESS);
 }
 
-/* What clients and, with MIG on, other things use, in MiB; of one instance when the target is a MIG device. */
+/* What clients and, with MIG on, other things use; of one instance when the target is a MIG device. */
 static void memory_of(const struct machine *machine, const struct target *target, nvmlMemory_v2_t *memory)
 {
     const struct gpu *gpu = target->gpu;
-    uint64_t total = gpu->memory_mib, reserved = gpu->memory_reserved_mib, used = gpu->memory_used_mib;
+    uint64_t total = gpu->memory_mib * MIB, reserved = gpu->memory_reserved_kib * KIB;
+    uint64_t used = gpu->memory_used_mib * MIB;
     uint32_t index = gpu_index(machine, gpu);
     if (target->instance) {
-        total = gpu->profile[target->instance->profile].memory_mib;
+        total = gpu->profile[target->instance->profile].memory_mib * MIB;
         reserved = 0;
-        used = 12;
+        used = 12 * MIB;
     }
     for (const struct client *client = machine->client; client < machine->client + MAX_CLIENTS; client++)
         if (client->id && client->gpu == index &&
             (!target->instance || client->gpu_instance == instance_id(target)))
-            used += client->memory_mib;
+            used += client->memory_mib * MIB;
     if (used > total - reserved)
         used = total - reserved;
-    memory->total = total * MIB;
-    memory->reserved = reserved * MIB;
-    memory->used = used * MIB;
-    memory->free = (total - reserved - used) * MIB;
+    memory->total = total;
+    memory->reserved = reserved;
+    memory->used = used;
+    memory->free = total - reserved - used;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
@@ -374,7 +376,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Mem
     if (target.instance)
         total = total * gpu->profile[target.instance->profile].memory_slices / gpu->memory_slices;
     memory->total = total * MIB;
-    memory->used = gpu->bar1_used_mib * MIB;
+    memory->used = gpu->bar1_used_kib * KIB;
     memory->free = memory->total - memory->used;
     END(NVML_SUCCESS);
 }
@@ -409,7 +411,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetConfComputeMemSizeInfo(nvmlDevice_t device, nvm
     BEGIN_GPU(device);
     REQUIRE(info, NVML_ERROR_INVALID_ARGUMENT);
     REQUIRE(gpu->architecture >= ARCH_HOPPER, NVML_ERROR_NOT_SUPPORTED);
-    uint64_t kib = (uint64_t)gpu->memory_mib * 1024;
+    uint64_t kib = (uint64_t)gpu->memory_mib * 1024 - gpu->memory_reserved_kib;
     bool protected = call.machine->system.cc_feature != 0;
     *info = (nvmlConfComputeMemSizeInfo_t){protected ? kib : 0, protected ? 0 : kib};
     END(NVML_SUCCESS);
@@ -488,6 +490,17 @@ EXPORT nvmlReturn_t nvmlDeviceGetBusType(nvmlDevice_t device, unsigned int *type
     END(put_u32(type, PCIE));
 }
 
+/* Where there are no licences, as recorded on an H200 in a virtual machine. */
+EXPORT nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device,
+                                                           nvmlGridLicensableFeatures_v4_t *features)
+{
+    BEGIN_GPU(device);
+    REQUIRE(features, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(gpu->architecture >= ARCH_HOPPER, NVML_ERROR_NOT_SUPPORTED);
+    *features = (nvmlGridLicensableFeatures_v4_t){0};
+    END(NVML_SUCCESS);
+}
+
 /* Windows, old boards, virtual GPUs. */
 #define NOT_SUPPORTED_2(symbol)                                                            \
     EXPORT nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *one, unsigned int *two) \
@@ -512,5 +525,4 @@ NOT_SUPPORTED_2(nvmlDeviceGetAutoBoostedClocksEnabled)
 
 NOT_SUPPORTED_1(nvmlDeviceGetBridgeChipInfo)
 NOT_SUPPORTED_1(nvmlDeviceGetHostVgpuMode)
-NOT_SUPPORTED_1(nvmlDeviceGetGridLicensableFeatures_v4)
 NOT_SUPPORTED_1(nvmlDeviceGetPlatformInfo)

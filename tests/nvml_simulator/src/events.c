@@ -8,15 +8,20 @@
 
 #include <time.h>
 
-enum { SINGLE_BIT_ECC = 1, DOUBLE_BIT_ECC = 2, XID = 8, SUPPORTED = SINGLE_BIT_ECC | DOUBLE_BIT_ECC | XID };
+enum { SINGLE_BIT_ECC = 1, DOUBLE_BIT_ECC = 2, XID = 8, OF_ALL = SINGLE_BIT_ECC | DOUBLE_BIT_ECC | XID };
+enum { OF_HOPPER = 0xFF9F }; /* recorded on an H200 */
 enum { THE_SET = 1 }; /* all of them are the same, since nothing is ever in one */
+
+static unsigned long long supported_by(const struct gpu *gpu)
+{
+    return gpu->architecture >= ARCH_HOPPER ? OF_HOPPER : OF_ALL;
+}
 
 EXPORT nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *types)
 {
     BEGIN_GPU(device);
-    (void)gpu;
     REQUIRE(types, NVML_ERROR_INVALID_ARGUMENT);
-    *types = SUPPORTED;
+    *types = supported_by(gpu);
     END(NVML_SUCCESS);
 }
 
@@ -37,9 +42,8 @@ EXPORT nvmlReturn_t nvmlEventSetFree(uintptr_t set)
 EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, uintptr_t set)
 {
     BEGIN_GPU(device);
-    (void)gpu;
     REQUIRE(set == THE_SET && types, NVML_ERROR_INVALID_ARGUMENT);
-    END((types | SUPPORTED) == SUPPORTED ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED);
+    END((types & ~supported_by(gpu)) == 0 ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED);
 }
 
 EXPORT nvmlReturn_t nvmlEventSetWait_v2(uintptr_t set, void *data, unsigned int milliseconds)

@@ -65,6 +65,12 @@ static bool is_function(const struct symbols *own, const ElfW(Sym) *symbol)
     return (symbol->st_info & 0xf) == STT_FUNC && strncmp(own->names + symbol->st_name, "nvml", 4) == 0;
 }
 
+/* 580 of the release 580.159.04. */
+unsigned int driver_branch(const struct machine *machine)
+{
+    return (unsigned int)strtoul(machine->system.driver_version, NULL, 10);
+}
+
 static bool release_lacks(unsigned int branch, const char *name)
 {
     for (size_t i = 0; i < sizeof releases / sizeof releases[0]; i++)
@@ -83,7 +89,7 @@ static bool is_hidden(const struct machine *machine, const char *name)
 
 static void take_out(const struct symbols *own, const struct machine *machine)
 {
-    unsigned int branch = (unsigned int)strtoul(machine->system.driver_version, NULL, 10);
+    unsigned int branch = driver_branch(machine);
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t first = (uintptr_t)own->table & ~(page - 1), end = (uintptr_t)(own->table + own->count);
     if (mprotect((void *)first, end - first, PROT_READ | PROT_WRITE) != 0)

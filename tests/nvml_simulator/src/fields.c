@@ -6,8 +6,6 @@
 /* nvmlDeviceGetFieldValues: many readings in one call, each with its own result. */
 #include "simulator.h"
 
-#include <time.h>
-
 #define FIRST_FIELD 1
 #define LAST_FIELD 302
 
@@ -46,6 +44,7 @@ enum {
     LINK_SPEED = 164,
     LINK_STATE = 165,
     LINK_VERSION = 166,
+    PCIE_RECOVERY = 169,
     C2C_LINK_COUNT = 170,
     PCIE_FIRST_ERROR = 173,
     PCIE_LAST_ERROR = 183,
@@ -58,10 +57,20 @@ enum {
     POWER_CURRENT_LIMIT = 190,
     ENERGY = 191,
     POWER_REQUESTED_LIMIT = 192,
+    SHUTDOWN_MARGIN = 193,
+    SLOWDOWN_MARGIN = 194,
+    MEMORY_MAX_MARGIN = 195,
+    GPU_MAX_MARGIN = 196,
+    PCIE_SENT = 197,
+    PCIE_RECEIVED = 198,
     MIG_QUERY_WITHOUT_MODE = 199,
     RESET_STATUS = 226,
     DRAIN_STATUS = 227,
-    RECOVERY_ACTION = 230
+    ATOMICS_OUT = 228,
+    ATOMICS_IN = 229,
+    RECOVERY_ACTION = 230,
+    REMAPPED_CORRECTED_INACTIVE = 301,
+    REMAPPED_UNCORRECTED_INACTIVE = 302
 };
 
 static uint64_t sum(const uint32_t *items, uint32_t count)
@@ -89,6 +98,20 @@ static uint64_t link_field(const struct gpu *gpu, unsigned int id)
     if (id >= LINK_SPEED_FIRST && id < LINK_SPEED_COMMON && id - LINK_SPEED_FIRST < gpu->nvlink_state.count)
         return gpu->nvlink_speed;
     return NONE;
+}
+
+/* How long the clocks were held down, by the cause. */
+static bool is_time_of_limit(unsigned int id)
+{
+    return (id >= 74 && id <= 81) || (id >= 269 && id <= 271);
+}
+
+/* How far a limit is from the GPU's or the memory's highest temperature in operation, a negative number beyond it. */
+static uint64_t margin(const struct gpu *gpu, uint32_t highest, uint32_t limit)
+{
+    if (gpu->architecture < ARCH_HOPPER || highest == NONE || limit == NONE)
+        return UINT64_MAX;
+    return (uint32_t)(highest - limit);
 }
 
 /* NONE (or all ones in 64 bits): not supported. `scope` is the link where a field is about one. */
@@ -120,7 +143,7 @@ static uint64_t number(const struct machine *machine, const struct gpu *gpu, uns
     case REMAPPED_UNCORRECTED: return gpu->remapped_uncorrected;
     case REMAP_PENDING: return gpu->remap_pending;
     case REMAP_FAILURE: return gpu->remap_failure;
-    case SWITCH_LINK_COUNT: return links ? (gpu->nvlink_remote == 2 ? sum(gpu->nvlink_state.item, links) : 0) : NONE;
+    case SWITCH_LINK_COUNT: return gpu->nvlink_remote == REMOTE_SWITCH ? sum(gpu->nvlink_state.item, links) : 0;
     case LINK_REPLAY: return link_item(gpu->nvlink_replay_errors.item, gpu, scope);
     case LINK_RECOVERY: return link_item(gpu->nvlink_recovery_errors.item, gpu, scope);
     case LINK_CRC: return link_item(gpu->nvlink_crc_errors.item, gpu, scope);
@@ -136,18 +159,59 @@ static uint64_t number(const struct machine *machine, const struct gpu *gpu, uns
     case POWER_DEFAULT_LIMIT: return gpu->power_limit_default;
     case POWER_CURRENT_LIMIT:
     case POWER_REQUESTED_LIMIT: return gpu->power_limit;
+    case PCIE_RECOVERY:
+    case PCIE_SENT:
+    case PCIE_RECEIVED:
+    case ATOMICS_OUT:
+    case ATOMICS_IN: return gpu->architecture >= ARCH_HOPPER ? 0 : NONE;
+    case REMAPPED_CORRECTED_INACTIVE:
+    case REMAPPED_UNCORRECTED_INACTIVE: return gpu->remapped_corrected == NONE ? NONE : 0;
+    case SHUTDOWN_MARGIN: return margin(gpu, gpu->temperature_gpu_max, gpu->temperature_shutdown);
+    case SLOWDOWN_MARGIN: return margin(gpu, gpu->temperature_gpu_max, gpu->temperature_slowdown);
+    case MEMORY_MAX_MARGIN: return margin(gpu, gpu->temperature_memory_max, gpu->temperature_memory_max);
+    case GPU_MAX_MARGIN: return margin(gpu, gpu->temperature_gpu_max, gpu->temperature_gpu_max);
     case MIG_QUERY_WITHOUT_MODE: return gpu->mig != NONE && !machine->system.mig_query_needs_mode;
     case RESET_STATUS: return gpu->recovery_action == 1;
     case DRAIN_STATUS: return gpu->recovery_action == 4;
     case RECOVERY_ACTION: return gpu->recovery_action;
-    default: return id >= PCIE_FIRST_ERROR && id <= PCIE_LAST_ERROR ? 0 : link_field(gpu, id);
+    default:
+        if (is_time_of_limit(id))
+            return gpu->architecture >= ARCH_HOPPER ? 0 : NONE;
+        return id >= PCIE_FIRST_ERROR && id <= PCIE_LAST_ERROR ? 0 : link_field(gpu, id);
     }
 }
 
-static bool is_wide(unsigned int id)
+/* The types of values, as driver 580.159.04 gives them for an H200 whose NVLinks are off: those of an error too, where
+ * a double is what nothing was written into. Of links that are on, no type was recorded. All others are VALUE_UINT. */
+static const struct {
+    unsigned int first, last, type;
+} types[] = {
+    {1, 31, VALUE_ULLONG},     {32, 73, VALUE_DOUBLE},    {74, 81, VALUE_ULLONG},    {83, 83, VALUE_ULLONG},
+    {84, 90, VALUE_DOUBLE},    {92, 93, VALUE_ULLONG},    {96, 137, VALUE_DOUBLE},   {138, 145, VALUE_ULLONG},
+    {147, 160, VALUE_DOUBLE},  {161, 163, VALUE_ULLONG},  {191, 191, VALUE_ULLONG},  {193, 196, VALUE_INT},
+    {201, 222, VALUE_DOUBLE},  {235, 250, VALUE_DOUBLE},  {254, 258, VALUE_DOUBLE},  {260, 262, VALUE_DOUBLE},
+    {265, 267, VALUE_DOUBLE},  {269, 273, VALUE_ULLONG},  {274, 278, VALUE_DOUBLE},  {279, 279, VALUE_USHORT},
+    {281, 281, VALUE_DOUBLE},  {282, 283, VALUE_USHORT},  {284, 285, VALUE_DOUBLE},  {286, 287, VALUE_USHORT},
+    {288, 300, VALUE_DOUBLE},  {301, 302, VALUE_ULLONG},
+};
+
+static unsigned int type_of(const struct gpu *gpu, unsigned int id)
 {
-    return (id >= ECC_CORRECTED_VOLATILE && id <= ECC_UNCORRECTED_AGGREGATE) || id == TOTAL_ENERGY || id == ENERGY ||
-           (id >= LINK_CRC_FIRST && id <= LINK_RECOVERY_TOTAL) || (id >= LINK_REPLAY && id <= LINK_CRC);
+    if (gpu->nvlink_state.count && id >= LINK_CRC_FIRST && id <= LINK_RECOVERY_TOTAL)
+        return VALUE_ULLONG;
+    if (gpu->nvlink_state.count && ((id >= LINK_SPEED_FIRST && id <= LINK_SPEED_COMMON) || id == SWITCH_LINK_COUNT))
+        return VALUE_UINT;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (id >= types[i].first && id <= types[i].last)
+            return types[i].type;
+    return VALUE_UINT;
+}
+
+/* Fields that came after the driver that was recorded, but for some that it got as well. */
+static bool is_unknown(const struct machine *machine, unsigned int id)
+{
+    bool newer = id == 274 || (id >= 289 && id <= 293) || (id >= 296 && id <= 300);
+    return id < FIRST_FIELD || id > LAST_FIELD || (newer && driver_branch(machine) <= RECORDED_BRANCH);
 }
 
 static bool is_lacking(const struct gpu *gpu, unsigned int id)
@@ -158,26 +222,33 @@ static bool is_lacking(const struct gpu *gpu, unsigned int id)
     return false;
 }
 
+/* The value in its type. */
+static void put_number(nvmlFieldValue_t *field, uint64_t value)
+{
+    switch (field->value_type) {
+    case VALUE_DOUBLE: field->value.as_double = (double)value; break;
+    case VALUE_ULLONG: field->value.as_ullong = value; break;
+    case VALUE_INT: field->value.as_int = (int)(uint32_t)value; break;
+    default: field->value.as_uint = (unsigned int)value;
+    }
+}
+
 static void fill(const struct machine *machine, const struct gpu *gpu, nvmlFieldValue_t *field)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    field->timestamp = now.tv_sec * 1000000ll + now.tv_nsec / 1000;
+    unsigned int id = field->field_id;
+    field->timestamp = (long long)now_usec();
     field->latency_usec = 0;
-    field->value_type = is_wide(field->field_id) ? VALUE_ULLONG : VALUE_UINT;
+    field->value_type = is_unknown(machine, id) ? VALUE_DOUBLE : type_of(gpu, id);
     field->value.as_ullong = 0;
-    if (field->field_id < FIRST_FIELD || field->field_id > LAST_FIELD) {
+    uint64_t value = is_lacking(gpu, id) ? NONE : number(machine, gpu, id, field->scope_id);
+    if (is_unknown(machine, id))
         field->result = NVML_ERROR_INVALID_ARGUMENT;
-        return;
+    else if (value == UINT64_MAX || value == NONE)
+        field->result = NVML_ERROR_NOT_SUPPORTED;
+    else {
+        field->result = NVML_SUCCESS;
+        put_number(field, value);
     }
-    uint64_t value =
-        is_lacking(gpu, field->field_id) ? NONE : number(machine, gpu, field->field_id, field->scope_id);
-    bool wide = field->value_type == VALUE_ULLONG;
-    field->result = value == UINT64_MAX || value == NONE ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
-    if (field->result == NVML_SUCCESS && wide)
-        field->value.as_ullong = value;
-    else if (field->result == NVML_SUCCESS)
-        field->value.as_uint = (unsigned int)value;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values)

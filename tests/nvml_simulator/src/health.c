@@ -59,7 +59,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *per
 EXPORT nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, unsigned int *percent)
 {
     BEGIN_GPU(device);
-    REQUIRE(gpu->fans, NVML_ERROR_NOT_SUPPORTED);
     REQUIRE(fan < gpu->fans, NVML_ERROR_INVALID_ARGUMENT);
     END(put_u32(percent, 30));
 }
@@ -123,7 +122,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device, unsigned i
     (void)gpu;
     REQUIRE(time && (policy <= LAST_LIMIT || policy == APP_CLOCKS || policy == BASE_CLOCKS),
             NVML_ERROR_INVALID_ARGUMENT);
-    *time = (nvmlViolationTime_t){0, 0};
+    *time = (nvmlViolationTime_t){.reference_time = now_usec()};
     END(NVML_SUCCESS);
 }
 

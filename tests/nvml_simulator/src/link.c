@@ -12,9 +12,10 @@
 #define MAX_LINKS 36
 
 /* Links beyond those of the product are wrong arguments where it has any, else unsupported. */
-#define BEGIN_LINK(device, link, change)                                               \
+#define BEGIN_LINK(device, link, change) BEGIN_LINK_BELOW(device, link, MAX_LINKS, change)
+#define BEGIN_LINK_BELOW(device, link, most, change)                                   \
     BEGIN_TARGET(device, DEVICE, change);                                              \
-    REQUIRE((link) < MAX_LINKS, NVML_ERROR_INVALID_ARGUMENT);                          \
+    REQUIRE((link) < (most), NVML_ERROR_INVALID_ARGUMENT);                             \
     REQUIRE(gpu->nvlink_state.count, NVML_ERROR_NOT_SUPPORTED);                        \
     REQUIRE((link) < gpu->nvlink_state.count, NVML_ERROR_INVALID_ARGUMENT)
 
@@ -42,7 +43,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned 
                                                   unsigned int *result)
 {
     enum { P2P, SYSMEM_ACCESS, P2P_ATOMICS, SYSMEM_ATOMICS, SLI, VALID };
-    BEGIN_LINK(device, link, false);
+    enum { LINKS_OF_NVML = 18 };
+    BEGIN_LINK_BELOW(device, link, LINKS_OF_NVML, false);
     REQUIRE(capability <= VALID, NVML_ERROR_INVALID_ARGUMENT);
     END(put_u32(result, capability != SLI && gpu->nvlink_state.item[link]));
 }

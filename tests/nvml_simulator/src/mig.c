@@ -117,6 +117,7 @@ static nvmlReturn_t fill_versioned(void *out, const struct profile *profile)
     nvmlGpuInstanceProfileInfo_v3_t *v3 = out;
     if (v2->version == VERSION(nvmlGpuInstanceProfileInfo_v2_t, 2)) {
         FILL_COUNTS(v2, profile);
+        v2->version = 0; /* the real one clears it */
         v2->is_p2p_supported = profile->p2p;
         snprintf(v2->name, sizeof v2->name, "MIG %s", profile->name);
         return NVML_SUCCESS;
@@ -172,12 +173,22 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoByIdV(nvmlDevice_t device
     REQUIRE(gpu->mig != NONE, NVML_ERROR_NOT_SUPPORTED);       \
     struct profile *profile = profile_by_id(gpu, id)
 
+/* Of a profile id that this GPU lacks: some other GPU has it, or no GPU. */
+static nvmlReturn_t lacks(const struct machine *machine, unsigned int id)
+{
+    for (uint32_t i = 0; i < machine->system.gpu_instance_ids.count; i++)
+        if (machine->system.gpu_instance_ids.item[i] == id)
+            return NVML_ERROR_NOT_SUPPORTED;
+    return NVML_ERROR_INVALID_ARGUMENT;
+}
+
 /* What is possible, not what is free: neither the mode nor existing instances matter. */
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t device, unsigned int id,
                                                                   nvmlPlacement_t *placements, unsigned int *count)
 {
     BEGIN_CONFIG(device, id, false);
-    REQUIRE(profile && count, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(count, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(profile, lacks(call.machine, id));
     *count = profile->starts.count;
     for (uint32_t i = 0; placements && i < profile->starts.count; i++)
         placements[i] = (nvmlPlacement_t){profile->starts.item[i], profile->memory_slices};
@@ -212,13 +223,13 @@ static uint32_t instances_of(const struct gpu *gpu, const struct profile *profil
     return count;
 }
 
-/* As the real one overstates it: placements that do not overlap, one after the other; compute slices and media
- * engines that others hold are not looked at. */
+/* Also with MIG off. As the real one overstates it: placements that do not overlap, one after the other; compute slices
+ * and media engines that others hold are not looked at. */
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsigned int id, unsigned int *count)
 {
     BEGIN_CONFIG(device, id, false);
-    REQUIRE(profile && count, NVML_ERROR_INVALID_ARGUMENT);
-    REQUIRE(gpu->mig, NVML_ERROR_NOT_SUPPORTED);
+    REQUIRE(count, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(profile, lacks(call.machine, id));
     uint32_t taken = slices_taken(gpu), fit = 0;
     for (uint32_t i = 0; i < profile->starts.count; i++) {
         uint32_t wanted = slices_at(profile->starts.item[i], profile->memory_slices);
@@ -360,7 +371,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned i
     BEGIN_GPU(device);
     REQUIRE(instance, NVML_ERROR_INVALID_ARGUMENT);
     REQUIRE(is_root(), NVML_ERROR_NO_PERMISSION);
-    REQUIRE(gpu->mig == 1, NVML_ERROR_NOT_SUPPORTED);
+    REQUIRE(gpu->mig != NONE, NVML_ERROR_NOT_SUPPORTED);
     REQUIRE(id < MAX_INSTANCES && gpu->instance[id].birth, NVML_ERROR_NOT_FOUND);
     target.instance = &gpu->instance[id];
     *instance = handle_of(call.machine, GPU_INSTANCE, &target);

@@ -17,14 +17,16 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int
 {
     BEGIN_ANY_DEVICE(device);
     (void)gpu;
-    END(put_u32(id, target.compute ? instance_id(&target) : NONE));
+    REQUIRE(target.compute, NVML_ERROR_INVALID_ARGUMENT);
+    END(put_u32(id, instance_id(&target)));
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned int *id)
 {
     BEGIN_ANY_DEVICE(device);
     (void)gpu;
-    END(put_u32(id, target.compute ? compute_id(&target) : NONE));
+    REQUIRE(target.compute, NVML_ERROR_INVALID_ARGUMENT);
+    END(put_u32(id, compute_id(&target)));
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
@@ -37,7 +39,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, uns
 {
     BEGIN_GPU(device);
     REQUIRE(mig, NVML_ERROR_INVALID_ARGUMENT);
-    REQUIRE(gpu->mig == 1, NVML_ERROR_NOT_SUPPORTED);
+    REQUIRE(gpu->mig != NONE, NVML_ERROR_NOT_SUPPORTED);
+    REQUIRE(gpu->mig, NVML_ERROR_NOT_FOUND);
     REQUIRE(index < gpu->compute_slices, NVML_ERROR_INVALID_ARGUMENT);
     for (uint32_t i = 0; i < MAX_INSTANCES * MAX_COMPUTE; i++) {
         target.instance = &gpu->instance[i / MAX_COMPUTE];

@@ -112,7 +112,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, void *s
         REQUIRE(percent && period_usec, NVML_ERROR_INVALID_ARGUMENT);                                 \
         REQUIRE(gpu->mig != 1, NVML_ERROR_NOT_SUPPORTED);                                             \
         *percent = 0;                                                                                 \
-        *period_usec = 167000;                                                                        \
+        *period_usec = gpu->architecture >= ARCH_HOPPER ? 100000 : 167000;                            \
         END(NVML_SUCCESS);                                                                            \
     }
 

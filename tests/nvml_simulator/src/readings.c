@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-static unsigned long long now_usec(void)
+unsigned long long now_usec(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -18,14 +18,14 @@ static unsigned long long now_usec(void)
 }
 
 /* Only products with video encoders have sessions of them: those of Ada, and of Blackwell for graphics. */
-static bool has_encoder(const struct gpu *gpu)
+bool has_encoder(const struct gpu *gpu)
 {
     return (gpu->compute_major == 8 && gpu->compute_minor == 9) || gpu->compute_major == 12;
 }
 
 /* ---- samples: the driver keeps some; here it is one, that of now */
 
-enum sample { POWER, GPU_USE, MEMORY_USE, ENCODER_USE, DECODER_USE, GRAPHICS_CLOCK, MEMORY_CLOCK, SAMPLE_TYPES };
+enum sample { POWER, GPU_USE, MEMORY_USE, ENCODER_USE, DECODER_USE, CLOCK_OF_GPU, CLOCK_OF_MEMORY, SAMPLE_TYPES };
 
 static uint32_t sample_of(const struct gpu *gpu, unsigned int type)
 {
@@ -35,7 +35,7 @@ static uint32_t sample_of(const struct gpu *gpu, unsigned int type)
     case MEMORY_USE: return gpu->mig == 1 ? NONE : gpu->utilization_memory;
     case ENCODER_USE:
     case DECODER_USE: return gpu->mig == 1 ? NONE : 0;
-    case GRAPHICS_CLOCK: return gpu->graphics_clock_max;
+    case CLOCK_OF_GPU: return gpu->graphics_clock_max;
     default: return gpu->memory_clocks.count ? gpu->memory_clocks.item[0] : NONE;
     }
 }
@@ -84,10 +84,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned i
 
 EXPORT nvmlReturn_t nvmlDeviceGetEncoderCapacity(nvmlDevice_t device, unsigned int codec, unsigned int *percent)
 {
-    enum { AV1 = 2 };
+    enum { H264, HEVC, AV1 };
     BEGIN_GPU(device);
     REQUIRE(codec <= AV1, NVML_ERROR_INVALID_ARGUMENT);
-    END(put_u32(percent, has_encoder(gpu) ? 100 : NONE));
+    /* An H200 says so of the first two, although it has none. */
+    bool says_so = gpu->architecture >= ARCH_HOPPER && codec != AV1;
+    END(put_u32(percent, has_encoder(gpu) || says_so ? 100 : NONE));
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *sessions, unsigned int *frames,
@@ -121,34 +123,40 @@ EXPORT nvmlReturn_t nvmlDeviceGetFBCStats(nvmlDevice_t device, unsigned int stat
 NO_SESSIONS(nvmlDeviceGetEncoderSessions)
 NO_SESSIONS(nvmlDeviceGetFBCSessions)
 
-/* ---- performance states: compute GPUs have one, others leave it when they are idle */
+/* ---- performance states: P0, where the memory is at its highest clock, and one for idle GPUs or slower memory */
+
+/* P2 was recorded on an H200, before P0 in the list. */
+static bool has_slow_memory(const struct gpu *gpu)
+{
+    return gpu->architecture >= ARCH_HOPPER && gpu->memory_clocks.count > 1 && !has_encoder(gpu);
+}
 
 EXPORT nvmlReturn_t nvmlDeviceGetSupportedPerformanceStates(nvmlDevice_t device, unsigned int *states,
                                                             unsigned int bytes)
 {
-    enum { LOW = 8, UNKNOWN = 32 };
+    enum { SLOW_MEMORY = 2, IDLE = 8, UNKNOWN = 32 };
     BEGIN_GPU(device);
     unsigned int room = bytes / sizeof *states;
     REQUIRE(states, NVML_ERROR_INVALID_ARGUMENT);
     REQUIRE(room >= 2, NVML_ERROR_INSUFFICIENT_SIZE);
     for (unsigned int i = 0; i < room; i++)
         states[i] = UNKNOWN;
-    states[0] = 0;
-    if (has_encoder(gpu))
-        states[1] = LOW;
+    states[0] = has_slow_memory(gpu) ? SLOW_MEMORY : 0;
+    if (has_slow_memory(gpu) || has_encoder(gpu))
+        states[1] = has_encoder(gpu) ? IDLE : 0;
     END(NVML_SUCCESS);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMinMaxClockOfPState(nvmlDevice_t device, unsigned int clock, unsigned int state,
                                                      unsigned int *lowest, unsigned int *highest)
 {
-    enum { GRAPHICS, SM, MEMORY, VIDEO };
     BEGIN_GPU(device);
-    REQUIRE(lowest && highest && clock <= VIDEO && state == 0, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(lowest && highest && clock < CLOCKS && state == 0, NVML_ERROR_INVALID_ARGUMENT);
     REQUIRE(gpu->graphics_clock_max != NONE && gpu->memory_clocks.count, NVML_ERROR_NOT_SUPPORTED);
     const uint32_t *memory = gpu->memory_clocks.item;
-    *lowest = clock == MEMORY ? memory[gpu->memory_clocks.count - 1] : gpu->graphics_clock_min;
-    *highest = clock == MEMORY ? memory[0] : clock == VIDEO ? gpu->video_clock_max : gpu->graphics_clock_max;
+    *lowest = clock == MEMORY_CLOCK ? memory[gpu->memory_clocks.count - 1] : gpu->graphics_clock_min;
+    uint32_t highest_core = clock == VIDEO_CLOCK ? gpu->video_clock_max : gpu->graphics_clock_max;
+    *highest = clock == MEMORY_CLOCK ? memory[0] : highest_core;
     END(NVML_SUCCESS);
 }
 
@@ -157,25 +165,51 @@ EXPORT nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device, nvmlGpu
     BEGIN_GPU(device);
     REQUIRE(info, NVML_ERROR_INVALID_ARGUMENT);
     REQUIRE(gpu->mig != 1, NVML_ERROR_NOT_SUPPORTED);
+    /* The third and fourth are video engine and bus. */
     *info = (nvmlGpuDynamicPstatesInfo_t){.utilization = {{.present = 1, .percent = gpu->utilization_gpu},
-                                                          {.present = 1, .percent = gpu->utilization_memory}}};
+                                                          {.present = 1, .percent = gpu->utilization_memory},
+                                                          {.present = 1},
+                                                          {.present = 1}}};
     END(NVML_SUCCESS);
 }
 
-#define CLOCK_TEXT(symbol, format)                                                                                \
-    EXPORT nvmlReturn_t symbol(nvmlDevice_t device, nvmlText_t *text)                                             \
-    {                                                                                                             \
-        BEGIN_GPU(device);                                                                                        \
-        REQUIRE(text, NVML_ERROR_INVALID_ARGUMENT);                                                               \
-        REQUIRE(text->version == VERSION(nvmlText_t, 1), NVML_ERROR_ARGUMENT_VERSION_MISMATCH);                   \
-        REQUIRE(gpu->graphics_clock_max != NONE && gpu->memory_clocks.count, NVML_ERROR_NOT_SUPPORTED);           \
-        snprintf(text->text, sizeof text->text, format, gpu->performance_state, gpu->graphics_clock_max,          \
-                 gpu->memory_clocks.item[0]);                                                                     \
-        END(NVML_SUCCESS);                                                                                        \
-    }
+/* The clocks of one state, in the words of the real one. */
+static int put_clocks(char *out, size_t size, const struct gpu *gpu, uint32_t graphics, uint32_t memory)
+{
+    return snprintf(out, size,
+                    "nvclock=%u, nvclockmin=%u, nvclockmax=%u, nvclockeditable=0, memclock=%u, memclockmin=%u, "
+                    "memclockmax=%u, memclockeditable=0, memTransferRate=%u, memTransferRatemin=%u, "
+                    "memTransferRatemax=%u, memTransferRateeditable=0",
+                    graphics, gpu->graphics_clock_min, gpu->graphics_clock_max, memory, memory, memory, 2 * memory,
+                    2 * memory, 2 * memory);
+}
 
-CLOCK_TEXT(nvmlDeviceGetCurrentClockFreqs, "perf=%u, nvclock=%u, memclock=%u")
-CLOCK_TEXT(nvmlDeviceGetPerformanceModes, "perf=%u, nvclockmax=%u, memclockmax=%u")
+#define BEGIN_CLOCK_TEXT(device, text)                                                      \
+    BEGIN_GPU(device);                                                                      \
+    REQUIRE(text, NVML_ERROR_INVALID_ARGUMENT);                                             \
+    REQUIRE(text->version == VERSION(nvmlText_t, 1), NVML_ERROR_ARGUMENT_VERSION_MISMATCH); \
+    REQUIRE(gpu->graphics_clock_max != NONE && gpu->memory_clocks.count, NVML_ERROR_NOT_SUPPORTED)
+
+EXPORT nvmlReturn_t nvmlDeviceGetCurrentClockFreqs(nvmlDevice_t device, nvmlText_t *text)
+{
+    BEGIN_CLOCK_TEXT(device, text);
+    put_clocks(text->text, sizeof text->text, gpu, current_clock(call.machine, gpu, GRAPHICS_CLOCK),
+               current_clock(call.machine, gpu, MEMORY_CLOCK));
+    END(NVML_SUCCESS);
+}
+
+/* One for each clock of the memory, the lowest first; the numbers are not those of performance states. */
+EXPORT nvmlReturn_t nvmlDeviceGetPerformanceModes(nvmlDevice_t device, nvmlText_t *text)
+{
+    BEGIN_CLOCK_TEXT(device, text);
+    char *out = text->text, *end = text->text + sizeof text->text;
+    for (uint32_t i = 0; i < gpu->memory_clocks.count; i++) {
+        out += snprintf(out, (size_t)(end - out), "%sperf=%u, ", i ? " ; " : "", i);
+        out += put_clocks(out, (size_t)(end - out), gpu, gpu->graphics_clock_min,
+                          gpu->memory_clocks.item[gpu->memory_clocks.count - 1 - i]);
+    }
+    END(NVML_SUCCESS);
+}
 
 /* ---- sensors and power */
 
@@ -213,14 +247,13 @@ EXPORT nvmlReturn_t nvmlDeviceGetAPIRestriction(nvmlDevice_t device, unsigned in
     BEGIN_GPU(device);
     (void)gpu;
     REQUIRE(api <= AUTO_BOOST, NVML_ERROR_INVALID_ARGUMENT);
-    END(put_u32(restricted, api == APPLICATION_CLOCKS ? 0 : NONE));
+    END(put_u32(restricted, api == AUTO_BOOST ? 0 : NONE));
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMinMaxFanSpeed(nvmlDevice_t device, unsigned int *lowest, unsigned int *highest)
 {
     BEGIN_GPU(device);
-    REQUIRE(lowest && highest, NVML_ERROR_INVALID_ARGUMENT);
-    REQUIRE(gpu->fans, NVML_ERROR_NOT_SUPPORTED);
+    REQUIRE(lowest && highest && gpu->fans, NVML_ERROR_INVALID_ARGUMENT);
     *lowest = 30;
     *highest = 100;
     END(NVML_SUCCESS);
@@ -277,6 +310,64 @@ EXPORT nvmlReturn_t nvmlDeviceGetPdi(nvmlDevice_t device, nvmlPdi_t *pdi)
     END(NVML_SUCCESS);
 }
 
+/* ---- as an H200 answers, and nothing is known of older ones */
+
+#define OFFSET_OF_CLOCK(symbol)                                                  \
+    EXPORT nvmlReturn_t symbol(nvmlDevice_t device, int *offset)                 \
+    {                                                                            \
+        BEGIN_GPU(device);                                                       \
+        REQUIRE(offset, NVML_ERROR_INVALID_ARGUMENT);                            \
+        REQUIRE(gpu->architecture >= ARCH_HOPPER, NVML_ERROR_NOT_SUPPORTED);     \
+        *offset = 0;                                                             \
+        END(NVML_SUCCESS);                                                       \
+    }
+
+#define RANGE_OF_OFFSET(symbol)                                                  \
+    EXPORT nvmlReturn_t symbol(nvmlDevice_t device, int *lowest, int *highest)   \
+    {                                                                            \
+        BEGIN_GPU(device);                                                       \
+        REQUIRE(lowest && highest, NVML_ERROR_INVALID_ARGUMENT);                 \
+        REQUIRE(gpu->architecture >= ARCH_HOPPER, NVML_ERROR_NOT_SUPPORTED);     \
+        *lowest = *highest = 0;                                                  \
+        END(NVML_SUCCESS);                                                       \
+    }
+
+OFFSET_OF_CLOCK(nvmlDeviceGetGpcClkVfOffset)
+OFFSET_OF_CLOCK(nvmlDeviceGetMemClkVfOffset)
+RANGE_OF_OFFSET(nvmlDeviceGetGpcClkMinMaxVfOffset)
+RANGE_OF_OFFSET(nvmlDeviceGetMemClkMinMaxVfOffset)
+
+EXPORT nvmlReturn_t nvmlDeviceGetFanSpeedRPM(nvmlDevice_t device)
+{
+    BEGIN_GPU(device);
+    END(gpu->fans ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_INVALID_ARGUMENT);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetLastBBXFlushTime(nvmlDevice_t device, unsigned long long *time, unsigned long *lasted)
+{
+    BEGIN_GPU(device);
+    REQUIRE(time && lasted, NVML_ERROR_INVALID_ARGUMENT);
+    END(gpu->architecture >= ARCH_HOPPER ? NVML_ERROR_NOT_READY : NVML_ERROR_NOT_SUPPORTED);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+    BEGIN_GPU(device);
+    REQUIRE(memory, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(gpu->architecture >= ARCH_HOPPER && !call.machine->system.cc_feature, NVML_ERROR_NOT_SUPPORTED);
+    *memory = (nvmlMemory_t){0};
+    END(NVML_SUCCESS);
+}
+
+/* Without confidential computing there is none. */
+EXPORT nvmlReturn_t nvmlDeviceGetConfComputeGpuCertificate(nvmlDevice_t device, void *certificate)
+{
+    BEGIN_GPU(device);
+    REQUIRE(certificate, NVML_ERROR_INVALID_ARGUMENT);
+    bool recorded = gpu->architecture >= ARCH_HOPPER && !call.machine->system.cc_feature;
+    END(recorded ? NVML_ERROR_UNKNOWN : NVML_ERROR_NOT_SUPPORTED);
+}
+
 /* ---- what GPUs for data centres refuse: overclocking, virtual GPUs, counters of NVLink that went with Ampere,
  * and what nobody captured on one */
 
@@ -288,16 +379,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetPdi(nvmlDevice_t device, nvmlPdi_t *pdi)
         END(NVML_ERROR_NOT_SUPPORTED);                  \
     }
 
-REFUSED(nvmlDeviceGetGpcClkVfOffset)
-REFUSED(nvmlDeviceGetGpcClkMinMaxVfOffset)
-REFUSED(nvmlDeviceGetMemClkVfOffset)
-REFUSED(nvmlDeviceGetMemClkMinMaxVfOffset)
 REFUSED(nvmlDeviceGetClockOffsets)
 REFUSED(nvmlDeviceGetClkMonStatus)
 REFUSED(nvmlDeviceGetPowerMizerMode_v1)
 REFUSED(nvmlDeviceGetCoolerInfo)
-REFUSED(nvmlDeviceGetFanSpeedRPM)
-REFUSED(nvmlDeviceGetLastBBXFlushTime)
 REFUSED(nvmlDeviceGetNvLinkUtilizationControl)
 REFUSED(nvmlDeviceSetNvLinkUtilizationControl)
 REFUSED(nvmlDeviceGetNvLinkUtilizationCounter)
@@ -307,8 +392,6 @@ REFUSED(nvmlDeviceGetNvLinkInfo)
 REFUSED(nvmlDeviceGetNvlinkBwMode)
 REFUSED(nvmlDeviceGetNvlinkSupportedBwModes)
 REFUSED(nvmlDeviceGetDramEncryptionMode)
-REFUSED(nvmlDeviceGetConfComputeProtectedMemoryUsage)
-REFUSED(nvmlDeviceGetConfComputeGpuCertificate)
 REFUSED(nvmlDeviceGetConfComputeGpuAttestationReport)
 REFUSED(nvmlDeviceGetSupportedVgpus)
 REFUSED(nvmlDeviceGetCreatableVgpus)
@@ -316,6 +399,12 @@ REFUSED(nvmlDeviceGetActiveVgpus)
 REFUSED(nvmlDeviceGetVgpuUtilization)
 REFUSED(nvmlDeviceGetVgpuProcessUtilization)
 REFUSED(nvmlDeviceGetVgpuMetadata)
+REFUSED(nvmlDeviceGetVgpuCapabilities)
+REFUSED(nvmlDeviceGetVgpuHeterogeneousMode)
+REFUSED(nvmlDeviceGetVgpuSchedulerCapabilities)
+REFUSED(nvmlDeviceGetVgpuSchedulerLog)
+REFUSED(nvmlDeviceGetVgpuSchedulerState)
+REFUSED(nvmlDeviceGetHostname_v1)
 REFUSED(nvmlDeviceGetPgpuMetadataString)
 REFUSED(nvmlDeviceGetGridLicensableFeatures)
 REFUSED(nvmlDeviceGetGridLicensableFeatures_v2)

@@ -246,8 +246,6 @@ EXPORT nvmlReturn_t nvmlDeviceResetMemoryLockedClocks(nvmlDevice_t device)
     END(NVML_SUCCESS);
 }
 
-enum clock { GRAPHICS_CLOCK, SM_CLOCK, MEMORY_CLOCK, VIDEO_CLOCK, CLOCKS };
-
 static uint32_t clip(uint32_t mhz, uint32_t smallest, uint32_t largest)
 {
     if (largest != NONE && mhz > largest)
@@ -262,8 +260,9 @@ static uint32_t max_clock(const struct gpu *gpu, unsigned int clock)
     return clock == VIDEO_CLOCK ? gpu->video_clock_max : gpu->graphics_clock_max;
 }
 
-/* An idle GPU runs at its lowest clock, a working one at its highest, both within the lock. */
-static uint32_t current_clock(const struct machine *machine, const struct gpu *gpu, unsigned int clock)
+/* An idle GPU runs at its lowest clock, a working one at its highest, both within the lock; the memory of those that
+ * only compute does not slow down in P0 (recorded on an H200). */
+uint32_t current_clock(const struct machine *machine, const struct gpu *gpu, unsigned int clock)
 {
     bool works = gpu_has_work(machine, gpu_index(machine, gpu));
     uint32_t highest = max_clock(gpu, clock);
@@ -271,10 +270,13 @@ static uint32_t current_clock(const struct machine *machine, const struct gpu *g
         return NONE;
     if (clock == MEMORY_CLOCK) {
         uint32_t lowest = gpu->memory_clocks.item[gpu->memory_clocks.count - 1];
-        return clip(works ? highest : lowest, gpu->locked_memory_min, gpu->locked_memory_max);
+        bool fast = works || (gpu->architecture >= ARCH_HOPPER && !has_encoder(gpu) && gpu->performance_state == 0);
+        return clip(fast ? highest : lowest, gpu->locked_memory_min, gpu->locked_memory_max);
     }
     uint32_t graphics = clip(works ? gpu->graphics_clock_max : gpu->graphics_clock_min, gpu->locked_graphics_min,
                              gpu->locked_graphics_max);
+    if (clock == VIDEO_CLOCK && gpu->video_clock_min != NONE && !works)
+        return gpu->video_clock_min;
     return clock == VIDEO_CLOCK ? (uint32_t)((uint64_t)graphics * highest / gpu->graphics_clock_max) : graphics;
 }
 
@@ -292,11 +294,25 @@ EXPORT nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, unsigned int 
     END(put_u32(mhz, max_clock(gpu, clock)));
 }
 
+static uint32_t boost_clock(const struct gpu *gpu, unsigned int clock)
+{
+    return clock == GRAPHICS_CLOCK || clock == SM_CLOCK ? gpu->graphics_clock_max : NONE;
+}
+
+/* Application clocks, as a driver of branch 580 has them on an H200, which nobody set. What others answer was not
+ * recorded: NVIDIA says that recent drivers refuse them. */
+static uint32_t application_clock(const struct machine *machine, const struct gpu *gpu, unsigned int clock)
+{
+    if (gpu->architecture < ARCH_HOPPER || driver_branch(machine) > RECORDED_BRANCH || clock == VIDEO_CLOCK)
+        return NONE;
+    return max_clock(gpu, clock);
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetMaxCustomerBoostClock(nvmlDevice_t device, unsigned int clock, unsigned int *mhz)
 {
     BEGIN_GPU(device);
     REQUIRE(clock < CLOCKS, NVML_ERROR_INVALID_ARGUMENT);
-    END(put_u32(mhz, max_clock(gpu, clock)));
+    END(put_u32(mhz, boost_clock(gpu, clock)));
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, unsigned int clock, unsigned int id, unsigned int *mhz)
@@ -306,24 +322,24 @@ EXPORT nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, unsigned int clock, 
     REQUIRE(clock < CLOCKS && id < IDS, NVML_ERROR_INVALID_ARGUMENT);
     if (id == CURRENT)
         END(put_u32(mhz, current_clock(call.machine, gpu, clock)));
-    END(put_u32(mhz, id == CUSTOMER_BOOST_MAX ? max_clock(gpu, clock) : NONE));
+    END(put_u32(mhz, id == CUSTOMER_BOOST_MAX ? boost_clock(gpu, clock) : application_clock(call.machine, gpu, clock)));
 }
 
-/* Application clocks are deprecated: recent drivers refuse them. */
 EXPORT nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, unsigned int clock, unsigned int *mhz)
 {
     BEGIN_GPU(device);
-    (void)gpu;
-    END(clock < CLOCKS && mhz ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(clock < CLOCKS, NVML_ERROR_INVALID_ARGUMENT);
+    END(put_u32(mhz, application_clock(call.machine, gpu, clock)));
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(nvmlDevice_t device, unsigned int clock, unsigned int *mhz)
 {
     BEGIN_GPU(device);
-    (void)gpu;
-    END(clock < CLOCKS && mhz ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(clock < CLOCKS, NVML_ERROR_INVALID_ARGUMENT);
+    END(put_u32(mhz, application_clock(call.machine, gpu, clock)));
 }
 
+/* Whether they can be set was not recorded. */
 EXPORT nvmlReturn_t nvmlDeviceSetApplicationsClocks(nvmlDevice_t device, unsigned int memory, unsigned int graphics)
 {
     BEGIN_ROOT(device);

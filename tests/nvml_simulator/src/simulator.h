@@ -83,6 +83,7 @@ struct state {
 enum client_kind { MONITOR, COMPUTE, GRAPHICS, MPS };
 enum fault_kind { FAIL, HANG, HIDDEN, KILL };
 enum { ARCH_AMPERE = 7, ARCH_HOPPER = 9 };
+enum { RECORDED_BRANCH = 580 }; /* of the newest driver that was recorded on a GPU, in recorded/ */
 enum nvlink_remote { REMOTE_GPU = 0, REMOTE_SWITCH = 2 };
 
 /* Faults that meet every call which changes something, and the name under which a reset is met and logged. */
@@ -164,6 +165,17 @@ uint32_t compute_id(const struct target *target);
     struct gpu *gpu = target.gpu
 
 nvmlReturn_t nvmlInit_v2(void);
+
+/* exports.c */
+unsigned int driver_branch(const struct machine *machine);
+
+/* readings.c */
+unsigned long long now_usec(void);
+bool has_encoder(const struct gpu *gpu);
+
+/* settings.c */
+enum clock { GRAPHICS_CLOCK, SM_CLOCK, MEMORY_CLOCK, VIDEO_CLOCK, CLOCKS };
+uint32_t current_clock(const struct machine *machine, const struct gpu *gpu, unsigned int clock);
 
 nvmlReturn_t put_text(char *out, unsigned int length, const char *text);
 nvmlReturn_t put_u32(unsigned int *out, uint32_t value);

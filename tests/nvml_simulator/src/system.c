@@ -41,7 +41,7 @@ EXPORT const char *nvmlErrorString(nvmlReturn_t result)
         {NVML_ERROR_FREQ_NOT_SUPPORTED, "Requested frequency is not supported"},
         {NVML_ERROR_ARGUMENT_VERSION_MISMATCH, "Argument version mismatch"},
         {NVML_ERROR_DEPRECATED, "The requested functionality has been deprecated"},
-        {NVML_ERROR_NOT_READY, "System is not ready"},
+        {NVML_ERROR_NOT_READY, "System is not in ready state"},
         {NVML_ERROR_GPU_NOT_FOUND, "GPU not found"},
         {NVML_ERROR_INVALID_STATE, "Resource not in the required state"},
         {NVML_ERROR_RESET_TYPE_NOT_SUPPORTED, "Reset type is not supported"},
@@ -163,6 +163,34 @@ EXPORT nvmlReturn_t nvmlSystemSetConfComputeGpusReadyState(unsigned int acceptin
     REQUIRE(is_root(), NVML_ERROR_NO_PERMISSION);
     REQUIRE(call.machine->system.cc_feature, NVML_ERROR_NOT_SUPPORTED);
     call.machine->system.cc_gpus_ready = accepting;
+    END(NVML_SUCCESS);
+}
+
+/* The default, where no GPU is confidential. */
+EXPORT nvmlReturn_t nvmlSystemGetConfComputeKeyRotationThresholdInfo(nvmlConfComputeKeyRotation_t *info)
+{
+    BEGIN(false);
+    REQUIRE(info, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(info->version == VERSION(nvmlConfComputeKeyRotation_t, 1), NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    REQUIRE(call.machine->system.cc_gpu_capabilities, NVML_ERROR_NOT_SUPPORTED);
+    info->attacker_advantage = 60;
+    END(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlSystemGetNvlinkBwMode(unsigned int *mode)
+{
+    enum { FULL = 0 };
+    BEGIN(false);
+    END(put_u32(mode, FULL));
+}
+
+/* Those of branch 580 were recorded. */
+EXPORT nvmlReturn_t nvmlGetVgpuVersion(nvmlVgpuVersion_t *supported, nvmlVgpuVersion_t *current)
+{
+    BEGIN(false);
+    REQUIRE(supported && current, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(driver_branch(call.machine) == RECORDED_BRANCH, NVML_ERROR_NOT_SUPPORTED);
+    *supported = *current = (nvmlVgpuVersion_t){0x120001, 0x1A0001};
     END(NVML_SUCCESS);
 }
 

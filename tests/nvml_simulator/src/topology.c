@@ -98,6 +98,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDe
     struct target second;
     begun = resolve(&call, other, DEVICE, &second);
     REQUIRE(begun == NVML_SUCCESS, begun);
+    /* Recorded: what is passed through has no way to itself. */
+    REQUIRE(gpu != second.gpu || !gpu->passthrough, NVML_ERROR_NOT_SUPPORTED);
     END(put_u32(level, gpu == second.gpu ? 0 : level_between(gpu, second.gpu)));
 }
 

@@ -103,16 +103,16 @@ DONE = OneOf((None, 0))
 
 # What a GPU for data centres refuses whatever it is asked with.
 REFUSED = (
-    *(f"nvmlDeviceGet{clock}Clk{what}VfOffset" for clock in ("Gpc", "Mem") for what in ("", "MinMax")),
     *("nvmlDeviceGetClockOffsets", "nvmlDeviceGetClkMonStatus", "nvmlDeviceGetPowerMizerMode_v1"),
-    *("nvmlDeviceGetCoolerInfo", "nvmlDeviceGetFanSpeedRPM", "nvmlDeviceGetLastBBXFlushTime"),
+    *("nvmlDeviceGetCoolerInfo", "nvmlDeviceGetHostname_v1"),
     *(f"nvmlDevice{verb}NvLinkUtilizationControl" for verb in ("Get", "Set")),
     *(f"nvmlDevice{verb}NvLinkUtilizationCounter" for verb in ("Get", "Freeze", "Reset")),
     *("nvmlDeviceGetNvLinkInfo", "nvmlDeviceGetNvlinkBwMode", "nvmlDeviceGetNvlinkSupportedBwModes"),
-    *("nvmlDeviceGetDramEncryptionMode", "nvmlDeviceGetConfComputeProtectedMemoryUsage"),
-    *("nvmlDeviceGetConfComputeGpuCertificate", "nvmlDeviceGetConfComputeGpuAttestationReport"),
+    *("nvmlDeviceGetDramEncryptionMode", "nvmlDeviceGetConfComputeGpuAttestationReport"),
     *(f"nvmlDeviceGet{what}Vgpus" for what in ("Supported", "Creatable", "Active")),
     *(f"nvmlDeviceGetVgpu{what}" for what in ("Utilization", "ProcessUtilization", "Metadata")),
+    *(f"nvmlDeviceGetVgpu{what}" for what in ("Capabilities", "HeterogeneousMode")),
+    *(f"nvmlDeviceGetVgpuScheduler{what}" for what in ("Capabilities", "Log", "State")),
     "nvmlDeviceGetPgpuMetadataString",
     *(f"nvmlDeviceGetGridLicensableFeatures{version}" for version in ("", "_v2", "_v3")),
     *(f"nvmlDeviceWorkloadPowerProfileGet{what}Profiles{more}" for what, more in (("", "Info"), ("Current", ""))),
@@ -252,7 +252,7 @@ ROWS: Dict[str, List[Tuple[Call, Any]]] = {
     ],
     "nvmlDeviceGetCudaComputeCapability": [(lambda on: nvml.nvmlDeviceGetCudaComputeCapability(on.gpu), (9, 0))],
     "nvmlDeviceGetBridgeChipInfo": [(lambda on: nvml.nvmlDeviceGetBridgeChipInfo(on.gpu), Error(NOT_SUPPORTED))],
-    "nvmlDeviceGetC2cModeInfoV": [(lambda on: nvml.nvmlDeviceGetC2cModeInfoV(on.gpu), Error(NOT_SUPPORTED))],
+    "nvmlDeviceGetC2cModeInfoV": [(lambda on: nvml.nvmlDeviceGetC2cModeInfoV(on.gpu).isC2cEnabled, 0)],
     "nvmlDeviceGetCapabilities": [
         (lambda on: nvml.nvmlDeviceGetCapabilities(on.gpu, byref(nvml.c_nvmlDeviceCapabilities_v1_t())), 0),
     ],
@@ -268,7 +268,7 @@ ROWS: Dict[str, List[Tuple[Call, Any]]] = {
     "nvmlDeviceGetVirtualizationMode": [(lambda on: nvml.nvmlDeviceGetVirtualizationMode(on.gpu), 0)],
     "nvmlDeviceGetHostVgpuMode": [(lambda on: nvml.nvmlDeviceGetHostVgpuMode(on.gpu), Error(NOT_SUPPORTED))],
     "nvmlDeviceGetGridLicensableFeatures_v4": [
-        (lambda on: nvml.nvmlDeviceGetGridLicensableFeatures(on.gpu), Error(NOT_SUPPORTED)),
+        (lambda on: nvml.nvmlDeviceGetGridLicensableFeatures(on.gpu).isGridLicenseSupported, 0),
     ],
     "nvmlDeviceGetPlatformInfo": [
         (
@@ -386,7 +386,7 @@ ROWS: Dict[str, List[Tuple[Call, Any]]] = {
     ],
     "nvmlDeviceGetFanSpeed": [(lambda on: nvml.nvmlDeviceGetFanSpeed(on.gpu), Error(NOT_SUPPORTED))],
     "nvmlDeviceGetFanSpeed_v2": [
-        (lambda on: nvml.nvmlDeviceGetFanSpeed_v2(on.gpu, 0), OneOf((NOT_SUPPORTED, INVALID_ARGUMENT))),
+        (lambda on: nvml.nvmlDeviceGetFanSpeed_v2(on.gpu, 0), Error(INVALID_ARGUMENT)),
     ],
     "nvmlDeviceGetMarginTemperature": [(lambda on: nvml.nvmlDeviceGetMarginTemperature(on.gpu), int)],
     "nvmlDeviceGetNumFans": [(lambda on: nvml.nvmlDeviceGetNumFans(on.gpu), OneOf((0, NOT_SUPPORTED)))],
@@ -748,7 +748,7 @@ ROWS: Dict[str, List[Tuple[Call, Any]]] = {
     ],
     "nvmlDeviceGetGpuInstanceId": [
         (lambda on: nvml.nvmlDeviceGetGpuInstanceId(on.device), int),
-        (lambda on: nvml.nvmlDeviceGetGpuInstanceId(on.mig), OneOf((INVALID_ARGUMENT, NOT_SUPPORTED))),
+        (lambda on: nvml.nvmlDeviceGetGpuInstanceId(on.mig), Error(INVALID_ARGUMENT)),
     ],
     "nvmlDeviceGetComputeInstanceId": [(lambda on: nvml.nvmlDeviceGetComputeInstanceId(on.device), 0)],
     "nvmlDeviceGetMaxMigDeviceCount": [
@@ -801,7 +801,8 @@ ROWS: Dict[str, List[Tuple[Call, Any]]] = {
         (lambda on: nvml.nvmlDeviceGetAccountingStats(on.gpu, 1), OneOf((nvml.NVML_ERROR_NOT_FOUND, NOT_SUPPORTED))),
     ],
     "nvmlDeviceGetEncoderCapacity": [
-        (lambda on: nvml.nvmlDeviceGetEncoderCapacity(on.gpu, 0), Error(NOT_SUPPORTED)),
+        (lambda on: nvml.nvmlDeviceGetEncoderCapacity(on.gpu, 0), 100),
+        (lambda on: nvml.nvmlDeviceGetEncoderCapacity(on.gpu, 2), Error(NOT_SUPPORTED)),
         (lambda on: nvml.nvmlDeviceGetEncoderCapacity(on.gpu, 9), Error(INVALID_ARGUMENT)),
     ],
     "nvmlDeviceGetEncoderStats": [(lambda on: nvml.nvmlDeviceGetEncoderStats(on.gpu), (0, 0, 0))],
@@ -809,7 +810,10 @@ ROWS: Dict[str, List[Tuple[Call, Any]]] = {
     "nvmlDeviceGetFBCStats": [(lambda on: nvml.nvmlDeviceGetFBCStats(on.gpu), nvml.c_nvmlFBCStats_t)],
     "nvmlDeviceGetFBCSessions": [(lambda on: nvml.nvmlDeviceGetFBCSessions(on.gpu), [])],
     "nvmlDeviceGetSupportedPerformanceStates": [
-        (lambda on: nvml.nvmlDeviceGetSupportedPerformanceStates(on.gpu), [nvml.NVML_PSTATE_0]),
+        (
+            lambda on: nvml.nvmlDeviceGetSupportedPerformanceStates(on.gpu) == [nvml.NVML_PSTATE_2, nvml.NVML_PSTATE_0],
+            True,
+        ),
     ],
     "nvmlDeviceGetMinMaxClockOfPState": [
         (lambda on: nvml.nvmlDeviceGetMinMaxClockOfPState(on.gpu, nvml.NVML_CLOCK_GRAPHICS, 0), (345, 1980)),
@@ -821,7 +825,7 @@ ROWS: Dict[str, List[Tuple[Call, Any]]] = {
         (lambda on: nvml.nvmlDeviceGetDynamicPstatesInfo(on.mig), Error(NOT_SUPPORTED)),
     ],
     "nvmlDeviceGetCurrentClockFreqs": [
-        (lambda on: nvml.nvmlDeviceGetCurrentClockFreqs(on.gpu), r"perf=0, nvclock=1980, memclock=2619"),
+        (lambda on: nvml.nvmlDeviceGetCurrentClockFreqs(on.gpu), r"nvclock=345, .* memclock=2619, .*"),
     ],
     "nvmlDeviceGetPerformanceModes": [(lambda on: nvml.nvmlDeviceGetPerformanceModes(on.gpu), r"perf=0, .*")],
     "nvmlDeviceGetThermalSettings": [
@@ -836,10 +840,11 @@ ROWS: Dict[str, List[Tuple[Call, Any]]] = {
         ),
     ],
     "nvmlDeviceGetAPIRestriction": [
-        (lambda on: nvml.nvmlDeviceGetAPIRestriction(on.gpu, 0), nvml.NVML_FEATURE_DISABLED),
-        (lambda on: nvml.nvmlDeviceGetAPIRestriction(on.gpu, 1), Error(NOT_SUPPORTED)),
+        (lambda on: nvml.nvmlDeviceGetAPIRestriction(on.gpu, 0), Error(NOT_SUPPORTED)),
+        (lambda on: nvml.nvmlDeviceGetAPIRestriction(on.gpu, 1), nvml.NVML_FEATURE_DISABLED),
     ],
-    "nvmlDeviceGetMinMaxFanSpeed": [(lambda on: nvml.nvmlDeviceGetMinMaxFanSpeed(on.gpu), Error(NOT_SUPPORTED))],
+    "nvmlDeviceGetMinMaxFanSpeed": [(lambda on: nvml.nvmlDeviceGetMinMaxFanSpeed(on.gpu), Error(INVALID_ARGUMENT))],
+    "nvmlDeviceGetFanSpeedRPM": [(lambda on: nvml.nvmlDeviceGetFanSpeedRPM(on.gpu), Error(INVALID_ARGUMENT))],
     "nvmlDeviceGetTargetFanSpeed": [(lambda on: nvml.nvmlDeviceGetTargetFanSpeed(on.gpu, 0), Error(NOT_SUPPORTED))],
     "nvmlDeviceGetFanControlPolicy_v2": [
         (lambda on: nvml.nvmlDeviceGetFanControlPolicy_v2(on.gpu, 0), Error(NOT_SUPPORTED)),
@@ -852,6 +857,25 @@ ROWS: Dict[str, List[Tuple[Call, Any]]] = {
         (lambda on: number("nvmlDeviceGetUnrepairableMemoryFlag_v1", on.gpu), 0),
     ],
     "nvmlDeviceGetPdi": [(lambda on: nvml.nvmlDeviceGetPdi(on.gpu) != nvml.nvmlDeviceGetPdi(on.peer), True)],
+    # As an H200 was recorded to answer
+    "nvmlDeviceGetGpcClkVfOffset": [(lambda on: nvml.nvmlDeviceGetGpcClkVfOffset(on.gpu), 0)],
+    "nvmlDeviceGetMemClkVfOffset": [(lambda on: nvml.nvmlDeviceGetMemClkVfOffset(on.gpu), 0)],
+    "nvmlDeviceGetGpcClkMinMaxVfOffset": [(lambda on: nvml.nvmlDeviceGetGpcClkMinMaxVfOffset(on.gpu), (0, 0))],
+    "nvmlDeviceGetMemClkMinMaxVfOffset": [(lambda on: nvml.nvmlDeviceGetMemClkMinMaxVfOffset(on.gpu), (0, 0))],
+    "nvmlDeviceGetLastBBXFlushTime": [
+        (lambda on: nvml.nvmlDeviceGetLastBBXFlushTime(on.gpu), Error(nvml.NVML_ERROR_NOT_READY)),
+    ],
+    "nvmlDeviceGetConfComputeProtectedMemoryUsage": [
+        (lambda on: nvml.nvmlDeviceGetConfComputeProtectedMemoryUsage(on.gpu).total, 0),
+    ],
+    "nvmlDeviceGetConfComputeGpuCertificate": [
+        (lambda on: nvml.nvmlDeviceGetConfComputeGpuCertificate(on.gpu), Error(nvml.NVML_ERROR_UNKNOWN)),
+    ],
+    "nvmlSystemGetConfComputeKeyRotationThresholdInfo": [
+        (lambda on: nvml.nvmlSystemGetConfComputeKeyRotationThresholdInfo().attackerAdvantage, 60),
+    ],
+    "nvmlSystemGetNvlinkBwMode": [(lambda on: nvml.nvmlSystemGetNvlinkBwMode(), 0)],
+    "nvmlGetVgpuVersion": [(lambda on: nvml.nvmlGetVgpuVersion(), Error(NOT_SUPPORTED))],
     **{
         symbol: [(lambda on, symbol=symbol: raw(symbol, on.gpu, None, None, None, None), Error(NOT_SUPPORTED))]
         for symbol in REFUSED

@@ -530,5 +530,6 @@ def test_a_reset_that_is_refused_leaves_modes_layouts_and_persistence(gpu_machin
 
 def test_every_kind_of_gpu_that_ships_is_among_those_that_are_tried() -> None:
     shipped = {path.stem for path in (Path(__file__).parents[3] / "nvml_simulator" / "machines").glob("*.json")}
-    assert shipped - set(KINDS) == {"l40s-1", "mixed"}
+    # Without MIG, and with GPUs that others have as well.
+    assert shipped - set(KINDS) == {"l40s-1", "mixed", "h200-141gb-vm-1"}
     assert all(every_division(geometries()[key]) for key in KINDS.values())
