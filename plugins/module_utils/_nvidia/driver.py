@@ -11,7 +11,7 @@ Runs in the process that ``nvml.LocalNvml`` starts. The meaning of the calls and
 from __future__ import annotations
 
 import sys
-from typing import Any, Generic, List, Optional, Tuple, Type, TypeVar
+from typing import Any, Generic, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from .._core.errors import CannotLook, GpuFleetError, NotPermitted, Refused
 from .._core.value import frozen
@@ -33,6 +33,8 @@ LIBRARY_NOT_FOUND = 12
 FUNCTION_NOT_FOUND = 13
 GPU_IS_LOST = 15
 LIB_RM_VERSION_MISMATCH = 18
+# nvmlValueType_t
+DOUBLE, UNSIGNED_INT, UNSIGNED_LONG, UNSIGNED_LONG_LONG, SIGNED_LONG_LONG, SIGNED_INT, UNSIGNED_SHORT = range(7)
 # Why there is no value, by what the driver returns in its place.
 LACKING = {
     NOT_SUPPORTED: "not supported by this GPU",
@@ -89,6 +91,16 @@ class Gpu:
             return getattr(self.driver.nvml, function)(self.handle, *arguments)
         except Exception as error:
             raise explain(error, goal, self.identity.name) from error
+
+    def fields(self, wanted: Sequence[Any]) -> Tuple[List[Optional[int]], str]:
+        """The values of these fields (``NVML_FI_*``), each a number or a pair of it and its scope, such as a link.
+
+        None for what this GPU does not have; and why there is none of any.
+        """
+        answer = self.read("nvmlDeviceGetFieldValues", list(wanted))
+        if answer.value is None:
+            return [None] * len(wanted), answer.lacking
+        return [number_of(field) if field.nvmlReturn == 0 else None for field in answer.value], ""
 
     def persistence_mode(self) -> Answer[bool]:
         return _as(bool, self.read("nvmlDeviceGetPersistenceMode"))
@@ -234,6 +246,25 @@ def why_lost(error: Any) -> str:
 def why_lacking(error: Any) -> str:
     """Why there is no value, of an error in its place."""
     return LACKING.get(error.value) or f"the driver returned {_said(error)} ({error.value})"
+
+
+def number_of(field: Any) -> int:
+    """The value of a field (nvmlFieldValue_t) as its type says; a number with a fraction is cut.
+
+    Drivers give the same field in other types: R580 the count of links to switches as a double, temperatures below a
+    limit as a signed int. Older releases of nvidia-ml-py have no member for the newest types.
+    """
+    value, kind = field.value, field.valueType
+    if kind == DOUBLE:
+        return int(value.dVal)
+    if kind in (UNSIGNED_LONG, UNSIGNED_LONG_LONG):
+        return int(value.ullVal)
+    if kind == SIGNED_LONG_LONG:
+        return int(value.sllVal)
+    number = int(value.uiVal)
+    if kind == SIGNED_INT:
+        return number - 2**32 if number >= 2**31 else number
+    return number & 0xFFFF if kind == UNSIGNED_SHORT else number
 
 
 def _said(error: Exception) -> str:

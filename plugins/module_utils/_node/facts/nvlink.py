@@ -11,7 +11,7 @@ architecture and the driver; the first that answers for all links counts. The nu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from .fields import Facts, Fields
 
@@ -38,7 +38,7 @@ ERRORS = {"crc": Errors(38, 163, 2), "replay": Errors(52, 161, 0), "recovery": E
 
 def gather(gpu: Gpu) -> Tuple[Optional[Facts], str]:
     """``total``, ``inactive`` and the sums of errors, or why there are none."""
-    counted = _values(gpu, [LINK_COUNT])[0][0]
+    counted = gpu.fields([LINK_COUNT])[0][0]
     states: Dict[int, bool] = {}
     reason = NO_LINKS if counted == 0 else ""
     for number in range(MAX_LINKS if counted is None else counted):
@@ -50,7 +50,7 @@ def gather(gpu: Gpu) -> Tuple[Optional[Facts], str]:
     if not states:
         return None, reason
     fields = Fields(total=len(states), inactive=[number for number, active in states.items() if not active])
-    totals, _reason = _values(gpu, [kind.total for kind in ERRORS.values()])
+    totals, _reason = gpu.fields([kind.total for kind in ERRORS.values()])
     for (name, kind), total in zip(ERRORS.items(), totals):
         if total is None:
             fields.add(f"{name}_errors", *_sum(gpu, kind, list(states)))
@@ -61,22 +61,9 @@ def gather(gpu: Gpu) -> Tuple[Optional[Facts], str]:
 
 def _sum(gpu: Gpu, kind: Errors, links: Sequence[int]) -> Tuple[Optional[int], str]:
     """The errors of all links, one by one: by their fields, or else by their counters."""
-    values, reason = _values(gpu, [(kind.field, link) for link in links])
+    values, reason = gpu.fields([(kind.field, link) for link in links])
     if None in values:
         answers = [gpu.read("nvmlDeviceGetNvLinkErrorCounter", link, kind.counter) for link in links]
         values, reason = [answer.value for answer in answers], next((one.lacking for one in answers if one.lacking), "")
     known = [value for value in values if value is not None]
     return (sum(known), "") if len(known) == len(links) else (None, reason)
-
-
-def _values(gpu: Gpu, wanted: Sequence[Any]) -> Tuple[List[Optional[int]], str]:
-    """The values of these fields, each a number or a pair of number and link; and why there is none of any."""
-    answer = gpu.read("nvmlDeviceGetFieldValues", list(wanted))
-    if answer.value is None:
-        return [None] * len(wanted), answer.lacking
-    return [_number_of(field) if field.nvmlReturn == 0 else None for field in answer.value], ""
-
-
-def _number_of(field: Any) -> int:
-    """The value of a field as its type says (nvmlValueType_t): 64 bits or 32."""
-    return int(field.value.ullVal if field.valueType in (2, 3, 4) else field.value.uiVal)

@@ -172,7 +172,7 @@ def _name(gpu: Gpu, profile: mig.NvmlProfile, attribute: str) -> str:
 
 
 def _resetless(gpu: Gpu) -> bool:
-    fields = gpu.read("nvmlDeviceGetFieldValues", [RESETLESS_FIELD]).value
-    if fields and fields[0].nvmlReturn == 0:
-        return bool(fields[0].value.uiVal)
+    told = gpu.fields([RESETLESS_FIELD])[0][0]
+    if told is not None:
+        return bool(told)
     return (gpu.read("nvmlDeviceGetArchitecture").value or 0) >= HOPPER
