@@ -60,6 +60,20 @@ def test_a_gpu_without_links_has_none_although_calls_answer_for_them(gpu_machine
     assert health["unavailable"]["nvlinks"] == "this GPU has no NVLinks"
 
 
+def test_where_the_module_has_the_links_off_it_is_not_the_gpu_that_has_none(gpu_machine: MakeMachine) -> None:
+    """As recorded in a virtual machine: NVML says of an H200 SXM that it does not support what asks for links."""
+    machine = gpu_machine("h200-141gb-vm-1", files={"/proc/driver/nvidia/params": "EnableMSI: 1\nNvLinkDisable: 1\n"})
+    health = facts_of(machine, "health")
+    assert health["nvlinks"] is None
+    assert health["unavailable"]["nvlinks"] == "the kernel module nvidia was loaded with NVreg_NvLinkDisable=1"
+    assert (health["healthy"], health["problems"]) == (True, [])
+
+
+def test_without_links_and_with_the_module_as_usual_it_is_what_the_driver_says(gpu_machine: MakeMachine) -> None:
+    machine = gpu_machine("h200-141gb-vm-1", files={"/proc/driver/nvidia/params": "NvLinkDisable: 0\n"})
+    assert facts_of(machine, "health")["unavailable"]["nvlinks"] == "not supported by this GPU"
+
+
 def test_a_link_that_is_down_is_named_among_those_that_the_gpu_has(gpu_machine: MakeMachine) -> None:
     machine = gpu_machine(A100)
     states(machine, active=11, inactive=7)

@@ -454,7 +454,7 @@ def health(change: Mapping[str, Any], log: str = "", status: int = 0) -> Dict[st
     host = FakeHost(Path("/nonexistent"))
     host.commands.programs["dmesg"] = lambda _argv: Completed(status, log, "")
     answers = {GPU.address: {"lost": "", "health": {**GOOD, **change}}}
-    return info_health.gather(host.commands, [GPU], answers, "", root=True)
+    return info_health.gather(host.commands, host.files, [GPU], answers, "", root=True)
 
 
 @pytest.mark.parametrize(

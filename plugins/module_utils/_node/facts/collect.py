@@ -214,7 +214,8 @@ def _driver(node: FactsNode) -> Any:
 def _health(node: FactsNode) -> Any:
     from . import health
 
-    return health.gather(node.host.commands, node.devices, node.gpus, node.lacking, root=node.host.may_change)
+    host = node.host
+    return health.gather(host.commands, node.files, node.devices, node.gpus, node.lacking, root=host.may_change)
 
 
 # In the order of reading: what asks the driver comes last, so that its library has had time to load.

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.setting import Scalar
 from ..._core.wording import counted
+from ..._linux.module_options import read_nvidia
 from ..._nvidia.nvml import XID
 from ..verdict import NOT_ROOT
 from .fields import Facts, Fields
 from .pci import GPU, PciDevice
 
 if TYPE_CHECKING:
-    from ..._core.protocols import Commands
+    from ..._core.protocols import Commands, Files
 
 COUNTERS = (
     *("ecc_volatile_corrected", "ecc_volatile_uncorrected", "ecc_aggregate_corrected", "ecc_aggregate_uncorrected"),
@@ -24,11 +25,19 @@ COUNTERS = (
 )
 # What a program brings about by itself, or the GPU has dealt with (https://docs.nvidia.com/deploy/xid-errors/).
 HARMLESS_XIDS = frozenset({13, 31, 43, 45, 63, 68, 69, 94})
+# Another number than 0 switches all links off, on every GPU (nv-reg.h of NVIDIA's open kernel modules).
+LINKS_OFF = "NVreg_NvLinkDisable"
 HARMFUL_THROTTLING = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 
 
 def gather(
-    commands: Commands, devices: Sequence[PciDevice], answers: Mapping[str, Facts], trouble: str, *, root: bool
+    commands: Commands,
+    files: Files,
+    devices: Sequence[PciDevice],
+    answers: Mapping[str, Facts],
+    trouble: str,
+    *,
+    root: bool,
 ) -> Facts:
     """The Xid errors since boot and, for each GPU, its counters and the ``problems`` that they mean."""
     fields = Fields()
@@ -36,7 +45,10 @@ def gather(
     fields.add("xids", xids, reason)
     addresses = [device.address for device in devices if device.kind == GPU]
     addresses += [address for address in answers if address not in addresses]
-    fields.add("gpus", [_gpu(address, answers.get(address, {}), xids or [], trouble) for address in addresses])
+    off = read_nvidia(files).get(LINKS_OFF, "0") if any(_lacks_links(answer) for answer in answers.values()) else "0"
+    links_off = "" if off == "0" else f"the kernel module nvidia was loaded with {LINKS_OFF}={off}"
+    gpus = [_gpu(address, answers.get(address, {}), xids or [], trouble, links_off) for address in addresses]
+    fields.add("gpus", gpus)
     return fields.facts
 
 
@@ -58,11 +70,18 @@ def _xids(commands: Commands, *, root: bool) -> Tuple[Optional[List[Facts]], str
     return list(found.values()), ""
 
 
-def _gpu(address: str, answer: Facts, xids: Sequence[Facts], trouble: str) -> Facts:
+def _lacks_links(answer: Facts) -> bool:
+    """Whether the driver was asked for the links of this GPU, and has none."""
+    return "health" in answer and answer["health"].get("nvlinks") is None
+
+
+def _gpu(address: str, answer: Facts, xids: Sequence[Facts], trouble: str, links_off: str) -> Facts:
     health: Facts = answer.get("health", {})
     fields = Fields(pci_address=address)
     reason = answer.get("lost") or trouble or "the NVIDIA driver does not know this GPU"
     fields.take(health, COUNTERS, reason)
+    if links_off and _lacks_links(answer):
+        fields.lack(links_off, "nvlinks")
     problems = [answer["lost"]] if answer.get("lost") else _problems(health)
     problems += [
         f"Xid {xid['xid']} since boot, {counted(xid['count'], 'time')}"
