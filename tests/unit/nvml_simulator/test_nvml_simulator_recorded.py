@@ -124,6 +124,15 @@ def test_it_exports_what_the_recorded_library_exports(machine: Machine, recorded
     assert set(recorded["not_exported"]) <= set(simulated(machine)["not_exported"])
 
 
+def test_the_stand_in_for_nvidia_smi_prints_what_the_recorded_one_printed(
+    machine: Machine, recorded: Dict[str, Any]
+) -> None:
+    uuid = machine.describe()["gpus"][0]["uuid"]
+    for arguments, (status, output) in recorded["nvidia_smi"].items():
+        done = machine.smi(*arguments.split())
+        assert (done.returncode, done.stdout) == (status, output.replace("{uuid}", uuid)), arguments
+
+
 def test_the_recorder_changes_nothing_and_names_no_board(machine: Machine, recorded: Dict[str, Any]) -> None:
     machine.tool("log", "--clear")
     text = json.dumps(simulated(machine))
