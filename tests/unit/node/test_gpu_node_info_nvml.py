@@ -11,6 +11,7 @@ from typing import Any, Dict
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import collect
+from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import nvml as info_nvml
 from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import Trees, gpu_host
 from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
 
@@ -179,3 +180,18 @@ def test_the_kernel_is_believed_before_what_the_driver_says_of_nodes_that_are_no
     devices = collect.gather(machine.host, ("topology",))["topology"]["devices"]
     on_bus = [device for device in devices if device["kind"] == "gpu" and device["link"]]
     assert {device["numa_source"] for device in on_bus} <= {"sysfs_numa_node", "sysfs_local_cpulist"}
+
+
+# --- idleness ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("state", "idle"), [(0, False), (2, False), (8, True)])
+def test_a_gpu_that_works_is_not_idle_because_its_memory_is_slower(
+    gpu_machine: MakeMachine, state: int, idle: bool
+) -> None:
+    """An H200 was recorded to have P2 and P0, both with all clocks of its cores."""
+    machine = gpu_machine("h200-141gb-vm-1")
+    machine.sim("set", 0, f"performance_state={state}")
+    assert machine.host.nvml.ask(info_nvml.ask, ("gpus",))["gpus"][0]["idle"] is True
+    machine.sim("add-client", 0)
+    assert machine.host.nvml.ask(info_nvml.ask, ("gpus",))["gpus"][0]["idle"] is idle

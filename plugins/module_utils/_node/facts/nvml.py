@@ -30,6 +30,8 @@ BRANDS = {2: "tesla", 5: "geforce", 12: "quadro_rtx", 13: "nvidia_rtx", 14: "nvi
 ADDRESSING_MODES = {0: "none", 1: "hmm", 2: "ats"}
 VIRTUALIZATION_MODES = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host_vgpu", 4: "host_vsga"}
 GPU_IDLE = 0x1
+# An H200 has P0 and P2, both with all clocks of its cores: in P2 only the memory is slower.
+LAST_STATE_OF_WORK = 2
 # By bit, the lowest first.
 THROTTLE_REASONS = (
     *("gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown"),
@@ -89,7 +91,7 @@ def _gpu(gpu: Gpu, parts: Collection[str]) -> Facts:
 def _is_idle(gpu: Gpu) -> bool:
     """Whether the GPU has its clocks down because it has nothing to do."""
     reasons = gpu.read("nvmlDeviceGetCurrentClocksThrottleReasons").value or 0
-    return bool(reasons & GPU_IDLE) or (gpu.read("nvmlDeviceGetPerformanceState").value or 0) > 0
+    return bool(reasons & GPU_IDLE) or (gpu.read("nvmlDeviceGetPerformanceState").value or 0) > LAST_STATE_OF_WORK
 
 
 def _state(gpu: Gpu) -> Facts:
