@@ -120,6 +120,14 @@ def questions_about_clocks(gpu: Any) -> Iterator[Question]:
     for clock in memory_clocks:
         name = "nvmlDeviceGetSupportedGraphicsClocks"
         yield f"{name}({clock})", nvml.nvmlDeviceGetSupportedGraphicsClocks, (gpu, clock)
+    # These and those of instances and counters below are not in the first recording.
+    for word, number in enum("NVML_CLOCK_", "_ID_", "LIMIT", "OFFSET").items():
+        for name, which in enum("NVML_CLOCK_ID_").items():
+            yield f"nvmlDeviceGetClock({word},{name})", nvml.nvmlDeviceGetClock, (gpu, number, which)
+        for state in (0, 2, 5, 8):
+            name = f"nvmlDeviceGetMinMaxClockOfPState({word},{state})"
+            yield name, nvml.nvmlDeviceGetMinMaxClockOfPState, (gpu, number, state)
+    yield "nvmlDeviceGetThermalSettings(0)", nvml.nvmlDeviceGetThermalSettings, (gpu, 0)
 
 
 def questions_about_errors(gpu: Any) -> Iterator[Question]:
@@ -135,6 +143,11 @@ def questions_about_errors(gpu: Any) -> Iterator[Question]:
 def questions_about_places(gpu: Any) -> Iterator[Question]:
     for word, profile in enum("NVML_GPU_INSTANCE_PROFILE_").items():
         yield f"nvmlDeviceGetGpuInstancePossiblePlacements({word})", possible_placements, (gpu, profile)
+        yield f"nvmlDeviceGetGpuInstances({word})", instances, (gpu, profile)
+    for link in LINKS:
+        for counter in range(5):
+            name = f"nvmlDeviceGetNvLinkErrorCounter({link},{counter})"
+            yield name, nvml.nvmlDeviceGetNvLinkErrorCounter, (gpu, link, counter)
     for capability in range(6):
         for link in LINKS:
             name = f"nvmlDeviceGetNvLinkCapability({link},{capability})"
@@ -160,6 +173,13 @@ def possible_placements(gpu: Any, profile: int) -> List[Tuple[int, int]]:
     room = (nvml.c_nvmlGpuInstancePlacement_t * max(1, count.value))()
     nvml._nvmlCheckReturn(ask(gpu, profile, room, ctypes.byref(count)))
     return [(place.start, place.size) for place in room[: count.value]]
+
+
+def instances(gpu: Any, profile: int) -> int:
+    """How many instances there are with this profile id."""
+    room, count = (nvml.c_nvmlGpuInstance_t * LONGEST_LIST)(), ctypes.c_uint(LONGEST_LIST)
+    nvml.nvmlDeviceGetGpuInstances(gpu, profile, room, ctypes.byref(count))
+    return count.value
 
 
 class Field(List[Any]):
