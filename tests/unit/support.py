@@ -26,6 +26,9 @@ REFERENCE_SECONDS = 0.0032
 # What would hang is left long before this many seconds; what others do on the machine takes less.
 AT_ONCE_SECONDS = 15.0
 
+# In /proc/PID/status: the real, effective, saved and file system user ID of a process.
+STATUS_OF_ROOT, STATUS_OF_USER = ("Name:\tpython3\nUid:\t" + "\t".join([user] * 4) + "\n" for user in ("0", "1000"))
+
 Rule = Callable[["KernelFiles", "re.Match[str]", str], None]
 
 

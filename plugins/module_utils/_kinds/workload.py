@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import re
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Iterator
 
 from .._core.regex import regex
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 
 # The hierarchy itself, or in the first version that of the controller which has the CPUs.
 ROOTS = (ROOT, f"{ROOT}/cpuset")
-# What uses GPUs for the node and not for a job: by its unit, whose name only root gives, or by its command. MPS serves
-# the jobs of others, who have the GPU open themselves.
+# What uses GPUs for the node and not for a job: by its unit, whose name only root gives, or by its command where root
+# started it. MPS serves the jobs of others, who have the GPU open themselves.
 UNITS = ("nvidia-*", "nv-*", "nvsm*", "dcgm*", "gpufleet-*")
 COMMANDS = frozenset(
     processes.comm(name)
@@ -156,7 +155,7 @@ def holders_of_gpus(files: Files, prefix: Prefix = holders.NVIDIA_DEVICES) -> It
 
 def is_of_the_node(holder: Holder) -> bool:
     """Whether it watches GPUs, or serves them to others, and computes nothing itself."""
-    return holder.command in COMMANDS or any(fnmatchcase(holder.unit, pattern) for pattern in UNITS)
+    return holder.is_daemon(COMMANDS, UNITS)
 
 
 def _is_ours(files: Files, pid: int, own: int) -> bool:

@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
+import re
+from fnmatch import fnmatchcase
 from itertools import chain
-from typing import TYPE_CHECKING, Collection, Iterator, Optional
+from typing import TYPE_CHECKING, Collection, Dict, Iterator, Optional, Tuple
 
 from .._core.errors import CannotLook
+from .._core.regex import regex
 from .._core.value import frozen
 from .numbers import number_of
 
@@ -25,6 +28,9 @@ TICKS = 100
 NANOSECONDS = 1_000_000_000
 # btime is a whole second, and moves by one now and then.
 SLACK = 2 * NANOSECONDS
+# The real, effective, saved and file system user ID of a process (proc_pid_status(5)).
+USER_IDS = regex(r"^Uid:\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)$", re.MULTILINE)
+ROOT = "0"
 
 
 @frozen
@@ -105,6 +111,68 @@ def main_of_service(files: Files, unit: str, names: Collection[str]) -> Optional
             if process is not None:
                 return process
     return None
+
+
+def daemons(files: Files, names: Collection[str], units: Collection[str]) -> Iterator[Tuple[str, str]]:
+    """The daemons of the machine with one of these names, cut as ``comm`` cuts them: the number and name of each.
+
+    Any user can give a process such a name. Only those count that are in a unit with one of these names, which may have
+    globs, or that root started.
+    """
+    for pid in ids(files):
+        name = name_of(files, pid)
+        if name in names and (is_started_by_root(files, pid, name) or in_unit(unit_of(files, pid), units)):
+            yield pid, name
+
+
+def is_started_by_root(files: Files, pid: str, name: str) -> bool:
+    """Whether a process is root's, or the child of one of root's with the same name, as a server of MPS for a user."""
+    if is_of_root(files, pid):
+        return True
+    process = read(files, int(pid))
+    parent = str(process.parent) if process is not None else ""
+    return bool(parent) and name_of(files, parent) == name and is_of_root(files, parent)
+
+
+def is_of_root(files: Files, pid: str) -> bool:
+    """Whether a process is root's, and none of a user who started a set-user-ID program by a link with any name."""
+    return user_of(files, pid) == ROOT
+
+
+def user_of(files: Files, pid: str) -> str:
+    """The user ID of a process where all four that it has are the same; empty where they differ, or it has ended."""
+    found = USER_IDS.search(text_of(files, pid, "status"))
+    users = set(found.groups()) if found is not None else set()
+    return users.pop() if len(users) == 1 else ""
+
+
+def unit_of(files: Files, pid: str) -> str:
+    """The unit of systemd's system manager that a process is in; empty where there is none."""
+    return parse_cgroup(text_of(files, pid, "cgroup"))[0]
+
+
+def in_unit(unit: str, units: Collection[str]) -> bool:
+    """Whether a unit has one of these names, which may have globs."""
+    return any(fnmatchcase(unit, pattern) for pattern in units)
+
+
+def parse_cgroup(text: str) -> Tuple[str, str]:
+    """The unit of systemd and the id of the container, from proc_pid_cgroup(5).
+
+    Docker, containerd, CRI-O and podman put an id of 64 digits into the last parts of the path, alone or as a scope
+    (``docker-<id>.scope``, ``cri-containerd-<id>.scope``). The unit is that of the system's own manager, so of a
+    user's service it is ``user@1000.service``.
+    """
+    paths: Dict[str, str] = {}
+    for line in text.splitlines():
+        _number, _colon, rest = line.partition(":")
+        controllers, _colon, path = rest.partition(":")
+        paths[controllers] = path
+    # Version 2 of the hierarchy has no name; in a mixed setup systemd's own one is named.
+    path = paths.get("name=systemd") or paths.get("") or next(iter(paths.values()), "")
+    units = re.findall(r"(?<=/)[^/]+\.(?:service|scope)(?=/|$)", path)
+    containers = re.findall(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", path)
+    return (units[0] if units else ""), (containers[-1] if containers else "")
 
 
 def _slices(files: Files) -> Iterator[str]:

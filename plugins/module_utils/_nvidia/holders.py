@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Dict, List, Tuple, Union
+from typing import TYPE_CHECKING, Collection, Dict, List, Tuple, Union
 
 from .._core.value import frozen
 from .._machine import processes
@@ -26,7 +25,8 @@ class Holder:
     """A process and the device files that it has open.
 
     ``unit`` is the unit of systemd that it belongs to and ``container`` the id of its container, as its control group
-    tells them; each is empty where there is none.
+    tells them; each is empty where there is none. ``by_root`` says whether root started it: the command of another
+    process may be any.
     """
 
     pid: int
@@ -34,6 +34,11 @@ class Holder:
     unit: str
     container: str
     devices: Tuple[str, ...]
+    by_root: bool = False
+
+    def is_daemon(self, commands: Collection[str], units: Collection[str]) -> bool:
+        """Whether it is a daemon with one of these commands, or of one of these units, which may have globs."""
+        return (self.by_root and self.command in commands) or processes.in_unit(self.unit, units)
 
     @property
     def name(self) -> str:
@@ -73,8 +78,9 @@ def find(files: Files, prefix: Prefix = NVIDIA_DEVICES) -> Holders:
 def describe(files: Files, pid: int, devices: Tuple[str, ...] = ()) -> Holder:
     """Who a process is; the command of one that has ended is ``?``. Raises ``OSError`` when it ends meanwhile."""
     command = (files.read_optional(f"{PROC}/{pid}/comm") or UNKNOWN).strip()
-    unit, container = parse_cgroup(files.read_optional(f"{PROC}/{pid}/cgroup") or "")
-    return Holder(pid, command, unit, container, devices)
+    unit, container = processes.parse_cgroup(files.read_optional(f"{PROC}/{pid}/cgroup") or "")
+    by_root = processes.is_started_by_root(files, str(pid), command)
+    return Holder(pid, command, unit, container, devices, by_root)
 
 
 def kernel_modules(files: Files) -> Tuple[str, ...]:
@@ -103,22 +109,3 @@ def _open_devices(files: Files, pid: int, prefix: Prefix) -> Tuple[str, ...]:
         if target.startswith(prefix):
             targets[target[: -len(_DELETED)] if target.endswith(_DELETED) else target] = None
     return tuple(sorted(targets))
-
-
-def parse_cgroup(text: str) -> Tuple[str, str]:
-    """The unit of systemd and the id of the container, from proc_pid_cgroup(5).
-
-    Docker, containerd, CRI-O and podman put an id of 64 digits into the last parts of the path, alone or as a scope
-    (``docker-<id>.scope``, ``cri-containerd-<id>.scope``). The unit is that of the system's own manager, so of a
-    user's service it is ``user@1000.service``.
-    """
-    paths: Dict[str, str] = {}
-    for line in text.splitlines():
-        _number, _colon, rest = line.partition(":")
-        controllers, _colon, path = rest.partition(":")
-        paths[controllers] = path
-    # Version 2 of the hierarchy has no name; in a mixed setup systemd's own one is named.
-    path = paths.get("name=systemd") or paths.get("") or next(iter(paths.values()), "")
-    units = re.findall(r"(?<=/)[^/]+\.(?:service|scope)(?=/|$)", path)
-    containers = re.findall(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", path)
-    return (units[0] if units else ""), (containers[-1] if containers else "")

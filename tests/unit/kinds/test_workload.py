@@ -12,18 +12,20 @@ from typing import Dict, List
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._kinds import workload
-from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, STATUS_OF_USER, FakeHost, build
 
 GROUP = "/sys/fs/cgroup"
 ID = "0123456789ab" * 5 + "0123"
 POD = "8c2f1f1a-0000-4000-8000-000000000001"
 
 
-def holder(root: Path, command: str, group: str = "", pid: int = 99, parent: int = 1) -> FakeHost:
+def holder(
+    root: Path, command: str, group: str = "", pid: int = 99, parent: int = 1, status: str = STATUS_OF_ROOT
+) -> FakeHost:
     """A machine on which a process has a GPU open."""
     stat = f"{pid} ({command}) S {parent} " + " ".join(["0"] * 30)
     files = {f"/proc/{pid}/comm": f"{command}\n", f"/proc/{pid}/cgroup": f"0::{group}\n", f"/proc/{pid}/stat": stat}
-    host = build(root, files)
+    host = build(root, {**files, f"/proc/{pid}/status": status})
     fd = root / f"proc/{pid}/fd/3"
     fd.parent.mkdir()
     fd.symlink_to("/dev/nvidia0")
@@ -169,6 +171,19 @@ def test_daemons_of_the_node_are_known_by_their_command_or_their_unit(tmp_path: 
 )
 def test_whoever_else_has_a_gpu_open_is_at_work(tmp_path: Path, command: str, group: str) -> None:
     assert [one.command for one in workload.on_gpus(holder(tmp_path, command, group).files)] == [command]
+
+
+@pytest.mark.parametrize("command", sorted(workload.COMMANDS))
+def test_a_user_who_gives_a_job_the_name_of_a_daemon_is_at_work(tmp_path: Path, command: str) -> None:
+    host = holder(tmp_path, command, "/user.slice/user-1000.slice/session-3.scope", status=STATUS_OF_USER)
+    assert [one.command for one in workload.on_gpus(host.files)] == [command]
+
+
+def test_a_server_of_mps_for_a_user_is_known_by_the_daemon_that_started_it(tmp_path: Path) -> None:
+    host = holder(tmp_path, "nvidia-cuda-mps", "/system.slice/mps.service", parent=98, status=STATUS_OF_USER)
+    for status, at_work in ((STATUS_OF_ROOT, 0), (STATUS_OF_USER, 1)):
+        build(tmp_path, {"/proc/98/comm": "nvidia-cuda-mps\n", "/proc/98/status": status})
+        assert len(list(workload.on_gpus(host.files))) == at_work
 
 
 def test_who_asks_the_driver_for_us_is_not_at_work(tmp_path: Path) -> None:

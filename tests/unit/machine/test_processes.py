@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
 from ansible_collections.gpufleet.node.plugins.module_utils._machine import processes
 from ansible_collections.gpufleet.node.plugins.module_utils._machine.processes import Process
-from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_USER, FakeHost, build
 
 REST = "1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9 10 11"
 
@@ -98,3 +98,28 @@ def test_a_number_that_the_kernel_never_has_names_the_file(tmp_path: Path, field
     build(tmp_path, {"/proc/7/stat": f"7 (a) {' '.join(fields)}\n"})
     with pytest.raises(CannotLook, match="read /proc/7/stat: 'many' is not a whole number"):
         processes.read(FakeHost(tmp_path).files, 7)
+
+
+@pytest.mark.parametrize(
+    ("user_ids", "user"),
+    [("0\t0\t0\t0", "0"), ("1000\t1000\t1000\t1000", "1000"), ("1000\t0\t0\t0", ""), ("0\t1000\t1000\t1000", "")],
+)
+def test_a_process_is_the_users_of_whom_it_has_all_ids(tmp_path: Path, user_ids: str, user: str) -> None:
+    files = build(tmp_path, {"/proc/7/status": f"Name:\tUid:\t0\t0\t0\t0\nUid:\t{user_ids}\nGid:\t0\t0\t0\t0\n"}).files
+    assert processes.user_of(files, "7") == user
+    assert processes.is_of_root(files, "7") is (user == "0")
+
+
+def test_the_kernel_writes_the_user_so(real: FakeHost) -> None:
+    assert processes.user_of(real.files, str(os.getpid())) == str(os.getuid())
+    assert processes.user_of(real.files, "4194305") == ""
+
+
+def test_a_daemon_is_known_by_its_unit_whoever_runs_it(tmp_path: Path) -> None:
+    files = {
+        f"/proc/{pid}/{name}": text
+        for pid, group in ((7, "system.slice/dcgm-exporter.service"), (8, "user.slice/user-1000.slice/dcgm.scope"))
+        for name, text in (("comm", "dcgm-exporter\n"), ("cgroup", f"0::/{group}\n"), ("status", STATUS_OF_USER))
+    }
+    found = processes.daemons(build(tmp_path, files).files, ("dcgm-exporter",), ("dcgm*.service",))
+    assert list(found) == [("7", "dcgm-exporter")]

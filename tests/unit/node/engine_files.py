@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT
+
 INFO = {
     "ServerVersion": "26.1.5",
     "Runtimes": {"runc": {"path": "runc"}, "old": {"path": "/opt/old"}},
@@ -20,6 +22,7 @@ STAT = f"812 (dockerd) S 1 {' '.join(['0'] * 17)} 500 0\n"
 RUNNING = {
     "/run/docker.pid": "812",
     "/proc/812/comm": "dockerd\n",
+    "/proc/812/status": STATUS_OF_ROOT,
     "/proc/812/stat": STAT,
     "/proc/812/cmdline": "/usr/bin/dockerd\0",
     "/run/docker.sock.http/info": json.dumps(INFO),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Tuple
 
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._machine import processes
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import collect
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia import holders
 from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import quiet_host
@@ -39,7 +40,7 @@ POD = "kubepods-burstable-pod1b2c3d4e_5f60_4a7b_8c9d_0e1f2a3b4c5d.slice"
     ],
 )  # fmt: skip
 def test_the_control_group_tells_the_unit_and_the_container(text: str, unit: str, container: str) -> None:
-    assert holders.parse_cgroup(text) == (unit, container)
+    assert processes.parse_cgroup(text) == (unit, container)
 
 
 def machine(root: Path) -> FakeHost:

@@ -16,14 +16,14 @@ from uuid import uuid4
 
 import pytest
 from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import Machine, Machines
-from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, FakeHost, build
 
 pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_fixtures",)
 
 # A simulator that does not respond for so long never will; hangs have a test with a deadline of its own.
 DEADLINE_SECONDS = 20.0
 # A process of the fabric manager, in the tree of files.
-FABRIC_MANAGER = {"/proc/77/comm": "nv-fabricmanage\n"}
+FABRIC_MANAGER = {"/proc/77/comm": "nv-fabricmanage\n", "/proc/77/status": STATUS_OF_ROOT}
 
 
 class GpuMachine:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ENGINE = "nv-hostengine"
 LISTEN = "0A"
+# Whoever runs them, their units have such names. In the containers of the GPU Operator root runs them.
+UNITS = ("nvidia-dcgm*", "dcgm*")
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
@@ -68,10 +70,8 @@ def listener(files: Files, port: int) -> str:
 
 
 def _running(files: Files) -> Iterator[Tuple[int, str]]:
-    for pid in processes.ids(files):
-        command = processes.name_of(files, pid)
-        if command in (processes.comm(ENGINE), processes.comm(command_line.PROGRAM)):
-            yield int(pid), command
+    names = (processes.comm(ENGINE), processes.comm(command_line.PROGRAM))
+    return ((int(pid), command) for pid, command in processes.daemons(files, names, UNITS))
 
 
 def _described(files: Files, pid: int, own: Tuple[str, ...]) -> str:

@@ -35,6 +35,7 @@ IDLE_HOLDERS = frozenset(
         *("nvsm", "nvsm-api-gateway", "nvsm-core", "nvsm-mqtt", "nvsm-notifier"),
     )
 )
+IDLE_UNITS = ("nvidia-fabricmanager*", "nvidia-dcgm*", "nvidia-imex*", "nvidia-persistenced*", "dcgm*", "nvsm*")
 MPS = processes.comm("nvidia-cuda-mps-server")
 
 
@@ -143,7 +144,8 @@ def clients(files: Files) -> Tuple[Holder, ...]:
     """Whose work on GPUs ends with the fabric."""
     from ..._kinds import workload
 
-    return tuple(holder for holder in workload.holders_of_gpus(files) if holder.command not in IDLE_HOLDERS)
+    opened = workload.holders_of_gpus(files)
+    return tuple(holder for holder in opened if not holder.is_daemon(IDLE_HOLDERS, IDLE_UNITS))
 
 
 def is_of_mps(holder: Holder) -> bool:
@@ -197,9 +199,8 @@ def _of_unit(files: Files, program: Program) -> Optional[Process]:
 def _outside(files: Files, program: Program) -> str:
     from ..._nvidia import holders
 
-    name = processes.comm(program.name)
-    for pid in processes.ids(files):
-        if processes.name_of(files, pid) == name and processes.read(files, int(pid)) is not None:
+    for pid, _name in processes.daemons(files, (processes.comm(program.name),), (program.unit,)):
+        if processes.read(files, int(pid)) is not None:
             return holders.describe(files, int(pid)).name
     return ""
 

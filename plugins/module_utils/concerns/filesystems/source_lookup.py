@@ -43,7 +43,7 @@ def identify(files: Files, mount: Mount, wanted: str) -> Mount:
     kind = kind_of(mount)
     if kind == NFS:
         return _efs(files, mount, wanted)
-    source = _of_process(files, kind, mount.path)
+    source = _of_process(files, kind, mount)
     return replace(mount, fstype=kind, source=source) if source else mount
 
 
@@ -61,11 +61,17 @@ def _efs(files: Files, mount: Mount, wanted: str) -> Mount:
     return mount
 
 
-def _of_process(files: Files, kind: str, path: str) -> str:
-    """The source in the command line of the process that serves a mount point; empty where there is no such process."""
+def _of_process(files: Files, kind: str, mount: Mount) -> str:
+    """The source in the command line of the process that serves a mount; empty where there is no such process.
+
+    Any user can start one with such words: it has to be root's, or that of the user who mounted it, as the kernel says.
+    """
+    path, owner = mount.path, mount.values.get("user_id") or processes.ROOT
     for pid in processes.ids(files):
         words = processes.text_of(files, pid, "cmdline").rstrip("\0").split("\0")
-        if words[0].rpartition("/")[2] in PROGRAMS[kind] and path in words[1:]:
+        if words[0].rpartition("/")[2] not in PROGRAMS[kind] or path not in words[1:]:
+            continue
+        if processes.user_of(files, pid) in (processes.ROOT, owner):
             source = _before(words, words.index(path, 1), cut=kind == S3FS)
             if source:
                 return PASSWORD.sub(r"\1@", source)

@@ -69,7 +69,7 @@ def bind(action: Bind, step: Step, host: Host) -> None:
             if closed:
                 _close(function, host)
             others = [read_function(host.files, address) for address in action.spared if address != action.address]
-            error = in_use({**holders_of(host, others), **holders_of(host, [function], harmless=())}, AGAIN)
+            error = in_use({**holders_of(host, others), **holders_of(host, [function], with_persistenced=True)}, AGAIN)
             if error is not None:
                 raise error
             _write(f"{DRIVERS}/{function.driver}/unbind", action.address, step, host)
@@ -96,7 +96,7 @@ def enable_functions(action: EnableFunctions, host: Host) -> None:
     query = (TOOL, "-i", gpu.address, "--query-gpu=persistence_mode", "--format=csv,noheader")
     persistent = steps.run(RunCommand(query, f"query persistence mode of {gpu.address}"), host).strip() == "Enabled"
     _set_persistence(gpu, "0", host)
-    found = with_users(host, gpu, vgpus.read(host.files, gpu.address), harmless=())
+    found = with_users(host, gpu, vgpus.read(host.files, gpu.address), with_persistenced=True)
     users = [*found.users, *(name for part in found.functions for name in part.holders)]
     try:
         if users:

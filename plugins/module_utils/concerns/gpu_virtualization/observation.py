@@ -36,7 +36,7 @@ UNSET = "(null)"
 TOOL = "nvidia-smi"
 KERNEL_CMDLINE = "kernel_cmdline"
 # It lets go of a GPU whose persistence mode goes off, which is done before the GPU changes hands.
-PERSISTENCED = processes.comm("nvidia-persistenced")
+PERSISTENCED, PERSISTENCED_UNIT = processes.comm("nvidia-persistenced"), "nvidia-persistenced.service"
 
 
 def observe(host: Host, declaration: GpuVirtualizationDeclaration, scope: Scope) -> GpuVirtualizationState:
@@ -119,11 +119,11 @@ def read_function(files: Files, address: str) -> Function:
 
 
 def holders_of(
-    host: Host, functions: Sequence[Function], harmless: Sequence[str] = (PERSISTENCED,)
+    host: Host, functions: Sequence[Function], *, with_persistenced: bool = False
 ) -> Dict[str, Tuple[str, ...]]:
     """Who uses these functions, by address: processes, and the modules of the kernel that no process shows.
 
-    ``harmless`` are commands that let go when they are told to.
+    nvidia-persistenced lets go when it is told to, and counts only ``with_persistenced``.
     """
     from ..._kinds import workload
 
@@ -131,7 +131,11 @@ def holders_of(
     if not bound:
         return {}
     prefixes = (holders.NVIDIA_DEVICES, DRI_DEVICES, vgpus.VFIO_DEVICES)
-    using = [one for one in workload.holders_of_gpus(host.files, prefixes) if one.command not in harmless]
+    using = [
+        one
+        for one in workload.holders_of_gpus(host.files, prefixes)
+        if with_persistenced or not one.is_daemon((PERSISTENCED,), (PERSISTENCED_UNIT,))
+    ]
     modules = holders.kernel_modules(host.files)
     found: Dict[str, Tuple[str, ...]] = {}
     for function in bound:
@@ -173,8 +177,8 @@ def _vgpus(host: Host, gpus: Sequence[Function], counts: Mapping[str, Counts], s
     return found
 
 
-def with_users(host: Host, gpu: Function, one: Vgpus, harmless: Sequence[str] = (PERSISTENCED,)) -> Vgpus:
-    """The same with who has the GPU and its virtual functions open."""
+def with_users(host: Host, gpu: Function, one: Vgpus, *, with_persistenced: bool = False) -> Vgpus:
+    """The same with who has the GPU and its virtual functions open. ``with_persistenced`` as in ``holders_of``."""
     from ..._kinds import workload
 
     opened = list(workload.holders_of_gpus(host.files, vgpus.VFIO_DEVICES))
@@ -182,7 +186,8 @@ def with_users(host: Host, gpu: Function, one: Vgpus, harmless: Sequence[str] = 
         replace(part, holders=tuple(who.name for who in opened if not set(part.devices).isdisjoint(who.devices)))
         for part in one.functions
     ]
-    return replace(one, functions=tuple(parts), users=holders_of(host, [gpu], harmless).get(gpu.address, ()))
+    users = holders_of(host, [gpu], with_persistenced=with_persistenced)
+    return replace(one, functions=tuple(parts), users=users.get(gpu.address, ()))
 
 
 def is_closed_first(function: Function) -> bool:

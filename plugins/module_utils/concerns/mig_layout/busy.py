@@ -33,9 +33,10 @@ LISTS = (
     "nvmlDeviceGetGraphicsRunningProcesses",
     "nvmlDeviceGetMPSComputeRunningProcesses",
 )
-# Commands that are no blocker. The first lets go of a GPU whose persistence mode goes off, the second must even run
-# for a reset of a single GPU behind an NVSwitch (nvidia-smi(1), --gpu-reset).
+# Daemons that do not block a reset. The first lets go of a GPU whose persistence mode goes off, the second must run for
+# a reset of a single GPU behind an NVSwitch (nvidia-smi(1), --gpu-reset).
 HARMLESS = tuple(processes.comm(name) for name in ("nvidia-persistenced", "nv-fabricmanager"))
+HARMLESS_UNITS = ("nvidia-persistenced.service", "nvidia-fabricmanager.service")
 
 WHOLE_GPU: MigPlace = (None, None)
 
@@ -173,7 +174,7 @@ def _described(files: Files, pid: int, name: str) -> Holder:
 
 
 def _matters(files: Files, holder: Holder, ignore_units: Sequence[str]) -> bool:
-    if holder.command in HARMLESS or (holder.unit and holder.unit in ignore_units):
+    if holder.is_daemon(HARMLESS, HARMLESS_UNITS) or (holder.unit and holder.unit in ignore_units):
         return False
     # Who asks the driver for us is a child of ours; it lets go before a reset.
     own = os.getpid()

@@ -51,6 +51,7 @@ PROGRAMS = {
     "dcgm_exporter": ("the DCGM exporter", "dcgm-exporter"),
     "slurm": ("slurmd", "slurmd"),
 }
+UNITS = ("nvidia-*", "dcgm*", "slurmd*")
 NEEDS = (CDI, *PROGRAMS)
 
 
@@ -96,11 +97,10 @@ def record(host: Host, present: Optional[FrozenSet[str]] = None) -> None:
     specifications = {path: version for path, version in versions.items() if version}
     needs = {processes.comm(command): need for need, (_name, command) in PROGRAMS.items()}
     found: Dict[str, List[str]] = {}
-    for pid in processes.ids(files):
-        need = needs.get(processes.name_of(files, pid))
-        identity = _identity(files, int(pid)) if need else ""
-        if need and identity:
-            found.setdefault(need, []).append(identity)
+    for pid, name in processes.daemons(files, tuple(needs), UNITS):
+        identity = _identity(files, int(pid))
+        if identity:
+            found.setdefault(needs[name], []).append(identity)
     if specifications or found:
         document = {"schema": SCHEMA, "specifications": specifications, "processes": found}
         files.replace(NOTIFIED, json.dumps(document, indent=1, sort_keys=True) + "\n")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LINKS = 36
 TO_GPU, TO_SWITCH = 0, 2
 SWITCH = "an NVSwitch"
-FABRIC_MANAGER = processes.comm("nv-fabricmanager")
+FABRIC_MANAGER, FABRIC_MANAGER_UNIT = processes.comm("nv-fabricmanager"), "nvidia-fabricmanager.service"
 
 
 class Links(NamedTuple):
@@ -47,7 +47,7 @@ def read_links(host: Host) -> Links:
 
 
 def fabric_manager_runs(files: Files) -> bool:
-    return any(processes.name_of(files, pid) == FABRIC_MANAGER for pid in processes.ids(files))
+    return any(processes.daemons(files, (FABRIC_MANAGER,), (FABRIC_MANAGER_UNIT,)))
 
 
 def _connected(address: str, ends: Mapping[str, Set[str]]) -> Tuple[str, ...]:

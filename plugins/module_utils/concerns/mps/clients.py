@@ -41,5 +41,5 @@ def _job(cgroup: str) -> str:
     job = workload.job_in(cgroup)
     if job:
         return f"job {job}"
-    unit, container = holders.parse_cgroup(cgroup)
+    unit, container = processes.parse_cgroup(cgroup)
     return f"container {container[:12]}" if container else unit

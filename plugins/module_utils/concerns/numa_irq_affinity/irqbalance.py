@@ -340,12 +340,12 @@ def _listed(files: Files) -> Optional[Tuple[str, ...]]:
 
 
 def process(files: Files) -> Optional[IrqbalanceProcess]:
-    """The process of the unit, or where it has none the first one of this name. What it runs bears other names."""
+    """The process of the unit, or else the first of root's with this name. What it runs bears other names."""
     for pid in processes.of_service(files, UNIT):
         if processes.name_of(files, pid) == PROGRAM:
             return _read_process(files, pid)
     for pid in _user_processes(files):
-        if processes.name_of(files, pid) == PROGRAM:
+        if processes.name_of(files, pid) == PROGRAM and processes.is_of_root(files, pid):
             return _read_process(files, pid)
     return None
 
@@ -359,5 +359,4 @@ def _user_processes(files: Files) -> Iterator[str]:
 
 def _read_process(files: Files, pid: str) -> IrqbalanceProcess:
     command = processes.text_of(files, pid, "cmdline").rstrip("\0").split("\0")
-    by_unit = re.search(rf"/{re.escape(UNIT)}(/|$)", processes.text_of(files, pid, "cgroup"), re.MULTILINE) is not None
-    return IrqbalanceProcess(int(pid), tuple(command), by_unit)
+    return IrqbalanceProcess(int(pid), tuple(command), processes.unit_of(files, pid) == UNIT)

@@ -52,7 +52,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     WantedEngine,
 )
 from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.docker_corpus import CORPUS, MAIN, NVIDIA
-from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, FakeHost, build, snapshot
 
 UNIT = "/usr/lib/systemd/system/docker.service"
 SOCKET = "/run/docker.sock"
@@ -101,6 +101,7 @@ class Machine:
                 {
                     "/run/docker.pid": "4711",
                     "/proc/4711/comm": "dockerd\n",
+                    "/proc/4711/status": STATUS_OF_ROOT,
                     "/proc/4711/cmdline": command,
                     "/proc/4711/stat": "4711 (dockerd) S 1 " + "0 " * 17 + "555 0\n",
                     f"{SOCKET}.http/info": json.dumps({**INFO, **info}),

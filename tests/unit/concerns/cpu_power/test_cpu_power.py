@@ -40,7 +40,7 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.cpu_power.cpu_machine
     virtual,
 )
 from ansible_collections.gpufleet.node.tests.unit.node.boot_concern import verify
-from ansible_collections.gpufleet.node.tests.unit.support import snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, snapshot
 
 GOVERNOR = "cpufreq/scaling_governor"
 PREFERENCE = "cpufreq/energy_performance_preference"
@@ -288,7 +288,7 @@ def test_threads_are_not_taken_from_who_has_them(tmp_path: Path, files: Any, lin
 @pytest.mark.parametrize(
     ("files", "links"),
     [
-        ({"/proc/99/comm": "nv-hostengine\n"}, {"/proc/99/fd/3": "/dev/nvidia0"}),
+        ({"/proc/99/comm": "nv-hostengine\n", "/proc/99/status": STATUS_OF_ROOT}, {"/proc/99/fd/3": "/dev/nvidia0"}),
         ({"/sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/cgroup.procs": ""}, {}),
         ({"/sys/fs/cgroup/system.slice/slurmstepd.scope/system/cgroup.procs": ""}, {}),
     ],

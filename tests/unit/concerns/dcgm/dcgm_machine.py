@@ -27,7 +27,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._linux import system
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.dcgm import command_line, metrics, names
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.dcgm.concern import CONCERN
 from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedFiles
-from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, FakeHost, build
 
 DATA = Path(__file__).parent / "data"
 ETC, LIB = "/etc/systemd/system", "/usr/lib/systemd/system"
@@ -245,6 +245,7 @@ class Dcgm:
         folder.mkdir(parents=True, exist_ok=True)
         ticks = int((self.started[unit] - self._boot) * 100)
         (folder / "comm").write_text(f"{program[:15]}\n")
+        (folder / "status").write_text(STATUS_OF_ROOT)
         (folder / "cmdline").write_text("".join(f"{word}\0" for word in words))
         (folder / "cgroup").write_text(f"0::/system.slice/{unit}\n")
         (folder / "stat").write_text(f"{PIDS[unit]} ({program[:15]}) S 1 {' '.join(['0'] * 17)} {ticks} 0 0\n")

@@ -27,7 +27,7 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.dcgm.dcgm_machine imp
     machine,
     run,
 )
-from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, FakeHost, build, snapshot
 
 BOTH = {"host_engine": True, "exporter": True}
 UNKNOWN = "no generation of DCGM has this field, and the exporter would exit because of it"
@@ -174,13 +174,18 @@ LACKING: Dict[str, Tuple[Mapping[str, Optional[str]], str]] = {
         " the declaration.",
     ),
     "an exporter in a container": (
-        {"/run/proc/77/comm": "dcgm-exporter\n", "/run/proc/77/cgroup": CONTAINER},
+        {
+            "/run/proc/77/comm": "dcgm-exporter\n",
+            "/run/proc/77/cgroup": CONTAINER,
+            "/run/proc/77/status": STATUS_OF_ROOT,
+        },
         "Cannot start nvidia-dcgm-exporter.service: dcgm-exporter (pid 77, container ab12ab12ab12) already runs. Stop"
         " it, or leave exporter out for nodes of the GPU Operator.",
     ),
     "an engine that somebody started": (
         {
             "/run/proc/77/comm": "nv-hostengine\n",
+            "/run/proc/77/status": STATUS_OF_ROOT,
             "/run/proc/77/cgroup": "0::/user.slice/user-0.slice/session-3.scope\n",
         },
         "Cannot start nvidia-dcgm.service: nv-hostengine (pid 77, session-3.scope) already runs. Stop it, or"

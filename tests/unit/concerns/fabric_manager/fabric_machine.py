@@ -29,7 +29,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.fabric impor
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.fabric_manager.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.fabric_manager.driver import FabricGpu
 from ansible_collections.gpufleet.node.tests.nodes import nodetree
-from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, FakeHost, build
 
 TREES = Path(__file__).parent / "trees"
 H100, DGX_H100, PCIE = str(TREES / "hgx-h100.tree"), "hgx-2socket", "single-socket"
@@ -146,6 +146,7 @@ class Systemd:
             ticks += zlib.crc32(machine.read(CFG).encode()) % 1000
         machine.write(f"/proc/{pid}/stat", f"{pid} ({command[:15]}) S 1 {' '.join(['0'] * 17)} {ticks} 0 0\n")
         machine.write(f"/proc/{pid}/comm", f"{command[:15]}\n")
+        machine.write(f"/proc/{pid}/status", STATUS_OF_ROOT)
         machine.write(f"/proc/{pid}/cmdline", "\0".join(["/usr/bin/" + command, *machine.options[unit], ""]))
         machine.write(f"{GROUPS}/{unit}/cgroup.procs", f"{pid}\n")
 
@@ -156,7 +157,7 @@ class Systemd:
             return
         pid = self.running(unit)
         if pid is not None:
-            for name in ("stat", "comm", "cmdline"):
+            for name in ("stat", "comm", "cmdline", "status"):
                 self.machine.path(f"/proc/{pid}/{name}").unlink()
             self.machine.path(f"/proc/{pid}").rmdir()
             self._group(unit).unlink()
@@ -297,11 +298,12 @@ class FabricMachine:
         if at is not None:
             os.utime(self.path(path), (at, at))
 
-    def client(self, pid: int = 900, command: str = "python3", *, unit: str = "") -> None:
+    def client(self, pid: int = 900, command: str = "python3", *, unit: str = "", status: str = STATUS_OF_ROOT) -> None:
         """A process that has a GPU open."""
         if unit:
             self.write(f"/proc/{pid}/cgroup", f"0::/system.slice/{unit}\n")
         self.write(f"/proc/{pid}/comm", f"{command[:15]}\n")
+        self.write(f"/proc/{pid}/status", status)
         self.write(f"/proc/{pid}/stat", f"{pid} ({command[:15]}) S 1 {' '.join(['0'] * 17)} 5000 0 0\n")
         self.path(f"/proc/{pid}/fd").mkdir(parents=True)
         self.path(f"/proc/{pid}/fd/7").symlink_to("/dev/nvidia0")
@@ -324,6 +326,7 @@ class FabricMachine:
         self.path(f"/proc/{pid}/fd/7").unlink()
         self.path(f"/proc/{pid}/fd").rmdir()
         self.path(f"/proc/{pid}/comm").unlink()
+        self.path(f"/proc/{pid}/status").unlink()
         self.path(f"/proc/{pid}/stat").unlink()
         self.path(f"/proc/{pid}/cgroup").unlink(missing_ok=True)
         self.path(f"/proc/{pid}").rmdir()

@@ -35,7 +35,7 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.fabric_manager.fabric
     FabricMachine,
     dpkg_status,
 )
-from ansible_collections.gpufleet.node.tests.unit.support import build
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_USER, build
 
 IN_SYNC, DRIFTED, PENDING = "in_sync", "drifted", "pending"
 
@@ -305,6 +305,13 @@ def test_it_is_not_started_while_a_process_uses_a_gpu_and_the_process_is_named(t
     machine.systemd.end("gpufleet-mps.service")
     machine.run(service="if_needed")
     assert machine.systemd.started == [("start", FM_UNIT)]
+
+
+def test_a_job_with_the_name_of_a_daemon_is_a_job(tmp_path: Path) -> None:
+    machine = FabricMachine(tmp_path, running=False)
+    machine.client(901, "nvidia-persistenced", status=STATUS_OF_USER)
+    (row,) = [row for row in machine.run(service="if_needed").remaining.settings if row.setting == "service"]
+    assert row.pending.startswith("GPUs are in use by nvidia-persiste (pid 901)")
 
 
 def test_one_that_was_started_here_is_not_stopped_under_a_job(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems import parallel_machine
 from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems.filesystems_machine import programs
 from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems.parallel_machine import Clients
-from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, FakeHost
 
 BUNDLE = "/sys/module/sunrpc/parameters/nfs_bundle_version"
 EFS: Dict[str, Any] = {
@@ -165,10 +165,11 @@ class Clouds(Clients):
         self.bdi(path).mkdir(parents=True)
         (self.bdi(path) / "read_ahead_kb").write_text("128\n")
 
-    def process(self, *words: str) -> None:
+    def process(self, *words: str, status: str = STATUS_OF_ROOT) -> None:
         folder = self.root / "proc" / PID
         folder.mkdir(exist_ok=True)
         (folder / "cmdline").write_text("\0".join(words) + "\0")
+        (folder / "status").write_text(status)
         (folder / "maps").write_text("")
 
     def line(self, path: str) -> str:

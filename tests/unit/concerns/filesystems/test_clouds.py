@@ -57,7 +57,7 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.filesystems.parallel_
     mount_by_unit,
     with_options,
 )
-from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_USER, FakeHost, snapshot
 
 PROXIED = (
     "61 25 0:61 / /data rw,noatime shared:9 - nfs4 127.0.0.1:{}"
@@ -323,6 +323,15 @@ def test_what_the_kernel_does_not_say_is_known_from_the_process_that_serves_it(t
     assert ("/data", "mount", why) in unmanaged(run(host, bare))
     with pytest.raises(DeclarationError, match="Cannot set mount in /data: only the process of"):
         run(host, bare, strict=True)
+
+
+def test_a_user_cannot_say_what_serves_a_mount_of_root(tmp_path: Path) -> None:
+    entry, fstype, shown, _same, other = PROCESSES["s3fs"]
+    host = machine(tmp_path, {MOUNTINFO: ROOT + FUSE.format(fstype, shown)})
+    bare = with_options(entry, "allow_other", "nosuid", "nodev")
+    clouds(host).process(*other, status=STATUS_OF_USER)
+    why = f"only the process of {TITLES[entry['fstype']]} that serves it knows its source, and was not found"
+    assert ("/data", "mount", why) in unmanaged(run(host, bare))
 
 
 TITLES = {"s3fs": "s3fs", "mountpoint-s3": "Mountpoint for Amazon S3", "juicefs": "JuiceFS"}

@@ -28,7 +28,7 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_virtualization.vi
     WANTS,
     Machine,
 )
-from ansible_collections.gpufleet.node.tests.unit.support import Killed
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_USER, Killed
 
 pytestmark = pytest.mark.once
 
@@ -236,6 +236,12 @@ def test_the_daemon_of_persistence_mode_lets_go_and_is_not_in_the_way(machine: M
     machine.open(4711, "/dev/nvidia0", "nvidia-persistenced", "/system.slice/nvidia-persistenced.service")
     machine.run(gpus=[entry(FIRST)])
     assert machine.driver(FIRST) == VFIO
+
+
+def test_a_job_with_the_name_of_that_daemon_is_in_the_way(machine: Machine) -> None:
+    machine.open(4711, "/dev/nvidia0", "nvidia-persistenced", status=STATUS_OF_USER)
+    with pytest.raises(InUse, match=r"in use by nvidia-persiste \(pid 4711"):
+        machine.run(gpus=[entry(FIRST)])
 
 
 def client_comes(machine: Machine, address: str) -> None:

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._linux import system
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization.files import PATH, UNIT
-from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, KernelFiles, build
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, FakeHost, KernelFiles, build
 
 PCI, DRIVERS = "/sys/bus/pci/devices", "/sys/bus/pci/drivers"
 FIRST, SECOND, CARD, SOUND, DRIVE = "0000:17:00.0", "0000:65:00.0", "0000:b1:00.0", "0000:b1:00.1", "0000:31:00.0"
@@ -108,12 +108,20 @@ class Machine:
     def drivers(self, *addresses: str) -> List[Optional[str]]:
         return [self.driver(address) for address in addresses]
 
-    def open(self, pid: int, path: str, command: str = "python3", cgroup: str = "/user.slice/s.scope") -> None:
+    def open(
+        self,
+        pid: int,
+        path: str,
+        command: str = "python3",
+        cgroup: str = "/user.slice/s.scope",
+        status: str = STATUS_OF_ROOT,
+    ) -> None:
         """A process that has a device file open."""
         folder = self.at(f"/proc/{pid}")
         (folder / "fd").mkdir(parents=True)
         (folder / "fd" / "3").symlink_to(path)
         (folder / "comm").write_text(f"{command[:15]}\n")
+        (folder / "status").write_text(status)
         (folder / "cgroup").write_text(f"0::{cgroup}\n")
         (folder / "stat").write_text(f"{pid} ({command}) S 1 {' '.join(['0'] * 30)}\n")
 

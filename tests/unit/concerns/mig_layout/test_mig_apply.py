@@ -70,7 +70,7 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.nvidia_persistence.pe
 )
 from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
 from ansible_collections.gpufleet.node.tests.unit.nvml_simulator.nvml_simulator_machine import forked
-from ansible_collections.gpufleet.node.tests.unit.support import AT_ONCE_SECONDS
+from ansible_collections.gpufleet.node.tests.unit.support import AT_ONCE_SECONDS, STATUS_OF_ROOT
 
 pytestmark = pytest.mark.once
 
@@ -114,6 +114,7 @@ def write(machine: GpuMachine, path: str, text: str) -> None:
 def start_process(machine: GpuMachine, pid: int, command: str) -> None:
     """A process of the machine, which has no GPU open."""
     write(machine, f"/proc/{pid}/comm", f"{command[:15]}\n")
+    write(machine, f"/proc/{pid}/status", STATUS_OF_ROOT)
     write(machine, f"/proc/{pid}/cgroup", "0::/\n")
     write(machine, f"/proc/{pid}/stat", f"{pid} ({command[:15]}) S 1 {' '.join(['0'] * 17)} 4711 0\n")
 

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.model import Compute, Instance
 from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
-from ansible_collections.gpufleet.node.tests.unit.support import build
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, STATUS_OF_USER, build
 
 pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine",)
 
@@ -48,8 +48,9 @@ def divide(driver: Driver, index: int, places: Sequence[Tuple[int, int, int]]) -
 class Process:
     """A process in the tree: its command, what it has open, its control group and its parent."""
 
-    def __init__(self, command: str, *opened: str, cgroup: str = "/", parent: int = 1) -> None:
+    def __init__(self, command: str, *opened: str, cgroup: str = "/", parent: int = 1, by_root: bool = True) -> None:
         self.command, self.opened, self.cgroup, self.parent = command, opened, cgroup, parent
+        self.status = STATUS_OF_ROOT if by_root else STATUS_OF_USER
 
     def files(self, pid: int) -> Dict[str, str]:
         stat = f"{pid} ({self.command}) S {self.parent} {' '.join(['0'] * 17)} 4711 0\n"
@@ -57,6 +58,7 @@ class Process:
             f"/proc/{pid}/comm": f"{self.command[:15]}\n",
             f"/proc/{pid}/cgroup": f"0::{self.cgroup}\n",
             f"/proc/{pid}/stat": stat,
+            f"/proc/{pid}/status": self.status,
         }
 
     def links(self, pid: int) -> Dict[str, str]:
@@ -201,6 +203,17 @@ def test_we_ourselves_and_what_is_no_obstacle_are_left_out(gpu_machine: MakeMach
     everybody = [holding.pid for holding in found_on(machine)]
     assert everybody == [104, 105]
     assert [holding.pid for holding in found_on(machine, ignore_units=["nvidia-dcgm.service", "gone.service"])] == [105]
+
+
+def test_a_job_with_the_name_of_a_daemon_is_an_obstacle(gpu_machine: MakeMachine) -> None:
+    names = ("nvidia-persistenced", "nv-fabricmanager")
+    jobs = {101 + number: Process(name, "/dev/nvidia0", by_root=False) for number, name in enumerate(names)}
+    daemons = {
+        201 + number: Process(name, "/dev/nvidia0", by_root=False, cgroup=f"/system.slice/{unit}")
+        for number, (name, unit) in enumerate(zip(names, busy.HARMLESS_UNITS))
+    }
+    machine = machine_with(gpu_machine, {**jobs, **daemons})
+    assert [holding.pid for holding in found_on(machine)] == [101, 102]
 
 
 def test_a_unit_that_is_stopped_takes_its_work_with_it(gpu_machine: MakeMachine) -> None:

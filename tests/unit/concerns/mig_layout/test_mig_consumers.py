@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout import consumers, services
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.consumers import Consumer
-from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, STATUS_OF_USER, FakeHost, build
 
 ID = "9c1f" * 16
 POD = f"/kubepods.slice/kubepods-besteffort.slice/cri-containerd-{ID}.scope"
@@ -43,14 +43,15 @@ class Machine:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def start(self, pid: int, command: str, cgroup: str = "/", state: str = "S") -> None:
+    def start(self, pid: int, command: str, cgroup: str = "/", state: str = "S", status: str = STATUS_OF_ROOT) -> None:
         self.clock += 1
         self.write(f"/proc/{pid}/comm", f"{command[:15]}\n")
+        self.write(f"/proc/{pid}/status", status)
         self.write(f"/proc/{pid}/cgroup", f"0::{cgroup}\n")
         self.write(f"/proc/{pid}/stat", f"{pid} ({command[:15]}) {state} 1 {' '.join(['0'] * 17)} {self.clock} 0\n")
 
     def end(self, pid: int) -> None:
-        for name in ("comm", "cgroup", "stat"):
+        for name in ("comm", "cgroup", "stat", "status"):
             self.path(f"/proc/{pid}/{name}").unlink()
         self.path(f"/proc/{pid}").rmdir()
 
@@ -97,6 +98,13 @@ def test_a_program_that_lists_devices_when_it_starts_must_hear(
     machine.start(101, f"{command[:3]}ing")
     machine.record()
     assert consumers.stale_consumers(machine.host) == (Consumer(name, need, pids=(100,)),)
+
+
+def test_processes_of_a_user_hear_nothing_whatever_their_names(machine: Machine) -> None:
+    for number, (_name, command) in enumerate(consumers.PROGRAMS.values()):
+        machine.start(100 + number, command, "/user.slice/user-1000.slice/session-3.scope", status=STATUS_OF_USER)
+    machine.record()
+    assert not machine.host.files.exists(RECORD)
 
 
 def test_on_a_machine_without_consumers_a_change_leaves_no_record(machine: Machine) -> None:

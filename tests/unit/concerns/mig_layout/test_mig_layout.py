@@ -49,7 +49,7 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.mig_layout.mig_machin
     whole,
 )
 from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import FABRIC_MANAGER, GpuMachine, MakeMachine
-from ansible_collections.gpufleet.node.tests.unit.support import build
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, build
 
 pytestmark = pytest.mark.once
 
@@ -504,6 +504,7 @@ def test_who_listed_the_instances_before_must_hear_of_the_change_until_it_is_sta
         gpu_machine,
         files={
             "/proc/31/comm": "dcgm-exporter\n",
+            "/proc/31/status": STATUS_OF_ROOT,
             "/proc/31/stat": stat,
             "/proc/31/cgroup": "0::/system.slice/dcgm-exporter.service\n",
         },
@@ -518,7 +519,11 @@ def test_who_listed_the_instances_before_must_hear_of_the_change_until_it_is_sta
 
 
 def test_nobody_must_hear_of_a_run_that_changed_nothing(gpu_machine: MakeMachine) -> None:
-    machine = ready(gpu_machine, layouts={0: ALL_SMALL}, files={"/proc/31/comm": "dcgm-exporter\n"})
+    machine = ready(
+        gpu_machine,
+        layouts={0: ALL_SMALL},
+        files={"/proc/31/comm": "dcgm-exporter\n", "/proc/31/status": STATUS_OF_ROOT},
+    )
     assert run(machine, SMALL).as_dict()["needs"] == []
     assert not machine.host.files.exists(NOTIFIED)
 
@@ -583,7 +588,12 @@ def test_the_record_of_a_gpu_that_does_not_answer_is_kept(gpu_machine: MakeMachi
 
 def test_restoring_ends_although_somebody_must_still_hear_of_it(gpu_machine: MakeMachine) -> None:
     stat = "31 (nvidia-device-p) S 1 " + "0 " * 17 + "4711 0\n"
-    files = {"/proc/31/comm": "nvidia-device-p\n", "/proc/31/stat": stat, "/proc/31/cgroup": "0::/kubepods\n"}
+    files = {
+        "/proc/31/comm": "nvidia-device-p\n",
+        "/proc/31/stat": stat,
+        "/proc/31/status": STATUS_OF_ROOT,
+        "/proc/31/cgroup": "0::/kubepods\n",
+    }
     machine = ready(gpu_machine, layouts={0: MIXED}, files=files)
     assert run(machine, SMALL).error is None
     outcome = run(machine, state="absent")

@@ -16,7 +16,7 @@ from typing import Mapping, Optional, Sequence, Set
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.irqbalance import UNIT
-from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, FakeHost
 
 VENDOR = f"/usr/lib/systemd/system/{UNIT}"
 LINK = f"/etc/systemd/system/multi-user.target.wants/{UNIT}"
@@ -98,10 +98,13 @@ class Irqbalance:
             )
             self.run(shlex.split(line.replace("$IRQBALANCE_ARGS", said[1] if said else "")))
 
-    def run(self, words: Sequence[str], pid: int = 4711, cgroup: str = f"/system.slice/{UNIT}") -> None:
+    def run(
+        self, words: Sequence[str], pid: int = 4711, cgroup: str = f"/system.slice/{UNIT}", status: str = STATUS_OF_ROOT
+    ) -> None:
         """The daemon itself, with this command line."""
         self.pid = pid
         self._write(f"/proc/{pid}/comm", "irqbalance\n")
+        self._write(f"/proc/{pid}/status", status)
         self._write(f"/proc/{pid}/cmdline", "".join(f"{word}\0" for word in words))
         self._write(f"/proc/{pid}/cgroup", f"0::{cgroup}\n")
         if UNIT in cgroup:

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.procedures.engine_re
     OPTIONS as RESTART_OPTIONS,
 )
 from ansible_collections.gpufleet.node.tests.nodes.recorded import recorded_answer
-from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, FakeHost, build
 
 DAEMON_JSON = "/etc/docker/daemon.json"
 BEFORE = "/var/lib/gpufleet/baseline/container_runtime.json"
@@ -162,6 +162,7 @@ class Docker(Daemon):
         self.pid += 1
         self.write("/run/docker.pid", str(self.pid))
         self.write(f"/proc/{self.pid}/comm", "dockerd\n")
+        self.write(f"/proc/{self.pid}/status", STATUS_OF_ROOT)
         self.write(f"/proc/{self.pid}/cmdline", "/usr/sbin/dockerd\0-H\0fd://\0")
         self.write(f"/proc/{self.pid}/stat", f"{self.pid} (dockerd) S 1 " + "0 " * 17 + "555 0\n")
         self.tell()

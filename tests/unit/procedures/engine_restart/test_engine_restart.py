@@ -56,7 +56,7 @@ from ansible_collections.gpufleet.node.tests.unit.procedures.engine_restart.rest
     declare,
     run,
 )
-from ansible_collections.gpufleet.node.tests.unit.support import Killed, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, Killed, snapshot
 
 pytestmark = pytest.mark.once
 
@@ -696,6 +696,7 @@ class Containerd(Daemon):
         self.cri = "ok"
         self.breaks = False
         self.write("/proc/815/comm", "containerd\n")
+        self.write("/proc/815/status", STATUS_OF_ROOT)
         self.host.commands.programs["ctr"] = self.ctr
         self.restart()
 

@@ -215,7 +215,7 @@ def _runs(files: Files, installation: Installation) -> bool:
         listed = files.read_optional(f"{folder}/system.slice/{installation.unit}/cgroup.procs")
         if installation.unit and listed is not None:
             return any(processes.name_of(files, pid) == "containerd" for pid in listed.split())
-    return any(processes.name_of(files, pid) == "containerd" for pid in processes.ids(files))
+    return any(processes.daemons(files, ("containerd",), ("containerd*",)))
 
 
 KIND: Kind = Containerd()

@@ -269,7 +269,11 @@ def _required_action(setting: SettingName, after: Settings) -> RequiredAction:
 
 def _process(files: Files, pid_file: str) -> Optional[processes.Process]:
     number = (files.read_optional(pid_file) or "").strip()
-    if not number.isdecimal() or processes.name_of(files, number) != "dockerd":
+    if (
+        not number.isdecimal()
+        or processes.name_of(files, number) != "dockerd"
+        or not processes.is_of_root(files, number)
+    ):
         return None
     return processes.read(files, int(number))
 
