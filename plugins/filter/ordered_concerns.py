@@ -13,6 +13,7 @@ description:
   - With an include in a loop, Ansible runs the included files in the order in which the hosts report them, and not in
     the order of each host's loop. So all hosts loop over the same concerns, and each host skips those that it does not
     have.
+  - A concern that waits for a later one has another turn behind that one.
 positional: _input, hostvars, register, key
 options:
   key:
@@ -40,16 +41,32 @@ _value:
   elements: str
 """
 
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from ..module_utils._node.registry import REGISTRY
 from ..plugin_utils.summary import registered
 
+TO_CONVERGE = "to_converge"
 
-def ordered_concerns(hosts: Sequence[str], hostvars: Any, register: str, key: str = "to_converge") -> List[str]:
-    looks = registered(hostvars, hosts, register).values()
-    named = {name for look in looks if look for name in look.get(key, ())}
-    return [entry.name for entry in REGISTRY if entry.name in named]
+
+def ordered_concerns(hosts: Sequence[str], hostvars: Any, register: str, key: str = TO_CONVERGE) -> List[str]:
+    looks = [look for look in registered(hostvars, hosts, register).values() if look]
+    named = {name for look in looks for name in look.get(key, ())}
+    order = [entry.name for entry in REGISTRY if entry.name in named]
+    for look in looks:
+        for name in look.get("waiting", ()) if key == TO_CONVERGE else ():
+            order = _with_second_turn(order, name, look["concerns"][name].get("failure", {}).get("code"))
+    return order
+
+
+def _with_second_turn(order: List[str], name: str, code: Optional[str]) -> List[str]:
+    """The order with another turn of a concern behind what it waits for, where that comes after it.
+
+    ``kernel_tunables`` comes first to raise ``fs.nr_open``. To lower it, it waits for ``resource_limits``.
+    """
+    awaited = [entry.name for entry in REGISTRY if code in entry.registration.cures and entry.name in order]
+    last = max((order.index(one) for one in awaited), default=-1)
+    return order if name in order[last:] or last < 0 else [*order[: last + 1], name, *order[last + 1 :]]
 
 
 class FilterModule:

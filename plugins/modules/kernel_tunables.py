@@ -27,6 +27,9 @@ description:
   - C(vm.dirty_ratio) and C(vm.dirty_bytes), and the two of C(vm.dirty_background_), set each other to 0. Declare one of
     a pair; both are watched and restored. C(vm.min_free_kbytes) is in sync when it is at least what is declared,
     because khugepaged raises it.
+  - C(fs.nr_open) is refused below any hard limit of open files in C(limits.conf) or C(limits.d), now and after the next
+    boot, because pam_limits would then refuse every session with that limit, also root's. Where
+    M(gpufleet.node.resource_limits) is declared to lower it, M(gpufleet.node.node_state) says that this concern waits.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes

@@ -47,8 +47,9 @@ options:
         type: str
       nofile:
         description:
-          - How many files a process may have open. It must not exceed the sysctl C(fs.nr_open), because pam_limits
-            would then refuse every new session.
+          - How many files a process may have open. It must not exceed the sysctl C(fs.nr_open), now and after the next
+            boot, because pam_limits would then refuse every new session. To raise both, declare the latter in
+            M(gpufleet.node.kernel_tunables), which is converged first.
         type: str
       nproc:
         description:

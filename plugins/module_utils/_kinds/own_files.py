@@ -209,6 +209,10 @@ class OwnFilesConcern:
             found.setdefault(key[0], {})[key[1]] = winners[key].value if key in winners else None
         return {self.setting: found}, {self.setting: found}
 
+    def deciding_after(self, state: FilesState, desired: FilesDesired) -> Iterable[Line]:
+        """The lines that decide when the plan is done."""
+        return self.winners(self._lines_of(self._after(state, desired))).values()
+
     def _after(self, state: FilesState, desired: FilesDesired) -> Mapping[str, str]:
         """The texts as the plan leaves them."""
         texts = {path: text for path, text in state.texts.items() if path != self.path}

@@ -11,7 +11,19 @@ systemd-tmpfiles, which do not wait for each other, and tuned at the end. ``Boot
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Callable, Dict, Mapping, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Container,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from .._core.change import Change, Step, WriteAttribute
 from .._core.setting import Scalar
@@ -20,8 +32,13 @@ from .._linux import sysctl_d, tmpfiles_d, tuned
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
-    from .._linux.sysctl_d import SysctlLine
+    from .._linux.sysctl_d import SysctlFiles, SysctlLine
     from .._linux.tmpfiles_d import TmpfilesLine
+
+
+COMMAND_LINE = "kernel command line"
+SYSCTL_D, SYSCTL_CONF = "sysctl.d", "sysctl.conf"
+REAPPLIED = ("/run/", "/etc/")
 
 
 @frozen
@@ -112,6 +129,58 @@ def of_sysctl(owner: str, line: SysctlLine) -> BootAssignment:
     """A line of sysctl.d, or an argument of the kernel, as an assignment to its key."""
     number = None if line.path == sysctl_d.COMMAND_LINE else line.number
     return BootAssignment(owner, line.path, number, line.key, line.value or "")
+
+
+def assigned(owner: str, lines: Iterable[SysctlLine], keys: Sequence[str]) -> Iterator[BootAssignment]:
+    """What lines write into these keys, in the order of the writes."""
+    return (of_sysctl(owner, line) for line in sysctl_d.written(lines, keys))
+
+
+@frozen
+class SysctlSources:
+    """All who write keys at boot: the lines of sysctl.d, of /etc/sysctl.conf and of the kernel's command line, in the
+    order in which they are read, and those of a profile of tuned.
+
+    ``reapplied``: tuned applies what is in /run, /etc and /etc/sysctl.conf once more, behind its profile.
+    """
+
+    lines: Tuple[SysctlLine, ...]
+    conf: Tuple[SysctlLine, ...]
+    command_line: Tuple[SysctlLine, ...]
+    tuned: Tuple[BootAssignment, ...]
+    reapplied: bool
+
+    def writes(self, lines: Sequence[SysctlLine], keys: Sequence[str]) -> Iterator[BootAssignment]:
+        """What a boot writes into these keys, in order, with these lines of sysctl.d."""
+        yield from assigned(COMMAND_LINE, self.command_line, keys)
+        yield from assigned(SYSCTL_D, lines, keys)
+        yield from self.tuned
+        if self.reapplied:
+            yield from assigned(SYSCTL_D, (line for line in lines if line.path.startswith(REAPPLIED)), keys)
+            yield from assigned(SYSCTL_CONF, self.conf, keys)
+
+
+def read_sysctl_sources(files: Files, read: SysctlFiles, keys: Container[str]) -> SysctlSources:
+    """The sources of these keys. ``read`` are the files."""
+    # A profile of tuned is read only where it has one, and the rest of it only where the profile has such keys.
+    applied: List[str] = []
+
+    def of_tuned(plugin: str, key: str) -> str:
+        if plugin == "sysctl":
+            applied.append(key)
+        name = sysctl_d.normal(key) if plugin == "sysctl" else f"vm/{key}" if plugin == "vm" else ""
+        return name if name in keys else ""
+
+    by_tuned = read_tuned(files, of_tuned)
+    command_line = tuple(sysctl_d.parse_command_line(files.read_optional(sysctl_d.COMMAND_LINE) or ""))
+    reapplied = bool(applied) and tuned.reapplies_sysctl(files)
+    return SysctlSources(read.boot, read.conf, command_line, by_tuned, reapplied)
+
+
+def read_sysctl_at_boot(files: Files, keys: Sequence[str]) -> Tuple[BootAssignment, ...]:
+    """What a boot writes into these keys, in order."""
+    sources = read_sysctl_sources(files, sysctl_d.read_files(files), keys)
+    return tuple(one for one in sources.writes(sources.lines, keys) if one.tunable in keys)
 
 
 def _of_sysctl(

@@ -35,6 +35,8 @@ ORPHANED: Mapping[str, Any] = {"permanent": False}
 COMMAND_LINE = "kernel_cmdline"
 DIVIDING_CPUS = ("cpu_isolation", COMMAND_LINE, "kubelet_config", "numa_irq_affinity")
 ISOLATING = ("isolcpus", "nohz_full")
+# The concerns that say how many files may be open (``_kinds.open_files``).
+LIMITING_FILES = frozenset(("kernel_tunables", "resource_limits"))
 
 DEFECT = "this is a defect of the collection, report it with the exception in the result"
 
@@ -74,7 +76,11 @@ def assess_node(
     wants_work: List[str] = []
     declared_here = [entry for entry in in_order(registry) if entry.name in declarations]
     parsed = _parse_knobs(declared_here, declarations, validate)
-    refused = {**_overlapping(declarations, host), **_contested(declared_here, parsed)}
+    refused = {
+        **_overlapping(declarations, host),
+        **_too_many_open_files(declarations),
+        **_contested(declared_here, parsed),
+    }
     for entry in declared_here:
         if entry.name in refused:
             result = failed(refused[entry.name])
@@ -92,6 +98,11 @@ def assess_node(
         told = any(need in entry.registration.tells for need in result["needs"])
         if told or result["status"] in (DRIFTED, UNKNOWN, INVALID):
             wants_work.append(entry.name)
+    waits = waiting(results, registry)
+    for name in waits:
+        if results[name]["status"] == INVALID:
+            # Whether it is wrong is known when the other concern is in place.
+            results[name]["status"] = UNKNOWN
     statuses = {name: result["status"] for name, result in results.items()}
     return {
         "concerns": results,
@@ -99,7 +110,7 @@ def assess_node(
         "pending": [name for name, status in statuses.items() if status == PENDING],
         "unknown": [name for name, status in statuses.items() if status == UNKNOWN],
         "in_sync": [name for name, status in statuses.items() if status == IN_SYNC],
-        "waiting": waiting(results, registry),
+        "waiting": waits,
         "invalid": [name for name, status in statuses.items() if status == INVALID],
         "to_converge": list(to_converge(wants_work, declared=statuses, registry=registry)),
         "orphaned": [
@@ -125,7 +136,7 @@ def waiting(results: Mapping[str, Mapping[str, Any]], registry: Sequence[Registe
     return [
         name
         for name, result in results.items()
-        if result["status"] in (DRIFTED, UNKNOWN) and result.get("failure", {}).get("code") in coming
+        if result["status"] in (DRIFTED, UNKNOWN, INVALID) and result.get("failure", {}).get("code") in coming
     ]
 
 
@@ -169,6 +180,15 @@ def _overlapping(declarations: Mapping[str, Mapping[str, Any]], host: Host) -> M
     with contextlib.suppress(GpuFleetError, OSError):
         return contradictions(declarations, host.files)
     return {}
+
+
+def _too_many_open_files(declarations: Mapping[str, Mapping[str, Any]]) -> Mapping[str, GpuFleetError]:
+    """The concerns of which one declares more open files than the other lets sessions have."""
+    if not declarations.keys() >= LIMITING_FILES:
+        return {}
+    from .._kinds.open_files import contradictions
+
+    return contradictions(declarations)
 
 
 def _divide_cpus(declarations: Mapping[str, Mapping[str, Any]]) -> bool:

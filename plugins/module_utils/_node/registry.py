@@ -245,6 +245,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         _kernel_tunables,
         Registration(
             after=("kernel_modules", "hugepages"),
+            cures=("nr_open_too_low",),
         ),
         names_knobs=True,
     ),
@@ -491,6 +492,10 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
     RegisteredConcern(
         "resource_limits",
         _resource_limits,
+        Registration(
+            after=("kernel_tunables",),
+            cures=("nofile_too_high",),
+        ),
         names_knobs=True,
     ),
     RegisteredConcern(

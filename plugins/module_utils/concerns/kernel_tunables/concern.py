@@ -13,7 +13,7 @@ from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import field, frozen, replace
 from . import spec
-from .keys import AT_LEAST, OPTIONAL, ZEROED, decimals, dotted, read_by_kernel
+from .keys import AT_LEAST, NR_OPEN, OPTIONAL, ZEROED, decimals, dotted, read_by_kernel
 from .next_boot import boot_values, file_text, lines_with, rules_text, said_by_others
 from .options import OPTIONS
 from .spec import OBJECT, KernelTunablesDeclaration, check_numbers
@@ -46,7 +46,7 @@ class KernelTunables:
     options: Mapping[str, Any] = OPTIONS
     apply_at_boot = False
     # Modules bring keys, and khugepaged raises vm.min_free_kbytes.
-    registration = Registration(after=("kernel_modules", "hugepages"))
+    registration = Registration(after=("kernel_modules", "hugepages"), cures=("nr_open_too_low",))
 
     def parse(self, params: Mapping[str, Any]) -> KernelTunablesDeclaration:
         return spec.parse(params)
@@ -107,12 +107,14 @@ class KernelTunables:
         return KernelTunablesDesired(values, unmanaged=tuple(unmanaged))
 
     def plan(self, state: KernelTunablesState, desired: KernelTunablesDesired, scope: Scope) -> Plan:
-        now = boot_values(state, state.lines)
+        now = boot_values(state, state.sources.lines)
         lines = lines_with(state, desired.text if scope.permanent else state.file.text)
-        after = now if lines is state.lines else boot_values(state, lines)
+        after = now if lines is state.sources.lines else boot_values(state, lines)
         rows: List[Setting] = []
         for key in state.found:
             rows += _rows(key, state, desired, now, after, scope)
+        if state.nofile is not None:
+            _refuse_too_few_files(state, desired, after, scope)
         if scope.permanent:
             rows += [*state.rules.rows(desired.rules), *state.file.rows(desired.text)]
         conflicts: Tuple[Conflict, ...] = ()
@@ -134,12 +136,27 @@ class KernelTunables:
         perform(step, host)
 
     def report(self, state: KernelTunablesState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-        at_boot = boot_values(state, state.lines)
+        at_boot = boot_values(state, state.sources.lines)
         effective = {dotted(key): as_scalar(value) for key, value in state.found.items()}
         return {"sysctl": effective}, {"sysctl": {dotted(key): value for key, (value, _line) in at_boot.items()}}
 
 
 CONCERN = KernelTunables()
+
+
+def _refuse_too_few_files(
+    state: KernelTunablesState, desired: KernelTunablesDesired, after: Values, scope: Scope
+) -> None:
+    """Raise ``NofileTooHigh`` where ``fs.nr_open`` would be below a limit with which sessions are opened."""
+    from ..._kinds.open_files import at_boot_by_itself, refuse_lowered
+
+    now = as_scalar(state.found[NR_OPEN])
+    if scope.immediate and NR_OPEN in desired.values:
+        now = as_scalar(desired.values[NR_OPEN])
+    now = now if isinstance(now, int) else None
+    boot, source = after[NR_OPEN]
+    boot = at_boot_by_itself(now) if source is None else boot
+    refuse_lowered(state.nofile, {"now": now, "after the next boot": boot if isinstance(boot, int) else None})
 
 
 def _rows(

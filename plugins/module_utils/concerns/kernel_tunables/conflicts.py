@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, List, Mapping, Tuple
 
 from ..._core.change import Conflict
 from ..._core.errors import OwnedByAnother
+from ..._kinds.tunables import SYSCTL_CONF
 from .keys import KUBELET, ZEROED, dotted, read_by_kernel
-from .next_boot import SYSCTL_CONF, said_by_others
+from .next_boot import said_by_others
 from .spec import OBJECT
 from .state import FILE
 

@@ -67,6 +67,7 @@ ZEROED: Mapping[str, str] = {
     "vm/dirty_background_ratio": "vm/dirty_background_bytes",
     "vm/dirty_background_bytes": "vm/dirty_background_ratio",
 }
+NR_OPEN = "fs/nr_open"
 IP_FORWARD, ALL_FORWARDING = "net/ipv4/ip_forward", "net/ipv4/conf/all/forwarding"
 RT_RUNTIME, RT_PERIOD = "kernel/sched_rt_runtime_us", "kernel/sched_rt_period_us"
 DEFAULT_RT_PERIOD = 1000000

@@ -15,19 +15,16 @@ from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Optional, Tuple
 
 from ..._core.setting import Scalar
 from ..._kinds.own_files import header_of
-from ..._kinds.tunables import BootAssignment, of_sysctl
+from ..._kinds.tunables import COMMAND_LINE, SYSCTL_CONF, SYSCTL_D, BootAssignment, assigned
 from ..._linux import sysctl_d
 from .keys import DEFAULT_RT_PERIOD, ZEROED, dotted, in_order, interface_of, module_of, read_by_kernel
 from .state import FILE, NAME, KernelTunablesState, as_scalar
 
 if TYPE_CHECKING:
-    from typing import Iterable, Sequence
+    from typing import Sequence
 
     from ..._linux.sysctl_d import SysctlLine
 
-COMMAND_LINE = "kernel command line"
-SYSCTL_D, SYSCTL_CONF = "sysctl.d", "sysctl.conf"
-REAPPLIED = ("/run/", "/etc/")
 Values = Dict[str, Tuple[Scalar, Optional[BootAssignment]]]
 
 
@@ -59,8 +56,8 @@ def rules_text(values: Mapping[str, str]) -> Optional[str]:
 def lines_with(state: KernelTunablesState, text: Optional[str]) -> Tuple[SysctlLine, ...]:
     """The lines of sysctl.d with another text of our file."""
     if text == state.file.text:
-        return state.lines
-    others = [line for line in state.lines if line.path != FILE]
+        return state.sources.lines
+    others = [line for line in state.sources.lines if line.path != FILE]
     place = os.path.basename(FILE)
     earlier = [line for line in others if os.path.basename(line.path) < place]
     return (*earlier, *sysctl_d.parse(FILE, text or ""), *others[len(earlier) :])
@@ -70,7 +67,7 @@ def boot_values(state: KernelTunablesState, lines: Sequence[SysctlLine]) -> Valu
     """What each key is after the next boot, and who says so; None where nobody does and the kernel's own stays."""
     keys = tuple(state.found)
     values: Values = dict.fromkeys(keys, (None, None))
-    for one in _writes(state, lines, keys):
+    for one in state.sources.writes(lines, keys):
         if one.tunable not in values:
             continue
         text = read_by_kernel(one.tunable, one.value, state.found[one.tunable])
@@ -83,33 +80,21 @@ def boot_values(state: KernelTunablesState, lines: Sequence[SysctlLine]) -> Valu
     return values
 
 
-def _writes(state: KernelTunablesState, lines: Sequence[SysctlLine], keys: Sequence[str]) -> Iterator[BootAssignment]:
-    yield from _of(COMMAND_LINE, state.command_line, keys)
-    yield from _of(SYSCTL_D, lines, keys)
-    yield from state.tuned
-    if state.reapplied:
-        yield from _of(SYSCTL_D, (line for line in lines if line.path.startswith(REAPPLIED)), keys)
-        yield from _of(SYSCTL_CONF, state.conf, keys)
-
-
-def _of(owner: str, lines: Iterable[SysctlLine], keys: Sequence[str]) -> Iterator[BootAssignment]:
-    return (of_sysctl(owner, line) for line in sysctl_d.written(lines, keys))
-
-
 def said_by_others(state: KernelTunablesState, keys: Sequence[str]) -> Iterator[BootAssignment]:
     """What each of the others says last of these keys."""
-    linked = {(line.number, line.key) for line in state.conf}
+    sources = state.sources
+    linked = {(line.number, line.key) for line in sources.conf}
     of_conf = os.path.basename(sysctl_d.CONF)
     others = [
         line
-        for line in state.lines
+        for line in sources.lines
         # What a link brings to boot is said once, by the file that it leads to.
         if line.path != FILE and not (line.path.endswith(of_conf) and (line.number, line.key) in linked)
     ]
     for claims in (
-        _of(COMMAND_LINE, state.command_line, keys),
-        _of(SYSCTL_D, others, keys),
-        _of(SYSCTL_CONF, state.conf, keys),
-        state.tuned,
+        assigned(COMMAND_LINE, sources.command_line, keys),
+        assigned(SYSCTL_D, others, keys),
+        assigned(SYSCTL_CONF, sources.conf, keys),
+        sources.tuned,
     ):
         yield from {one.tunable: one for one in claims if one.tunable in keys}.values()

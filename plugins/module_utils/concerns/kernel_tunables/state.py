@@ -6,20 +6,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Iterator, Mapping, Optional, Sequence, Tuple
 
 from ..._core.setting import Scalar
 from ..._core.value import field, frozen
 from ..._kinds import tunables
 from ..._kinds.own_files import OwnFile
-from ..._kinds.tunables import BootAssignment
-from ..._linux import sysctl_d, tuned
-from .keys import ZEROED, decimals, found, interface_of, module_of
+from ..._linux import sysctl_d
+from .keys import NR_OPEN, ZEROED, decimals, found, interface_of, module_of
 
 if TYPE_CHECKING:
     from ..._core.errors import DeclarationError
     from ..._core.protocols import Files, Host
-    from ..._linux.sysctl_d import SysctlLine
+    from ..._kinds.open_files import NofileLine
+    from ..._kinds.tunables import SysctlSources
     from .spec import KernelTunablesDeclaration
 
 NAME = "kernel_tunables"
@@ -34,23 +34,19 @@ KUBELET_FILES = ("/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet.conf")
 class KernelTunablesState:
     """Everything a plan needs, read once. Keys are paths below /proc/sys.
 
-    ``found`` has the values in effect, None for a key that is not there. ``lines`` are those of sysctl.d, ours too,
-    ``conf`` those of /etc/sysctl.conf, ``command_line`` those of the kernel's command line, in the order in which they
-    are read. ``refusals`` are why declared keys cannot have their values.
+    ``found`` has the values in effect, None for a key that is not there. ``sources`` are all who set them at boot, our
+    file too. ``refusals`` are why declared keys cannot have their values. ``nofile`` is the highest hard limit of a
+    session, None where none is set, or ``fs.nr_open`` is not looked at.
     """
 
     found: Mapping[str, Optional[str]]
-    lines: Tuple[SysctlLine, ...]
-    conf: Tuple[SysctlLine, ...]
-    command_line: Tuple[SysctlLine, ...]
-    tuned: Tuple[BootAssignment, ...]
-    reapplied: bool
-    """Whether tuned applies what is in /run, /etc and /etc/sysctl.conf once more, behind its profile."""
+    sources: SysctlSources
     kubelet: str
     """A file of a kubelet; empty where there is none."""
     file: OwnFile
     rules: OwnFile
     refusals: Mapping[str, DeclarationError] = field(default_factory=dict)
+    nofile: Optional[NofileLine] = None
 
 
 def read_state(host: Host, declaration: KernelTunablesDeclaration) -> KernelTunablesState:
@@ -59,27 +55,20 @@ def read_state(host: Host, declaration: KernelTunablesDeclaration) -> KernelTuna
     ours = [line.key for line in read.boot if line.path == FILE]
     keys = tuple(dict.fromkeys(with_companions((*declaration.values, *declaration.looked_at, *ours))))
     seen = {key: _read_value(files, key) for key in keys}
-    # A profile of tuned is read only where it has one, and the rest of it only where the profile has keys of ours.
-    applied: List[str] = []
-
-    def of_tuned(plugin: str, key: str) -> str:
-        if plugin == "sysctl":
-            applied.append(key)
-        name = sysctl_d.normal(key) if plugin == "sysctl" else f"vm/{key}" if plugin == "vm" else ""
-        return name if name in seen else ""
-
-    by_tuned = tunables.read_tuned(files, of_tuned)
     return KernelTunablesState(
         found=seen,
-        lines=read.boot,
-        conf=read.conf,
-        command_line=tuple(sysctl_d.parse_command_line(files.read_optional(sysctl_d.COMMAND_LINE) or "")),
-        tuned=by_tuned,
-        reapplied=bool(applied) and tuned.reapplies_sysctl(files),
+        sources=tunables.read_sysctl_sources(files, read, seen),
         kubelet=next((path for path in KUBELET_FILES if files.exists(path)), ""),
         file=OwnFile(FILE, "file", files.read_optional(FILE)),
         rules=OwnFile(RULES, "rules", files.read_optional(RULES)),
+        nofile=_read_nofile(files) if NR_OPEN in seen else None,
     )
+
+
+def _read_nofile(files: Files) -> Optional[NofileLine]:
+    from ..._kinds.open_files import highest
+
+    return highest(files)
 
 
 def with_companions(keys: Sequence[str]) -> Iterator[str]:

@@ -16,22 +16,20 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequen
 
 from ..._core.change import Plan, Step, Unmanaged
 from ..._core.errors import DeclarationError
+from ..._core.registration import Registration
 from ..._core.value import field, frozen, replace
+from ..._kinds.open_files import CONF, FOLDER, NrOpen, NrOpenTooLow, fields_of, read_limits, read_nr_open
 from ..._kinds.own_files import FilesDeclaration, FilesDesired, FilesState, Key, Line, OwnFilesConcern, header_of
 from ..._kinds.service_values import DEFAULT, ServicesState
-from ..._machine.numbers import read_number
 from .options import OPTIONS
 from .services import SERVICES, refuse_impossible
-from .spec import ALL_USERS, ITEMS, ROOT, TYPES, UNLIMITED, LimitsDeclaration, parse
+from .spec import ALL_USERS, HARD, ITEMS, ROOT, TYPES, UNLIMITED, LimitsDeclaration, parse
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
     from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
 
-CONF = "/etc/security/limits.conf"
-FOLDER = "/etc/security/limits.d"
-MOST_FILES = "/proc/sys/fs/nr_open"
 # As pam_limits reads a value that is no number.
 WORDS = ("-1", UNLIMITED, "infinity")
 # What those have whom a line "name -" takes out of pam_limits.
@@ -40,9 +38,10 @@ EXEMPT = "exempt"
 
 @frozen
 class LimitsState(FilesState):
-    """What was seen of sessions, and of services."""
+    """What was seen of sessions, and of services, and what ``fs.nr_open`` lets them have."""
 
     services: ServicesState = field(default_factory=ServicesState)
+    nr_open: NrOpen = NrOpen(None, None)
 
 
 @frozen
@@ -60,6 +59,7 @@ class ResourceLimits(OwnFilesConcern):
     path = f"{FOLDER}/99-gpufleet-resource_limits.conf"
     setting = "limits"
     owner = "limits.d"
+    registration = Registration(after=("kernel_tunables",), cures=("nofile_too_high",))
 
     def parse(self, params: Mapping[str, Any]) -> LimitsDeclaration:
         return parse(params)
@@ -73,16 +73,13 @@ class ResourceLimits(OwnFilesConcern):
         return LimitsDeclaration(dict.fromkeys(keys))
 
     def read(self, files: Files) -> Mapping[str, str]:
-        paths = [CONF, *(f"{FOLDER}/{name}" for name in files.names(FOLDER) if name.endswith(".conf"))]
-        texts = ((path, files.read_optional(path)) for path in paths)
-        return {path: text for path, text in texts if text}
+        return read_limits(files)
 
     def place(self, path: str) -> Tuple[bool, str]:
         return path != CONF, os.path.basename(path)
 
     def lines(self, path: str, text: str) -> Iterator[Line]:
-        for number, line in enumerate(text.split("\n"), 1):
-            fields = line.partition("#")[0].split()
+        for number, fields in fields_of(text):
             if len(fields) == 2 and fields[1] == "-" and fields[0] != ALL_USERS:
                 yield from (Line(path, number, fields[0], f"{kind} {item}", EXEMPT) for kind in TYPES for item in ITEMS)
             elif len(fields) >= 4:
@@ -110,15 +107,16 @@ class ResourceLimits(OwnFilesConcern):
     def observe(self, host: Host, declaration: FilesDeclaration, scope: Scope) -> LimitsState:
         state = super().observe(host, declaration, scope)
         is_there = host.files.is_folder(os.path.dirname(FOLDER))
-        facts = {MOST_FILES: read_number(host.files, MOST_FILES), FOLDER: int(is_there)}
+        facts = {FOLDER: int(is_there)}
         wanted = declaration.services if isinstance(declaration, LimitsDeclaration) else {}
-        return LimitsState(state.keys, state.texts, state.file, facts, SERVICES.observe(host, wanted))
+        services = SERVICES.observe(host, wanted)
+        matters = any(key[1].endswith("nofile") for key in (*state.keys, *services.keys))
+        nr_open = read_nr_open(host.files) if matters else NrOpen(None, None)
+        return LimitsState(state.keys, state.texts, state.file, facts, services, nr_open)
 
     def resolve(self, declaration: FilesDeclaration, state: FilesState) -> LimitsDesired:
         declaration = cast(LimitsDeclaration, declaration)
         state = cast(LimitsState, state)
-        most = state.facts.get(MOST_FILES)
-        number = most if isinstance(most, int) else None
         lacking = state.services.lacking
         for unit in lacking:
             if any(unit == one for one, _item in declaration.services) and unit not in declaration.optional:
@@ -129,16 +127,17 @@ class ResourceLimits(OwnFilesConcern):
                     hint="leave it out, or set optional: true for it",
                 )
         wanted = {key: value for key, value in declaration.services.items() if key[0] not in lacking}
-        refuse_impossible(wanted, number)
+        refuse_impossible(wanted, state.nr_open)
         if declaration.values and not state.facts[FOLDER]:
             reason = f"{os.path.dirname(FOLDER)} does not exist, so pam_limits is not installed"
             return LimitsDesired({}, None, tuple(Unmanaged(*key, reason) for key in declaration.values), wanted)
         for (domain, setting), value in declaration.values.items():
-            if setting.endswith(" nofile") and number is not None and int(value or 0) > number:
-                raise DeclarationError(
+            fault = state.nr_open.fault(int(value or 0)) if setting.endswith(" nofile") else ""
+            if fault:
+                raise NrOpenTooLow(
                     f"set {setting}",
                     object=domain,
-                    cause=f"it is above {MOST_FILES}, which is {most}, so pam_limits would refuse every new session",
+                    cause=f"{fault}, so pam_limits would refuse every new session",
                     wanted=value,
                     hint="raise the sysctl fs.nr_open first, or set a lower nofile",
                 )
@@ -154,6 +153,7 @@ class ResourceLimits(OwnFilesConcern):
             return of_sessions
         state = cast(LimitsState, state)
         desired = cast(LimitsDesired, desired)
+        self._refuse_uncovered(state, desired)
         rows, steps, conflicts = SERVICES.plan(state.services, desired.services, scope)
         return replace(
             of_sessions,
@@ -161,6 +161,21 @@ class ResourceLimits(OwnFilesConcern):
             steps=(*of_sessions.steps, *steps),
             conflicts=(*of_sessions.conflicts, *conflicts),
         )
+
+    def _refuse_uncovered(self, state: LimitsState, desired: LimitsDesired) -> None:
+        """Raise ``NrOpenTooLow`` where a foreign line with a limit that no session can have would decide again."""
+        if desired.text == state.file.text:
+            return
+        for line in self.deciding_after(state, desired):
+            fault = state.nr_open.fault(int(line.value)) if line.value.isdecimal() else ""
+            if line.path != self.path and line.setting == f"{HARD} nofile" and line.key in state.keys and fault:
+                raise NrOpenTooLow(
+                    f"restore {line.setting}",
+                    object=line.object,
+                    cause=f"{line.path}:{line.number} sets it to {line.value}; {fault}, so pam_limits would refuse"
+                    " every new session",
+                    hint="lower it there, or raise the sysctl fs.nr_open first",
+                )
 
     def perform(self, step: Step, host: Host) -> None:
         from ..._kinds import steps

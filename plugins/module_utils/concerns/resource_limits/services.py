@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from ..._core.errors import DeclarationError
+from ..._kinds.open_files import NrOpenTooLow
 from ..._kinds.own_files import Key, header_of
 from ..._kinds.service_values import DEFAULT, Effective, ServiceValues
 from ..._linux import systemd
@@ -17,6 +17,7 @@ from .spec import INFINITY
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
+    from ..._kinds.open_files import NrOpen
 
 # The names of /proc/PID/limits.
 IN_PROC = {
@@ -74,15 +75,16 @@ class LimitsOfServices(ServiceValues):
 SERVICES = LimitsOfServices()
 
 
-def refuse_impossible(wanted: Mapping[Key, Optional[str]], most: Optional[int]) -> None:
-    """Raise ``DeclarationError`` for more open files than the kernel lets anybody have."""
+def refuse_impossible(wanted: Mapping[Key, Optional[str]], nr_open: NrOpen) -> None:
+    """Raise ``NrOpenTooLow`` for more open files than the kernel lets anybody have."""
     for (unit, item), value in wanted.items():
         hard = (value or "").partition(":")[2]
-        if item == "nofile" and most is not None and int(hard) > most:
-            raise DeclarationError(
+        fault = nr_open.fault(int(hard)) if item == "nofile" else ""
+        if fault:
+            raise NrOpenTooLow(
                 "set nofile",
                 object=unit,
-                cause=f"it is above /proc/sys/fs/nr_open, which is {most}, so no service would get it",
+                cause=f"{fault}, so no service would get it",
                 wanted=value,
                 hint="raise the sysctl fs.nr_open first, or set a lower nofile",
             )
