@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Any, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Tuple
 
 from . import baseline, declared, targets
 from .arguments import refuse_booleans_as_numbers
@@ -20,6 +20,9 @@ from .shared_options import SHARED_OPTIONS
 
 if TYPE_CHECKING:
     from .protocols import Files, Host
+
+KERNEL_FILES = ("/sys/", "/proc/")
+KEEP_STATE = "make it writable: what was there before the first change is kept there, and given back with state: absent"
 
 
 def assess(concern: AnyConcern, params: Params, host: Host, declaration: Any = None) -> Tuple[Any, Plan]:
@@ -36,8 +39,8 @@ def assess(concern: AnyConcern, params: Params, host: Host, declaration: Any = N
             state, plan = _assess_present(concern, params, known, host)
         if host.may_change:
             targets.refuse_links(plan, host.files, permanent=params["permanent"])
-            for step in plan.steps:
-                _refuse_read_only(step, host.files)
+            if plan.steps:
+                _refuse_read_only(concern.name, params, plan, host.files)
         return state, plan
     except OSError as error:
         raise CannotLook(
@@ -77,25 +80,46 @@ def _assess_absent(concern: AnyConcern, params: Params, host: Host) -> Tuple[Any
     return state, plan.with_setting(lying, (*plan.steps, *step)) if scope.permanent else plan
 
 
-def _refuse_read_only(step: Step, files: Files) -> None:
-    """What access(2) denies root is on a read-only file system, as in a container."""
-    for path in step.probes:
-        if path.startswith(("/sys/", "/proc/")):
-            if files.exists(path) and not files.writable(path):
-                change = next(change for change in step.changes if change.scope == EFFECTIVE)
-                raise NotPermitted(
-                    f"set {change.setting}",
-                    object=change.object,
-                    cause=f"{'/sys' if path.startswith('/sys/') else os.path.dirname(path)} is read-only here",
-                    hint="run on the host itself, not in a container without the right to change it",
-                )
-        else:
-            folder = os.path.dirname(path)
-            while folder != "/" and not files.exists(folder):
-                folder = os.path.dirname(folder)
-            if not files.writable(f"{folder}/."):
-                hint = "make it writable, or set permanent: false"
-                raise NotPermitted("write {}", object=path, cause="the file system is read-only", hint=hint)
+def _refuse_read_only(concern: str, params: Params, plan: Plan, files: Files) -> None:
+    """Raise ``NotPermitted`` for what a run would write and access(2) denies root: it is on a read-only file system."""
+    probes = [(step, path) for step in plan.steps for path in step.probes]
+    for step, path in probes:
+        if path.startswith(KERNEL_FILES):
+            _refuse_kernel_file(step, path, files)
+    paths: Dict[str, str] = {}
+    for path in (
+        *(path for _step, path in probes),
+        *(path for step in plan.steps for path in targets.targets_of(step)),
+    ):
+        if not path.startswith(KERNEL_FILES):
+            paths.setdefault(os.path.dirname(files.resolve(path)), path)
+    if params["state"] == "present":
+        if baseline.is_to_be_saved(files, concern, plan.settings, plan.steps):
+            paths.setdefault(baseline.FOLDER, baseline.path_of(concern))
+    elif files.exists(baseline.path_of(concern)):
+        paths.setdefault(baseline.FOLDER, baseline.path_of(concern))
+    for folder, path in paths.items():
+        while folder != "/" and not files.exists(folder):
+            folder = os.path.dirname(folder)
+        if not files.writable(f"{folder}/."):
+            kept = path.startswith(f"{baseline.STATE_FOLDER}/")
+            raise NotPermitted(
+                "write {}",
+                object=path,
+                cause=f"the file system of {folder} is read-only",
+                hint=KEEP_STATE if kept else "make it writable, or set permanent: false",
+            )
+
+
+def _refuse_kernel_file(step: Step, path: str, files: Files) -> None:
+    if files.exists(path) and not files.writable(path):
+        change = next(change for change in step.changes if change.scope == EFFECTIVE)
+        raise NotPermitted(
+            f"set {change.setting}",
+            object=change.object,
+            cause=f"{'/sys' if path.startswith('/sys/') else os.path.dirname(path)} is read-only here",
+            hint="run on the host itself, not in a container without the right to change it",
+        )
 
 
 def _refuse_unmanaged(plan: Plan) -> None:

@@ -120,6 +120,23 @@ def save(files: Files, concern: str, settings: Iterable[Setting], steps: Iterabl
     What is already known is never overwritten.
     """
     known = load(files, concern, believed=False)
+    after = _with_steps(files, concern, known, settings, steps)
+    if after == known:
+        return frozenset()
+    _write(files, concern, after)
+    return frozenset(after.values.keys() - known.values.keys())
+
+
+def is_to_be_saved(files: Files, concern: str, settings: Iterable[Setting], steps: Iterable[Step]) -> bool:
+    """Whether ``save`` would write the record."""
+    known = load(files, concern, believed=False)
+    return _with_steps(files, concern, known, settings, steps) != known
+
+
+def _with_steps(
+    files: Files, concern: str, known: Baseline, settings: Iterable[Setting], steps: Iterable[Step]
+) -> Baseline:
+    """The record with what the steps are about to change."""
     values: Dict[Key, BaselineValue] = dict(known.values)
     steps = tuple(steps)
     touched = {(change.object, change.setting) for step in steps for change in step.changes}
@@ -130,18 +147,15 @@ def save(files: Files, concern: str, settings: Iterable[Setting], steps: Iterabl
         if (setting.object, setting.setting) in touched and key not in values and not ours:
             values[key] = BaselineValue(effective=setting.effective, boot=setting.boot)
     if not values:
-        return frozenset()
+        return known
     targets = [target for step in steps for target in _targets(step)]
     folders: List[str] = list(known.folders)
     made = [f"{folder}/" for step in steps if isinstance(step.action, RoomAction) for folder in step.action.folders]
     for target in (path_of(concern), *targets, *made):
         folders.extend(folder for folder in _missing_folders(files, target) if folder not in folders)
     written = tuple(dict.fromkeys((*known.files, *targets)))
-    if (values, tuple(folders), written) == (known.values, known.folders, known.files) and known.values:
-        return frozenset()
     new = frozenset(values.keys() - known.values.keys())
-    _write(files, concern, Baseline(values, tuple(folders), known.begun | new, written))
-    return new
+    return Baseline(values, tuple(folders), known.begun | new, written)
 
 
 def _targets(step: Step) -> Tuple[str, ...]:

@@ -78,7 +78,7 @@ def refuse_links(plan: Plan, files: Files, *, permanent: bool) -> None:
             if is_managed(path) and files.link(path):
                 _refuse(path, plan, files)
     for step in plan.steps:
-        for path in _targets(step):
+        for path in targets_of(step):
             _refuse(path, plan, files, removes=isinstance(step.action, RemoveFile))
 
 
@@ -90,7 +90,8 @@ def _refuse(path: str, plan: Plan, files: Files, *, removes: bool = False) -> No
         raise error
 
 
-def _targets(step: Step) -> Iterator[str]:
+def targets_of(step: Step) -> Iterator[str]:
+    """The files that a step writes or removes."""
     action = step.action
     if isinstance(action, (ReplaceFile, RemoveFile)):
         yield action.path

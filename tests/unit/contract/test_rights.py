@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import stat
 from typing import Set
 
@@ -18,6 +19,8 @@ from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines impo
     PRESENT,
     Node,
     Nodes,
+    difference,
+    failure_of,
 )
 
 pytestmark = pytest.mark.once
@@ -120,3 +123,31 @@ def test_a_read_only_file_system_is_named_and_what_was_changed_can_be_given_back
             assert node.differs_from(untouched) == []
         node.absent()
         assert node.differs_from(untouched) == [], folder
+
+
+READ_ONLY = ("/etc", "/usr", "/var/lib")
+
+
+@pytest.mark.parametrize("concern", CONCERNS)
+def test_what_cannot_be_written_is_refused_before_the_first_step_and_in_check_mode(nodes: Nodes, concern: str) -> None:
+    node = nodes(concern)
+    for verb in (PRESENT, OTHER, ABSENT):
+        ready = node.everything()
+        promised = []
+        for folder in READ_ONLY:
+            node.host.files.read_only = [folder]
+            node.effects.clear()
+            predicted = failure_of(functools.partial(node.check, verb))
+            outcome = None if predicted is None else node.outcome(verb)
+            node.host.files.read_only = []
+            if outcome is None:
+                promised.append(f"{folder}/")
+                continue
+            assert str(outcome.error) == str(predicted)
+            assert f"the file system of {folder}" in str(predicted)
+            assert node.effects == []
+            assert difference(node.everything()[0], ready[0]) == []
+        node.effects.clear()
+        node.converge(verb)
+        written = [path for kind, path, _value in node.effects if kind in ("replace", "remove", "move")]
+        assert [path for path in written if path.startswith(tuple(promised))] == []

@@ -88,7 +88,7 @@ def steps_of(
     find = (FindPackage(desired.wanted),) if desired.wanted is not None and state.elsewhere is None else ()
     actions = (*find, *remove)
     # The last one completes the change.
-    return (*(Step(action) for action in actions[:-1]), Step(actions[-1], changes))
+    return (*(Step(action) for action in actions[:-1]), Step(actions[-1], changes, probes=(OURS,) if remove else ()))
 
 
 def loader_text(folder: str) -> str:

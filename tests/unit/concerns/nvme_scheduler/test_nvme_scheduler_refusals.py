@@ -226,7 +226,8 @@ def case(
         ),
         case(
             "a folder of udev that cannot be written",
-            f"Cannot write {RULES}: the file system is read-only. Make it writable, or set permanent: false.",
+            f"Cannot write {RULES}: the file system of /etc/udev/rules.d is read-only."
+            " Make it writable, or set permanent: false.",
             {"nomerges": 1},
             prepare=read_only_etc,
         ),
