@@ -61,16 +61,17 @@ class KernelFiles(RecordedFiles):
     """A recorded tree that remembers what was done to it.
 
     ``rules`` map a pattern of a path to what the kernel does with a write there, by ``store``, which is not logged.
-    ``read_only`` are folders that refuse every write with EROFS, ``unreadable`` files that refuse to be read with
-    EACCES. ``kill_at`` ends the run before the n-th side effect (counted from 1), and ``fail_at`` lets that one fail
-    with ``fail_error``, as a full disk does. ``before_lock`` and ``before_effect`` are called before the lock is taken,
-    and before each side effect. ``reads`` and ``log`` count and list what happened.
+    ``read_only`` are folders that refuse every write with EROFS, ``full`` those that do with ENOSPC, ``unreadable``
+    files that refuse to be read with EACCES. ``kill_at`` ends the run before the n-th side effect (counted from 1), and
+    ``fail_at`` lets that one fail with ``fail_error``, as a full disk does. ``before_lock`` and ``before_effect`` are
+    called before the lock is taken, and before each side effect. ``reads`` and ``log`` count and list what happened.
     """
 
     def __init__(self, root: Path) -> None:
         super().__init__(str(root))
         self.rules: List[Tuple[str, Rule]] = []
         self.read_only: List[str] = []
+        self.full: List[str] = []
         self.unreadable: Container[str] = ()
         self.log: List[Tuple[str, str, str]] = []
         self.reads: List[str] = []
@@ -125,6 +126,8 @@ class KernelFiles(RecordedFiles):
         """Something that changes the machine is about to happen: a point to be killed at, or to fail at."""
         if self._refuses(path):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        if any(path.startswith(folder) for folder in self.full):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         self.before_effect()
         self.log.append((kind, path, value))
         if self.kill_at is not None and len(self.log) >= self.kill_at:

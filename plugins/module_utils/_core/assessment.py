@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .protocols import Files, Host
 
 KERNEL_FILES = ("/sys/", "/proc/")
-KEEP_STATE = "make it writable: what was there before the first change is kept there, and given back with state: absent"
+KEEP_STATE = "make it writable: what was there before the first change is kept there"
 
 
 def assess(concern: AnyConcern, params: Params, host: Host, declaration: Any = None) -> Tuple[Any, Plan]:

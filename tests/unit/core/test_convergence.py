@@ -196,10 +196,10 @@ def test_what_a_failed_step_did_all_the_same_is_reported_with_the_value_that_is_
 
 def test_a_folder_that_refuses_writes_is_reported_with_what_was_done(host: FakeHost) -> None:
     path = "/etc/gpufleet/declared.d/tunables.json"
-    host.files.read_only.append("/etc/gpufleet")
+    host.files.full.append("/etc/gpufleet")
     outcome = run(host)
     assert isinstance(outcome.error, NotPermitted)
-    assert str(outcome.error) == f"Cannot write {path}: Read-only file system."
+    assert str(outcome.error) == f"Cannot write {path}: No space left on device."
     assert [(change.object, change.scope) for change in outcome.changes] == [(tunable, BOOT) for tunable in TUNABLES]
 
 

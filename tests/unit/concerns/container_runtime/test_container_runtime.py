@@ -519,8 +519,8 @@ def test_the_declaration_on_the_node_is_what_is_no_default(tmp_path: Path, monke
 
 def test_a_failure_in_the_middle_says_what_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = EngineMachine(tmp_path, monkeypatch, engines=("docker", "podman"))
-    machine.host.files.read_only.append("/etc/podman")
+    machine.host.files.full.append("/etc/podman")
     outcome = converge(CONCERN, params(entry(), entry("podman")), machine.host, check_mode=False)
-    assert str(outcome.error) == "Cannot write /etc/podman/conf.d/99-gpufleet.conf: Read-only file system."
+    assert str(outcome.error) == "Cannot write /etc/podman/conf.d/99-gpufleet.conf: No space left on device."
     assert {change.object for change in outcome.changes} == {"docker"}
     assert machine.settings("podman") == {}

@@ -658,7 +658,11 @@ def test_a_damaged_transaction_is_named_and_no_gpu_is_touched(
 @pytest.mark.parametrize(
     ("folder", "message"),
     [
-        ("/var", "Cannot change mig_layout in /var/lib/gpufleet/baseline/mig_layout.json: Read-only file system."),
+        (
+            "/var",
+            "Cannot write /var/lib/gpufleet/mig_layout.json: the file system of /var/lib is read-only. Make it"
+            " writable: what was there before the first change is kept there.",
+        ),
         ("/run", "Cannot change mig_layout in /run/gpufleet/lock: Read-only file system."),
     ],
 )
@@ -679,12 +683,12 @@ def test_a_folder_that_nobody_may_write_keeps_every_gpu_as_it_is(
 
 def test_a_record_for_the_boot_that_cannot_be_written_is_written_by_the_next_run(gpu_machine: MakeMachine) -> None:
     machine = ready(gpu_machine, layouts={0: MIXED})
-    machine.host.files.read_only = [RECORD]
+    machine.host.files.full = [RECORD]
     outcome = run(machine, first(layout="all-1g"))
-    assert str(outcome.error) == f"Cannot write {RECORD}: Read-only file system."
+    assert str(outcome.error) == f"Cannot write {RECORD}: No space left on device."
     # What is declared for the boot is written only after that.
     assert (layout_of(machine), declared(machine)) == (ALL_SMALL, None)
-    machine.host.files.read_only = []
+    machine.host.files.full = []
     machine.clear_logs()
     assert run(machine, first(layout="all-1g")).error is None
     assert (machine.log(), declared(machine) is None) == ([], False)
