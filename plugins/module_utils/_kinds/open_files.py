@@ -135,22 +135,22 @@ def refuse_lowered(line: Optional[NofileLine], values: Mapping[str, Optional[int
 def contradictions(declarations: Mapping[str, Mapping[str, Any]]) -> Mapping[str, GpuFleetError]:
     """The error for both concerns where one declares more open files than the other lets a session have."""
     most = _declared_nr_open(declarations.get(TUNABLES, {}))
-    wanted = _declared_nofile(declarations.get(LIMITS, {}))
-    if most is None or wanted is None or wanted <= most:
+    wanted, where = max(_declared_nofile(declarations.get(LIMITS, {})), default=(0, ""))
+    if most is None or wanted <= most:
         return {}
     hint = "raise fs.nr_open, or lower nofile"
     return {
         LIMITS: DeclarationError(
             "set {}",
-            object="sessions.nofile",
-            cause=f"kernel_tunables declares fs.nr_open: {most}, and pam_limits would refuse every new session",
+            object=f"nofile of {where}",
+            cause=f"kernel_tunables declares fs.nr_open: {most}, and no process can have a limit above that",
             wanted=wanted,
             hint=hint,
         ),
         TUNABLES: DeclarationError(
             "set {}",
             object="sysctl fs.nr_open",
-            cause=f"resource_limits declares a nofile of {wanted} for sessions, and pam_limits would refuse every one",
+            cause=f"resource_limits declares nofile: {wanted} for {where}, which no process could have",
             wanted=most,
             hint=hint,
         ),
@@ -167,10 +167,17 @@ def _declared_nr_open(declaration: Mapping[str, Any]) -> Optional[int]:
     return _number(str(next(found, "")))
 
 
-def _declared_nofile(declaration: Mapping[str, Any]) -> Optional[int]:
-    sessions = declaration.get("sessions")
-    text = str(sessions.get("nofile") or "") if isinstance(sessions, dict) else ""
-    return _number(text.rpartition(":")[2]) if declaration.get("state") != "absent" else None
+def _declared_nofile(declaration: Mapping[str, Any]) -> Iterator[Tuple[int, str]]:
+    """The hard limits that are declared, each with what it is for."""
+    units = declaration.get("units")
+    named = (
+        [(entry.get("name"), entry) for entry in units if isinstance(entry, dict)] if isinstance(units, list) else []
+    )
+    for where, limits in (*((name, declaration.get(name)) for name in ("sessions", "services")), *named):
+        text = str(limits.get("nofile") or "") if isinstance(limits, dict) else ""
+        value = _number(text.rpartition(":")[2])
+        if value is not None and declaration.get("state") != "absent":
+            yield value, str(where)
 
 
 def _number(text: str) -> Optional[int]:

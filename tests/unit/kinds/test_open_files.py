@@ -138,8 +138,18 @@ def test_declared_together_they_converge_in_one_run(tmp_path: Path, before: int,
     assert look()["in_sync"] == ["kernel_tunables", "resource_limits"]
 
 
-def test_where_both_contradict_each_other_both_are_refused_with_both_values(tmp_path: Path) -> None:
-    declared = {"kernel_tunables": nr_open(MIDDLE), "resource_limits": nofile(HIGH)}
+@pytest.mark.parametrize(
+    "limits",
+    [
+        nofile(HIGH),
+        {"services": {"nofile": str(HIGH)}},
+        {"sessions": {"nofile": "1024"}, "units": [{"name": "slurmd.service", "nofile": f"1024:{HIGH}"}]},
+    ],
+)
+def test_where_both_contradict_each_other_both_are_refused_with_both_values(
+    tmp_path: Path, limits: Dict[str, Any]
+) -> None:
+    declared = {"kernel_tunables": nr_open(MIDDLE), "resource_limits": limits}
     answer = assess_node(declared, machine(tmp_path), validate=params, full=False)
     assert answer["invalid"] == ["kernel_tunables", "resource_limits"]
     for result in answer["concerns"].values():
