@@ -12,7 +12,7 @@ from ..._core.change import Unmanaged
 from ..._core.setting import Scalar
 from ..._core.value import replace
 from . import leftover, original_files
-from .entries import TOOLKIT
+from .entries import OF_CONTAINERD, TOOLKIT
 from .model import DEFAULT_RUNTIME, ENGINES, RUNTIME, Edit, SettingName, Settings
 from .resolve import NOT_INSTALLED, ContainerRuntimeDesired, EngineDesired
 from .state import ContainerRuntimeState, Engine, inspect
@@ -27,7 +27,7 @@ TEXT = "text"
 EDITED = "it was edited since"
 WORDS = {"true": True, "false": False}
 # Their values are names and paths, whatever they spell.
-NAMES = (RUNTIME, DEFAULT_RUNTIME.kind)
+NAMES = (RUNTIME, DEFAULT_RUNTIME.kind, *(name for name, option in OF_CONTAINERD.items() if option["type"] != "bool"))
 # What went from the folders of CDI comes back as a text alone: what was wrong there has no other meaning.
 RESTORED = (*ENGINES, TOOLKIT)
 
@@ -90,10 +90,10 @@ def _edits_back(seen: Engine, wanted: Settings, kept: Sequence[OriginalFile]) ->
 
 
 def _wanted(values: Mapping[SettingName, BaselineValue]) -> Settings:
-    return {setting: _typed(setting, value.boot) for setting, value in values.items()}
+    return {setting: typed(setting, value.boot) for setting, value in values.items()}
 
 
-def _typed(setting: SettingName, value: Scalar) -> Scalar:
+def typed(setting: SettingName, value: Scalar) -> Scalar:
     """A value from the record, in which what is true or false is a word."""
     word: Optional[bool] = None if setting.kind in NAMES else WORDS.get(str(value))
     return value if word is None else word

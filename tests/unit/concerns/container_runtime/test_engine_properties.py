@@ -12,6 +12,24 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Tuple
 
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._text.nested import get, put
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.containerd.keys import KEYS
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.containerd.keys import (
+    settings_of as settings_of_keys,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.containerd.meaning import (
+    leaves,
+    settings_of,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.crio.crio import Crio
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.merged_toml import Layer
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.model import (
+    RUNTIME,
+    Document,
+    SettingName,
+    shown,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.restore import typed
 from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.containerd_machine import (
     MAIN,
     NEW,
@@ -43,6 +61,9 @@ RUNTIMES: Mapping[str, Any] = {
     "kata": {"runtime_type": "io.containerd.kata.v2", "privileged_without_host_devices": True},
     "nvidia": {"runtime_type": "io.containerd.runc.v2", "options": {"BinaryName": "/opt/nv", "Root": "/r"}},
 }
+KINDS = ("io.containerd.runc.v2", "io.containerd.runc.v1", "io.containerd.kata.v2", "/opt/shim", "")
+# As Bottlerocket has it (a name, which containerd looks up in PATH), and what else a file may say.
+PROGRAMS = ("", "/opt/nv", "nvidia-container-runtime", "/opt/two words", "two words", "io.containerd.kata.v2")
 
 
 @st.composite
@@ -63,6 +84,9 @@ def configurations(draw: st.DrawFn) -> Tuple[Tuple[int, ...], Dict[str, Any]]:
     )
     names = draw(st.sampled_from([[], ["runc"], ["kata", "runc"], ["runc", "nvidia"], ["nvidia", "kata", "runc"]]))
     runtimes = {name: RUNTIMES[name] for name in names}
+    if "nvidia" in runtimes:
+        options = {"BinaryName": draw(st.sampled_from(PROGRAMS)), "Root": "/r"}
+        runtimes["nvidia"] = {"runtime_type": draw(st.sampled_from(KINDS[:-1])), "options": options}
     containerd: Dict[str, Any] = {"runtimes": runtimes} if runtimes or draw(st.booleans()) else {}
     if "runc" in runtimes and draw(st.booleans()):
         containerd["default_runtime_name"] = "runc"
@@ -81,6 +105,53 @@ def configurations(draw: st.DrawFn) -> Tuple[Tuple[int, ...], Dict[str, Any]]:
     if draw(st.booleans()):
         data["debug"] = {"level": "info"}
     return version, data
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_runtime_of_containerd_is_written_back_as_it_was_read(kind: str, program: str) -> None:
+    runtime = SettingName(RUNTIME, "nvidia")
+    options = {"options": {"BinaryName": program}} if program else {}
+    meant = {**({"runtime_type": kind} if kind else {}), **options}
+    found = settings_of({"containerd": {"runtimes": {"nvidia": meant}}}, 0)[runtime]
+    written: Dict[str, Any] = {}
+    for keys, value in leaves(runtime, found):
+        put(written, keys, value)
+    assert get(written, ("containerd", "runtimes", "nvidia")) == (meant or None)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"runtime_path": "/opt/nv"},
+        {"runtime_path": "kata"},
+        {"runtime_path": "/opt/kata", "runtime_type": "vm"},
+        {"runtime_path": "/opt/kata (vm)", "runtime_type": "oci"},
+        {"inherit_default_runtime": True},
+    ],
+)
+def test_a_runtime_of_crio_is_written_back_as_it_was_read(entry: Mapping[str, Any]) -> None:
+    def layer(runtime: Mapping[str, Any]) -> Layer:
+        return Layer("", Document("", ""), {"crio": {"runtime": {"runtimes": {"nvidia": runtime}}}})
+
+    text = Crio().program(layer(entry), "nvidia")
+    written = Crio().entry("nvidia", text, [])
+    assert {"runtime_type": "oci", **entry}.items() >= written.items()
+    assert Crio().program(layer(written), "nvidia") == text
+
+
+@given(st.data())
+def test_a_key_of_a_runtime_is_written_back_as_it_was_read(data: st.DataObject) -> None:
+    option = data.draw(st.sampled_from(sorted(KEYS)))
+    path, kind = KEYS[option]
+    words = st.sampled_from(["x", "true", "a b", "/opt/\\ x", "", "*"])
+    values = {str: words, bool: st.just(True), int: st.integers(1, 9), list: st.lists(words, min_size=1, max_size=3)}
+    runtime: Dict[str, Any] = {}
+    put(runtime, path, data.draw(values[kind]))
+    ((setting, found),) = [*settings_of_keys("nvidia", runtime)] or [(SettingName(option, "nvidia"), None)]
+    ((keys, value),) = leaves(setting, typed(setting, shown(found)))
+    assert keys[3:] == path
+    assert value == get(runtime, path) or (found is None and get(runtime, path) == "")
 
 
 def there_and_back(root: Path, start: Start) -> None:

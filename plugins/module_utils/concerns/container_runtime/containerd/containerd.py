@@ -42,6 +42,7 @@ from .meaning import (
     DEFAULT,
     PLUGINS,
     RUNC,
+    RUNC_TYPES,
     AskingContainerd,
     ParsedContainerd,
     merged,
@@ -110,7 +111,10 @@ class Containerd:
         # As the runtime that pods have without ours: kubelet and all runtimes must agree on the control groups, and a
         # pod that gets a GPU shall lose nothing else. What somebody else made of this runtime stays.
         like = "" if runtime in theirs(configuration, name) else _copied_from(configuration, wanted)
-        made: Dict[SettingName, Scalar] = {runtime: wanted.runtime_path, cgroup: wanted.systemd_cgroup}
+        older = f"{RUNC_TYPES[1]} {wanted.runtime_path}"
+        # A runtime of the older type starts the same program.
+        program = older if has.get(runtime) == older else wanted.runtime_path
+        made: Dict[SettingName, Scalar] = {runtime: program, cgroup: wanted.systemd_cgroup}
         if wanted.systemd_cgroup is None:
             of_runc = SettingName(CGROUP, RUNC)
             low_level = has.get(SettingName(CGROUP, str(like or others or RUNC)), has.get(of_runc, False))

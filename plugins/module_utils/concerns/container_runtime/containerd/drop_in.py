@@ -99,7 +99,7 @@ def _left_to_others(
         if text is None or not others:
             continue
         path = ("plugins", PLUGINS[others[0].version], *keys)
-        if value is None:
+        if leaf is None:
             text = remove(text, path)
         elif get(others[0].cri, keys) is not None:
             text = set_value(text, path, leaf)

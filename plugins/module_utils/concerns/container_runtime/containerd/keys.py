@@ -11,7 +11,8 @@ or false means the same as no key, and is no setting.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Tuple
+import json
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Tuple
 
 from ..entries import OF_CONTAINERD, PRIVILEGED
 from ..model import SettingName
@@ -57,8 +58,18 @@ def at(runtime: Mapping[str, Any], path: Tuple[str, ...]) -> Any:
 
 def scalar(value: Any) -> Scalar:
     """A value of a key, or of an option, as a setting has it."""
-    made: Scalar = " ".join(value) if isinstance(value, list) else value
+    made: Scalar = value
+    if isinstance(value, list):
+        made = " ".join(value)
+        if value and (made.startswith("[") or made.split(" ") != value or "" in value):
+            made = json.dumps(value, ensure_ascii=False)
     return made or None
+
+
+def listed(text: str) -> List[str]:
+    """The items of a list that is a setting: between blanks, or as JSON where one of them has a blank."""
+    items: List[str] = json.loads(text) if text.startswith("[") else text.split(" ")
+    return items
 
 
 def wrong_kind(kind: type, value: Any) -> bool:

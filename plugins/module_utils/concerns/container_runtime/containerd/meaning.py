@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from fnmatch import translate
@@ -208,9 +209,7 @@ def settings_of(cri: Table, version: int) -> Dict[SettingName, Scalar]:
     containerd = cri.get("containerd", {})
     for name, runtime in containerd.get("runtimes", {}).items():
         kind, options = runtime.get("runtime_type", ""), runtime.get("options", {})
-        program = options.get("BinaryName", "")
-        means = program if kind in RUNC_TYPES and program else f"{kind} {program}".strip()
-        settings[SettingName(RUNTIME, name)] = means
+        settings[SettingName(RUNTIME, name)] = _runtime_text(kind, options.get("BinaryName", ""))
         if kind in RUNC_TYPES:
             settings[SettingName(CGROUP, name)] = bool(options.get("SystemdCgroup", False))
         settings.update(keys.settings_of(name, runtime))
@@ -323,6 +322,29 @@ def _refuse_wrong_kinds(source: ConfigSource) -> None:
 Keys = Tuple[str, ...]
 
 
+def _runtime_text(kind: str, program: str) -> str:
+    """A runtime as a setting: the path of its program alone where it is of the usual type, else its type before that.
+
+    A type that would not be recognised as one is in quotes, so ``_runtime_parts`` reads back exactly this.
+    """
+    if kind == RUNC_TYPES[0] and program.startswith("/"):
+        return program
+    is_odd = kind.startswith(("/", '"')) or " " in kind or (program and not kind)
+    first = json.dumps(kind, ensure_ascii=False) if is_odd else kind
+    return f"{first} {program}" if program else first
+
+
+def _runtime_parts(text: str) -> Tuple[str, str]:
+    """The type and the program that ``_runtime_text`` made this of, empty where there is none."""
+    if text.startswith("/"):
+        return RUNC_TYPES[0], text
+    if text.startswith('"'):
+        kind, end = json.JSONDecoder().raw_decode(text)
+        return kind, text[end + 1 :]
+    kind, _blank, program = text.partition(" ")
+    return kind, program
+
+
 def in_order(target: Settings) -> List[Tuple[SettingName, Scalar]]:
     """The settings by name, a runtime before what is in its table."""
     return sorted(target.items(), key=lambda item: (item[0].kind != RUNTIME, item[0]))
@@ -334,15 +356,11 @@ def leaves(setting: SettingName, value: Scalar) -> List[Tuple[Keys, Any]]:
     if setting.kind == RUNTIME:
         if value is None:
             return [(table, None)]
-        kind, _blank, program = str(value).rpartition(" ")
-        if not kind:
-            kind, program = (RUNC_TYPES[0], program) if program.startswith("/") else (program, "")
-        made: List[Tuple[Keys, Any]] = [((*table, "runtime_type"), kind)]
-        return [*made, ((*table, "options", "BinaryName"), program)] if program else made
+        kind, program = _runtime_parts(str(value))
+        return [((*table, "runtime_type"), kind or None), ((*table, "options", "BinaryName"), program or None)]
     if setting.kind == CGROUP:
         return [((*table, "options", "SystemdCgroup"), value)]
     if setting.kind in KEYS:
         path, of_kind = KEYS[setting.kind]
-        written = str(value).split(" ") if of_kind is list and value is not None else value
-        return [((*table, *path), written)]
+        return [((*table, *path), keys.listed(str(value)) if of_kind is list and value is not None else value)]
     return [(("enable_cdi",) if setting == CDI else ("containerd", "default_runtime_name"), value)]

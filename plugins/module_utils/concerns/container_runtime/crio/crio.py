@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Tu
 
 from ...._core.change import RunCommand
 from ...._core.protocols import temporary_of
+from ...._core.regex import regex
 from ..merged_toml import Layer, MergedToml, Places, entries, make_layer, read_layer
 from ..model import (
     CRIO,
@@ -50,6 +51,9 @@ DROP_IN = f"{FOLDER}/99-gpufleet.toml"
 BUILT_IN = ("crun", "runc")
 # Of the runtime that ours starts in the end, these would make CRI-O start that one and not ours.
 NOT_COPIED = ("inherit_default_runtime", "platform_runtime_paths", "runtime_config_path")
+# A runtime that is not an ordinary one, as a setting has it.
+INHERITS = "as the default runtime"
+TYPED = regex(r"(.*) \(([^()]*)\)")
 SECONDS = 30.0
 GOAL = "validate the new configuration of CRI-O"
 
@@ -80,10 +84,10 @@ class Crio(MergedToml):
         """With what keeps it from being an ordinary one behind it."""
         keys = (*self.places.runtimes, name)
         if layer.value((*keys, "inherit_default_runtime"), bool):
-            return "as the default runtime"
+            return INHERITS
         path: str = layer.value((*keys, "runtime_path"), str) or ""
         kind = layer.value((*keys, "runtime_type"), str) or "oci"
-        return path if kind == "oci" else f"{path} ({kind})"
+        return path if kind == "oci" and not TYPED.fullmatch(path) else f"{path} ({kind})"
 
     def spec_dirs(self, layers: Sequence[Layer]) -> Tuple[str, ...]:
         """An empty list is its own two folders (``WithSpecDirs`` of CDI)."""
@@ -94,6 +98,8 @@ class Crio(MergedToml):
     def entry(self, name: str, program: str, others: Sequence[Layer]) -> Any:
         """As others have it, else with the options of the one that it starts in the end.
 
+        A text that ``program`` made gives the entry that it was made of.
+
         Packages of CRI-O bring a conmon that is on no path and is named in the table of their runtime alone
         (``monitor_path``): without it the daemon would leave ours out, or not start where it is the default.
         """
@@ -102,7 +108,11 @@ class Crio(MergedToml):
         tables = (there[one].value((*self.places.runtimes, one), dict) for one in candidates if one in there)
         table: Mapping[str, Any] = next(filter(None, tables), {})
         kept = {key: value for key, value in table.items() if key not in NOT_COPIED}
-        return {**kept, "runtime_path": program, "runtime_type": "oci"}
+        if program == INHERITS:
+            return {"inherit_default_runtime": True}
+        typed = TYPED.fullmatch(program)
+        path, kind = typed.groups() if typed else (program, "oci")
+        return {**kept, "runtime_path": path, "runtime_type": kind}
 
     def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
         from ..gpu_operator import refuse
