@@ -45,9 +45,7 @@ def parse_commented(text: str, path: str) -> Dict[str, Any]:
         raise not_understood(path, "it begins with a byte-order mark, which its reader refuses")
     if not text.strip():
         raise not_understood(path, "it is empty, which its reader refuses")
-    bare = blanked(text)
-    for start, end in comments(text):
-        before, after = bare[:start].rstrip()[-1:], bare[end:].lstrip()[:1]
+    for start, end, before, after in _neighbours(text):
         cause = ""
         if text[start:end] == "/*":
             cause = "the comment does not end"
@@ -58,4 +56,22 @@ def parse_commented(text: str, path: str) -> Dict[str, Any]:
         if cause:
             line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
             raise not_understood(path, f"line {line}, column {column}: {cause}")
-    return parse(bare, path)
+    return parse(blanked(text), path)
+
+
+def _neighbours(text: str) -> Iterator[Tuple[int, int, str, str]]:
+    """Each comment by its place, with the letters before and after it that are neither blanks nor in a comment."""
+    spans = tuple(comments(text))
+    starts, ends = [start for start, _end in spans], [end for _start, end in spans]
+    between = [text[start:end].strip() for start, end in zip((0, *ends), (*starts, len(text)))]
+    before, last = [], ""
+    for one in between:
+        last = one[-1:] or last
+        before.append(last)
+    after, following = [], ""
+    for one in reversed(between):
+        following = one[:1] or following
+        after.append(following)
+    after.reverse()
+    for number, (start, end) in enumerate(spans):
+        yield start, end, before[number], after[number + 1]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from .._core.errors import GpuFleetError
 from .._core.regex import regex
@@ -108,26 +108,29 @@ class Marks:
         Raises ``DeclarationError`` where something else than an object is in the way of a key.
         """
         original = self.made() if text is None else text
-        made = self._with(original, (), values)
-        wanted = _merged(json.loads(blanked(original)), values)
+        table = json.loads(blanked(original))
+        made = self._with(original, (), table, values)
+        wanted = _merged(table, values)
         # What no edit may ever do is worth a second parse: to lose what it was not asked for, for good.
         if json.loads(blanked(made)) != wanted or self.without(made) != text:
             raise GpuFleetError("edit the configuration", cause="the new text would not mean what was intended")
         return made
 
-    def _with(self, text: str, path: Path, values: Mapping[str, Any]) -> str:
+    def _with(self, text: str, path: Path, table: Mapping[str, Any], values: Mapping[str, Any]) -> str:
+        """``table`` is what the file has at this path without us."""
         for key, value in values.items():
             here = (*path, key)
-            there, found = _value(json.loads(blanked(text)), here)
+            found = table.get(key)
             if isinstance(value, dict) and isinstance(found, dict):
-                text = self._with(text, here, value)
-            elif not there or found != value or isinstance(found, bool) != isinstance(value, bool):
+                text = self._with(text, here, found, value)
+            elif key not in table or found != value or isinstance(found, bool) != isinstance(value, bool):
                 text = self._edited(text, here, value)
         return text
 
     def _edited(self, text: str, path: Path, value: Any) -> str:
         edit = json_edit.edit_of(blanked(text), path, value)
-        key = json.dumps(edit.key, ensure_ascii=False)
+        # As JSON may write it too, and without the end of a comment.
+        key = json.dumps(edit.key, ensure_ascii=False).replace("*/", "*\\/")
         if not edit.added:
             mark = f" {self._sign}{key} was {_kept(text[edit.start : edit.end])} */"
             return f"{text[: edit.start]}{edit.new}{mark}{text[edit.end :]}"
@@ -145,15 +148,6 @@ def _kept(value: str) -> str:
 
 def _restored(kept: str) -> str:
     return re.sub(r"\\([\\/])", r"\1", kept)
-
-
-def _value(table: Any, path: Sequence[str]) -> Tuple[bool, Any]:
-    """Whether there is something at these keys, and what."""
-    for key in path:
-        if not isinstance(table, dict) or key not in table:
-            return False, None
-        table = table[key]
-    return True, table
 
 
 def _merged(table: Dict[str, Any], values: Mapping[str, Any]) -> Dict[str, Any]:

@@ -94,7 +94,7 @@ def observe(files: Files, declaration: GdsDeclaration) -> GdsState:
     values = schema.flat(table)
     ours: List[str] = []
     for mark in MARKS.find(text or ""):
-        name = ".".join(mark.path)
+        name = ".".join(map(schema.part, mark.path))
         ours += [key for key in values if key == name or key.startswith(f"{name}.")] if name else []
     if not declared:
         return GdsState(text, values, tuple(ours))

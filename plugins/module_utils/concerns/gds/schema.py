@@ -12,7 +12,8 @@ A key that a release does not know it ignores, without a word. What it refuses e
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+import math
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from ..._core.regex import regex
 from ..._core.value import field, frozen
@@ -38,6 +39,7 @@ EXPECTED: Mapping[str, Tuple[str, str]] = {
     ),
 }
 _HEX = regex(r"(?:0[xX])?[0-9a-fA-F]{1,8}")
+_SURROGATE = regex("[\ud800-\udfff]")
 _ADDRESS = regex(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.]*")
 
 
@@ -209,11 +211,16 @@ def same(name: str, one: Any, other: Any) -> bool:
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
+def part(key: str) -> str:
+    """A key as a part of a name: in quotes where it has dots itself, or is empty, so that it is no other key."""
+    return key if key and "." not in key else json.dumps(key, ensure_ascii=False)
+
+
 def flat(table: Mapping[str, Any], above: str = "") -> Dict[str, Any]:
     """The values by their keys with dots; what is no known object is a value."""
     found: Dict[str, Any] = {}
     for key, value in table.items():
-        name = f"{above}{key}"
+        name = f"{above}{part(key)}"
         if isinstance(value, dict) and name not in KEYS:
             found.update(flat(value, f"{name}."))
         else:
@@ -280,7 +287,7 @@ def _is_of_kind(kind: str, value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and int(value) == value
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value % 1 == 0
 
 
 def _is_list(value: Any) -> bool:
@@ -315,6 +322,27 @@ def contradiction(values: Mapping[str, Any], release: int) -> Tuple[str, str]:
             cause = f"{PER_BUFFER} is {buffer}, and {MAX_IO} is {most}: the first must not be larger"
             return (MAX_IO if MAX_IO in values and PER_BUFFER not in values else PER_BUFFER), cause
     return "", ""
+
+
+def unwritable(value: Any) -> str:
+    """Why JSON, or JsonCpp, cannot have a value, or one in it; empty where it can."""
+    if isinstance(value, dict):
+        inner = [one for pair in value.items() for one in pair]
+        return "JSON has no value of this kind" if not all(isinstance(key, str) for key in value) else _first(inner)
+    if isinstance(value, list):
+        return _first(value)
+    if isinstance(value, str):
+        return "" if value.isascii() or not _SURROGATE.search(value) else "it has a character that UTF-8 cannot hold"
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else "it is not a number that JSON has"
+    if isinstance(value, int):
+        is_large = not isinstance(value, bool) and not -(2**63) <= value < 2**64
+        return "it does not fit into 64 bits, and every program with cuFile is aborted" if is_large else ""
+    return "" if value is None else "JSON has no value of this kind"
+
+
+def _first(values: Iterable[Any]) -> str:
+    return next(filter(None, map(unwritable, values)), "")
 
 
 def named(name: str, value: Any) -> List[Tuple[str, str]]:

@@ -36,6 +36,10 @@ def parse(params: Mapping[str, Any]) -> GdsDeclaration:
             hint="set one, such as cufile: {properties: {allow_compat_mode: false}}, or state: absent",
         )
     for name, value in values.items():
+        cause = schema.unwritable(value) or schema.unwritable(name)
+        if cause:
+            found = None if isinstance(value, int) else repr(value)
+            raise DeclarationError("set {}", object=f"{CUFILE}.{name!r}", cause=cause, found=found)
         key = schema.KEYS.get(name)
         if key is None:
             # A release that is newer than the table may have it.
@@ -74,6 +78,8 @@ def _flat(table: Mapping[Any, Any], above: Tuple[str, ...]) -> Iterator[Tuple[st
     for key, value in table.items():
         path = (*above, str(key))
         name = ".".join(path)
+        if not all(name.split(".")):
+            raise wrong(name, value, "a part of its name is empty", "")
         # null leaves alone what another level of the inventory may set.
         if value is None:
             continue

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
@@ -20,6 +22,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options
 from ansible_collections.gpufleet.node.plugins.module_utils._text.json_comments import parse_commented
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gds import schema
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gds.concern import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gds.spec import parse
 from ansible_collections.gpufleet.node.tests.unit.concerns.gds.gds_machine import (
     FILES,
     LIBRARY,
@@ -29,6 +32,8 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.gds.gds_machine impor
     SHIPPED,
 )
 from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "libcufile.json").read_text(encoding="utf-8"))
 
@@ -362,3 +367,78 @@ def test_the_table_has_every_limit_of_every_release_of_the_library() -> None:
                     raise AssertionError((name, value, release, cause))
     assert set(RECORDED["taken"]) == set(schema.KEYS)
     assert refused_by_library > 1000
+
+
+# --- what is written is read back, and goes again ---------------------------------------------------------------------
+
+ODD_KEYS = st.sampled_from(["a", "b", "*/", "/*", 'q"', "\\", "ä", "execution", "site", "note"])
+ODD_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["", "*/", "\\", "\u2028", "x"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(ODD_KEYS, inner, min_size=1, max_size=2),
+    max_leaves=4,
+)
+
+
+@pytest.mark.once
+@settings(max_examples=40)
+@given(declared=st.dictionaries(ODD_KEYS, ODD_VALUES, min_size=1, max_size=3))
+def test_what_is_declared_is_read_back_and_absent_restores_the_file(declared: Mapping[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        host = machine(Path(root))
+        try:
+            run(host, declared)
+        except DeclarationError:
+            assert host.files.read(PATH) == SHIPPED
+            return
+        values = schema.flat(table(host))
+        assert {name: values.get(name) for name in parse({"cufile": declared}).values} == parse(
+            {"cufile": declared}
+        ).values
+        assert run(host, declared).changes == ()
+        run(host, state="absent")
+        assert host.files.read(PATH) == SHIPPED
+
+
+@pytest.mark.parametrize(
+    ("declared", "cause"),
+    [
+        ({"site": {"x": float("inf")}}, "it is not a number that JSON has"),
+        ({"site": {"x": [1, {"y": float("nan")}]}}, "it is not a number that JSON has"),
+        ({"fs": {"nfs": {"mount_table": {"/a": {"weight": -float("inf")}}}}}, "it is not a number that JSON has"),
+        ({"properties": {"io_batchsize": float("inf")}}, "it is not a number that JSON has"),
+        ({"site": {"x": 2**64}}, "it does not fit into 64 bits, and every program with cuFile is aborted"),
+        ({"site": {"x": -(2**63) - 1}}, "it does not fit into 64 bits, and every program with cuFile is aborted"),
+        ({"site": {"x": 0x10**5000}}, "it does not fit into 64 bits, and every program with cuFile is aborted"),
+        ({"site": {"x": datetime.date(2026, 1, 2)}}, "JSON has no value of this kind"),
+        ({"site": {"x": "a\ud800"}}, "it has a character that UTF-8 cannot hold"),
+        ({"site": {"x": {1, 2}}}, "JSON has no value of this kind"),
+        ({"": 1}, "a part of its name is empty"),
+        ({"site": {"": {"x": 1}}}, "a part of its name is empty"),
+        ({"site.": 1}, "a part of its name is empty"),
+        ({"site": {"a\ud800": 1}}, "it has a character that UTF-8 cannot hold"),
+    ],
+)
+def test_what_the_file_could_not_hold_is_refused(tmp_path: Path, declared: Any, cause: str) -> None:
+    host = machine(tmp_path)
+    with pytest.raises(DeclarationError) as error:
+        run(host, declared)
+    assert error.value.cause == cause
+    assert host.files.read(PATH) == SHIPPED
+
+
+def test_a_key_that_is_written_with_a_dot_is_another_one(tmp_path: Path) -> None:
+    host = machine(tmp_path, {PATH: '{"execution.max_io_threads": 8, "": {"": 1}}'})
+    run(host, {"execution": {"max_io_threads": 8}})
+    assert table(host)["execution"] == {"max_io_threads": 8}
+    run(host, state="absent")
+    assert host.files.read(PATH) == '{"execution.max_io_threads": 8, "": {"": 1}}'
+
+
+def test_a_number_that_is_too_large_in_the_file_is_named(tmp_path: Path) -> None:
+    host = machine(tmp_path, {PATH: '{"properties": {"io_batchsize": 1e400}}'})
+    (unmanaged,) = run(host, {"execution": {"max_io_threads": 8}}).remaining.unmanaged
+    assert (unmanaged.setting, "it is not a whole number" in unmanaged.reason) == ("properties.io_batchsize", True)
