@@ -14,6 +14,7 @@ from typing import Container, List, Match, Optional, Tuple
 
 from .._core.errors import not_understood
 from .._core.value import frozen
+from .whole_lines import whole_lines
 
 # The file was not there, or its last line did not end.
 MADE = " The file did not exist before."
@@ -98,17 +99,16 @@ class Block:
     def muted(self, text: str, numbers: Container[int]) -> str:
         """The file with the lines of these numbers, which are of others, commented out."""
         return "".join(
-            f"{self._mute}{raw}" if number in numbers else raw
-            for number, raw in enumerate(text.splitlines(keepends=True), 1)
+            f"{self._mute}{raw}" if number in numbers else raw for number, raw in enumerate(whole_lines(text), 1)
         )
 
     def unmuted(self, text: str) -> str:
         """The file with the lines that we commented out in use again."""
         mute = self._mute
-        return "".join(raw[len(mute) :] if raw.startswith(mute) else raw for raw in text.splitlines(keepends=True))
+        return "".join(raw[len(mute) :] if raw.startswith(mute) else raw for raw in whole_lines(text))
 
     def count_muted(self, text: str) -> int:
-        return sum(raw.startswith(self._mute) for raw in text.splitlines())
+        return sum(raw.startswith(self._mute) for raw in whole_lines(text))
 
     def numbers(self, text: str) -> Tuple[int, int]:
         """The numbers of the first line of ours and of the one after the last; equal where there are none."""

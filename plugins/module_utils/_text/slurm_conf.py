@@ -18,11 +18,14 @@ from .._core.errors import DeclarationError
 from .._core.regex import regex
 from .._core.value import field, frozen
 from .host_ranges import terms
+from .whole_lines import whole_lines
 
 # A value goes on behind a backslash at the end of a line if the next one begins with no blank.
 _VALUE = r"(?:[^\s\\]|\\(?![^\S\n]*\n)|\\[^\S\n]*\n(?=\S))*"
-PAIR = regex(rf'(?<!\S)([A-Za-z0-9_.]+)([^\S\n]*=[^\S\n]*)("[^"]*"|{_VALUE})')
+# What is a blank is so in the C locale.
+PAIR = regex(rf'(?<!\S)([A-Za-z0-9_.]+)([^\S\n]*=[^\S\n]*)("[^"]*"|{_VALUE})', re.ASCII)
 COMMENT = regex(r"(?<!\\)#.*")
+BLANKS = " \t\r\v\f"
 INCLUDE = regex(r"\s*include\s", re.IGNORECASE)
 INCLUDED = regex(r"\s*include\s+(\S+)", re.IGNORECASE)
 PATH = regex(r"[^\s\x00-\x1f\x7f-\x9f\"'#\\]+")
@@ -113,11 +116,11 @@ def lines_of(text: str) -> Iterator[ConfLine]:
     """Those that say something."""
     start, first, number, joined = 0, 1, 0, ""
     at = 0
-    for raw in text.splitlines(keepends=True):
+    for raw in whole_lines(text):
         number += 1
         at += len(raw)
         said = COMMENT.sub("", raw.rstrip("\r\n"))
-        stripped = said.rstrip()
+        stripped = said.rstrip(BLANKS)
         joined += stripped[:-1] if stripped.endswith("\\") else said
         if stripped.endswith("\\"):
             continue
@@ -200,8 +203,13 @@ def with_value(text: str, key: str, value: Optional[str]) -> str:
             alone = len(line.pairs) == 1
             text = text[: line.start] + text[line.end :] if alone else without_pair(text, _pair_in(text, line, key))
         return text
-    pair = _pair_in(text, lines[-1], key)
-    return f"{text[: pair.start(3)]}{value}{text[pair.end(3) :]}"
+    return with_pair(text, _pair_in(text, lines[-1], key), value)
+
+
+def with_pair(text: str, pair: re.Match[str], value: str) -> str:
+    """The text with another value of a pair, in quotes where that was in quotes."""
+    quote = '"' if pair[3].startswith('"') else ""
+    return f"{text[: pair.start(3)]}{quote}{value}{quote}{text[pair.end(3) :]}"
 
 
 def without_pair(text: str, pair: re.Match[str]) -> str:
@@ -211,15 +219,14 @@ def without_pair(text: str, pair: re.Match[str]) -> str:
 
 
 def _pair_in(text: str, line: ConfLine, key: str) -> re.Match[str]:
-    return next(pair for pair in pairs_in(text, line.start, line.end) if pair[1].lower() == key.lower())
+    # Of several the last counts.
+    return [pair for pair in pairs_in(text, line.start, line.end) if pair[1].lower() == key.lower()][-1]
 
 
 def pairs_in(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
     """The pairs in a part of a text, but those in comments."""
-    hidden = [comment.span() for comment in COMMENT.finditer(text, start, end)]
-    for pair in PAIR.finditer(text, start, end):
-        if not any(first <= pair.start() < last for first, last in hidden):
-            yield pair
+    bare = COMMENT.sub(lambda comment: " " * len(comment[0]), text[start:end])
+    yield from PAIR.finditer(f"{text[:start]}{bare}{text[end:]}", start, end)
 
 
 def resources(gres: Optional[str]) -> Tuple[str, ...]:

@@ -20,6 +20,8 @@ from .._core.value import frozen
 
 _KEY = regex(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s"'\[\]{},&*!|>%@`#?-].*?|[?-]\S.*?)[ ]*:(?:[ ]+(.*))?$""")
 _COMMENT = regex(r"""(?:^|(?<=\s))#.*$""")
+# What ends a line in some versions of YAML and in no file of these programs.
+_BREAK = regex("[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]|\r(?!\n)")
 _QUOTED = regex(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')[ ]*(?:#.*)?$""")
 # What begins a part of YAML that is not read here; a ? only before a blank.
 _STRANGE = regex(r"[&*!|>%@`]|\?(?:[ ]|$)")
@@ -65,7 +67,11 @@ def _json(text: str) -> Any:
 
 def _lines(text: str) -> List[_Line]:
     found: List[_Line] = []
-    for number, raw in enumerate(text.splitlines(), 1):
+    strange = _BREAK.search(text)
+    if strange is not None:
+        number = text.count("\n", 0, strange.start()) + 1
+        raise YamlError(number, f"readers differ in whether {strange[0]!r} ends the line")
+    for number, raw in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         content = raw.strip(" \t")
         if not content or content.startswith("#"):
             continue

@@ -21,6 +21,7 @@ from ..._kinds.own_files import header_of
 from ..._linux import unit_command
 from ..._text import yaml_subset
 from ..._text.nested import merged
+from ..._text.whole_lines import whole_lines
 from . import schema
 from .schema import FIELDS
 from .spec import NAME
@@ -323,7 +324,7 @@ def split(text: str) -> Tuple[str, Optional[str]]:
     rest: List[str] = []
     ours: Optional[List[str]] = None
     within = False
-    for line in text.splitlines(keepends=True):
+    for line in whole_lines(text):
         if line == BEGIN:
             within, ours = True, ours or []
         elif line == END:
@@ -339,7 +340,7 @@ def with_ours(rest: str, values: Mapping[str, Any]) -> str:
     """A text of block mappings with what is ours in it, in place of what it says of the same fields."""
     made: List[str] = []
     off = False
-    for line in rest.splitlines(keepends=True):
+    for line in whole_lines(rest):
         key = re.match(r"""(["']?)(\w+)\1[ ]*:""", line)
         if key:
             off = key[2] in values

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ..._text.slurm_conf import GRES, NODE, NodeLine, pairs_in, without_pair
+from ..._text.slurm_conf import GRES, NODE, NodeLine, pairs_in, with_pair, without_pair
 
 
 def with_gres(text: str, node: NodeLine, gres: Optional[str]) -> str:
@@ -22,5 +22,5 @@ def with_gres(text: str, node: NodeLine, gres: Optional[str]) -> str:
         at = found[NODE].end()
         return text if gres is None else f"{text[:at]} Gres={gres}{text[at:]}"
     if gres is not None:
-        return f"{text[: pair.start(3)]}{gres}{text[pair.end(3) :]}"
+        return with_pair(text, pair, gres)
     return without_pair(text, pair)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, NoReturn, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, Mapping, NoReturn, Optional, Set, Tuple
 
 from ..._core.errors import DeclarationError
 from ..._core.regex import regex
@@ -32,6 +32,8 @@ GOAL = "set the topology of Slurm"
 
 # Slurm takes 64 characters (HOST_NAME_MAX), and would read a bracket or a comma as more than one name.
 SWITCH = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# What in topology.yaml is no name, in quotes or not.
+NO_NAMES = ("null", "false")
 
 
 @frozen
@@ -84,11 +86,20 @@ def _topologies(entries: Any) -> Topologies:
         if sizes and not blocks:
             _refuse(f"{where}.block_sizes", "it has no blocks", hint="leave it out")
         found[name] = Topology(FLAT) if entry["flat"] else _one(switches, blocks, sizes)
+        _refuse_no_names(
+            where, (name, *(word for key, names in found[name].members.items() for word in (key[0], names)))
+        )
     defaults = [entry["name"] for entry in entries if entry["cluster_default"]]
     if len(defaults) > 1 or (not defaults and len(found) > 1):
         cause = f"{' and '.join(defaults) or 'no topology'} would be that of partitions that name none"
         _refuse("cluster_default", cause, hint="set cluster_default: true in exactly one of the topologies")
     return Topologies(found, (defaults or list(found))[0])
+
+
+def _refuse_no_names(where: str, names: Iterable[str]) -> None:
+    for name in names:
+        if name.lower() in NO_NAMES:
+            _refuse(where, "in topology.yaml it stands for nothing, and is not a name", found=name, hint="rename it")
 
 
 def _one(switches: Any, blocks: Any, sizes: Any) -> Topology:

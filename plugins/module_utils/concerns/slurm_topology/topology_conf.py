@@ -14,6 +14,7 @@ from typing import Dict, List, Optional, Tuple
 from ..._core.regex import regex
 from ..._text.block import Block
 from ..._text.slurm_conf import lines_of
+from ..._text.whole_lines import whole_lines
 from .spec import NAME
 from .topology import BLOCK, NODES, SWITCHES, TREE, Topology, canonical
 
@@ -67,7 +68,7 @@ def includes(text: Optional[str]) -> Optional[int]:
 def theirs_in(text: Optional[str]) -> Tuple[Tuple[int, str], ...]:
     """The lines of others that count, with their numbers."""
     start, stop = LINES.numbers(text or "")
-    raw = (text or "").splitlines()
+    raw = whole_lines(text or "")
     return tuple(
         (line.first, raw[line.first - 1].strip()) for line in lines_of(text or "") if not start <= line.first < stop
     )

@@ -14,6 +14,7 @@ import json
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..._text import yaml_subset
+from ..._text.whole_lines import whole_lines
 from .topology import BLOCK, FLAT, NODES, SWITCHES, TREE, Topologies, Topology, canonical
 from .topology_conf import LINES, OTHER_KEYS, text_without
 
@@ -53,7 +54,7 @@ def text_with(text: Optional[str], topologies: Topologies) -> str:
         if same is not None and parse(same) == topologies:
             return same
     if theirs is not None:
-        numbers = {number for number, raw in enumerate(theirs.splitlines(), 1) if _counts(raw)}
+        numbers = {number for number, raw in enumerate(whole_lines(theirs), 1) if _counts(raw)}
         theirs = LINES.muted(theirs, numbers)
     return LINES.with_lines(theirs, text_of(topologies), first=False)
 
@@ -63,7 +64,7 @@ def theirs_in(text: Optional[str]) -> Tuple[Tuple[int, str], ...]:
     start, stop = LINES.numbers(text or "")
     return tuple(
         (number, raw.strip())
-        for number, raw in enumerate((text or "").splitlines(), 1)
+        for number, raw in enumerate(whole_lines(text or ""), 1)
         if _counts(raw) and not start <= number < stop and f"{NAME}:" in raw
     )
 

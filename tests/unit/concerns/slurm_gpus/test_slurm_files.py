@@ -12,6 +12,8 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._text import slurm_conf
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus import edits, gres_conf
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus.gres_conf import GresLine
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 LINES = (GresLine("gpu", ("/dev/nvidia0",), "Type=h100"),)
 
@@ -131,3 +133,65 @@ def test_a_line_that_others_add_is_taken_out_of_use_too() -> None:
 def test_resources_are_compared_without_their_sockets_and_order() -> None:
     assert slurm_conf.resources("gpu:h100:8(S:0-1),nic:2") == slurm_conf.resources("nic:2,gpu:h100:8")
     assert slurm_conf.resources("gpu:h100:8") != slurm_conf.resources("gpu:h100:7")
+
+
+# --- any file: what is written is read back, and what was there comes back byte for byte ------------------------------
+
+BLANKS = st.sampled_from([" ", "\t", "  ", " \\\n  "])
+# Other readers end a line at some of these; Slurm does not.
+COMMENTS = st.sampled_from(
+    ["", "", " # said", "# Gres=gpu:9 \x0c NodeName=h1 Gres=gpu:8", " # a\x85Name=gpu\u2028Name=gpu"]
+)
+QUOTED = st.sampled_from(["{}", "{}", '"{}"'])
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> str:
+    """A slurm.conf, or a gres.conf, in any dress."""
+    pairs = {
+        "NodeName": st.sampled_from(["h1", "h2", "DEFAULT", "h[1-3]"]),
+        "Gres": st.sampled_from(["gpu:1", "gpu:h100:4,nic:2"]),
+        "GresTypes": st.sampled_from(["gpu", "gpu,nic"]),
+        "Name": st.sampled_from(["gpu", "nic"]),
+        "File": st.just("/dev/nvidia0"),
+        "CPUs": st.just("4"),
+    }
+    lines = []
+    for _line in range(draw(st.integers(0, 4))):
+        names = draw(st.lists(st.sampled_from(list(pairs)), max_size=3))
+        equals = draw(st.sampled_from(["=", " = "]))
+        words = [
+            f"{draw(st.sampled_from([name, name.lower()]))}{equals}{draw(QUOTED).format(draw(pairs[name]))}"
+            for name in names
+        ]
+        lines.append(draw(st.sampled_from(["", " "])) + draw(BLANKS).join(words) + draw(COMMENTS))
+    return draw(st.sampled_from(["\n", "\r\n"])).join(lines) + draw(st.sampled_from(["", "\n"]))
+
+
+@settings(max_examples=60)
+@given(text=configurations(), value=st.sampled_from(["gpu:2", "gpu:h100:8,nic:2"]))
+def test_any_slurm_conf_is_read_back_and_restored(text: str, value: str) -> None:
+    before = slurm_conf.value_of(text, "GresTypes")
+    made = slurm_conf.with_value(text, "GresTypes", value)
+    assert slurm_conf.value_of(made, "GresTypes") == value
+    assert slurm_conf.with_value(made, "GresTypes", before) == text
+    node = slurm_conf.node_line(text, "h1")
+    if node is None:
+        return
+    made = edits.with_gres(text, node, value)
+    after = slurm_conf.node_line(made, "h1")
+    assert after is not None
+    assert after.gres == value
+    # What a line for DEFAULT brings is not said twice, so what said it twice is said once.
+    if value != node.inherited and node.gres != node.inherited:
+        assert edits.with_gres(made, after, node.gres) == text
+
+
+@settings(max_examples=60)
+@given(text=st.none() | configurations())
+def test_any_gres_conf_is_read_back_and_restored(text: Optional[str]) -> None:
+    made = gres_conf.text_with(text, "h1", "off", LINES)
+    assert gres_conf.ours_in(made) == ("off", LINES)
+    assert gres_conf.theirs_in(made, "h1") == ()
+    assert gres_conf.text_with(made, "h1", "off", LINES) == made
+    assert gres_conf.text_without(made) == text

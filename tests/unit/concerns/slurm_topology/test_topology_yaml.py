@@ -12,8 +12,12 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, Refused
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_topology import topology_yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError, Refused
+from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
+from ansible_collections.gpufleet.node.plugins.module_utils._text.yaml_subset import YamlError
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_topology import topology_conf, topology_yaml
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_topology.options import OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_topology.spec import parse
 from ansible_collections.gpufleet.node.tests.unit.concerns.slurm_topology.topology_machine import (
     BLOCKS,
@@ -28,6 +32,8 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.slurm_topology.topolo
     YAML_PLUGIN,
     TopologyMachine,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 RESTART = ["slurmctld.service"]
 # As topology.yaml(5) writes it.
@@ -262,6 +268,14 @@ def test_topologies_that_slurmctld_does_not_take_are_rolled_back(machine: Topolo
         (several(one(blocks=[{"name": "b1", "nodes": "h[01-04]"}], block_sizes=[4, 6])), "6 is not 4 times a power of"),
         (several(one(switches=[{"name": "s", "nodes": "h01,h[01-02]"}])), None),
         (
+            several(one("null", flat=True)),
+            "topologies[0] in the topology of Slurm: in topology.yaml it stands for nothing",
+        ),
+        (several(one("False", flat=True)), "topologies[0] in the topology of Slurm: in topology.yaml it stands for"),
+        (several(one(switches=[{"name": "NULL", "nodes": "h01"}])), "it stands for nothing, and is not a name"),
+        (several(one(blocks=[{"name": "null", "nodes": "h01"}])), "it stands for nothing, and is not a name"),
+        (several(one(switches=[{"name": "s", "nodes": "null"}])), "it stands for nothing, and is not a name"),
+        (
             several(one(switches=[{"name": "s", "nodes": "h01"}, {"name": "t", "nodes": "h01"}])),
             "use h01 in the topology of Slurm: it is in both s and t",
         ),
@@ -406,3 +420,33 @@ def test_options_of_a_kind_that_are_not_declared_are_a_difference() -> None:
         topology_yaml.parse(f"- topology: a\n  flat: {flat}\n") for flat in ("true", "\n    alpha_step_rank: true")
     )
     assert plain != ranked
+
+
+NAMES = st.sampled_from(["a", "null", "false", "true", "yes", "no", "1", "1e3", "0x1", "a.b", "NULL", "nan"])
+
+
+@given(names=st.lists(NAMES, min_size=3, max_size=3, unique=True), nodes=NAMES)
+def test_what_is_declared_is_read_back(names: List[str], nodes: str) -> None:
+    first, switch, block = names
+    entries = [
+        one(first, switches=[{"name": switch, "nodes": nodes}]),
+        one(block, blocks=[{"name": block, "nodes": nodes}]),
+    ]
+    entries[0]["cluster_default"] = True
+    validated = ArgumentSpecValidator({**SHARED_OPTIONS, **OPTIONS}).validate(several(*entries))
+    try:
+        declared = parse(validated.validated_parameters).topologies
+    except DeclarationError:
+        assert {"null", "false"} & {word.lower() for word in (*names, nodes)}
+        return
+    assert declared is not None
+    for theirs in (None, "# said\n- topology: old\n  flat: true\n"):
+        text = topology_yaml.text_with(theirs, declared)
+        assert topology_yaml.parse(text) == declared
+        assert topology_conf.text_without(text) == theirs
+
+
+@pytest.mark.parametrize("strange", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\r"])
+def test_a_line_that_readers_end_at_different_places_is_not_read(strange: str) -> None:
+    with pytest.raises(YamlError, match="line 2: readers differ in whether"):
+        topology_yaml.parse(f"# said\n# a{strange}- topology: x\n- topology: a\n  flat: true\n")
