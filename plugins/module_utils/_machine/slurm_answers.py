@@ -61,10 +61,13 @@ STATE = regex(r"(?:^| )State=(\S+)")
 NAME = regex(r"NodeName=(\S+)")
 NONE = "(null)"
 NO_NODES = "No nodes in the system"
-# The first line of a reason ends with who gave it and when; what follows is of other fields.
 GRES = regex(r" Gres=(\S+)")
 STARTED = regex(r" SlurmdStartTime=(\S+)")
-REASON = regex(r" Reason=(?P<text>.*?) \[(?P<user>[^\s@\[\]]+)@(?P<since>[^\]]+)\]")
+# The first line of a reason ends with who gave it and when. What follows is of other fields, else of its other lines;
+# the reason itself may have something like it in it. Users of a directory have blanks and an @ in their names.
+GIVEN = r" Reason=(?P<text>.*?) \[(?P<user>[^\[\]]+)@(?P<since>[^@\[\]]+)\]"
+REASON = regex(rf"{GIVEN}(?=\s*$|\s+[A-Z]\w*=)")
+REASON_OF_LINES = regex(GIVEN)
 
 SEPARATOR = "|"
 # Number, state, user, partition, what is left of its time limit. Not the name, which may have anything in it.
@@ -138,7 +141,7 @@ def parse_node(text: str, name: str) -> SlurmNode:
         )
     base, flags = parse_state(state[1])
     rest = lines[0][state.end() :]
-    reason = REASON.search(rest)
+    reason = REASON.search(rest) or REASON_OF_LINES.search(rest)
     gres = GRES.search(lines[0], 0, state.start())
     began = STARTED.search(rest)
     node = SlurmNode(

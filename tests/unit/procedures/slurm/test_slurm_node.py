@@ -105,6 +105,21 @@ def test_a_comment_that_looks_like_a_reason_is_none(release: str) -> None:
 
 
 @pytest.mark.parametrize("release", ["22.05", "24.11"])
+@pytest.mark.parametrize("user", ["root", "jo@corp.example", "CORP\\jo smith", "jo smith@corp.example", "4294967294"])
+@pytest.mark.parametrize(
+    "reason", ["gpufleet: x", "ask [ops@corp.example] first", "bad [ada@2020-01-01T00:00:00]", "a=b ]"]
+)
+@pytest.mark.parametrize("after", ["", " Extra=ee", " Extra=e [e@f]", " second line of it"])
+def test_a_reason_is_what_slurm_prints_it_as(release: str, user: str, reason: str, after: str) -> None:
+    line = next(line for line in recorded(release) if "+DRAIN" in line).partition(" Reason=")[0]
+    node = parse_node(f"{line} Reason={reason} [{user}@2026-11-22T04:33:41]{after}\n", NODE)
+    told = (node.reason, node.user, node.since)
+    # Of a second line only a reason without brackets can be told from it.
+    if after != " second line of it" or "[" not in reason:
+        assert told == (reason, user, "2026-11-22T04:33:41")
+
+
+@pytest.mark.parametrize("release", ["22.05", "24.11"])
 def test_of_all_nodes_those_with_our_mark_are_told(release: str) -> None:
     lines = [line for line in recorded(release) if not line.startswith("NodeName=n1 ")]
     ours = next(line for line in recorded(release) if " Reason=gpufleet: " in line and "+DRAIN" in line)
