@@ -157,7 +157,8 @@ def _execute_locked(concern: AnyConcern, params: Params, host: Host, *, state: A
         now = remaining
         made = _actual_changes(tried, done, remaining)
         acted.extend(made)
-        journal(host, concern.name, (change for change in made if change not in done))
+        known = frozenset(done)
+        journal(host, concern.name, (change for change in made if change not in known))
         done = made
         failure = failure or not_in_effect(remaining)
         if failure is None:
@@ -293,11 +294,12 @@ def not_in_effect(plan: Plan) -> Optional[GpuFleetError]:
 def _actual_changes(tried: Sequence[Change], done: Sequence[Change], remaining: Plan) -> List[Change]:
     """What really changed, by the last look: a step that failed may have done a part, one that did not may have too."""
     settings = {(setting.object, setting.setting): setting for setting in remaining.settings}
+    taken = frozenset(done)
     made = []
     for change in tried:
         setting = settings.get((change.object, change.setting))
         if setting is None:
-            made.extend([change] if change in done else [])
+            made.extend([change] if change in taken else [])
             continue
         now = setting.effective if change.scope == EFFECTIVE else setting.boot
         if now != change.before:

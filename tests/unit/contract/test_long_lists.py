@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
@@ -32,7 +33,7 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.nvme_scheduler.nvme_m
     run,
     value,
 )
-from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE, quickest
+from ansible_collections.gpufleet.node.tests.unit.support import PATIENCE, quickest, snapshot
 
 pytestmark = pytest.mark.once
 
@@ -286,6 +287,16 @@ def test_modules_by_the_thousand_are_looked_at_in_a_second(tmp_path: Path, optio
         assert len(boot["modules"]) == MANY
 
     assert timed(look) < SECONDS * PATIENCE
+
+
+def test_thousands_of_modules_are_blocked_in_seconds_and_restored(tmp_path: Path) -> None:
+    host, _kernel = kernel_modules_machine.machine(tmp_path)
+    before = snapshot(tmp_path)
+    began = time.process_time()
+    kernel_modules_machine.run(host, block=MODULES)
+    kernel_modules_machine.run(host, state="absent")
+    assert time.process_time() - began < 8 * SECONDS * PATIENCE
+    assert snapshot(tmp_path) == before
 
 
 def test_two_lists_of_thousands_of_modules_are_looked_at_in_a_second(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Container, Dict, Mapping, Optional, Tuple
 from ..._core.errors import DeclarationError
 from ..._linux.kernel_modules import normal
 from ..._linux.module_options import number_of
-from .spec import is_name
+from .spec import refuse_misnamed
 
 FILE_MODE = "NVreg_DeviceFileMode"
 HIGHEST_MODE = 0o777
@@ -26,9 +26,7 @@ def parse_parameters(params: Mapping[str, Any], blocked: Container[str]) -> Dict
         raise DeclarationError("set parameters of modules", cause=cause, hint=PERMANENT)
     found: Dict[Tuple[str, str], Optional[str]] = {}
     for name, parameters in params["parameters"].items():
-        if not is_name(name):
-            cause = f"{name!r} is not the name of a kernel module"
-            raise DeclarationError("use {}", object="parameters", cause=cause)
+        refuse_misnamed(name, "parameters")
         module = normal(name)
         if not isinstance(parameters, dict):
             cause = f"{parameters!r} is not a mapping of parameters to values"

@@ -14,6 +14,9 @@ from ..._core.value import field, frozen
 from ..._linux.kernel_modules import normal
 
 NAME = "kernel_modules"
+# MODULE_NAME_LEN of include/linux/moduleparam.h on 64 bits, without the NUL.
+MAX_NAME = 55
+SHOWN = 60
 
 
 @frozen
@@ -41,15 +44,21 @@ def parse(params: Mapping[str, Any]) -> KernelModulesDeclaration:
     return KernelModulesDeclaration((*load, *block), load, block)
 
 
-def is_name(text: object) -> bool:
-    """Whether it can be the name of a module."""
-    return isinstance(text, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", text) is not None
+def refuse_misnamed(text: object, where: str) -> None:
+    """Raises ``DeclarationError`` on what cannot be the name of a module."""
+    if not isinstance(text, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", text):
+        raise DeclarationError("use {}", object=where, cause=f"{_short(text)} is not the name of a kernel module")
+    if len(text) > MAX_NAME:
+        cause = f"{_short(text)} has {len(text)} characters, and the kernel takes {MAX_NAME} in the name of a module"
+        raise DeclarationError("use {}", object=where, cause=cause)
+
+
+def _short(text: object) -> str:
+    shown = repr(text)
+    return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
 
 
 def _names(option: str, texts: Sequence[str]) -> Tuple[str, ...]:
     for index, text in enumerate(texts):
-        if not is_name(text):
-            raise DeclarationError(
-                "use {}", object=f"{option}[{index}]", cause=f"{text!r} is not the name of a kernel module"
-            )
+        refuse_misnamed(text, f"{option}[{index}]")
     return tuple(dict.fromkeys(normal(text) for text in texts))

@@ -332,6 +332,14 @@ LOADED_LATER = "/etc/modprobe.d/zzz.conf"
         pytest.param(parameters, message, more, shared, id=name)
         for name, parameters, message, more, shared in [
             (
+                "a name that is longer than the kernel takes",
+                {"n" * 56: {"x": 1}},
+                f"Cannot use parameters: '{'n' * 56}' has 56 characters, and the kernel takes 55 in the name of a "
+                "module.",
+                {},
+                {},
+            ),
+            (
                 "a file name",
                 {"nvidia.ko": {"x": 1}},
                 "Cannot use parameters: 'nvidia.ko' is not the name of a kernel module.",
