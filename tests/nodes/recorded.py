@@ -52,7 +52,7 @@ class RecordedFiles(LocalFiles):
             return self._follow(path)
         try:
             os.readlink(f"{self.root}{place}/{name}")
-        except OSError:
+        except (OSError, ValueError):
             return f"{place}/{name}"
         return self._follow(path)
 
@@ -87,6 +87,9 @@ class RecordedFiles(LocalFiles):
             candidate = f"{done}/{part}"
             try:
                 target = os.readlink(self.root + candidate)
+            except ValueError:
+                # The name of no file leads nowhere.
+                return os.path.normpath("/".join((candidate, *reversed(parts))))
             except OSError as error:
                 done = candidate
                 if error.errno in (errno.ENOENT, errno.ENOTDIR) and ".." not in parts:

@@ -50,8 +50,12 @@ def _content(descriptor: int) -> bytes:
 
 def content_of(path: str, flags: int = 0) -> bytes:
     """The whole content of a file; the error of one that cannot be read has not always its name."""
-    # A pipe in place of a file counts as empty, and the open does not wait for a writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    try:
+        # A pipe in place of a file counts as empty, and the open does not wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    except ValueError as error:
+        # With a NUL or a lone surrogate it is the name of no file, so there is none of that name.
+        raise FileNotFoundError(errno.ENOENT, "no file can have this name", path) from error
     try:
         return _content(descriptor)
     finally:
@@ -108,16 +112,21 @@ class LocalFiles:
     def names(self, path: str) -> Tuple[str, ...]:
         try:
             return tuple(sorted(os.listdir(self.locate(path))))
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return ()
 
     def resolve(self, path: str) -> str:
-        return os.path.realpath(path)
+        try:
+            return os.path.realpath(path)
+        except ValueError:
+            return path
 
     def link(self, path: str) -> str:
         folder, name = os.path.split(path)
         try:
             return os.readlink(f"{self.locate(folder)}/{name}")
+        except ValueError:
+            return ""
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.EINVAL, errno.ENOTDIR):
                 return ""
@@ -141,7 +150,7 @@ class LocalFiles:
     def status(self, path: str) -> Optional[os.stat_result]:
         try:
             return os.stat(self.locate(path))
-        except OSError:
+        except (OSError, ValueError):
             return None
 
     def mode(self, path: str) -> int:
@@ -152,7 +161,10 @@ class LocalFiles:
             raise
 
     def writable(self, path: str) -> bool:
-        return os.access(self.locate(path), os.W_OK)
+        try:
+            return os.access(self.locate(path), os.W_OK)
+        except ValueError:
+            return False
 
     def free(self, path: str) -> int:
         system = os.statvfs(self.locate(path))
@@ -162,7 +174,7 @@ class LocalFiles:
         # Without O_TRUNC and O_CREAT: a tunable that is not there must not become a file.
         descriptor = os.open(self.locate(path), os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.write(descriptor, value.encode())
+            os.write(descriptor, value.encode("utf-8", "surrogateescape"))
         finally:
             os.close(descriptor)
 

@@ -116,6 +116,18 @@ def test_what_is_not_there_reads_as_none_has_no_names_and_is_not_writable(machin
         files.read(machine.path("missing"))
 
 
+@pytest.mark.parametrize("name", ["a\0b", "a\0b/c", "\ud800", "\ud800/c"])
+def test_what_no_file_can_be_called_is_not_there(machine: Machine, name: str) -> None:
+    files, path = machine.host.files, machine.path(name)
+    assert (files.read_optional(path), files.names(path), files.link(path), files.status(path)) == (None, (), "", None)
+    assert not (files.exists(path) or files.is_folder(path) or files.writable(path))
+    assert (files.modified(path), files.version(path), files.checksum(path)) == (0, "", "")
+    assert files.resolve(path).endswith(name)
+    with pytest.raises(FileNotFoundError) as error:
+        files.read(path)
+    assert error.value.filename == path
+
+
 def test_a_pipe_in_place_of_a_file_is_empty_and_not_waited_for(machine: Machine) -> None:
     (machine.root / "empty").touch()
     os.mkfifo(machine.root / "pipe")

@@ -21,6 +21,8 @@ from .state import KernelCmdlineState
 if TYPE_CHECKING:
     from ..._core.contract import Scope
 
+# Boot loaders may hand over what is not UTF-8.
+AS_READ = ("utf-8", "surrogateescape")
 AT_BOOT = "the kernel takes its arguments when it boots"
 
 
@@ -152,7 +154,9 @@ def _file_of(name: str) -> str:
 def _check_length(line: str, state: KernelCmdlineState) -> None:
     # GRUB puts the path of the kernel in front.
     image = next((word for word in state.running.split() if word.startswith("BOOT_IMAGE=")), "")
-    length = len(f"{image} {line}".strip().encode()) if image and image not in line else len(line.encode())
+    length = (
+        len(f"{image} {line}".strip().encode(*AS_READ)) if image and image not in line else len(line.encode(*AS_READ))
+    )
     if state.limit and length > state.limit:
         raise DeclarationError(
             "declare kernel arguments",

@@ -116,7 +116,9 @@ class Systemd:
             (path for path in (self._at(f"{ETC}/{name}"), self._at(f"{LIB}/{name}")) if path.exists()), None
         )
         drop_ins = sorted(self._at(f"{ETC}/{name}.d").glob("*.conf"))
-        return "".join(path.read_text() for path in (*([fragment] if fragment else []), *drop_ins))
+        return "".join(
+            path.read_text(errors="surrogateescape") for path in (*([fragment] if fragment else []), *drop_ins)
+        )
 
     def _at(self, path: str) -> Path:
         return self._root / path.lstrip("/")

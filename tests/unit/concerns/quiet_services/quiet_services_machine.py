@@ -94,7 +94,7 @@ class Units:
 
     def _text(self, name: str) -> str:
         path = self._root / f"{LIB}/{name}".lstrip("/")
-        return path.read_text() if path.exists() else ""
+        return path.read_text(errors="surrogateescape") if path.exists() else ""
 
     def _place(self, name: str) -> Path:
         return self._root / f"{ETC}/{name}".lstrip("/")
